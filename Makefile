@@ -1,0 +1,69 @@
+# Everything runs in .venv and sets itself up: a bare Debian 12 with make and Python 3.11 is enough.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.ONESHELL:
+VENV := .venv
+BIN := $(VENV)/bin
+export PATH := $(CURDIR)/$(BIN):$(PATH):/usr/sbin
+export PYTHONDONTWRITEBYTECODE := 1
+
+.PHONY: help venv demo test lint fmt unit simulate bench bench-hub soak deb clean packages
+
+help:  ## what can be made
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
+
+packages:
+	@packaging/ensure-packages base test deb
+
+venv: $(VENV)/.complete  ## .venv with Eyot, its hub and the tools of development
+	@$(BIN)/python -m compileall -q wire store sync daemon cli hub  # a start without bytecode takes a second longer
+
+$(VENV)/.complete: pyproject.toml packaging/debian-packages.txt $(wildcard wire/eyot_wire/*.pyx wire/eyot_wire/*.pxd)
+	@packaging/ensure-packages base
+	test -x $(BIN)/python || python3 -m venv $(VENV)
+	echo "Installing Eyot and its tools into $(VENV) (PySpark is large: this takes a few minutes the first time)"
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[hub,dev]'
+	touch $@
+
+demo: packages venv  ## the whole story: offline leaf, power cut, link returns, hub complete, Spark tables
+	@$(BIN)/python tests/story/play.py $(DEMO)
+
+lint: venv  ## formatting, lint, types, import direction
+	@$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+fmt: venv  ## format and fix what can be fixed
+	@$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+test: packages venv lint  ## everything that CI runs
+	@$(BIN)/python -m pytest -q $(PYTEST)
+
+unit: venv  ## the fast tests only
+	@$(BIN)/python -m pytest -q tests/unit tests/offline_sync $(PYTEST)
+
+simulate: packages venv  ## fleets in a simulator: SEED=7 replays one seed, SEEDS=1000 runs so many; PLANT=name plants a bug
+	@$(BIN)/python tests/offline_sync/simulate.py --seed $(or $(SEED),1) --seeds $(or $(SEEDS),$(if $(SEED),1,1000)) --plant "$(PLANT)"
+
+fuzz: packages venv  ## throw anything at scanners, fan-out and whole connections for FUZZ_SECONDS (600); SEED=n to repeat
+	@$(BIN)/python tests/fuzz/run.py --seconds $(or $(FUZZ_SECONDS),600) $(if $(SEED),--seed $(SEED))
+
+bench: packages venv  ## Eyot against Debian's nats-server in the same run; the table goes to docs/measured.md
+	@$(BIN)/python tests/bench/run.py $(BENCH)
+
+bench-hub: packages venv  ## the Spark hub's rates
+	@$(BIN)/python tests/bench/hub.py $(BENCH)
+
+soak: venv  ## power cuts and SIGKILL under load, for an hour; SOAK="--seconds N" for another time
+	@cd tests
+	PYTHONPATH=. python support/power_cuts.py $(or $(SOAK),--seconds 1800)
+	EYOT_SIGKILL_ROUNDS=3000 python -m pytest -q unit/store/test_sigkill.py
+
+deb:  ## dist/eyot_VERSION_ARCH.deb, carrying its own Python packages
+	@packaging/ensure-packages deb
+	packaging/build-deb
+
+clean:
+	@rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
