@@ -1,0 +1,253 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, auto_pickle=False, embedsignature=False
+"""The plain case of a publish in C: twin of fan_out.py, where it is said what the classes do.
+
+What was found out about a message (who gets it, and that nothing stands in the way) holds for those after it with the
+same control line, and the subscriptions for those with the same subject, until Python code has run that may change
+interest: a destination's `flush`.
+"""
+
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.dict cimport PyDict_GetItemWithError
+from cpython.ref cimport PyObject
+from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
+from libc.string cimport memcmp, memcpy
+
+from eyot_wire._frame_scanner cimport Place, Publishes
+
+from eyot_wire.fan_out import EARLY_FLUSH, RESERVED_REPLIES, RESERVED_SUBJECTS
+
+cdef Py_ssize_t FLUSH_AT = EARLY_FLUSH
+cdef tuple REPLIES = RESERVED_REPLIES
+cdef char RESERVED_START = RESERVED_SUBJECTS[0]
+
+
+cdef class Match:
+    cdef public tuple plain
+    cdef public tuple groups
+    cdef public object memo
+
+    def __init__(self, tuple plain not None, tuple groups not None=(), memo=None):
+        self.plain = plain
+        self.groups = groups
+        self.memo = memo
+
+    def __class_getitem__(cls, item):
+        return cls
+
+    def __bool__(self):
+        return PyTuple_GET_SIZE(self.plain) > 0 or PyTuple_GET_SIZE(self.groups) > 0
+
+    def all(self):
+        found = list(self.plain)
+        for _, members in self.groups:
+            found += members
+        return iter(found)
+
+
+cdef class Traffic:
+    cdef public long long in_msgs
+    cdef public long long in_bytes
+    cdef public long long out_msgs
+    cdef public long long out_bytes
+
+
+cdef class Outlet(Traffic):
+    cdef public bytearray out
+    cdef public bint headers
+    cdef public bint closed
+    cdef public bint dirty
+    cdef Py_ssize_t _flush_at
+
+    def __cinit__(self, *args, **kwargs):
+        self.out = bytearray()
+
+    def flush(self):
+        pass
+
+
+cdef class Interest:
+    cdef public object dest
+    cdef public bytes sid
+    cdef public bint slow
+    cdef public long long delivered
+
+    def __init__(self, dest, bytes sid not None):
+        self.dest = dest
+        self.sid = sid
+        self.slow = False
+        self.delivered = 0
+
+
+cdef inline bint is_plain(object sub, bint headers):
+    cdef object dest
+    if not isinstance(sub, Interest) or (<Interest>sub).slow:
+        return False
+    dest = (<Interest>sub).dest
+    return isinstance(dest, Outlet) and ((<Outlet>dest).headers or not headers)
+
+
+cdef bint is_plain_match(Match match, bint headers):
+    cdef tuple members
+    for sub in match.plain:
+        if not is_plain(sub, headers):
+            return False
+    for _, members in match.groups:
+        for sub in members:
+            if not is_plain(sub, headers):
+                return False
+    return True
+
+
+cdef inline bint is_reserved_reply(const char* reply, Py_ssize_t size):
+    cdef bytes start
+    for start in REPLIES:
+        if size >= PyBytes_GET_SIZE(start) and memcmp(reply, PyBytes_AS_STRING(start), PyBytes_GET_SIZE(start)) == 0:
+            return True
+    return False
+
+
+cdef inline char* put(char* to, const char* text, Py_ssize_t size) noexcept:
+    memcpy(to, text, size)
+    return to + size
+
+
+cdef class FanOut:
+    cdef Traffic _traffic
+    cdef object _index
+    cdef object _mappings
+    cdef object _random
+    cdef object _mark_dirty
+    cdef bint _flushed  # a destination was made to send: what was found out before is void
+
+    def __init__(self, Traffic traffic not None, index, mappings, random, mark_dirty):
+        self._traffic = traffic
+        self._index = index
+        self._mappings = mappings
+        self._random = random
+        self._mark_dirty = mark_dirty
+
+    def publish(
+        self, Publishes row not None, Py_ssize_t at, Outlet client not None, access, bint no_responders
+    ):
+        cdef Traffic traffic = self._traffic
+        cdef long long msgs = 0, size = 0
+        cdef Py_ssize_t count = row._count
+        cdef const char* data = row._data
+        cdef Place* place
+        cdef Match match = None
+        cdef Match checked = None  # the last match found to be plain, and for messages with headers or without
+        cdef bint checked_headers = False
+        cdef bytes subject = None
+        cdef bint reaches = False
+        cdef object mappings = self._mappings if self._mappings else None
+        if not 0 <= at <= count:
+            raise IndexError(at)
+        self._flushed = True
+        try:
+            while at < count and not client.closed:
+                place = &row._places[at]
+                if self._flushed or not place.same:
+                    if self._flushed:
+                        self._flushed = False
+                        match = checked = subject = None
+                    if place.header_size and not client.headers:
+                        break
+                    if place.reply_size and is_reserved_reply(data + place.reply, place.reply_size):
+                        break
+                    if (
+                        subject is None
+                        or PyBytes_GET_SIZE(subject) != place.subject_size
+                        or memcmp(PyBytes_AS_STRING(subject), data + place.subject, place.subject_size) != 0
+                    ):
+                        subject = PyBytes_FromStringAndSize(data + place.subject, place.subject_size)
+                        if data[place.subject] == RESERVED_START or not self._may_publish(subject, access, mappings):
+                            break
+                        match = self._match(subject)
+                        reaches = PyTuple_GET_SIZE(match.plain) > 0 or PyTuple_GET_SIZE(match.groups) > 0
+                    if reaches and (checked is not match or checked_headers != (place.header_size > 0)):
+                        if not is_plain_match(match, place.header_size > 0):
+                            break
+                        checked = match
+                        checked_headers = place.header_size > 0
+                    if not reaches and no_responders and place.reply_size:
+                        break
+                at += 1
+                msgs += 1
+                size += place.total
+                if reaches:
+                    self._hand_out(match, data, place)
+        finally:
+            client.in_msgs += msgs
+            client.in_bytes += size
+            traffic.in_msgs += msgs
+            traffic.in_bytes += size
+        return at
+
+    cdef bint _may_publish(self, bytes subject, access, mappings) except -1:
+        cdef PyObject* known
+        if access is not None:
+            known = PyDict_GetItemWithError(<dict?>access.publish_recent, subject)
+            if not (access.may_publish_always(subject) if known == NULL else <object>known):
+                return False
+        if mappings is not None:
+            known = PyDict_GetItemWithError(<dict?>mappings.recent, subject)
+            if mappings.maps(subject) if known == NULL else <object>known is not None:
+                return False
+        return True
+
+    cdef Match _match(self, bytes subject):
+        cdef PyObject* known = PyDict_GetItemWithError(<dict?>self._index.recent, subject)
+        return <Match?>(self._index.match(subject) if known == NULL else <object>known)
+
+    cdef int _hand_out(self, Match match, const char* data, Place* place) except -1:
+        cdef Py_ssize_t index, count, start
+        cdef tuple members
+        cdef tuple plain = match.plain
+        for index in range(PyTuple_GET_SIZE(plain)):
+            self._append(<Interest>PyTuple_GET_ITEM(plain, index), data, place)
+        if PyTuple_GET_SIZE(match.groups):
+            for _, members in match.groups:
+                count = PyTuple_GET_SIZE(members)
+                start = <Py_ssize_t>(<double>self._random() * count)
+                for index in range(count):
+                    if self._append(<Interest>PyTuple_GET_ITEM(members, (start + index) % count), data, place):
+                        break
+        return 0
+
+    cdef bint _append(self, Interest sub, const char* data, Place* place) except -1:
+        # The frame for one subscription, unless its destination is closed.
+        cdef Outlet dest = <Outlet>sub.dest
+        cdef bytearray out = dest.out
+        cdef bytes sid = sub.sid
+        cdef Py_ssize_t before = PyByteArray_GET_SIZE(out)
+        cdef Py_ssize_t sid_size = PyBytes_GET_SIZE(sid)
+        cdef Py_ssize_t tail = <Py_ssize_t>place.subject + place.subject_size + 1
+        cdef Py_ssize_t tail_size = <Py_ssize_t>place.line + place.length + place.total + 2 - tail
+        cdef bint headers = place.header_size > 0
+        cdef char* to
+        if dest.closed:
+            return False
+        PyByteArray_Resize(out, before + 4 + headers + place.subject_size + 1 + sid_size + 1 + tail_size)
+        to = PyByteArray_AS_STRING(out) + before
+        to = put(to, b"HMSG ", 5) if headers else put(to, b"MSG ", 4)
+        to = put(to, data + place.subject, place.subject_size)
+        to = put(to, b" ", 1)
+        to = put(to, PyBytes_AS_STRING(sid), sid_size)
+        to = put(to, b" ", 1)
+        put(to, data + tail, tail_size)
+        dest.out_msgs += 1
+        dest.out_bytes += place.total
+        self._traffic.out_msgs += 1
+        self._traffic.out_bytes += place.total
+        sub.delivered += 1
+        if not dest.dirty:
+            dest.dirty = True
+            self._mark_dirty(dest)
+        if before + FLUSH_AT < dest._flush_at or dest._flush_at == 0:
+            dest._flush_at = before + FLUSH_AT
+        if before + tail_size > dest._flush_at:
+            dest.flush()
+            dest._flush_at = PyByteArray_GET_SIZE(dest.out) + FLUSH_AT
+            self._flushed = True
+        return True

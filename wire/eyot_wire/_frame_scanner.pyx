@@ -1,0 +1,506 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, auto_pickle=False, embedsignature=False
+"""The scanning loop in C, on the raw buffer: twin of frame_scanner.py and of `Publishes` in frames.py, where it is said
+what the classes do.
+
+The usual spelling of a message's control line (single spaces, CRLF) is read here, without making a Python object; every
+other line goes to the grammar's own functions, so that one place knows the rest of the protocol. Of a publish only its
+place in the read is noted.
+
+Memory: a pointer into a `bytearray` is taken after its last resize and used before any Python code can run; a row of
+publishes holds the buffer it points into.
+"""
+
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stdint cimport uint32_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memchr, memcmp, memcpy
+
+from eyot_wire.frames import OK_OP, PING_OP, PONG_OP, FrameLine, LeafMsg, Msg, ProtocolError, Pub
+from eyot_wire.grammar import SIZE_DIGITS_MAX, no_end
+
+# One call looks at so much at most, so that places fit into 32 bits.
+cdef Py_ssize_t PIECE_MAX = 1 << 30
+cdef Py_ssize_t DIGITS_MAX = SIZE_DIGITS_MAX
+cdef int WORDS_MAX = 6
+
+# Places for a row to begin with, enough for most reads. Some are kept for the rows to come: memory fresh from the system
+# costs as much as all the scanning.
+cdef Py_ssize_t ROOM = 2048
+cdef enum:
+    SPARES_MAX = 8
+cdef Place* spares[SPARES_MAX]
+cdef Py_ssize_t spare_count = 0
+
+cdef enum:
+    TAB = 9
+    LF = 10
+    CR = 13
+    SPACE = 32
+
+# Which messages a scanner reads.
+cdef enum:
+    PUB = 0
+    MSG = 1
+    LMSG = 2
+
+cdef struct Word:
+    Py_ssize_t start
+    Py_ssize_t size
+
+
+cdef inline int split(const char* text, Py_ssize_t room, Word* words, Py_ssize_t* length) noexcept:
+    # Cuts a line at its spaces into at most WORDS_MAX words; their number, and the line's length with its LF. 0 when the
+    # line has no end, or is not of the usual spelling: single spaces, no tab, CRLF.
+    cdef Py_ssize_t at = 0, start = 0
+    cdef int count = 0
+    cdef unsigned char byte
+    while at < room:
+        byte = <unsigned char>text[at]
+        if byte <= SPACE:
+            if byte == SPACE:
+                if at == start or count == WORDS_MAX - 1:
+                    return 0
+                words[count].start = start
+                words[count].size = at - start
+                count += 1
+                start = at + 1
+            elif byte == LF:
+                if at - 1 <= start or text[at - 1] != CR:
+                    return 0
+                words[count].start = start
+                words[count].size = at - 1 - start
+                length[0] = at + 1
+                return count + 1
+            elif byte == TAB:
+                return 0
+        at += 1
+    return 0
+
+
+cdef inline Py_ssize_t number(const char* text, Word* word) noexcept:
+    # -1: not a number of at most DIGITS_MAX digits.
+    cdef Py_ssize_t value = 0, index
+    cdef unsigned char byte
+    if word.size > DIGITS_MAX:
+        return -1
+    for index in range(word.start, word.start + word.size):
+        byte = <unsigned char>text[index]
+        if byte < 48 or byte > 57:
+            return -1
+        value = value * 10 + (byte - 48)
+    return value
+
+
+cdef inline bint is_word(const char* text, const char* word, Py_ssize_t size) noexcept:
+    # `word` in small letters and a space stand at the start of `text`.
+    cdef Py_ssize_t index
+    for index in range(size):
+        if (text[index] | 32) != word[index]:
+            return False
+    return text[size] == SPACE
+
+
+cdef bint read_line(int kind, const char* text, Py_ssize_t room, Place* place) noexcept:
+    # Reads a message's control line in its usual spelling; False for anything else. Offsets count from `text`.
+    cdef Word words[6]
+    cdef Py_ssize_t length = 0, total, header_size = 0
+    cdef int count, needed
+    cdef bint headers
+    if room < 8:
+        return False
+    if kind == PUB:
+        headers = is_word(text, b"hpub", 4)
+        if not headers and not is_word(text, b"pub", 3):
+            return False
+    elif kind == MSG:
+        headers = is_word(text, b"hmsg", 4)
+        if not headers and not is_word(text, b"msg", 3):
+            return False
+    else:
+        headers = is_word(text, b"hmsg", 4)
+        if not headers and not is_word(text, b"lmsg", 4):
+            return False
+    count = split(text, room, words, &length)
+    # Word, subject, [sid,] [reply,] [header size,] size.
+    needed = 3 + headers + (kind == MSG)
+    if count != needed and count != needed + 1:
+        return False
+    total = number(text, &words[count - 1])
+    if headers:
+        header_size = number(text, &words[count - 2])
+        # A publish whose header is empty goes on as one without.
+        if header_size < (1 if kind == PUB else 0):
+            return False
+    if total < header_size:
+        return False
+    place.line = 0
+    place.length = <uint32_t>length
+    place.subject = <uint32_t>words[1].start
+    place.subject_size = <uint32_t>words[1].size
+    place.sid = place.sid_size = place.reply = place.reply_size = 0
+    if kind == MSG:
+        place.sid = <uint32_t>words[2].start
+        place.sid_size = <uint32_t>words[2].size
+    if count > needed:
+        place.reply = <uint32_t>words[3 if kind == MSG else 2].start
+        place.reply_size = <uint32_t>words[3 if kind == MSG else 2].size
+    place.header_size = <uint32_t>header_size
+    place.total = <uint32_t>total
+    place.same = False
+    return True
+
+
+cdef inline void shift(Place* place, Py_ssize_t by) noexcept:
+    place.line += <uint32_t>by
+    place.subject += <uint32_t>by
+    place.sid += <uint32_t>by
+    place.reply += <uint32_t>by
+
+
+cdef inline bytes cut(const char* data, Py_ssize_t start, Py_ssize_t size):
+    return PyBytes_FromStringAndSize(data + start, size)
+
+
+cdef inline int extend(bytearray gathered, const char* data, Py_ssize_t size) except -1:
+    cdef Py_ssize_t before = PyByteArray_GET_SIZE(gathered)
+    PyByteArray_Resize(gathered, before + size)
+    memcpy(PyByteArray_AS_STRING(gathered) + before, data, size)
+    return 0
+
+
+@cython.final
+@cython.no_gc
+cdef class Publishes:
+    def __dealloc__(self):
+        global spare_count
+        if self._data != NULL:
+            PyBuffer_Release(&self._view)
+        if self._room == ROOM and spare_count < SPARES_MAX:
+            spares[spare_count] = self._places
+            spare_count += 1
+        else:
+            free(self._places)
+
+    def __len__(self):
+        return self._count
+
+    cdef int _add(self, Place* place) except -1:
+        global spare_count
+        cdef Py_ssize_t room
+        cdef Place* places
+        if self._count == self._room:
+            if self._room == 0 and spare_count:
+                spare_count -= 1
+                places = spares[spare_count]
+                room = ROOM
+            else:
+                room = 2 * self._room if self._room else ROOM
+                places = <Place*>realloc(self._places, room * sizeof(Place))
+                if places == NULL:
+                    raise MemoryError
+            self._places = places
+            self._room = room
+        self._places[self._count] = place[0]
+        self._count += 1
+        return 0
+
+    cdef Place* _at(self, Py_ssize_t index) except NULL:
+        if not 0 <= index < self._count:
+            raise IndexError(index)
+        return &self._places[index]
+
+    def detach(self):
+        cdef Py_buffer view = self._view
+        cdef Py_ssize_t offset = self._data - <const char*>view.buf
+        owner = PyBytes_FromStringAndSize(<const char*>view.buf, view.len)
+        PyObject_GetBuffer(owner, &self._view, PyBUF_SIMPLE)
+        self._data = <const char*>self._view.buf + offset
+        PyBuffer_Release(&view)
+
+    def line(self, Py_ssize_t index):
+        return line_of(self._data, self._at(index))
+
+    def run(self, Py_ssize_t index):
+        cdef Py_ssize_t end = index + 1
+        self._at(index)
+        while end < self._count and self._places[end].same:
+            end += 1
+        return end - index
+
+    def tails(self, Py_ssize_t index, Py_ssize_t count):
+        cdef list found = []
+        cdef Place* place
+        cdef Py_ssize_t start
+        for index in range(index, index + count):
+            place = self._at(index)
+            start = <Py_ssize_t>place.subject + place.subject_size + 1
+            found.append(cut(self._data, start, <Py_ssize_t>place.line + place.length + place.total + 2 - start))
+        return found
+
+    def content(self, Py_ssize_t index):
+        cdef Place* place = self._at(index)
+        cdef Py_ssize_t start = <Py_ssize_t>place.line + place.length
+        cdef Py_ssize_t header_size = place.header_size
+        header = cut(self._data, start, header_size) if header_size else b""
+        return header, cut(self._data, start + header_size, place.total - header_size)
+
+
+cdef object line_of(const char* data, Place* place):
+    subject = cut(data, place.subject, place.subject_size)
+    reply = cut(data, place.reply, place.reply_size)
+    skip = place.subject + place.subject_size + 1 - place.line
+    return FrameLine(subject, reply, place.header_size, place.total, place.length, skip)
+
+
+cdef class FrameScanner:
+    cdef object _quick
+    cdef object _parse_line
+    cdef object _check_start
+    cdef object _make
+    cdef int _kind
+    cdef Py_ssize_t _after
+    cdef bint _batches
+    cdef Py_ssize_t _max_control_line
+    cdef Py_ssize_t _max_payload
+    cdef bytes _rest  # incomplete control line
+    # A frame whose payload is incomplete. Of a line read here, `_place` says what is what in `_gathered`, the frame so far;
+    # of any other `_line` is the parsed line and `_gathered` what it keeps.
+    cdef bytearray _gathered
+    cdef Place _place
+    cdef object _line
+    cdef Py_ssize_t _missing
+    cdef Py_ssize_t _received
+    cdef tuple _failed  # text and detail of the error
+
+    def __init__(self, grammar, *, bint batches=False, Py_ssize_t max_control_line, Py_ssize_t max_payload):
+        self._quick = grammar.quick
+        self._parse_line = grammar.parse
+        self._check_start = grammar.check_start
+        self._make = grammar.make
+        self._kind = {"PUB": PUB, "MSG": MSG, "LMSG": LMSG}[grammar.message]
+        self._after = 2 if grammar.keep_end else 0
+        self._batches = batches
+        self._max_control_line = max_control_line
+        self._max_payload = max_payload
+        self._rest = b""
+        self._gathered = None
+        self._line = None
+        self._missing = 0
+        self._received = 0
+        self._failed = None
+
+    @property
+    def max_control_line(self):
+        return self._max_control_line
+
+    @max_control_line.setter
+    def max_control_line(self, Py_ssize_t limit):
+        self._max_control_line = limit
+
+    @property
+    def max_payload(self):
+        return self._max_payload
+
+    @max_payload.setter
+    def max_payload(self, Py_ssize_t limit):
+        self._max_payload = limit
+
+    @property
+    def pending(self):
+        return self._received if self._gathered is not None else PyBytes_GET_SIZE(self._rest)
+
+    def feed(self, data):
+        cdef Py_buffer view
+        cdef Py_ssize_t start = 0, size
+        cdef list ops = []
+        if self._failed is not None:
+            raise ProtocolError(*self._failed)
+        if not isinstance(data, (bytes, memoryview)):
+            data = bytes(data)
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        try:
+            while start < view.len:
+                size = min(view.len - start, PIECE_MAX)
+                self._scan(data, start, <const char*>view.buf + start, size, ops)
+                start += size
+        except ProtocolError as error:
+            error.ops = ops
+            self._failed = (error.text, error.detail)
+            self._rest = b""
+            self._line = self._gathered = None
+            raise
+        finally:
+            PyBuffer_Release(&view)
+        return ops
+
+    cdef int _scan(
+        self, object owner, Py_ssize_t offset, const char* data, Py_ssize_t size, list ops
+    ) except -1:
+        # `data`: the bytes of `owner` from `offset` on.
+        cdef Py_ssize_t at = 0, end
+        cdef Py_ssize_t known = -1  # where the last line read here begins
+        cdef Place place
+        cdef Publishes row = None
+        cdef const char* lf
+        if self._gathered is not None:
+            at = self._take_payload(data, size, ops)
+        elif PyBytes_GET_SIZE(self._rest):
+            at = self._finish_line(data, size, ops)
+        while at < size:
+            if known >= 0 and size - at >= place.length and memcmp(data + at, data + known, place.length) == 0:
+                shift(&place, at - known)
+                # A row starts anew after anything else, as far as its first message is concerned.
+                place.same = row is not None
+            elif read_line(self._kind, data + at, size - at, &place) and self._is_within(&place):
+                shift(&place, at)
+            else:
+                known = -1
+                row = None
+                lf = <const char*>memchr(data + at, LF, size - at)
+                if lf == NULL:
+                    self._keep_start(cut(data, at, size - at))
+                    return 0
+                end = lf - data + 1
+                at = self._other_line(cut(data, at, end - at), data, end, size, ops)
+                continue
+            known = at
+            end = at + place.length + place.total
+            if end + 2 > size:
+                self._begin_payload(&place, data, at, size)
+                return 0
+            if data[end] != CR or data[end + 1] != LF:
+                raise no_end(place.total)
+            if self._batches:
+                if row is None:
+                    row = new_row(owner, offset)
+                    ops.append(row)
+                row._add(&place)
+            else:
+                ops.append(self._op(data, &place))
+            at = end + 2
+        return 0
+
+    cdef inline bint _is_within(self, Place* place) noexcept:
+        # A line that may be too long, or a payload that is too large, is for the grammar to refuse.
+        return place.length <= self._max_control_line and place.total <= self._max_payload
+
+    cdef object _op(self, const char* data, Place* place):
+        cdef Py_ssize_t start = <Py_ssize_t>place.line + place.length
+        cdef Py_ssize_t header_size = place.header_size, skip
+        if self._kind == PUB:
+            skip = place.subject + place.subject_size + 1
+            return Pub(line_of(data, place), cut(data, skip, start + place.total + 2 - skip))
+        subject = cut(data, place.subject, place.subject_size)
+        reply = cut(data, place.reply, place.reply_size) if place.reply_size else b""
+        header = cut(data, start, header_size) if header_size else b""
+        payload = cut(data, start + header_size, place.total - header_size)
+        if self._kind == MSG:
+            return Msg(subject, cut(data, place.sid, place.sid_size), reply, header, payload)
+        return LeafMsg(subject, reply, header, payload)
+
+    # control lines
+
+    cdef int _keep_start(self, bytes start) except -1:
+        # An incomplete control line.
+        self._rest = self._check_start(start, self._max_control_line)
+        return 0
+
+    cdef Py_ssize_t _finish_line(self, const char* data, Py_ssize_t size, list ops) except -1:
+        # The control line that began in a former read; returns how much of this one is taken.
+        cdef const char* lf = <const char*>memchr(data, LF, size)
+        cdef Py_ssize_t end
+        cdef Place place
+        if lf == NULL:
+            self._keep_start(self._rest + cut(data, 0, size))
+            return size
+        end = lf - data + 1
+        text = self._rest + cut(data, 0, end)
+        self._rest = b""
+        if read_line(self._kind, PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text), &place) and self._is_within(&place):
+            self._begin_payload(&place, PyBytes_AS_STRING(text), 0, PyBytes_GET_SIZE(text))
+            return end + self._take_payload(data + end, size - end, ops)
+        return self._other_line(text, data, end, size, ops)
+
+    cdef Py_ssize_t _other_line(
+        self, bytes text, const char* data, Py_ssize_t at, Py_ssize_t size, list ops
+    ) except -1:
+        # A line that is not read here, whose bytes in `data` end at `at`; returns where the next one begins.
+        op = None
+        if text == b"PING\r\n":
+            op = PING_OP
+        elif text == b"PONG\r\n":
+            op = PONG_OP
+        elif text == b"+OK\r\n":
+            op = OK_OP
+        else:
+            if PyBytes_GET_SIZE(text) <= self._max_control_line:
+                op = self._quick(text)
+            if op is None or (isinstance(op, FrameLine) and op.total > self._max_payload):
+                op = self._parse_line(text, self._max_control_line, self._max_payload)
+        if not isinstance(op, FrameLine):
+            ops.append(op)
+            return at
+        self._line = op
+        self._gathered = bytearray(op.prefix)
+        self._gathered += text[op.skip :]
+        self._missing = op.total + 2
+        self._received = PyBytes_GET_SIZE(text)
+        return at + self._take_payload(data + at, size - at, ops)
+
+    # payloads in pieces
+
+    cdef int _begin_payload(self, Place* place, const char* data, Py_ssize_t at, Py_ssize_t size) except -1:
+        self._place = place[0]
+        shift(&self._place, -at)
+        self._place.same = False
+        self._gathered = bytearray()
+        extend(self._gathered, data + at, size - at)
+        self._missing = at + place.length + place.total + 2 - size
+        self._received = size - at
+        return 0
+
+    cdef Py_ssize_t _take_payload(self, const char* data, Py_ssize_t size, list ops) except -1:
+        # Take what the incomplete payload still needs; the number of bytes taken.
+        cdef Py_ssize_t taken = min(self._missing, size)
+        cdef bytearray gathered = self._gathered
+        cdef Py_ssize_t length
+        cdef Publishes row
+        extend(gathered, data, taken)
+        self._missing -= taken
+        self._received += taken
+        if self._missing:
+            return taken
+        line = self._line
+        self._line = self._gathered = None
+        length = PyByteArray_GET_SIZE(gathered)
+        if PyByteArray_AS_STRING(gathered)[length - 2] != CR or PyByteArray_AS_STRING(gathered)[length - 1] != LF:
+            raise no_end(self._place.total if line is None else line.total)
+        if line is not None:
+            if not self._after:
+                PyByteArray_Resize(gathered, length - 2)
+            op = self._make(line, bytes(gathered))
+            if not self._batches:
+                ops.append(op)
+                return taken
+            gathered = bytearray((b"HPUB " if line.header_size else b"PUB ") + line.subject + b" " + op.tail)
+            length = PyByteArray_GET_SIZE(gathered)
+            if not read_line(PUB, PyByteArray_AS_STRING(gathered), length, &self._place):
+                raise AssertionError(f"a control line that reads two ways: {line!r}")
+        if self._batches:
+            row = new_row(gathered, 0)
+            row._add(&self._place)
+            ops.append(row)
+        else:
+            ops.append(self._op(PyByteArray_AS_STRING(gathered), &self._place))
+        return taken
+
+
+cdef Publishes new_row(object owner, Py_ssize_t start):
+    # A row of publishes in the bytes of `owner` from `start` on.
+    cdef Publishes row = Publishes.__new__(Publishes)
+    PyObject_GetBuffer(owner, &row._view, PyBUF_SIMPLE)
+    row._data = <const char*>row._view.buf + start
+    return row

@@ -1,0 +1,16 @@
+"""The nats-server configuration grammar: text to values that remember where they stood.
+
+    values.py   ConfMap, ConfValue: the parsed configuration, every value with file, line and column
+    errors.py   ConfError, Position
+    scalars.py  what an unquoted word is: boolean, integer with suffix, float, time or string
+    lexer.py    characters to keys, words, quoted strings, blocks, comments
+    parser.py   maps, arrays, includes, variables
+
+Meaning (which keys exist, which types they take) is not decided here.
+"""
+
+from eyot_wire.conf.errors import ConfError, Position
+from eyot_wire.conf.parser import parse_file, parse_text
+from eyot_wire.conf.values import ConfEntry, ConfMap, ConfValue
+
+__all__ = ["ConfEntry", "ConfError", "ConfMap", "ConfValue", "Position", "parse_file", "parse_text"]

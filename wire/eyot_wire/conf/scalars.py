@@ -1,0 +1,54 @@
+"""What an unquoted word means: boolean, integer (with size suffix), float, Zulu time, or just a string.
+
+Errors do not repeat the word: it may be somebody's password.
+`10s` and `127.0.0.1:4222` are strings; `2m` is the integer 2,000,000 (the trap that makes people quote minutes).
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+INT_MAX = 2**63 - 1
+INT_MIN = -(2**63)
+
+_BOOLS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+_INTEGER = re.compile(r"(-?[0-9]+)([kmgtpe](?:b|i|ib)?)?", re.IGNORECASE)
+_FLOAT = re.compile(r"-?[0-9]+\.[0-9]+")
+_BROKEN_NUMBER = re.compile(r"-(?![0-9]).*|\.[0-9].*|-?[0-9]+\.|-?[0-9]+\.[0-9]+[kmgtpe](?:b|i|ib)?", re.IGNORECASE)
+_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
+_POWERS = {"k": 1, "m": 2, "g": 3, "t": 4, "p": 5, "e": 6}
+
+
+def suffix_factor(suffix: str) -> int:
+    """`k` = 1000, `kb`, `ki` and `kib` = 1024; m, g, t, p, e likewise; "" = 1. Any case."""
+    if not suffix:
+        return 1
+    base = 1000 if len(suffix) == 1 else 1024
+    return int(base ** _POWERS[suffix[0].lower()])
+
+
+def parse_scalar(word: str) -> bool | int | float | str | datetime:
+    """Meaning of an unquoted word. Raises ValueError for a number that is malformed or out of the range of 64 bits."""
+    first = word[:1]
+    if first.isdecimal() or first in "-.":
+        return _parse_number(word)
+    return _BOOLS.get(word.lower(), word)
+
+
+def _parse_number(word: str) -> int | float | str | datetime:
+    if matched := _INTEGER.fullmatch(word):
+        number = int(matched[1]) * suffix_factor(matched[2] or "")
+        if not INT_MIN <= number <= INT_MAX:
+            raise ValueError("this integer is out of the range of 64 bits")
+        return number
+    if _FLOAT.fullmatch(word):
+        return float(word)
+    if _TIME.fullmatch(word):
+        try:
+            return datetime.strptime(word, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+        except ValueError:
+            raise ValueError("expected a Zulu time like 2006-01-02T15:04:05Z") from None
+    if _BROKEN_NUMBER.fullmatch(word):
+        raise ValueError("malformed number; quote it if it is meant as text")
+    return word

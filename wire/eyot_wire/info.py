@@ -1,0 +1,174 @@
+"""INFO and CONNECT of the client and leaf protocols as msgspec Structs with nats-server's field names.
+
+Fields with their default are left out when encoded. Decoding is forgiving: unknown fields are ignored and null means
+absent.
+"""
+
+from typing import TypeVar
+
+import msgspec
+from msgspec import Struct, field
+
+
+class ServerInfo(Struct, omit_defaults=True, kw_only=True):
+    """INFO from a server to a client."""
+
+    server_id: str = ""
+    server_name: str = ""
+    version: str = ""
+    proto: int = 0
+    git_commit: str = ""
+    go: str = ""
+    host: str = ""
+    port: int = 0
+    headers: bool = False
+    auth_required: bool = False
+    tls_required: bool = False
+    tls_verify: bool = False
+    tls_available: bool = False
+    max_payload: int = 0  # bytes
+    jetstream: bool = False
+    ip: str = ""
+    client_id: int = 0
+    client_ip: str = ""
+    nonce: str = ""
+    cluster: str = ""
+    cluster_dynamic: bool = False
+    domain: str = ""
+    connect_urls: list[str] = []
+    ldm: bool = False
+    xkey: str = ""
+    api_lvl: int = 0
+    connect_info: bool = False  # this INFO answers the first PING after CONNECT (2.12+)
+    remote_account: str = ""
+    acc_is_sys: bool = False
+
+
+class _WithSecrets(Struct):
+    """Shows which secrets are there, never what they are."""
+
+    def __repr__(self) -> str:
+        shown: list[str] = []
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if value:
+                # A remote's token is sent as user and as token.
+                secret = name in _SECRETS or (name == "user" and value == getattr(self, "auth_token", None))
+                shown.append(f"{name}={'***' if secret else repr(value)}")
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+
+_SECRETS = frozenset(("password", "auth_token", "jwt", "sig", "proxy_sig"))
+
+
+class ClientConnect(_WithSecrets, omit_defaults=True, kw_only=True):
+    """CONNECT from a client. The defaults are what nats-server assumes when a field is absent."""
+
+    verbose: bool = True
+    pedantic: bool = True
+    tls_required: bool = False
+    nkey: str = ""
+    jwt: str = ""
+    sig: str = ""
+    auth_token: str = ""
+    user: str = ""
+    password: str = field(default="", name="pass")
+    name: str = ""
+    lang: str = ""
+    version: str = ""
+    protocol: int = 0
+    echo: bool = True
+    headers: bool = False
+    no_responders: bool = False
+    account: str = ""
+    new_account: bool = False
+    proxy_sig: str = ""
+
+
+class SubjectPermission(Struct, omit_defaults=True):
+    """Subjects allowed and denied; `allow` None: everything not denied."""
+
+    allow: list[str] | None = None
+    deny: list[str] | None = None
+
+
+class LeafInfo(Struct, omit_defaults=True, kw_only=True):
+    """INFO on a leaf link, either direction."""
+
+    server_id: str = ""
+    server_name: str = ""
+    version: str = ""
+    proto: int = 0
+    git_commit: str = ""
+    go: str = ""
+    host: str = ""
+    port: int = 0
+    headers: bool = False
+    auth_required: bool = False
+    tls_required: bool = False
+    tls_verify: bool = False
+    tls_available: bool = False
+    max_payload: int = 0
+    jetstream: bool = False
+    ip: str = ""  # "host:port" of the listener
+    client_id: int = 0
+    client_ip: str = ""
+    nonce: str = ""
+    cluster: str = ""
+    cluster_dynamic: bool = False
+    domain: str = ""
+    leafnode_urls: list[str] | None = None  # mandatory in the first INFO; [] is not the same as absent
+    ws_connect_urls: list[str] = []
+    info_on_connect: bool = False  # an INFO with connect_info will answer CONNECT
+    connect_info: bool = False
+    compression: str = ""
+    remote_account: str = ""
+    import_: SubjectPermission | None = field(default=None, name="import")  # what the spoke may subscribe to
+    export: SubjectPermission | None = None  # what the spoke may publish
+    acc_is_sys: bool = False
+    api_lvl: int = 0
+    ldm: bool = False
+    xkey: str = ""
+
+
+class LeafConnect(_WithSecrets, omit_defaults=True, kw_only=True):
+    """CONNECT from the soliciting side of a leaf link."""
+
+    version: str = ""
+    server_id: str = ""
+    name: str = ""
+    cluster: str = ""
+    domain: str = ""
+    jetstream: bool = False
+    headers: bool = False
+    is_hub: bool = False
+    deny_pub: list[str] = []
+    isolate: bool = False
+    user: str = ""
+    password: str = field(default="", name="pass")
+    auth_token: str = ""
+    jwt: str = ""
+    sig: str = ""
+    nkey: str = ""
+    compress_mode: str = ""
+    remote_account: str = ""
+    protocol: int = 0
+    tls_required: bool = False
+    gateway: str = ""
+    lang: str = ""  # never sent by a leaf: non-empty means a client on the wrong port
+
+
+T = TypeVar("T", ServerInfo, ClientConnect, LeafInfo, LeafConnect)
+
+
+def decode(json: bytes, struct: type[T]) -> T:
+    """Decode the JSON of an INFO or CONNECT. msgspec.DecodeError when it is not JSON or a field has the wrong type."""
+    try:
+        return msgspec.json.decode(json, type=struct)
+    except msgspec.ValidationError:
+        loose = msgspec.json.decode(json)
+        if not isinstance(loose, dict):
+            raise
+        return msgspec.convert({name: value for name, value in loose.items() if value is not None}, struct)
+    except UnicodeDecodeError as error:
+        raise msgspec.DecodeError(str(error)) from error

@@ -1,0 +1,54 @@
+"""Times of the JetStream API: RFC 3339 text with nanoseconds on the wire, integers of nanoseconds inside.
+
+nats-server writes Go's RFC3339Nano: UTC with `Z`, the fraction without trailing zeros and absent when zero. Go's zero
+time `0001-01-01T00:00:00Z` stands for "never"; here that is 0, since no stored message is from 1970-01-01T00:00:00Z.
+"""
+
+import re
+from datetime import UTC, datetime, timedelta
+
+NS_PER_S = 1_000_000_000
+ZERO_TIME = "0001-01-01T00:00:00Z"
+
+_RFC3339 = re.compile(
+    r"(\d{4})-(\d\d)-(\d\d)[Tt](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9})\d*)?(?:([Zz])|([+-])(\d\d):(\d\d))", re.ASCII
+)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def ns_to_rfc3339(ts_ns: int) -> str:
+    """RFC 3339 text in UTC of `ts_ns` (ns since 1970); 0 is Go's zero time."""
+    if ts_ns == 0:
+        return ZERO_TIME
+    seconds, fraction = divmod(ts_ns, NS_PER_S)
+    text = (_EPOCH + timedelta(seconds=seconds)).isoformat()[:19]
+    if fraction:
+        text += "." + f"{fraction:09d}".rstrip("0")
+    return text + "Z"
+
+
+def rfc3339_to_ns(text: str) -> int:
+    """ns since 1970 of RFC 3339 `text` (any offset); Go's zero time is 0. Raises ValueError when it is not a time."""
+    found = _RFC3339.fullmatch(text)
+    if found is None:
+        raise ValueError(f'parsing time "{text}" as RFC3339')
+    if text == ZERO_TIME:
+        return 0
+    fraction = found[7] or ""
+    year, month, day, hour, minute, second = (int(part) for part in found.groups()[:6])
+    try:
+        since_epoch = datetime(year, month, day, hour, minute, second, tzinfo=UTC) - _EPOCH
+    except ValueError as err:
+        raise ValueError(f'parsing time "{text}": {err}') from None
+    seconds = since_epoch.days * 86_400 + since_epoch.seconds
+    if found[9]:
+        offset_s = int(found[10]) * 3600 + int(found[11]) * 60
+        seconds -= offset_s if found[9] == "+" else -offset_s
+    return seconds * NS_PER_S + int(fraction.ljust(9, "0") or 0)
+
+
+def check_times(*texts: str | None) -> None:
+    """Raises ValueError when one of the texts is not an RFC 3339 time; None passes."""
+    for text in texts:
+        if text is not None:
+            rfc3339_to_ns(text)

@@ -1,0 +1,119 @@
+"""nkeys: Ed25519 keys in NATS's text form (base32 of a prefix byte, the key, and a CRC-16).
+
+Public keys start with a letter for their role: O operator, A account, U user, N server, C cluster, X curve. Seeds start
+with S and the role's letter. Signing and verifying are the nkeys library's; it is imported when first needed.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Final
+
+_PREFIXES: Final = {"O": 14 << 3, "A": 0, "U": 20 << 3, "N": 13 << 3, "C": 2 << 3, "X": 23 << 3}
+_KEY_BYTES: Final = 32
+_PUBLIC_CHARS: Final = 56
+
+
+class NkeyError(ValueError):
+    """A key, seed or signature that is none."""
+
+
+def decode_public(key: str) -> tuple[str, bytes]:
+    """Role letter and raw 32 bytes of a public key. Raises NkeyError."""
+    if len(key) != _PUBLIC_CHARS or not key.isascii():
+        raise NkeyError("not a public nkey")
+    try:
+        raw = base64.b32decode(key)
+    except binascii.Error:
+        raise NkeyError("not a public nkey") from None
+    if binascii.crc_hqx(raw[:-2], 0) != int.from_bytes(raw[-2:], "little"):
+        raise NkeyError("not a public nkey: wrong checksum")
+    for role, prefix in _PREFIXES.items():
+        if raw[0] == prefix:
+            return role, raw[1:-2]
+    raise NkeyError("not a public nkey: unknown role")
+
+
+def is_public(key: str, role: str) -> bool:
+    """Whether `key` is a well-formed public key of this role."""
+    try:
+        return decode_public(key)[0] == role
+    except NkeyError:
+        return False
+
+
+def encode_public(role: str, raw: bytes) -> str:
+    """The text form of 32 raw bytes; also how ids that only look like keys are made."""
+    if len(raw) != _KEY_BYTES:
+        raise NkeyError("a public key has 32 bytes")
+    body = bytes([_PREFIXES[role]]) + raw
+    return base64.b32encode(body + binascii.crc_hqx(body, 0).to_bytes(2, "little")).decode()
+
+
+def encode_seed(role: str, raw: bytes) -> str:
+    """The seed text of 32 secret random bytes."""
+    import nkeys
+
+    if len(raw) != _KEY_BYTES:
+        raise NkeyError("a seed has 32 bytes")
+    return bytes(nkeys.encode_seed(raw, _PREFIXES[role])).decode()
+
+
+class Signer:
+    """A key pair made from a seed. Keeps the secret out of repr."""
+
+    def __init__(self, seed: str) -> None:
+        import nkeys
+
+        text = seed.strip().encode()
+        _check_seed(text)
+        try:
+            self._pair = nkeys.from_seed(bytearray(text))
+            self.public_key: str = bytes(self._pair.public_key).decode()
+        except (nkeys.NkeysError, ValueError):
+            raise NkeyError("not an nkey seed") from None
+
+    def sign(self, data: bytes) -> bytes:
+        """The 64 raw bytes of the signature."""
+        return bytes(self._pair.sign(data))
+
+    def __repr__(self) -> str:
+        return f"Signer({self.public_key})"
+
+
+def _check_seed(text: bytes) -> None:
+    """Length and checksum of a seed, which the library does not look at."""
+    try:
+        raw = base64.b32decode(text + b"=" * (-len(text) % 8))
+    except binascii.Error:
+        raise NkeyError("not an nkey seed") from None
+    if len(raw) != _KEY_BYTES + 4 or binascii.crc_hqx(raw[:-2], 0) != int.from_bytes(raw[-2:], "little"):
+        raise NkeyError("not an nkey seed")
+
+
+def verify(public_key: str, data: bytes, signature: bytes) -> bool:
+    """Whether `signature` is this key's over `data`. A malformed key or signature is simply no."""
+    import nacl.exceptions
+    import nacl.signing
+
+    try:
+        _, raw = decode_public(public_key)
+        nacl.signing.VerifyKey(raw).verify(data, signature)
+    except (NkeyError, nacl.exceptions.CryptoError, ValueError, TypeError):
+        return False
+    return True
+
+
+def encode_signature(signature: bytes) -> str:
+    """`sig` of a CONNECT: base64 in the URL alphabet without padding."""
+    return base64.urlsafe_b64encode(signature).rstrip(b"=").decode()
+
+
+def decode_signature(text: str) -> bytes:
+    """`sig` of a CONNECT in either base64 alphabet, padded or not. Raises NkeyError."""
+    body = text.rstrip("=").replace("+", "-").replace("/", "_")
+    try:
+        return base64.b64decode(body + "=" * (-len(body) % 4), altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        raise NkeyError("not a signature") from None

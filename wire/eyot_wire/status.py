@@ -1,0 +1,136 @@
+"""What `/eyot/status` says: the truth about links, streams and copies, for `eyot status` and for scripts.
+
+Times are RFC 3339 (UTC) or, where the name ends in `_s`, seconds; sizes are bytes. A member that is not known is null, never
+a guess.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class LinkStatus(Struct, kw_only=True):
+    """One leaf link: a remote of this daemon's configuration (`role` spoke) or a leaf that dialled in (`role` hub).
+
+    `state` is `up`, `connecting`, `waiting` (for the next attempt) or `disabled`; `since` is when that state began.
+    """
+
+    name: str
+    account: str
+    role: str
+    state: str
+    url: str = ""
+    since: str | None = None
+    age_s: float | None = None
+    attempts: int = 0
+    next_attempt_in_s: float | None = None
+    rtt_ms: float | None = None
+    last_error: str | None = None
+    remedy: str | None = None
+    peer_domain: str | None = None
+    in_msgs: int = 0
+    out_msgs: int = 0
+    in_bytes: int = 0
+    out_bytes: int = 0
+
+
+class StreamStatus(Struct, kw_only=True):
+    """One stream of this daemon. `committed_seq` is the last sequence that is on flash."""
+
+    account: str
+    name: str
+    messages: int
+    bytes: int
+    first_seq: int
+    last_seq: int
+    committed_seq: int
+    last_time: str | None = None
+    consumers: int = 0
+    storage: str = "file"
+
+
+class CopyStatus(Struct, kw_only=True):
+    """One mirror or source of a stream here. `backlog` counts messages that the origin is known to have and that are not
+    here; it is null until the origin has been heard of, and as old as `heard_s_ago` says."""
+
+    account: str
+    stream: str
+    kind: str
+    origin: str
+    api_prefix: str
+    phase: str
+    backlog: int | None = None
+    last_seq: int = 0
+    committed_seq: int = 0
+    copied: int = 0
+    requests: int = 0
+    gaps: int = 0
+    heard_s_ago: float | None = None
+    error: str | None = None
+
+
+class SyncStatus(Struct, kw_only=True):
+    """What has reached a mirror or source elsewhere that copies a stream of this server, as far as it has confirmed.
+
+    `confirmed_seq` is the last sequence that it has (an Eyot reader: on flash), known across restarts and while the link is down.
+    `backlog` counts what it has not confirmed, `backlog_bytes` is exact up to 1,000 messages and reckoned from the stream's average
+    beyond; `oldest_s` is the age of the oldest of them. `rate` is messages per second between the last two confirmations.
+    `error` and `remedy` are of the account's link, while the reader is not linked.
+    """
+
+    account: str
+    stream: str
+    peer: str
+    peer_domain: str = ""
+    kind: str = "source"
+    filters: list[str] = []
+    linked: bool = False
+    confirmed_seq: int = 0
+    confirmed_at: str | None = None
+    last_seq: int = 0
+    backlog: int = 0
+    backlog_bytes: int = 0
+    oldest_s: float | None = None
+    rate: float = 0.0
+    eta_s: float | None = None
+    error: str | None = None
+    remedy: str | None = None
+
+
+class SyncReport(Struct, kw_only=True):
+    """`/eyot/syncz`: what others have of this server's streams (`out`), and its own mirrors and sources (`copies`).
+
+    `synced`: somebody copies from here, and everything is confirmed.
+    """
+
+    server_name: str
+    now: str
+    synced: bool
+    out: list[SyncStatus] = []
+    copies: list[CopyStatus] = []
+
+
+class StoreStatus(Struct, kw_only=True):
+    """The store: when it last committed, and how."""
+
+    path: str
+    last_commit: str | None = None
+    commits: int = 0
+    flush_ms: float | None = None
+    backlog_bytes: int = 0
+    error: str | None = None
+
+
+class StatusReport(Struct, kw_only=True):
+    """Everything at one moment."""
+
+    server_name: str
+    server_id: str
+    version: str
+    domain: str = ""
+    now: str
+    uptime_s: float
+    links: list[LinkStatus] = []
+    streams: list[StreamStatus] = []
+    copies: list[CopyStatus] = []
+    store: StoreStatus | None = None
