@@ -1,0 +1,190 @@
+"""Bringing LMDB up to date with the journal, in large transactions behind it.
+
+Frames are handed over when they are durable, and wait here until somebody asks for them to be applied: the journal needs a
+segment back, or LMDB itself is to be written. Each LMDB transaction says up to which frame it goes, so after a crash
+exactly the others are applied again. What is acknowledged is never given up: an attempt that fails is repeated, and until it
+succeeds the journal fills up and new transactions are refused.
+
+Either a thread applies while the committing thread goes on, or, inline, the caller itself does when it asks.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from eyot_store.changes import Changes
+from eyot_store.committer import CommitStats
+from eyot_store.environment import Environment, as_store_error, journal_mark
+from eyot_store.errors import StoreError
+from eyot_store.lmdb_committer import LmdbCommitter
+
+_TXN_BYTES_MAX = 8 << 20
+_RETRY_S = 1.0
+
+
+class Pending(NamedTuple):
+    """A durable frame that is not in LMDB yet."""
+
+    frame: int
+    changes: Changes
+    size: int
+    """Bytes of it; about what it takes in LMDB is twice that."""
+
+
+class Applier:
+    """``applied`` is the last frame that LMDB holds durably. ``lmdb_lock`` is held by whoever writes to LMDB."""
+
+    def __init__(
+        self,
+        environment: Environment,
+        lmdb: LmdbCommitter,
+        stats: CommitStats,
+        salt: bytes,
+        applied: int,
+        on_applied: Callable[[int], None],
+        *,
+        threaded: bool,
+    ) -> None:
+        self.applied = applied
+        self.last = applied  # frame handed over
+        self.pending_bytes = 0
+        self.error: StoreError | None = None  # why the last attempt failed
+        self.lmdb_lock = threading.Lock()
+        self.fenced: dict[int, StoreError] = {}  # streams whose pages in LMDB are damaged
+        self.used_bytes = environment.used_bytes()  # of LMDB's file, as of the last transaction
+        self._environment = environment
+        self._lmdb = lmdb
+        self._stats = stats
+        self._salt = salt
+        self._on_applied = on_applied
+        self._pending: deque[Pending] = deque()
+        self._wanted = applied
+        self._attempts = 0
+        self._stopping = False
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        if threaded:
+            self._thread = threading.Thread(target=self._run, name="eyot-apply", daemon=True)
+            self._thread.start()
+
+    def room_taken(self) -> int:
+        """Bytes of LMDB's file that are in use, or will be when everything handed over is applied."""
+        with self._changed:
+            return self.used_bytes + 2 * self.pending_bytes
+
+    def push(self, frame: int, changes: Changes, size: int) -> None:
+        """A frame is durable."""
+        with self._changed:
+            self._pending.append(Pending(frame, changes, size))
+            self.pending_bytes += size
+            self.last = frame
+
+    def request(self) -> None:
+        """Apply what was handed over so far, soon."""
+        with self._changed:
+            self._wanted = self.last
+            self._changed.notify_all()
+        if self._thread is None:
+            while self.applied < self._wanted and self._apply_some():
+                pass
+
+    def drain(self, frame: int = 0) -> StoreError | None:
+        """Wait until everything handed over so far (or up to ``frame``) is applied; why not, if an attempt at it fails."""
+        self.request()
+        with self._changed:
+            frame = frame or self.last
+            attempts = self._attempts
+            while self.applied < frame:
+                if self.error is not None and (self._attempts > attempts or self._thread is None):
+                    return self.error
+                self._changed.wait()
+        return None
+
+    def wake(self) -> None:
+        """LMDB may have become untidy."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """End the thread."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join()
+
+    # -- applying --------------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while not (self._stopping or self.applied < self._wanted or self._lmdb.untidy):
+                    self._changed.wait()
+                if self._stopping:
+                    return
+            if self.applied >= self._wanted:
+                with self.lmdb_lock:
+                    self._lmdb.tidy()
+            elif not self._apply_some():
+                with self._changed:
+                    self._changed.wait(_RETRY_S)
+
+    def _apply_some(self) -> bool:
+        """Apply a transaction's worth; False if that failed."""
+        frames: list[Pending] = []
+        size = 0
+        with self._changed:
+            for pending in self._pending:
+                if pending.frame > self._wanted or (frames and size + pending.size > _TXN_BYTES_MAX):
+                    break
+                frames.append(pending)
+                size += pending.size
+        started = time.perf_counter_ns()
+        with self.lmdb_lock:
+            error = self._apply(frames)
+        if error is not None and error.reason == "full" and len(frames) > 1:
+            del frames[len(frames) // 2 :]
+            with self.lmdb_lock:
+                error = self._apply(frames)
+        used = self._environment.used_bytes()
+        self._stats.applied(time.perf_counter_ns() - started, error)
+        with self._changed:
+            self._attempts += 1
+            self.used_bytes = used
+            self.error = error
+            if error is None:
+                for pending in frames:
+                    self._pending.popleft()
+                    self.pending_bytes -= pending.size
+                self.applied = frames[-1].frame
+            self._changed.notify_all()
+        if error is None:
+            self._on_applied(self.applied)
+        return error is None
+
+    def _apply(self, frames: list[Pending]) -> StoreError | None:
+        changes = [change for pending in frames for change in pending.changes]
+        size = sum(pending.size for pending in frames)
+        try:
+            return apply(self._lmdb, changes, size, journal_mark(self._salt, frames[-1].frame), self.fenced)
+        except Exception as error:  # whatever it is, committing waits for an answer
+            return as_store_error(error)
+
+
+def apply(
+    lmdb: LmdbCommitter, changes: Changes, size: int, mark: bytes, fenced: dict[int, StoreError]
+) -> StoreError | None:
+    """Apply changes to LMDB. A stream that LMDB cannot change any more, since its pages are damaged, is left out and put into
+    ``fenced``: it must not keep all others from going on."""
+    error = lmdb.apply([change for change in changes if change[0] not in fenced], size, mark)
+    if error is not None and error.reason == "corrupt":
+        refusals = lmdb.refusals([change for change in changes if change[0] not in fenced])
+        if refusals:
+            error = lmdb.apply([c for c in changes if c[0] not in fenced and c[0] not in refusals], size, mark)
+            if error is None:
+                fenced.update(refusals)
+    return error

@@ -1,0 +1,114 @@
+"""What transactions change on disk, without what the loop's side keeps with them: stream by stream, and as bytes.
+
+``Changes`` are what a committer applies. As bytes they are the body of a journal frame: a MessagePack array with one element
+for each transaction and stream it touches, ``[stream id, [operation, ...]]``, an operation being an array that starts with
+its kind (``Op``). See docs/format.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from eyot_store.errors import StoreError
+from eyot_store.txn import AppendRun, Op, Txn
+
+Operation = tuple[Op, Any]
+Changes = list[tuple[int, list[Operation]]]
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(list[tuple[int, list[list[Any]]]]).decode
+
+_STRAIGHT = frozenset((Op.CREATE, Op.DELETE, Op.CONFIG))
+
+
+def changes_of(txns: Sequence[Txn]) -> Changes:
+    """What these transactions change on disk, in order."""
+    return [
+        (stream_id, part.ops) for txn in txns for stream_id, part in txn.parts.items() if part.ops and part.log.durable
+    ]
+
+
+def by_stream(changes: Changes) -> dict[int, list[Operation]]:
+    """The operations, in order within each stream, neighbouring appends joined."""
+    if len(changes) == 1:
+        return dict(changes)
+    streams: dict[int, list[Operation]] = {}
+    joined: set[int] = set()  # streams whose last operation is a run made here
+    for stream_id, added in changes:
+        ops = streams.get(stream_id)
+        if ops is None:
+            ops = streams[stream_id] = []
+        for op, data in added:
+            if op is Op.APPEND and ops and ops[-1][0] is Op.APPEND:
+                if stream_id not in joined:
+                    ops[-1] = (op, ops[-1][1].copy())
+                    joined.add(stream_id)
+                ops[-1][1].extend(data)
+            else:
+                ops.append((op, data))
+                joined.discard(stream_id)
+    return streams
+
+
+def takes_room(txns: Iterable[Txn]) -> bool:
+    """Whether one of the transactions stores messages or streams; others may use the reserve."""
+    return any(op in (Op.APPEND, Op.CREATE) for txn in txns for part in txn.parts.values() for op, _ in part.ops)
+
+
+def is_journalled(txn: Txn) -> bool:
+    """Whether a journal can carry it: streams come, change and go in LMDB itself."""
+    return not any(op in _STRAIGHT for part in txn.parts.values() for op, _ in part.ops)
+
+
+def encode(changes: Changes) -> bytes:
+    """The changes as bytes."""
+    return _encode([(stream_id, [_plain(op, data) for op, data in ops]) for stream_id, ops in changes])
+
+
+def _plain(op: Op, data: Any) -> tuple[Any, ...]:
+    if op is Op.APPEND:
+        return (4, data.bytes, data.last_ts_ns, data.items)
+    if op in (Op.PURGE, Op.POSITION):
+        return (int(op), *data)
+    if op is Op.CONSUMER:
+        return (int(op), data[0].encode("utf-8", "surrogateescape"), data[1], data[2])
+    if op is Op.CONSUMER_GONE:
+        return (int(op), data.encode("utf-8", "surrogateescape"))
+    return (int(op), data)
+
+
+def decode(body: bytes | memoryview) -> Changes:
+    """Inverse of :func:`encode`. Raises StoreError("corrupt")."""
+    try:
+        return [(stream_id, [_operation(fields) for fields in ops]) for stream_id, ops in _decode(body)]
+    except (msgspec.MsgspecError, ValueError, TypeError, AttributeError) as error:
+        raise StoreError("corrupt", f"a frame of the journal is malformed: {error}") from None
+
+
+def _operation(fields: list[Any]) -> Operation:
+    op, *rest = fields
+    kind = Op(op)
+    if kind is Op.APPEND:
+        run = AppendRun()
+        run.bytes, run.last_ts_ns, items = rest
+        run.items = [(key, record) for key, record in items]
+        return kind, run
+    if kind is Op.REMOVE:
+        return kind, [(key, counted) for key, counted in rest[0]]
+    if kind is Op.PURGE:
+        floor, messages, bytes_ = rest
+        return kind, (floor, messages, bytes_)
+    if kind is Op.POSITION:
+        key, value = rest
+        return kind, (key, value)
+    if kind is Op.CONSUMER:
+        name, config, state = rest
+        return kind, (name.decode("utf-8", "surrogateescape"), config, state)
+    if kind is Op.CONSUMER_GONE:
+        return kind, rest[0].decode("utf-8", "surrogateescape")
+    if kind in (Op.SKIP, Op.POSITION_GONE):
+        return kind, rest[0]
+    raise ValueError(f"operation {op} does not belong into a journal")

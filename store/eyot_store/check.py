@@ -1,0 +1,295 @@
+"""Verifying a store at rest: every page, every checksum, every counter; names what is wrong and changes nothing.
+
+``check(path)`` first walks LMDB's own structure without LMDB (``lmdb.verify``), so that a damaged page cannot take the
+checking process down; only a sound structure is then read through LMDB, record by record. Of a store that a daemon has open
+the structure is not walked (it moves), and the records are read from one snapshot.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import lmdb
+import lmdb.verify
+import msgspec
+
+from eyot_store.changes import decode
+from eyot_store.environment import (
+    FORMAT,
+    FORMAT_JOURNAL,
+    FORMAT_KEY,
+    JOURNAL_KEY,
+    NEXT_ID_KEY,
+    TRASH,
+    counters_key,
+    decode_mark,
+    messages_db_name,
+)
+from eyot_store.errors import StoreError
+from eyot_store.journal import read_frames
+from eyot_store.records import (
+    Counters,
+    StreamRecord,
+    decode_record,
+    file_message_bytes,
+    salt_of,
+    unpack_u64,
+    unseal,
+)
+
+_decode_stream = msgspec.msgpack.Decoder(StreamRecord).decode
+_decode_counters = msgspec.msgpack.Decoder(Counters).decode
+
+CORRUPT_LISTED_MAX = 10_000
+"""Damaged sequences that are listed one by one for each stream; beyond that they are only counted."""
+
+
+class StreamCheck(msgspec.Struct):
+    """What was found in one stream. ``corrupt`` are the sequences whose records do not hold what was written."""
+
+    account: str
+    name: str
+    id: int
+    messages: int = 0
+    bytes: int = 0
+    first_seq: int = 0
+    last_seq: int = 0
+    consumers: int = 0
+    corrupt: list[int] = msgspec.field(default_factory=list)
+    corrupt_count: int = 0
+
+
+class CheckReport(msgspec.Struct):
+    """``problems`` is empty when all is well; each is a sentence that names stream and sequence where it can."""
+
+    path: str
+    format: int = 0
+    journal_frames: int = 0
+    """Groups that are durable in the journal and not yet in LMDB; the streams' numbers below are without them."""
+    live: bool = False
+    """A process had the store open: its structure was not walked."""
+    streams: list[StreamCheck] = msgspec.field(default_factory=list)
+    problems: list[str] = msgspec.field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+
+def check(path: Path) -> CheckReport:
+    """Verify the store in directory ``path``. Raises StoreError("io") when there is none or it cannot be read.
+
+    Must not be called in a process that has this store open.
+    """
+    report = CheckReport(str(path))
+    data = path / "data.mdb"
+    try:
+        size = data.stat().st_size
+    except OSError as error:
+        raise StoreError("io", f"no store in {path}: {error.strerror}") from error
+    report.live = _is_open_elsewhere(path)
+    if not report.live and sys.maxsize > 1 << 32:
+        try:
+            walk: Callable[[str], list[str]] = lmdb.verify.verify
+            report.problems += [f"structure: {problem}" for problem in walk(str(path))]
+        except (lmdb.verify.VerifyError, OSError) as error:
+            report.problems.append(f"structure: {error}")
+        if report.problems:
+            return report
+    try:
+        environment = lmdb.open(
+            str(path), map_size=max(size, 1 << 20), max_dbs=1 << 16, readonly=True, lock=report.live, create=False
+        )
+    except (lmdb.Error, OSError) as error:
+        report.problems.append(f"cannot be opened: {error}")
+        return report
+    try:
+        _Checker(environment, report).run()
+    except (lmdb.Error, OSError) as error:
+        report.problems.append(f"cannot be read: {error}")
+    finally:
+        environment.close()
+    return report
+
+
+def _is_open_elsewhere(path: Path) -> bool:
+    try:
+        fd = os.open(path / "store.lock", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+class _Checker:
+    """One pass over everything in an open environment."""
+
+    def __init__(self, environment: Any, report: CheckReport) -> None:
+        self._environment = environment
+        self._report = report
+        self._problems = report.problems
+        self._ids: dict[int, str] = {}  # of streams, to "account/name"
+
+    def run(self) -> None:
+        environment = self._environment
+        with environment.begin() as txn:
+            found = txn.get(FORMAT_KEY)
+            if found not in (b"%d" % FORMAT, b"%d" % FORMAT_JOURNAL):
+                shown = "none" if found is None else found.decode("ascii", "replace")
+                self._problems.append(f"format: {shown}, but this release reads {FORMAT} and {FORMAT_JOURNAL}")
+                return
+            self._report.format = int(found)
+            databases = {bytes(key) for key, _ in txn.cursor()}
+        if self._report.format == FORMAT_JOURNAL:
+            self._journal()
+        handles: dict[bytes, Any] = {}
+        for name in (b"streams", b"consumers", b"consumer_states", b"positions"):
+            if name not in databases:
+                self._problems.append(f"database {name.decode()} is missing")
+                return
+            handles[name] = environment.open_db(name, create=False)
+        with environment.begin() as txn:
+            records = list(self._stream_records(txn, handles[b"streams"]))
+        messages = {
+            stream_id: environment.open_db(messages_db_name(stream_id), create=False)
+            for stream_id, _ in records
+            if messages_db_name(stream_id) in databases
+        }
+        with environment.begin(buffers=True) as txn:
+            for stream_id, record in records:
+                self._stream(txn, stream_id, record, messages.get(stream_id))
+            self._shared(txn, handles)
+            self._strays(databases)
+
+    def _journal(self) -> None:
+        """Every frame that LMDB does not hold yet: whole, in order, and to be understood."""
+        path = Path(self._report.path) / "journal"
+        try:
+            salt, applied = self._mark()
+            if not path.is_dir():
+                raise StoreError("corrupt", "the journal is missing")
+            frames, missing = read_frames(path, salt, applied)
+            for frame in frames:
+                decode(frame.body)
+            _, applied = self._mark()  # of a store in use, segments may have been written anew meanwhile
+            self._problems += [f"journal: frame {number} is damaged" for number in missing if number > applied]
+            self._report.journal_frames = sum(frame.number > applied for frame in frames)
+        except (StoreError, msgspec.MsgspecError, OSError) as error:
+            self._problems.append(str(error))
+
+    def _mark(self) -> tuple[bytes, int]:
+        with self._environment.begin() as txn:
+            return decode_mark(unseal(JOURNAL_KEY, bytes(txn.get(JOURNAL_KEY) or b""), "mark of the journal"))
+
+    def _stream_records(self, txn: Any, db: Any) -> Iterator[tuple[int, StreamRecord]]:
+        next_id = int(txn.get(NEXT_ID_KEY) or b"0")
+        names: set[tuple[str, str]] = set()
+        for key, sealed in txn.cursor(db):
+            stream_id: int = unpack_u64(key)[0]
+            try:
+                record = _decode_stream(unseal(key, sealed, f"entry of stream {stream_id}"))
+            except (StoreError, msgspec.MsgspecError) as error:
+                self._problems.append(str(error))
+                self._ids[stream_id] = f"#{stream_id}"
+                continue
+            name = f"{record.account}/{record.name}"
+            if stream_id >= next_id:
+                self._problems.append(f"stream {name}: its id {stream_id} is not below the next id {next_id}")
+            if (record.account, record.name) in names:
+                self._problems.append(f"stream {name}: there are two of this name")
+            names.add((record.account, record.name))
+            self._ids[stream_id] = name
+            yield stream_id, record
+
+    def _stream(self, txn: Any, stream_id: int, record: StreamRecord, db: Any) -> None:
+        name = self._ids[stream_id]
+        found = StreamCheck(record.account, record.name, stream_id)
+        self._report.streams.append(found)
+        if db is None:
+            self._problems.append(f"stream {name}: its database is missing")
+            return
+        counters = self._counters(txn, stream_id, name)
+        salt = salt_of(stream_id)
+        for key, value in txn.cursor(db):
+            seq: int = unpack_u64(key)[0] if len(key) == 8 else 0
+            if not seq:
+                self._problems.append(f"stream {name}: a record has the key {bytes(key)!r}")
+                continue
+            if counters is not None and seq < counters.floor:
+                continue  # purged, and not yet taken out
+            found.messages += 1
+            found.first_seq = found.first_seq or seq
+            found.last_seq = seq
+            try:
+                message = decode_record(salt, key, value)
+            except StoreError as error:
+                found.corrupt_count += 1
+                if len(found.corrupt) < CORRUPT_LISTED_MAX:
+                    found.corrupt.append(seq)
+                    self._problems.append(f"stream {name} sequence {seq}: {error.message}")
+                continue
+            found.bytes += file_message_bytes(message.subject, message.header, message.payload)
+        if counters is None:
+            return
+        if counters.messages != found.messages:
+            self._problems.append(f"stream {name}: counts {counters.messages} messages, holds {found.messages}")
+        if counters.last_seq < found.last_seq:
+            self._problems.append(f"stream {name}: counts up to {counters.last_seq}, holds {found.last_seq}")
+        found.last_seq = max(found.last_seq, counters.last_seq)
+        if counters.bytes != found.bytes and not found.corrupt_count:
+            self._problems.append(f"stream {name}: counts {counters.bytes} bytes, holds {found.bytes}")
+
+    def _counters(self, txn: Any, stream_id: int, name: str) -> Counters | None:
+        key = counters_key(stream_id)
+        sealed = txn.get(key)
+        if sealed is None:
+            self._problems.append(f"stream {name}: its counters are missing")
+            return None
+        try:
+            return _decode_counters(unseal(key, bytes(sealed), f"stream {name}: counters"))
+        except (StoreError, msgspec.MsgspecError) as error:
+            self._problems.append(str(error))
+            return None
+
+    def _shared(self, txn: Any, handles: dict[bytes, Any]) -> None:
+        """The entries of all streams in the databases that they share."""
+        checks = {check.id: check for check in self._report.streams}
+        for database, kind in (
+            (b"consumers", "consumer"),
+            (b"consumer_states", "state of consumer"),
+            (b"positions", "position"),
+        ):
+            for key, sealed in txn.cursor(handles[database]):
+                stream_id: int = unpack_u64(key[:8])[0] if len(key) > 8 else 0
+                what = f"{kind} {bytes(key[8:]).decode('utf-8', 'replace')}"
+                stream = self._ids.get(stream_id)
+                if stream is None:
+                    self._problems.append(f"{what}: belongs to stream {stream_id}, which does not exist")
+                    continue
+                try:
+                    unseal(bytes(key), bytes(sealed), f"stream {stream}: {what}")
+                except StoreError as error:
+                    self._problems.append(str(error))
+                if database == b"consumers" and stream_id in checks:
+                    checks[stream_id].consumers += 1
+
+    def _strays(self, databases: set[bytes]) -> None:
+        expected = {FORMAT_KEY, JOURNAL_KEY, NEXT_ID_KEY, b"streams", b"consumers", b"consumer_states", b"positions"}
+        for stream_id in self._ids:
+            expected |= {messages_db_name(stream_id), counters_key(stream_id)}
+        for key in databases:
+            if key.startswith(TRASH):  # deleted, and not yet taken out
+                expected |= {key, messages_db_name(int(key[len(TRASH) :], 16))}
+        self._problems += [
+            f"{name.decode('ascii', 'replace')}: belongs to nothing" for name in sorted(databases - expected)
+        ]

@@ -1,0 +1,328 @@
+"""The LMDB environment of a store: its databases, its format version, its map, and who may touch it when.
+
+One directory holds one environment (``data.mdb``, ``lock.mdb``) and ``store.lock``, which keeps other writers away.
+Databases (see docs/format.md): the unnamed one holds the format version, the next stream id and each stream's counters;
+``streams``, ``consumers``, ``consumer_states`` and ``positions`` hold what their names say; ``stream:<id>`` holds the messages
+of one stream.
+
+Threads: the committing thread writes; the loop's thread reads. A resize of the map and the opening and dropping of
+databases must not meet a reader: both sides take ``lock`` for as long as a read or such a change takes.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import resource
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import lmdb
+import msgspec
+
+from eyot_store.errors import StoreError
+from eyot_store.options import MIB, StoreOptions
+from eyot_store.records import seal, unseal
+
+FORMAT = 1
+FORMAT_JOURNAL = 2
+"""The same with a journal in front: a release that does not know of journals must not ignore one."""
+FORMAT_KEY = b"format"
+NEXT_ID_KEY = b"next_stream_id"
+JOURNAL_KEY = b"journal"
+TRASH = b"trash:"
+_EXTRA_DBS = 8
+_PROBE_EVERY_S = 1.0
+_STEP_MIN, _STEP_MAX = 4 * MIB, 64 * MIB
+
+_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_FULL_TEXTS = tuple(os.strerror(number) for number in _FULL_ERRNOS)
+
+
+def messages_db_name(stream_id: int) -> bytes:
+    """Name of the database with the messages of a stream."""
+    return b"stream:%08x" % stream_id
+
+
+def counters_key(stream_id: int) -> bytes:
+    """Key in the unnamed database of a stream's counters; sorts right behind the stream's database, on the same page."""
+    return b"stream:%08x:counters" % stream_id
+
+
+def trash_key(stream_id: int) -> bytes:
+    """Key in the unnamed database that marks a deleted stream whose database is still to be emptied."""
+    return b"trash:%08x" % stream_id
+
+
+def journal_mark(salt: bytes, applied: int) -> bytes:
+    """The value under JOURNAL_KEY: the journal's salt, and the last of its frames that LMDB holds."""
+    return seal(JOURNAL_KEY, msgspec.msgpack.encode((salt, applied)))
+
+
+decode_mark = msgspec.msgpack.Decoder(tuple[bytes, int]).decode
+
+
+def as_store_error(error: Exception) -> StoreError:
+    """An exception of LMDB or the system in the store's terms."""
+    if isinstance(error, StoreError):
+        return error
+    text = str(error)
+    if isinstance(error, lmdb.MapFullError):
+        return StoreError("full", "no room left for the store")
+    if isinstance(error, lmdb.DiskError) or any(part in text for part in _FULL_TEXTS):
+        return StoreError("full", f"no room left: {text}")
+    if isinstance(error, OSError) and error.errno in _FULL_ERRNOS:
+        return StoreError("full", f"no room left: {text}")
+    if isinstance(error, lmdb.DbsFullError):
+        return StoreError("full", "the limit of streams is reached")
+    if isinstance(error, (lmdb.CorruptedError, lmdb.PageNotFoundError, msgspec.MsgspecError)):
+        return StoreError("corrupt", f"the database is damaged: {text}")
+    return StoreError("io", f"the disk failed: {text}")
+
+
+class Environment:
+    """An open LMDB environment."""
+
+    def __init__(self, path: Path, options: StoreOptions) -> None:
+        self.path = path
+        self.options = options
+        self.lock = threading.Lock()
+        self.messages: dict[int, Any] = {}  # stream id -> LMDB database handle, of committed streams only
+        self._probed_s = float("-inf")
+        self._probe_verdict: StoreError | None = None
+        self._lock_fd = _lock_directory(path)
+        self.is_open = False
+        try:
+            self._open()
+        except BaseException:
+            os.close(self._lock_fd)
+            raise
+
+    def _open(self) -> None:
+        options = self.options
+        data = self.path / "data.mdb"
+        size = data.stat().st_size if data.exists() else 0
+        self.map_size = max(_round_up(size), MIB)
+        try:
+            self.lmdb: Any = lmdb.open(
+                str(self.path),
+                map_size=self.map_size,
+                max_dbs=options.max_streams + _EXTRA_DBS,
+                sync=options.flush,
+                metasync=options.flush,
+                mode=0o600,
+                max_spare_txns=2,
+            )
+        except (lmdb.Error, OSError) as error:
+            raise as_store_error(error) from error
+        try:
+            self.lmdb.reader_check()
+            self._check_format()
+            with self.lmdb.begin(write=True) as txn:
+                self.streams = self.lmdb.open_db(b"streams", txn=txn)
+                self.consumers = self.lmdb.open_db(b"consumers", txn=txn)
+                self.consumer_states = self.lmdb.open_db(b"consumer_states", txn=txn)
+                self.positions = self.lmdb.open_db(b"positions", txn=txn)
+            if options.flush and not size:
+                _sync_directory(self.path)
+                _sync_directory(self.path.parent)
+            self.allocated = data.stat().st_size
+            self._allocate(max(options.map_size, self.used_bytes() + 2 * options.map_reserve))
+            self.lmdb.set_mapsize(self._appendable())
+            self.map_size = self.lmdb.info()["map_size"]
+            self.is_open = True
+        except lmdb.Error as error:
+            self.lmdb.close()
+            raise as_store_error(error) from error
+        except BaseException:
+            self.lmdb.close()
+            raise
+
+    def _check_format(self) -> None:
+        with self.lmdb.begin() as txn:
+            found = txn.get(FORMAT_KEY)
+            empty = txn.stat()["entries"] == 0
+        self.journalled = found == b"%d" % FORMAT_JOURNAL
+        if found is None and empty:
+            with self.lmdb.begin(write=True) as txn:
+                txn.put(FORMAT_KEY, b"%d" % FORMAT)
+                txn.put(NEXT_ID_KEY, b"1")
+        elif found is None:
+            raise StoreError("format", f"{self.path} holds an LMDB database that is not an Eyot store")
+        elif found != b"%d" % FORMAT and not self.journalled:
+            raise StoreError(
+                "format",
+                f"{self.path} has on-disk format {found.decode('ascii', 'replace')}; "
+                f"this release reads formats {FORMAT} and {FORMAT_JOURNAL}",
+            )
+
+    # -- the journal in front ------------------------------------------------------------------------------------------
+
+    @property
+    def journal_path(self) -> Path:
+        """Where the journal's files are, if there is one."""
+        return self.path / "journal"
+
+    def read_journal_mark(self) -> tuple[bytes, int] | None:
+        """The journal's salt, and the last of its frames that LMDB holds; None when there is no journal."""
+        if not self.journalled:
+            return None
+        with self.lmdb.begin() as txn:
+            sealed = txn.get(JOURNAL_KEY)
+        return decode_mark(unseal(JOURNAL_KEY, sealed or b"", "mark of the journal"))
+
+    def begin_journal(self, mark: bytes) -> None:
+        """From now on the journal in ``journal_path`` counts."""
+        with self.lmdb.begin(write=True) as txn:
+            txn.put(JOURNAL_KEY, mark)
+            txn.put(FORMAT_KEY, b"%d" % FORMAT_JOURNAL)
+        self.journalled = True
+
+    def end_journal(self) -> None:
+        """From now on LMDB counts alone."""
+        with self.lmdb.begin(write=True) as txn:
+            txn.delete(JOURNAL_KEY)
+            txn.put(FORMAT_KEY, b"%d" % FORMAT)
+        self.journalled = False
+
+    def reopen(self) -> int:
+        """Close and open again, which LMDB asks for after it could not write its meta page; returns the number of the last
+        transaction that the file holds. Writes nothing."""
+        with self.lock:
+            self.lmdb.close()
+            self.is_open = False
+            self._open()
+            with self.lmdb.begin(write=True) as txn:
+                for stream_id in list(self.messages):
+                    self.messages[stream_id] = self.lmdb.open_db(messages_db_name(stream_id), txn=txn, create=False)
+            return int(self.lmdb.info()["last_txnid"])
+
+    def why_io(self, error: StoreError) -> StoreError:
+        """LMDB reports a short write as an I/O error; say "full" where the file system would not take more either."""
+        if error.reason != "io":
+            return error
+        limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+        size = (self.path / "data.mdb").stat().st_size
+        if limit != resource.RLIM_INFINITY and size + MIB > limit:
+            return StoreError("full", f"no room left: the file size limit of {limit} bytes is reached")
+        now_s = time.monotonic()
+        if now_s - self._probed_s > _PROBE_EVERY_S:
+            self._probed_s, self._probe_verdict = now_s, self._probe()
+        return self._probe_verdict or error
+
+    def _probe(self) -> StoreError | None:
+        """Write a little into a file beside the data; the error if that is refused for want of room."""
+        probe = self.path / "probe"
+        try:
+            with probe.open("wb", buffering=0) as file:
+                file.write(bytes(MIB // 4))
+                os.fsync(file.fileno())
+        except OSError as error:
+            return as_store_error(error) if error.errno in _FULL_ERRNOS else None
+        finally:
+            probe.unlink(missing_ok=True)
+        return None
+
+    # -- room --------------------------------------------------------------------------------------------------------
+    #
+    # LMDB's map is kept no larger than what the file system has promised: the file is allocated ahead, so that a full disk
+    # shows as MapFullError before anything is written. The last ``map_reserve`` bytes of it are for what makes room.
+
+    def make_room(self, wanted: int, *, reserve: bool) -> bool:
+        """Let the map grow by about ``wanted`` bytes; False when there is no more room. ``reserve``: the reserve may be used.
+        No transaction may be active."""
+        if reserve and self.map_size < self.allocated:
+            self.resize(self.allocated)
+            return True
+        before = self.map_size
+        step = max(wanted, min(max(self.allocated // 8, _STEP_MIN), _STEP_MAX))
+        self._allocate(self.allocated + step)
+        target = self.allocated if reserve else self._appendable()
+        if target <= before:
+            return False
+        self.resize(target)
+        return True
+
+    def restore_reserve(self) -> None:
+        """Take the reserve away again, after something has made use of it (LMDB keeps what is in use)."""
+        if self.map_size > self._appendable():
+            self.resize(self._appendable())
+
+    def promise_broken(self) -> None:
+        """The file system refused to write what it had allocated: use what is in the file already, until it grows again."""
+        self.allocated = self.used_bytes()
+        self.resize(self.allocated)
+
+    def resize(self, size: int) -> None:
+        """Set the map's size; LMDB keeps it at what is in use at least."""
+        with self.lock:
+            self.lmdb.set_mapsize(size)
+            self.map_size = self.lmdb.info()["map_size"]
+
+    def _appendable(self) -> int:
+        return max(self.allocated - self.options.map_reserve, self.used_bytes(), MIB // 4)
+
+    def _allocate(self, size: int) -> None:
+        """Have the file system set blocks aside for the data file, if it can."""
+        size = min(_round_up(size), self.options.map_size_max)
+        if size <= self.allocated:
+            return
+        fd = os.open(self.path / "data.mdb", os.O_RDWR | os.O_CLOEXEC)
+        try:
+            os.posix_fallocate(fd, self.allocated, size - self.allocated)
+            self.allocated = size
+        except OSError:
+            pass  # no room; whoever needs it is told
+        finally:
+            os.close(fd)
+
+    def trash(self) -> list[int]:
+        """Ids of deleted streams whose database is still there."""
+        out: list[int] = []
+        with self.lmdb.begin() as txn:
+            cursor = txn.cursor()
+            if cursor.set_range(TRASH):
+                for key in cursor.iternext(keys=True, values=False):
+                    if not key.startswith(TRASH):
+                        break
+                    out.append(int(key[len(TRASH) :], 16))
+        return out
+
+    def used_bytes(self) -> int:
+        """Bytes of the file in use by pages that were ever used (free pages inside included)."""
+        return int((self.lmdb.info()["last_pgno"] + 1) * self.lmdb.stat()["psize"])
+
+    def close(self) -> None:
+        with self.lock:
+            self.lmdb.close()
+        os.close(self._lock_fd)
+
+
+def _round_up(size: int) -> int:
+    return (size + MIB - 1) // MIB * MIB
+
+
+def _lock_directory(path: Path) -> int:
+    """Keep other processes from writing here; the lock goes when the process does."""
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fd = os.open(path / "store.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise as_store_error(error) from error
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(fd)
+        raise StoreError("locked", f"{path} is in use by another process") from None
+    return fd
+
+
+def _sync_directory(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,37 @@
+"""The store's one exception, with a reason that callers switch on.
+
+Reasons:
+
+========  ==============================================================================================================
+full      no room: the file system, a quota, a file size limit or the map's upper limit; retry after something was removed
+io        the disk failed or the environment is unusable
+corrupt   a record or a page does not hold what was written
+closed    the store was closed (or crashed, in a simulation) before this reached the disk
+busy      the staging queue is over its hard limit; nothing was staged
+locked    another process has this store open
+format    the store was written by a release with another on-disk format
+========  ==============================================================================================================
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+Reason = Literal["full", "io", "corrupt", "closed", "busy", "locked", "format"]
+
+
+class StoreError(Exception):
+    """Something durable could not be written or read.
+
+    ``stream`` is ``account/name`` and ``seq`` the sequence concerned where they are known, else ``""`` and 0.
+    """
+
+    def __init__(self, reason: Reason, message: str, *, stream: str = "", seq: int = 0) -> None:
+        super().__init__(message)
+        self.reason: Reason = reason
+        self.message = message
+        self.stream = stream
+        self.seq = seq
+
+    def __repr__(self) -> str:
+        return f"StoreError({self.reason!r}, {self.message!r})"

@@ -1,0 +1,251 @@
+"""The journal's files: preallocated segments of checksummed frames, written in place, one flush for each frame.
+
+Constraints: a frame is durable when ``write`` returns, with one system call that writes and flushes (``RWF_DSYNC``); files
+never change their size while they are written, so that a flush has no metadata to write; all writes are whole blocks of 4
+KiB, so that nothing is read back and the page cache keeps to small pages; a frame that is torn anywhere is not a frame; a
+frame whose write failed is never found again, or nothing more is written.
+
+A *frame* is ``magic, length of the body, number, CRC-32 of salt, number, length and body`` (20 bytes) and the body. Numbers
+go up by one. Frames follow each other without a gap inside a segment; one that does not fit starts the next segment that is
+free, at its beginning. A segment is free when LMDB holds everything in it. What a segment held before is still
+behind the newer frames, or in place of the first: it has lower numbers. See docs/format.md for the bytes.
+
+This module knows nothing of threads, of LMDB, or of what frames mean.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from struct import Struct
+from typing import NamedTuple
+from zlib import crc32
+
+from eyot_store.errors import StoreError
+
+BLOCK = 4096
+MAGIC = b"EyJ1"
+HEADER = Struct(">4sIIQ")  # magic, CRC-32, length of the body, number
+_COVERED = Struct(">IQ")  # what the CRC covers of it
+_COVERED_AT = 8
+_RETRY_S = 10.0
+
+
+class Frame(NamedTuple):
+    """A frame as it was found."""
+
+    number: int
+    body: memoryview
+
+
+class Segment:
+    """One file. ``last`` is the highest frame in it (0 = none)."""
+
+    __slots__ = ("fd", "index", "last")
+
+    def __init__(self, index: int, fd: int) -> None:
+        self.index = index
+        self.fd = fd
+        self.last = 0
+
+
+def segment_name(index: int) -> str:
+    """Name of a segment's file in the journal's directory."""
+    return f"segment-{index:02d}"
+
+
+class Journal:
+    """Open segments; the one being written, and where in it."""
+
+    def __init__(
+        self, path: Path, salt: bytes, number: int, segment_bytes: int, segments_max: int, flush: bool
+    ) -> None:
+        """``number``: of the last frame ever written. All segments that are there are free."""
+        self.path = path
+        self.number = number
+        self.segment_bytes = segment_bytes
+        self.segments_max = segments_max
+        self.filled = 0  # segments
+        self._salt = crc32(salt)
+        self._flags = os.RWF_DSYNC if flush else 0
+        self._flush = flush
+        self._segments: list[Segment] = []
+        self._current: Segment | None = None
+        self._at = 0  # where the next frame begins
+        self._tail = b""  # what is before it in its block
+        self._doubtful = False  # a write failed: part of a frame may be at ``_at``
+        self._retry_s = 0.0  # not before then another attempt to add a segment
+        for index in range(segments_max):
+            file = path / segment_name(index)
+            if file.exists() and file.stat().st_size == segment_bytes:
+                self._segments.append(Segment(index, os.open(file, os.O_RDWR | os.O_CLOEXEC)))
+
+    def prepare(self, size: int, applied: int) -> bool:
+        """Find room for a frame with a body of ``size`` bytes, LMDB holding everything up to ``applied``; False when there is
+        none: every segment is full of what is not in LMDB yet, and there is no room for another one."""
+        if self._current is not None and self._at + HEADER.size + size <= self.segment_bytes:
+            return True
+        if HEADER.size + size > self.segment_bytes:
+            return False
+        segment = self._free(applied) or self._add_segment()
+        if segment is None:
+            return False
+        # Small pages: what is in the cache from reading or from setting up may be in large ones, dirtied as a whole.
+        os.posix_fadvise(segment.fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        self.filled += self._current is not None
+        self._current = segment
+        self._at = 0
+        self._tail = b""
+        return True
+
+    @property
+    def oldest_last(self) -> int:
+        """Frame up to which LMDB must have come so that a segment is free."""
+        return min((segment.last for segment in self._segments), default=0)
+
+    def write(self, body: bytes) -> int:
+        """Write the next frame where ``prepare`` has found room; it is durable on return, and has the number returned. Raises
+        OSError: the frame does not count, and ``scrub`` must succeed before the next one."""
+        segment = self._current
+        assert segment is not None
+        assert not self._doubtful
+        start, number, size = len(self._tail), self.number + 1, HEADER.size + len(body)
+        assert self._at + size <= self.segment_bytes
+        covered = _COVERED.pack(len(body), number)
+        header = MAGIC + crc32(body, crc32(covered, self._salt)).to_bytes(4, "big") + covered
+        end = start + size
+        data = b"".join((self._tail, header, body, bytes(-end % BLOCK)))
+        self._doubtful = True
+        self._put(segment, data, self._at - start)
+        self._doubtful = False
+        self.number = segment.last = number
+        self._at += size
+        self._tail = data[end - end % BLOCK : end]
+        return number
+
+    def scrub(self) -> None:
+        """After a write that failed: make sure that no part of its frame is ever taken for one. Raises OSError."""
+        if self._doubtful:
+            assert self._current is not None
+            block = self._tail.ljust(BLOCK, b"\0")
+            self._put(self._current, block, self._at - len(self._tail))
+            self._doubtful = False
+
+    def close(self) -> None:
+        for segment in self._segments:
+            os.close(segment.fd)
+        self._segments.clear()
+        self._current = None
+
+    # -- segments ------------------------------------------------------------------------------------------------------
+
+    def _free(self, applied: int) -> Segment | None:
+        """A segment that can be written anew; the one being written is full, and may be that, too."""
+        free = [each for each in self._segments if each.last <= applied]
+        return min(free, key=lambda each: (each.last, each.index), default=None)
+
+    def _add_segment(self) -> Segment | None:
+        """One more file, allocated and written with zeros, so that writing into it changes nothing but its contents. None when
+        there are as many as there may be, or the disk refuses; it is not asked again for some time."""
+        taken = {each.index for each in self._segments}
+        index = next((index for index in range(self.segments_max) if index not in taken), None)
+        if index is None or time.monotonic() < self._retry_s:
+            return None
+        file = self.path / segment_name(index)
+        fd = -1
+        try:
+            fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            os.posix_fallocate(fd, 0, self.segment_bytes)
+            if self._flush:
+                step = min(self.segment_bytes, 1 << 20)
+                for at in range(0, self.segment_bytes, step):
+                    _write_all(fd, bytes(min(step, self.segment_bytes - at)), at, 0)
+                os.fsync(fd)
+                sync_directory(self.path)
+        except OSError:
+            if fd >= 0:
+                os.close(fd)
+                file.unlink(missing_ok=True)
+            self._retry_s = time.monotonic() + _RETRY_S
+            return None
+        segment = Segment(index, fd)
+        self._segments.append(segment)
+        return segment
+
+    def _put(self, segment: Segment, data: bytes | bytearray, at: int) -> None:
+        _write_all(segment.fd, data, at, self._flags)
+
+
+def read_frames(path: Path, salt: bytes, applied: int) -> tuple[list[Frame], list[int]]:
+    """The frames above ``applied`` that the journal in ``path`` holds, in order, and the numbers between them that are
+    damaged. What follows the last whole frame was never acknowledged."""
+    start = crc32(salt)
+    found: dict[int, Frame] = {}
+    for file in sorted(path.glob("segment-*")):
+        last = 0
+        for frame in _frames_in(file.read_bytes(), start):
+            if frame.number > max(last, applied):
+                last = frame.number
+                found[last] = frame
+    frames = [found[number] for number in sorted(found)]
+    missing = [number for number in range(applied + 1, frames[-1].number) if number not in found] if frames else []
+    return frames, missing
+
+
+def _frames_in(data: bytes, salt: int) -> Iterator[Frame]:
+    """Every whole frame, wherever it begins."""
+    at = data.find(MAGIC)
+    while at >= 0:
+        frame = _frame_at(data, at, salt)
+        if frame is None:
+            at = data.find(MAGIC, at + 1)
+        else:
+            yield frame
+            at = data.find(MAGIC, at + HEADER.size + len(frame.body))
+
+
+def _frame_at(data: bytes, at: int, salt: int) -> Frame | None:
+    if at + HEADER.size > len(data):
+        return None
+    _, checksum, length, number = HEADER.unpack_from(data, at)
+    end = at + HEADER.size + length
+    if end > len(data):
+        return None
+    view = memoryview(data)
+    if crc32(view[at + _COVERED_AT : end], salt) != checksum:
+        return None
+    return Frame(number, view[at + HEADER.size : end])
+
+
+def _write_all(fd: int, data: bytes | bytearray, at: int, flags: int) -> None:
+    """Write all of it. Raises OSError."""
+    written = os.pwritev(fd, [data], at, flags)
+    while written < len(data):
+        with memoryview(data) as view, view[written:] as rest:
+            more = os.pwritev(fd, [rest], at + written, flags)
+        if not more:
+            raise OSError(0, "the disk takes no more")
+        written += more
+
+
+def sync_directory(path: Path) -> None:
+    """Make what a directory lists durable."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def remove_files(path: Path) -> None:
+    """Take the journal's files away."""
+    try:
+        for file in path.glob("segment-*"):
+            file.unlink()
+        path.rmdir()
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise StoreError("io", f"the journal in {path} cannot be removed: {error.strerror}") from error

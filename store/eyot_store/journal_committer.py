@@ -1,0 +1,274 @@
+"""The committer with a journal in front of LMDB: one flush a group, LMDB brought up to date behind it (``applier.py``).
+
+A group becomes one frame of the journal. What a journal does not carry goes straight into LMDB, after everything before it
+has been applied: streams that come, change or go, groups so large that LMDB takes them as well, and groups for which LMDB
+may not have room. The last is what keeps the promise on a full disk: a message is only taken into the journal when LMDB
+has room for it set aside, and where that is in doubt, LMDB itself decides (see ``LmdbCommitter``).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import lmdb
+
+from eyot_store.applier import Applier, apply
+from eyot_store.changes import Changes, changes_of, decode, encode, is_journalled, takes_room
+from eyot_store.committer import CommitStats
+from eyot_store.environment import Environment, as_store_error, journal_mark
+from eyot_store.errors import StoreError
+from eyot_store.fates import Fates
+from eyot_store.journal import Journal, read_frames, remove_files, segment_name, sync_directory
+from eyot_store.lmdb_committer import LmdbCommitter
+from eyot_store.options import StoreOptions
+from eyot_store.txn import Op, Txn
+
+_STRAIGHT_BYTES = 1 << 20
+_APPLY_BYTES = 4 << 20  # of one LMDB transaction, when a journal is read at start
+_SALT_BYTES = 16
+
+
+_PATH_BYTES = 6 * 4096
+
+
+class _NoRoomError(Exception):
+    """The journal has no room although LMDB is up to date: a frame too large, or no room for a file on the disk."""
+
+
+class JournalCommitter:
+    """See the module."""
+
+    def __init__(
+        self,
+        environment: Environment,
+        lmdb_committer: LmdbCommitter,
+        fates: Fates,
+        stats: CommitStats,
+        journal: Journal,
+        applier: Applier,
+    ) -> None:
+        self._environment = environment
+        self._lmdb = lmdb_committer
+        self._fates = fates
+        self._stats = stats
+        self._journal = journal
+        self._applier = applier
+        self._inline = environment.options.inline
+        self._straight_bytes = min(_STRAIGHT_BYTES, journal.segment_bytes // 2)
+
+    def commit(self, group: Sequence[Txn]) -> list[StoreError | None]:
+        if not all(map(is_journalled, group)) or sum(txn.bytes for txn in group) > self._straight_bytes:
+            return self._commit_straight(group)
+        results: list[StoreError | None] = [self._inherited(txn) for txn in group]
+        todo = [txn for txn, result in zip(group, results, strict=True) if result is None]
+        if not todo:
+            return results
+        if takes_room(todo) and not self._has_room(todo):
+            return self._commit_straight(group)
+        try:
+            return self._commit_frames(group, todo, results)
+        except _NoRoomError:
+            return self._commit_straight(group)
+
+    def _commit_frames(
+        self, group: Sequence[Txn], todo: list[Txn], results: list[StoreError | None]
+    ) -> list[StoreError | None]:
+        """All that is to do in one frame; should that fail, in one each. Raises _NoRoomError: nothing was done."""
+        error = self._try(todo)
+        if error is None:
+            return results
+        if len(todo) == 1 or error.reason == "io":
+            for txn in todo:
+                self._fates.fail(txn, error)
+            return [error if result is None else result for result in results]
+        for index, txn in enumerate(group):
+            if results[index] is None:
+                result = self._inherited(txn) or self._try_alone(txn)
+                results[index] = result
+                if result is not None:
+                    self._fates.fail(txn, result)
+        return results
+
+    @property
+    def untidy(self) -> bool:
+        """What is to be tidied is LMDB's, and the applier does it."""
+        return self._inline and self._lmdb.untidy
+
+    def tidy(self) -> None:
+        self._lmdb.tidy()
+
+    def close(self) -> None:
+        """Leave nothing in the journal that is not in LMDB, if that can be done."""
+        self._applier.drain()
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Let go of the files."""
+        self._applier.close()
+        self._journal.close()
+
+    # -- through the journal -----------------------------------------------------------------------------------------------
+
+    def _inherited(self, txn: Txn) -> StoreError | None:
+        error = self._fates.inherited(txn)
+        if error is None:
+            for stream_id, part in txn.parts.items():
+                if part.log.durable and any(op is Op.APPEND for op, _ in part.ops):
+                    error = error or self._unwritable(stream_id)
+            if error is not None:
+                self._fates.fail(txn, error)
+        return error
+
+    def _unwritable(self, stream_id: int) -> StoreError | None:
+        """Why nothing can be appended to a stream, whatever the journal says."""
+        if stream_id not in self._environment.messages:
+            return StoreError("closed", f"stream {stream_id} was deleted")
+        return self._applier.fenced.get(stream_id)
+
+    def _try_alone(self, txn: Txn) -> StoreError | None:
+        try:
+            return self._try([txn])
+        except _NoRoomError:
+            return self._commit_straight([txn])[0]
+
+    def _try(self, txns: Sequence[Txn]) -> StoreError | None:
+        try:
+            self._attempt(txns)
+            return None
+        except (lmdb.Error, OSError, StoreError, MemoryError) as error:
+            return as_store_error(error)
+
+    def _attempt(self, txns: Sequence[Txn]) -> None:
+        """Make these transactions durable as one frame. Raises what went wrong; _NoRoomError if the journal has no room."""
+        changes = changes_of(txns)
+        body = encode(changes)
+        journal, applier = self._journal, self._applier
+        journal.scrub()
+        filled = journal.filled
+        if not journal.prepare(len(body), applier.applied):
+            error = applier.drain(journal.oldest_last)
+            if error is not None:
+                raise error
+            if not journal.prepare(len(body), applier.applied):
+                raise _NoRoomError
+        started = time.perf_counter_ns()
+        frame = journal.write(body)
+        flush_ns = time.perf_counter_ns() - started
+        for txn in txns:
+            txn.frame = frame
+        applier.push(frame, changes, len(body))
+        if journal.filled != filled:
+            applier.request()
+        stats = self._stats
+        stats.bytes += sum(txn.bytes for txn in txns)
+        stats.messages += sum(len(part.added) for txn in txns for part in txn.parts.values() if part.log.durable)
+        stats.flushed(flush_ns, len(txns), time.time_ns())
+
+    # -- straight into LMDB ------------------------------------------------------------------------------------------------
+
+    def _commit_straight(self, group: Sequence[Txn]) -> list[StoreError | None]:
+        error = self._applier.drain()
+        if error is not None:
+            for txn in group:
+                self._fates.fail(txn, error)
+            return [error] * len(group)
+        with self._applier.lmdb_lock:
+            if self._lmdb.untidy:
+                self._lmdb.tidy()  # what was purged a moment ago may be the room that is missing
+            results = self._lmdb.commit(group)
+            self._applier.used_bytes = self._environment.used_bytes()
+        self._applier.wake()
+        return results
+
+    def _has_room(self, txns: Sequence[Txn]) -> bool:
+        """Whether LMDB will have room for what is in the journal and for this; makes room if there is not."""
+        environment, applier = self._environment, self._applier
+        own = 2 * sum(txn.bytes for txn in txns) + self._overhead()
+        if applier.room_taken() + own <= environment.map_size:
+            return True
+        if applier.drain() is not None:
+            return False
+        with applier.lmdb_lock:
+            try:
+                while applier.room_taken() + own > environment.map_size:
+                    if not environment.make_room(own, reserve=False):
+                        return False
+                    self._stats.map_growths += 1
+            except (lmdb.Error, OSError):
+                return False
+        return True
+
+    def _overhead(self) -> int:
+        """Pages that LMDB changes with any transaction: the way to the records in each stream that may be in it."""
+        return min(len(self._environment.messages), 64) * _PATH_BYTES + _PATH_BYTES
+
+
+def open_journal(
+    environment: Environment,
+    lmdb_committer: LmdbCommitter,
+    fates: Fates,
+    stats: CommitStats,
+    on_applied: Callable[[int], None],
+) -> tuple[JournalCommitter, int]:
+    """A committer with an empty journal, and the last frame that LMDB holds. ``replay`` must have been called."""
+    options = environment.options
+    path = environment.journal_path
+    salt, applied = environment.read_journal_mark() or (b"", 0)
+    if not salt:
+        salt = os.urandom(_SALT_BYTES)
+        remove_files(path)
+        path.mkdir(mode=0o700, exist_ok=True)
+        if options.flush:
+            sync_directory(environment.path)
+        environment.begin_journal(journal_mark(salt, applied))
+    _tidy_files(path, options)
+    journal = Journal(path, salt, applied, options.journal_segment_bytes, options.journal_segments, options.flush)
+    applier = Applier(environment, lmdb_committer, stats, salt, applied, on_applied, threaded=not options.inline)
+    return JournalCommitter(environment, lmdb_committer, fates, stats, journal, applier), applied
+
+
+def replay(environment: Environment, lmdb_committer: LmdbCommitter) -> list[str]:
+    """Bring LMDB up to date with the journal that was left, if there is one. Returns sentences about what is damaged in it.
+    Raises StoreError: the journal is missing or LMDB does not take it."""
+    mark = environment.read_journal_mark()
+    if mark is None:
+        return []
+    salt, applied = mark
+    path = environment.journal_path
+    if not path.is_dir():
+        raise StoreError("corrupt", f"{path} is missing: it may hold acknowledged messages that are nowhere else")
+    try:
+        frames, missing = read_frames(path, salt, applied)
+    except OSError as error:
+        raise as_store_error(error) from error
+    changes: Changes = []
+    size = 0
+    fenced: dict[int, StoreError] = {}
+    for frame in frames:
+        changes += decode(frame.body)
+        size += len(frame.body)
+        if size >= _APPLY_BYTES or frame is frames[-1]:
+            refusal = apply(lmdb_committer, changes, size, journal_mark(salt, frame.number), fenced)
+            if refusal is not None:
+                raise refusal
+            changes, size = [], 0
+    lost = [f"journal: frame {number} is damaged; what it held is lost" for number in missing]
+    return lost + [f"stream {stream_id} takes nothing from the journal: {error}" for stream_id, error in fenced.items()]
+
+
+def end_journal(environment: Environment) -> None:
+    """After ``replay``: go on with LMDB alone."""
+    if environment.read_journal_mark() is not None:
+        environment.end_journal()
+    remove_files(environment.journal_path)
+
+
+def _tidy_files(path: Path, options: StoreOptions) -> None:
+    """Remove segments of another size or beyond the number configured; all are free."""
+    wanted = {segment_name(index) for index in range(options.journal_segments)}
+    for file in path.glob("segment-*"):
+        if file.name not in wanted or file.stat().st_size != options.journal_segment_bytes:
+            file.unlink()

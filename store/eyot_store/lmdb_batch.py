@@ -1,0 +1,209 @@
+"""Applying operations to one open LMDB write transaction, stream by stream, with the streams' counters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy
+from typing import Any
+
+import msgspec
+
+from eyot_store.environment import NEXT_ID_KEY, Environment, counters_key, messages_db_name, trash_key
+from eyot_store.errors import StoreError
+from eyot_store.records import (
+    Counters,
+    StreamRecord,
+    decode_record,
+    file_message_bytes,
+    pack_u64,
+    salt_of,
+    seal,
+    unpack_u64,
+    unseal,
+)
+from eyot_store.txn import AppendRun, Op
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_stream = msgspec.msgpack.Decoder(StreamRecord).decode
+
+
+class Batch:
+    """What one LMDB transaction changes. What the attributes say becomes true when it commits."""
+
+    def __init__(self, environment: Environment, txn: Any, committed: dict[int, Counters]) -> None:
+        self._environment = environment
+        self._txn = txn
+        self._committed = committed
+        self.counters: dict[int, Counters] = {}
+        self.opened: dict[int, Any] = {}
+        self.deleted: set[int] = set()  # streams
+        self.purged: set[int] = set()  # streams with records below their floor
+        self.created = False  # a database
+        self.freed = False  # records went
+        self.messages = 0  # appended
+
+    def apply(self, stream_id: int, ops: list[tuple[Op, Any]]) -> None:
+        """Apply the operations of one stream in order. What comes after its deletion has nothing left to act on."""
+        known = stream_id in self._environment.messages or ops[0][0] is Op.CREATE
+        for op, data in ops:
+            if known and stream_id not in self.deleted:
+                _APPLY[op](self, stream_id, data)
+            elif op is Op.APPEND:
+                raise StoreError("closed", f"stream {stream_id} was deleted")
+
+    def write_counters(self) -> None:
+        """Write down the counters of the streams whose messages changed."""
+        for stream_id, counters in self.counters.items():
+            if stream_id not in self.deleted:
+                key = counters_key(stream_id)
+                self._txn.put(key, seal(key, _encode(counters)))
+
+    # -- streams -----------------------------------------------------------------------------------------------------
+
+    def _create(self, stream_id: int, data: tuple[str, str, int, bytes]) -> None:
+        environment, txn = self._environment, self._txn
+        with environment.lock:
+            self.opened[stream_id] = environment.lmdb.open_db(messages_db_name(stream_id), txn=txn)
+        self.created = True
+        key = pack_u64(stream_id)
+        txn.put(key, seal(key, _encode(StreamRecord(*data))), db=environment.streams)
+        next_id = max(int(txn.get(NEXT_ID_KEY) or b"1"), stream_id + 1)
+        txn.put(NEXT_ID_KEY, b"%d" % next_id)
+        self.counters[stream_id] = Counters()
+
+    def _delete(self, stream_id: int, _data: None) -> None:
+        """The stream is gone at once; its messages are taken out bit by bit (``LmdbCommitter.tidy``)."""
+        environment, txn = self._environment, self._txn
+        key = pack_u64(stream_id)
+        txn.delete(key, db=environment.streams)
+        txn.delete(counters_key(stream_id))
+        txn.put(trash_key(stream_id), b"1")
+        for shared in (environment.consumers, environment.consumer_states, environment.positions):
+            cursor = txn.cursor(shared)
+            found = cursor.set_range(key)
+            while found and cursor.key().startswith(key):
+                found = cursor.delete()
+        self.opened.pop(stream_id, None)
+        self.deleted.add(stream_id)
+        self.freed = True
+
+    def _config(self, stream_id: int, config: bytes) -> None:
+        key = pack_u64(stream_id)
+        db = self._environment.streams
+        sealed = self._txn.get(key, db=db)
+        if sealed is None:
+            raise StoreError("corrupt", f"stream {stream_id} has no entry")
+        record = msgspec.structs.replace(_decode_stream(unseal(key, sealed, f"stream {stream_id}")), config=config)
+        self._txn.put(key, seal(key, _encode(record)), db=db)
+
+    # -- messages ----------------------------------------------------------------------------------------------------
+
+    def _append(self, stream_id: int, run: AppendRun) -> None:
+        items = run.items
+        cursor = self._txn.cursor(self._messages(stream_id))
+        _, added = cursor.putmulti(items, dupdata=False, overwrite=False, append=True)
+        if added != len(items):
+            raise StoreError("corrupt", f"stream {stream_id} already holds a sequence that was to be appended")
+        counters = self._counters(stream_id)
+        counters.messages += added
+        counters.bytes += run.bytes
+        counters.last_seq = unpack_u64(items[-1][0])[0]
+        counters.last_ts_ns = run.last_ts_ns
+        self.messages += added
+
+    def _skip(self, stream_id: int, seq: int) -> None:
+        self._counters(stream_id).last_seq = seq
+
+    def _remove(self, stream_id: int, data: list[tuple[bytes, int]]) -> None:
+        db, delete = self._messages(stream_id), self._txn.delete
+        removed = size = 0
+        for key, counted in data:
+            if delete(key, db=db):
+                removed += 1
+                size += counted
+        self._subtract(stream_id, removed, size)
+
+    def _purge(self, stream_id: int, data: tuple[int, int, int]) -> None:
+        """What is below the floor is gone at once; the records are taken out bit by bit (``LmdbCommitter.tidy``)."""
+        floor, messages, bytes_ = data
+        self._counters(stream_id).floor = floor
+        self._subtract(stream_id, messages, bytes_)
+        self.purged.add(stream_id)
+
+    # -- consumers and positions -------------------------------------------------------------------------------------
+
+    def _consumer(self, stream_id: int, data: tuple[str, bytes | None, bytes | None]) -> None:
+        name, config, state = data
+        key = pack_u64(stream_id) + name.encode("utf-8", "surrogateescape")
+        if config is not None:
+            self._txn.put(key, seal(key, config), db=self._environment.consumers)
+        if state is not None:
+            self._txn.put(key, seal(key, state), db=self._environment.consumer_states)
+
+    def _consumer_gone(self, stream_id: int, name: str) -> None:
+        key = pack_u64(stream_id) + name.encode("utf-8", "surrogateescape")
+        self._txn.delete(key, db=self._environment.consumers)
+        self._txn.delete(key, db=self._environment.consumer_states)
+
+    def _position(self, stream_id: int, data: tuple[bytes, bytes]) -> None:
+        key = pack_u64(stream_id) + data[0]
+        self._txn.put(key, seal(key, data[1]), db=self._environment.positions)
+
+    def _position_gone(self, stream_id: int, position: bytes) -> None:
+        self._txn.delete(pack_u64(stream_id) + position, db=self._environment.positions)
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _messages(self, stream_id: int) -> Any:
+        db = self.opened.get(stream_id) or self._environment.messages.get(stream_id)
+        if db is None:
+            raise StoreError("corrupt", f"stream {stream_id} has no database")
+        return db
+
+    def _counters(self, stream_id: int) -> Counters:
+        counters = self.counters.get(stream_id)
+        if counters is None:
+            counters = self.counters[stream_id] = copy(self._committed[stream_id])
+        return counters
+
+    def _subtract(self, stream_id: int, messages: int, bytes_: int) -> None:
+        if not messages:
+            return
+        self.freed = True
+        counters = self._counters(stream_id)
+        counters.messages -= messages
+        counters.bytes = counters.bytes - bytes_ if counters.messages else 0
+
+
+def recount(txn: Any, stream_id: int, db: Any, found: Counters) -> Counters:
+    """A stream's counters by looking at every record. ``floor``, and the last sequence if it is higher, are those found. A
+    damaged record counts as a message of no bytes."""
+    salt = salt_of(stream_id)
+    counters = Counters(last_seq=found.last_seq, floor=found.floor)
+    cursor = txn.cursor(db)
+    if cursor.set_range(pack_u64(max(found.floor, 1))):
+        for key, value in cursor:
+            counters.messages += 1
+            counters.last_seq = max(counters.last_seq, unpack_u64(key)[0])
+            try:
+                message = decode_record(salt, key, value)
+            except StoreError:
+                continue
+            counters.bytes += file_message_bytes(message.subject, message.header, message.payload)
+            counters.last_ts_ns = message.ts_ns
+    return counters
+
+
+_APPLY: dict[Op, Callable[[Batch, int, Any], None]] = {
+    Op.CREATE: Batch._create,
+    Op.DELETE: Batch._delete,
+    Op.CONFIG: Batch._config,
+    Op.APPEND: Batch._append,
+    Op.SKIP: Batch._skip,
+    Op.REMOVE: Batch._remove,
+    Op.PURGE: Batch._purge,
+    Op.CONSUMER: Batch._consumer,
+    Op.CONSUMER_GONE: Batch._consumer_gone,
+    Op.POSITION: Batch._position,
+    Op.POSITION_GONE: Batch._position_gone,
+}

@@ -1,0 +1,313 @@
+"""The committer that writes straight into LMDB: one LMDB transaction per group, two flushes in its commit.
+
+Operations of different streams are independent, so a group is applied stream by stream: runs of appends of many
+transactions become one ``putmulti(append=True)``. If anything goes wrong the LMDB transaction is given up. A full map is
+grown and the group applied again; any other failure makes the group's transactions go one by one, so that only those fail
+that cannot be done, and those that were built on them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import lmdb
+
+from eyot_store.changes import Changes, by_stream, changes_of, takes_room
+from eyot_store.committer import CommitStats
+from eyot_store.environment import JOURNAL_KEY, NEXT_ID_KEY, Environment, as_store_error, messages_db_name, trash_key
+from eyot_store.errors import StoreError
+from eyot_store.fates import Fates
+from eyot_store.lmdb_batch import Batch
+from eyot_store.records import Counters, pack_u64
+from eyot_store.txn import Txn
+
+_TIDY_RECORDS = 4096
+_TIDY_RECORDS_MIN = 16
+
+
+class LmdbCommitter:
+    """See the module. ``counters`` holds the committed counters of every stream on disk."""
+
+    def __init__(
+        self,
+        environment: Environment,
+        stats: CommitStats,
+        counters: dict[int, Counters],
+        fates: Fates | None = None,
+    ) -> None:
+        self._environment = environment
+        self._stats = stats
+        self._counters = counters
+        self._fates = Fates() if fates is None else fates
+        self._map_full = False  # the last attempt needed more than the map
+        self._freed = False  # pages were freed that the next transaction cannot use yet
+        self._appended = 0  # messages since the last tidying, while there is something to tidy
+        self._tidy_records = _TIDY_RECORDS
+        self._tidying_failed = False
+        self._purged = {i: c.floor for i, c in counters.items() if c.floor}  # stream id -> what may lie below must go
+        self._trash = environment.trash()
+
+    def commit(self, group: Sequence[Txn]) -> list[StoreError | None]:
+        results: list[StoreError | None] = [self._fates.inherited(txn) for txn in group]
+        todo = [txn for txn, result in zip(group, results, strict=True) if result is None]
+        if not todo:
+            return results
+        error = self._commit_together(todo)
+        if error is None:
+            return results
+        if len(todo) == 1 or error.reason == "io":
+            # Of a disk that fails nobody knows how long it takes to say so: it is not asked once for each transaction.
+            for txn in todo:
+                self._fates.fail(txn, error)
+            return [error if result is None else result for result in results]
+        for index, txn in enumerate(group):
+            if results[index] is None:
+                # An earlier one of this very group may have failed by now.
+                result = self._fates.inherited(txn) or self._commit_together([txn])
+                results[index] = result
+                if result is not None:
+                    self._fates.fail(txn, result)
+        return results
+
+    def close(self) -> None:
+        """Nothing is held beyond the environment."""
+
+    def abandon(self) -> None:
+        """The same."""
+
+    # -- one LMDB transaction ----------------------------------------------------------------------------------------
+
+    def apply(self, changes: Changes, size: int, mark: bytes) -> StoreError | None:
+        """Make changes that a journal has made durable true in LMDB, all in one transaction, with ``mark`` to say so. Their
+        ``size`` in bytes is a guess at the room they take; what is acknowledged may use the reserve."""
+        return self._with_room(lambda: self._write(changes, mark), 2 * size, reserve=True)
+
+    def refusals(self, changes: Changes) -> dict[int, StoreError]:
+        """The streams among ``changes`` whose part LMDB cannot take because what it holds of them is damaged. Changes nothing."""
+        out: dict[int, StoreError] = {}
+        for stream_id, ops in by_stream(changes).items():
+            lmdb_txn = self._begin()
+            try:
+                Batch(self._environment, lmdb_txn, self._counters).apply(stream_id, ops)
+            except (lmdb.Error, StoreError) as error:
+                failure = as_store_error(error)
+                if failure.reason == "corrupt":
+                    out[stream_id] = failure
+            finally:
+                lmdb_txn.abort()
+        return out
+
+    def _commit_together(self, txns: Sequence[Txn]) -> StoreError | None:
+        reserve = not takes_room(txns)
+        return self._with_room(lambda: self._attempt(txns), 2 * sum(txn.bytes for txn in txns), reserve=reserve)
+
+    def _with_room(self, attempt: Callable[[], object], wanted: int, *, reserve: bool) -> StoreError | None:
+        environment = self._environment
+        try:
+            while True:
+                failure = self._try(attempt)
+                if failure is None or failure.reason != "full":
+                    return failure
+                if self._map_full and environment.make_room(wanted, reserve=reserve):
+                    self._stats.map_growths += 1
+                elif self._freed:
+                    self._release_freed()
+                else:
+                    return failure
+        except (lmdb.Error, OSError, StoreError, MemoryError) as error:
+            return environment.why_io(as_store_error(error))
+        finally:
+            if reserve:
+                environment.restore_reserve()
+
+    def _try(self, attempt: Callable[[], object]) -> StoreError | None:
+        try:
+            attempt()
+            return None
+        except (lmdb.Error, OSError, StoreError, MemoryError) as error:
+            return self._no_room(error)
+
+    def _no_room(self, error: Exception) -> StoreError:
+        """Why an attempt failed; takes note if it was for want of room."""
+        self._map_full = isinstance(error, lmdb.MapFullError)
+        failure = self._environment.why_io(as_store_error(error))
+        if failure.reason == "full" and not self._map_full:
+            self._environment.promise_broken()
+        return failure
+
+    def _release_freed(self) -> None:
+        """Pages that a transaction freed may be used again by the one after the next: put one in between."""
+        self._freed = False
+        with self._begin() as txn:
+            txn.put(NEXT_ID_KEY, txn.get(NEXT_ID_KEY))
+
+    def _attempt(self, txns: Sequence[Txn]) -> None:
+        messages, flush_ns = self._write(changes_of(txns))
+        stats = self._stats
+        stats.bytes += sum(txn.bytes for txn in txns)
+        stats.messages += messages
+        stats.flushed(flush_ns, len(txns), time.time_ns())
+
+    def _write(self, changes: Changes, mark: bytes = b"") -> tuple[int, int]:
+        """One LMDB transaction; returns how many messages were appended, and the nanoseconds of the commit."""
+        lmdb_txn = self._begin()
+        batch = Batch(self._environment, lmdb_txn, self._counters)
+        try:
+            for stream_id, ops in by_stream(changes).items():
+                batch.apply(stream_id, ops)
+            batch.write_counters()
+            if mark:
+                lmdb_txn.put(JOURNAL_KEY, mark)
+        except BaseException:
+            lmdb_txn.abort()
+            raise
+        flush_ns = self._commit(lmdb_txn, handles=batch.created)
+        self._committed(batch)
+        return batch.messages, flush_ns
+
+    def _committed(self, batch: Batch) -> None:
+        environment = self._environment
+        self._appended = self._appended + batch.messages if self.untidy else 0
+        self._counters.update(batch.counters)
+        environment.messages.update(batch.opened)
+        for stream_id in batch.deleted:
+            environment.messages.pop(stream_id, None)
+            self._fates.forget(stream_id)
+            for known in (self._counters, self._purged):
+                known.pop(stream_id, None)
+            self._trash.append(stream_id)
+        for stream_id, counters in batch.counters.items():
+            if counters.floor and stream_id in batch.purged:
+                self._purged[stream_id] = counters.floor
+        self._freed = self._freed or batch.freed
+        self._tidying_failed = False
+
+    def _commit(self, lmdb_txn: Any, *, handles: bool) -> int:
+        """Commit; returns the nanoseconds it took. ``handles``: databases were opened or dropped, keep readers out."""
+        number = lmdb_txn.id()
+        started = time.perf_counter_ns()
+        try:
+            if handles:
+                with self._environment.lock:
+                    lmdb_txn.commit()
+            else:
+                lmdb_txn.commit()
+        except lmdb.Error:
+            if not self._is_there_after_all(number):
+                raise
+        return time.perf_counter_ns() - started
+
+    def _begin(self) -> Any:
+        environment = self._environment
+        if environment.is_open:
+            try:
+                return environment.lmdb.begin(write=True)
+            except lmdb.PanicError:
+                pass
+        environment.reopen()
+        return environment.lmdb.begin(write=True)
+
+    def _is_there_after_all(self, number: int) -> bool:
+        """A commit failed. If that was while the meta page was written, LMDB wants to be opened anew, and only the file says
+        which of the two meta pages holds: the transaction ``number`` may be there, and is durable once it is flushed."""
+        environment = self._environment
+        try:
+            environment.lmdb.begin(write=True).abort()
+            return False
+        except lmdb.PanicError:
+            if environment.reopen() < number:
+                return False
+            environment.lmdb.sync(True)
+            return True
+
+    # -- tidying -----------------------------------------------------------------------------------------------------
+
+    @property
+    def untidy(self) -> bool:
+        """Purged messages or deleted streams still take up room in the file, and removing them has not just failed."""
+        return not self._tidying_failed and bool(self._purged or self._trash)
+
+    def tidy(self) -> None:
+        """Remove a bounded number of records of purged messages or of a deleted stream, in a transaction of its own."""
+        appended, self._appended = self._appended, 0
+        try:
+            while not self._tidied(max(self._tidy_records, 2 * appended)):
+                # Even freeing pages takes pages: more room, or fewer records at a time with what the last time has freed.
+                if not (self._map_full and self._environment.make_room(0, reserve=True)):
+                    self._tidy_records //= 4
+                    self._release_freed()
+                appended = 0
+            self._tidy_records = _TIDY_RECORDS
+        except (lmdb.Error, OSError, StoreError) as error:
+            # Nobody waits for this; it is tried again after the next commit.
+            self._tidying_failed = True
+            self._stats.tidying_failed = str(error)
+        finally:
+            self._environment.restore_reserve()
+
+    def _tidied(self, records: int) -> bool:
+        """Do it once; False when there was no room to do so many at a time."""
+        try:
+            if self._purged:
+                self._tidy_purged(*next(iter(self._purged.items())), records)
+            elif self._trash:
+                self._tidy_trash(self._trash[0], records)
+        except (lmdb.Error, OSError) as error:
+            failure = self._no_room(error)
+            if failure.reason != "full" or records < _TIDY_RECORDS_MIN:
+                raise failure from error
+            return False
+        return True
+
+    def _tidy_purged(self, stream_id: int, floor: int, records: int) -> None:
+        lmdb_txn = self._begin()
+        try:
+            db = self._environment.messages[stream_id]
+            done = self._trim(lmdb_txn, db, pack_u64(floor), records)
+        except BaseException:
+            lmdb_txn.abort()
+            raise
+        self._commit(lmdb_txn, handles=False)
+        self._freed = True
+        if done:
+            del self._purged[stream_id]
+
+    def _tidy_trash(self, stream_id: int, records: int) -> None:
+        environment = self._environment
+        lmdb_txn = self._begin()
+        try:
+            with environment.lock:
+                db = environment.lmdb.open_db(messages_db_name(stream_id), txn=lmdb_txn, create=False)
+            done = self._trim(lmdb_txn, db, _ABOVE_ALL, records)
+            if done:
+                with environment.lock:
+                    lmdb_txn.drop(db, delete=True)
+                lmdb_txn.delete(trash_key(stream_id))
+        except BaseException:
+            lmdb_txn.abort()
+            raise
+        self._commit(lmdb_txn, handles=True)
+        self._freed = True
+        if done:
+            self._trash.remove(stream_id)
+
+    @staticmethod
+    def _trim(lmdb_txn: Any, db: Any, floor: bytes, records: int) -> bool:
+        """Delete up to ``records`` records below ``floor``; True when none is left."""
+        cursor = lmdb_txn.cursor(db)
+        if cursor.last() and cursor.key() < floor and records >= _TIDY_RECORDS:
+            cursor.close()
+            lmdb_txn.drop(db, delete=False)
+            return True
+        found = cursor.first()
+        while found and cursor.key() < floor:
+            if not records:
+                return False
+            found = cursor.delete()
+            records -= 1
+        return True
+
+
+_ABOVE_ALL = b"\xff" * 9

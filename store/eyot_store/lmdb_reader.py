@@ -1,0 +1,224 @@
+"""Reading one stream's committed records out of LMDB, a short read transaction at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+from zlib import crc32
+
+import lmdb
+import msgspec
+
+from eyot_store.environment import Environment, as_store_error
+from eyot_store.errors import StoreError
+from eyot_store.records import (
+    CRC_RESIDUE,
+    CRC_SIZE,
+    ReadResult,
+    StoredMessage,
+    decode_body,
+    decode_head,
+    decode_record,
+    pack_u64,
+    salt_of,
+    seq_of,
+    unpack_u64,
+    unseal,
+)
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def _reading(method: Callable[_P, _R]) -> Callable[_P, _R]:
+    """LMDB's own errors (a damaged page, an environment that could not be opened again) in the store's terms."""
+
+    @wraps(method)
+    def read(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        try:
+            return method(*args, **kwargs)
+        except (lmdb.Error, msgspec.MsgspecError) as error:
+            raise as_store_error(error) from error
+
+    return read
+
+
+class LmdbReader:
+    """A ``RecordReader`` over the database ``stream:<id>``. Empty until the stream's creation was committed."""
+
+    def __init__(self, environment: Environment, stream_id: int) -> None:
+        self._environment = environment
+        self._id = stream_id
+        self._prefix = pack_u64(stream_id)
+        self._salt = salt_of(stream_id)
+
+    @_reading
+    def get(self, seq: int) -> StoredMessage | None:
+        environment = self._environment
+        db = environment.messages.get(self._id)
+        if db is None:
+            return None
+        key = pack_u64(seq)
+        with environment.lock, environment.lmdb.begin(db, buffers=True) as txn:
+            value = txn.get(key)
+            return None if value is None else decode_record(self._salt, key, value)
+
+    @_reading
+    def get_many(self, seqs: list[int], max_bytes: int) -> ReadResult:
+        environment = self._environment
+        db = environment.messages.get(self._id)
+        out: list[StoredMessage] = []
+        if db is None or not seqs:
+            return ReadResult(out, 0)
+        size = 0
+        with environment.lock, environment.lmdb.begin(db, buffers=True) as txn:
+            for seq in seqs:
+                key = pack_u64(seq)
+                value = txn.get(key)
+                if value is None:
+                    continue
+                try:
+                    message = decode_record(self._salt, key, value)
+                except StoreError:
+                    if out:
+                        return ReadResult(out, seq)
+                    raise
+                size += len(message.payload) + len(message.subject) + len(message.header)
+                if size > max_bytes and out:
+                    return ReadResult(out, seq)
+                out.append(message)
+        return ReadResult(out, seqs[-1] + 1)
+
+    @_reading
+    def scan(
+        self,
+        first: int,
+        last: int,
+        max_messages: int,
+        max_bytes: int,
+        max_scanned: int,
+        match: Callable[[bytes], bool] | None,
+    ) -> ReadResult:
+        environment = self._environment
+        db = environment.messages.get(self._id)
+        out: list[StoredMessage] = []
+        if db is None or first > last:
+            return ReadResult(out, last + 1)
+        salt, size, left, scanned = self._salt, 0, max_messages, 0
+        end = pack_u64(last)
+        with environment.lock, environment.lmdb.begin(db, buffers=True) as txn:
+            cursor = txn.cursor()
+            if not cursor.set_range(pack_u64(first)):
+                return ReadResult(out, last + 1)
+            for key, value in cursor:
+                key = bytes(key)
+                if key > end:
+                    break
+                seq: int = unpack_u64(key)[0]
+                if crc32(value, crc32(key, salt)) != CRC_RESIDUE:
+                    if out:
+                        return ReadResult(out, seq)
+                    raise StoreError("corrupt", "checksum does not match", seq=seq)
+                scanned += 1
+                body = value[:-CRC_SIZE]
+                if match is None or match(decode_head(body).subject):
+                    message = decode_body(body)
+                    message.seq = seq
+                    size += len(message.payload) + len(message.subject) + len(message.header)
+                    if size > max_bytes and out:
+                        return ReadResult(out, seq)
+                    out.append(message)
+                    left -= 1
+                    if not left:
+                        return ReadResult(out, seq + 1)
+                if scanned >= max_scanned:
+                    return ReadResult(out, seq + 1)
+        return ReadResult(out, last + 1)
+
+    @_reading
+    def heads(self, first: int, last: int, limit: int) -> tuple[list[tuple[int, bytes]], list[int], int]:
+        environment = self._environment
+        db = environment.messages.get(self._id)
+        out: list[tuple[int, bytes]] = []
+        corrupt: list[int] = []
+        if db is None or first > last:
+            return out, corrupt, last + 1
+        salt, end = self._salt, pack_u64(last)
+        with environment.lock, environment.lmdb.begin(db, buffers=True) as txn:
+            cursor = txn.cursor()
+            if not cursor.set_range(pack_u64(first)):
+                return out, corrupt, last + 1
+            for key, value in cursor:
+                key = bytes(key)
+                if key > end:
+                    break
+                seq: int = unpack_u64(key)[0]
+                if len(out) + len(corrupt) >= limit:
+                    return out, corrupt, seq
+                if crc32(value, crc32(key, salt)) == CRC_RESIDUE:
+                    out.append((seq, decode_head(value[:-CRC_SIZE]).subject))
+                else:
+                    corrupt.append(seq)
+        return out, corrupt, last + 1
+
+    @_reading
+    def next_seq(self, seq: int) -> int:
+        environment = self._environment
+        db = environment.messages.get(self._id)
+        if db is None:
+            return 0
+        with environment.lock, environment.lmdb.begin(db) as txn:
+            cursor = txn.cursor()
+            return seq_of(cursor.key()) if cursor.set_range(pack_u64(seq)) else 0
+
+    @_reading
+    def seqs(self, first: int, last: int, limit: int) -> list[int]:
+        environment = self._environment
+        db = environment.messages.get(self._id)
+        out: list[int] = []
+        if db is None or first > last:
+            return out
+        with environment.lock, environment.lmdb.begin(db) as txn:
+            cursor = txn.cursor()
+            if not cursor.set_range(pack_u64(first)):
+                return out
+            for key in cursor.iternext(keys=True, values=False):
+                seq = seq_of(key)
+                if seq > last or len(out) >= limit:
+                    break
+                out.append(seq)
+        return out
+
+    @_reading
+    def consumers(self) -> list[tuple[str, bytes, bytes]]:
+        environment = self._environment
+        out: list[tuple[str, bytes, bytes]] = []
+        with environment.lock, environment.lmdb.begin() as txn:
+            for key, value in self._entries(txn, environment.consumers):
+                name = key[8:].decode("utf-8", "surrogateescape")
+                what = f"consumer {name}"
+                config = unseal(key, value, what)
+                state = txn.get(key, db=environment.consumer_states)
+                out.append((name, config, b"" if state is None else unseal(key, state, f"state of {what}")))
+        return out
+
+    @_reading
+    def positions(self) -> dict[bytes, bytes]:
+        environment = self._environment
+        with environment.lock, environment.lmdb.begin() as txn:
+            return {
+                key[8:]: unseal(key, value, f"position {key[8:]!r}")
+                for key, value in self._entries(txn, environment.positions)
+            }
+
+    def _entries(self, txn: Any, db: Any) -> list[tuple[bytes, bytes]]:
+        """Entries of a shared database whose key starts with this stream's id."""
+        cursor = txn.cursor(db)
+        out: list[tuple[bytes, bytes]] = []
+        if cursor.set_range(self._prefix):
+            for key, value in cursor:
+                if not key.startswith(self._prefix):
+                    break
+                out.append((key, value))
+        return out

@@ -1,0 +1,197 @@
+"""Reading a log in order.
+
+Everything is bounded work per call except where it says otherwise; a filtered read may return nothing and still move
+``next_seq`` on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import merge
+from itertools import islice, takewhile
+
+from eyot_store.errors import StoreError
+from eyot_store.log_subjects import TRACKED_MESSAGES_MAX, LogSubjects
+from eyot_store.log_view import KEYS_MAX
+from eyot_store.records import ReadResult, StoredMessage
+from eyot_store.subjects import SubjectEntry, matcher
+
+SCAN_MAX = 4096
+"""Records that one filtered read looks at before it answers (about two milliseconds)."""
+
+_NO_LIMIT = 1 << 62
+_SPARSE = 8  # a filter is sparse where it takes less than one record in so many
+_MERGED_MAX = 256  # subjects whose sequences are merged to read a sparse filter
+
+
+class LogReads(LogSubjects):
+    """The reading half of a log; ``Log`` adds the staging half."""
+
+    def read(
+        self,
+        from_seq: int,
+        *,
+        max_messages: int,
+        max_bytes: int,
+        filters: tuple[bytes, ...] = (),
+        up_to: int | None = None,
+    ) -> ReadResult:
+        """Committed messages from ``from_seq`` on, ascending.
+
+        Ends at ``max_messages``, before the message that would pass ``max_bytes`` (of subject, header and payload; the
+        first comes however large), at ``up_to`` (inclusive), or after SCAN_MAX records looked at. ``next_seq`` is where to
+        go on; beyond ``up_to`` or ``committed_seq`` there is nothing more at present. A corrupt record ends the result
+        before it; if it is the first to be read, StoreError("corrupt") names it.
+        """
+        last = self.committed_seq if up_to is None else min(up_to, self.committed_seq)
+        first = max(from_seq, self._floor, 1)
+        for hidden in self._hidden_ranges:
+            if hidden.first <= first <= hidden.last:
+                first = hidden.last + 1
+        if first > last or max_messages <= 0:
+            return ReadResult([], first)
+        match = matcher(filters)
+        try:
+            if match is not None:
+                entries = self._sparse(filters)
+                if entries is not None:
+                    return self._read_sparse(entries, first, last, max_messages, max_bytes)
+            result = self._reader.scan(first, last, max_messages, max_bytes, SCAN_MAX, match)
+        except StoreError as error:
+            if self._is_hidden(error.seq):
+                return ReadResult([], error.seq + 1)
+            raise self._named(error) from None
+        if (
+            match is not None
+            and result.next_seq <= last
+            and len(result.messages) < min(max_messages, SCAN_MAX // _SPARSE)
+        ):
+            self._track_if_worth_it(first, result)
+        if self._hidden or self._hidden_ranges:
+            return ReadResult([m for m in result.messages if not self._is_hidden(m.seq)], result.next_seq)
+        return result
+
+    def next_for(self, subject_filter: bytes, from_seq: int) -> StoredMessage | None:
+        """The oldest committed message at or after ``from_seq`` whose subject the filter matches (may walk the log)."""
+        if subject_filter not in (b"", b">") and not any(True for _ in self.subjects().matching(subject_filter)):
+            return None
+        seq = max(from_seq, 1)
+        while seq <= self.committed_seq:
+            result = self.read(seq, max_messages=1, max_bytes=_NO_LIMIT, filters=(subject_filter,))
+            if result.messages:
+                return result.messages[0]
+            seq = result.next_seq
+        return None
+
+    def count(self, from_seq: int, filters: tuple[bytes, ...] = ()) -> int:
+        """How many committed messages at or after ``from_seq`` match. Exact. From the start of the log, and where the log
+        is tracked or has no gaps, it is arithmetic; else it walks the shorter side."""
+        if from_seq > self.committed_seq:
+            return 0
+        match = matcher(filters)
+        subjects = None if match is None else self._matched(filters)
+        total = self._committed_total(subjects)
+        first = self.state.first_seq
+        if from_seq <= first or not total:
+            return total
+        if match is None and self._is_dense():
+            return self.committed_seq + 1 - from_seq
+        if subjects is not None and self.subjects().tracked:
+            return self._committed_total(subjects, from_seq)
+        if from_seq - first < self.committed_seq - from_seq:
+            return total - self._count_between(first, from_seq - 1, subjects)
+        return self._count_between(from_seq, self.committed_seq, subjects)
+
+    def seq_at_time(self, ts_ns: int, *, from_seq: int = 1, up_to: int | None = None) -> int:
+        """Lowest committed sequence stored at or after ``ts_ns``; ``committed_seq + 1`` when there is none. Looked for from
+        ``from_seq`` to ``up_to``; what comes after ``up_to`` is the answer when nothing there is.
+
+        Stored times are taken as ascending (binary search); where the clock was set back the answer is one of the
+        boundaries.
+        """
+        last = self.committed_seq if up_to is None else min(up_to, self.committed_seq)
+        low, high = max(self.state.first_seq, from_seq, 1), last + 1
+        while low < high:
+            middle = (low + high) // 2
+            seq = self._next_live(middle)
+            time_ns = self.time_of(seq) if 0 < seq < high else ts_ns
+            if time_ns >= ts_ns:
+                high = middle
+            else:
+                low = seq + 1
+        return self._next_live(low) or self.committed_seq + 1
+
+    def deleted(self, limit: int = 1 << 20) -> list[int]:
+        """Sequences between the first and the last that hold no message, ascending, at most ``limit`` of them."""
+        out: list[int] = []
+        for first, last in self.deleted_ranges():
+            out.extend(range(first, min(last, first + limit - len(out) - 1) + 1))
+            if len(out) >= limit:
+                break
+        return out
+
+    def deleted_ranges(self) -> Iterator[tuple[int, int]]:
+        """The same as (first, last) ranges; walks the keys of the whole log, a short read at a time."""
+        if not self.state.num_deleted:
+            return
+        expected = self.state.first_seq
+        for seq in self._live_seqs(expected):
+            if seq > expected:
+                yield expected, seq - 1
+            expected = seq + 1
+        if expected <= self.state.last_seq:
+            yield expected, self.state.last_seq
+
+    # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _matched(self, filters: tuple[bytes, ...]) -> set[bytes]:
+        """Subjects of the log that one of the filters matches."""
+        subjects = self.subjects()
+        return {subject for pattern in filters for subject, _ in subjects.matching(pattern)}
+
+    def _sparse(self, filters: tuple[bytes, ...]) -> list[SubjectEntry] | None:
+        """The entries to read one by one, if the log is tracked and the filters take little of it."""
+        subjects = self._subjects
+        if subjects is None or not subjects.tracked:
+            return None
+        matched: dict[bytes, SubjectEntry] = {}
+        total = 0
+        for pattern in filters:
+            for subject, entry in subjects.matching(pattern):
+                if subject not in matched:
+                    matched[subject] = entry
+                    total += entry.count
+                    if total * _SPARSE > self.state.messages or len(matched) > _MERGED_MAX:
+                        return None
+        return list(matched.values())
+
+    def _read_sparse(
+        self, entries: list[SubjectEntry], first: int, last: int, max_messages: int, max_bytes: int
+    ) -> ReadResult:
+        ahead = merge(*(entry.sequences(first) for entry in entries))
+        live = (seq for seq in takewhile(last.__ge__, ahead) if not self._is_hidden(seq))
+        wanted = min(max_messages, SCAN_MAX)
+        seqs = list(islice(live, wanted))
+        result = self._reader.get_many(seqs, max_bytes)
+        if len(seqs) < wanted and (not seqs or result.next_seq > seqs[-1]):
+            return ReadResult(result.messages, last + 1)
+        return result
+
+    def _track_if_worth_it(self, first: int, result: ReadResult) -> None:
+        """A filtered read went through all the records it may and found little: reads like it repeat."""
+        scanned = result.next_seq - first
+        if scanned >= SCAN_MAX and self._subjects is not None and self.state.messages <= TRACKED_MESSAGES_MAX:
+            self.track()
+
+    def _count_between(self, first: int, last: int, subjects: set[bytes] | None) -> int:
+        total = 0
+        seq = first
+        while seq <= last:
+            if subjects is None:
+                seqs = self._reader.seqs(seq, last, KEYS_MAX)
+                seq = seqs[-1] + 1 if len(seqs) == KEYS_MAX else last + 1
+            else:
+                heads, _, seq = self._reader.heads(seq, last, KEYS_MAX)
+                seqs = [at for at, subject in heads if subject in subjects]
+            total += sum(1 for at in seqs if not self._is_hidden(at))
+        return total

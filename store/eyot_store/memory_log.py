@@ -1,0 +1,139 @@
+"""A stream with storage=memory: the same log, its records in a dict, gone with the process.
+
+A transaction that touches only such logs does not wait for the disk: it settles at the loop's next chance, in submit order.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable
+
+from eyot_store.errors import StoreError
+from eyot_store.log import Log
+from eyot_store.records import CRC_SIZE, ReadResult, StoredMessage, decode_body, memory_message_bytes, seq_of
+from eyot_store.txn import LogPart, Op
+
+
+class MemoryRecords:
+    """A ``RecordReader`` over committed records in memory."""
+
+    def __init__(self) -> None:
+        self._records: dict[int, StoredMessage] = {}
+        self._seqs: list[int] = []  # ascending; may hold removed ones until compacted
+        self._consumers: dict[str, tuple[bytes, bytes]] = {}
+        self._positions: dict[bytes, bytes] = {}
+
+    def get(self, seq: int) -> StoredMessage | None:
+        return self._records.get(seq)
+
+    def get_many(self, seqs: list[int], max_bytes: int) -> ReadResult:
+        out: list[StoredMessage] = []
+        size = 0
+        for seq in seqs:
+            message = self._records.get(seq)
+            if message is not None:
+                size += len(message.payload) + len(message.subject) + len(message.header)
+                if size > max_bytes and out:
+                    return ReadResult(out, seq)
+                out.append(message)
+        return ReadResult(out, seqs[-1] + 1 if seqs else 0)
+
+    def scan(
+        self,
+        first: int,
+        last: int,
+        max_messages: int,
+        max_bytes: int,
+        max_scanned: int,
+        match: Callable[[bytes], bool] | None,
+    ) -> ReadResult:
+        out: list[StoredMessage] = []
+        size, left = 0, max_messages
+        seqs, records = self._seqs, self._records
+        for scanned, index in enumerate(range(bisect_left(seqs, first), len(seqs)), 1):
+            seq = seqs[index]
+            if seq > last:
+                break
+            message = records.get(seq)
+            if message is not None and (match is None or match(message.subject)):
+                size += len(message.payload) + len(message.subject) + len(message.header)
+                if size > max_bytes and out:
+                    return ReadResult(out, seq)
+                out.append(message)
+                left -= 1
+                if not left:
+                    return ReadResult(out, seq + 1)
+            if scanned >= max_scanned:
+                return ReadResult(out, seq + 1)
+        return ReadResult(out, last + 1)
+
+    def heads(self, first: int, last: int, limit: int) -> tuple[list[tuple[int, bytes]], list[int], int]:
+        seqs = self.seqs(first, last, limit)
+        out = [(seq, self._records[seq].subject) for seq in seqs]
+        return out, [], seqs[-1] + 1 if len(seqs) == limit else last + 1
+
+    def next_seq(self, seq: int) -> int:
+        for index in range(bisect_left(self._seqs, seq), len(self._seqs)):
+            if self._seqs[index] in self._records:
+                return self._seqs[index]
+        return 0
+
+    def seqs(self, first: int, last: int, limit: int) -> list[int]:
+        out: list[int] = []
+        for index in range(bisect_left(self._seqs, first), len(self._seqs)):
+            seq = self._seqs[index]
+            if seq > last or len(out) >= limit:
+                break
+            if seq in self._records:
+                out.append(seq)
+        return out
+
+    def consumers(self) -> list[tuple[str, bytes, bytes]]:
+        return [(name, *self._consumers[name]) for name in sorted(self._consumers)]
+
+    def positions(self) -> dict[bytes, bytes]:
+        return dict(self._positions)
+
+    def apply(self, part: LogPart) -> None:
+        """Make a part's operations true."""
+        for op, data in part.ops:
+            if op is Op.APPEND:
+                for key, record in data.items:
+                    message = decode_body(record[:-CRC_SIZE])
+                    message.seq = seq_of(key)
+                    self._records[message.seq] = message
+                    self._seqs.append(message.seq)
+            elif op is Op.REMOVE:
+                for key, _ in data:
+                    self._records.pop(seq_of(key), None)
+            elif op is Op.PURGE:
+                for seq in self.seqs(0, data[0] - 1, len(self._seqs)):
+                    del self._records[seq]
+            elif op is Op.CONSUMER:
+                name, config, state = data
+                before = self._consumers.get(name, (b"", b""))
+                self._consumers[name] = (before[0] if config is None else config, before[1] if state is None else state)
+            elif op is Op.CONSUMER_GONE:
+                self._consumers.pop(data, None)
+            elif op is Op.POSITION:
+                self._positions[data[0]] = data[1]
+            elif op is Op.POSITION_GONE:
+                self._positions.pop(data, None)
+        if len(self._seqs) > 2 * len(self._records) + 64:
+            self._seqs = [seq for seq in self._seqs if seq in self._records]
+
+
+class MemoryLog(Log):
+    """A log without a disk."""
+
+    durable = False
+    _reader: MemoryRecords
+
+    @staticmethod
+    def message_bytes(subject: bytes, header: bytes, payload: bytes) -> int:
+        return memory_message_bytes(subject, header, payload)
+
+    def settle(self, part: LogPart, error: StoreError | None) -> None:
+        if error is None:
+            self._reader.apply(part)
+        super().settle(part, error)

@@ -1,0 +1,270 @@
+"""Records that are durable in the journal and not yet in LMDB, and a reader that serves both as one.
+
+A stream's overlay gets a transaction's operations when the loop settles it, with the number of the journal frame that holds
+it, and drops them when LMDB has caught up with that frame. Appends come in ascending order, so everything from the
+overlay's first sequence on is in the overlay, everything below is in LMDB: a read is split there. That LMDB may already
+hold what the overlay still has does no harm. Belongs to the loop's thread. What it holds is bounded by the journal's size.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any
+
+from eyot_store.errors import StoreError
+from eyot_store.reader import RecordReader
+from eyot_store.records import CRC_SIZE, ReadResult, StoredMessage, decode_body, decode_head, seq_of
+from eyot_store.txn import Op
+
+_NONE = 1 << 63
+_CONFIG, _STATE, _POSITION = range(3)
+
+Items = list[tuple[bytes, bytes]]
+
+
+class Overlays:
+    """The overlays of a store that hold something; knows how far LMDB has come."""
+
+    def __init__(self) -> None:
+        self.applied = 0  # frame
+        self.holding: set[OverlayReader] = set()
+
+    def caught_up(self, applied: int) -> None:
+        """LMDB holds everything up to this frame."""
+        if applied > self.applied:
+            self.applied = applied
+            for reader in list(self.holding):
+                if not reader.drop(applied):
+                    self.holding.discard(reader)
+
+
+class OverlayReader:
+    """A ``RecordReader`` of one stream: ``below`` (LMDB), and on top what only the journal has."""
+
+    def __init__(self, below: RecordReader, overlays: Overlays) -> None:
+        self._below = below
+        self._overlays = overlays
+        self._base = _NONE  # first sequence of the runs
+        self._firsts: list[int] = []  # of each run: its first sequence,
+        self._runs: list[Items] = []  # its records, ascending,
+        self._frames: list[int] = []  # and its frame
+        self._removed: dict[int, int] = {}  # sequence -> frame
+        self._values: dict[
+            tuple[int, bytes], tuple[int, bytes | None]
+        ] = {}  # kind and key -> frame, value (None = gone)
+
+    # -- what is in it ---------------------------------------------------------------------------------------------------
+
+    def absorb(self, ops: list[tuple[Op, Any]], frame: int) -> None:
+        """These operations are durable in ``frame``."""
+        if frame <= self._overlays.applied:
+            return
+        values = self._values
+        for op, data in ops:
+            if op is Op.APPEND:
+                self._firsts.append(seq_of(data.items[0][0]))
+                self._runs.append(data.items)
+                self._frames.append(frame)
+                self._base = self._firsts[0]
+            elif op is Op.REMOVE:
+                for key, _ in data:
+                    self._removed[seq_of(key)] = frame
+            elif op is Op.CONSUMER:
+                name = data[0].encode("utf-8", "surrogateescape")
+                if data[1] is not None:
+                    values[_CONFIG, name] = (frame, data[1])
+                if data[2] is not None:
+                    values[_STATE, name] = (frame, data[2])
+            elif op is Op.CONSUMER_GONE:
+                name = data.encode("utf-8", "surrogateescape")
+                values[_CONFIG, name] = values[_STATE, name] = (frame, None)
+            elif op is Op.POSITION:
+                values[_POSITION, data[0]] = (frame, data[1])
+            elif op is Op.POSITION_GONE:
+                values[_POSITION, data] = (frame, None)
+        self._overlays.holding.add(self)
+
+    def drop(self, applied: int) -> bool:
+        """LMDB holds everything up to this frame; False when nothing is left."""
+        done = bisect_right(self._frames, applied)
+        if done:
+            del self._firsts[:done], self._runs[:done], self._frames[:done]
+            self._base = self._firsts[0] if self._firsts else _NONE
+        if self._removed:
+            self._removed = {seq: frame for seq, frame in self._removed.items() if frame > applied}
+        if self._values:
+            self._values = {key: value for key, value in self._values.items() if value[0] > applied}
+        return bool(self._runs or self._removed or self._values)
+
+    def _items(self, first: int, last: int) -> Iterator[tuple[int, bytes]]:
+        """(sequence, record) in [first, last] of the runs, ascending, without what was removed."""
+        removed = self._removed
+        for index in range(max(bisect_right(self._firsts, first) - 1, 0), len(self._runs)):
+            items = self._runs[index]
+            if self._firsts[index] > last:
+                return
+            start = bisect_left(items, first, key=_item_seq) if self._firsts[index] < first else 0
+            for key, record in items[start:] if start else items:
+                seq = seq_of(key)
+                if seq > last:
+                    return
+                if seq not in removed:
+                    yield seq, record
+
+    # -- RecordReader ------------------------------------------------------------------------------------------------------
+
+    def get(self, seq: int) -> StoredMessage | None:
+        if seq in self._removed:
+            return None
+        if seq < self._base:
+            return self._below.get(seq)
+        return next((_message(seq, record) for seq, record in self._items(seq, seq)), None)
+
+    def get_many(self, seqs: list[int], max_bytes: int) -> ReadResult:
+        split = bisect_left(seqs, self._base)
+        below = seqs[:split]
+        if self._removed:
+            below = [seq for seq in below if seq not in self._removed]
+        result = self._below.get_many(below, max_bytes) if below else ReadResult([], 0)
+        if below and result.next_seq <= below[-1]:
+            return result
+        out = result.messages
+        size = sum(_size(message) for message in out)
+        for wanted in seqs[split:]:
+            message = self.get(wanted)
+            if message is None:
+                continue
+            size += _size(message)
+            if size > max_bytes and out:
+                return ReadResult(out, wanted)
+            out.append(message)
+        return ReadResult(out, seqs[-1] + 1 if seqs else 0)
+
+    def scan(
+        self,
+        first: int,
+        last: int,
+        max_messages: int,
+        max_bytes: int,
+        max_scanned: int,
+        match: Callable[[bytes], bool] | None,
+    ) -> ReadResult:
+        out: list[StoredMessage] = []
+        size = 0
+        if first < self._base:
+            end = min(last, self._base - 1)
+            try:
+                out, next_seq = self._below.scan(first, end, max_messages, max_bytes, max_scanned, match)
+            except StoreError as error:
+                if error.seq in self._removed:
+                    return ReadResult([], error.seq + 1)
+                raise
+            if next_seq <= end or last <= end or len(out) >= max_messages:
+                return ReadResult(self._without_removed(out), next_seq)
+            if self._base != _NONE:
+                size = sum(_size(message) for message in out)
+            out = self._without_removed(out)
+        for scanned, (seq, record) in enumerate(self._items(first, last), 1):
+            body = record[:-CRC_SIZE]
+            if match is None or match(decode_head(body).subject):
+                message = decode_body(body)
+                message.seq = seq
+                size += _size(message)
+                if size > max_bytes and out:
+                    return ReadResult(out, seq)
+                out.append(message)
+                if len(out) >= max_messages:
+                    return ReadResult(out, seq + 1)
+            if scanned >= max_scanned:
+                return ReadResult(out, seq + 1)
+        return ReadResult(out, last + 1)
+
+    def _without_removed(self, messages: list[StoredMessage]) -> list[StoredMessage]:
+        removed = self._removed
+        return [message for message in messages if message.seq not in removed] if removed else messages
+
+    def heads(self, first: int, last: int, limit: int) -> tuple[list[tuple[int, bytes]], list[int], int]:
+        out: list[tuple[int, bytes]] = []
+        corrupt: list[int] = []
+        if first < self._base:
+            end = min(last, self._base - 1)
+            out, corrupt, next_seq = self._below.heads(first, end, limit)
+            if self._removed:
+                out = [head for head in out if head[0] not in self._removed]
+                corrupt = [seq for seq in corrupt if seq not in self._removed]
+            if next_seq <= end or last <= end:
+                return out, corrupt, next_seq
+        for seq, record in self._items(first, last):
+            if len(out) + len(corrupt) >= limit:
+                return out, corrupt, seq
+            out.append((seq, decode_head(record[:-CRC_SIZE]).subject))
+        return out, corrupt, last + 1
+
+    def next_seq(self, seq: int) -> int:
+        while seq < self._base:
+            found = self._below.next_seq(seq)
+            if not found or found >= self._base:
+                break
+            if found not in self._removed:
+                return found
+            seq = found + 1
+        return next((seq for seq, _ in self._items(seq, _NONE)), 0)
+
+    def seqs(self, first: int, last: int, limit: int) -> list[int]:
+        out: list[int] = []
+        removed = self._removed
+        end = min(last, self._base - 1)
+        while first <= end:
+            found = self._below.seqs(first, end, limit)
+            out += [seq for seq in found if seq not in removed] if removed else found
+            if len(out) >= limit:
+                return out[:limit]
+            if len(found) < limit:
+                break
+            first = found[-1] + 1
+        if last >= self._base:
+            out += islice((seq for seq, _ in self._items(first, last)), limit - len(out))
+        return out
+
+    def consumers(self) -> list[tuple[str, bytes, bytes]]:
+        found = self._below.consumers()
+        if not self._values:
+            return found
+        configs = {name: config for name, config, _ in found}
+        states = {name: state for name, _, state in found}
+        for (kind, key), (_, value) in self._values.items():
+            if kind != _POSITION:
+                half = configs if kind == _CONFIG else states
+                name = key.decode("utf-8", "surrogateescape")
+                if value is None:
+                    half.pop(name, None)
+                else:
+                    half[name] = value
+        names = sorted(configs, key=lambda name: name.encode("utf-8", "surrogateescape"))
+        return [(name, configs[name], states.get(name, b"")) for name in names]
+
+    def positions(self) -> dict[bytes, bytes]:
+        positions = self._below.positions()
+        for (kind, key), (_, value) in self._values.items():
+            if kind == _POSITION:
+                if value is None:
+                    positions.pop(key, None)
+                else:
+                    positions[key] = value
+        return positions
+
+
+def _item_seq(item: tuple[bytes, bytes]) -> int:
+    return seq_of(item[0])
+
+
+def _message(seq: int, record: bytes) -> StoredMessage:
+    message = decode_body(record[:-CRC_SIZE])
+    message.seq = seq
+    return message
+
+
+def _size(message: StoredMessage) -> int:
+    return len(message.payload) + len(message.subject) + len(message.header)

@@ -1,0 +1,46 @@
+"""What a log needs from whatever holds its committed records: an LMDB database, or memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from eyot_store.records import ReadResult, StoredMessage
+
+
+class RecordReader(Protocol):
+    """Committed records of one stream, by sequence. Called in the loop's thread; nothing is held between calls."""
+
+    def get(self, seq: int) -> StoredMessage | None:
+        """The record at ``seq``. StoreError("corrupt") when it does not hold what was written."""
+
+    def get_many(self, seqs: list[int], max_bytes: int) -> ReadResult:
+        """The records at ``seqs`` (ascending), up to ``max_bytes`` of them; ``next_seq`` is the first that is left."""
+
+    def scan(
+        self,
+        first: int,
+        last: int,
+        max_messages: int,
+        max_bytes: int,
+        max_scanned: int,
+        match: Callable[[bytes], bool] | None,
+    ) -> ReadResult:
+        """Records of [first, last] whose subject matches, ascending; ends at the first limit reached, yet returns one
+        record however large. A corrupt record raises if it is the first met, else the result ends before it."""
+
+    def heads(self, first: int, last: int, limit: int) -> tuple[list[tuple[int, bytes]], list[int], int]:
+        """(seq, subject) of up to ``limit`` records of [first, last], the sequences of corrupt ones among them, and where
+        to go on (beyond ``last``: all seen)."""
+
+    def next_seq(self, seq: int) -> int:
+        """Lowest sequence >= ``seq``; 0 = none."""
+
+    def seqs(self, first: int, last: int, limit: int) -> list[int]:
+        """Up to ``limit`` sequences of [first, last], ascending, without touching the records."""
+
+    def consumers(self) -> list[tuple[str, bytes, bytes]]:
+        """(name, config, state) of each committed consumer, by name."""
+
+    def positions(self) -> dict[bytes, bytes]:
+        """Committed positions of the stream's mirror and sources."""

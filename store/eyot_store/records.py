@@ -1,0 +1,124 @@
+"""One stored message as bytes: a MessagePack array and a checksum over it, its sequence and its stream.
+
+A record is ``msgpack([ts_ns, subject, header, payload]) + crc32_le``. The checksum is CRC-32 (zlib's) over the stream's
+id and the sequence (8 bytes big-endian each) followed by the MessagePack body, so a record that turns up under another
+key or in another stream is as corrupt as one with a flipped bit. Stored behind the body in little-endian order, it makes
+the checksum over body and checksum a constant, which is what a reader compares: one pass, no slicing.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+from zlib import crc32
+
+import msgspec
+
+from eyot_store.errors import StoreError
+
+CRC_RESIDUE = 0x2144DF1C
+CRC_SIZE = 4
+
+pack_u64 = struct.Struct(">Q").pack
+unpack_u64 = struct.Struct(">Q").unpack
+pack_crc = struct.Struct("<I").pack
+
+
+class StoredMessage(msgspec.Struct, array_like=True, gc=False):
+    """A message as it is stored. The order of the fields is the order on disk; ``seq`` is the key, not in the record."""
+
+    ts_ns: int
+    subject: bytes
+    header: bytes
+    payload: bytes
+    seq: int = 0
+
+
+class RecordHead(msgspec.Struct, array_like=True, gc=False):
+    """The beginning of a record: enough to know its subject."""
+
+    ts_ns: int
+    subject: bytes
+
+
+class Counters(msgspec.Struct, array_like=True):
+    """A stream's numbers that are kept on disk beside its records, changed in the same transaction."""
+
+    messages: int = 0
+    bytes: int = 0
+    last_seq: int = 0
+    last_ts_ns: int = 0
+    floor: int = 0
+    """Records below this sequence were purged; they may still be there."""
+
+
+class StreamRecord(msgspec.Struct, array_like=True, frozen=True):
+    """A stream's entry in the database ``streams``."""
+
+    account: str
+    name: str
+    created_ns: int
+    config: bytes
+
+
+class ReadResult(NamedTuple):
+    """Messages of one bounded read, and where to go on: no match below ``next_seq`` was left out."""
+
+    messages: list[StoredMessage]
+    next_seq: int
+
+
+encode_body = msgspec.msgpack.Encoder().encode
+decode_body = msgspec.msgpack.Decoder(StoredMessage).decode
+decode_head = msgspec.msgpack.Decoder(RecordHead).decode
+
+
+def seq_of(key: bytes | memoryview) -> int:
+    """The sequence that an LMDB key stands for."""
+    seq: int = unpack_u64(key)[0]
+    return seq
+
+
+def salt_of(stream_id: int) -> int:
+    """What a stream's record checksums start from."""
+    return crc32(pack_u64(stream_id))
+
+
+def encode_record(salt: int, key: bytes, ts_ns: int, subject: bytes, header: bytes, payload: bytes) -> bytes:
+    """The value stored under ``key`` in the stream with ``salt``."""
+    body = encode_body((ts_ns, subject, header, payload))
+    return body + pack_crc(crc32(body, crc32(key, salt)))
+
+
+def decode_record(salt: int, key: bytes | memoryview, value: bytes | memoryview) -> StoredMessage:
+    """The message under ``key``. Raises StoreError("corrupt") when the checksum or the shape is not right."""
+    if crc32(value, crc32(key, salt)) != CRC_RESIDUE:
+        raise StoreError("corrupt", "checksum does not match", seq=seq_of(key))
+    try:
+        message = decode_body(value[:-CRC_SIZE])
+    except msgspec.MsgspecError as error:
+        raise StoreError("corrupt", f"record is malformed: {error}", seq=seq_of(key)) from None
+    message.seq = unpack_u64(key)[0]
+    return message
+
+
+def file_message_bytes(subject: bytes, header: bytes, payload: bytes) -> int:
+    """What one message counts for in a file stream's ``bytes``, as nats-server's file store counts."""
+    return 30 + len(subject) + len(payload) + (len(header) + 4 if header else 0)
+
+
+def memory_message_bytes(subject: bytes, header: bytes, payload: bytes) -> int:
+    """What one message counts for in a memory stream's ``bytes``, as nats-server's memory store counts."""
+    return 16 + len(subject) + len(header) + len(payload)
+
+
+def seal(key: bytes, value: bytes) -> bytes:
+    """A value of the small databases (streams, consumers, positions, counters): itself and a CRC-32 over key and value."""
+    return value + pack_crc(crc32(value, crc32(key)))
+
+
+def unseal(key: bytes, sealed: bytes, what: str) -> bytes:
+    """Inverse of :func:`seal`. Raises StoreError("corrupt") naming ``what``."""
+    if len(sealed) < CRC_SIZE or crc32(sealed, crc32(key)) != CRC_RESIDUE:
+        raise StoreError("corrupt", f"{what}: checksum does not match")
+    return sealed[:-CRC_SIZE]

@@ -1,0 +1,349 @@
+"""The store: one environment on disk, its streams, and the one way in which anything becomes durable.
+
+Everything here belongs to the loop's thread. ``submit`` hands a transaction to the committing side; when its group is
+through, one call to ``notify`` brings the results back into the loop's thread, where logs are settled first (all of the
+group), then the callbacks run, in submit order.
+
+Memory bound: what is staged and not committed is counted in ``backlog_bytes`` and ``backlog_txns``. Over the soft limits
+``congested`` is true and callers are expected to stop taking in work (``on_relief`` calls them back); over the hard limits
+``submit`` refuses with StoreError("busy"), counted in ``refused``.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+import lmdb
+import msgspec
+
+from eyot_store.committer import CommitStats, Committer
+from eyot_store.directory import Directory
+from eyot_store.driver import Driver, Group, InlineDriver, ThreadDriver
+from eyot_store.environment import NEXT_ID_KEY, Environment, as_store_error, counters_key, messages_db_name
+from eyot_store.errors import StoreError
+from eyot_store.fates import Fates
+from eyot_store.journal_committer import end_journal, open_journal, replay
+from eyot_store.lmdb_batch import recount
+from eyot_store.lmdb_committer import LmdbCommitter
+from eyot_store.log import Log
+from eyot_store.memory_log import MemoryLog, MemoryRecords
+from eyot_store.options import StoreOptions
+from eyot_store.overlay import Overlays
+from eyot_store.records import Counters, StreamRecord, pack_u64, seq_of, unpack_u64, unseal
+from eyot_store.stream_log import StreamLog
+from eyot_store.txn import FINISHED, OPEN, SUBMITTED, Done, Op, Txn
+
+Notify = Callable[[Callable[[], None]], None]
+
+_decode_stream = msgspec.msgpack.Decoder(StreamRecord).decode
+_decode_counters = msgspec.msgpack.Decoder(Counters).decode
+
+
+class Store:
+    """See the module. Built by :meth:`open`."""
+
+    def __init__(self, environment: Environment, notify: Notify, options: StoreOptions) -> None:
+        self.path = environment.path
+        self.options = options
+        self.stats = CommitStats()
+        self.backlog_bytes = 0
+        self.backlog_txns = 0
+        self.refused = 0
+        self.closed = False
+        self._environment = environment
+        self._notify = notify
+        self._directory = Directory()
+        self._finished: deque[Group] = deque()
+        self._in_memory: Group | None = None  # the group in it that did not have to go to the disk
+        self._relief: list[Callable[[], None]] = []
+        self._next_id = 1
+        self._next_memory_id = 1 << 40
+        self.recounted: list[str] = []  # streams whose counters did not fit their records when the store was opened
+        self.damaged: list[str] = []  # sentences about acknowledged things that a damaged journal has lost
+        self._overlays: Overlays | None = None
+        self._committer = self._open_committer()
+        driver = InlineDriver if options.inline else ThreadDriver
+        self._driver: Driver = driver(self._committer, self._group_finished)
+
+    @classmethod
+    def open(cls, path: Path, *, notify: Notify, options: StoreOptions | None = None) -> Store:
+        """Open (or create) the store in directory ``path``. ``notify(fn)`` is called from the committing thread and must
+        make ``fn`` run soon in the loop's thread. Raises StoreError: locked, format, corrupt, io, full."""
+        options = options or StoreOptions()
+        environment = Environment(path, options)
+        try:
+            return cls(environment, notify, options)
+        except BaseException:
+            environment.close()
+            raise
+
+    # -- streams -----------------------------------------------------------------------------------------------------
+
+    def streams(self) -> list[Log]:
+        """Every stream, staged creations included, staged deletions not; in order of account and name."""
+        return self._directory.all()
+
+    def stream(self, account: str, name: str) -> Log | None:
+        """The stream of that name, if there is one."""
+        return self._directory.get(account, name)
+
+    def create_stream(
+        self, txn: Txn, account: str, name: str, config: bytes, created_ns: int, *, memory: bool = False
+    ) -> Log:
+        """Stage a new, empty stream; it can be appended to at once, in this or later transactions. On failure of the
+        transaction it is gone again. ``memory``: keep everything of it in memory only, for as long as the store is open.
+        Raises ValueError when the name is taken."""
+        if self._directory.get(account, name) is not None:
+            raise ValueError(f"stream {account}/{name} exists")
+        log: Log
+        if memory:
+            stream_id, self._next_memory_id = self._next_memory_id, self._next_memory_id + 1
+            log = MemoryLog(
+                account=account,
+                name=name,
+                stream_id=stream_id,
+                config=config,
+                created_ns=created_ns,
+                reader=MemoryRecords(),
+                directory=self._directory,
+            )
+        else:
+            stream_id, self._next_id = self._next_id, self._next_id + 1
+            log = StreamLog(
+                self._environment,
+                account=account,
+                name=name,
+                stream_id=stream_id,
+                config=config,
+                created_ns=created_ns,
+                directory=self._directory,
+                overlays=self._overlays,
+            )
+        predecessor = self._directory.add(log)
+        if predecessor is not None:
+            predecessor.join(txn)  # if its deletion fails, so must this
+        part = log.join(txn)
+        part.push(Op.CREATE, (account, name, created_ns, config))
+        part.creates = True
+        txn.bytes += len(config)
+        return log
+
+    # -- transactions ------------------------------------------------------------------------------------------------
+
+    def begin(self) -> Txn:
+        """An empty transaction."""
+        return Txn()
+
+    def submit(self, txn: Txn, on_done: Done | None = None) -> None:
+        """Hand ``txn`` in. All of it becomes durable, or nothing. ``on_done(None | StoreError)`` runs in the loop's thread
+        after the flush that holds it; transactions that touch the disk come back in submit order, and so do those that
+        touch only memory. After ``close`` it runs at once with StoreError("closed")."""
+        if txn.state != OPEN:
+            raise RuntimeError("the transaction was handed in already")
+        txn.state = SUBMITTED
+        txn.done = on_done
+        if self.closed:
+            self._finish([(txn, StoreError("closed", "the store is closed"))])
+            return
+        txn.queued = txn.durable or any(part.log.waits_for_disk(part) for part in txn.parts.values())
+        if not txn.queued:
+            self._settle_soon(txn)
+            return
+        if self.backlog_bytes > self.options.backlog_bytes_hard or self.backlog_txns > self.options.backlog_txns_hard:
+            self.refused += 1
+            txn.refuse(StoreError("busy", "too much is waiting for the disk"))
+        self.backlog_bytes += txn.bytes
+        self.backlog_txns += 1
+        self._driver.submit(txn)
+
+    def abort(self, txn: Txn) -> None:
+        """Take back a transaction that was not handed in."""
+        if txn.state != OPEN:
+            raise RuntimeError("the transaction was handed in already")
+        txn.state = FINISHED
+        for part in txn.parts.values():
+            part.log.settle(part, StoreError("closed", "the transaction was taken back"))
+
+    @property
+    def congested(self) -> bool:
+        """More is staged than the soft limits allow: stop taking in work, and ask ``on_relief``."""
+        return (
+            self.backlog_bytes > self.options.backlog_bytes_soft or self.backlog_txns > self.options.backlog_txns_soft
+        )
+
+    def on_relief(self, callback: Callable[[], None]) -> None:
+        """Call ``callback`` once, in the loop's thread, when the backlog is down to half of the soft limits."""
+        self._relief.append(callback)
+
+    @property
+    def last_commit_ns(self) -> int:
+        """Wall time of the last commit, ns since epoch; 0 = none since the store was opened."""
+        return self.stats.last_commit_ns
+
+    def disk_bytes(self) -> int:
+        """Size of what is used in the data file."""
+        with self._environment.lock:
+            return self._environment.used_bytes()
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    def commit_now(self) -> int:
+        """Commit what was submitted, as one group (``StoreOptions.inline`` only). Returns how many transactions."""
+        assert isinstance(self._driver, InlineDriver), "commit_now is for inline stores"
+        return self._driver.commit_now()
+
+    def crash(self) -> None:
+        """Lose exactly what was not committed, tell nobody, and let go of the directory (inline stores only)."""
+        assert isinstance(self._driver, InlineDriver), "crash is for inline stores"
+        if not self.closed:
+            self.closed = True
+            self._driver.lose()
+            self._finished.clear()
+            self._committer.abandon()
+            self._environment.close()
+
+    def close(self) -> None:
+        """Commit what was submitted, run its callbacks, let go of the directory. Waits for the disk."""
+        if self.closed:
+            return
+        self.closed = True
+        self._driver.stop()
+        self._deliver()
+        self._committer.close()
+        self._environment.close()
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _group_finished(self, group: Group) -> None:
+        """Called on the committing side, once for each group."""
+        self._finished.append(group)
+        if self.options.inline:
+            self._notify(self._deliver)
+            return
+        try:
+            self._notify(self._deliver)
+        except Exception:
+            # The loop is gone; close() delivers what is left.
+            self.stats.unnotified += 1
+
+    def _settle_soon(self, txn: Txn) -> None:
+        """Settle a transaction that touches only memory, with others like it, when the loop comes round."""
+        if self._in_memory is None:
+            self._in_memory = [(txn, None)]
+            self._finished.append(self._in_memory)
+            self._notify(self._deliver)
+        else:
+            self._in_memory.append((txn, None))
+
+    def _deliver(self) -> None:
+        while self._finished:
+            group = self._finished.popleft()
+            if group is self._in_memory:
+                self._in_memory = None
+            self._finish(group)
+        if self._relief and not self._loaded_more_than_half():
+            callbacks, self._relief = self._relief, []
+            for callback in callbacks:
+                callback()
+
+    def _finish(self, group: Group) -> None:
+        """Settle all of a group, then run its callbacks; one that raises does not keep the others from running."""
+        for txn, error in group:
+            if txn.queued:
+                self.backlog_bytes -= txn.bytes
+                self.backlog_txns -= 1
+            txn.state = FINISHED
+            for part in txn.parts.values():
+                part.log.settle(part, error)
+            txn.parts.clear()
+        failure: Exception | None = None
+        for txn, error in group:
+            if txn.done is not None:
+                try:
+                    txn.done(error)
+                except Exception as raised:
+                    failure = failure or raised
+        if failure is not None:
+            raise failure
+
+    def _loaded_more_than_half(self) -> bool:
+        options = self.options
+        return self.backlog_bytes * 2 > options.backlog_bytes_soft or self.backlog_txns * 2 > options.backlog_txns_soft
+
+    def _applied(self, frame: int) -> None:
+        """Called on the committing side: LMDB holds everything up to this frame of the journal."""
+        overlays = self._overlays
+        assert overlays is not None
+        try:
+            self._notify(lambda: overlays.caught_up(frame))
+        except Exception:
+            self.stats.unnotified += 1
+
+    def _open_committer(self) -> Committer:
+        """Load what is on disk, a journal that was left included, and build the committer that is asked for."""
+        environment, options = self._environment, self.options
+        counters: dict[int, Counters] = {}
+        records = self._load(counters)
+        fates = Fates()
+        straight = LmdbCommitter(environment, self.stats, counters, fates)
+        self.damaged = replay(environment, straight)
+        committer: Committer = straight
+        if options.committer == "journal":
+            self._overlays = Overlays()
+            committer, self._overlays.applied = open_journal(environment, straight, fates, self.stats, self._applied)
+        else:
+            end_journal(environment)
+        for stream_id, record in records.items():
+            log = StreamLog(
+                environment,
+                account=record.account,
+                name=record.name,
+                stream_id=stream_id,
+                config=record.config,
+                created_ns=record.created_ns,
+                directory=self._directory,
+                counters=counters[stream_id],
+                overlays=self._overlays,
+            )
+            self._directory.add(log)
+        return committer
+
+    def _load(self, counters: dict[int, Counters]) -> dict[int, StreamRecord]:
+        """The streams in LMDB, their databases opened; puts their counters into ``counters``."""
+        environment = self._environment
+        records: dict[int, StreamRecord] = {}
+        try:
+            with environment.lmdb.begin(write=True) as txn:
+                self._next_id = int(txn.get(NEXT_ID_KEY))
+                for key, sealed in txn.cursor(environment.streams):
+                    stream_id: int = unpack_u64(key)[0]
+                    record = _decode_stream(unseal(key, sealed, f"entry of stream {stream_id}"))
+                    db = environment.lmdb.open_db(messages_db_name(stream_id), txn=txn, create=False)
+                    environment.messages[stream_id] = db
+                    records[stream_id] = record
+                    counters[stream_id] = self._counters(txn, stream_id, db, record)
+        except (lmdb.Error, msgspec.MsgspecError) as error:
+            raise as_store_error(error) from error
+        return records
+
+    def _counters(self, txn: Any, stream_id: int, db: Any, record: StreamRecord) -> Counters:
+        """A stream's counters; counted anew if they do not fit its records."""
+        key = counters_key(stream_id)
+        try:
+            counters = _decode_counters(unseal(key, txn.get(key) or b"", "counters"))
+        except (StoreError, msgspec.MsgspecError):
+            counters = Counters(messages=-1)
+        cursor = txn.cursor(db)
+        last = seq_of(cursor.key()) if cursor.last() else 0
+        purged = 0
+        if counters.floor and cursor.first():
+            floor = pack_u64(counters.floor)
+            purged = sum(1 for _ in takewhile(floor.__gt__, cursor.iternext(keys=True, values=False)))
+        if counters.messages == txn.stat(db)["entries"] - purged and counters.last_seq >= last:
+            return counters
+        self.recounted.append(f"{record.account}/{record.name}")
+        return recount(txn, stream_id, db, counters)
