@@ -1,0 +1,41 @@
+"""How long to wait before the next attempt: exponential backoff with full jitter.
+
+After a power cut or a cell tower's return a whole fleet dials at the same moment. Full jitter (a uniform draw between zero and the
+current ceiling) spreads those dials evenly, and the ceiling doubles with each failure up to `cap_s`, so that a hub that is down is
+not hammered and one that returns is found soon.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class Backoff:
+    """Delays in seconds between attempts; `base_s` is the first ceiling, `cap_s` the last."""
+
+    base_s: float
+    cap_s: float
+    rng: random.Random
+    failures: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        if not 0 < self.base_s <= self.cap_s:
+            raise ValueError(f"backoff needs 0 < base_s <= cap_s, not {self.base_s} and {self.cap_s}")
+
+    @property
+    def ceiling_s(self) -> float:
+        """The longest delay that `next_delay_s` can return now."""
+        # 2**64 is past any cap; the bound keeps the exponent from growing over weeks offline.
+        return float(min(self.cap_s, self.base_s * 2 ** min(self.failures, 64)))
+
+    def next_delay_s(self) -> float:
+        """Count one failure and return the delay before the next attempt."""
+        delay_s = self.rng.uniform(0.0, self.ceiling_s)
+        self.failures += 1
+        return delay_s
+
+    def reset(self) -> None:
+        """An attempt succeeded: start again from the first ceiling."""
+        self.failures = 0

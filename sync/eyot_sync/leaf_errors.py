@@ -1,0 +1,137 @@
+"""The `-ERR` texts of leaf links, what they mean for the next attempt, and what a person can do about them.
+
+The texts are nats-server's own; peers match on them. A remedy is said once, beside the error, in the link's status.
+"""
+
+from __future__ import annotations
+
+AUTHORIZATION_VIOLATION = "Authorization Violation"
+AUTHENTICATION_TIMEOUT = "Authentication Timeout"
+WRONG_PORT_CLIENT = "attempted to connect to leaf node port"
+WRONG_PORT_SERVER = "attempted to connect to wrong port"
+SAME_CLUSTER = "remote leafnode has same cluster name"
+CLUSTER_SPACES = "cluster name cannot contain spaces"
+DUPLICATE = "Duplicate Remote LeafNode Connection"
+STALE_CONNECTION = "Stale Connection"
+STALE_HANDSHAKE = "Stale Leaf Node Connection - Closing"
+MAX_PAYLOAD = "Maximum Payload Violation"
+MAX_SUBSCRIPTIONS = "maximum subscriptions exceeded"
+MAX_ACCOUNT_CONNECTIONS = "maximum account active connections exceeded"
+INVALID_SUBSCRIPTION = "Invalid Subscription"
+
+# After these nothing changes by itself within seconds: somebody has to change a configuration.
+LOOP_DELAY_S = 30.0
+PERMISSION_DELAY_S = 30.0
+SAME_CLUSTER_DELAY_S = 30.0
+MIN_VERSION_DELAY_S = 5.0
+
+
+def loop_detected(account: str) -> str:
+    return f'Loop detected for leafnode account="{account}". Delaying attempt to reconnect for 30s'
+
+
+def min_version_required(version: str) -> str:
+    return f'connection rejected since minimum version required is "{version}"'
+
+
+def publish_violation(subject: bytes) -> str:
+    return f'Permissions Violation for Publish to "{subject.decode("utf-8", "replace")}"'
+
+
+def subscription_violation(subject: bytes) -> str:
+    return f'Permissions Violation for Subscription to "{subject.decode("utf-8", "replace")}"'
+
+
+def gateway_rejected(gateway: str) -> str:
+    return f'Rejecting connection from gateway "{gateway}" on the leafnode port'
+
+
+def retry_delay_s(text: str) -> float | None:
+    """Seconds that a soliciting side must wait after this error; None leaves it to the ordinary backoff."""
+    for fragment, delay_s, _ in _KNOWN:
+        if fragment in text:
+            return delay_s
+    return None
+
+
+def remedy(text: str) -> str:
+    """What an operator can do about an error of a link; empty when waiting is all there is."""
+    for fragment, _, advice in _KNOWN:
+        if fragment in text:
+            return advice
+    return ""
+
+
+# Fragment of the text, delay before the next attempt, remedy. First match wins.
+_KNOWN: tuple[tuple[str, float | None, str], ...] = (
+    (
+        "Loop detected",
+        LOOP_DELAY_S,
+        "two links join the same accounts in a circle: remove one of the remotes",
+    ),
+    (
+        "Permissions Violation",
+        PERMISSION_DELAY_S,
+        "the hub's user for this link may not use that subject: widen its permissions or add deny_imports/deny_exports here",
+    ),
+    (
+        SAME_CLUSTER,
+        SAME_CLUSTER_DELAY_S,
+        "this server and the hub carry the same cluster name: give this one another server_name",
+    ),
+    (
+        "minimum version required",
+        MIN_VERSION_DELAY_S,
+        "the hub's leafnodes.min_version refuses this release: upgrade here or lower it there",
+    ),
+    (
+        AUTHORIZATION_VIOLATION,
+        None,
+        "the hub refused the credentials: check user, password, token, nkey or credentials file of this remote",
+    ),
+    (
+        AUTHENTICATION_TIMEOUT,
+        None,
+        "the hub heard no CONNECT in time: check the link's latency and the hub's leafnodes.authorization.timeout",
+    ),
+    (
+        "Authentication Expired",
+        None,
+        "the credentials of this remote have expired: issue new ones",
+    ),
+    (
+        DUPLICATE,
+        None,
+        "another server with the same server_name and account took this link's place: server names must be unique",
+    ),
+    (
+        WRONG_PORT_SERVER,
+        None,
+        "the address is not a leaf node port (7422 by default): correct the remote's url",
+    ),
+    (
+        MAX_PAYLOAD,
+        None,
+        "a message was larger than the peer's max_payload: raise it there or lower it here",
+    ),
+    (
+        MAX_ACCOUNT_CONNECTIONS,
+        None,
+        "the hub's account allows no more leaf nodes: raise its limit",
+    ),
+    (
+        "TLS",
+        None,
+        "check the certificates, their names and authorities, and the clock of both sides",
+    ),
+    (
+        "Connection refused",
+        None,
+        "nothing listens at that address: check the url and that the hub runs with a leafnodes block",
+    ),
+    (
+        "Name or service not known",
+        None,
+        "the host name does not resolve: check the url and DNS",
+    ),
+)

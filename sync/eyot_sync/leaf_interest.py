@@ -1,0 +1,134 @@
+"""Which interest a link announces to its peer, and the `LS+`/`LS-` lines that keep the peer's view true.
+
+`crosses` decides whether a subscription is any business of the peer: never back where it came from, not to another link of the same
+cluster, from an upstream hub only downwards, and leaf interest not at all to an isolated peer. Loop subjects (`$LDS.`) pass all of
+these but the cluster rule, for a loop through several brokers is found only if everyone hands them on.
+
+`LeafInterest` counts what crosses by subject and queue. Changes are not written one by one: a turn marks keys, and `drain` compares
+what is wanted with what the peer was told. A request's inbox that came and went within one turn costs nothing, a queue weight that
+moved twice is sent once, and a replaced subscription never blinks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from eyot_wire.frames import encode_ls_add, encode_ls_del
+
+LOOP_PREFIX = b"$LDS."
+
+
+@dataclass(frozen=True, slots=True)
+class InterestOrigin:
+    """Where a subscription lives: on this server, or beyond a leaf link."""
+
+    is_leaf: bool = False
+    # For leaf interest: this server is the spoke on the link it came over.
+    from_upstream: bool = False
+    cluster: str = ""
+
+
+LOCAL = InterestOrigin()
+
+
+@dataclass(frozen=True, slots=True)
+class LinkPeer:
+    """The far end of a link as far as interest is concerned."""
+
+    # This server is the spoke on this link.
+    is_upstream: bool
+    cluster: str = ""
+    isolated: bool = False
+
+
+def crosses(origin: InterestOrigin, peer: LinkPeer, subject: bytes) -> bool:
+    """Is interest of this origin announced to this peer? (The link's own subscriptions are the caller's to leave out.)"""
+    if not origin.is_leaf:
+        return True
+    if origin.cluster and origin.cluster == peer.cluster:
+        return False
+    if subject.startswith(LOOP_PREFIX):
+        return True
+    if peer.is_upstream and origin.from_upstream:
+        return False
+    return not peer.isolated
+
+
+def may_forward(origin: InterestOrigin, peer: LinkPeer) -> bool:
+    """May a message that came from `origin` leave towards this peer? (Never back on the same link: the caller's to check.)"""
+    if not origin.is_leaf:
+        return True
+    if origin.cluster and origin.cluster == peer.cluster:
+        return False
+    return not (peer.is_upstream and origin.from_upstream)
+
+
+class LeafInterest:
+    """Counts per (subject, queue): members for queues, plain subscriptions otherwise."""
+
+    __slots__ = ("_announced", "_dirty", "_wanted")
+
+    def __init__(self) -> None:
+        self._wanted: dict[tuple[bytes, bytes], int] = {}
+        # What the peer was told: the weight for queues, 1 for plain interest.
+        self._announced: dict[tuple[bytes, bytes], int] = {}
+        # A dict keeps the order in which keys changed first.
+        self._dirty: dict[tuple[bytes, bytes], None] = {}
+
+    def __len__(self) -> int:
+        """Keys that the peer has been told and not been untold."""
+        return len(self._announced)
+
+    @property
+    def has_changes(self) -> bool:
+        return bool(self._dirty)
+
+    def add(self, subject: bytes, queue: bytes = b"", weight: int = 1) -> None:
+        key = (subject, queue)
+        self._wanted[key] = self._wanted.get(key, 0) + (weight if queue else 1)
+        self._dirty[key] = None
+
+    def remove(self, subject: bytes, queue: bytes = b"", weight: int = 1) -> None:
+        key = (subject, queue)
+        left = self._wanted.get(key, 0) - (weight if queue else 1)
+        if left > 0:
+            self._wanted[key] = left
+        elif self._wanted.pop(key, None) is None:
+            return
+        self._dirty[key] = None
+
+    def forget_wanted(self) -> None:
+        """Start counting anew; what the peer was told and is not added again will be taken back."""
+        for key in self._wanted:
+            self._dirty[key] = None
+        self._wanted.clear()
+
+    def drain(self, keys_max: int) -> list[bytes]:
+        """Encoded `LS+`/`LS-` lines for at most `keys_max` changed keys; the rest stays for the next call."""
+        lines: list[bytes] = []
+        while self._dirty and keys_max > 0:
+            keys_max -= 1
+            key = next(iter(self._dirty))
+            del self._dirty[key]
+            line = self._line(key)
+            if line:
+                lines.append(line)
+        return lines
+
+    def announced(self) -> Iterator[tuple[bytes, bytes, int]]:
+        """What the peer knows: subject, queue, weight (1 for plain interest)."""
+        for (subject, queue), weight in self._announced.items():
+            yield subject, queue, weight
+
+    def _line(self, key: tuple[bytes, bytes]) -> bytes:
+        subject, queue = key
+        count = self._wanted.get(key, 0)
+        weight = count if queue else min(count, 1)
+        if weight == self._announced.get(key, 0):
+            return b""
+        if weight:
+            self._announced[key] = weight
+            return encode_ls_add(subject, queue, weight)
+        del self._announced[key]
+        return encode_ls_del(subject, queue)

@@ -1,0 +1,165 @@
+"""What waits to be written to a link, in three lanes.
+
+Control (INFO, CONNECT, PING, PONG, -ERR) leaves first, then interest (`LS+`, `LS-`), then messages. So an answer to PING never waits
+behind more bulk than the slice that is already on its way, and interest in a reply subject is always with the peer before the request
+that needs it. Messages keep their order among themselves.
+
+The message lane is bounded in bytes. Core NATS delivers at most once: when the lane is full the newest message is dropped and
+counted, and the link stays up; cutting a slow link off, as brokers do with slow clients, would make it slower still. Streams notice
+the gap by their sequence numbers and ask again. `dropped_msgs` counts those, `lost_msgs` what still waited when the link ended.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from eyot_sync.leaf_interest import LeafInterest
+
+# Interest lines per slice: a peer with a hundred thousand subscriptions must not keep a PONG waiting either.
+_INTEREST_KEYS_PER_SLICE = 2048
+_CHUNK_BYTES_FIRST = 4096
+
+
+class LeafOutbox:
+    """The three lanes of one link; `interest` is shared with the session that fills it."""
+
+    __slots__ = (
+        "_chunk_bytes",
+        "_control",
+        "_counts",
+        "_interest_chunks",
+        "_message_bytes",
+        "_messages",
+        "dropped_bytes",
+        "dropped_msgs",
+        "interest",
+        "lost_msgs",
+        "message_bytes_max",
+    )
+
+    def __init__(self, interest: LeafInterest, message_bytes_max: int) -> None:
+        self.interest = interest
+        self.message_bytes_max = message_bytes_max
+        self.dropped_msgs = 0
+        self.dropped_bytes = 0
+        self.lost_msgs = 0
+        self._control: deque[bytes] = deque()
+        # Interest lines made elsewhere, for many links at once (leaf_broadcast.py).
+        self._interest_chunks: deque[bytes] = deque()
+        # Chunks of one or more whole frames, and how many each holds.
+        self._messages: deque[bytes] = deque()
+        self._counts: deque[int] = deque()
+        # What a chunk may hold: no more than the latest slice, so that a slice can end between any two.
+        self._chunk_bytes = _CHUNK_BYTES_FIRST
+        self._message_bytes = 0
+
+    def __bool__(self) -> bool:
+        """Is there anything to write?"""
+        return bool(self._control or self._messages or self._has_interest)
+
+    @property
+    def _has_interest(self) -> bool:
+        return bool(self._interest_chunks) or self.interest.has_changes
+
+    @property
+    def has_control(self) -> bool:
+        return bool(self._control)
+
+    @property
+    def message_bytes(self) -> int:
+        """Encoded bytes of the messages that wait."""
+        return self._message_bytes
+
+    def put_control(self, frame: bytes) -> None:
+        self._control.append(frame)
+
+    def put_interest(self, lines: bytes) -> None:
+        """Queue whole `LS+` and `LS-` lines."""
+        self._interest_chunks.append(lines)
+
+    def put_message(self, frame: bytes) -> bool:
+        """Queue an encoded message. False: the lane is full, the message was dropped and counted.
+
+        A single message larger than the whole lane still passes when the lane is empty, as nothing would ever carry it otherwise.
+        """
+        size = len(frame)
+        if self._message_bytes + size > self.message_bytes_max and self._messages:
+            self.dropped_msgs += 1
+            self.dropped_bytes += size
+            return False
+        self._messages.append(frame)
+        self._counts.append(1)
+        self._message_bytes += size
+        return True
+
+    def put_run(self, prefix: bytes, tails: list[bytes]) -> int:
+        """Queue frames that are `prefix` and one of `tails` each, all of one size. Returns how many fitted; the rest is dropped
+        and counted."""
+        size = len(prefix) + len(tails[0])
+        count = len(tails)
+        room = self.message_bytes_max - self._message_bytes
+        fitting = min(count, max(room // size, 0 if self._messages else 1))
+        if fitting < count:
+            self.dropped_msgs += count - fitting
+            self.dropped_bytes += (count - fitting) * size
+        step = max(1, self._chunk_bytes // size)
+        for start in range(0, fitting, step):
+            some = tails[start : min(start + step, fitting)]
+            self._messages.append(prefix + prefix.join(some))
+            self._counts.append(len(some))
+        self._message_bytes += fitting * size
+        return fitting
+
+    def take(self, bytes_max: int, *, handshake_done: bool) -> bytes:
+        """The next slice: whole frames, messages of at most `bytes_max` bytes (one message if it is larger). b"" for nothing."""
+        self._chunk_bytes = bytes_max
+        parts = list(self._control)
+        self._control.clear()
+        if handshake_done:
+            if self._interest_chunks:
+                self._take_interest(parts, bytes_max)
+            if self.interest.has_changes:
+                parts += self.interest.drain(_INTEREST_KEYS_PER_SLICE)
+            if self._messages and not self._has_interest:
+                self._take_messages(parts, bytes_max)
+        return b"".join(parts)
+
+    def drop_messages(self) -> None:
+        """The link is ending: messages that have not left will not leave. Control stays, to carry a last -ERR."""
+        self.lost_msgs += sum(self._counts)
+        self._forget_messages()
+
+    def _forget_messages(self) -> None:
+        self._messages.clear()
+        self._counts.clear()
+        self._message_bytes = 0
+
+    def _take_interest(self, parts: list[bytes], bytes_max: int) -> None:
+        """Chunks up to the slice's size; one that is larger is cut between two lines."""
+        chunks = self._interest_chunks
+        room = bytes_max
+        while chunks and room > 0:
+            chunk = chunks.popleft()
+            if len(chunk) > room:
+                cut = chunk.rfind(b"\n", 0, room) + 1 or chunk.find(b"\n") + 1
+                if cut < len(chunk):
+                    chunks.appendleft(chunk[cut:])
+                    chunk = chunk[:cut]
+            room -= len(chunk)
+            parts.append(chunk)
+
+    def _take_messages(self, parts: list[bytes], bytes_max: int) -> None:
+        messages = self._messages
+        room = bytes_max
+        if self._message_bytes <= room:
+            parts += messages
+            self._forget_messages()
+            return
+        first = True
+        while messages and (first or len(messages[0]) <= room):
+            first = False
+            chunk = messages.popleft()
+            self._counts.popleft()
+            room -= len(chunk)
+            self._message_bytes -= len(chunk)
+            parts.append(chunk)

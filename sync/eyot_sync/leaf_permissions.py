@@ -1,0 +1,106 @@
+"""What one link may carry: rules of allowed and denied subjects, in both directions.
+
+A leaf link differs from a client in three points. A wildcard interest needs only to overlap an allowed entry (messages are filtered
+one by one afterwards). Subjects of the link machinery itself (`$LDS.` loop detection, gateway replies) are never checked as interest.
+And `$MQTT.` passes any allow list, though not a deny list.
+
+The entry form `subject queue` in a subscribe list speaks of queue subscriptions of matching queue groups only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from eyot_wire.subject import is_literal, is_subset, matches, overlaps
+
+# Interest under these prefixes belongs to the link machinery and is announced and accepted unchecked.
+UNCHECKED_INTEREST: tuple[bytes, ...] = (b"$LDS.", b"$GR.", b"_GR_.")
+# Messages under these prefixes are replies that the peer was entitled to by the request that preceded them.
+UNCHECKED_MESSAGES: tuple[bytes, ...] = (b"_R_.", b"$JS.ACK.")
+_MQTT = b"$MQTT."
+# Verdicts kept per rule; cleared whole when full, since refilling costs a few matches only.
+_MEMO_MAX = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class SubjectRule:
+    """`allow` None allows everything that `deny` does not name; an empty `allow` allows nothing."""
+
+    allow: tuple[bytes, ...] | None = None
+    deny: tuple[bytes, ...] = ()
+
+    def with_denies(self, *denies: bytes) -> SubjectRule:
+        return SubjectRule(self.allow, (*self.deny, *denies)) if denies else self
+
+
+ALLOW_ALL = SubjectRule()
+
+
+@dataclass(frozen=True, slots=True)
+class LinkRules:
+    """`send`: towards the peer (messages, and interest the peer may have); `receive`: from the peer."""
+
+    send: SubjectRule = ALLOW_ALL
+    receive: SubjectRule = ALLOW_ALL
+
+
+class RuleChecker:
+    """A `SubjectRule` made fast: verdicts on literal subjects are remembered."""
+
+    __slots__ = ("_allow", "_deny", "_memo", "_open", "rule")
+
+    def __init__(self, rule: SubjectRule) -> None:
+        self.rule = rule
+        self._allow = None if rule.allow is None else tuple(_split(entry) for entry in rule.allow)
+        self._deny = tuple(_split(entry) for entry in rule.deny)
+        self._open = self._allow is None and not self._deny
+        self._memo: dict[bytes, bool] = {}
+
+    @property
+    def is_open(self) -> bool:
+        """Nothing is denied and everything allowed."""
+        return self._open
+
+    def permits(self, subject: bytes) -> bool:
+        """May a message with this literal subject pass?"""
+        if self._open:
+            return True
+        verdict = self._memo.get(subject)
+        if verdict is None:
+            if len(self._memo) >= _MEMO_MAX:
+                self._memo.clear()
+            verdict = self._memo[subject] = self._judge_message(subject)
+        return verdict
+
+    def permits_interest(self, subject: bytes, queue: bytes = b"") -> bool:
+        """May interest in this subject or pattern be announced?"""
+        if self._open or subject.startswith(UNCHECKED_INTEREST):
+            return True
+        if any(_speaks_of(entry_queue, queue) and is_subset(subject, entry) for entry, entry_queue in self._deny):
+            return False
+        if self._allow is None or subject.startswith(_MQTT):
+            return True
+        return any(_speaks_of(entry_queue, queue) and overlaps(subject, entry) for entry, entry_queue in self._allow)
+
+    def refuses_literal(self, subject: bytes) -> bool:
+        """Is this an interest that can never be served: a literal subject that may not pass as a message?"""
+        return not self._open and is_literal(subject) and not self.permits(subject)
+
+    def _judge_message(self, subject: bytes) -> bool:
+        if any(not entry_queue and matches(entry, subject) for entry, entry_queue in self._deny):
+            return False
+        if self._allow is None or subject.startswith(_MQTT):
+            return True
+        return any(matches(entry, subject) for entry, _ in self._allow)
+
+
+def _split(entry: bytes) -> tuple[bytes, bytes]:
+    subject, _, queue = entry.partition(b" ")
+    return subject, queue.strip()
+
+
+def _speaks_of(entry_queue: bytes, queue: bytes) -> bool:
+    """An entry without queue speaks of every subscription; one with a queue only of matching queue groups."""
+    if not entry_queue:
+        return True
+    return bool(queue) and (entry_queue == queue or matches(entry_queue, queue))

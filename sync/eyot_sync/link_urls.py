@@ -1,0 +1,72 @@
+"""Which address of a remote to dial next.
+
+A remote has configured addresses and those its hub told about (`leafnode_urls`). Configured ones come first, in random order unless
+told otherwise, discovered ones behind them: they are what a hub calls itself, which from behind a NAT may lead nowhere. Each attempt
+takes the next address; after an established link ended, the round starts again at the first configured one.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class LinkAddress:
+    """Where to dial: `scheme` is nats, tls, ws or wss. Credentials of the remote are not in here, so it may be logged."""
+
+    host: str
+    port: int
+    scheme: str = "nats"
+    path: str = ""
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}:{self.port}{self.path}"
+
+
+class LinkUrls:
+    """The addresses of one remote in the order in which they are tried."""
+
+    __slots__ = ("_configured", "_discovered", "_next")
+
+    def __init__(self, configured: Iterable[LinkAddress], rng: random.Random, *, randomize: bool = True) -> None:
+        self._configured = list(configured)
+        if not self._configured:
+            raise ValueError("a remote needs at least one url")
+        if randomize:
+            rng.shuffle(self._configured)
+        self._discovered: list[LinkAddress] = []
+        self._next = 0
+
+    @property
+    def addresses(self) -> tuple[LinkAddress, ...]:
+        """All of them, in the order in which they are tried."""
+        return (*self._configured, *self._discovered)
+
+    def next(self) -> LinkAddress:
+        """The address of the next attempt."""
+        addresses = self.addresses
+        address = addresses[self._next % len(addresses)]
+        self._next = (self._next + 1) % len(addresses)
+        return address
+
+    def restart(self) -> None:
+        """A link was up: begin the next round at the first configured address."""
+        self._next = 0
+
+    def discovered(self, host_ports: Iterable[str]) -> None:
+        """Replace what was discovered before by these `host:port` texts; what cannot be read is left out."""
+        scheme = self._configured[0].scheme
+        known = {(address.host, address.port) for address in self._configured}
+        found: list[LinkAddress] = []
+        for text in host_ports:
+            host, colon, port = text.rpartition(":")
+            if not colon or not port.isdigit() or not host:
+                continue
+            key = (host.strip("[]"), int(port))
+            if key not in known:
+                known.add(key)
+                found.append(LinkAddress(*key, scheme=scheme))
+        self._discovered = found
