@@ -1,0 +1,205 @@
+"""What one connection may publish and subscribe to: the compiled form of a user's `Permissions`.
+
+Answers are cached per subject (bounded), because a client asks about the same few subjects again and again. Rules
+(nats-server's): deny beats allow; an allow list that is absent allows everything, an empty one nothing; a wildcard
+subscription must be a subset of an allow entry; a wildcard subscription that overlaps a deny entry is accepted, but
+denied messages are filtered at delivery; entries of a subscribe list may carry a queue pattern (`subject queue`).
+
+`allow_responses` lets a connection answer the messages it got: the reply subject of each delivered message may be
+published to a few times for a while, whatever the publish lists say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from eyot_daemon.options_permissions import Permissions, ResponsePermission
+from eyot_wire.subject import is_literal, is_subset, matches, overlaps
+
+#: Answers remembered per connection and question; full caches are emptied.
+CACHE_MAX = 4096
+#: Longer subjects are not remembered.
+CACHED_LENGTH_MAX = 1024
+#: Reply subjects tracked per connection for `allow_responses`; the oldest is forgotten first.
+REPLIES_MAX = 4096
+
+
+class SubjectSet:
+    """A list of subject patterns: literals in a set, patterns in a tuple."""
+
+    __slots__ = ("literals", "patterns")
+
+    def __init__(self, subjects: Iterable[bytes]) -> None:
+        entries = tuple(subjects)
+        self.literals = frozenset(entry for entry in entries if is_literal(entry))
+        self.patterns = tuple(entry for entry in entries if entry not in self.literals)
+
+    def __bool__(self) -> bool:
+        return bool(self.literals or self.patterns)
+
+    def matches(self, subject: bytes) -> bool:
+        """Does an entry match this literal subject?"""
+        return subject in self.literals or any(matches(pattern, subject) for pattern in self.patterns)
+
+    def covers(self, subject: bytes) -> bool:
+        """Does an entry cover this subject, which may hold wildcards?"""
+        if subject in self.literals:
+            return True
+        return any(is_subset(subject, pattern) for pattern in self.patterns)
+
+    def overlaps(self, subject: bytes) -> bool:
+        """Is there a literal subject that both an entry and `subject` match?"""
+        return any(overlaps(entry, subject) for entry in self.patterns) or any(
+            matches(subject, literal) for literal in self.literals
+        )
+
+
+class QueueEntries:
+    """The `subject queue` entries of a subscribe list."""
+
+    __slots__ = ("entries",)
+
+    def __init__(self, entries: Iterable[bytes]) -> None:
+        self.entries = tuple((subject, queue) for subject, _, queue in (entry.partition(b" ") for entry in entries))
+
+    def match(self, subject: bytes, queue: bytes) -> bool | None:
+        """None if no entry speaks about `subject`, else whether one of those that do names `queue`."""
+        names = [name for pattern, name in self.entries if is_subset(subject, pattern)]
+        if not names:
+            return None
+        return any(name == queue or matches(name, queue) for name in names)
+
+
+class ReplyTracker:
+    """Reply subjects of messages delivered to a connection with `allow_responses`."""
+
+    __slots__ = ("_expires_s", "_max_messages", "_replies")
+
+    def __init__(self, permission: ResponsePermission) -> None:
+        self._max_messages = permission.max_messages
+        self._expires_s = permission.expires_s
+        self._replies: dict[bytes, tuple[float, int]] = {}  # reply -> (since, used), oldest first
+
+    def __len__(self) -> int:
+        return len(self._replies)
+
+    def delivered(self, reply: bytes, now: float) -> None:
+        """A message with this reply subject went to the connection at `now` (monotonic seconds)."""
+        replies = self._replies
+        replies.pop(reply, None)
+        if len(replies) >= REPLIES_MAX:
+            self._forget(now)
+        replies[reply] = (now, 0)
+
+    def _forget(self, now: float) -> None:
+        if self._expires_s > 0:
+            for reply in [reply for reply, (since, _) in self._replies.items() if now - since > self._expires_s]:
+                del self._replies[reply]
+        while len(self._replies) >= REPLIES_MAX:
+            del self._replies[next(iter(self._replies))]
+
+    def use(self, reply: bytes, now: float) -> bool:
+        """May the connection publish to `reply` at `now`? Counts as one use if so."""
+        tracked = self._replies.get(reply)
+        if tracked is None:
+            return False
+        since, used = tracked
+        if self._expires_s > 0 and now - since > self._expires_s:
+            del self._replies[reply]
+            return False
+        used += 1
+        if 0 < self._max_messages <= used:
+            del self._replies[reply]
+        else:
+            self._replies[reply] = (since, used)
+        return True
+
+
+class Access:
+    """The permissions of one connection, ready to be asked on the hot path."""
+
+    __slots__ = (
+        "_deliver_cache",
+        "_publish_allow",
+        "_publish_deny",
+        "_subscribe_allow",
+        "_subscribe_allow_queues",
+        "_subscribe_deny",
+        "_subscribe_deny_queues",
+        "permissions",
+        "publish_recent",
+        "replies",
+    )
+
+    def __init__(self, permissions: Permissions) -> None:
+        self.permissions = permissions
+        publish, subscribe = permissions.publish, permissions.subscribe
+        allow = publish.allow
+        if allow is None and permissions.allow_responses is not None:
+            allow = ()  # tracked replies are then all that may be published
+        self._publish_allow = None if allow is None else SubjectSet(allow)
+        self._publish_deny = SubjectSet(publish.deny)
+        self._subscribe_allow: SubjectSet | None = None
+        self._subscribe_allow_queues = QueueEntries(())
+        if subscribe.allow is not None:
+            self._subscribe_allow = SubjectSet(entry for entry in subscribe.allow if b" " not in entry)
+            self._subscribe_allow_queues = QueueEntries(entry for entry in subscribe.allow if b" " in entry)
+        self._subscribe_deny = SubjectSet(entry for entry in subscribe.deny if b" " not in entry)
+        self._subscribe_deny_queues = QueueEntries(entry for entry in subscribe.deny if b" " in entry)
+        self.publish_recent: dict[bytes, bool] = {}
+        self._deliver_cache: dict[bytes, bool] = {}
+        responses = permissions.allow_responses
+        self.replies = None if responses is None else ReplyTracker(responses)
+
+    def may_publish(self, subject: bytes, now: float) -> bool:
+        """May a message be published on `subject`? `now` (monotonic seconds) ages tracked replies."""
+        allowed = self.may_publish_always(subject)
+        if not allowed and self.replies is not None:
+            return self.replies.use(subject, now)
+        return allowed
+
+    def may_publish_always(self, subject: bytes) -> bool:
+        """The part of the answer that does not depend on tracked replies, cached."""
+        cache = self.publish_recent
+        allowed = cache.get(subject)
+        if allowed is None:
+            allow = self._publish_allow
+            allowed = (allow is None or allow.matches(subject)) and not self._publish_deny.matches(subject)
+            _remember(cache, subject, allowed)
+        return allowed
+
+    def may_subscribe(self, subject: bytes, queue: bytes = b"") -> bool:
+        """May a client subscribe to `subject` (wildcards allowed), as a member of `queue` if given?"""
+        allowed = True
+        if self._subscribe_allow is not None:
+            allowed = self._subscribe_allow.covers(subject)
+            if queue:
+                named = self._subscribe_allow_queues.match(subject, queue)
+                allowed = allowed if named is None else named
+        if allowed:
+            allowed = not self._subscribe_deny.covers(subject)
+            if queue:
+                denied = self._subscribe_deny_queues.match(subject, queue)
+                allowed = allowed if denied is None else not denied
+        return allowed
+
+    def needs_deny_filter(self, subject: bytes) -> bool:
+        """Must messages for a subscription on `subject` be checked one by one with `may_receive`?"""
+        return bool(self._subscribe_deny) and not is_literal(subject) and self._subscribe_deny.overlaps(subject)
+
+    def may_receive(self, subject: bytes) -> bool:
+        """Is a message on this literal subject let through the deny filter?"""
+        cache = self._deliver_cache
+        allowed = cache.get(subject)
+        if allowed is None:
+            allowed = not self._subscribe_deny.matches(subject)
+            _remember(cache, subject, allowed)
+        return allowed
+
+
+def _remember(cache: dict[bytes, bool], subject: bytes, allowed: bool) -> None:
+    if len(subject) > CACHED_LENGTH_MAX:
+        return
+    if len(cache) >= CACHE_MAX:
+        cache.clear()
+    cache[subject] = allowed

@@ -1,0 +1,84 @@
+"""The short way for acknowledgements from clients to consumers.
+
+Every acknowledgement is published on a subject of its own (`$JS.ACK.<stream>.<consumer>.<five numbers>`), so that the
+remembered routes of other subjects are of no use to it: finding the way to its consumer would cost several times as
+much as applying it. A consumer therefore registers the subscription it has for them here, by its literal prefix, and a
+publish that finds it hands the message over directly.
+
+That is right only as long as nobody else subscribes to these subjects (a client listening on `>`, a leaf link). The
+account tells of every subscription that comes and goes; prefixes that others touch are left out and go the long way.
+"""
+
+from typing import TYPE_CHECKING
+
+from eyot_wire.ack import PREFIX
+from eyot_wire.subject import overlaps
+
+if TYPE_CHECKING:
+    from eyot_daemon.account import Account
+    from eyot_daemon.subscription import Subscription
+
+#: Tokens behind the prefix: deliveries, stream sequence, consumer sequence, time, pending.
+NUMBERS = 5
+_ALL = PREFIX + b">"
+_TAIL = b".*" * NUMBERS
+
+
+class AckSinks:
+    """The registered subscriptions of one account; an InterestListener of it."""
+
+    def __init__(self, account: "Account") -> None:
+        self._subs: dict[bytes, Subscription] = {}
+        self._others: list[Subscription] = []
+        self._direct: dict[bytes, Subscription] = {}
+        account.add_interest_listener(self)
+        for sub in account.sublist.overlapping(_ALL):
+            self.sub_added(sub)
+
+    def find(self, subject: bytes) -> "Subscription | None":
+        """The only subscription that an acknowledgement on `subject` can reach, if that is certain."""
+        return self._direct.get(subject.rsplit(b".", NUMBERS)[0])
+
+    def register(self, sub: "Subscription") -> None:
+        """`sub` (of shape `$JS.ACK.<stream>.<consumer>.*.*.*.*.*`, subscribed) may be reached directly."""
+        prefix = sub.subject.removesuffix(_TAIL)
+        self._subs[prefix] = sub
+        if sub in self._others:
+            self._others.remove(sub)
+        self._sort()
+
+    def unregister(self, sub: "Subscription") -> None:
+        prefix = sub.subject.removesuffix(_TAIL)
+        if self._subs.get(prefix) is sub:
+            del self._subs[prefix]
+            self._direct.pop(prefix, None)
+
+    # -- InterestListener ------------------------------------------------------------------------------------------
+
+    def sub_added(self, sub: "Subscription") -> None:
+        if overlaps(sub.subject, _ALL):
+            self._others.append(sub)
+            self._sort()
+
+    def sub_removed(self, sub: "Subscription") -> None:
+        if sub in self._others:
+            self._others.remove(sub)
+            self._sort()
+
+    def weight_changed(self, sub: "Subscription", previous: int) -> None:
+        """Whether others listen does not depend on how many they are."""
+
+    def _sort(self) -> None:
+        others = [other.subject for other in self._others]
+        self._direct = {
+            prefix: sub
+            for prefix, sub in self._subs.items()
+            if not any(overlaps(other, sub.subject) for other in others)
+        }
+
+
+def sinks_of(account: "Account") -> AckSinks:
+    """The account's AckSinks, made on first use."""
+    if account.ack_sinks is None:
+        account.ack_sinks = AckSinks(account)
+    return account.ack_sinks

@@ -1,0 +1,268 @@
+"""JetStream in one account: its streams, its limits, and the subscription through which its API is reached."""
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from eyot_daemon.account_setup import add_domain_mappings
+from eyot_daemon.jetstream import advisories, api
+from eyot_daemon.jetstream.api_request import ApiRequest
+from eyot_daemon.jetstream.batch import Batch
+from eyot_daemon.jetstream.config_rules import ConfigRules, invalid
+from eyot_daemon.jetstream.stream import Stream
+from eyot_daemon.jetstream.stream_config import checked, same
+from eyot_daemon.jetstream.stream_update import checked_update
+from eyot_daemon.options_accounts import AccountJetStreamOptions
+from eyot_daemon.subscription import Kind, Origin, Subscription
+from eyot_daemon.version import API_LEVEL
+from eyot_store.errors import StoreError
+from eyot_wire.js_errors import ApiError, error, fail
+from eyot_wire.js_model import AccountInfo, AccountLimits, ApiStats, StorageType, StreamConfig, encode
+
+if TYPE_CHECKING:
+    from eyot_daemon.account import Account
+    from eyot_daemon.jetstream.engine import JetStream
+
+log = logging.getLogger("eyot.jetstream")
+
+API_SUBJECT = b"$JS.API.>"
+#: (the stream, why it failed)
+StreamDone = Callable[[Stream, StoreError | None], None]
+
+_Queued = tuple[bytes, bytes, bytes, bytes, Origin | None]
+
+
+class JetStreamAccount:
+    """`limits` None: JetStream is off for this account; its API answers 10039 to everything."""
+
+    kind = Kind.JETSTREAM
+
+    def __init__(self, engine: "JetStream", account: "Account", limits: AccountJetStreamOptions | None) -> None:
+        self.engine = engine
+        self.account = account
+        self.set_limits(limits)
+        self.domain = engine.options.domain
+        self.strict = engine.options.strict
+        self.streams: dict[str, Stream] = {}
+        self.api_total = 0
+        self.api_errors = 0
+        self._inbox: list[_Queued] = []
+        self._subscription: Subscription | None = None
+
+    def __repr__(self) -> str:
+        return f"<JetStreamAccount {self.account.name}>"
+
+    def set_limits(self, limits: AccountJetStreamOptions | None) -> None:
+        """At the start, and when the configuration changes; the server's own limits are looked at again too."""
+        self.limits = limits
+        options = self.engine.options
+        own_limits = (limits.file_max, limits.memory_max) if limits is not None else ()
+        #: True if publishing must look at what account and server have left.
+        self.storage_limited = max(options.file_max, options.memory_max, *own_limits) >= 0
+
+    @property
+    def enabled(self) -> bool:
+        return self.limits is not None
+
+    # -- life ------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Answer the API from now on, under the domain's name too."""
+        if self.domain:
+            add_domain_mappings(self.account, self.domain)
+        self._subscription = self.account.subscribe(API_SUBJECT, self)
+
+    def stop(self) -> None:
+        """The daemon stops."""
+        if self._subscription is not None:
+            self.account.unsubscribe(self._subscription)
+            self._subscription = None
+        for stream in list(self.streams.values()):
+            stream.stop()
+
+    # -- Destination: the API --------------------------------------------------------------------------------------
+
+    def deliver(
+        self, sub: Subscription, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Origin | None
+    ) -> bool:
+        """Take a request; it is answered at the end of the turn, after what the turn published before it."""
+        if not self._inbox:
+            self.account.broker.mark_dirty(self)
+        self._inbox.append((subject, reply, header, payload, origin))
+        return True
+
+    def flush(self) -> None:
+        inbox, self._inbox = self._inbox, []
+        for subject, reply, header, payload, origin in inbox:
+            api.dispatch(self, subject, reply, header, payload, origin)
+
+    def answered(self, request: ApiRequest, response: bytes, *, failed: bool) -> None:
+        """Send the answer of a request."""
+        if failed:
+            self.api_errors += 1
+        if request.reply:
+            self.account.publish(request.reply, payload=response)
+        if not request.endpoint.quiet:
+            advisories.api_audit(request, response)
+
+    # -- streams ---------------------------------------------------------------------------------------------------
+
+    def rules(self) -> ConfigRules:
+        """What the checks of a configuration in this account depend on."""
+        limit_s = self.engine.options.limits.duplicate_window_s
+        return ConfigRules(
+            streams={name: stream.config for name, stream in self.streams.items()},
+            duplicate_window_max_ns=int(limit_s * 1e9),
+        )
+
+    def create_stream(self, asked: StreamConfig, *, pedantic: bool, done: StreamDone) -> None:
+        """Create a stream, or find that it is there with this configuration. Raises JetStreamError."""
+        config = checked(asked, self.rules(), pedantic=pedantic)
+        existing = self.streams.get(config.name)
+        if existing is not None:
+            if not same(existing.config, config):
+                raise fail(10058)
+            existing.after_commits(lambda failure: done(existing, failure))
+            return
+        if config.sealed:
+            raise invalid("stream configuration for create can not be sealed")
+        self._check_stream_limits(config, None)
+        if self.engine.store.stream(self.account.name, config.name) is not None:
+            raise fail(10049, err="a stream of this name is on disk and could not be restored")
+
+        def settle(stream: Stream, failure: StoreError | None) -> None:
+            if failure is not None:
+                if self.streams.get(config.name) is stream:
+                    del self.streams[config.name]
+            else:
+                stream.start()
+                if config.mirror is not None or config.sources:
+                    self.engine.copying.stream_created(stream)
+                advisories.stream_action(self.account, config.name, "create", self.domain)
+            done(stream, failure)
+
+        self._stage_stream(config, settle)
+
+    def _stage_stream(self, config: StreamConfig, done: StreamDone) -> None:
+        store = self.engine.store
+        txn = store.begin()
+        stream_log = store.create_stream(
+            txn,
+            self.account.name,
+            config.name,
+            encode(config),
+            self.account.broker.clock.now_ns(),
+            memory=config.storage == "memory",
+        )
+        if config.first_seq > 1:
+            stream_log.skip_to(txn, config.first_seq - 1)
+        stream = Stream(self, stream_log, config)
+        stream.ids.created(txn)
+        self.streams[config.name] = stream
+        batch = Batch()
+        batch.then.append(lambda failure: done(stream, failure))
+        stream.submit(txn, batch)
+
+    def update_stream(self, stream: Stream, asked: StreamConfig, *, pedantic: bool, done: StreamDone) -> None:
+        """Change a stream's configuration. Raises JetStreamError."""
+        old = stream.config
+        config = checked_update(old, asked, self.rules(), pedantic=pedantic)
+        self._check_stream_limits(config, old)
+
+        def settle(failure: StoreError | None) -> None:
+            if failure is None:
+                if any((old.mirror, old.sources, config.mirror, config.sources)):
+                    self.engine.copying.stream_updated(stream, old)
+                advisories.stream_action(self.account, config.name, "modify", self.domain)
+            done(stream, failure)
+
+        stream.update(config, settle)
+
+    def delete_stream(self, stream: Stream, done: StreamDone) -> None:
+        """Remove a stream with everything in it."""
+        self.streams.pop(stream.name, None)
+        if stream.config.mirror is not None or stream.config.sources:
+            self.engine.copying.stream_deleted(stream)
+
+        def settle(failure: StoreError | None) -> None:
+            if failure is None:
+                advisories.stream_action(self.account, stream.name, "delete", self.domain)
+            done(stream, failure)
+
+        stream.delete(settle)
+
+    # -- limits ----------------------------------------------------------------------------------------------------
+
+    def used(self, storage: StorageType) -> int:
+        """Bytes that the account's streams hold."""
+        return sum(s.log.state.bytes for s in self.streams.values() if s.config.storage == storage)
+
+    def reserved(self, storage: StorageType) -> int:
+        """Bytes that the account's streams may grow to, as far as they have a limit."""
+        return sum(
+            s.config.max_bytes for s in self.streams.values() if s.config.storage == storage and s.config.max_bytes > 0
+        )
+
+    def no_storage_for(self, storage: StorageType, size: int) -> ApiError | None:
+        """Why `size` more bytes cannot be stored: the server's limit (10023) or the account's (10002)."""
+        options, limits = self.engine.options, self.limits
+        server_max = options.file_max if storage == "file" else options.memory_max
+        if 0 <= server_max < self.engine.used(storage) + size:
+            return error(10023)
+        if limits is not None:
+            account_max = limits.file_max if storage == "file" else limits.memory_max
+            if 0 <= account_max < self.used(storage) + size:
+                return error(10002)
+        return None
+
+    def _check_stream_limits(self, config: StreamConfig, old: StreamConfig | None) -> None:
+        """Limits on the number and size of streams, for a new stream or one that changes."""
+        limits = self.limits
+        assert limits is not None, "JetStream is on for this account"
+        if old is None and 0 <= limits.streams_max <= len(self.streams):
+            raise fail(10027)
+        stream_max = limits.file_stream_bytes_max if config.storage == "file" else limits.memory_stream_bytes_max
+        if config.max_bytes <= 0 and (limits.max_bytes_required or stream_max > 0):
+            raise fail(10113)
+        if 0 < stream_max < config.max_bytes:
+            raise fail(10122)
+        if config.max_bytes > 0:
+            more = config.max_bytes - (max(old.max_bytes, 0) if old is not None else 0)
+            self._check_reservation(config.storage, more)
+
+    def _check_reservation(self, storage: StorageType, more: int) -> None:
+        limits, options = self.limits, self.engine.options
+        assert limits is not None
+        account_max = limits.file_max if storage == "file" else limits.memory_max
+        server_max = options.file_max if storage == "file" else options.memory_max
+        if more > 0 and (
+            0 <= account_max < self.reserved(storage) + more or 0 <= server_max < self.engine.reserved(storage) + more
+        ):
+            raise fail(10047 if storage == "file" else 10028)
+
+    # -- account info ----------------------------------------------------------------------------------------------
+
+    def info(self) -> AccountInfo:
+        limits = self.limits or AccountJetStreamOptions()
+        return AccountInfo(
+            memory=self.used("memory"),
+            storage=self.used("file"),
+            reserved_memory=self.reserved("memory"),
+            reserved_storage=self.reserved("file"),
+            streams=len(self.streams),
+            consumers=sum(
+                1 for s in self.streams.values() for consumer in s.consumers.values() if not consumer.config.direct
+            ),
+            limits=AccountLimits(
+                max_memory=limits.memory_max,
+                max_storage=limits.file_max,
+                max_streams=limits.streams_max,
+                max_consumers=limits.consumers_max,
+                max_ack_pending=limits.ack_pending_max,
+                memory_max_stream_bytes=limits.memory_stream_bytes_max,
+                storage_max_stream_bytes=limits.file_stream_bytes_max,
+                max_bytes_required=limits.max_bytes_required,
+            ),
+            domain=self.domain,
+            api=ApiStats(level=API_LEVEL, total=self.api_total, errors=self.api_errors),
+        )

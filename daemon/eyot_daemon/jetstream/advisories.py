@@ -1,0 +1,100 @@
+"""Advisories about streams and API requests (ADR-3): events in the stream's account, published only if somebody listens."""
+
+from typing import TYPE_CHECKING, Literal
+
+from eyot_wire.js_model import ns_to_rfc3339
+from eyot_wire.js_struct import JsStruct, always, encode
+from eyot_wire.nuid import nuid
+
+if TYPE_CHECKING:
+    from eyot_daemon.account import Account
+    from eyot_daemon.jetstream.api_request import ApiRequest
+
+PREFIX = "$JS.EVENT.ADVISORY"
+_API_SUBJECT = f"{PREFIX}.API".encode()
+#: Why an atomic batch was dropped.
+AbandonReason = Literal["timeout", "large", "incomplete", "unsupported"]
+_STREAM_EVENTS = {"create": "CREATED", "modify": "UPDATED", "delete": "DELETED"}
+
+
+class Advisory(JsStruct, kw_only=True):
+    """What all advisories begin with."""
+
+    type: str = always("")
+    id: str = always("")
+    timestamp: str = always("")
+
+
+class StreamAction(Advisory, kw_only=True):
+    stream: str = always("")
+    action: str = always("")
+    domain: str = ""
+
+
+class BatchAbandoned(Advisory, kw_only=True):
+    stream: str = always("")
+    batch: str = always("")
+    reason: str = always("")
+
+
+class AuditClient(JsStruct, kw_only=True):
+    acc: str = always("")
+    id: int = 0
+    name: str = ""
+    user: str = ""
+    kind: str = ""
+
+
+class ApiAudit(Advisory, kw_only=True):
+    server: str = always("")
+    client: AuditClient | None = None
+    subject: str = always("")
+    request: str = ""
+    response: str = always("")
+    domain: str = ""
+
+
+def wanted(account: "Account", subject: bytes) -> bool:
+    """True if somebody in the account listens to `subject`."""
+    return account.has_interest(subject)
+
+
+def publish(account: "Account", subject: bytes, event: Advisory, kind: str) -> None:
+    """Publish `event` with its type, id and time filled in. `kind` is the type's last part."""
+    event.type = f"io.nats.jetstream.advisory.v1.{kind}"
+    event.id = nuid()
+    event.timestamp = ns_to_rfc3339(account.broker.clock.now_ns())
+    account.publish(subject, payload=encode(event))
+
+
+def stream_action(account: "Account", stream: str, action: Literal["create", "modify", "delete"], domain: str) -> None:
+    """A stream was created, changed or deleted."""
+    subject = f"{PREFIX}.STREAM.{_STREAM_EVENTS[action]}.{stream}".encode()
+    if wanted(account, subject):
+        publish(account, subject, StreamAction(stream=stream, action=action, domain=domain), "stream_action")
+
+
+def batch_abandoned(account: "Account", stream: str, batch: bytes, reason: AbandonReason) -> None:
+    """An atomic batch was dropped before it was complete."""
+    subject = f"{PREFIX}.STREAM.BATCH_ABANDONED.{stream}".encode()
+    if wanted(account, subject):
+        event = BatchAbandoned(stream=stream, batch=batch.decode("utf-8", "replace"), reason=reason)
+        publish(account, subject, event, "stream_batch_abandoned")
+
+
+def api_audit(request: "ApiRequest", response: bytes) -> None:
+    """A request of the API was answered."""
+    account = request.jsa.account
+    if not wanted(account, _API_SUBJECT):
+        return
+    origin = request.origin
+    client = AuditClient(acc=account.name, kind=origin.kind.name.title() if origin is not None else "")
+    event = ApiAudit(
+        server=account.broker.server_name,
+        client=client,
+        subject=request.subject.decode("utf-8", "replace"),
+        request=request.body.decode("utf-8", "replace"),
+        response=response.decode("utf-8", "replace"),
+        domain=request.jsa.domain,
+    )
+    publish(account, _API_SUBJECT, event, "api_audit")

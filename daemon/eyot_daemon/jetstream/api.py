@@ -1,0 +1,77 @@
+"""The JetStream API: which request goes to which handler, and what is common to all of them.
+
+Requests on `$JS.API.<words>` that no endpoint knows are not answered at all, as nats-server does. The order of the
+common checks: JetStream on in the account (10039), API level (10185), empty body (10038).
+"""
+
+import logging
+from typing import TYPE_CHECKING
+
+from eyot_daemon.jetstream import api_account, api_messages, api_streams, direct_get
+from eyot_daemon.jetstream.api_request import ApiRequest, Endpoint, level_is_offered
+from eyot_store.errors import StoreError
+from eyot_wire.js_errors import JetStreamError, error
+
+if TYPE_CHECKING:
+    from eyot_daemon.jetstream.account_js import JetStreamAccount
+    from eyot_daemon.subscription import Origin
+
+log = logging.getLogger("eyot.jetstream")
+
+_WORDS_MAX = 3
+
+Table = dict[tuple[str, ...], Endpoint]
+
+
+def table(consumer_endpoints: tuple[Endpoint, ...]) -> Table:
+    """All endpoints by their words; consumers bring their own."""
+    endpoints = (
+        *api_account.ENDPOINTS,
+        *api_streams.ENDPOINTS,
+        *api_messages.ENDPOINTS,
+        *direct_get.ENDPOINTS,
+        *consumer_endpoints,
+    )
+    return {tuple(endpoint.words.split(".")): endpoint for endpoint in endpoints}
+
+
+def find(endpoints: Table, tokens: list[str]) -> Endpoint | None:
+    """The endpoint for a subject's tokens (`$JS`, `API`, ...), the one with the most words first."""
+    for words in range(min(_WORDS_MAX, len(tokens) - 2), 0, -1):
+        endpoint = endpoints.get(tuple(tokens[2 : 2 + words]))
+        if endpoint is not None and endpoint.extra in (None, len(tokens) - 2 - words):
+            return endpoint
+    return None
+
+
+def dispatch(
+    jsa: "JetStreamAccount", subject: bytes, reply: bytes, header: bytes, body: bytes, origin: "Origin | None"
+) -> None:
+    """Answer one request."""
+    tokens = subject.decode("utf-8", "surrogateescape").split(".")
+    endpoint = find(jsa.engine.endpoints, tokens)
+    if endpoint is None:
+        return
+    request = ApiRequest(jsa, endpoint, subject, tokens, reply, header, body, origin)
+    if not endpoint.bare:
+        jsa.api_total += 1
+    try:
+        if not endpoint.bare:
+            _check(request)
+        endpoint.handler(request)
+    except JetStreamError as refusal:
+        request.refuse(refusal.api_error, *endpoint.on_error)
+    except StoreError as failure:
+        request.refuse(error(10051, err=failure.message), *endpoint.on_error)
+    except Exception:
+        log.exception("request on %s failed", request.subject.decode("utf-8", "replace"))
+        request.refuse(error(10051, err="internal error"), *endpoint.on_error)
+
+
+def _check(request: ApiRequest) -> None:
+    if not request.jsa.enabled:
+        raise JetStreamError(error(10039))
+    if not level_is_offered(request.header):
+        raise JetStreamError(error(10185))
+    if request.endpoint.empty and not request.body_is_empty:
+        raise JetStreamError(error(10038))

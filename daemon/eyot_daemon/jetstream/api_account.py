@@ -1,0 +1,20 @@
+"""`$JS.API.INFO`, and the endpoints of clusters, which one server refuses."""
+
+from eyot_daemon.jetstream.api_request import ApiRequest, Endpoint
+from eyot_wire.js_errors import fail
+
+
+def _info(request: ApiRequest) -> None:
+    request.respond(request.jsa.info())
+
+
+def _cluster_only(request: ApiRequest) -> None:
+    raise fail(10010)
+
+
+ENDPOINTS = (
+    Endpoint("INFO", "account_info_response", _info, extra=0, empty=True),
+    Endpoint("STREAM.LEADER.STEPDOWN", "stream_leader_stepdown_response", _cluster_only),
+    Endpoint("CONSUMER.LEADER.STEPDOWN", "consumer_leader_stepdown_response", _cluster_only, extra=2),
+    Endpoint("STREAM.PEER.REMOVE", "stream_remove_peer_response", _cluster_only),
+)

@@ -1,0 +1,99 @@
+"""`STREAM.MSG.GET` and `STREAM.MSG.DELETE`: single messages, in JSON."""
+
+from eyot_daemon.jetstream.api_request import ApiRequest, Endpoint
+from eyot_store import Log, StoredMessage
+from eyot_store.errors import StoreError
+from eyot_wire.js_errors import error, fail
+from eyot_wire.js_model import (
+    MessagePart,
+    MsgDeleteRequest,
+    MsgGetRequest,
+    StoredMsg,
+    SuccessPart,
+    ns_to_rfc3339,
+    rfc3339_to_ns,
+)
+
+
+def is_one_message(asked: MsgGetRequest) -> bool:
+    """True if the request names exactly one way to find one message."""
+    if asked.start_time is not None:
+        return not asked.seq and not asked.last_by_subj
+    if asked.last_by_subj:
+        return not asked.seq and not asked.next_by_subj
+    return bool(asked.seq or asked.next_by_subj)
+
+
+def find_one(log: Log, asked: MsgGetRequest) -> StoredMessage | None:
+    """The committed message that a checked request means."""
+    if asked.last_by_subj:
+        return log.last_for(asked.last_by_subj.encode())
+    seq = asked.seq
+    if asked.start_time is not None:
+        seq = log.seq_at_time(rfc3339_to_ns(asked.start_time))
+        return log.next_for(asked.next_by_subj.encode(), seq)
+    if asked.next_by_subj:
+        return log.next_for(asked.next_by_subj.encode(), seq)
+    return log.get(seq)
+
+
+def _get(request: ApiRequest) -> None:
+    if not request.body:
+        raise fail(10003)
+    asked = request.decode(MsgGetRequest)
+    if asked.batch or asked.max_bytes or asked.multi_last or not is_one_message(asked):
+        raise fail(10003)
+    stream = request.stream(request.tokens[5])
+
+    def answer(_: StoreError | None) -> None:
+        try:
+            message = find_one(stream.log, asked)
+        except StoreError as failure:
+            request.refuse(error(10051, err=failure.message))
+            return
+        if message is None:
+            request.refuse(error(10037))
+            return
+        request.respond(
+            MessagePart(
+                message=StoredMsg(
+                    subject=message.subject.decode("utf-8", "replace"),
+                    seq=message.seq,
+                    hdrs=b"" if asked.no_hdr else message.header,
+                    data=message.payload,
+                    time=ns_to_rfc3339(message.ts_ns),
+                )
+            )
+        )
+
+    stream.after_commits(answer)
+
+
+def _delete(request: ApiRequest) -> None:
+    if not request.body:
+        raise fail(10003)
+    asked = request.decode(MsgDeleteRequest)
+    stream = request.stream(request.tokens[5])
+    if stream.config.sealed:
+        raise fail(10109)
+    if stream.config.deny_delete:
+        raise fail(10057, err="message delete not permitted")
+
+    def done(failure: StoreError | None) -> None:
+        if failure is not None:
+            request.refuse(error(10057, err=failure.message))
+        else:
+            request.respond(SuccessPart(success=True))
+
+    if asked.seq > stream.log.state.last_seq:
+        raise fail(10057, err="stream store EOF")
+    if not asked.seq:
+        raise fail(10057, err="no message found")
+    if not stream.delete_message(asked.seq, done):
+        raise fail(10043, seq=asked.seq)
+
+
+ENDPOINTS = (
+    Endpoint("STREAM.MSG.GET", "stream_msg_get_response", _get, quiet=True),
+    Endpoint("STREAM.MSG.DELETE", "stream_msg_delete_response", _delete),
+)

@@ -1,0 +1,126 @@
+"""One request of the JetStream API, and the table entry that says who answers it.
+
+A handler takes an ApiRequest and answers exactly once: `respond(*parts)` with Structs whose members make up the response,
+or `refuse(error, *parts)`, or it raises JetStreamError, which refuses. Handlers that change durable state answer in the
+`on_done` of their commit. Requests without a reply subject are carried out all the same; their answer goes nowhere.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from eyot_daemon.version import API_LEVEL
+from eyot_wire import headers
+from eyot_wire.js_errors import ApiError, fail
+from eyot_wire.js_model import ErrorPart, InvalidJson, decode, encode_response
+
+if TYPE_CHECKING:
+    from eyot_daemon.jetstream.account_js import JetStreamAccount
+    from eyot_daemon.jetstream.stream import Stream
+    from eyot_daemon.subscription import Origin
+
+T = TypeVar("T")
+
+REQUIRED_LEVEL = b"Nats-Required-Api-Level"
+
+_EMPTY_BODIES = (b"", b"{}")
+
+
+class ApiRequest:
+    """A request as it arrived, its subject split into `tokens` (`$JS`, `API`, `STREAM`, `INFO`, name, ...)."""
+
+    __slots__ = ("body", "endpoint", "header", "jsa", "origin", "reply", "subject", "tokens")
+
+    def __init__(
+        self,
+        jsa: "JetStreamAccount",
+        endpoint: "Endpoint",
+        subject: bytes,
+        tokens: list[str],
+        reply: bytes,
+        header: bytes,
+        body: bytes,
+        origin: "Origin | None",
+    ) -> None:
+        self.jsa = jsa
+        self.endpoint = endpoint
+        self.subject = subject
+        self.tokens = tokens
+        self.reply = reply
+        self.header = header
+        self.body = body
+        self.origin = origin
+
+    def decode(self, kind: type[T], *, strict: bool | None = None) -> T:
+        """The body as `kind`. Raises JetStreamError 10025; unknown members are refused unless the server is lenient."""
+        try:
+            return decode(self.body, kind, strict=self.jsa.strict if strict is None else strict)
+        except InvalidJson as err:
+            raise fail(10025, err=err) from None
+
+    @property
+    def body_is_empty(self) -> bool:
+        """nats-server's idea of an empty request: no bytes, or an empty JSON object."""
+        return self.body in _EMPTY_BODIES or b"".join(self.body.split()) in _EMPTY_BODIES
+
+    def stream(self, name: str) -> "Stream":
+        """The stream of that name. Raises JetStreamError 10059."""
+        stream = self.jsa.streams.get(name)
+        if stream is None:
+            raise fail(10059)
+        return stream
+
+    def respond(self, *parts: object) -> None:
+        self._send(encode_response(self.endpoint.kind, *parts), failed=False)
+
+    def refuse(self, error: ApiError, *parts: object) -> None:
+        """Answer with an error; `parts` are members that are sent along (paging)."""
+        self._send(encode_response(self.endpoint.kind, ErrorPart(error=error), *parts), failed=True)
+
+    def send_status(self, header: bytes) -> None:
+        """A message without payload on the reply subject: `header` is a block with a status line."""
+        if self.reply:
+            self.jsa.account.publish(self.reply, header=header)
+
+    def no_responders(self) -> None:
+        """Answer as if nobody listened on the subject (a missing consumer's MSG.NEXT, a missing stream's direct get)."""
+        self.send_status(b"NATS/1.0 503\r\nNats-Subject: %b\r\n\r\n" % self.subject)
+
+    def _send(self, response: bytes, *, failed: bool) -> None:
+        self.jsa.answered(self, response, failed=failed)
+
+
+Handler = Callable[[ApiRequest], None]
+
+
+class Endpoint(NamedTuple):
+    """Requests on `$JS.API.<words>...` with `extra` more tokens (None: any number) are answered by `handler`.
+
+    `kind`       what the response's type ends with, `stream_info_response`.
+    `words`      `STREAM.INFO`; the longest entry that fits a subject wins.
+    `empty`      the body must be empty (error 10038).
+    `on_error`   members sent along with an error (nats-server sends empty paging with the errors of lists).
+    `bare`       no JSON response of this kind exists (MSG.NEXT, direct get): the handler does everything itself, and
+                 it is called even when JetStream is off or the API level asked for is not offered.
+    `quiet`      no audit advisory.
+    """
+
+    words: str
+    kind: str
+    handler: Handler
+    extra: int | None = 1
+    empty: bool = False
+    on_error: tuple[object, ...] = ()
+    bare: bool = False
+    quiet: bool = False
+
+
+def level_is_offered(header: bytes) -> bool:
+    """False if a request asks for an API level that this server does not have (ADR-44)."""
+    if not header:
+        return True
+    wanted = headers.get(header, REQUIRED_LEVEL)
+    return wanted is None or _offered(wanted)
+
+
+def _offered(wanted: bytes) -> bool:
+    return wanted.isdigit() and int(wanted) <= API_LEVEL

@@ -1,0 +1,161 @@
+"""The API of streams: create, update, delete, purge, info, names, list (ADR-1, ADR-8)."""
+
+from eyot_daemon.jetstream.api_request import ApiRequest, Endpoint
+from eyot_daemon.jetstream.stream import Stream
+from eyot_daemon.jetstream.stream_info import SUBJECTS_PAGE, stream_info
+from eyot_store.errors import StoreError
+from eyot_wire.js_errors import error, fail
+from eyot_wire.js_model import (
+    DidCreatePart,
+    PagePart,
+    PurgePart,
+    PurgeRequest,
+    StreamConfigRequest,
+    StreamInfoRequest,
+    StreamListPart,
+    StreamNamesPart,
+    StreamNamesRequest,
+    SuccessPart,
+)
+from eyot_wire.subject import is_valid, overlaps
+
+NAMES_PAGE = 1024
+INFOS_PAGE = 256
+
+
+def _asked_config(request: ApiRequest) -> StreamConfigRequest:
+    """The configuration in a CREATE or UPDATE request, for the stream of the subject."""
+    name = request.tokens[4]
+    asked = StreamConfigRequest() if not request.body else request.decode(StreamConfigRequest)
+    if asked.name != name:
+        raise fail(10056)
+    if "/" in name or "\\" in name:
+        raise fail(10128)
+    return asked
+
+
+def _create(request: ApiRequest) -> None:
+    asked = _asked_config(request)
+
+    def done(stream: Stream, failure: StoreError | None) -> None:
+        if failure is not None:
+            request.refuse(error(10049, err=failure.message))
+        else:
+            request.respond(stream_info(stream, created=True), DidCreatePart(did_create=True))
+
+    request.jsa.create_stream(asked.plain(), pedantic=asked.pedantic, done=done)
+
+
+def _update(request: ApiRequest) -> None:
+    asked = _asked_config(request)
+    stream = request.stream(asked.name)
+
+    def done(stream: Stream, failure: StoreError | None) -> None:
+        if failure is not None:
+            request.refuse(error(10069, err=failure.message))
+        else:
+            request.respond(stream_info(stream))
+
+    request.jsa.update_stream(stream, asked.plain(), pedantic=asked.pedantic, done=done)
+
+
+def _delete(request: ApiRequest) -> None:
+    stream = request.stream(request.tokens[4])
+
+    def done(_: Stream, failure: StoreError | None) -> None:
+        if failure is not None:
+            request.refuse(error(10050, err=failure.message))
+        else:
+            request.respond(SuccessPart(success=True))
+
+    request.jsa.delete_stream(stream, done)
+
+
+def _purge(request: ApiRequest) -> None:
+    asked = PurgeRequest() if request.body_is_empty else request.decode(PurgeRequest)
+    if asked.seq and asked.keep:
+        raise fail(10003)
+    if asked.filter and not is_valid(asked.filter.encode()):
+        raise fail(10003)
+    stream = request.stream(request.tokens[4])
+    if stream.config.sealed:
+        raise fail(10109)
+    if stream.config.deny_purge:
+        raise fail(10110, err="stream purge not permitted")
+
+    def done(removed: int, failure: StoreError | None) -> None:
+        if failure is not None:
+            request.refuse(error(10110, err=failure.message))
+        else:
+            request.respond(PurgePart(success=True, purged=removed))
+
+    stream.purge(below_seq=asked.seq, subject_filter=asked.filter.encode(), keep=asked.keep, done=done)
+
+
+def _info(request: ApiRequest) -> None:
+    asked = StreamInfoRequest() if request.body_is_empty else request.decode(StreamInfoRequest)
+    stream = request.stream(request.tokens[4])
+    info = stream_info(stream, deleted_details=asked.deleted_details)
+    page = PagePart()
+    if asked.subjects_filter:
+        totals = sorted(stream.log.subject_totals(asked.subjects_filter.encode()))
+        offset = _clamp(asked.offset, len(totals))
+        page = PagePart(total=len(totals), offset=offset, limit=SUBJECTS_PAGE)
+        info.state.subjects = {
+            subject.decode("utf-8", "replace"): count for subject, count in totals[offset : offset + SUBJECTS_PAGE]
+        }
+    request.respond(page, info)
+
+
+def _matching(request: ApiRequest, asked: StreamNamesRequest) -> list[Stream]:
+    """The account's streams by name, those only whose subjects have something in common with `asked.subject`."""
+    streams = [stream for _, stream in sorted(request.jsa.streams.items())]
+    if not asked.subject:
+        return streams
+    wanted = asked.subject.encode()
+    return [
+        stream for stream in streams if any(overlaps(subject.encode(), wanted) for subject in stream.config.subjects)
+    ]
+
+
+def _names(request: ApiRequest) -> None:
+    asked = StreamNamesRequest() if request.body_is_empty else request.decode(StreamNamesRequest)
+    names = [stream.name for stream in _matching(request, asked)]
+    offset = _clamp(asked.offset, len(names))
+    page = names[offset : offset + NAMES_PAGE]
+    request.respond(PagePart(total=len(names), offset=offset, limit=NAMES_PAGE), StreamNamesPart(streams=page or None))
+
+
+def _list(request: ApiRequest) -> None:
+    asked = StreamNamesRequest() if request.body_is_empty else request.decode(StreamNamesRequest)
+    streams = _matching(request, asked)
+    offset = _clamp(asked.offset, len(streams))
+    infos = [stream_info(stream) for stream in streams[offset : offset + INFOS_PAGE]]
+    request.respond(PagePart(total=len(streams), offset=offset, limit=INFOS_PAGE), StreamListPart(streams=infos))
+
+
+def _clamp(offset: int, total: int) -> int:
+    return max(0, min(offset, total))
+
+
+def _snapshot(request: ApiRequest) -> None:
+    """Backup and restore in nats-server's format are not offered by this release."""
+    request.stream(request.tokens[4])
+    raise fail(10064, err="snapshots are not supported by this server")
+
+
+def _restore(request: ApiRequest) -> None:
+    raise fail(10062, err="restoring is not supported by this server")
+
+
+ENDPOINTS = (
+    Endpoint("STREAM.CREATE", "stream_create_response", _create),
+    Endpoint("STREAM.UPDATE", "stream_update_response", _update),
+    Endpoint("STREAM.DELETE", "stream_delete_response", _delete, empty=True),
+    Endpoint("STREAM.PURGE", "stream_purge_response", _purge, on_error=(PurgePart(),)),
+    Endpoint("STREAM.INFO", "stream_info_response", _info, on_error=(PagePart(),)),
+    Endpoint("STREAM.NAMES", "stream_names_response", _names, extra=0, on_error=(PagePart(),)),
+    Endpoint("STREAM.LIST", "stream_list_response", _list, extra=0, on_error=(PagePart(),)),
+    Endpoint("STREAM.SNAPSHOT", "stream_snapshot_response", _snapshot),
+    Endpoint("STREAM.RESTORE", "stream_restore_response", _restore),
+)

@@ -1,0 +1,157 @@
+"""What subscribers answer on a consumer's acknowledgement subject, applied to its state.
+
+Payloads: nothing, `+ACK`, `+OK` acknowledge; `-NAK` with an optional delay; `+WPI` still at work; `+TERM` with an optional
+reason; `+NXT` acknowledge and ask for more. A reply subject (double acknowledgement) is answered when the state that
+knows of it is on flash; for `+NXT` it is where the next messages go.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from eyot_daemon.jetstream.consumer_config import sample_percent
+from eyot_wire.ack import AckKind, parse_ack_payload
+
+if TYPE_CHECKING:
+    from eyot_daemon.jetstream.consumer import Consumer
+
+_PLAIN = frozenset((b"", b"+ACK", b"+OK"))
+#: Position of the stream sequence among the tokens of a v1 acknowledgement subject.
+_SSEQ = 5
+
+
+class Acks:
+    """Acknowledgements of one consumer."""
+
+    def __init__(self, consumer: "Consumer") -> None:
+        self._consumer = consumer
+        self.moved = False
+        self._percent = 0
+        self._sent_at: dict[int, float] = {}
+        self._drops = False
+        self.config_changed()
+
+    def config_changed(self) -> None:
+        consumer = self._consumer
+        self._percent = sample_percent(consumer.config)
+        self._drops = consumer.stream.config.retention != "limits"
+
+    def sent(self, sseqs: Sequence[int], now: float) -> None:
+        """These messages were delivered: without acknowledgements that is all there is to wait for."""
+        consumer = self._consumer
+        if consumer.state.rules.policy == "none":
+            if self._drops:
+                consumer.writer.acknowledged(list(sseqs), drop=True)
+        elif self._percent:
+            for sseq in sseqs:
+                self._sent_at[sseq] = now
+
+    def received(self, subject: bytes, reply: bytes, payload: bytes) -> None:
+        """A message on the consumer's acknowledgement subject."""
+        consumer = self._consumer
+        try:
+            sseq = int(subject.split(b".", _SSEQ + 1)[_SSEQ])
+        except (ValueError, IndexError):
+            return
+        if sseq > consumer.state.delivered_sseq:
+            # Not ours (or of a consumer of this name that is gone): nothing is confirmed.
+            return
+        if payload in _PLAIN:
+            self._acknowledge(sseq)
+        elif self._special(sseq, reply, payload):
+            return
+        if reply:
+            consumer.writer.answer(reply)
+        consumer.mark()
+
+    def _acknowledge(self, sseq: int) -> None:
+        consumer = self._consumer
+        if self._percent:
+            self._sample(sseq)
+        taken = consumer.state.ack(sseq)
+        if taken:
+            if self._sent_at:
+                self.forget(taken)
+            self.moved = True
+            consumer.writer.acknowledged(taken, drop=self._drops)
+
+    def received_up_to(self, sseq: int) -> None:
+        """The reader has settled everything up to `sseq` (flow control that acknowledges)."""
+        self._acknowledge(min(sseq, self._consumer.state.delivered_sseq))
+
+    def _now(self) -> float:
+        return self._consumer.broker.clock.monotonic()
+
+    def _special(self, sseq: int, reply: bytes, payload: bytes) -> bool:
+        """Anything but a plain acknowledgement; True if `reply` is not to be answered."""
+        consumer = self._consumer
+        state = consumer.state
+        ack = parse_ack_payload(payload)
+        if ack is None:
+            return True
+        match ack.kind:
+            case AckKind.ACK:
+                self._acknowledge(sseq)
+            case AckKind.NAK:
+                self._nak(sseq, ack.delay_ns / 1e9)
+            case AckKind.PROGRESS:
+                state.progress(sseq, self._now())
+            case AckKind.TERM:
+                self._terminate(sseq, ack.reason)
+            case AckKind.NEXT:
+                self._acknowledge(sseq)
+                consumer.request_next(reply, b"", ack.request)
+                return True
+        return False
+
+    def _nak(self, sseq: int, delay_s: float) -> None:
+        consumer = self._consumer
+        held = consumer.state.pending.get(sseq)
+        if held is None:
+            return
+        consumer.advisories.naked(held[0], sseq, consumer.state.deliveries(sseq))
+        consumer.state.nak(sseq, delay_s, self._now())
+        consumer.writer.acknowledged((), drop=False)
+
+    def _terminate(self, sseq: int, reason: str) -> None:
+        consumer = self._consumer
+        state = consumer.state
+        held = state.pending.get(sseq)
+        if held is None:
+            return
+        deliveries = state.deliveries(sseq)
+        taken = list(state.ack(sseq))
+        self.moved = True
+        consumer.writer.acknowledged(taken, drop=self._drops)
+        consumer.advisories.terminated(held[0], sseq, deliveries, reason)
+
+    def removed(self, sseqs: Sequence[int], reason: str) -> None:
+        """Messages left the stream: what of it was pending needs no acknowledgement any more."""
+        consumer = self._consumer
+        state = consumer.state
+        for sseq in sseqs:
+            held = state.pending.get(sseq)
+            if held is None:
+                continue
+            deliveries = state.deliveries(sseq)
+            state.remove(sseq)
+            self.forget((sseq,))
+            consumer.advisories.terminated(held[0], sseq, deliveries, reason)
+            consumer.writer.acknowledged((), drop=False)
+
+    def forget(self, sseqs: Sequence[int]) -> None:
+        """These messages will not be acknowledged (any more): no sample will be made of them."""
+        for sseq in sseqs:
+            self._sent_at.pop(sseq, None)
+
+    def forget_all(self) -> None:
+        """The consumer begins anew."""
+        self._sent_at.clear()
+
+    def _sample(self, sseq: int) -> None:
+        consumer = self._consumer
+        held = consumer.state.pending.get(sseq)
+        sent_at = self._sent_at.pop(sseq, None)
+        if held is None or sent_at is None or consumer.broker.random() * 100 >= self._percent:
+            return
+        deliveries = consumer.state.deliveries(sseq)
+        consumer.advisories.acked(held[0], sseq, int((self._now() - sent_at) * 1e9), deliveries)

@@ -1,0 +1,85 @@
+"""Where a mirror or source goes on: its position record, or what the messages themselves say.
+
+The record commits with the messages it covers. A stream that came from elsewhere (a nats-server's backup, say) has none: its last
+message of each origin names it in `Nats-Stream-Source`, in any of the forms nats-server ever wrote.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from eyot_sync.origin import Origin
+from eyot_wire import headers
+from eyot_wire.stream_source import HEADER, parse
+
+if TYPE_CHECKING:
+    from eyot_daemon.jetstream.stream import Stream
+
+log = logging.getLogger("eyot.sync")
+
+#: The key of a mirror's record.
+MIRROR_KEY = b"eyot.mirror"
+#: What else is kept among a stream's positions.
+_OWN_KEYS = b"eyot."
+#: What is looked through for the marks of a source without record: more would stop the daemon for too long.
+_SEARCH_MESSAGES_MAX = 200_000
+_CHUNK = 2048
+_CHUNK_BYTES = 16 << 20
+
+
+class Position(msgspec.Struct, frozen=True, array_like=True):
+    """The last message copied: its sequence at the origin, the `created` of the origin's stream, its time there."""
+
+    seq: int = 0
+    identity: str = ""
+    ts_ns: int = 0
+
+
+encode_position = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Position | int).decode
+
+
+def stored_position(stream: Stream, key: bytes) -> Position:
+    """The record under `key`; the first form of it was the sequence alone."""
+    value = stream.log.positions().get(key)
+    if value is None:
+        return Position()
+    position = _decode(value)
+    return Position(position) if isinstance(position, int) else position
+
+
+def source_position(stream: Stream, origin: Origin) -> Position:
+    """Where a source goes on."""
+    positions = stream.log.positions()
+    if origin.key in positions:
+        return stored_position(stream, origin.key)
+    if not stream.log.state.messages or any(not key.startswith(_OWN_KEYS) for key in positions):
+        return Position()  # a source that is new here
+    return _marked_position(stream, origin.key.decode("utf-8", "surrogateescape"))
+
+
+def _marked_position(stream: Stream, index: str) -> Position:
+    """The newest message that bears the source's mark, looked for from the end."""
+    state = stream.log.state
+    upto = stream.log.committed_seq
+    stop = max(state.first_seq, upto - _SEARCH_MESSAGES_MAX + 1)
+    while upto >= stop:
+        begin = max(stop, upto - _CHUNK + 1)
+        found = 0
+        seq = begin
+        while seq <= upto:
+            read = stream.log.read(seq, max_messages=_CHUNK, max_bytes=_CHUNK_BYTES)
+            for message in read.messages:
+                if message.seq <= upto and HEADER in message.header:
+                    mark = parse(headers.get(message.header, HEADER) or b"")
+                    if mark is not None and mark.is_from(index):
+                        found = mark.seq
+            seq = read.next_seq
+        if found:
+            log.info("%r goes on after %d of %s, as its messages say", stream, found, index)
+            return Position(found)
+        upto = begin - 1
+    return Position()

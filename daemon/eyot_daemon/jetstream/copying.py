@@ -1,0 +1,361 @@
+"""Mirrors and sources at work: every origin has a copier; here it meets the account, the stream and the clock.
+
+A `CopyTask` carries out what its `Copier` decides: it subscribes and asks in the stream's account (through a leaf link, or at
+home), hands what arrives to the stream at the end of each turn, and reports back what is on flash. `Copying` keeps the tasks
+of all streams, and wakes those whose origin can be reached (again) the moment interest in its API appears.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+from eyot_daemon.account import Account
+from eyot_daemon.jetstream.copy_positions import (
+    MIRROR_KEY,
+    Position,
+    encode_position,
+    source_position,
+    stored_position,
+)
+from eyot_daemon.jetstream.stream import CopyResult, Stream
+from eyot_daemon.subscription import Kind, Origin, Subscription
+from eyot_daemon.timers import TimerHandle
+from eyot_sync import origin as origins
+from eyot_sync.copier import Action, Answer, Copied, Copier, Identify, Phase, Request, Skip, Subscribe, Unsubscribe
+from eyot_wire.frames import LeafMsg
+from eyot_wire.js_stream import StreamConfig, StreamSource, StreamSourceInfo
+from eyot_wire.nuid import short_id
+from eyot_wire.status import CopyStatus
+from eyot_wire.subject import matches
+
+log = logging.getLogger("eyot.sync")
+
+
+class CopyTask:
+    """One mirror or one source of a stream; a destination for the messages of its origin."""
+
+    kind = Kind.JETSTREAM
+
+    def __init__(self, stream: Stream, config: StreamSource, *, mirror: bool) -> None:
+        self.stream = stream
+        self.config = config
+        self.mirror = mirror
+        self.account: Account = stream.account
+        origin = origins.Origin.of(config)
+        state = stream.log.state
+        position = stored_position(stream, MIRROR_KEY) if mirror else source_position(stream, origin)
+        self.copier = Copier(
+            origin,
+            mirror=mirror,
+            last_seq=state.last_seq if mirror else position.seq,
+            make_id=lambda length: short_id(stream.broker.rng, length),
+            last_stored_ns=state.last_ts_ns,
+            jitter=stream.broker.random,
+            identity=position.identity,
+            last_ts_ns=position.ts_ns,
+        )
+        self._identity_stored = position.identity
+        self._origin = origin
+        self._api = origin.api.encode()
+        self._subs: list[Subscription] = []
+        self._skip_to = 0
+        self._dirty = False
+        self._woken = False
+        self._timer: TimerHandle | None = None
+
+    def __repr__(self) -> str:
+        return f"<CopyTask {self.account.name}/{self.stream.name} from {self.config.name} at {self._origin.api}>"
+
+    # -- life ------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        if self.account.has_interest(self._api_subject()):
+            self._do(self.copier.link_up(self._now()))
+        else:
+            self._do(self.copier.unreachable(self._now()))
+
+    def stop(self) -> None:
+        self._do(self.copier.stop())
+
+    def interest_added(self, subject: bytes) -> None:
+        """Interest came over a leaf link: the origin may have come within reach. Asked at the end of the turn, when all of
+        the peer's interest that came with it is in."""
+        if self.copier.phase is not Phase.ACTIVE and matches(subject, self._api_subject()) and not self._woken:
+            self._woken = True
+            self._mark_dirty()
+
+    def interest_removed(self, subject: bytes) -> None:
+        """Interest over a leaf link went away: perhaps the link to the origin did."""
+        if matches(subject, self._api_subject()) and not self.account.has_interest(self._api_subject()):
+            self._do(self.copier.link_down(self._now()))
+
+    # -- destination -----------------------------------------------------------------------------------------------
+
+    def deliver(
+        self, sub: Subscription, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Origin | None
+    ) -> bool:
+        if not self._subs:
+            return False
+        if sub is self._subs[0]:
+            actions = self.copier.message(reply, subject, header, payload, self._now())
+            self._mark_dirty()
+        else:
+            actions = self.copier.response(sub.subject, payload, self._now())
+            self._mark_dirty()
+        if actions:
+            self._do(actions)
+        return True
+
+    def take_run(self, sub: Subscription, run: Sequence[LeafMsg]) -> int:
+        """As many messages of one read as follow each other on the deliver subject; returns how many were taken."""
+        if not self._subs or sub is not self._subs[0]:
+            return 0
+        taken = self.copier.messages(run, self._now())
+        if taken:
+            self._mark_dirty()
+        return taken
+
+    def flush(self) -> None:
+        """The end of the turn: what has gathered goes to the stream as one transaction with its position."""
+        self._dirty = False
+        if self._woken:
+            self._woken = False
+            if self.account.has_interest(self._api_subject()):
+                self._do(self.copier.link_up(self._now()))
+        batch, mark = self.copier.take_batch()
+        skip_to, self._skip_to = self._skip_to, 0
+        if not batch and not skip_to:
+            if self.copier.phase is Phase.ACTIVE:
+                self._do(self.copier.committed(mark, 0, 0, self.copier.reply))
+            return
+        self.stream.ingest_copied(
+            batch if self.mirror and not self._origin.transforms else [self._as_stored(each) for each in batch],
+            mirror=self.mirror,
+            position=self._position_of(batch),
+            skip_to=skip_to,
+            on_done=partial(self._stored, mark, len(batch), self.copier.reply, batch[-1].origin_seq if batch else 0),
+        )
+
+    # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _as_stored(self, message: Copied) -> Copied:
+        header = message.header
+        if not self.mirror:
+            header = self._origin.stamp(header, message.origin_seq, message.subject)
+        subject = self._origin.rewrite(message.subject)
+        return Copied(message.origin_seq, message.ts_ns, subject, header, message.payload)
+
+    def _position_of(self, batch: Sequence[Copied]) -> Callable[[int], tuple[bytes, bytes]] | None:
+        """What records the position for a batch of which some may be refused. A mirror's sequence is its stream's own: only
+        which life of the origin it belongs to is recorded."""
+        identity = self.copier.identity
+        if self.mirror:
+            if identity == self._identity_stored:
+                return None
+            self._identity_stored = identity
+            return lambda last_seq: (MIRROR_KEY, encode_position(Position(0, identity)))
+
+        def position(last_seq: int) -> tuple[bytes, bytes]:
+            ts_ns = next((each.ts_ns for each in reversed(batch) if each.origin_seq == last_seq), 0)
+            return self._origin.key, encode_position(Position(last_seq, identity, ts_ns))
+
+        return position
+
+    def _stored(self, mark: int, copied: int, asked: bytes, wanted_seq: int, result: CopyResult) -> None:
+        """A batch is on flash, whole or in part, or it failed."""
+        if result.error is not None and result.last_seq < wanted_seq:
+            committed = max(result.last_seq, self.copier.progress.committed_seq)
+            if self.mirror:
+                committed = self.stream.log.committed_seq
+            log.warning("%r: %s; copied up to %d", self, result.error.description, committed)
+            self._identity_stored = ""
+            self._do(self.copier.failed(committed, result.error, self._now()))
+            return
+        self._do(self.copier.committed(mark, result.last_seq, copied, asked))
+
+    def _do(self, actions: Sequence[Action]) -> None:
+        for action in actions:
+            match action:
+                case Subscribe(deliver, reply, identity_reply):
+                    self._subs = [self.account.subscribe(each, self) for each in (deliver, reply, identity_reply)]
+                case Unsubscribe():
+                    self._unsubscribe()
+                case Request(subject, reply, body):
+                    self._request(subject, reply, body)
+                case Identify(subject, reply):
+                    if self._subs and not self.account.publish(self._mapped(subject), reply):
+                        self._do(self.copier.unidentified(self._now()))
+                case Answer(subject, header):
+                    self.account.publish(subject, header=header)
+                case Skip(seq):
+                    self._skip_to = seq
+                    self._mark_dirty()
+        self._schedule()
+
+    def _unsubscribe(self) -> None:
+        for sub in self._subs:
+            self.account.unsubscribe(sub)
+        self._subs = []
+
+    def _request(self, subject: bytes, reply: bytes, body: bytes) -> None:
+        if not self.account.publish(self._mapped(subject), reply, b"", body):
+            self._do(self.copier.unreachable(self._now()))
+
+    def _api_subject(self) -> bytes:
+        """The request's subject as it is routed here."""
+        return self._mapped(self.copier.api_subject)
+
+    def _mapped(self, subject: bytes) -> bytes:
+        """Mappings hold for clients and leaf links; a copy asks as a client would (the own domain's prefix is mapped)."""
+        return self.account.mappings.apply(subject) or subject
+
+    def _schedule(self) -> None:
+        """One timer for the copier's next deadline. Traffic moves the deadline back: the timer then sets itself again."""
+        deadline = self.copier.deadline
+        if deadline is None:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            return
+        if self._timer is not None and self._timer.active:
+            if self._timer.deadline <= deadline:
+                return
+            self._timer.cancel()
+        self._timer = self.stream.broker.timers.call_at(deadline, self._due)
+
+    def _due(self) -> None:
+        self._timer = None
+        self._do(self.copier.tick(self._now()))
+        self._mark_dirty()
+
+    def _mark_dirty(self) -> None:
+        if not self._dirty:
+            self._dirty = True
+            self.stream.broker.mark_dirty(self)
+
+    def _now(self) -> float:
+        return self.stream.broker.clock.monotonic()
+
+    # -- reports ---------------------------------------------------------------------------------------------------
+
+    def info(self) -> StreamSourceInfo:
+        """As stream info shows it (`mirror`, `sources`)."""
+        heard = self.copier.progress.heard_at
+        return StreamSourceInfo(
+            name=self.config.name,
+            external=self.config.external,
+            lag=self.copier.progress.lag,
+            active=-1 if heard is None else int((self._now() - heard) * 1e9),
+            error=self.copier.progress.error,
+            filter_subject=self.config.filter_subject,
+            subject_transforms=self.config.subject_transforms,
+        )
+
+    def status(self) -> CopyStatus:
+        """As `/eyot/status` shows it."""
+        progress = self.copier.progress
+        return CopyStatus(
+            account=self.account.name,
+            stream=self.stream.name,
+            kind="mirror" if self.mirror else "source",
+            origin=self.config.name,
+            api_prefix=self._origin.api,
+            phase=self.copier.phase.value,
+            backlog=None if progress.heard_at is None else progress.lag,
+            last_seq=progress.last_seq,
+            committed_seq=progress.committed_seq,
+            copied=progress.copied,
+            requests=progress.requests,
+            gaps=progress.gaps,
+            heard_s_ago=None if progress.heard_at is None else self._now() - progress.heard_at,
+            error=progress.note or None if progress.error is None else progress.error.description,
+        )
+
+
+class Copying:
+    """The copy tasks of all streams of the daemon."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[Stream, list[CopyTask]] = {}
+        self._accounts: dict[Account, int] = {}
+
+    def tasks(self) -> Iterator[CopyTask]:
+        for tasks in self._tasks.values():
+            yield from tasks
+
+    def stream_created(self, stream: Stream) -> None:
+        config = stream.config
+        tasks = [CopyTask(stream, config.mirror, mirror=True)] if config.mirror is not None else []
+        tasks += [CopyTask(stream, each, mirror=False) for each in config.sources]
+        self._tasks[stream] = tasks
+        self._listen(stream.account, len(tasks))
+        for task in tasks:
+            task.start()
+
+    def stream_updated(self, stream: Stream, old: StreamConfig) -> None:
+        """Origins that stay keep their copier; those that went are stopped, new ones started."""
+        config = stream.config
+        wanted = [(config.mirror, True)] if config.mirror is not None else []
+        wanted += [(each, False) for each in config.sources]
+        before = self._tasks.get(stream, [])
+        after: list[CopyTask] = []
+        started: list[CopyTask] = []
+        for source, mirror in wanted:
+            kept = next((task for task in before if task.config == source and task.mirror == mirror), None)
+            task = kept or CopyTask(stream, source, mirror=mirror)
+            after.append(task)
+            if kept is None:
+                started.append(task)
+        for task in before:
+            if task not in after:
+                task.stop()
+        self._tasks[stream] = after
+        self._listen(stream.account, len(after) - len(before))
+        for task in started:
+            task.start()
+
+    def stream_deleted(self, stream: Stream) -> None:
+        tasks = self._tasks.pop(stream, [])
+        for task in tasks:
+            task.stop()
+        self._listen(stream.account, -len(tasks))
+
+    def stop(self) -> None:
+        """The daemon stops: the consumers at the origins lose their interest, nothing new comes in."""
+        for stream in list(self._tasks):
+            self.stream_deleted(stream)
+
+    def mirror_info(self, stream: Stream) -> StreamSourceInfo | None:
+        return next((task.info() for task in self._tasks.get(stream, ()) if task.mirror), None)
+
+    def sources_info(self, stream: Stream) -> list[StreamSourceInfo]:
+        return [task.info() for task in self._tasks.get(stream, ()) if not task.mirror]
+
+    # -- interest of leaf links --------------------------------------------------------------------------------------
+
+    def sub_added(self, sub: Subscription) -> None:
+        if sub.dest.kind is Kind.LEAF:
+            for task in self._in(sub.account):
+                task.interest_added(sub.subject)
+
+    def sub_removed(self, sub: Subscription) -> None:
+        if sub.dest.kind is Kind.LEAF:
+            for task in self._in(sub.account):
+                task.interest_removed(sub.subject)
+
+    def weight_changed(self, sub: Subscription, previous: int) -> None:
+        """Queue weights mean nothing to copies."""
+
+    def _in(self, account: Account) -> list[CopyTask]:
+        return [task for stream, tasks in self._tasks.items() if stream.account is account for task in tasks]
+
+    def _listen(self, account: Account, more: int) -> None:
+        """Listens to an account's interest while it has copies."""
+        before = self._accounts.get(account, 0)
+        self._accounts[account] = after = before + more
+        if before == 0 and after > 0:
+            account.add_interest_listener(self)
+        elif before > 0 and after == 0:
+            account.remove_interest_listener(self)

@@ -1,0 +1,209 @@
+"""What pull and push delivery share: reading ahead, encoding deliveries, handing them to the account.
+
+A turn of a consumer does a bounded amount of work; what is left goes on in a later turn (`resume_at`). One range read
+brings many messages; sequence numbers are taken for all of them before the first one leaves, because a subscriber
+within the daemon may answer while it is being delivered to.
+"""
+
+import logging
+from typing import TYPE_CHECKING
+
+from eyot_store.errors import StoreError
+from eyot_wire.headers import add_field
+
+if TYPE_CHECKING:
+    from eyot_daemon.jetstream.consumer import Consumer
+    from eyot_daemon.route import FastTarget, Route
+    from eyot_daemon.subscription import Subscription
+    from eyot_store import StoredMessage
+
+log = logging.getLogger("eyot.jetstream")
+
+#: Deliveries of one consumer in one turn.
+TURN_MESSAGES_MAX = 1024
+#: A read that brought nothing costs as much of the turn as this many deliveries (it looked at many records).
+EMPTY_READ_COST = 256
+#: A client with more than this in its buffer, bytes, is given time to take it.
+BACKLOG_MAX = 4 << 20
+#: A leaf link drops what its queue cannot hold, and others share it: less waits there.
+LEAF_BACKLOG_MAX = 1 << 20
+#: How long to wait before looking again, at first and at most, seconds.
+BACKLOG_PAUSE_S_MIN = 0.005
+BACKLOG_PAUSE_S_MAX = 0.25
+#: Time to wait after the store could not be read.
+READ_RETRY_S = 1.0
+
+NEVER = float("inf")
+
+
+def _only_client(route: "Route") -> "tuple[Subscription, FastTarget] | None":
+    """The connection that takes everything on `route` as it is; None if there is more to it."""
+    if len(route.targets) != 1 or not route.simple:
+        return None
+    sub, dest, _, _ = route.targets[0]
+    if sub.slow or not sub.active or dest.closed or not dest.headers:
+        return None
+    return sub, dest
+
+
+def _is_backlogged(route: "Route") -> bool:
+    for member in route.plain:
+        if len(getattr(member.sub.dest, "out", b"")) > BACKLOG_MAX:
+            return True
+    for leaf in route.leafs:
+        if getattr(leaf.dest, "backlog", 0) > LEAF_BACKLOG_MAX:
+            return True
+    for group in route.groups:
+        # One member takes a message; as long as any can, the group can.
+        local = (len(getattr(member.sub.dest, "out", b"")) > BACKLOG_MAX for member in group.local)
+        leafs = (getattr(leaf.dest, "backlog", 0) > LEAF_BACKLOG_MAX for leaf in group.leafs)
+        if all(local) and all(leafs):
+            return True
+    return False
+
+
+class Delivery:
+    """Base of PullDelivery and PushDelivery."""
+
+    def __init__(self, consumer: "Consumer") -> None:
+        self.consumer = consumer
+        self.account = consumer.account
+        self.state = consumer.state
+        self.reader = consumer.reader
+        self.resume_at = NEVER
+        self.unreadable = 0
+        self._backlog_pause_s = BACKLOG_PAUSE_S_MIN
+        self._headers_only = consumer.config.headers_only
+        self._prefix = b"$JS.ACK.%b.%b." % (consumer.stream.name.encode(), consumer.name.encode())
+        # tokens and dots around the numbers of an acknowledgement subject: delivery count, two sequences, time, pending
+        self._reply_overhead = len(self._prefix) + 40
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def read_new(self, count: int, now: float) -> "tuple[list[StoredMessage], int]":
+        """Up to `count` new messages and how far the log was searched.
+
+        A damaged message (always the first of a read) is named and passed over, so that it does not hold up those
+        behind it.
+        """
+        above = self.state.delivered_sseq
+        try:
+            return self.reader.read(above, count)
+        except StoreError as failure:
+            if failure.reason != "corrupt" or failure.seq <= above:
+                log.error("consumer %s cannot read: %s", self.consumer.path, failure)
+                self.resume_at = now + READ_RETRY_S
+                return [], above
+            log.error("consumer %s passes over a damaged message: %s", self.consumer.path, failure)
+            self.unreadable += 1
+            self.reader.gave_back()
+            return [], failure.seq
+
+    def read_again(self, sseq: int, now: float) -> "StoredMessage | None":
+        """A message to be redelivered; None when it is gone or damaged (it is pending no longer) or the store fails."""
+        try:
+            message = self.consumer.stream.log.get(sseq)
+        except StoreError as failure:
+            log.error("consumer %s cannot redeliver: %s", self.consumer.path, failure)
+            if failure.reason != "corrupt":
+                self.resume_at = now + READ_RETRY_S
+                return None
+            self.unreadable += 1
+            message = None
+        if message is None:
+            self.state.remove(sseq)
+        return message
+
+    def searched(self, upto: int, more: bool) -> None:
+        """Everything up to `upto` was looked at; with `more`, messages below it are still to be delivered."""
+        if not more:
+            self.state.skip_to(upto)
+
+    # -- sending ---------------------------------------------------------------------------------------------------
+
+    def size_of(self, message: "StoredMessage") -> int:
+        """What a delivery counts for against the flow-control window and the rate limit, bytes."""
+        body = 0 if self._headers_only else len(message.payload)
+        return len(message.subject) + len(message.header) + body + self._reply_overhead
+
+    def exact_size(self, message: "StoredMessage", reply: bytes) -> int:
+        """What a delivery counts for against a pull request's `max_bytes`."""
+        size = len(message.subject) + len(reply) + len(message.header)
+        if not self._headers_only:
+            return size + len(message.payload)
+        added = len(b"Nats-Msg-Size: %d\r\n" % len(message.payload))
+        return size + added if message.header else size + added + len(b"NATS/1.0\r\n\r\n")
+
+    def ack_reply(self, message: "StoredMessage", cseq: int, deliveries: int, pending: int) -> bytes:
+        return b"%b%d.%d.%d.%d.%d" % (self._prefix, deliveries, message.seq, cseq, message.ts_ns, pending)
+
+    def send(self, route: "Route", message: "StoredMessage", reply: bytes, pin_id: str = "") -> None:
+        """Hand one delivery to whoever `route` leads to; they see the message's own subject."""
+        header, payload = message.header, message.payload
+        if self._headers_only:
+            header = add_field(header, b"Nats-Msg-Size", b"%d" % len(payload))
+            payload = b""
+        if pin_id:
+            header = add_field(header, b"Nats-Pin-Id", pin_id.encode())
+        self.account.deliver(route, reply, header, payload, origin=None, original=message.subject)
+
+    def send_all(self, route: "Route", messages: "list[StoredMessage]", cseq: int, pending: int) -> None:
+        """Hand out first deliveries: `cseq` is the first one's, `pending` what there was before it left.
+
+        Where the route ends at one client connection, which is the rule, the frames are made here and appended to its
+        buffer in one piece.
+        """
+        fast = None if self._headers_only else _only_client(route)
+        if fast is None:
+            for message in messages:
+                pending -= 1
+                self.send(route, message, self.ack_reply(message, cseq, 1, pending))
+                cseq += 1
+            return
+        sub, dest = fast
+        sid, prefix = sub.sid, self._prefix
+        frames = []
+        size = 0
+        for message in messages:
+            pending -= 1
+            header, payload = message.header, message.payload
+            reply = b"%b1.%d.%d.%d.%d" % (prefix, message.seq, cseq, message.ts_ns, pending)
+            if header:
+                total = len(header) + len(payload)
+                frames.append(
+                    b"HMSG %b %b %b %d %d\r\n%b%b\r\n"
+                    % (message.subject, sid, reply, len(header), total, header, payload)
+                )
+            else:
+                total = len(payload)
+                frames.append(b"MSG %b %b %b %d\r\n%b\r\n" % (message.subject, sid, reply, total, payload))
+            size += total
+            cseq += 1
+        dest.out += b"".join(frames)
+        if not dest.dirty:
+            dest.dirty = True
+            self.consumer.broker.mark_dirty(dest)
+        count = len(messages)
+        sub.delivered += count
+        dest.out_msgs += count
+        dest.out_bytes += size
+        self.account.out_msgs += count
+        self.account.out_bytes += size
+
+    def backlogged(self, route: "Route", now: float) -> bool:
+        """True if somebody on the route has much to take that was sent before; `resume_at` is then set."""
+        if not _is_backlogged(route):
+            self._backlog_pause_s = BACKLOG_PAUSE_S_MIN
+            return False
+        self.resume_at = now + self._backlog_pause_s
+        self._backlog_pause_s = min(self._backlog_pause_s * 2, BACKLOG_PAUSE_S_MAX)
+        return True
+
+    # -- life ------------------------------------------------------------------------------------------------------
+
+    def reset(self) -> None:
+        """The consumer begins anew."""
+
+    def config_changed(self) -> None:
+        self._headers_only = self.consumer.config.headers_only
+        self.reader = self.consumer.reader

@@ -1,0 +1,176 @@
+"""JetStream on this server: the store, the accounts that have it, and bringing everything back at start.
+
+Built by the composition root. `start` restores all streams and consumers from the store, then opens the API; `stop` ends
+everything before the store is closed.
+"""
+
+import logging
+
+from eyot_daemon.broker import Broker
+from eyot_daemon.jetstream import api
+from eyot_daemon.jetstream.account_js import JetStreamAccount
+from eyot_daemon.jetstream.batch_budget import BatchBudget
+from eyot_daemon.jetstream.clock_watch import ClockWatch
+from eyot_daemon.jetstream.copying_off import CopyingOff
+from eyot_daemon.jetstream.ports import ConsumersPort, CopyingPort
+from eyot_daemon.jetstream.stream import Stream
+from eyot_daemon.options_accounts import GLOBAL_ACCOUNT, AccountJetStreamOptions
+from eyot_daemon.options_jetstream import JetStreamOptions
+from eyot_daemon.timers import TimerHandle
+from eyot_store.log import Log
+from eyot_store.store import Store
+from eyot_wire.js_model import InvalidJson, StorageType, StreamConfig, decode
+
+log = logging.getLogger("eyot.jetstream")
+
+#: The wall clock is looked at this often even if nothing is stored, so that a restart does not lose a jump.
+CLOCK_CHECK_S = 15.0
+
+
+class JetStream:
+    """`consumers` and `copying` are the rooms next door; see `ports.py`.
+
+    The store's `notify` must end each turn with the broker's flush, since answers leave from commit callbacks.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        store: Store,
+        options: JetStreamOptions,
+        *,
+        consumers: ConsumersPort,
+        copying: CopyingPort | None = None,
+    ) -> None:
+        self.broker = broker
+        self.store = store
+        self.options = options
+        self.consumers = consumers
+        self.copying: CopyingPort = copying or CopyingOff()
+        self.batch_budget = BatchBudget()
+        self.clock_watch = ClockWatch(broker.clock)
+        self._clock_timer: TimerHandle | None = None
+        self.accounts: dict[str, JetStreamAccount] = {}
+        self.endpoints = api.table(tuple(consumers.endpoints))
+        #: Streams on disk that were not brought back, as (account, stream, why).
+        self.unrestored: list[tuple[str, str, str]] = []
+
+    # -- life ------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Restore what the store holds, then take messages and requests."""
+        for account in self.broker.each_account():
+            if not account.is_system:
+                self.accounts[account.name] = JetStreamAccount(self, account, self._limits_for(account.name))
+        for stream_log in self.store.streams():
+            self._restore(stream_log)
+        for jsa in self.accounts.values():
+            for stream in jsa.streams.values():
+                stream.start()
+                if stream.config.mirror is not None or stream.config.sources:
+                    self.copying.stream_created(stream)
+            jsa.start()
+        self._watch_clock_on()
+
+    def _watch_clock_on(self) -> None:
+        self.watch_clock()
+        timers = self.broker.timers
+        self._clock_timer = timers.call_at(self.broker.clock.monotonic() + CLOCK_CHECK_S, self._watch_clock_on)
+
+    def watch_clock(self) -> None:
+        """Asked before anything is stored or expires by time: if the wall clock has jumped, no message has aged by that."""
+        jump_ns = self.clock_watch.jumped_ns()
+        if jump_ns:
+            log.warning("The clock jumped by %.1f s", jump_ns / 1e9)
+            for stream in self.streams():
+                if stream.live:
+                    stream.expiry.clock_jumped(jump_ns)
+
+    def stop(self) -> None:
+        """End everything that runs; what was submitted to the store still commits."""
+        if self._clock_timer is not None:
+            self._clock_timer.cancel()
+        self.copying.stop()
+        for jsa in self.accounts.values():
+            jsa.stop()
+
+    def reload(self, options: JetStreamOptions) -> None:
+        """The configuration changed (the broker's options are the new ones): limits, and which accounts have JetStream."""
+        self.options = options
+        for account in tuple(self.broker.each_account()):
+            if account.is_system:
+                continue
+            limits = self._limits_for(account.name)
+            jsa = self.accounts.get(account.name)
+            if jsa is None:
+                jsa = self.accounts[account.name] = JetStreamAccount(self, account, None)
+                jsa.start()
+            had, has = jsa.enabled, limits is not None
+            if had and not has:
+                self._put_away(jsa)
+            jsa.set_limits(limits)
+            if has and not had:
+                self._bring_back(jsa)
+        for name in [name for name in self.accounts if name not in self.broker.accounts]:
+            jsa = self.accounts.pop(name)
+            self._put_away(jsa)
+            jsa.stop()
+
+    def _put_away(self, jsa: JetStreamAccount) -> None:
+        """JetStream is off for this account from now on; its streams stay on disk."""
+        for stream in tuple(jsa.streams.values()):
+            if stream.config.mirror is not None or stream.config.sources:
+                self.copying.stream_deleted(stream)
+            stream.stop()
+        jsa.streams.clear()
+
+    def _bring_back(self, jsa: JetStreamAccount) -> None:
+        for stream_log in self.store.streams():
+            if stream_log.account == jsa.account.name and stream_log.name not in jsa.streams:
+                self._restore(stream_log)
+        for stream in tuple(jsa.streams.values()):
+            stream.start()
+            if stream.config.mirror is not None or stream.config.sources:
+                self.copying.stream_created(stream)
+
+    def _limits_for(self, name: str) -> AccountJetStreamOptions | None:
+        """The account's limits, None where JetStream is off: on by itself only in a server with the global account alone."""
+        configured = {account.name: account for account in self.broker.options.accounts}
+        if name in configured:
+            return configured[name].jetstream
+        others = [other for other in configured if other != self.broker.options.system_account]
+        return AccountJetStreamOptions() if name == GLOBAL_ACCOUNT and not others else None
+
+    def _restore(self, stream_log: Log) -> None:
+        jsa = self.accounts.get(stream_log.account)
+        if jsa is None or not jsa.enabled:
+            self._left_alone(stream_log, "JetStream is not enabled for its account")
+            return
+        try:
+            config = decode(stream_log.config, StreamConfig, strict=False)
+        except InvalidJson as err:
+            self._left_alone(stream_log, f"its configuration cannot be read: {err}")
+            return
+        stream = Stream(jsa, stream_log, config)
+        stream.rebuild_dedupe()
+        jsa.streams[config.name] = stream
+        self.consumers.restore(stream)
+        log.info("Restored %d messages for stream '%s > %s'", stream_log.state.messages, jsa.account.name, config.name)
+
+    def _left_alone(self, stream_log: Log, why: str) -> None:
+        self.unrestored.append((stream_log.account, stream_log.name, why))
+        log.warning("Stream '%s > %s' stays on disk, unused: %s", stream_log.account, stream_log.name, why)
+
+    # -- over all accounts -----------------------------------------------------------------------------------------
+
+    def used(self, storage: StorageType) -> int:
+        """Bytes stored in all accounts."""
+        return sum(jsa.used(storage) for jsa in self.accounts.values())
+
+    def reserved(self, storage: StorageType) -> int:
+        """Bytes that all streams with a limit may grow to."""
+        return sum(jsa.reserved(storage) for jsa in self.accounts.values())
+
+    def streams(self) -> list[Stream]:
+        """All live streams."""
+        return [stream for jsa in self.accounts.values() for stream in jsa.streams.values()]

@@ -1,0 +1,84 @@
+"""A stream's own limits: what is refused when it is full (discard new), what goes to make room (discard old), and age.
+
+Counts and bytes are those of the log, staged messages included. Ages are judged by the stored times, with
+what jumps of the clock add to them, against wall time.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from eyot_daemon.jetstream.clock_watch import ClockCredits
+from eyot_wire.js_errors import ApiError, error
+from eyot_wire.js_model import StreamConfig
+
+if TYPE_CHECKING:
+    from eyot_store.log import Log
+    from eyot_store.txn import Txn
+
+
+def refusal(config: StreamConfig, log: "Log", subject: bytes, size: int) -> ApiError | None:
+    """Why a stream that discards new messages does not take one of `size` counted bytes; None: it does.
+
+    A message that will replace an older one of its subject (max_msgs_per_subject) does not make the stream longer.
+    """
+    replaces = False
+    if 0 < config.max_msgs_per_subject <= log.subject_count(subject):
+        if config.discard_new_per_subject:
+            return error(10077, err="maximum messages per subject exceeded")
+        replaces = True
+    if 0 < config.max_msgs <= log.state.messages and not replaces:
+        return error(10077, err="maximum messages exceeded")
+    if 0 < config.max_bytes < log.state.bytes + size and not (replaces and _makes_room(config, log, subject, size)):
+        return error(10077, err="maximum bytes exceeded")
+    return None
+
+
+def _makes_room(config: StreamConfig, log: "Log", subject: bytes, size: int) -> bool:
+    """True if what a new message on `subject` replaces is at least as large as what is missing."""
+    oldest = log.get(log.first_seq_for(subject))
+    if oldest is None:
+        return False
+    freed = log.message_bytes(oldest.subject, oldest.header, oldest.payload)
+    return log.state.bytes + size - freed <= config.max_bytes
+
+
+def enforce(config: StreamConfig, log: "Log", txn: "Txn", subjects: Iterable[bytes]) -> list[int]:
+    """Stage the removal of what is over the limits after messages on `subjects` came; returns what goes, in order."""
+    gone: list[int] = []
+    if config.max_msgs_per_subject > 0:
+        for subject in subjects:
+            while log.subject_count(subject) > config.max_msgs_per_subject:
+                _remove(log, txn, log.first_seq_for(subject), gone)
+    if config.max_msgs > 0:
+        while log.state.messages > config.max_msgs:
+            _remove(log, txn, log.state.first_seq, gone)
+    if config.max_bytes > 0:
+        while log.state.bytes > config.max_bytes and log.state.messages:
+            _remove(log, txn, log.state.first_seq, gone)
+    return gone
+
+
+def enforce_all(config: StreamConfig, log: "Log", txn: "Txn") -> list[int]:
+    """The same for every subject: the limits themselves have changed."""
+    subjects: Sequence[bytes] = ()
+    if config.max_msgs_per_subject > 0:
+        most = config.max_msgs_per_subject
+        subjects = [subject for subject, count in log.subject_totals(b">") if count > most]
+    return enforce(config, log, txn, subjects)
+
+
+def _remove(log: "Log", txn: "Txn", seq: int, gone: list[int]) -> None:
+    if not log.remove(txn, seq):
+        raise RuntimeError(f"{log!r}: sequence {seq} is counted but cannot be removed")
+    gone.append(seq)
+
+
+def expire(log: "Log", txn: "Txn", horizon_ns: int, credits: ClockCredits) -> int:
+    """Stage the removal of all committed messages stored at or before `horizon_ns`, with what jumps of the clock add to
+    their times; returns how many go."""
+    first = below = log.state.first_seq
+    for last_seq, credit_ns in credits.segments(first, log.committed_seq):
+        below = log.seq_at_time(horizon_ns - credit_ns + 1, from_seq=below, up_to=last_seq)
+        if below <= last_seq:
+            break
+    return log.purge(txn, below_seq=below) if below > first else 0

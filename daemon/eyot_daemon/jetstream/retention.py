@@ -1,0 +1,64 @@
+"""Who still needs a message: interest and work-queue retention.
+
+With limits retention acknowledgements mean nothing to the stream. A work queue drops a message as soon as its consumer
+has acknowledged it. With interest retention a message goes when every consumer that it concerns has, and one that
+concerns none is not stored at all.
+"""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from eyot_daemon.jetstream.ports import ConsumerPort
+
+if TYPE_CHECKING:
+    from eyot_daemon.jetstream.stream import Stream
+    from eyot_store.log import Log
+    from eyot_store.txn import Txn
+
+#: Messages looked at in one go when a consumer leaves.
+READ_MESSAGES_MAX = 1024
+READ_BYTES_MAX = 4 << 20
+
+
+class Retention:
+    """The rules of one stream; reads its configuration and consumers anew each time."""
+
+    def __init__(self, stream: "Stream") -> None:
+        self._stream = stream
+        self._log: Log = stream.log
+
+    def has_interest(self, subject: bytes) -> bool:
+        """True if a message on `subject` is worth storing."""
+        if self._stream.config.retention != "interest":
+            return True
+        return any(consumer.wants(subject) for consumer in self._stream.consumers.values())
+
+    def acked(self, consumer: ConsumerPort, seqs: Iterable[int], txn: "Txn") -> None:
+        """`consumer` is done with `seqs`: stage the removal of those that nobody needs any more."""
+        retention = self._stream.config.retention
+        if retention == "limits":
+            return
+        others = [other for other in self._stream.consumers.values() if other is not consumer]
+        for seq in seqs:
+            if retention == "workqueue" or not others or not self._needed(seq, others):
+                self._log.remove(txn, seq)
+
+    def _needed(self, seq: int, consumers: list[ConsumerPort]) -> bool:
+        message = self._log.get(seq)
+        return message is not None and any(consumer.needs(seq, message.subject) for consumer in consumers)
+
+    def drop_unneeded(self, txn: "Txn") -> None:
+        """Stage the removal of every committed message that no consumer needs (one left, or interest came into force)."""
+        if self._stream.config.retention != "interest":
+            return
+        consumers = list(self._stream.consumers.values())
+        if not consumers:
+            self._log.purge(txn)
+            return
+        seq = max(self._log.state.first_seq, 1)
+        while seq <= self._log.committed_seq:
+            read = self._log.read(seq, max_messages=READ_MESSAGES_MAX, max_bytes=READ_BYTES_MAX)
+            for message in read.messages:
+                if not any(consumer.needs(message.seq, message.subject) for consumer in consumers):
+                    self._log.remove(txn, message.seq)
+            seq = read.next_seq

@@ -1,0 +1,394 @@
+"""A stream: a configuration, its log, and the consumers that read it.
+
+As a destination of the broker it collects what a turn publishes to its subjects and takes it in at the end of the turn
+(`ingest.py`). Every change goes to the store as one transaction with a `Batch` of what is to be said about it; `_settled`
+says it when the transaction is on flash, or takes back what it promised when it failed. Batches settle in order.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+from eyot_daemon.jetstream import limits
+from eyot_daemon.jetstream.atomic_batches import AtomicBatches
+from eyot_daemon.jetstream.batch import Batch, Settled
+from eyot_daemon.jetstream.dedupe import DedupeWindow, IdsMark
+from eyot_daemon.jetstream.expiry import Expiry
+from eyot_daemon.jetstream.fast_batches import FastBatches
+from eyot_daemon.jetstream.ingest import CopiedMessage, Ingest
+from eyot_daemon.jetstream.intake import Published
+from eyot_daemon.jetstream.ports import ConsumerPort, RemovalReason
+from eyot_daemon.jetstream.publish_headers import MSG_ID, nats_fields
+from eyot_daemon.jetstream.retention import Retention
+from eyot_daemon.jetstream.schedules import Due, Schedules
+from eyot_daemon.subscription import Kind, Origin, Subscription
+from eyot_store.errors import StoreError
+from eyot_wire.js_errors import ApiError, error
+from eyot_wire.js_model import StreamConfig, encode
+
+if TYPE_CHECKING:
+    from eyot_daemon.account import Account
+    from eyot_daemon.broker import Broker
+    from eyot_daemon.jetstream.account_js import JetStreamAccount
+    from eyot_store.log import Log
+    from eyot_store.store import Store
+    from eyot_store.txn import Txn
+
+log = logging.getLogger("eyot.jetstream")
+
+_REBUILD_MESSAGES = 1024
+_REBUILD_BYTES = 16 << 20
+
+
+class CopyResult(NamedTuple):
+    """What became of copied messages: everything up to `last_seq` of the origin is on flash; `error`: why not all."""
+
+    last_seq: int
+    error: ApiError | None
+
+
+class Stream:
+    """A live stream. `start` makes it take messages; `stop` (daemon stops) and `delete` end it."""
+
+    kind = Kind.JETSTREAM
+
+    def __init__(self, jsa: "JetStreamAccount", stream_log: "Log", config: StreamConfig) -> None:
+        self.jsa = jsa
+        self.account: Account = jsa.account
+        self.broker: Broker = jsa.account.broker
+        self.store: Store = jsa.engine.store
+        self.log = stream_log
+        self.config = config
+        self.dedupe = DedupeWindow(config.duplicate_window)
+        self.ids = IdsMark(stream_log)
+        self.retention = Retention(self)
+        self.failed_commits = 0
+        self._failing = ""  # the reason of the last commit's failure
+        self._consumers: dict[str, ConsumerPort] = {}
+        self.expiry = Expiry(self)
+        self.schedules = Schedules(self)
+        self.batches = AtomicBatches(self, jsa.engine.batch_budget)
+        self.fast_batches = FastBatches(self, jsa.engine.batch_budget)
+        self._ingest = Ingest(self)
+        self._inbox: list[Published] = []
+        self._in_flight: deque[Batch] = deque()
+        self._subscriptions: dict[str, Subscription] = {}
+        self.live = False
+
+    def __repr__(self) -> str:
+        return f"<Stream {self.account.name}/{self.name}>"
+
+    @property
+    def name(self) -> str:
+        return self.config.name
+
+    @property
+    def created_ns(self) -> int:
+        return self.log.created_ns
+
+    @property
+    def consumers(self) -> Mapping[str, ConsumerPort]:
+        return self._consumers
+
+    # -- life ------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Subscribe, and start what runs by time."""
+        self.live = True
+        self._subscribe()
+        self.expiry.start()
+        if self.config.allow_msg_schedules:
+            self.schedules.start()
+
+    def rebuild_dedupe(self) -> None:
+        """Fill the duplicate window from the tail of the log (after a restart)."""
+        window = self.dedupe.window_ns
+        if window <= 0 or not self.log.state.messages or self.ids.none_yet:
+            return
+        seq = self.log.seq_at_time(self.broker.clock.now_ns() - window)
+        while seq <= self.log.committed_seq:
+            read = self.log.read(seq, max_messages=_REBUILD_MESSAGES, max_bytes=_REBUILD_BYTES)
+            for message in read.messages:
+                if MSG_ID in message.header:
+                    msg_id = nats_fields(message.header).get(MSG_ID)
+                    if msg_id:
+                        self.dedupe.add(msg_id, message.seq, message.ts_ns)
+            seq = read.next_seq
+
+    def stop(self) -> None:
+        """The daemon stops: nothing new comes in, consumers say goodbye. What is under way still commits."""
+        self._unsubscribe_all()
+        self.live = False
+        for consumer in list(self._consumers.values()):
+            consumer.stop()
+        self._end_timers()
+
+    def delete(self, done: Settled) -> None:
+        """Remove the stream and all it holds; `done` is called when that is on flash."""
+        self._unsubscribe_all()
+        self.live = False
+        self._end_timers()
+        for consumer in list(self._consumers.values()):
+            consumer.stream_deleted()
+        self._consumers.clear()
+        txn = self.store.begin()
+        self.log.delete(txn)
+        batch = Batch()
+        batch.then.append(done)
+        self.submit(txn, batch)
+
+    def _end_timers(self) -> None:
+        self.expiry.stop()
+        self.schedules.stop()
+        self.batches.drop_all()
+        self.fast_batches.drop_all()
+
+    def update(self, config: StreamConfig, done: Settled) -> None:
+        """Change the configuration (checked before); `done` is called when it is on flash."""
+        old, self.config = self.config, config
+        self._ingest = Ingest(self)
+        self.dedupe.set_window(config.duplicate_window, self.broker.clock.now_ns())
+        if not config.allow_atomic:
+            self.batches.drop_all()
+        if not config.allow_batched:
+            self.fast_batches.drop_all()
+        batch = Batch()
+        with self.staging() as txn:
+            self.log.set_config(txn, encode(config))
+            batch.removed = limits.enforce_all(config, self.log, txn)
+            if config.retention == "interest" and old.retention == "limits":
+                self.retention.drop_unneeded(txn)
+                batch.purged = True
+
+        def settle(failure: StoreError | None) -> None:
+            if failure is not None and self.config is config:
+                self.config = old
+                self._ingest = Ingest(self)
+                self._subscribe()
+            done(failure)
+
+        batch.then.append(settle)
+        self.submit(txn, batch)
+        self._subscribe()
+        self.expiry.schedule()
+        self.schedules.schedule()
+        for consumer in list(self._consumers.values()):
+            consumer.stream_updated()
+
+    def _subscribe(self) -> None:
+        """Make the subscriptions those of the configuration; what stays is not touched."""
+        if not self.live:
+            return
+        wanted = set(self.config.subjects)
+        for subject in list(self._subscriptions):
+            if subject not in wanted:
+                self.account.unsubscribe(self._subscriptions.pop(subject))
+        for subject in self.config.subjects:
+            if subject not in self._subscriptions:
+                self._subscriptions[subject] = self.account.subscribe(subject.encode(), self)
+
+    def _unsubscribe_all(self) -> None:
+        for subscription in self._subscriptions.values():
+            self.account.unsubscribe(subscription)
+        self._subscriptions.clear()
+
+    # -- Destination -----------------------------------------------------------------------------------------------
+
+    def deliver(
+        self, sub: Subscription, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Origin | None
+    ) -> bool:
+        """Take one published message; it is looked at when the turn ends."""
+        if not self._inbox:
+            self.broker.mark_dirty(self)
+        self._inbox.append(Published(subject, reply, header, payload))
+        return True
+
+    def flush(self) -> None:
+        """End of the turn: take in what was published."""
+        messages, self._inbox = self._inbox, []
+        if messages and self.live:
+            self._ingest.run(messages)
+
+    @property
+    def ack_head(self) -> bytes:
+        """What PubAcks begin with, up to the sequence."""
+        return self._ingest.ack_head
+
+    def refusal(self, api_error: ApiError) -> bytes:
+        """What a publisher gets instead of a PubAck."""
+        return self._ingest.refusal(api_error)
+
+    def store_scheduled(self, due: Sequence[Due], now_ns: int) -> None:
+        """Schedules fell due: store the messages they make."""
+        self._ingest.run_scheduled(due, now_ns)
+
+    # -- transactions ----------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def staging(self) -> "Iterator[Txn]":
+        """A transaction that is taken back if what stages it fails (a record that cannot be read, say)."""
+        txn = self.store.begin()
+        try:
+            yield txn
+        except BaseException:
+            self.store.abort(txn)
+            raise
+
+    def submit(self, txn: "Txn", batch: Batch) -> None:
+        """Hand in a transaction of this stream; `batch` settles when it is through."""
+        self._in_flight.append(batch)
+        try:
+            self.store.submit(txn, lambda failure: self._settled(batch, failure))
+        except StoreError as failure:
+            self._settled(batch, failure)
+
+    def after_commits(self, fn: Settled) -> None:
+        """Call `fn` when everything staged so far is through; at once when nothing is under way."""
+        if self._in_flight:
+            self._in_flight[-1].then.append(fn)
+        else:
+            fn(None)
+
+    def _settled(self, batch: Batch, failure: StoreError | None) -> None:
+        self._in_flight.remove(batch)
+        if failure is not None:
+            self._note_failure(failure)
+            self._ingest.failed(batch, failure)
+        else:
+            self._failing = ""
+            self._ingest.republish(batch)
+            self.send_acks(batch, None)
+            self._tell_consumers(batch)
+            if batch.stored:
+                self.expiry.stored(batch.ttls)
+            if batch.schedules:
+                self.schedules.committed(batch)
+        for then in batch.then:
+            then(failure)
+
+    def _note_failure(self, failure: StoreError) -> None:
+        """Count it; say it once until something commits again."""
+        self.failed_commits += 1
+        if failure.reason != self._failing:
+            self._failing = failure.reason
+            log.error("Stream '%s > %s' cannot store: %s", self.account.name, self.name, failure)
+
+    def send_acks(self, batch: Batch, failure: StoreError | None) -> None:
+        """Answer the publishers of a batch."""
+        if failure is not None:
+            self._ingest.failed(batch, failure)
+            return
+        publish = self.account.publish
+        for reply, ack in batch.acks:
+            publish(reply, payload=ack)
+
+    def _tell_consumers(self, batch: Batch) -> None:
+        if not self._consumers:
+            return
+        if batch.removed:
+            self._tell_removed(batch.removed, "limits")
+        if batch.purged:
+            for consumer in list(self._consumers.values()):
+                consumer.purged()
+        if batch.stored or batch.purged:
+            self.wake_consumers()
+
+    def _tell_removed(self, seqs: Sequence[int], reason: RemovalReason) -> None:
+        for consumer in list(self._consumers.values()):
+            consumer.messages_removed(seqs, reason)
+
+    # -- consumers -------------------------------------------------------------------------------------------------
+
+    def wake_consumers(self) -> None:
+        for consumer in list(self._consumers.values()):
+            consumer.wake()
+
+    def add_consumer(self, consumer: ConsumerPort) -> None:
+        self._consumers[consumer.name] = consumer
+
+    def remove_consumer(self, consumer: ConsumerPort, txn: "Txn | None" = None) -> None:
+        if self._consumers.get(consumer.name) is not consumer:
+            return
+        del self._consumers[consumer.name]
+        if self.config.retention == "interest" and txn is not None:
+            self.retention.drop_unneeded(txn)
+
+    def consumer_acked(self, consumer: ConsumerPort, seqs: Iterable[int], txn: "Txn") -> None:
+        self.retention.acked(consumer, seqs, txn)
+
+    # -- removing messages -----------------------------------------------------------------------------------------
+
+    def purge(
+        self, *, below_seq: int, subject_filter: bytes, keep: int, done: Callable[[int, StoreError | None], None]
+    ) -> None:
+        """Remove messages (shapes as STREAM.PURGE); `done(removed, error)` when that is on flash."""
+        with self.staging() as txn:
+            removed = self.log.purge(txn, below_seq=below_seq, subject_filter=subject_filter, keep=keep)
+            if below_seq > self.log.state.last_seq + 1 and not subject_filter:
+                self.log.skip_to(txn, below_seq - 1)
+        batch = Batch()
+        batch.purged = True
+        batch.then.append(lambda failure: done(removed, failure))
+        self.submit(txn, batch)
+
+    def delete_message(self, seq: int, done: Settled) -> bool:
+        """Remove one message; False when there is none (then `done` is not called)."""
+        with self.staging() as txn:
+            if not self.log.remove(txn, seq):
+                return False
+        batch = Batch()
+
+        def settle(failure: StoreError | None) -> None:
+            if failure is None:
+                self._tell_removed((seq,), "deleted")
+            done(failure)
+
+        batch.then.append(settle)
+        self.submit(txn, batch)
+        return True
+
+    # -- copying ---------------------------------------------------------------------------------------------------
+
+    def ingest_copied(
+        self,
+        messages: Sequence[CopiedMessage],
+        *,
+        mirror: bool,
+        position: Callable[[int], tuple[bytes, bytes]] | None = None,
+        skip_to: int = 0,
+        on_done: Callable[[CopyResult], None],
+    ) -> None:
+        """Store messages of a mirror's or source's origin together with the position they bring the copy to.
+
+        `messages`  ascending by origin sequence. A mirror keeps sequence and time; a source gives new ones.
+        `position`  (key, value) of the position record for the last origin sequence taken; committed with the messages.
+        `skip_to`   mirrors only: the origin holds nothing up to and including this sequence.
+        `on_done`   called when it is on flash, or has failed. A stream that discards new messages may take only some.
+        """
+        try:
+            with self.staging() as txn:
+                batch, taken, refusal = self._ingest.stage_copied(txn, messages, mirror=mirror, skip_to=skip_to)
+                if taken and position is not None:
+                    self.log.put_position(txn, *position(taken))
+        except StoreError as failure:
+            on_done(CopyResult(0, error(10077, err=failure.message)))
+            return
+        if not taken:
+            on_done(CopyResult(0, refusal))
+            return
+
+        def settle(failure: StoreError | None) -> None:
+            if failure is not None:
+                on_done(CopyResult(0, error(10077, err=failure.message)))
+            else:
+                on_done(CopyResult(taken, refusal))
+
+        if not txn.parts:
+            # All of it was staged before: whether it is there is known when that is through.
+            self.store.abort(txn)
+            self.after_commits(settle)
+            return
+        batch.then.append(settle)
+        self.submit(txn, batch)

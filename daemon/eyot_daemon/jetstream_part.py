@@ -1,0 +1,124 @@
+"""JetStream as a part of the daemon: its store opened, its engine started, and both stopped in order."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import trio
+from msgspec.structs import replace
+
+from eyot_daemon.banner import log_jetstream
+from eyot_daemon.broker import Broker
+from eyot_daemon.jetstream.consumers import Consumers
+from eyot_daemon.jetstream.copying import Copying
+from eyot_daemon.jetstream.engine import JetStream
+from eyot_daemon.options_jetstream import EyotStoreOptions, JetStreamOptions
+from eyot_store.options import StoreOptions
+from eyot_store.store import Store
+
+log = logging.getLogger("eyot")
+
+#: Eyot's own place below `store_dir`, beside what a nats-server may keep there.
+STORE_NAME = "eyot"
+_BLOCK = 4096
+
+
+class JetStreamPart:
+    """Store and engine. Made and used within a Trio run."""
+
+    def __init__(
+        self, broker: Broker, options: JetStreamOptions, store_options: EyotStoreOptions, env: Mapping[str, str]
+    ) -> None:
+        self.broker = broker
+        self.options = options
+        self.path = store_path(options, env)
+        self.copying = Copying()
+        self._store_options = store_options
+        self._store: Store | None = None
+        self._engine: JetStream | None = None
+
+    @property
+    def engine(self) -> JetStream:
+        """The engine of a started part."""
+        assert self._engine is not None
+        return self._engine
+
+    @property
+    def store(self) -> Store:
+        """The store of a started part."""
+        assert self._store is not None
+        return self._store
+
+    def start(self) -> None:
+        """Open the store, restore streams and consumers, answer the API. Raises StoreError, OSError."""
+        log.info("Starting JetStream")
+        log_jetstream(self.options, str(self.path))
+        self.path.mkdir(mode=0o750, parents=True, exist_ok=True)
+        token = trio.lowlevel.current_trio_token()
+        self._store = Store.open(
+            self.path,
+            notify=lambda fn: token.run_sync_soon(self._turn, fn),
+            options=_store_options(self._store_options),
+        )
+        for sentence in self._store.damaged:
+            log.error("The store is damaged: %s", sentence)
+        for name in self._store.recounted:
+            log.warning("Counted the messages of stream %s anew: its counters did not fit them", name)
+        self._engine = JetStream(self.broker, self._store, self.options, consumers=Consumers(), copying=self.copying)
+        self._engine.start()
+        self.broker.flush()
+
+    def reload(self, options: JetStreamOptions) -> None:
+        """The configuration changed: limits, and which accounts have JetStream."""
+        self.options = options
+        self.engine.reload(options)
+
+    def stop(self) -> None:
+        """End what runs, commit what was submitted, and answer for it."""
+        if self._engine is not None:
+            self._engine.stop()
+            self.broker.flush()
+        self.close()
+        self.broker.flush()
+
+    def close(self) -> None:
+        """Let go of the store; a second call does nothing."""
+        if self._store is not None:
+            self._store.close()
+
+    def _turn(self, fn: Callable[[], None]) -> None:
+        """A commit is done: what follows from it is a turn of the broker."""
+        try:
+            fn()
+        except Exception:
+            # A callback that fails must not take the daemon with it.
+            log.exception("after a commit")
+        self.broker.flush()
+
+
+def store_path(options: JetStreamOptions, env: Mapping[str, str]) -> Path:
+    """Where the store is: below `store_dir`, else below systemd's StateDirectory, else below the temporary directory."""
+    if options.store_dir:
+        return Path(options.store_dir) / STORE_NAME
+    state = env.get("STATE_DIRECTORY", "").split(":")[0]
+    if state:
+        return Path(state) / STORE_NAME
+    path = Path(tempfile.gettempdir()) / "nats" / STORE_NAME
+    log.warning("No store_dir configured: what JetStream stores in %s does not outlive a reboot", path)
+    return path
+
+
+def _store_options(options: EyotStoreOptions) -> StoreOptions:
+    """The store's defaults, less what is configured."""
+    chosen = StoreOptions()
+    if options.map_size:
+        chosen = replace(chosen, map_size=min(chosen.map_size, options.map_size), map_size_max=options.map_size)
+    if options.committer:
+        chosen = replace(chosen, committer=options.committer)
+    if options.journal_size:
+        segment = options.journal_size // chosen.journal_segments // _BLOCK * _BLOCK
+        chosen = replace(chosen, journal_segment_bytes=segment)
+    return chosen

@@ -1,0 +1,510 @@
+"""A leaf link as the broker sees it: a destination that drives a `LeafSession` over a transport.
+
+Bytes come in with `received`; what the session makes of them is carried out here: interest of the peer becomes subscriptions of the
+bound account, its messages are published there with this link as origin. Messages for the peer come in through `deliver_leaf`, once
+per message however many subscriptions match, and wait in the session's lanes. The transport is given one slice at a time
+(`leaf_output.py`), so that what is urgent overtakes all that has not been handed over yet.
+
+Nothing goes back on the link it came from, or to another link of the same cluster, or from one upstream hub to another.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from eyot_daemon.account import Account
+from eyot_daemon.leaf_ingest import publish_all
+from eyot_daemon.leaf_login import Authenticate, admit
+from eyot_daemon.leaf_output import SlicedOutput
+from eyot_daemon.leaf_request_info import with_remote_account
+from eyot_daemon.login import Peer
+from eyot_daemon.subscription import Kind, Origin, Subscription
+from eyot_daemon.timers import TimerHandle
+from eyot_daemon.transport import Transport
+from eyot_sync import leaf_errors as errors
+from eyot_sync.leaf_broadcast import Source
+from eyot_sync.leaf_events import (
+    Closed,
+    ConnectReceived,
+    Established,
+    InterestComplete,
+    LeafEvent,
+    PeerError,
+    PermissionsChanged,
+    Role,
+    UrlsDiscovered,
+)
+from eyot_sync.leaf_interest import InterestOrigin, crosses, may_forward
+from eyot_sync.leaf_registry import LinkIdentity
+from eyot_sync.leaf_session import LeafSession
+from eyot_sync.link_state import LinkState
+from eyot_wire.frames import FrameLine, LeafMsg, LsAdd, LsDel
+
+if TYPE_CHECKING:
+    from eyot_daemon.leaf_account import AccountLinks
+    from eyot_daemon.leaf_links import LeafLinks
+
+log = logging.getLogger("eyot.leaf")
+
+#: A peer whose deadline passes while its words lie unread gets this much longer, this often before it is linked.
+REPRIEVE_S = 0.1
+REPRIEVES_MAX = 100
+
+
+class LeafConnection:
+    """One link, from the open transport to its end. `account` is None until the peer is known.
+
+    `authenticate` is for accepting links, `learn` (addresses the hub names) for soliciting ones.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_account_links",
+        "_api_seen",
+        "_armed_at",
+        "_authenticate",
+        "_learn",
+        "_reprieves",
+        "_timer",
+        "account",
+        "account_name",
+        "cid",
+        "closed",
+        "counts_at_start",
+        "dirty",
+        "end",
+        "established",
+        "interest_origin",
+        "link_identity",
+        "links",
+        "out",
+        "output",
+        "peer",
+        "session",
+        "source",
+        "started_ns",
+        "state",
+        "subs",
+        "transport",
+        "user",
+    )
+
+    kind = Kind.LEAF
+
+    def __init__(
+        self,
+        links: LeafLinks,
+        session: LeafSession,
+        peer: Peer,
+        state: LinkState,
+        *,
+        authenticate: Authenticate | None = None,
+        learn: Callable[[tuple[str, ...]], None] | None = None,
+    ) -> None:
+        self.links = links
+        self.session = session
+        self.peer = peer
+        self.state = state
+        self.cid = session.options.client_id
+        self.account: Account | None = None
+        self.account_name = session.options.account
+        self.user = ""
+        self.subs: dict[tuple[bytes, bytes], Subscription] = {}
+        self.interest_origin = InterestOrigin(is_leaf=True)
+        self.source = Source(self, "")
+        self.link_identity = LinkIdentity("", "", "", solicited=session.options.role is Role.SOLICIT)
+        self.output = SlicedOutput(self._next_slice, links.broker.clock)
+        self.out = self.output.out
+        self.closed = False
+        self.dirty = False
+        self.established = False
+        self.end = Closed("closed")
+        self.counts_at_start = replace(state.traffic)
+        self.started_ns = links.broker.clock.now_ns()
+        self.transport: Transport | None = None
+        self._authenticate = authenticate
+        self._learn = learn
+        self._timer: TimerHandle | None = None
+        self._armed_at = 0.0
+        self._api_seen = False
+        self._account_links: AccountLinks | None = None
+        self._reprieves = 0
+        links.opened(self)
+
+    def __repr__(self) -> str:
+        return f"{self.peer.host}:{self.peer.port} - lid:{self.cid}"
+
+    # -- life ------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """The session has been started: watch its deadlines, write what it has to say."""
+        self._arm()
+        self._mark_dirty()
+
+    def attach(self, transport: Transport) -> None:
+        self.transport = transport
+        self._mark_dirty()
+
+    def close(self, text: str = "", *, reason: str = "") -> None:
+        """End the link, with -ERR `text` if given."""
+        if not self.closed:
+            self._finish(self.session.close(text, reason=reason))
+
+    def _finish(self, end: Closed) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        self.end = end
+        if self._timer is not None:
+            self._timer.cancel()
+        self._leave()
+        self._note_counts()
+        self.out += self.session.data_to_send()
+        if self.transport is not None:
+            self.transport.close(linger=bool(self.out))
+        self.links.closed(self)
+        broker = self.links.broker
+        if self.established:
+            log.info("%r - Leafnode connection closed: %s - Account: %s", self, end.reason, self.account_name)
+        elif not self.link_identity.solicited:
+            log.info("%r - Leafnode connection refused: %s", self, end.reason)
+        self.state.went_down(broker.clock.now_ns())
+
+    def _leave(self) -> None:
+        account, account_links = self.account, self._account_links
+        if account is None or account_links is None:
+            return
+        account_links.leave(self)
+        for sub in self.subs.values():
+            account.unsubscribe(sub)
+        self.subs.clear()
+
+    # -- transport's session ---------------------------------------------------------------------------------------
+
+    def received(self, data: bytes | bytearray | memoryview) -> None:
+        """Bytes from the peer; the transport ends the turn afterwards."""
+        broker = self.links.broker
+        if self.established:
+            self._reprieves = 0
+        self.state.traffic.wire_in_bytes += len(data)
+        self.state.last_heard_ns = broker.clock.now_ns()
+        self.handle(self.session.receive(data, broker.clock.monotonic()))
+
+    def handle(self, events: list[LeafEvent]) -> None:
+        """Carry out what the session said. Messages between two other events are published together."""
+        messages: list[LeafMsg] = []
+        for event in events:
+            if type(event) is LeafMsg:
+                messages.append(event)
+                continue
+            if messages:
+                self._publish(messages)
+                messages = []
+            if self.closed:
+                return
+            self._event(event)
+        if messages and not self.closed:
+            self._publish(messages)
+        if self._api_seen and not self.closed:
+            self._api_seen = False
+            self.links.usable(self)
+        self._after()
+
+    def _publish(self, messages: list[LeafMsg]) -> None:
+        account = self.account
+        assert account is not None
+        self._count_in(len(messages), sum(len(message.header) + len(message.payload) for message in messages))
+        publish_all(account, messages, self)
+
+    def lost(self, reason: str) -> None:
+        """The transport ended by itself."""
+        if not self.closed:
+            self._finish(self.session.connection_lost(reason))
+
+    def slow_consumer(self, reason: str) -> None:
+        """The peer does not take what is sent to it."""
+        if self.closed:
+            return
+        self.links.broker.slow_consumers += 1
+        if self.account is not None:
+            self.account.slow_consumers += 1
+        self._finish(self.session.connection_lost(reason))
+
+    def refill(self) -> bool:
+        """The transport got rid of a slice that had to wait: the next one."""
+        return self.output.refill()
+
+    def flush(self) -> None:
+        """The end of the turn: hand over slices until the transport has enough or nothing is left."""
+        self.dirty = False
+        transport = self.transport
+        if transport is None:
+            return
+        while not self.out and self.output.fill():
+            transport.send()
+
+    def _next_slice(self, bytes_max: int) -> bytes:
+        if self._account_links is not None and self._account_links.pending:
+            self._account_links.distribute()  # no message goes before the interest that was there before it
+        data = self.session.data_to_send(bytes_max)
+        self.state.traffic.wire_out_bytes += len(data)
+        return data
+
+    def _mark_dirty(self) -> None:
+        if not self.dirty:
+            self.dirty = True
+            self.links.broker.mark_dirty(self)
+
+    def _after(self) -> None:
+        """After anything that changed the session: write, and watch its next deadline."""
+        if self.closed:
+            return
+        if self.session.wants_write:
+            self._mark_dirty()
+        if self._timer is None or self.session.next_deadline < self._armed_at:
+            self._arm()
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._armed_at = self.session.next_deadline
+        self._timer = self.links.broker.timers.call_at(self._armed_at, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        if self.closed:
+            return
+        broker = self.links.broker
+        if self._reprieves < REPRIEVES_MAX and self.transport is not None and self.transport.input_waits():
+            # Many links at once, or a stalled disk: what the peer said in time lies unread in the kernel.
+            self._reprieves += 1
+            self._armed_at = broker.clock.monotonic() + REPRIEVE_S
+            self._timer = broker.timers.call_at(self._armed_at, self._tick)
+            return
+        self.handle(self.session.tick(broker.clock.monotonic()))
+        self.note_rtt()
+
+    # -- what the session says -------------------------------------------------------------------------------------
+
+    def _event(self, event: LeafEvent) -> None:
+        match event:
+            case LsAdd():
+                self._interest_added(event)
+            case LsDel(subject=subject, queue=queue):
+                sub = self.subs.pop((subject, queue), None)
+                if sub is not None:
+                    sub.account.unsubscribe(sub)
+            case ConnectReceived():
+                self._judge(event)
+            case Established():
+                self._establish(event)
+            case InterestComplete():
+                self.note_rtt()
+                self._api_seen = True
+            case PermissionsChanged():
+                self._announce_again()
+            case UrlsDiscovered(urls=urls):
+                if self._learn is not None:
+                    self._learn(urls)
+            case PeerError(text=text):
+                log.error("%r - Leafnode Error '%s'", self, text)
+            case Closed():
+                self._finish(event)
+            case _:
+                raise AssertionError(f"{event!r} belongs to the handshake")
+
+    def _interest_added(self, op: LsAdd) -> None:
+        account = self.account
+        assert account is not None
+        key = (op.subject, op.queue)
+        known = self.subs.get(key)
+        if known is not None:
+            if op.queue:
+                account.set_weight(known, max(1, op.weight))
+            return
+        if self.links.of(account).registry.is_own_loop(op.subject):
+            self._finish(self.session.close(errors.loop_detected(account.name)))
+            return
+        if 0 <= account.subscriptions_max <= len(self.subs):
+            self.session.report(errors.MAX_SUBSCRIPTIONS)
+            return
+        self.subs[key] = account.subscribe(op.subject, self, op.queue, weight=max(1, op.weight))
+        if op.subject.startswith(b"$JS.") and b".API." in op.subject:
+            self._api_seen = True
+
+    # -- binding ---------------------------------------------------------------------------------------------------
+
+    def _judge(self, event: ConnectReceived) -> None:
+        """Accept: decide on a CONNECT."""
+        assert self._authenticate is not None
+        broker = self.links.broker
+        admission = admit(event, self.peer, broker, self._authenticate)
+        account = admission.account
+        if account is None:
+            log.error("%r - %s: leafnode %r, user %r", self, admission.refusal, event.connect.name, event.connect.user)
+            self.handle(self.session.reject(admission.refusal))
+            return
+        self.user = admission.user
+        self.account_name = account.name
+        self.handle(
+            self.session.accept_connect(
+                broker.clock.monotonic(), account=account.name, is_system=account.is_system, user=admission.rules
+            )
+        )
+
+    def _establish(self, event: Established) -> None:
+        """Both sides know each other: enter the account."""
+        session, broker = self.session, self.links.broker
+        account = broker.add_account(self.account_name)
+        solicited = self.link_identity.solicited
+        self.link_identity = LinkIdentity(event.server_name, event.peer.cluster, event.remote_account, solicited)
+        self.interest_origin = InterestOrigin(is_leaf=True, from_upstream=session.is_spoke, cluster=event.peer.cluster)
+        self.source = Source(self, event.peer.cluster)
+        account_links = self.links.of(account)
+        registry = account_links.registry
+        if registry.closes_circle(self.link_identity):
+            self._finish(session.close(errors.loop_detected(account.name)))
+            return
+        former = registry.duplicate_of(self.link_identity)
+        if former is not None:
+            former.close(errors.DUPLICATE)
+        self.account = account
+        self._account_links = account_links
+        self.established = True
+        self._note_peer(event)
+        account_links.join(self)
+        log.info("%r - Leafnode connection created for account: %s", self, account.name)
+
+    def _note_peer(self, event: Established) -> None:
+        state = self.state
+        state.came_up(self.links.broker.clock.now_ns())
+        state.account = self.account_name
+        state.peer_name = event.server_name
+        state.peer_id = event.server_id
+        state.peer_version = event.version
+        state.peer_domain = event.domain
+        state.remote_account = event.remote_account
+        state.is_spoke = self.session.is_spoke
+        state.is_isolated = event.peer.isolated
+
+    def _announce_again(self) -> None:
+        """What may be told has changed: count anew, the peer hears the difference."""
+        self.session.interest.forget_wanted()
+        if self._account_links is not None:
+            self._account_links.announce_all(self)
+
+    # -- interest towards the peer ---------------------------------------------------------------------------------
+
+    def offer(self, subject: bytes, queue: bytes, weight: int, origin: InterestOrigin) -> None:
+        """A subscription of the account appeared: announce it if it crosses."""
+        session = self.session
+        if crosses(origin, session.peer, subject) and session.may_announce(subject, queue):
+            session.add_interest(subject, queue, weight)
+            self._mark_dirty()
+
+    def withdraw(self, subject: bytes, queue: bytes, weight: int, origin: InterestOrigin) -> None:
+        session = self.session
+        if crosses(origin, session.peer, subject) and session.may_announce(subject, queue):
+            session.remove_interest(subject, queue, weight)
+            self._mark_dirty()
+
+    @property
+    def is_told_everything(self) -> bool:
+        """A leaf of ours without permissions of its own: what it is told is what all such leafs are told."""
+        return not self.link_identity.solicited and not self.session.is_spoke and self.session.rules.receive.is_open
+
+    @property
+    def cluster(self) -> str:
+        return self.session.peer.cluster
+
+    @property
+    def isolated(self) -> bool:
+        return self.session.peer.isolated
+
+    def told(self, lines: bytes) -> None:
+        """Interest worked out for many links at once."""
+        if lines:
+            self.session.outbox.put_interest(lines)
+            self._mark_dirty()
+
+    # -- destination -----------------------------------------------------------------------------------------------
+
+    def accepts(self, subject: bytes, origin: Origin | None) -> bool:
+        """May a message on `subject` from `origin` go out here?"""
+        if self.closed or not self.session.may_send(subject):
+            return False
+        if origin is None or origin.kind is not Kind.LEAF:
+            return True
+        assert isinstance(origin, LeafConnection)
+        return origin is not self and may_forward(origin.interest_origin, self.session.peer)
+
+    @property
+    def backlog(self) -> int:
+        """Bytes of messages that wait for the link: those who can wait themselves (consumers) should."""
+        return self.session.outbox.message_bytes + len(self.out)
+
+    def deliver_leaf(
+        self,
+        subject: bytes,
+        reply: bytes,
+        header: bytes,
+        payload: bytes,
+        queues: tuple[bytes, ...],
+        origin: Origin | None,
+    ) -> bool:
+        """Queue one LMSG/HMSG; `accepts` was asked before."""
+        if header and reply and self.session.remote_account:
+            header = with_remote_account(header, self.session.remote_account)
+        if not self.session.send_message(subject, reply, header, payload, queues):
+            return False
+        traffic = self.state.traffic
+        traffic.out_msgs += 1
+        traffic.out_bytes += len(header) + len(payload)
+        if not self.dirty:
+            self._mark_dirty()
+        return True
+
+    def deliver_run(self, subject: bytes, line: FrameLine, tails: list[bytes]) -> int:
+        """Queue what a client published with one control line; `accepts` was asked before. Returns how many were queued, -1
+        if they have to come through `deliver_leaf`."""
+        if line.header_size and line.reply and self.session.remote_account:
+            return -1  # each may hold request info
+        sent = self.session.send_run(subject, line.reply, line.total, tails, with_header=line.header_size > 0)
+        if sent > 0:
+            traffic = self.state.traffic
+            traffic.out_msgs += sent
+            traffic.out_bytes += sent * line.total
+            if not self.dirty:
+                self._mark_dirty()
+        return sent
+
+    def deliver(
+        self, sub: Subscription, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Origin | None
+    ) -> bool:
+        """A message for one subscription, outside the router."""
+        queues = (sub.queue,) if sub.queue else ()
+        return self.accepts(subject, origin) and self.deliver_leaf(subject, reply, header, payload, queues, origin)
+
+    # -- counting --------------------------------------------------------------------------------------------------
+
+    def _count_in(self, msgs: int, size: int) -> None:
+        traffic = self.state.traffic
+        traffic.in_msgs += msgs
+        traffic.in_bytes += size
+        if self.account is not None:
+            self.account.count_in(msgs, size)
+
+    def note_rtt(self) -> None:
+        """Bring the record's round-trip time up to date."""
+        if self.established and not self.closed:
+            self.state.rtt_s = self.session.rtt_s
+
+    def _note_counts(self) -> None:
+        """Fold what the session counted into the link's record, which outlives it."""
+        traffic, session = self.state.traffic, self.session
+        traffic.dropped_full += session.outbox.dropped_msgs
+        traffic.dropped_too_large += session.refused_too_large
+        traffic.refused_inbound += session.refused_inbound

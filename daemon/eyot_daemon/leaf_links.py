@@ -1,0 +1,123 @@
+"""All leaf links of the server: who is linked, who wants to know, and what the status pages show.
+
+`broker.links` is one of these. A link enters with `bind` once its account is known and leaves with `unbind`. `on_link_up` calls back
+the moment a link of an account can be used: when the peer's first interest is here, and again when the peer announces a JetStream API
+later on. Nothing waits for a timer.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from eyot_daemon.leaf_account import AccountLinks
+from eyot_daemon.version import API_LEVEL, VERSION
+from eyot_sync.leaf_events import LeafIdentity, LeafTimes
+from eyot_sync.link_state import LinkState
+
+if TYPE_CHECKING:
+    from eyot_daemon.account import Account
+    from eyot_daemon.broker import Broker
+    from eyot_daemon.leaf import LeafConnection
+
+log = logging.getLogger("eyot.leaf")
+
+LinkCallback = Callable[["LeafConnection"], None]
+
+
+class LeafLinks:
+    """The leaf links of one broker, solicited and accepted."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.connections: dict[int, LeafConnection] = {}
+        # One record per remote, whether it is linked or not; accepted links bring their own.
+        self.remotes: list[LinkState] = []
+        self._accounts: dict[str, AccountLinks] = {}
+        self._watchers: dict[str, list[LinkCallback]] = {}
+
+    # -- what links share ------------------------------------------------------------------------------------------
+
+    def identity(self, *, host: str = "0.0.0.0", port: int = 0) -> LeafIdentity:
+        """What this server says of itself. A server with remotes belongs to a cluster of its own name, as nats-server has it."""
+        options = self.broker.options
+        jetstream = options.jetstream
+        return LeafIdentity(
+            server_id=self.broker.server_id,
+            server_name=self.broker.server_name,
+            version=VERSION,
+            host=host,
+            port=port,
+            cluster=self.broker.server_name if options.leafnodes.remotes else "",
+            domain="" if jetstream is None else jetstream.domain,
+            jetstream=jetstream is not None,
+            headers=not options.no_header_support,
+            max_payload=options.max_payload,
+            api_level=API_LEVEL,
+        )
+
+    def times(self, *, auth_s: float = 2.0, first_info_s: float = 1.0) -> LeafTimes:
+        options = self.broker.options
+        return LeafTimes(
+            first_info_s=first_info_s,
+            auth_s=auth_s,
+            ping_interval_s=options.ping_interval_s,
+            ping_max=options.ping_max,
+        )
+
+    def of(self, account: Account) -> AccountLinks:
+        """The links of an account."""
+        links = self._accounts.get(account.name)
+        if links is None:
+            links = self._accounts[account.name] = AccountLinks(account)
+        return links
+
+    # -- coming and going ------------------------------------------------------------------------------------------
+
+    def opened(self, link: LeafConnection) -> None:
+        """A connection exists; it is not linked to an account yet."""
+        self.connections[link.cid] = link
+
+    def closed(self, link: LeafConnection) -> None:
+        self.connections.pop(link.cid, None)
+
+    def is_up(self, account_name: str) -> bool:
+        """Is any link of this account established?"""
+        links = self._accounts.get(account_name)
+        return links is not None and len(links.registry) > 0
+
+    def on_link_up(self, account_name: str, callback: LinkCallback) -> Callable[[], None]:
+        """Call `callback(link)` whenever a link of the account becomes usable, possibly more than once per link.
+
+        It runs within the turn that brought the peer's interest. Returns a function that ends this.
+        """
+        watchers = self._watchers.setdefault(account_name, [])
+        watchers.append(callback)
+
+        def end() -> None:
+            if callback in watchers:
+                watchers.remove(callback)
+
+        return end
+
+    def usable(self, link: LeafConnection) -> None:
+        """A link's interest is known (or there is more of it): wake who waits for that."""
+        assert link.account is not None
+        for callback in tuple(self._watchers.get(link.account.name, ())):
+            callback(link)
+
+    def close_all(self, reason: str = "Server Shutdown") -> None:
+        """The server stops."""
+        for link in tuple(self.connections.values()):
+            link.close(reason=reason)
+        self.broker.flush()
+
+    # -- status ----------------------------------------------------------------------------------------------------
+
+    def states(self) -> Iterator[LinkState]:
+        """The record of every remote, up or down, and of every accepted link."""
+        yield from self.remotes
+        for link in self.connections.values():
+            if not link.state.solicited and link.account is not None:
+                yield link.state

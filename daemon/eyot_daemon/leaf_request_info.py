@@ -1,0 +1,27 @@
+"""The `Nats-Request-Info` header of requests that cross a leaf link.
+
+It names the account of the requester, which means nothing on the other side: the account the link is bound to there takes its place.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from eyot_wire.headers import get, set_field
+
+REQUEST_INFO = b"Nats-Request-Info"
+
+
+def with_remote_account(header: bytes, remote_account: str) -> bytes:
+    """The header block with `acc` of its request info replaced; unchanged without one, or with one that cannot be read."""
+    if REQUEST_INFO not in header:
+        return header
+    value = get(header, REQUEST_INFO)
+    if value is None:
+        return header
+    try:
+        info = msgspec.json.decode(value, type=dict[str, object])
+    except msgspec.DecodeError:
+        return header
+    info["acc"] = remote_account
+    return set_field(header, REQUEST_INFO, msgspec.json.encode(info))

@@ -1,0 +1,85 @@
+"""Leaf links on the status pages: `/leafz` in nats-server's words, and the links of `/eyot/status`."""
+
+from __future__ import annotations
+
+from eyot_daemon.clock import Clock
+from eyot_daemon.leaf import LeafConnection
+from eyot_daemon.leaf_links import LeafLinks
+from eyot_daemon.providers import Json, LeafzQuery
+from eyot_sync.link_state import LinkPhase, LinkState
+from eyot_wire.js_time import ns_to_rfc3339
+from eyot_wire.status import LinkStatus
+
+_STATES = {
+    LinkPhase.UP: "up",
+    LinkPhase.DIALING: "connecting",
+    LinkPhase.HANDSHAKE: "connecting",
+    LinkPhase.WAITING: "waiting",
+    LinkPhase.DISABLED: "disabled",
+}
+
+
+def link_statuses(links: LeafLinks) -> list[LinkStatus]:
+    """Every remote, up or down, then every accepted link."""
+    for link in links.connections.values():
+        link.note_rtt()
+    return [_status(state, links.broker.clock) for state in links.states()]
+
+
+def leafz(links: LeafLinks, query: LeafzQuery) -> list[Json]:
+    """Entries of `/leafz`: established links only, as nats-server lists them."""
+    return [
+        _leaf(link, query)
+        for link in links.connections.values()
+        if link.established and (not query.account or link.account_name == query.account)
+    ]
+
+
+def _status(state: LinkState, clock: Clock) -> LinkStatus:
+    now_ns = clock.now_ns()
+    traffic = state.traffic
+    return LinkStatus(
+        name=state.name,
+        account=state.account,
+        role="spoke" if state.solicited else "hub",
+        state=_STATES[state.phase],
+        url=state.address,
+        since=ns_to_rfc3339(state.since_ns),
+        age_s=max(0.0, (now_ns - state.since_ns) / 1e9),
+        attempts=state.attempts,
+        next_attempt_in_s=max(0.0, (state.next_attempt_ns - now_ns) / 1e9) if state.next_attempt_ns else None,
+        rtt_ms=None if state.rtt_s is None else state.rtt_s * 1e3,
+        last_error=state.last_error or None,
+        remedy=state.remedy or None,
+        peer_domain=state.peer_domain or None,
+        in_msgs=traffic.in_msgs,
+        out_msgs=traffic.out_msgs,
+        in_bytes=traffic.in_bytes,
+        out_bytes=traffic.out_bytes,
+    )
+
+
+def _leaf(link: LeafConnection, query: LeafzQuery) -> Json:
+    link.note_rtt()
+    state, start = link.state, link.counts_at_start
+    entry: Json = {
+        "id": link.cid,
+        "name": state.peer_name,
+        "is_spoke": state.is_spoke,
+        "account": link.account_name,
+        "ip": link.peer.host,
+        "port": link.peer.port,
+        "in_msgs": state.traffic.in_msgs - start.in_msgs,
+        "out_msgs": state.traffic.out_msgs - start.out_msgs,
+        "in_bytes": state.traffic.in_bytes - start.in_bytes,
+        "out_bytes": state.traffic.out_bytes - start.out_bytes,
+        "subscriptions": len(link.subs),
+        "compression": "off",
+    }
+    if state.is_isolated:
+        entry["is_isolated"] = True
+    if state.rtt_s is not None:
+        entry["rtt"] = f"{state.rtt_s * 1e3:.3f}ms" if state.rtt_s >= 1e-3 else f"{state.rtt_s * 1e6:.0f}µs"
+    if query.subscriptions:
+        entry["subscriptions_list"] = [subject.decode("utf-8", "replace") for subject, _ in link.subs]
+    return entry

@@ -1,0 +1,122 @@
+"""`eyotd`: the composition root.
+
+`main()` reads the command line and the configuration, then builds everything the daemon is made of, hands each part
+its clock, randomness, store and network, and runs them in one Trio nursery:
+
+    store, JetStream, monitoring, leaf links, clients     started in this order, stopped in the reverse
+
+Exit codes: 0 after SIGINT, SIGTERM or lame duck; 1 for a mistake in the configuration or a failed start.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import resource
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+
+from eyot_daemon.args import Arguments, UsageError, apply_arguments, parse_args
+from eyot_daemon.logs import Logs
+from eyot_daemon.options import Options
+from eyot_daemon.options_check import check_options
+from eyot_daemon.options_read import Loaded, load_options
+from eyot_daemon.options_reader import Reading
+from eyot_daemon.signals import SignalError, send_signal
+from eyot_daemon.usage import TLS_USAGE, USAGE
+from eyot_daemon.version import VERSION, own_version
+from eyot_wire.conf import ConfError
+from eyot_wire.hot import COMPILED
+
+log = logging.getLogger("eyot")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point of `eyotd`."""
+    try:
+        arguments = parse_args(sys.argv[1:] if argv is None else argv)
+        if arguments.help or arguments.help_tls:
+            print(TLS_USAGE if arguments.help_tls else USAGE)
+            return 0
+        if arguments.version:
+            return _print_version()
+        if arguments.test_config and not arguments.config:
+            raise UsageError("must specify [-c, --config] option to check configuration file syntax")
+        loaded = load(arguments)
+        if arguments.signal is not None:
+            send_signal(arguments.signal, loaded.options.pid_file)
+            return 0
+        if arguments.test_config:
+            return _report_test(loaded, arguments)
+    except UsageError as error:
+        print(f"eyotd: {error}", file=sys.stderr)
+        print("run eyotd --help for the options", file=sys.stderr)
+        return 1
+    except (ConfError, SignalError) as error:
+        print(f"eyotd: {error}", file=sys.stderr)
+        return 1
+    return run(loaded, arguments)
+
+
+def _print_version() -> int:
+    """The first word and the version are nats-server's: launchers and test tools of client libraries look for them."""
+    print(f"nats-server: v{VERSION} (eyotd {own_version()})")
+    return 0
+
+
+def load(arguments: Arguments) -> Loaded:
+    """Options of the file, the command line laid over them, checked. Raises ConfError, UsageError."""
+    loaded = load_options(arguments.config) if arguments.config else Loaded(Options(), Reading())
+    options = apply_arguments(loaded.options, arguments)
+    check_options(options, loaded.reading)
+    return Loaded(options, loaded.reading)
+
+
+def _report_test(loaded: Loaded, arguments: Arguments) -> int:
+    """`-t`: warnings count as mistakes, as in nats-server."""
+    for warning in loaded.reading.warnings:
+        print(f"eyotd: {warning}", file=sys.stderr)
+    if loaded.reading.warnings:
+        return 1
+    print(f"eyotd: configuration file {arguments.config} is valid", file=sys.stderr)
+    return 0
+
+
+def _allow_open_files() -> None:
+    """As many open files as the system lets us have: the usual soft limit is far below the connections a broker takes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def run(loaded: Loaded, arguments: Arguments) -> int:
+    """Run the daemon until it is told to stop; returns the exit code."""
+    # Loaded only here: printing a version or checking a configuration needs nothing of it.
+    import trio
+
+    from eyot_daemon.server import Server, StartError
+
+    logs = Logs()
+    try:
+        logs.configure(loaded.options)
+    except OSError as error:
+        print(f"eyotd: error opening log file {loaded.options.log_file}: {error.strerror}", file=sys.stderr)
+        return 1
+    _allow_open_files()
+    log.debug("Scanner and fan-out: %s", "compiled" if COMPILED else "plain Python")
+    server = Server(loaded, logs, reload=lambda: load(arguments), env=os.environ)
+    try:
+        trio.run(server.run, restrict_keyboard_interrupt_to_checkpoints=True)
+    except StartError as error:
+        log.critical("%s", error)
+        return 1
+    except BaseException:
+        log.critical("eyotd failed", exc_info=True)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

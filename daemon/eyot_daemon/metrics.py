@@ -1,0 +1,156 @@
+"""`/metrics`: the daemon's figures in Prometheus' text form.
+
+Everything is read when it is asked for; nothing is counted on the hot path for it. Names begin with `eyot_`; totals only
+ever grow. Streams, links and copies are labelled by what names them, connections are not: there may be thousands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from eyot_daemon import monitor_server
+from eyot_daemon.clients import Clients
+from eyot_daemon.version import VERSION, own_version
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+def exposition(clients: Clients) -> bytes:
+    """The page."""
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.exposition import generate_latest
+    from prometheus_client.registry import Collector
+
+    class Figures(Collector):
+        def collect(self) -> Iterator[Metric]:
+            yield from _server(clients)
+            yield from _accounts(clients)
+            yield from _links(clients)
+            yield from _streams(clients)
+            yield from _copies(clients)
+            yield from _store(clients)
+
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(Figures())
+    return bytes(generate_latest(registry))
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    from prometheus_client.core import GaugeMetricFamily
+
+    return GaugeMetricFamily(f"eyot_{name}", text, value=value)
+
+
+def _counter(name: str, text: str, value: float) -> Metric:
+    from prometheus_client.core import CounterMetricFamily
+
+    return CounterMetricFamily(f"eyot_{name}", text, value=value)
+
+
+def _server(clients: Clients) -> Iterator[Metric]:
+    from prometheus_client.core import InfoMetricFamily
+
+    broker = clients.broker
+    about = {"version": own_version(), "nats_version": VERSION, "server_name": broker.server_name}
+    yield InfoMetricFamily("eyot_server", "Who this is", value=about | {"server_id": broker.server_id})
+    uptime_s = (broker.clock.now_ns() - broker.started_ns) / 1e9
+    yield _gauge("uptime_seconds", "Time since the start", uptime_s)
+    yield _gauge("memory_bytes", "Resident memory", monitor_server.memory_bytes())
+    yield _gauge("connections", "Client connections", len(clients.connections))
+    yield _counter("connections_accepted", "Client connections since the start", broker.connections_total)
+    yield _gauge("subscriptions", "Subscriptions of all accounts", broker.subscriptions)
+    yield _counter("in_messages", "Messages from clients and leaf links", broker.in_msgs)
+    yield _counter("in_bytes", "Bytes of messages from clients and leaf links", broker.in_bytes)
+    yield _counter("out_messages", "Messages to clients and leaf links", broker.out_msgs)
+    yield _counter("out_bytes", "Bytes of messages to clients and leaf links", broker.out_bytes)
+    yield _counter("slow_consumers", "Connections closed because they did not read", broker.slow_consumers)
+    yield _counter("stale_connections", "Connections closed because they did not answer", broker.stale_connections)
+
+
+def _accounts(clients: Clients) -> Iterator[Metric]:
+    from prometheus_client.core import GaugeMetricFamily
+
+    connections = GaugeMetricFamily("eyot_account_connections", "Client connections", labels=["account"])
+    leafs = GaugeMetricFamily("eyot_account_leafnodes", "Leaf links", labels=["account"])
+    for account in clients.broker.each_account():
+        connections.add_metric([account.name], len(account.connections))
+        leafs.add_metric([account.name], len(account.leafnodes))
+    yield connections
+    yield leafs
+
+
+def _links(clients: Clients) -> Iterator[Metric]:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    labels = ["link", "account", "role"]
+    up = GaugeMetricFamily("eyot_link_up", "1: the leaf link is up", labels=labels)
+    rtt = GaugeMetricFamily("eyot_link_rtt_seconds", "Round trip time", labels=labels)
+    attempts = CounterMetricFamily("eyot_link_attempts", "Attempts to connect", labels=labels)
+    received = CounterMetricFamily("eyot_link_in_messages", "Messages from the peer", labels=labels)
+    sent = CounterMetricFamily("eyot_link_out_messages", "Messages to the peer", labels=labels)
+    for link in clients.broker.providers.links():
+        values = [link.name, link.account, link.role]
+        up.add_metric(values, float(link.state == "up"))
+        if link.rtt_ms is not None:
+            rtt.add_metric(values, link.rtt_ms / 1e3)
+        attempts.add_metric(values, link.attempts)
+        received.add_metric(values, link.in_msgs)
+        sent.add_metric(values, link.out_msgs)
+    yield from (up, rtt, attempts, received, sent)
+
+
+def _streams(clients: Clients) -> Iterator[Metric]:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    labels = ["account", "stream"]
+    messages = GaugeMetricFamily("eyot_stream_messages", "Messages stored", labels=labels)
+    size = GaugeMetricFamily("eyot_stream_bytes", "Bytes stored", labels=labels)
+    consumers = GaugeMetricFamily("eyot_stream_consumers", "Consumers", labels=labels)
+    last = CounterMetricFamily("eyot_stream_last_sequence", "Sequence of the last message", labels=labels)
+    committed = CounterMetricFamily("eyot_stream_committed_sequence", "Last sequence on flash", labels=labels)
+    for stream in clients.broker.providers.streams():
+        values = [stream.account, stream.name]
+        messages.add_metric(values, stream.messages)
+        size.add_metric(values, stream.bytes)
+        consumers.add_metric(values, stream.consumers)
+        last.add_metric(values, stream.last_seq)
+        committed.add_metric(values, stream.committed_seq)
+    yield from (messages, size, consumers, last, committed)
+
+
+def _copies(clients: Clients) -> Iterator[Metric]:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    labels = ["account", "stream", "kind", "origin"]
+    backlog = GaugeMetricFamily(
+        "eyot_copy_backlog", "Messages the origin has and this copy has not; absent: not known", labels=labels
+    )
+    heard = GaugeMetricFamily("eyot_copy_heard_seconds", "Time since the origin was heard", labels=labels)
+    copied = CounterMetricFamily("eyot_copy_messages", "Messages copied", labels=labels)
+    gaps = CounterMetricFamily("eyot_copy_gaps", "Gaps noticed and asked for again", labels=labels)
+    failing = GaugeMetricFamily("eyot_copy_failing", "1: the last thing that happened was an error", labels=labels)
+    for copy in clients.broker.providers.copies():
+        values = [copy.account, copy.stream, copy.kind, copy.origin]
+        if copy.backlog is not None:
+            backlog.add_metric(values, copy.backlog)
+        if copy.heard_s_ago is not None:
+            heard.add_metric(values, copy.heard_s_ago)
+        copied.add_metric(values, copy.copied)
+        gaps.add_metric(values, copy.gaps)
+        failing.add_metric(values, float(bool(copy.error)))
+    yield from (backlog, heard, copied, gaps, failing)
+
+
+def _store(clients: Clients) -> Iterator[Metric]:
+    store = clients.broker.providers.store()
+    if store is None:
+        return
+    yield _counter("store_commits", "Commits of the store", store.commits)
+    yield _gauge("store_backlog_bytes", "Bytes that wait for their commit", store.backlog_bytes)
+    yield _gauge("store_failing", "1: the store cannot write", float(bool(store.error)))
+    if store.flush_ms is not None:
+        yield _gauge("store_flush_seconds", "How long a flush takes", store.flush_ms / 1e3)

@@ -1,0 +1,193 @@
+"""Reading `leafnodes { }`."""
+
+from __future__ import annotations
+
+from urllib.parse import unquote, urlsplit
+
+from eyot_daemon.options_accounts import GLOBAL_ACCOUNT
+from eyot_daemon.options_leaf import LEAF_PORT_DEFAULT, LeafAuthorization, LeafNodesOptions, LeafUrl, RemoteOptions
+from eyot_daemon.options_listen import read_listen
+from eyot_daemon.options_permissions_read import read_subjects
+from eyot_daemon.options_reader import Block, expect_string
+from eyot_daemon.options_tls_read import read_tls
+from eyot_daemon.options_users_read import read_leaf_users
+from eyot_wire import nkey
+from eyot_wire.conf import ConfEntry, ConfError, ConfMap, ConfValue
+
+_WEBSOCKET_SCHEMES = ("ws", "wss")
+_PORTS = {"ws": 80, "wss": 443}
+_SCHEMES = ("nats", "tls", "ws", "wss", "nats-leaf")
+
+
+def read_leafnodes(block: Block | None) -> LeafNodesOptions:
+    """The block, defaults if absent."""
+    if block is None:
+        return LeafNodesOptions()
+    reading = block.reading
+    host, port = read_listen(block)
+    remotes = tuple(_read_remote(remote, index) for index, remote in enumerate(block.blocks("remotes")))
+    authorization = _read_authorization(block.block("authorization"))
+    if authorization is not None:
+        block.remember("leaf_authorization", "authorization")
+    leafnodes = LeafNodesOptions(
+        host=host or "0.0.0.0",
+        port=port,
+        authorization=authorization,
+        tls=read_tls(block, "tls"),
+        advertise=block.string("advertise"),
+        no_advertise=block.boolean("no_advertise"),
+        min_version=_read_min_version(block),
+        compression=_read_compression(block),
+        isolate_leafnode_interest=block.boolean("isolate_leafnode_interest", "isolate"),
+        reconnect_delay_s=block.seconds("reconnect", "reconnect_delay", "reconnect_interval", default=1.0),
+        dial_timeout_s=block.seconds("dial_timeout", default=1.0),
+        write_deadline_s=_optional_seconds(block, "write_deadline"),
+        remotes=remotes,
+    )
+    block.choice("write_timeout", allowed=("default", "close", "retry"))
+    block.finish()
+    if leafnodes.port is None and not remotes:
+        reading.warn(block.position, "leafnodes", "neither a port to listen on nor remotes to dial")
+    return leafnodes
+
+
+def _optional_seconds(block: Block, key: str) -> float | None:
+    return block.seconds(key, default=0.0) if key in block else None
+
+
+def _read_authorization(block: Block | None) -> LeafAuthorization | None:
+    if block is None:
+        return None
+    public_key = block.string("nkey")
+    if public_key and not nkey.is_public(public_key, "U"):
+        raise block.error("Not a valid public nkey for a user", "nkey")
+    block.remember("leaf_authorization_account", "account")
+    authorization = LeafAuthorization(
+        user=block.string("user", "username"),
+        password=block.string("pass", "password"),
+        nkey=public_key,
+        account=block.string("account"),
+        timeout_s=block.timeout("timeout", default=2.0),
+        users=read_leaf_users(block),
+    )
+    block.finish()
+    if authorization.users and (authorization.user or authorization.nkey):
+        raise block.error("can not have a single user/pass or nkey and a users array", "users")
+    if authorization.user and authorization.nkey:
+        raise block.error("can not have a user/pass and an nkey", "nkey")
+    return authorization
+
+
+def _read_min_version(block: Block) -> str:
+    """Kept as `x.y.z`; below 2.8.0 cannot be asked for."""
+    version = block.string("min_version")
+    if not version:
+        return ""
+    parts = version.removeprefix("v").split("-")[0].split(".")
+    if len(parts) != 3 or not all(part.isdecimal() for part in parts):
+        raise block.error(f'invalid leafnode\'s minimum version "{version}"', "min_version")
+    if tuple(map(int, parts)) < (2, 8, 0):
+        raise block.error("the minimum version should be at least 2.8.0", "min_version")
+    return ".".join(parts)
+
+
+def _read_compression(block: Block) -> str:
+    """The mode asked for; leaf links stay uncompressed, and a configuration that insists is told so."""
+    entry = block.entry("compression")
+    if entry is None:
+        return ""
+    value = entry.value.value
+    if isinstance(value, ConfMap):
+        nested = block.nested(entry.value, entry.key)
+        mode = nested.string("mode", default="s2_auto")
+        nested.strings("rtt_thresholds", "thresholds", "rtts", "rtt")
+        nested.finish()
+    elif isinstance(value, bool):
+        mode = "s2_auto" if value else "off"
+    else:
+        mode = expect_string(entry.value, entry.key).lower()
+    if mode in ("off", "disabled", "accept", "not supported"):
+        return mode
+    block.reading.warn(entry.value.position, entry.key, "leaf links of eyotd are not compressed")
+    return mode
+
+
+def _read_remote(block: Block, index: int) -> RemoteOptions:
+    _refuse_proxy(block)
+    block.remember(f"remote:{index}", "account", "local")
+    block.remember(f"remote_creds:{index}", "credentials", "creds")
+    remote = RemoteOptions(
+        urls=_read_urls(block),
+        account=block.string("account", "local", default=GLOBAL_ACCOUNT),
+        credentials=block.string("credentials", "creds"),
+        nkey=block.string("nkey", "seed"),
+        tls=read_tls(block, "tls", client=True),
+        hub=block.boolean("hub"),
+        deny_imports=_read_denies(block, "deny_imports", "deny_import"),
+        deny_exports=_read_denies(block, "deny_exports", "deny_export"),
+        no_randomize=block.boolean("no_randomize", "dont_randomize"),
+        ws_compression=block.boolean("ws_compression", "websocket_compression"),
+        ws_no_masking=block.boolean("ws_no_masking", "websocket_no_masking"),
+        isolate=block.boolean("isolate", "isolate_leafnode_interest"),
+        request_isolation=block.boolean("request_isolation"),
+        compression=_read_compression(block),
+        first_info_timeout_s=block.seconds("first_info_timeout", default=1.0),
+        dial_timeout_s=block.seconds("dial_timeout", default=1.0),
+        disabled=block.boolean("disabled"),
+        ignore_discovered_servers=block.boolean("ignore_discovered_servers"),
+    )
+    block.boolean("jetstream_cluster_migrate")  # a cluster's matter; nothing to do on one server
+    block.finish()
+    if remote.credentials and remote.nkey:
+        raise block.error("a remote takes credentials or an nkey, not both", "nkey", "seed")
+    return remote
+
+
+def _refuse_proxy(block: Block) -> None:
+    if block.entry("proxy") is not None:
+        raise block.error("HTTP proxies for remotes are not offered by this version of eyotd", "proxy")
+
+
+def _read_denies(block: Block, *keys: str) -> tuple[bytes, ...]:
+    entry = block.entry(*keys)
+    return () if entry is None else read_subjects(entry.value, entry.key)
+
+
+def _read_urls(block: Block) -> tuple[LeafUrl, ...]:
+    entry = block.entry("urls", "url")
+    if entry is None:
+        raise block.error("a remote needs urls")
+    values = entry.value.value if isinstance(entry.value.value, tuple) else (entry.value,)
+    urls = tuple(_read_url(value, entry) for value in values)
+    if not urls:
+        raise block.error("a remote needs urls", "urls", "url")
+    if len({url.scheme in _WEBSOCKET_SCHEMES for url in urls}) > 1:
+        raise block.error(
+            "remote leaf node configuration cannot have a mix of websocket and non-websocket urls", "urls", "url"
+        )
+    return urls
+
+
+def _read_url(value: ConfValue, entry: ConfEntry) -> LeafUrl:
+    """One URL. The error repeats nothing of it: it may hold a password."""
+    text = expect_string(value, entry.key).strip()
+    try:
+        parts = urlsplit(text if "://" in text else f"nats://{text}")
+        host, port = parts.hostname or "", parts.port
+        if parts.scheme not in _SCHEMES or not host:
+            raise ValueError("no scheme or no host")
+    except ValueError:
+        raise ConfError(
+            f"error parsing url: expected {', '.join(_SCHEMES[:-1])}://[user:password@]host[:port]",
+            value.position,
+            entry.key,
+        ) from None
+    scheme = "nats" if parts.scheme == "nats-leaf" else parts.scheme
+    return LeafUrl(
+        scheme=scheme,
+        host=host,
+        port=port or _PORTS.get(scheme, LEAF_PORT_DEFAULT),
+        user=unquote(parts.username or ""),
+        password=None if parts.password is None else unquote(parts.password),
+        path=parts.path if scheme in _WEBSOCKET_SCHEMES else "",
+    )

@@ -1,0 +1,433 @@
+"""The running daemon: its parts, the order they start and stop in, and what signals do to them."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+import trio
+
+from eyot_daemon.account_setup import set_up_accounts
+from eyot_daemon.args import UsageError
+from eyot_daemon.auth import ConfigAuthenticator
+from eyot_daemon.auth_callout import Callout, CalloutAuthenticator, new_id, server_key
+from eyot_daemon.banner import log_banner
+from eyot_daemon.broker import Broker
+from eyot_daemon.client_listener import ClientListener
+from eyot_daemon.clients import Clients
+from eyot_daemon.collector import settle
+from eyot_daemon.jetstream_part import JetStreamPart
+from eyot_daemon.jetstream_status import provide, withdraw
+from eyot_daemon.leaf_part import LeafPart
+from eyot_daemon.listener import TcpListener
+from eyot_daemon.login import Authenticator
+from eyot_daemon.logs import Logs
+from eyot_daemon.monitor import Monitoring
+from eyot_daemon.notify import Notifier
+from eyot_daemon.options import Options
+from eyot_daemon.options_read import Loaded
+from eyot_daemon.options_tls import TlsOptions
+from eyot_daemon.options_websocket import for_websocket
+from eyot_daemon.ports_file import Ports, urls
+from eyot_daemon.reload import LOGGING, ReloadError, applied_lines, changed_fields
+from eyot_daemon.reload_apply import apply_options
+from eyot_daemon.signals import watch_signals
+from eyot_daemon.state_files import StateFiles
+from eyot_daemon.system_services import SystemServices
+from eyot_daemon.tls_context import TlsError, monitoring_context, renew, server_context
+from eyot_store.errors import StoreError
+from eyot_wire.conf import ConfError
+
+if TYPE_CHECKING:
+    from eyot_daemon.websocket_listener import WebSocketListener
+
+log = logging.getLogger("eyot")
+
+#: How long connections get to take their last words when the daemon stops.
+GOODBYE_S = 1.0
+#: bcrypt checks that run at once.
+BCRYPT_THREADS = 2
+_POLL_S = 0.02
+
+
+class StartError(Exception):
+    """Something the daemon needs is not to be had; the text is nats-server's `[FTL]` line."""
+
+
+class Contexts(NamedTuple):
+    """The TLS contexts of the listeners, made before anything of a new configuration is applied."""
+
+    clients: ssl.SSLContext | None
+    leafs: ssl.SSLContext | None
+    websocket: ssl.SSLContext | None
+
+
+class Server:
+    """One daemon. `reload` reads the configuration anew, `env` is the process's environment."""
+
+    def __init__(self, loaded: Loaded, logs: Logs, *, reload: Callable[[], Loaded], env: Mapping[str, str]) -> None:
+        self.options = loaded.options
+        self._reading = loaded.reading
+        self._logs = logs
+        self._load_again = reload
+        self._notifier = Notifier(env)
+        self._stopping = trio.Event()
+        self._nursery: trio.Nursery | None = None
+        self._connections: trio.Nursery | None = None
+        self._client_listener: ClientListener | None = None
+        self._websocket: WebSocketListener | None = None
+        self._https: ssl.SSLContext | None = None
+        self._bcrypts = trio.CapacityLimiter(BCRYPT_THREADS)
+        self._listeners: list[TcpListener] = []
+        self._files = StateFiles()
+        self.ports = Ports()
+        self._lame_duck = False
+        self._env = env
+        self._jetstream: JetStreamPart | None = None
+        self._monitoring: Monitoring | None = None
+        self._callout: Callout | None = None
+        signs = self.options.authorization.auth_callout is not None
+        signer = server_key() if signs else None
+        self.broker = Broker(self.options, server_id=new_id() if signer is None else signer.public_key)
+        if signer is not None:
+            self._callout = Callout(self.broker, signer)
+        set_up_accounts(self.broker, self.options)
+        self.authenticator = ConfigAuthenticator(self.options, background=self._in_background)
+        self.clients = Clients(self.broker, self._with_callout(self.authenticator, self.options))
+        self.clients.websocket_authenticator = self._websocket_authenticator(self.options)
+        self._services = SystemServices(self.clients, self)
+        self._services.start()
+        self._leafs = LeafPart(self.broker.links, lambda *presented: self.authenticator.leaf(*presented))
+        self._leafs.provide(self.broker.providers)
+
+    async def run(self) -> None:
+        """Start, serve until told to stop, stop. Raises StartError."""
+        failure: StartError | None = None
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            await nursery.start(watch_signals, self)
+            nursery.start_soon(self.broker.timers.run, self.broker.flush)
+            nursery.start_soon(self.broker.readers.run)
+            try:
+                async with trio.open_nursery() as connections:
+                    self._connections = connections
+                    self._start(nursery, connections)
+                    await self._stopping.wait()
+                    await self._stop(connections)
+                    connections.cancel_scope.cancel()
+            except* StartError as group:
+                failure = _first(group)
+            finally:
+                self._release()
+                nursery.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+        log.info("Server Exiting..")
+
+    # -- start -----------------------------------------------------------------------------------------------------
+
+    def _start(self, nursery: trio.Nursery, connections: trio.Nursery) -> None:
+        log_banner(self.broker, self._reading)
+        ports = self.ports
+        self._start_monitoring(nursery, ports)
+        self._start_jetstream()
+        self._start_leafs(connections, ports)
+        self._start_clients(connections, ports)
+        self._write_files(ports)
+        log.info("Server is ready")
+        self._services.events.begin_figures()
+        self._notifier.ready()
+        settle()
+        nursery.start_soon(self._notifier.run_watchdog, lambda: True)
+
+    def _start_monitoring(self, nursery: trio.Nursery, ports: Ports) -> None:
+        options = self.options
+        if not options.http_port and not options.https_port and not options.eyot.control_socket:
+            return
+        self._monitoring = Monitoring(self.clients)
+        if options.http_port:
+            host = options.http_host or options.host
+            try:
+                _, port = self._monitoring.listen(host, options.http_port)
+            except OSError as error:
+                raise _cannot_listen("http ", host, options.http_port, error) from error
+            ports.monitoring = urls("http", host, port)
+            log.info("Starting http monitor on %s:%d", host, port)
+        if options.https_port and options.tls is not None:
+            self._start_https(self._monitoring, options.tls, ports)
+        if options.eyot.control_socket:
+            path = Path(options.eyot.control_socket)
+            try:
+                self._monitoring.listen_control(path)
+            except OSError as error:
+                raise StartError(f"Error listening on control socket {path}: {error.strerror or error}") from error
+            log.info("Listening for control connections on %s", path)
+        nursery.start_soon(self._run_monitoring, self._monitoring)
+
+    def _start_https(self, monitoring: Monitoring, tls: TlsOptions, ports: Ports) -> None:
+        options = self.options
+        host = options.http_host or options.host
+        try:
+            context = self._https = monitoring_context(tls)
+            _, port = monitoring.listen(host, options.https_port, context)
+        except TlsError as error:
+            raise StartError(str(error)) from error
+        except OSError as error:
+            raise _cannot_listen("https ", host, options.https_port, error) from error
+        ports.monitoring = ports.monitoring + urls("https", host, port)
+        log.info("Starting https monitor on %s:%d", host, port)
+
+    async def _run_monitoring(self, monitoring: Monitoring) -> None:
+        """Serve the pages; if the HTTP server fails, the broker goes on without them."""
+        try:
+            await monitoring.run()
+        except Exception:
+            log.exception("Monitoring failed, its pages are gone until the next start")
+
+    def _start_jetstream(self) -> None:
+        if self.options.jetstream is None:
+            return
+        part = JetStreamPart(self.broker, self.options.jetstream, self.options.eyot.store, self._env)
+        try:
+            part.start()
+        except (StoreError, OSError) as error:
+            raise StartError(f"Can't start JetStream: {error}") from error
+        self._jetstream = part
+        provide(part, self.broker.providers)
+
+    def _start_leafs(self, connections: trio.Nursery, ports: Ports) -> None:
+        try:
+            self._leafs.start(connections, lambda host, port: self._listen(host, port, "leafnode "))
+        except TlsError as error:
+            raise StartError(str(error)) from error
+        if self._leafs.port is not None:
+            ports.leafnodes = urls("nats", self.options.leafnodes.host, self._leafs.port)
+
+    def _start_clients(self, connections: trio.Nursery, ports: Ports) -> None:
+        listener = self._listen(self.options.host, self.options.port, "")
+        self.clients.port = listener.port
+        ports.nats = urls("nats", self.options.host, listener.port)
+        try:
+            context = None if self.options.tls is None else server_context(self.options.tls)
+        except TlsError as error:
+            raise StartError(str(error)) from error
+        server = self._client_listener = ClientListener(self.clients, connections, context)
+        self._start_websocket(connections, server, ports)
+        connections.start_soon(listener.run, server.serve, connections)
+        log.info("Listening for client connections on %s:%d", self.options.host, listener.port)
+
+    def _start_websocket(self, connections: trio.Nursery, clients: ClientListener, ports: Ports) -> None:
+        options = self.options.websocket
+        if options is None:
+            return
+        # The library is loaded only where it is used.
+        from eyot_daemon.websocket_listener import WebSocketListener
+
+        listener = self._listen(options.host, options.port, "websocket ")
+        self.clients.websocket_port = listener.port
+        try:
+            context = None if options.tls is None else server_context(options.tls)
+        except TlsError as error:
+            raise StartError(str(error)) from error
+        leafs = self._leafs.server
+        server = self._websocket = WebSocketListener(
+            clients, options, tls=context, serve_leaf=None if leafs is None else leafs.serve_stream
+        )
+        connections.start_soon(listener.run, server.serve, connections)
+        scheme = "ws" if context is None else "wss"
+        ports.websocket = urls(scheme, options.host, listener.port)
+        log.info("Listening for websocket clients on %s://%s:%d", scheme, options.host, listener.port)
+        if context is None:
+            log.warning("Websocket not configured with TLS. DO NOT USE IN PRODUCTION!")
+
+    def _with_callout(self, inner: ConfigAuthenticator, options: Options) -> Authenticator:
+        if self._callout is None or options.authorization.auth_callout is None:
+            return inner
+        return CalloutAuthenticator(inner, options, self._callout.ask)
+
+    def _websocket_authenticator(self, options: Options) -> Authenticator | None:
+        """Clients of the WebSocket listener are judged by its own credentials if it has some."""
+        own = for_websocket(options)
+        if own is None:
+            return None
+        passwords = self.authenticator.passwords
+        judge = ConfigAuthenticator(own, background=self._in_background, passwords=passwords)
+        return self._with_callout(judge, own)
+
+    def _listen(self, host: str, port: int, what: str) -> TcpListener:
+        try:
+            listener = TcpListener.bind(host, port)
+        except OSError as error:
+            raise _cannot_listen(what, host, port, error) from error
+        self._listeners.append(listener)
+        return listener
+
+    def _write_files(self, ports: Ports) -> None:
+        try:
+            self._files.write(self.options, ports)
+        except OSError as error:
+            raise StartError(f"Could not write pidfile: open {self.options.pid_file}: {error.strerror}") from error
+
+    # -- stop ------------------------------------------------------------------------------------------------------
+
+    async def _stop(self, connections: trio.Nursery) -> None:
+        log.info("Initiating Shutdown...")
+        self._services.events.shutting_down()
+        self.broker.flush()
+        self._notifier.stopping()
+        for listener in self._listeners:
+            listener.close()
+        self._leafs.stop()
+        self._stop_jetstream()
+        self.clients.close_all()
+        with trio.move_on_after(GOODBYE_S):
+            while connections.child_tasks:
+                await trio.sleep(_POLL_S)
+
+    def _release(self) -> None:
+        if self._jetstream is not None:
+            self._jetstream.close()
+        if self._monitoring is not None:
+            self._monitoring.close()
+        self._files.remove()
+
+    # -- signals ---------------------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """INT or TERM, which mean nothing while clients are being let go."""
+        if not self._lame_duck:
+            self._stopping.set()
+
+    def reopen_log(self) -> None:
+        self._logs.reopen()
+
+    def lame_duck(self) -> None:
+        """USR2: take no new clients, let the old ones go one after the other, then stop."""
+        if self._lame_duck or self._nursery is None:
+            return
+        self._lame_duck = True
+        log.info("Entering lame duck mode, stop accepting new clients")
+        self._services.events.lame_duck()
+        for listener in self._listeners:
+            listener.close()
+        self._stop_jetstream()
+        self._nursery.start_soon(self._let_clients_go)
+
+    async def _let_clients_go(self) -> None:
+        clients = self.clients
+        clients.lame_duck = True
+        clients.info_changed()
+        self.broker.flush()
+        options = self.options
+        if clients.connections:
+            with trio.move_on_after(options.lame_duck_grace_period_s):
+                while clients.connections:
+                    await trio.sleep(_POLL_S)
+            log.info("Closing existing clients")
+        waiting = list(clients.connections.values())
+        pause_s = (options.lame_duck_duration_s - options.lame_duck_grace_period_s) / max(1, len(waiting))
+        for client in waiting:
+            client.close("Server Shutdown", linger=True)
+            self.broker.flush()
+            with trio.move_on_after(pause_s):
+                while clients.connections:
+                    await trio.sleep(_POLL_S)
+            if not clients.connections:
+                break
+        self._stopping.set()
+
+    def reload(self) -> str:
+        """HUP: take the configuration anew, as a whole or not at all. Returns what is wrong with it, "" if nothing is."""
+        wrong = ""
+        self._notifier.reloading()
+        try:
+            loaded = self._load_again()
+            changed = changed_fields(self.options, loaded.options)
+            if loaded.options.authorization.auth_callout is not None and self._callout is None:
+                raise ReloadError("config reload not supported for AuthCallout: it has to be there at the start")
+            contexts = self._contexts(loaded.options)
+            if LOGGING.intersection(changed):
+                self._logs.configure(loaded.options)
+        except (ConfError, UsageError, ReloadError, TlsError, OSError) as error:
+            wrong = str(error)
+            log.error("Failed to reload server configuration: %s", wrong)
+        else:
+            self._apply(loaded, changed, contexts)
+        self._notifier.ready()
+        return wrong
+
+    def _contexts(self, new: Options) -> Contexts:
+        """Certificates are read anew at every reload, for their files may have changed. Raises TlsError."""
+        leaf_tls = None if new.leafnodes.port is None else new.leafnodes.tls
+        websocket_tls = None if new.websocket is None else new.websocket.tls
+        return Contexts(
+            clients=None if new.tls is None else server_context(new.tls),
+            leafs=None if leaf_tls is None else server_context(leaf_tls),
+            websocket=None if websocket_tls is None else server_context(websocket_tls),
+        )
+
+    def _apply(self, loaded: Loaded, changed: list[str], contexts: Contexts) -> None:
+        old, new = self.options, loaded.options
+        if new.port == -1:
+            new = msgspec.structs.replace(new, port=old.port)
+        self.options = new
+        self.authenticator = ConfigAuthenticator(
+            new, background=self._in_background, passwords=self.authenticator.passwords
+        )
+        if self._client_listener is not None:
+            self._client_listener.tls = contexts.clients
+        if self._websocket is not None and new.websocket is not None:
+            self._websocket.options, self._websocket.tls = new.websocket, contexts.websocket
+        if self._https is not None and new.tls is not None:
+            renew(self._https, new.tls)
+        self.clients.websocket_authenticator = self._websocket_authenticator(new)
+        apply_options(self.clients, self._with_callout(self.authenticator, new), old, new)
+        self._apply_jetstream(old, new)
+        if self._connections is not None:
+            self._leafs.reload(self._connections, contexts.leafs)
+        self._files.follow(new, self.ports)
+        self.broker.flush()
+        for line in applied_lines(changed, new):
+            log.info("%s", line)
+        log.info("Reloaded server configuration")
+
+    def _apply_jetstream(self, old: Options, new: Options) -> None:
+        if new.jetstream is None:
+            self._stop_jetstream()
+        elif self._jetstream is not None:
+            self._jetstream.reload(new.jetstream)
+        else:
+            try:
+                self._start_jetstream()
+            except StartError as error:
+                log.error("%s", error)
+
+    def _stop_jetstream(self) -> None:
+        part, self._jetstream = self._jetstream, None
+        if part is not None:
+            log.info("Initiating JetStream Shutdown...")
+            part.stop()
+            withdraw(self.broker.providers)
+            log.info("JetStream Shutdown")
+
+    def _in_background(self, check: Callable[[], bool], then: Callable[[bool], None]) -> None:
+        """Run `check` in a thread, then `then` in a turn of its own."""
+        assert self._nursery is not None
+        self._nursery.start_soon(self._run_in_background, check, then)
+
+    async def _run_in_background(self, check: Callable[[], bool], then: Callable[[bool], None]) -> None:
+        then(await trio.to_thread.run_sync(check, limiter=self._bcrypts))
+        self.broker.flush()
+
+
+def _cannot_listen(what: str, host: str, port: int, error: OSError) -> StartError:
+    return StartError(f'Error listening on {what}port: {host}:{port}, "{error.strerror or error}"')
+
+
+def _first(group: BaseExceptionGroup[StartError]) -> StartError:
+    first = group.exceptions[0]
+    return _first(first) if isinstance(first, BaseExceptionGroup) else first

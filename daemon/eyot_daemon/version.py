@@ -1,0 +1,20 @@
+"""The version this daemon announces to NATS clients, leaf links and JetStream.
+
+Clients switch features by it: announcing a version means keeping its rules. JetStream's API level goes with it (ADR-44):
+0 is 2.10, 1 is 2.11, 2 and 3 are 2.12, 4 is 2.14. A request that asks for a higher level is refused with error 10185.
+"""
+
+#: The nats-server version whose behaviour is kept.
+VERSION = "2.14.0"
+#: JetStream's API level of that version.
+API_LEVEL = 4
+
+
+def own_version() -> str:
+    """Eyot's own version, of the installed distribution."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("eyot")
+    except PackageNotFoundError:  # run from a folder that was never installed
+        return "unknown"
