@@ -1,0 +1,73 @@
+"""`eyot`, the operator's tool: what a gateway holds, what has reached the hub, and a first look at messages.
+
+It talks to the daemon over its network interfaces only: the control socket (or the monitoring port) for the status, the
+NATS protocol for streams and messages.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from eyot_cli.failure import Failure
+from eyot_cli.messages import publish, subscribe
+from eyot_cli.status import status
+from eyot_cli.streams import stream
+from eyot_cli.sync import sync
+from eyot_cli.target import DEFAULT_CONTROL, Target
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--control", default=DEFAULT_CONTROL, envvar="EYOT_CONTROL", help="control socket, or URL of the monitoring port"
+)
+@click.option("--server", "-s", default="nats://127.0.0.1:4222", envvar="NATS_URL", help="URL of the NATS listener")
+@click.option("--user", envvar="NATS_USER", help="user name (or token, without --password)")
+@click.option("--password", envvar="NATS_PASSWORD", help="password; better in the environment than on a command line")
+@click.option("--creds", type=click.Path(exists=True, path_type=Path), envvar="NATS_CREDS", help="credentials file")
+@click.option("--domain", envvar="NATS_DOMAIN", help="JetStream domain to ask instead of the server's own")
+@click.option("--json", "as_json", is_flag=True, help="print JSON instead of tables")
+@click.version_option(package_name="eyot")
+@click.pass_context
+def cli(
+    context: click.Context,
+    control: str,
+    server: str,
+    user: str | None,
+    password: str | None,
+    creds: Path | None,
+    domain: str | None,
+    as_json: bool,
+) -> None:
+    """Look after an Eyot daemon."""
+    context.obj = Target(control, server, user, password, creds, domain, as_json)
+
+
+cli.add_command(status)
+cli.add_command(sync)
+cli.add_command(stream)
+cli.add_command(publish)
+cli.add_command(subscribe)
+
+
+def main() -> int:
+    """Entry point; 0, or 1 with one line on stderr that says what failed and what to do about it."""
+    try:
+        cli.main(standalone_mode=False)
+    except Failure as failure:
+        click.echo(f"eyot: {failure}", err=True)
+        return 1
+    except click.exceptions.Exit as done:
+        return done.exit_code
+    except click.ClickException as wrong:
+        wrong.show()
+        return wrong.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

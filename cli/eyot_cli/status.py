@@ -1,0 +1,89 @@
+"""`eyot status`: links, streams, what is still to be copied, and when the store last committed."""
+
+from __future__ import annotations
+
+import click
+import msgspec
+
+from eyot_cli.failure import Failure
+from eyot_cli.show import console, count, print_json, print_table, size, span
+from eyot_cli.target import Target
+from eyot_wire.status import CopyStatus, LinkStatus, StatusReport, StoreStatus, StreamStatus
+
+
+@click.command()
+@click.pass_obj
+def status(target: Target) -> None:
+    """Links, streams, backlog per mirror and source, last commit."""
+    body = target.get("/eyot/status")
+    try:
+        report = msgspec.json.decode(body, type=StatusReport)
+    except msgspec.MsgspecError as error:
+        raise Failure(f"{target.control} does not answer as an Eyot daemon: {error}") from error
+    if target.as_json:
+        print_json(report)
+        return
+    domain = f", domain {report.domain}" if report.domain else ""
+    console.print(f"[bold]{report.server_name}[/bold]{domain}, Eyot {report.version}, up {span(report.uptime_s)}")
+    _links(report.links)
+    _streams(report.streams)
+    _copies(report.copies)
+    if report.store is not None:
+        _store(report.store)
+
+
+def _links(links: list[LinkStatus]) -> None:
+    columns = ("Peer", "Account", "Role", "State", ">For", ">RTT", ">Msgs in/out", "Last error")
+    rows = []
+    for link in links:
+        rtt = "" if link.rtt_ms is None else f"{link.rtt_ms:.1f} ms"
+        error = link.last_error or ""
+        if error and link.remedy:
+            error += f": {link.remedy}"
+        if link.next_attempt_in_s is not None:
+            error += f" (next attempt in {span(link.next_attempt_in_s)})"
+        colour = "green" if link.state == "up" else "red"
+        rows.append(
+            (link.name or link.url, link.account, link.role, f"[{colour}]{link.state}[/]", span(link.age_s), rtt,
+             f"{count(link.in_msgs)} / {count(link.out_msgs)}", error)
+        )  # fmt: skip
+    print_table("Leaf links", columns, rows, "none")
+
+
+def _streams(streams: list[StreamStatus]) -> None:
+    columns = ("Account", "Stream", "Storage", ">Messages", ">Bytes", ">First", ">Last", ">On flash", ">Consumers")
+    rows = [
+        (each.account, each.name, each.storage, count(each.messages), size(each.bytes), count(each.first_seq),
+         count(each.last_seq), count(each.committed_seq), count(each.consumers))
+        for each in streams
+    ]  # fmt: skip
+    print_table("Streams", columns, rows, "none")
+
+
+def _copies(copies: list[CopyStatus]) -> None:
+    columns = (
+        "Account",
+        "Stream",
+        "Kind",
+        "Origin",
+        "API prefix",
+        "State",
+        ">Backlog",
+        ">Committed",
+        ">Heard",
+        "Error",
+    )
+    rows = [
+        (each.account, each.stream, each.kind, each.origin, each.api_prefix, each.phase, count(each.backlog),
+         count(each.committed_seq), span(each.heard_s_ago), each.error or "")
+        for each in copies
+    ]  # fmt: skip
+    print_table("Mirrors and sources", columns, rows, "none")
+
+
+def _store(store: StoreStatus) -> None:
+    flush = "" if store.flush_ms is None else f", flush {store.flush_ms:.2f} ms"
+    console.print(
+        f"[bold]Store[/bold] {store.path}: last commit {store.last_commit or 'never'}, {count(store.commits)} commits{flush}, "
+        f"{size(store.backlog_bytes)} waiting" + (f", [red]{store.error}[/red]" if store.error else "")
+    )

@@ -1,0 +1,117 @@
+"""`eyot stream ls|info`: the streams of an account, and one of them whole."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+import msgspec
+from nats.aio.client import Client
+
+from eyot_cli.failure import Failure
+from eyot_cli.show import console, count, print_json, print_table, size, span
+from eyot_cli.target import TIMEOUT_S, Target
+from eyot_wire.js_stream import StreamInfo, StreamSourceInfo
+from eyot_wire.js_struct import InvalidJson, decode
+
+
+@click.group()
+def stream() -> None:
+    """Streams of the account."""
+
+
+@stream.command("ls")
+@click.pass_obj
+def listing(target: Target) -> None:
+    """All streams."""
+
+    async def every(client: Client) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        while True:
+            page = await _ask(target, client, "STREAM.LIST", {"offset": len(found)})
+            streams = page.get("streams") or []
+            found += streams
+            if not streams or len(found) >= page.get("total", 0):
+                return found
+
+    found = target.with_client(every)
+    if target.as_json:
+        print_json(found)
+        return
+    infos = [_info(each) for each in found]
+    columns = ("Stream", "Subjects", "Storage", ">Consumers", ">Messages", ">Bytes", ">First", ">Last")
+    rows = [
+        (each.config.name, ", ".join(each.config.subjects), each.config.storage, count(each.state.consumer_count),
+         count(each.state.messages), size(each.state.bytes), count(each.state.first_seq), count(each.state.last_seq))
+        for each in infos
+    ]  # fmt: skip
+    print_table("Streams", columns, rows, "none in this account")
+    _copies([(each.config.name, kind, origin) for each in infos for kind, origin in _origins(each)])
+
+
+@stream.command("info")
+@click.argument("name")
+@click.pass_obj
+def details(target: Target, name: str) -> None:
+    """Configuration and state of one stream."""
+    found = target.with_client(lambda client: _ask(target, client, f"STREAM.INFO.{name}", {}))
+    if target.as_json:
+        print_json(found)
+        return
+    info = _info(found)
+    state, config = info.state, info.config
+    console.print(
+        f"[bold]{config.name}[/bold] created {info.created}" + (f", domain {info.domain}" if info.domain else "")
+    )
+    pairs = [
+        ("Subjects", ", ".join(config.subjects)), ("Retention", f"{config.retention}, discard {config.discard}"),
+        ("Storage", config.storage), ("Maximum messages", _limit(config.max_msgs)),
+        ("Maximum bytes", "unlimited" if config.max_bytes < 0 else size(config.max_bytes)),
+        ("Maximum age", span(config.max_age / 1e9) if config.max_age else "unlimited"),
+        ("Duplicate window", span(config.duplicate_window / 1e9)), ("Messages", count(state.messages)),
+        ("Bytes", size(state.bytes)), ("First", f"{count(state.first_seq)} at {state.first_ts}"),
+        ("Last", f"{count(state.last_seq)} at {state.last_ts}"), ("Subjects held", count(state.num_subjects)),
+        ("Deleted", count(state.num_deleted)), ("Consumers", count(state.consumer_count)),
+    ]  # fmt: skip
+    print_table("", ("", ""), pairs, "")
+    _copies([(config.name, kind, origin) for kind, origin in _origins(info)])
+
+
+def _origins(info: StreamInfo) -> list[tuple[str, StreamSourceInfo]]:
+    found = [("Mirror", info.mirror)] if info.mirror is not None else []
+    return found + [("Source", each) for each in info.sources]
+
+
+def _copies(copies: list[tuple[str, str, StreamSourceInfo]]) -> None:
+    if not copies:
+        return
+    columns = ("Stream", "Kind", "API Prefix", "Source Stream", ">Active", ">Lag", "Error")
+    rows = [
+        (name, kind, each.external.api if each.external else "", each.name,
+         span(None if each.active < 0 else each.active / 1e9), count(each.lag), each.error.description if each.error else "")
+        for name, kind, each in copies
+    ]  # fmt: skip
+    print_table("Replication", columns, rows, "none")
+
+
+def _limit(value: int) -> str:
+    return "unlimited" if value < 0 else count(value)
+
+
+def _info(found: dict[str, Any]) -> StreamInfo:
+    try:
+        return decode(msgspec.json.encode(found), StreamInfo, strict=False)
+    except InvalidJson as error:
+        raise Failure(f"the server's answer cannot be read: {error}") from error
+
+
+async def _ask(target: Target, client: Client, what: str, body: dict[str, Any]) -> dict[str, Any]:
+    """A JetStream API request. Raises Failure with the server's words."""
+    prefix = f"$JS.{target.domain}.API" if target.domain else "$JS.API"
+    payload = msgspec.json.encode(body) if body else b""
+    reply = await client.request(f"{prefix}.{what}", payload, timeout=TIMEOUT_S)
+    answer: dict[str, Any] = msgspec.json.decode(reply.data)
+    if "error" in answer:
+        error = answer["error"]
+        raise Failure(f"{error.get('description')} ({error.get('err_code')})")
+    return answer

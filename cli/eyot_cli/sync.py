@@ -1,0 +1,96 @@
+"""`eyot sync`: what of this server's streams has reached those who copy them, and `eyot sync wait` for scripts."""
+
+from __future__ import annotations
+
+import time
+
+import click
+import msgspec
+
+from eyot_cli.failure import Failure
+from eyot_cli.show import console, count, print_json, print_table, size, span
+from eyot_cli.target import Target
+from eyot_wire.status import SyncReport, SyncStatus
+
+_POLL_S = 0.25
+
+
+@click.group(invoke_without_command=True)
+@click.pass_context
+def sync(context: click.Context) -> None:
+    """What has reached the hub, and what has not."""
+    if context.invoked_subcommand is not None:
+        return
+    target: Target = context.obj
+    report = _report(target)
+    if target.as_json:
+        print_json(report)
+        return
+    _show(report)
+
+
+@sync.command()
+@click.option("--timeout", "timeout_s", default=60.0, show_default=True, help="seconds to wait at most")
+@click.option("--stream", "streams", multiple=True, help="only this stream (may be given several times)")
+@click.pass_obj
+def wait(target: Target, timeout_s: float, streams: tuple[str, ...]) -> None:
+    """Wait until everything is confirmed; exit code 1 if that takes too long or nobody copies from here."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        out = [each for each in _report(target).out if not streams or each.stream in streams]
+        missing = sorted(set(streams) - {each.stream for each in out})
+        behind = [each for each in out if each.backlog]
+        if out and not missing and not behind:
+            console.print(f"Everything is confirmed: {', '.join(sorted({each.stream for each in out}))}")
+            return
+        if time.monotonic() >= deadline:
+            raise Failure(_why(out, missing, behind, timeout_s))
+        time.sleep(_POLL_S)
+
+
+def _why(out: list[SyncStatus], missing: list[str], behind: list[SyncStatus], timeout_s: float) -> str:
+    if not out or missing:
+        what = ", ".join(missing) or "any stream"
+        return f"nobody has copied from {what} yet: a mirror or source elsewhere must name it as its origin"
+    worst = max(behind, key=lambda each: each.backlog)
+    text = f"after {timeout_s:g} s {worst.peer} still lacks {worst.backlog} messages of {worst.stream}"
+    if worst.error:
+        text += f"; link: {worst.error}"
+        if worst.remedy:
+            text += f" ({worst.remedy})"
+    return text
+
+
+def _report(target: Target) -> SyncReport:
+    try:
+        return msgspec.json.decode(target.get("/eyot/syncz"), type=SyncReport)
+    except msgspec.MsgspecError as error:
+        raise Failure(f"{target.control} does not answer as an Eyot daemon: {error}") from error
+
+
+def _show(report: SyncReport) -> None:
+    columns = (
+        "Account",
+        "Stream",
+        "Copied by",
+        "Link",
+        ">Confirmed",
+        ">Backlog",
+        ">Bytes",
+        ">Oldest",
+        ">Rate/s",
+        ">ETA",
+        "Error",
+    )
+    rows = []
+    for each in report.out:
+        link = "[green]up[/]" if each.linked else "[red]down[/]"
+        error = each.error or ""
+        if error and each.remedy:
+            error += f": {each.remedy}"
+        rows.append(
+            (each.account, each.stream, f"{each.kind} at {each.peer}", link, count(each.confirmed_seq), count(each.backlog),
+             size(each.backlog_bytes), span(each.oldest_s), f"{each.rate:.1f}", span(each.eta_s), error)
+        )  # fmt: skip
+    print_table("Copied from here", columns, rows, "nobody has copied anything yet")
+    console.print("Everything is confirmed" if report.synced else "[yellow]Not everything is confirmed[/]")
