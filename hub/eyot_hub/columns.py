@@ -1,0 +1,91 @@
+"""The columns of the source: Spark's schema, the Arrow schema that belongs to it, and record batches from scanned frames."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from eyot_hub.frame_columns import Rows, slices
+from eyot_hub.header_columns import MAP_TYPE as MAP_TYPE
+from eyot_hub.header_columns import header_lines, header_map
+from eyot_hub.origins import Origins, origin_columns
+
+TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
+
+# What `format("jetstream")` gives. `headers` is left out when the option includeHeaders is false.
+DDL: Final = (
+    "domain STRING, account STRING, stream STRING, sequence BIGINT, subject STRING, headers MAP<STRING, STRING>, "
+    "payload BINARY, stored_at TIMESTAMP, origin_domain STRING, origin_stream STRING, origin_sequence BIGINT"
+)
+ARROW_SCHEMA: Final = pa.schema(
+    [
+        ("domain", pa.string()),
+        ("account", pa.string()),
+        ("stream", pa.string()),
+        ("sequence", pa.int64()),
+        ("subject", pa.string()),
+        ("headers", MAP_TYPE),
+        ("payload", pa.binary()),
+        ("stored_at", TIMESTAMP),
+        ("origin_domain", pa.string()),
+        ("origin_stream", pa.string()),
+        ("origin_sequence", pa.int64()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class StreamLabels:
+    """What is the same for all rows of one stream."""
+
+    stream: str
+    domain: str | None
+    account: str | None
+    origins: Origins
+
+
+def batch(buffer: bytearray, rows: Rows, labels: StreamLabels, *, with_headers: bool) -> pa.RecordBatch:
+    """The rows of one read as a record batch; everything is copied out of `buffer`."""
+    data = pa.py_buffer(buffer)
+    count = len(rows)
+    lines = header_lines(data, rows)
+    origin = origin_columns(lines, rows.stream_seq, labels.origins)
+    columns: list[pa.Array] = [
+        pa.repeat(pa.scalar(labels.domain, pa.string()), count),
+        pa.repeat(pa.scalar(labels.account, pa.string()), count),
+        pa.repeat(pa.scalar(labels.stream, pa.string()), count),
+        pa.array(rows.stream_seq),
+        text(slices(data, rows.subject_start, rows.subject_end)),
+    ]
+    if with_headers:
+        headed = rows.payload_start > rows.header_start
+        columns.append(pa.nulls(count, MAP_TYPE) if lines is None else header_map(lines, headed))
+    columns += [
+        slices(data, rows.payload_start, rows.payload_end),
+        pa.array(rows.stored_ns // np.int64(1000)).cast(TIMESTAMP),
+        origin.domain,
+        origin.stream,
+        origin.sequence,
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema(with_headers=with_headers))
+
+
+def schema(*, with_headers: bool) -> pa.Schema:
+    """The Arrow schema of `batch`."""
+    return ARROW_SCHEMA if with_headers else ARROW_SCHEMA.remove(ARROW_SCHEMA.get_field_index("headers"))
+
+
+def ddl(*, with_headers: bool) -> str:
+    """The same schema in Spark's words."""
+    return DDL if with_headers else DDL.replace("headers MAP<STRING, STRING>, ", "")
+
+
+def text(octets: pa.BinaryArray) -> pa.StringArray:
+    """`octets` as text; bytes that are not UTF-8 become U+FFFD."""
+    try:
+        return octets.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([value.decode("utf-8", "replace") for value in octets.to_pylist()], pa.string())

@@ -1,0 +1,245 @@
+"""The JetStream API as a reader needs it: what streams there are, what they hold, consumers made and removed.
+
+Only the members that are used are declared, so that answers of servers from 2.9 on are understood, newer ones included. All
+questions may be asked twice, so a connection that breaks is opened again and the question repeated, for `retry_s`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from eyot_hub.connection import Connection, ConnectOptions
+from eyot_hub.errors import ApiFailure, ConnectionFailed, NoAnswer, NoResponders
+from eyot_hub.origins import Origin, Origins, domain_of_prefix
+from eyot_wire.js_errors import ApiError
+from eyot_wire.js_time import rfc3339_to_ns
+from eyot_wire.nuid import short_id
+from eyot_wire.stream_source import index_name
+
+T = TypeVar("T")
+DEFAULT_PREFIX: Final = "$JS.API"
+NS_PER_S: Final = 1_000_000_000
+STREAM_NOT_FOUND: Final = 10059
+RETRY_PAUSE_S: Final = 0.5
+ACCOUNT_QUESTION_S: Final = 2.0
+
+
+class External(msgspec.Struct):
+    api: str = ""
+
+
+class Source(msgspec.Struct):
+    """A mirror's origin or one of a stream's sources."""
+
+    name: str
+    external: External | None = None
+    filter_subject: str = ""
+    subject_transforms: list[Any] | None = None
+    opt_start_seq: int = 0
+    opt_start_time: str | None = None
+
+    @property
+    def api_prefix(self) -> str:
+        return self.external.api if self.external else ""
+
+    @property
+    def selective(self) -> bool:
+        """Whether not all of the origin's messages are copied."""
+        started_late = self.opt_start_seq > 1 or self.opt_start_time is not None
+        return started_late or bool(self.subject_transforms) or self.filter_subject not in ("", ">")
+
+
+class Config(msgspec.Struct):
+    name: str
+    retention: str = "limits"
+    mirror: Source | None = None
+    sources: list[Source] | None = None
+
+    @property
+    def copies(self) -> list[Source]:
+        """All origins: the mirror's, or the sources'."""
+        return [self.mirror] if self.mirror else list(self.sources or ())
+
+
+class State(msgspec.Struct):
+    messages: int
+    bytes: int
+    first_seq: int
+    last_seq: int
+    deleted: list[int] | None = None
+
+
+class StreamInfo(msgspec.Struct):
+    """One stream: `created` tells it from another one that had or will have its name."""
+
+    config: Config
+    state: State
+    created: str
+    domain: str | None = None
+
+    @property
+    def name(self) -> str:
+        return self.config.name
+
+    @property
+    def created_ns(self) -> int:
+        return rfc3339_to_ns(self.created)
+
+    def origins(self) -> Origins:
+        """The origins that the configuration names, by how `Nats-Stream-Source` names them."""
+
+        def origin(source: Source) -> Origin:
+            return Origin(source.name, domain_of_prefix(source.api_prefix) if source.api_prefix else self.domain)
+
+        named = {index_name(source.name, source.api_prefix): origin(source) for source in self.config.sources or ()}
+        return Origins(named, origin(self.config.mirror) if self.config.mirror else None, self.domain)
+
+
+class Delivered(msgspec.Struct):
+    consumer_seq: int = 0
+    stream_seq: int = 0
+
+
+class ConsumerConfig(msgspec.Struct):
+    filter_subject: str = ""
+    filter_subjects: list[str] | None = None
+
+
+class ConsumerInfo(msgspec.Struct):
+    name: str
+    delivered: Delivered
+    num_pending: int = 0
+    config: ConsumerConfig | None = None
+
+
+class _Head(msgspec.Struct):
+    error: ApiError | None = None
+
+
+class _Names(msgspec.Struct):
+    total: int = 0
+    streams: list[str] | None = None
+
+
+class _UserInfo(msgspec.Struct):
+    account: str = ""
+
+
+class _UserInfoAnswer(msgspec.Struct):
+    data: _UserInfo | None = None
+
+
+class JetStream:
+    """Asks the JetStream API below `api_prefix`; opens its connection when first needed and again when it broke."""
+
+    def __init__(self, options: ConnectOptions, api_prefix: str = DEFAULT_PREFIX) -> None:
+        self.options = options
+        self.api_prefix = api_prefix
+        self._connection: Connection | None = None
+
+    def __enter__(self) -> JetStream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def stream_names(self) -> list[str]:
+        """The names of all streams, sorted."""
+        names: list[str] = []
+        while True:
+            page = self._ask("STREAM.NAMES", {"offset": len(names)}, _Names)
+            names += page.streams or []
+            if len(names) >= page.total or not page.streams:
+                return sorted(names)
+
+    def stream(self, name: str) -> StreamInfo:
+        """Configuration and state of a stream. Raises ApiFailure with err_code 10059 when there is none."""
+        return self._ask(f"STREAM.INFO.{name}", None, StreamInfo)
+
+    def stream_or_none(self, name: str) -> StreamInfo | None:
+        try:
+            return self.stream(name)
+        except ApiFailure as failure:
+            if failure.error.err_code == STREAM_NOT_FOUND:
+                return None
+            raise
+
+    def deleted(self, name: str) -> list[int]:
+        """Sequences between first and last that were deleted one by one."""
+        return self._ask(f"STREAM.INFO.{name}", {"deleted_details": True}, StreamInfo).state.deleted or []
+
+    def sequence_at(self, stream: str, time_rfc3339: str) -> int:
+        """The sequence of the first message stored at or after a time; one beyond the last when there is none."""
+        name = f"eyot_{short_id()}"
+        config = {
+            "name": name,
+            "deliver_policy": "by_start_time",
+            "opt_start_time": time_rfc3339,
+            "ack_policy": "none",
+            "inactive_threshold": 5 * NS_PER_S,
+            "mem_storage": True,
+            "num_replicas": 1,
+        }
+        body = {"stream_name": stream, "config": config}
+        consumer = self._ask(f"CONSUMER.CREATE.{stream}.{name}", body, ConsumerInfo)
+        self._ask(f"CONSUMER.DELETE.{stream}.{consumer.name}", None, _Head)
+        return consumer.delivered.stream_seq + 1
+
+    def account_name(self) -> str | None:
+        """The account this connection is in; None where the server does not say (before 2.10)."""
+        connection = self._retry(lambda connection: connection)
+        if connection.info.remote_account:
+            return connection.info.remote_account
+        try:
+            answer = connection.request("$SYS.REQ.USER.INFO", timeout_s=ACCOUNT_QUESTION_S)
+            found = msgspec.json.decode(answer.payload, type=_UserInfoAnswer)
+        except (NoAnswer, msgspec.DecodeError):
+            return None
+        return found.data.account or None if found.data else None
+
+    def create_consumer(self, connection: Connection, stream: str, config: dict[str, object]) -> ConsumerInfo:
+        """Make the consumer `config["name"]` through a given connection, without trying again."""
+        subject = f"{self.api_prefix}.CONSUMER.CREATE.{stream}.{config['name']}"
+        return call(connection, subject, {"stream_name": stream, "config": config}, ConsumerInfo)
+
+    def _ask(self, what: str, body: object, kind: type[T]) -> T:
+        return self._retry(lambda connection: call(connection, f"{self.api_prefix}.{what}", body, kind))
+
+    def _retry(self, act: Callable[[Connection], T]) -> T:
+        begun = time.monotonic()
+        while True:
+            try:
+                if self._connection is None:
+                    self._connection = Connection.open(self.options)
+                return act(self._connection)
+            except NoResponders:
+                # JetStream may still be starting behind a server that is up; but it may also be another domain's name.
+                patience_s = min(self.options.retry_s, self.options.timeout_s)
+                if time.monotonic() + RETRY_PAUSE_S > begun + patience_s:
+                    raise
+            except (ConnectionFailed, NoAnswer):
+                self.close()
+                if time.monotonic() + RETRY_PAUSE_S > begun + self.options.retry_s:
+                    raise
+            time.sleep(RETRY_PAUSE_S)
+
+
+def call(connection: Connection, subject: str, body: object, kind: type[T]) -> T:
+    """One request to the JetStream API. Raises ApiFailure for its errors, ConnectionFailed for what is no answer."""
+    answer = connection.request(subject, b"" if body is None else msgspec.json.encode(body)).payload
+    try:
+        error = msgspec.json.decode(answer, type=_Head).error
+        if error is None:
+            return msgspec.json.decode(answer, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as mistake:
+        raise ConnectionFailed(f"the answer on {subject} is not understood: {mistake}") from None
+    raise ApiFailure(subject, error)

@@ -1,0 +1,70 @@
+"""The job `aggregate`: bronze to silver, silver to gold, whatever is new, each table from its own position."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pyspark.sql import SparkSession
+
+from eyot_hub.jobs.bronze import bronze_table
+from eyot_hub.jobs.config import Config
+from eyot_hub.jobs.gold import Aggregator, GoldRound
+from eyot_hub.jobs.increments import streams_in
+from eyot_hub.jobs.silver import Refiner, SilverRound
+from eyot_hub.jobs.table import Fenced
+
+
+@dataclass
+class AggregateRound:
+    """What one round did for each table."""
+
+    silver: list[SilverRound] = field(default_factory=list)
+    gold: list[GoldRound] = field(default_factory=list)
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything was new."""
+        return any(one.read or one.quarantined for one in self.silver) or any(one.rows for one in self.gold)
+
+
+class Aggregate:
+    """All silver and gold tables of a configuration; `round` as often as wanted."""
+
+    def __init__(self, spark: SparkSession, config: Config) -> None:
+        self._spark = spark
+        self.bronze = bronze_table(config)
+        self.silver = {one.name: Refiner(spark, config, one, self.bronze) for one in config.silver}
+        self.gold = {one.name: Aggregator(spark, config, one, self.silver[one.silver].table) for one in config.gold}
+
+    def round(self) -> AggregateRound:
+        """Bring every table up to what bronze holds now. A round that another job got ahead of is done again."""
+        while True:
+            try:
+                return self._round()
+            except Fenced:
+                continue
+
+    def rebuild(self, names: set[str]) -> AggregateRound:
+        """Fill the named silver and gold tables (all: empty) anew; gold follows the silver it is made from."""
+        self.bronze.refresh()
+        streams = streams_in(self._spark, self.bronze)
+        done = AggregateRound()
+        for name, refiner in self.silver.items():
+            if not names or name in names:
+                done.silver.append(refiner.rebuild(streams))
+        rebuilt = {one.name for one in done.silver}
+        for name, aggregator in self.gold.items():
+            if not names or name in names or aggregator.silver_name in rebuilt:
+                aggregator.silver.refresh()
+                done.gold.append(aggregator.rebuild(streams))
+        return done
+
+    def _round(self) -> AggregateRound:
+        self.bronze.refresh()
+        streams = streams_in(self._spark, self.bronze)
+        done = AggregateRound()
+        for refiner in self.silver.values():
+            done.silver.append(refiner.round(streams))
+        for aggregator in self.gold.values():
+            done.gold.append(aggregator.round(streams))
+        return done

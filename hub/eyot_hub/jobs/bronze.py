@@ -1,0 +1,242 @@
+"""Bronze: every message of the streams as it was stored, one row each, in a Delta table; the job `ingest`.
+
+How it works. A round asks the streams where they end, reads from the table's own transactions how far it is, and cuts what
+lies between into ranges. Each task reads one range and writes it as Parquet files, without the detour through Spark's rows.
+The driver commits all files together with the new positions: `eyot:<stream>@<created ns>` is the last sequence in the table of
+the stream created then, `eyot:<stream>` which one is being read. There is no checkpoint that could be lost.
+
+A killed job leaves files that nobody refers to, and is started again. Of two jobs on one table, the slower one's commit is
+refused; it throws its files away and plans again from where the table is.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from eyot_hub import columns, offsets
+from eyot_hub.jetstream import StreamInfo
+from eyot_hub.jobs.config import Config, seconds
+from eyot_hub.jobs.files import DataFile
+from eyot_hub.jobs.table import Fenced, LakeTable, TableSpec
+from eyot_hub.offsets import Position, Positions
+from eyot_hub.planning import Piece, Planner
+from eyot_hub.range_reader import RangeReader, ReadOptions, StreamRange
+from eyot_wire.js_time import rfc3339_to_ns
+
+log = logging.getLogger(__name__)
+
+BRONZE: Final = "bronze"
+PARTITION_BY: Final = ("stream", "date")
+SCHEMA: Final = pa.schema(
+    [
+        ("stream", pa.string()),
+        ("date", pa.date32()),  # of stored_at, UTC
+        ("stream_created_ns", pa.int64()),
+        ("sequence", pa.int64()),
+        ("subject", pa.string()),
+        ("headers", columns.MAP_TYPE),
+        ("payload", pa.binary()),
+        ("stored_at", columns.TIMESTAMP),
+        ("domain", pa.string()),
+        ("account", pa.string()),
+        ("origin_domain", pa.string()),
+        ("origin_stream", pa.string()),
+        ("origin_sequence", pa.int64()),
+    ]
+)
+
+
+@dataclass
+class Round:
+    """What one round did. `seconds` from question to commit."""
+
+    rows: int = 0
+    bytes: int = 0
+    files: int = 0
+    seconds: float = 0.0
+    advanced: dict[str, tuple[int, int]] = field(default_factory=dict)  # stream: first and last sequence
+    behind: int = 0  # messages that the streams hold beyond this round
+
+
+@dataclass(frozen=True)
+class _Written:
+    files: list[DataFile]
+    rows: int
+    bytes: int
+
+
+def position_id(stream: str, created_ns: int) -> str:
+    """The name of a stream's position in the table's transactions."""
+    return f"eyot:{stream}@{created_ns}"
+
+
+def incarnation_id(stream: str) -> str:
+    """The name under which stands which one of the streams with this name is read: its time of creation in ns."""
+    return f"eyot:{stream}"
+
+
+def bronze_table(config: Config) -> LakeTable:
+    spec = TableSpec(config.folder(BRONZE), SCHEMA, PARTITION_BY, config.lake.compression)
+    return LakeTable(spec, config.lake.storage_options)
+
+
+class Ingest:
+    """The job; `round` once, or `run`."""
+
+    def __init__(self, spark: SparkSession, config: Config) -> None:
+        self._spark = spark
+        self._config = config
+        self._planner = Planner(config.source())
+        self.table = bronze_table(config)
+        self._reading: set[str] = set()  # streams that were there in an earlier round
+
+    def close(self) -> None:
+        self._planner.close()
+
+    def run(self, *, once: bool, report: Callable[[Round], None], stop: Callable[[], bool] = lambda: False) -> None:
+        """Rounds until the table has caught up with what the streams held at the start (`once`), or for ever."""
+        poll_s = seconds(self._config.bronze.poll)
+        target = self._ends() if once else None
+        while not stop():
+            done = self.round(target)
+            if done.advanced:
+                report(done)
+            elif once:
+                return
+            else:
+                time.sleep(poll_s)
+
+    def round(self, target: Positions | None = None) -> Round:
+        """Read and commit one portion. Raises DataLoss and whatever the readers raise; then nothing is committed."""
+        while True:
+            try:
+                return self._round(target)
+            except Fenced as fenced:
+                log.warning("another job wrote to the table, planning again: %s", fenced)
+                self.table.refresh()
+
+    def _ends(self) -> Positions:
+        return {name: Position(info.state.last_seq, info.created) for name, info in self._streams().items()}
+
+    def _streams(self) -> dict[str, StreamInfo]:
+        """The streams there are. Raises OptionError for a name that never was there, DataLoss for one that is gone."""
+        streams = self._planner.streams(must_exist=not self._reading)
+        for name in self._reading - streams.keys():
+            self._planner.lost_stream(name)
+        self._reading = set(streams)
+        return streams
+
+    def _round(self, target: Positions | None) -> Round:
+        begun = time.monotonic()
+        self.table.refresh()
+        streams = self._streams()
+        start = {name: self._start(info) for name, info in streams.items()}
+        ends = {name: Position(info.state.last_seq, info.created) for name, info in streams.items()}
+        if target is not None:
+            ends = {name: at for name, at in ends.items() if name in target and target[name].created == at.created}
+            ends = {name: min(at, target[name]) for name, at in ends.items()}
+        behind = sum(max(0, at.sequence - start[name].sequence) for name, at in ends.items())
+        until = offsets.limited(start, ends, self._config.bronze.max_messages_per_commit)
+        until = {name: at for name, at in until.items() if at.sequence > start[name].sequence}
+        done = Round(behind=behind - sum(at.sequence - start[name].sequence for name, at in until.items()))
+        if not until:
+            return done
+        spans = []
+        positions = {}
+        for name, at in until.items():
+            info = streams[name]
+            span = StreamRange(name, info.created, start[name].sequence + 1, at.sequence)
+            spans.append((span, self._planner.labels(info)))
+            positions[position_id(name, info.created_ns)] = at.sequence
+            positions[incarnation_id(name)] = info.created_ns
+            done.advanced[name] = (span.first_seq, span.last_seq)
+        before = self.table.version
+        self._write(self._planner.pieces(spans), positions, done)
+        done.seconds = time.monotonic() - begun
+        self._maintain(before)
+        return done
+
+    def _start(self, info: StreamInfo) -> Position:
+        """The position before the first message that the table does not have yet."""
+        at = self.table.position(position_id(info.name, info.created_ns))
+        if at is not None:
+            return Position(self._planner.checked_start(info, Position(at, info.created)) - 1, info.created)
+        reading = self.table.position(incarnation_id(info.name))
+        if reading is not None:
+            # The table holds an earlier stream of this name.
+            earlier = self.table.position(position_id(info.name, reading)) or 0
+            self._planner.created_again(info, earlier)
+            return Position(max(1, info.state.first_seq) - 1, info.created)
+        (start,) = self._planner.starting({info.name: info}).values()
+        return start
+
+    def _write(self, pieces: list[Piece], positions: dict[str, int], done: Round) -> None:
+        read, spec = self._planner.options.read, self.table.spec
+        context = self._spark.sparkContext
+        context.setJobDescription("ingest " + ", ".join(f"{name} {a}..{b}" for name, (a, b) in done.advanced.items()))
+        tasks = context.parallelize(pieces, max(1, len(pieces)))
+        written = tasks.map(lambda piece: write_piece(read, spec, piece)).collect() if pieces else []
+        files = [file for task in written for file in task.files]
+        try:
+            self.table.commit(files, positions)
+        except BaseException:
+            spec.writer().discard(files)
+            raise
+        done.files = len(files)
+        done.rows = sum(task.rows for task in written)
+        done.bytes = sum(task.bytes for task in written)
+
+    def _maintain(self, before: int) -> None:
+        """Every `compact_every` versions of the table, whichever job made them."""
+        every = self._config.bronze.compact_every
+        if every and self.table.version // every > before // every:
+            hours = seconds(self._config.bronze.vacuum_after) / 3600
+            self.table.maintain(compact=True, vacuum_hours=hours or None)
+
+
+def write_piece(read: ReadOptions, spec: TableSpec, piece: Piece) -> _Written:
+    """One task: read a range and write its files."""
+    reader = RangeReader(read, piece.span, piece.labels)
+    writer = spec.writer()
+    created_ns = _created_ns(piece)
+    try:
+        for batch in reader.batches():
+            for date, rows in by_date(batch):
+                partition = (("stream", piece.span.stream), ("date", date))
+                writer.write(bronze_rows(rows, created_ns), partition)
+        return _Written(writer.finish(), reader.rows, reader.bytes)
+    except BaseException:
+        writer.abandon()
+        raise
+
+
+def by_date(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """The rows of each UTC day of `stored_at`."""
+    days = batch.column("stored_at").cast(pa.int64()).to_numpy() // 86_400_000_000
+    for day in np.unique(days).tolist():
+        date = str(np.datetime64(day, "D"))
+        yield date, batch if (days == day).all() else batch.filter(pa.array(days == day))
+
+
+def bronze_rows(batch: pa.RecordBatch, created_ns: int) -> pa.RecordBatch:
+    """A batch of the source with the columns of the table's files."""
+    arrays = [
+        pa.repeat(pa.scalar(created_ns, pa.int64()), batch.num_rows)
+        if name == "stream_created_ns"
+        else batch.column(name)
+        for name in SCHEMA.names
+        if name not in PARTITION_BY
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([f for f in SCHEMA if f.name not in PARTITION_BY]))
+
+
+def _created_ns(piece: Piece) -> int:
+    return rfc3339_to_ns(piece.span.created)

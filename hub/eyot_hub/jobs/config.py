@@ -1,0 +1,312 @@
+"""The jobs' one configuration file, TOML; every mistake names file and key.
+
+    [nats]                                  # as the options of format("jetstream"): servers, user, creds, tls, domain, ...
+    servers = ["nats://hub:4222"]
+
+    [lake]
+    path = "/var/lib/eyot/lake"
+
+    [bronze]
+    streams = ["READINGS"]
+
+    [[silver]]
+    name = "readings"
+    subjects = ["readings.>"]
+    device = "$.device"
+    event_time = "$.at"
+    columns = { metric = "string", value = "double" }
+
+    [[gold]]
+    name = "readings_minute"
+    silver = "readings"
+    metric = "metric"
+    value = "value"
+
+docs/hub.md explains each key.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+
+from eyot_hub.errors import HubError, OptionError
+from eyot_hub.options import SourceOptions, source_options
+from eyot_wire import subject
+from eyot_wire.duration import parse_duration_ns
+from eyot_wire.js_time import rfc3339_to_ns
+
+Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_-]*$")]
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+NS_PER_S: Final = 1_000_000_000
+NS_PER_DAY: Final = 86_400 * NS_PER_S
+# Columns that every silver table has of its own.
+SILVER_OWN: Final = [
+    "device",
+    "event_time",
+    "subject",
+    "stored_at",
+    "origin_domain",
+    "origin_stream",
+    "origin_sequence",
+    "content_hash",
+    "stream",
+    "stream_created_ns",
+    "sequence",
+    "event_date",
+]
+SILVER_TYPES: Final = ("string", "double", "bigint", "boolean", "timestamp")
+
+
+class ConfigError(HubError):
+    """The configuration file cannot be used; the text names file and key."""
+
+
+class _Section(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    pass
+
+
+class Lake(_Section):
+    """Where the tables lie. `partition` is how gold and silver are cut by event time."""
+
+    path: str
+    partition: Literal["day", "month"] = "day"
+    compression: Literal["zstd", "snappy", "none"] = "zstd"
+    storage_options: dict[str, str] = {}
+
+
+class Bronze(_Section):
+    """What is ingested, and in what portions."""
+
+    streams: list[str]
+    format: Literal["delta", "parquet"] = "delta"
+    subjects: list[str] = []
+    start: str = "earliest"
+    max_messages_per_commit: Positive = 1_000_000
+    partitions: Positive | None = None
+    poll: str = "1s"
+    fail_on_data_loss: bool = True
+    fetch_bytes: int | str = "4m"
+    compact_every: int = 50  # commits; 0: never
+    vacuum_after: str = "168h"  # "0s": never
+
+
+class Silver(_Section):
+    """Payloads of some subjects, parsed into typed columns."""
+
+    name: Name
+    subjects: list[str]
+    device: str
+    event_time: str
+    columns: dict[Name, str]
+    format: Literal["json", "msgpack"] = "json"
+    event_time_unit: Literal["iso", "s", "ms", "us", "ns"] = "iso"
+    required: list[str] = []
+    earliest: str = "2000-01-01T00:00:00Z"
+    ahead: str = "24h"  # how far an event may lie after the time at which the hub stored it
+
+
+class Gold(_Section):
+    """Windows of one silver table: either `metrics` (one column each) or `metric` and `value` (one row each)."""
+
+    name: Name
+    silver: str
+    window: str = "1m"
+    metrics: list[str] = []
+    metric: str = ""
+    value: str = ""
+    percentiles: list[Annotated[float, msgspec.Meta(gt=0, lt=1)]] = []
+
+
+class Gaps(_Section):
+    """How gaps are looked for; `ask_origins`: ask the origins' domains what they still hold."""
+
+    ask_origins: bool = True
+
+
+class Config(_Section):
+    nats: dict[str, Any]
+    lake: Lake
+    bronze: Bronze
+    silver: list[Silver] = []
+    gold: list[Gold] = []
+    gaps: Gaps = msgspec.field(default_factory=Gaps)
+    spark: dict[str, Any] = {}
+
+    def source(self) -> SourceOptions:
+        """The options of format("jetstream") that [nats] and [bronze] come to."""
+        return source_options(self.source_mapping())
+
+    def source_mapping(self) -> dict[str, str]:
+        """The same as texts, for `spark.read.format("jetstream").options(...)`."""
+        options = {key: _option_text(value) for key, value in self.nats.items()}
+        options["stream"] = ",".join(self.bronze.streams)
+        options["startingOffsets"] = self.bronze.start
+        options["failOnDataLoss"] = str(self.bronze.fail_on_data_loss).lower()
+        options["fetchBytes"] = str(self.bronze.fetch_bytes)
+        if self.bronze.subjects:
+            options["subjects"] = ",".join(self.bronze.subjects)
+        if self.bronze.partitions:
+            options["minPartitions"] = str(self.bronze.partitions)
+        return options
+
+    def spark_settings(self) -> dict[str, str]:
+        return {key: _option_text(value) for key, value in self.spark.items()}
+
+    def silver_named(self, name: str) -> Silver:
+        return next(silver for silver in self.silver if silver.name == name)
+
+    def folder(self, *names: str) -> str:
+        """Where a table lies."""
+        return "/".join([self.lake.path.rstrip("/"), *names])
+
+
+def load(path: str | Path) -> Config:
+    """Read a configuration file. Raises ConfigError."""
+    try:
+        text = Path(path).read_text()
+        parsed = tomllib.loads(text)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: {error}") from None
+    return convert(parsed, str(path))
+
+
+def convert(parsed: dict[str, Any], where: str) -> Config:
+    """A configuration from what TOML holds. Raises ConfigError, which begins with `where`."""
+    try:
+        config = msgspec.convert(parsed, Config)
+    except msgspec.ValidationError as error:
+        problem, _, key = str(error).partition(" - at `$.")
+        raise ConfigError(f"{where}: {key.rstrip('`') or 'file'}: {problem[0].lower()}{problem[1:]}") from None
+    for key, value in _secrets(config.nats).items():
+        config.nats[key] = value
+    try:
+        for key, problem in _problems(config):
+            raise ConfigError(f"{where}: {key}: {problem}")
+        config.source()
+    except OptionError as error:
+        key = {"stream": "bronze.streams", "startingOffsets": "bronze.start"}.get(error.option, f"nats.{error.option}")
+        raise ConfigError(f"{where}: {key}: {error}") from None
+    return config
+
+
+def seconds(text: str) -> float:
+    """Seconds of a duration such as 1s or 24h."""
+    return parse_duration_ns(text) / NS_PER_S
+
+
+def _secrets(nats: dict[str, Any]) -> dict[str, str]:
+    """Values given as `{ env = "NAME" }` or `{ file = "PATH" }`, so that no secret need stand in the file."""
+    found = {}
+    for key, value in nats.items():
+        if isinstance(value, dict):
+            if set(value) == {"env"}:
+                found[key] = os.environ.get(value["env"], "")
+            elif set(value) == {"file"}:
+                try:
+                    found[key] = Path(value["file"]).read_text().strip()
+                except OSError as error:
+                    raise ConfigError(f"nats.{key}: {error}") from None
+            else:
+                raise ConfigError(f"nats.{key}: must be a text, {{ env = ... }} or {{ file = ... }}")
+    return found
+
+
+def _problems(config: Config) -> list[tuple[str, str]]:
+    problems: list[tuple[str, str]] = []
+    problems += _duration_problems("bronze.poll", config.bronze.poll)
+    problems += _duration_problems("bronze.vacuum_after", config.bronze.vacuum_after)
+    names = [silver.name for silver in config.silver]
+    for index, silver in enumerate(config.silver):
+        problems += [(f"silver[{index}].{key}", problem) for key, problem in _silver_problems(silver)]
+        if names.index(silver.name) != index:
+            problems.append((f"silver[{index}].name", f"there is another silver table {silver.name!r}"))
+    gold_names = [gold.name for gold in config.gold]
+    for index, gold in enumerate(config.gold):
+        found = next((silver for silver in config.silver if silver.name == gold.silver), None)
+        problems += [(f"gold[{index}].{key}", problem) for key, problem in _gold_problems(gold, found)]
+        if gold_names.index(gold.name) != index:
+            problems.append((f"gold[{index}].name", f"there is another gold table {gold.name!r}"))
+    return problems
+
+
+def _silver_problems(silver: Silver) -> list[tuple[str, str]]:
+    problems = [
+        ("subjects", f"{pattern!r} is no subject")
+        for pattern in silver.subjects
+        if not subject.is_valid(pattern.encode())
+    ]
+    problems += [
+        ("columns", f"{name} is one of the table's own columns") for name in silver.columns if name in SILVER_OWN
+    ]
+    problems += [
+        ("columns", f"{name} has type {kind!r}; known are {', '.join(SILVER_TYPES)}")
+        for name, kind in silver.columns.items()
+        if kind not in SILVER_TYPES
+    ]
+    problems += [("required", f"{name!r} is no column") for name in silver.required if name not in silver.columns]
+    if not _is_field(silver.device) and not _is_token(silver.device) and silver.device not in _DEVICE_WORDS:
+        problems.append(("device", f"must be $.field, subject:N or one of {', '.join(_DEVICE_WORDS)}"))
+    if not _is_field(silver.event_time) and silver.event_time != "stored_at":
+        problems.append(("event_time", "must be $.field or stored_at"))
+    try:
+        rfc3339_to_ns(silver.earliest)
+    except ValueError:
+        problems.append(("earliest", f"{silver.earliest!r} is no time (RFC 3339)"))
+    return problems + _duration_problems("ahead", silver.ahead)
+
+
+def _gold_problems(gold: Gold, silver: Silver | None) -> list[tuple[str, str]]:
+    if silver is None:
+        return [("silver", f"there is no silver table {gold.silver!r}")]
+    problems = _duration_problems("window", gold.window)
+    if not problems:
+        window_ns = parse_duration_ns(gold.window)
+        if window_ns < NS_PER_S or NS_PER_DAY % window_ns:
+            problems.append(("window", f"{gold.window} does not divide a day into whole windows of at least 1s"))
+    if bool(gold.metrics) == bool(gold.metric):
+        problems.append(("metrics", "give either metrics = [columns], or metric and value"))
+    if bool(gold.metric) != bool(gold.value):
+        problems.append(("value", "metric and value go together"))
+    for name in [*gold.metrics, gold.metric, gold.value]:
+        if name and name not in silver.columns:
+            problems.append(("metrics", f"{name!r} is no column of silver table {silver.name}"))
+    for name in [*gold.metrics, gold.value]:
+        if silver.columns.get(name, "double") not in ("double", "bigint"):
+            problems.append(("metrics", f"{name!r} is not a number"))
+    return problems
+
+
+_DEVICE_WORDS: Final = ("origin_domain", "origin_stream", "stream")
+
+
+def _is_field(text: str) -> bool:
+    return text.startswith("$.") and len(text) > 2
+
+
+def _is_token(text: str) -> bool:
+    head, _, number = text.partition(":")
+    return head == "subject" and number.isdigit() and int(number) >= 1
+
+
+def _duration_problems(key: str, text: str) -> list[tuple[str, str]]:
+    try:
+        if parse_duration_ns(text) < 0:
+            return [(key, f"{text} is negative")]
+    except ValueError:
+        return [(key, f"{text!r} is no duration (1s, 10m, 24h)")]
+    return []
+
+
+def _option_text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return ",".join(str(part) for part in value)
+    return str(value)

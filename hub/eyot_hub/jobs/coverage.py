@@ -1,0 +1,252 @@
+"""Which sequences of which origin the bronze table holds, as ranges.
+
+Tasks turn rows into segments (consecutive sequences of one origin), so what reaches the driver is as large as there are
+origins and gaps, not as large as the table. The driver joins segments to islands in the order in which the hub stored them.
+
+An origin whose stream was deleted and created again counts from 1 anew. Within one stream of the hub an origin's sequences
+only ascend, so a step back means a new life of the origin, an `epoch`, unless the message is the same one again (equal subject
+and payload), which is a repeat. Streams of the hub are followed in the same way, their lives told apart by their creation.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from eyot_hub.jobs.table import LakeTable
+
+ORIGIN: Final = "origin"
+STREAM: Final = "stream"
+_KEY: Final = ("kind", "domain", "name", "stream", "stream_created_ns")
+_SEGMENT_DDL: Final = (
+    "kind STRING, domain STRING, name STRING, stream STRING, stream_created_ns BIGINT, hub_sequence BIGINT, "
+    "first BIGINT, last BIGINT, first_us BIGINT, last_us BIGINT"
+)
+
+
+class Source(NamedTuple):
+    """What sequences are counted of: an origin, or (kind `stream`) a stream of the hub itself."""
+
+    kind: str
+    domain: str
+    name: str
+
+
+class Segment(NamedTuple):
+    """Consecutive sequences of a source as they lie in one stream of the hub; times in microseconds since 1970."""
+
+    source: Source
+    stream: str
+    stream_created_ns: int
+    hub_sequence: int  # of the first message
+    first: int
+    last: int
+    first_us: int
+    last_us: int
+
+
+@dataclass
+class Island:
+    """A range without holes, and when the hub stored its first and last message."""
+
+    first: int
+    last: int
+    first_us: int
+    last_us: int
+
+
+@dataclass
+class Epoch:
+    """One life of a source: its islands in ascending order."""
+
+    number: int
+    islands: list[Island] = field(default_factory=list)
+    created_ns: int | None = None  # known of the hub's own streams
+
+    def covers(self, sequence: int) -> bool:
+        return any(island.first <= sequence <= island.last for island in self.islands)
+
+    @property
+    def last(self) -> int:
+        return self.islands[-1].last if self.islands else 0
+
+    @property
+    def count(self) -> int:
+        return sum(island.last - island.first + 1 for island in self.islands)
+
+    def add(self, segment: Segment) -> None:
+        """Take in a segment; it may overlap what is there."""
+        new = Island(segment.first, segment.last, segment.first_us, segment.last_us)
+        if self.islands and new.first > self.islands[-1].last:
+            if new.first == self.islands[-1].last + 1:
+                self.islands[-1].last, self.islands[-1].last_us = new.last, new.last_us
+            else:
+                self.islands.append(new)
+            return
+        joined: list[Island] = []
+        for island in sorted([*self.islands, new], key=lambda one: one.first):
+            if joined and island.first <= joined[-1].last + 1:
+                if island.last > joined[-1].last:
+                    joined[-1].last, joined[-1].last_us = island.last, island.last_us
+            else:
+                joined.append(island)
+        self.islands = joined
+
+
+@dataclass
+class Coverage:
+    """All lives of all sources."""
+
+    epochs: dict[Source, list[Epoch]]
+
+
+def coverage(spark: SparkSession, bronze: LakeTable) -> Coverage:
+    """What the bronze table holds."""
+    rows = bronze.dataframe(spark)
+    found = segments(rows)
+    by_source: dict[Source, list[Segment]] = defaultdict(list)
+    for segment in found:
+        by_source[segment.source].append(segment)
+    repeats = _repeats(rows, by_source)
+    return Coverage({source: epochs_of(source, parts, repeats) for source, parts in sorted(by_source.items())})
+
+
+def segments(rows: DataFrame) -> list[Segment]:
+    """The segments of bronze rows, in the order in which the hub stored them."""
+    origin = F.struct(
+        F.lit(ORIGIN).alias("kind"),
+        F.coalesce("origin_domain", "domain", F.lit("")).alias("domain"),
+        F.col("origin_stream").alias("name"),
+        F.col("origin_sequence").alias("number"),
+    )
+    own = F.struct(
+        F.lit(STREAM).alias("kind"),
+        F.coalesce("domain", F.lit("")).alias("domain"),
+        F.col("stream").alias("name"),
+        F.col("sequence").alias("number"),
+    )
+    both = F.explode(F.when(F.col("origin_stream").isNull(), F.array(own)).otherwise(F.array(own, origin))).alias("of")
+    flat = rows.select("stream", "stream_created_ns", "sequence", F.unix_micros("stored_at").alias("at_us"), both)
+    flat = flat.select("of.*", "stream", "stream_created_ns", "sequence", "at_us")
+    collected = flat.mapInArrow(_segments_of_task, _SEGMENT_DDL).collect()
+    result = [Segment(Source(*row[:3]), *row[3:]) for row in collected]
+    return sorted(result, key=lambda one: (one.stream_created_ns, one.stream, one.hub_sequence, one.first))
+
+
+def _segments_of_task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """One task: rows of one or more files to segments; a segment that goes on in the next batch is joined with it."""
+    open_: dict[tuple[object, ...], list[int]] = {}
+    done: list[tuple[object, ...]] = []
+    for batch in batches:
+        for key, parts in _segments_of_batch(batch):
+            for part in parts:
+                last = open_.get(key)
+                if last is not None and part[1] == last[2] + 1 and part[0] > last[0]:
+                    last[2], last[4] = part[2], part[4]
+                    continue
+                if last is not None:
+                    done.append((*key, *last))
+                open_[key] = part
+    done += [(*key, *last) for key, last in open_.items()]
+    names = [part.split()[0] for part in _SEGMENT_DDL.split(", ")]
+    types = [pa.string() if "STRING" in part else pa.int64() for part in _SEGMENT_DDL.split(", ")]
+    columns = list(zip(*done, strict=True)) if done else [()] * len(names)
+    arrays = [pa.array(column, kind) for column, kind in zip(columns, types, strict=True)]
+    yield pa.RecordBatch.from_arrays(arrays, names)
+
+
+def _segments_of_batch(batch: pa.RecordBatch) -> Iterator[tuple[tuple[object, ...], list[list[int]]]]:
+    """For each source in a batch: its consecutive pieces as [hub sequence, first, last, first time, last time]."""
+    code = np.zeros(batch.num_rows, dtype=np.int64)
+    for name in _KEY:
+        encoded = batch.column(name).dictionary_encode()
+        code = code * len(encoded.dictionary) + encoded.indices.to_numpy()
+    number, hub, at = (batch.column(name).to_numpy() for name in ("number", "sequence", "at_us"))
+    order = np.lexsort((hub, code))
+    code, number, hub, at = code[order], number[order], hub[order], at[order]
+    breaks = np.flatnonzero((np.diff(code) != 0) | (np.diff(number) != 1)) + 1
+    begins = np.concatenate(([0], breaks)).astype(np.int64)
+    ends = np.concatenate((breaks, [len(code)])).astype(np.int64) - 1
+    values = [batch.column(name) for name in _KEY]
+    pieces: dict[int, list[list[int]]] = defaultdict(list)
+    where: dict[int, int] = {}
+    for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
+        pieces[int(code[begin])].append(
+            [int(hub[begin]), int(number[begin]), int(number[end]), int(at[begin]), int(at[end])]
+        )
+        where.setdefault(int(code[begin]), int(order[begin]))
+    for one, parts in pieces.items():
+        yield tuple(value[where[one]].as_py() for value in values), parts
+
+
+def _repeats(rows: DataFrame, by_source: dict[Source, list[Segment]]) -> set[tuple[str, int, int]]:
+    """Of the places where an origin's sequences step back: those whose message is one that was there before.
+
+    Given as (stream, its creation, hub sequence) of the segment.
+    """
+    suspects: list[Segment] = []
+    for source, parts in by_source.items():
+        highest = 0
+        for part in parts if source.kind == ORIGIN else ():
+            if part.first <= highest:
+                suspects.append(part)
+            highest = max(highest, part.last)
+    if not suspects:
+        return set()
+    wanted = sorted({part.first for part in suspects})
+    names = sorted({part.source.name for part in suspects})
+    found = (
+        rows.where(F.col("origin_stream").isin(names) & F.col("origin_sequence").isin(wanted))
+        .select(
+            F.coalesce("origin_domain", "domain", F.lit("")).alias("domain"),
+            F.col("origin_stream").alias("name"),
+            F.col("origin_sequence").alias("number"),
+            "stream",
+            "stream_created_ns",
+            "sequence",
+            F.xxhash64("subject", "payload").alias("content"),
+        )
+        .collect()
+    )
+    content = {(row["stream"], row["stream_created_ns"], row["sequence"]): row["content"] for row in found}
+    same: dict[tuple[str, str, int], list[tuple[int, str, int, int]]] = defaultdict(list)
+    for row in found:
+        place = (row["stream_created_ns"], row["stream"], row["sequence"], row["content"])
+        same[row["domain"], row["name"], row["number"]].append(place)
+    repeats = set()
+    for part in suspects:
+        here = (part.stream, part.stream_created_ns, part.hub_sequence)
+        earlier = same[part.source.domain, part.source.name, part.first]
+        before = (part.stream_created_ns, part.stream, part.hub_sequence)
+        if any(place[:3] < before and place[3] == content.get(here) for place in earlier):
+            repeats.add(here)
+    return repeats
+
+
+def epochs_of(source: Source, parts: list[Segment], repeats: set[tuple[str, int, int]]) -> list[Epoch]:
+    """The lives of one source from its segments in hub order."""
+    epochs = [Epoch(1)]
+    if source.kind == STREAM:
+        lives = sorted({part.stream_created_ns for part in parts})
+        epochs = [Epoch(number, created_ns=created_ns) for number, created_ns in enumerate(lives, 1)]
+        for part in parts:
+            epochs[lives.index(part.stream_created_ns)].add(part)
+        return epochs
+    last_in: dict[tuple[str, int], int] = {}
+    for part in parts:
+        life = (part.stream, part.stream_created_ns)
+        stepped_back = part.first <= last_in.get(life, 0)
+        known_elsewhere = life not in last_in and epochs[-1].covers(part.first)
+        repeated = (part.stream, part.stream_created_ns, part.hub_sequence) in repeats
+        if (stepped_back or known_elsewhere) and not repeated:
+            epochs.append(Epoch(len(epochs) + 1))
+        epochs[-1].add(part)
+        last_in[life] = part.last
+    return epochs

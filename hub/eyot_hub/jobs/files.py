@@ -1,0 +1,211 @@
+"""What tasks do for a table: write Parquet files, one a partition value, and say what is in them.
+
+A file is nothing until the driver commits it (`table.py`); what a killed task leaves behind is removed by a vacuum.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import uuid
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+from urllib.parse import quote
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+
+PartitionValues: TypeAlias = tuple[tuple[str, str], ...]  # (column, value) in the table's order
+
+ROW_GROUP_ROWS: Final = 256 * 1024
+OPEN_FILES_MAX: Final = 64  # a task closes its files beyond this many and starts new ones
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """One written file, relative to the table."""
+
+    path: str
+    size: int
+    rows: int
+    partition: PartitionValues
+    written_ms: int
+    stats: str  # Delta's JSON
+
+
+class FileWriter:
+    """Writes the files of one task."""
+
+    def __init__(self, root: str, schema: pa.Schema, partition_by: tuple[str, ...], compression: str) -> None:
+        self._filesystem, self._root = filesystem(root)
+        self._schema = pa.schema([field for field in schema if field.name not in partition_by])
+        self._compression = compression
+        self._open: dict[PartitionValues, _OpenFile] = {}
+        self._done: list[DataFile] = []
+
+    def write(self, batch: pa.RecordBatch | pa.Table, partition: PartitionValues) -> None:
+        """Append rows, which hold the table's columns but for those it is partitioned by."""
+        file = self._open.get(partition)
+        if file is None:
+            if len(self._open) >= OPEN_FILES_MAX:
+                self._close(next(iter(self._open)))
+            file = self._open[partition] = _OpenFile(self, partition)
+        file.write(batch)
+
+    def finish(self) -> list[DataFile]:
+        """Close all files, durably; returns what was written."""
+        for partition in list(self._open):
+            self._close(partition)
+        return self._done
+
+    def abandon(self) -> None:
+        """Close and remove what was written: the task failed."""
+        for file in self._open.values():
+            file.writer.close()
+            self._remove(file.path)
+        self.discard(self._done)
+        self._open, self._done = {}, []
+
+    def discard(self, files: list[DataFile]) -> None:
+        """Remove files that will not be committed."""
+        for file in files:
+            self._remove(f"{self._root}/{file.path}")
+
+    def _remove(self, path: str) -> None:
+        try:
+            self._filesystem.delete_file(path)
+        except OSError:
+            pass  # a vacuum finds it
+
+    def _close(self, partition: PartitionValues) -> None:
+        self._done.append(self._open.pop(partition).close())
+
+
+class _OpenFile:
+    def __init__(self, task: FileWriter, partition: PartitionValues) -> None:
+        self._task = task
+        self._partition = partition
+        folder = "/".join(f"{name}={quote(value, safe='')}" for name, value in partition)
+        self._relative = f"{folder}/part-{uuid.uuid4()}.parquet" if folder else f"part-{uuid.uuid4()}.parquet"
+        self.path = f"{task._root}/{self._relative}"
+        self._parent = self.path.rpartition("/")[0]
+        task._filesystem.create_dir(self._parent, recursive=True)
+        self._metadata: list[pq.FileMetaData] = []
+        self.writer = pq.ParquetWriter(
+            self.path,
+            task._schema,
+            filesystem=task._filesystem,
+            compression=task._compression,
+            metadata_collector=self._metadata,
+        )
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_rows = 0
+
+    def write(self, batch: pa.RecordBatch | pa.Table) -> None:
+        self._waiting += [batch] if isinstance(batch, pa.RecordBatch) else batch.to_batches()
+        self._waiting_rows += batch.num_rows
+        if self._waiting_rows >= ROW_GROUP_ROWS:
+            self._write_group()
+
+    def _write_group(self) -> None:
+        if self._waiting:
+            self.writer.write_table(pa.Table.from_batches(self._waiting, self._task._schema))
+            self._waiting, self._waiting_rows = [], 0
+
+    def close(self) -> DataFile:
+        self._write_group()
+        self.writer.close()
+        if isinstance(self._task._filesystem, pafs.LocalFileSystem):
+            sync(self.path)
+            sync(self._parent)
+        (metadata,) = self._metadata
+        return DataFile(
+            path=self._relative,
+            size=self._task._filesystem.get_file_info(self.path).size,
+            rows=metadata.num_rows,
+            partition=self._partition,
+            written_ms=time.time_ns() // 1_000_000,
+            stats=_stats(metadata),
+        )
+
+
+def filesystem(root: str) -> tuple[pafs.FileSystem, str]:
+    """The file system of a table's location and the path in it."""
+    if "://" in root:
+        found: tuple[pafs.FileSystem, str] = pafs.FileSystem.from_uri(root)
+        return found
+    return pafs.LocalFileSystem(), str(Path(root).absolute())
+
+
+def sync(path: str) -> None:
+    """Make a file or folder survive a power cut."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def by_partition(table: pa.Table, columns: tuple[str, ...]) -> list[tuple[PartitionValues, pa.Table]]:
+    """The rows of `table` for each combination of values of the partition columns, without those columns."""
+    keys = table.select(list(columns)).group_by(list(columns), use_threads=False).aggregate([])
+    rest = [name for name in table.column_names if name not in columns]
+    found = []
+    for key in keys.to_pylist():
+        values = tuple((name, _partition_text(key[name])) for name in columns)
+        rows = table
+        if keys.num_rows > 1:
+            mask = None
+            for name in columns:
+                equal = pa.compute.equal(table.column(name), pa.scalar(key[name], table.schema.field(name).type))
+                mask = equal if mask is None else pa.compute.and_(mask, equal)
+            rows = table.filter(mask)
+        found.append((values, rows.select(rest)))
+    return found
+
+
+def _partition_text(value: Any) -> str:
+    return value.isoformat() if isinstance(value, date) else str(value)
+
+
+def _stats(metadata: pq.FileMetaData) -> str:
+    """Row count, and smallest and largest values of integer and time columns."""
+    least: dict[str, Any] = {}
+    most: dict[str, Any] = {}
+    nulls: dict[str, int] = {}
+    for group in range(metadata.num_row_groups):
+        row_group = metadata.row_group(group)
+        for index in range(row_group.num_columns):
+            column = row_group.column(index)
+            statistics = column.statistics
+            if statistics is None or not statistics.has_min_max or "." in column.path_in_schema:
+                continue
+            if not isinstance(statistics.min, int | datetime) or isinstance(statistics.min, bool):
+                continue
+            name = column.path_in_schema
+            least[name] = min(least.get(name, statistics.min), statistics.min)
+            most[name] = max(most.get(name, statistics.max), statistics.max)
+            nulls[name] = nulls.get(name, 0) + (statistics.null_count or 0)
+    return json.dumps(
+        {
+            "numRecords": metadata.num_rows,
+            "minValues": {name: _stat_value(value, up=False) for name, value in least.items()},
+            "maxValues": {name: _stat_value(value, up=True) for name, value in most.items()},
+            "nullCount": nulls,
+        }
+    )
+
+
+def _stat_value(value: Any, *, up: bool) -> Any:
+    """Delta keeps times to the millisecond: rounded down in a minimum, up in a maximum."""
+    if not isinstance(value, datetime):
+        return value
+    whole_ms = value.microsecond // 1000 * 1000
+    rounded = value.replace(microsecond=whole_ms, tzinfo=UTC)
+    if up and value.microsecond != whole_ms:
+        rounded = datetime.fromtimestamp(rounded.timestamp() + 0.001, UTC)
+    return rounded.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,89 @@
+"""The job `fleet`: per device, when it was last heard of, how late its readings arrive, and how much is still on its way.
+
+Delay is from a reading's event time to its storage at the hub. The backlog comes from the table `origins`, which the job `gaps`
+keeps, for devices that are a JetStream domain of their own.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from eyot_hub.columns import TIMESTAMP
+from eyot_hub.jobs.config import Config
+from eyot_hub.jobs.coverage import ORIGIN
+from eyot_hub.jobs.gaps import origins_table
+from eyot_hub.jobs.silver import silver_table
+from eyot_hub.jobs.table import LakeTable, TableSpec
+
+FLEET_SCHEMA: Final = pa.schema(
+    [
+        ("device", pa.string()),
+        ("readings", pa.int64()),
+        ("first_event_at", TIMESTAMP),
+        ("last_event_at", TIMESTAMP),
+        ("last_stored_at", TIMESTAMP),
+        ("delay_s_p50", pa.float64()),
+        ("delay_s_p95", pa.float64()),
+        ("delay_s_max", pa.float64()),
+        ("late_readings", pa.int64()),  # stored more than LATE_S after the event
+        ("backlog", pa.int64()),  # messages; null when the device's origin has not been asked
+        ("computed_at", TIMESTAMP),
+    ]
+)
+LATE_S: Final = 60.0
+
+
+class Fleet:
+    """The job."""
+
+    def __init__(self, spark: SparkSession, config: Config) -> None:
+        self._spark = spark
+        self._config = config
+        spec = TableSpec(config.folder("fleet"), FLEET_SCHEMA, (), config.lake.compression)
+        self.table = LakeTable(spec, config.lake.storage_options)
+
+    def run(self) -> list[dict[str, Any]]:
+        """Replace the table with the fleet as the silver tables show it; returns its rows by device."""
+        self.table.refresh()
+        rows: list[dict[str, Any]] = self._devices().toArrow().to_pylist()
+        self.table.replace(rows)
+        return rows
+
+    def _devices(self) -> DataFrame:
+        delay = (F.unix_micros("stored_at") - F.unix_micros("event_time")) / 1_000_000
+        parts = [
+            silver_table(self._config, silver)
+            .dataframe(self._spark)
+            .select("device", "event_time", "stored_at", delay.alias("delay"))
+            for silver in self._config.silver
+        ]
+        if not parts:
+            return self.table.dataframe(self._spark)
+        devices = (
+            reduce(DataFrame.unionByName, parts)
+            .groupBy("device")
+            .agg(
+                F.count("*").alias("readings"),
+                F.min("event_time").alias("first_event_at"),
+                F.max("event_time").alias("last_event_at"),
+                F.max("stored_at").alias("last_stored_at"),
+                F.percentile_approx("delay", 0.5).alias("delay_s_p50"),
+                F.percentile_approx("delay", 0.95).alias("delay_s_p95"),
+                F.max("delay").alias("delay_s_max"),
+                F.count_if(F.col("delay") > LATE_S).alias("late_readings"),
+            )
+        )
+        devices = devices.join(self._backlogs(), "device", "left").withColumn("computed_at", F.current_timestamp())
+        return devices.select(*FLEET_SCHEMA.names).orderBy("device")
+
+    def _backlogs(self) -> DataFrame:
+        origins = origins_table(self._config).dataframe(self._spark)
+        known = origins.where((F.col("kind") == ORIGIN) & F.col("last_sequence").isNotNull())
+        left = F.greatest(F.col("last_sequence") - F.col("last_in_table"), F.lit(0))
+        newest = known.groupBy("domain", "stream").agg(F.max_by(left, "epoch").alias("left"))
+        return newest.groupBy(F.col("domain").alias("device")).agg(F.sum("left").alias("backlog"))

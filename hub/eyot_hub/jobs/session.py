@@ -1,0 +1,45 @@
+"""The Spark session of the jobs. Under `spark-submit` its settings win; on one machine sensible ones are filled in."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from eyot_hub.source import JetStreamDataSource
+
+_CORES: Final = os.cpu_count() or 1
+_LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.json")
+# Four attempts a task: plain local[N] would give up at the first failure.
+_LOCAL_MASTER: Final = f"local[{_CORES},4]"
+_LOCAL_DEFAULTS: Final = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}",
+    "spark.sql.shuffle.partitions": str(2 * _CORES),
+}
+_DEFAULTS: Final = {"spark.sql.session.timeZone": "UTC", "spark.sql.execution.arrow.pyspark.enabled": "true"}
+
+
+def session(app_name: str, settings: Mapping[str, str] | None = None) -> SparkSession:
+    """The active session, or a new one; `format("jetstream")` is registered in it."""
+    # Workers run this interpreter, with the packages it sees, also where Spark would find another one first.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    chosen = dict(settings or {})
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    if not submitted:
+        chosen.setdefault("spark.master", _LOCAL_MASTER)
+        if chosen["spark.master"].startswith("local"):
+            chosen = {**_LOCAL_DEFAULTS, **chosen}
+    builder = SparkSession.builder.appName(app_name)
+    for name, value in {**_DEFAULTS, **chosen}.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.dataSource.register(JetStreamDataSource)
+    return spark

@@ -1,0 +1,227 @@
+"""A Delta table as the jobs use it: tasks write the files, the driver commits them together with the positions.
+
+The position of whatever feeds the table stands in the table's own transactions (Delta's `txn` actions): one commit holds new
+files, removed files and new positions, or nothing does. A lost checkpoint or a second writer then costs nothing: who starts
+reads the position from the table, and of two that commit from the same position one is refused.
+
+Spark reads the files of one version of the table by their names; no Delta jar is needed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Any, Final
+from urllib.parse import unquote
+
+import msgspec
+import pyarrow as pa
+from deltalake import DeltaTable, Schema
+from deltalake.exceptions import CommitFailedError, TableNotFoundError
+from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from eyot_hub.errors import HubError
+from eyot_hub.jobs.files import DataFile, FileWriter, by_partition, sync
+
+DEFAULT_COMPRESSION: Final = "zstd"
+
+
+class Fenced(HubError):
+    """Somebody else committed to the table since its positions were read; nothing of this commit is in it."""
+
+
+@dataclass(frozen=True)
+class TableFile:
+    """A file of the table: where it is, its partition, and what its statistics say."""
+
+    uri: str
+    path: str  # relative to the table
+    size: int
+    rows: int
+    partition: Mapping[str, Any]
+    least: Mapping[str, Any]
+    most: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class TableSpec:
+    """Everything a task needs to write for the table."""
+
+    root: str
+    schema: pa.Schema
+    partition_by: tuple[str, ...]
+    compression: str = DEFAULT_COMPRESSION
+
+    def writer(self) -> FileWriter:
+        return FileWriter(self.root, self.schema, self.partition_by, self.compression)
+
+
+class LakeTable:
+    """One Delta table; created when it does not exist. `refresh` to see what others committed."""
+
+    def __init__(self, spec: TableSpec, storage_options: Mapping[str, str] | None = None) -> None:
+        self.spec = spec
+        self._storage = dict(storage_options or {}) or None
+        self._local = "://" not in spec.root
+        self._delta = self._open()
+        self._check_schema()
+
+    @classmethod
+    def exists(cls, root: str, storage_options: Mapping[str, str] | None = None) -> bool:
+        return bool(DeltaTable.is_deltatable(root, storage_options=dict(storage_options or {}) or None))
+
+    def _open(self) -> DeltaTable:
+        try:
+            return DeltaTable(self.spec.root, storage_options=self._storage)
+        except TableNotFoundError:
+            if self._local:
+                os.makedirs(self.spec.root, exist_ok=True)
+            DeltaTable.create(
+                self.spec.root,
+                schema=Schema.from_arrow(self.spec.schema),
+                partition_by=list(self.spec.partition_by),
+                mode="ignore",
+                storage_options=self._storage,
+            )
+            return DeltaTable(self.spec.root, storage_options=self._storage)
+
+    def _check_schema(self) -> None:
+        have = pa.schema(self._delta.schema().to_arrow()).names
+        missing = [name for name in self.spec.schema.names if name not in have]
+        if missing:
+            raise HubError(
+                f"table {self.root} was made with another configuration: it has no column '{missing[0]}'. Give the table "
+                "another name, or move it away and fill it again with eyot-hub backfill"
+            )
+
+    @property
+    def root(self) -> str:
+        return self.spec.root
+
+    @property
+    def version(self) -> int:
+        return int(self._delta.version())
+
+    def refresh(self) -> None:
+        self._delta.update_incremental()
+
+    def position(self, app_id: str) -> int | None:
+        """The last position committed under this name, as of the last refresh or commit."""
+        found = self._delta.transaction_version(app_id)
+        return None if found is None else int(found)
+
+    def commit(
+        self, added: Iterable[DataFile], positions: Mapping[str, int], removed: Iterable[TableFile] = ()
+    ) -> None:
+        """Commit files and positions together. Raises Fenced when another commit came in between."""
+        order = self.spec.partition_by
+        actions: list[AddAction | RemoveAction] = [
+            AddAction(file.path, file.size, dict(file.partition), file.written_ms, True, file.stats) for file in added
+        ]
+        now_ms = int(datetime.now().timestamp() * 1000)
+        actions += [
+            RemoveAction(file.path, True, now_ms, file.size, {name: _text(file.partition[name]) for name in order})
+            for file in removed
+        ]
+        properties = CommitProperties(
+            app_transactions=[Transaction(name, at) for name, at in sorted(positions.items())]
+        )
+        try:
+            self._delta.create_write_transaction(
+                actions, "append", self._delta.schema(), list(order), commit_properties=properties
+            )
+        except CommitFailedError as error:
+            raise Fenced(f"table {self.root}: {error}") from error
+        self.refresh()
+        if self._local:
+            log = os.path.join(self.root, "_delta_log")
+            sync(os.path.join(log, f"{self.version:020}.json"))
+            sync(log)
+
+    def replace(self, rows: list[dict[str, Any]]) -> None:
+        """Make `rows` the whole content of the table, which is not partitioned."""
+        before = self.files()
+        writer = self.spec.writer()
+        if rows:
+            writer.write(pa.Table.from_pylist(rows, schema=self.spec.schema), ())
+        self.commit(writer.finish(), {}, before)
+
+    def files(self, **partition: Any) -> list[TableFile]:
+        """The files of the current version; with arguments, those whose partition has one of the given values."""
+        actions = pa.table(self._delta.get_add_actions(flatten=True)).to_pylist()
+        found = []
+        for action in actions:
+            values = _prefixed(action, "partition.")
+            if any(values[name] not in wanted for name, wanted in partition.items()):
+                continue
+            path = unquote(action["path"])
+            found.append(
+                TableFile(
+                    uri=f"{self.root.rstrip('/')}/{path}",
+                    path=path,
+                    size=action["size_bytes"],
+                    rows=action["num_records"],
+                    partition=values,
+                    least=_prefixed(action, "min."),
+                    most=_prefixed(action, "max."),
+                )
+            )
+        return found
+
+    def dataframe(self, spark: SparkSession, files: Sequence[TableFile] | None = None) -> DataFrame:
+        """The rows of the given files (all: None) as a DataFrame with the table's columns in their order."""
+        schema = from_arrow_schema(self.spec.schema)
+        chosen = self.files() if files is None else files
+        if not chosen:
+            return spark.createDataFrame([], schema)
+        reader = spark.read.schema(schema).option("basePath", self.root)
+        return reader.parquet(*[file.uri for file in chosen]).select(*self.spec.schema.names)
+
+    def rows(self) -> int:
+        return sum(file.rows for file in self.files())
+
+    def maintain(self, *, compact: bool, vacuum_hours: float | None) -> None:
+        """Join small files, and remove files that no version newer than `vacuum_hours` needs, orphans included."""
+        if compact:
+            self._delta.optimize.compact()
+            self.refresh()
+        if vacuum_hours is not None:
+            self._delta.vacuum(
+                retention_hours=max(0, int(vacuum_hours)), dry_run=False, enforce_retention_duration=False, full=True
+            )
+            self.refresh()
+
+
+def write_dataframe(frame: DataFrame, spec: TableSpec) -> list[DataFile]:
+    """Let the tasks of `frame` write its rows as files for the table; nothing is committed yet."""
+
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        writer = spec.writer()
+        try:
+            for batch in batches:
+                table = pa.Table.from_batches([batch]).select(spec.schema.names).cast(spec.schema)
+                for partition, rows in by_partition(table, spec.partition_by):
+                    writer.write(rows, partition)
+            done = writer.finish()
+        except BaseException:
+            writer.abandon()
+            raise
+        yield pa.RecordBatch.from_pydict({"files": [msgspec.json.encode(done)]}, _FILES_SCHEMA)
+
+    tasks = frame.mapInArrow(write, "files binary").collect()
+    return [file for task in tasks for file in msgspec.json.decode(bytes(task["files"]), type=list[DataFile])]
+
+
+_FILES_SCHEMA: Final = pa.schema([("files", pa.binary())])
+
+
+def _prefixed(action: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    return {name[len(prefix) :]: value for name, value in action.items() if name.startswith(prefix)}
+
+
+def _text(value: Any) -> str | None:
+    return value.isoformat() if isinstance(value, date) else None if value is None else str(value)

@@ -1,0 +1,252 @@
+"""`eyot-hub`: the jobs, one command each.
+
+    eyot-hub ingest    -c hub.toml            bronze: every message of the streams into a Delta table, for ever
+    eyot-hub aggregate -c hub.toml            silver and gold: typed rows, windows corrected when late data arrives
+    eyot-hub gaps      -c hub.toml            which sequences of which origin are not in the table, and why
+    eyot-hub fleet     -c hub.toml            devices: last seen, delays, backlog
+    eyot-hub backfill  -c hub.toml [TABLE..]  fill silver and gold tables anew
+    eyot-hub report    -c hub.toml -o FILE    all of it as one HTML page
+
+`--once` ends ingest and aggregate when they have caught up. The same commands run under spark-submit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from datetime import datetime
+from types import FrameType
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from eyot_hub.errors import HubError
+from eyot_hub.jobs.aggregate import Aggregate, AggregateRound
+from eyot_hub.jobs.bronze import Ingest, Round
+from eyot_hub.jobs.config import Config, ConfigError, load, seconds
+from eyot_hub.jobs.fleet import Fleet
+from eyot_hub.jobs.gaps import Gaps, Report
+from eyot_hub.jobs.parquet import ingest_parquet
+from eyot_hub.jobs.report import write_report
+from eyot_hub.jobs.session import session
+
+
+class Show:
+    """Prints results: as lines and tables to read, or as JSON."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self.as_json = as_json
+
+    def value(self, value: Any, text: str) -> None:
+        print(json.dumps(value, default=_plain) if self.as_json else text, flush=True)
+
+    def table(self, rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> None:
+        """Rows as an aligned table."""
+        if self.as_json:
+            for row in rows:
+                print(json.dumps(row, default=_plain))
+            return
+        cells = [[_cell(row.get(column)) for column in columns] for row in rows]
+        widths = [max(len(line[index]) for line in [list(columns), *cells]) for index in range(len(columns))]
+        for line in [[column.upper() for column in columns], *cells]:
+            print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit status."""
+    options = _parser().parse_args(arguments)
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=options.log_level.upper())
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    show = Show(as_json=options.json)
+    try:
+        config = load(options.config)
+        command: Callable[[SparkSession, Config, argparse.Namespace, Show], int] = options.run
+        return command(session(f"eyot-hub {options.command}", config.spark_settings()), config, options, show)
+    except ConfigError as error:
+        print(f"eyot-hub: {error}", file=sys.stderr)
+        return 2
+    except (HubError, PySparkException) as error:
+        print(f"eyot-hub: {_cause(error)}", file=sys.stderr)
+        return 1
+
+
+def _ingest(spark: SparkSession, config: Config, options: argparse.Namespace, show: Show) -> int:
+    if config.bronze.format == "parquet":
+        ingest_parquet(spark, config, once=options.once, stop=_stop_on_signal())
+        return 0
+    job = Ingest(spark, config)
+    try:
+        job.run(
+            once=options.once, report=lambda done: show.value(asdict(done), _round_text(done)), stop=_stop_on_signal()
+        )
+    finally:
+        job.close()
+    return 0
+
+
+def _aggregate(spark: SparkSession, config: Config, options: argparse.Namespace, show: Show) -> int:
+    job, stop = Aggregate(spark, config), _stop_on_signal()
+    while not stop():
+        done = job.round()
+        if done.busy or options.once:
+            show.value(asdict(done), _aggregate_text(done))
+        if options.once:
+            break
+        if not done.busy:
+            time.sleep(seconds(options.every))
+    return 0
+
+
+def _backfill(spark: SparkSession, config: Config, options: argparse.Namespace, show: Show) -> int:
+    known = {one.name for one in config.silver} | {one.name for one in config.gold}
+    for name in options.tables:
+        if name not in known:
+            raise ConfigError(f"{options.config}: there is no silver or gold table {name!r}")
+    done = Aggregate(spark, config).rebuild(set(options.tables))
+    show.value(asdict(done), _aggregate_text(done))
+    return 0
+
+
+def _gaps(spark: SparkSession, config: Config, options: argparse.Namespace, show: Show) -> int:
+    report = Gaps(spark, config).run()
+    rows = [
+        {
+            "kind": gap.source.kind,
+            "domain": gap.source.domain,
+            "stream": gap.source.name,
+            "epoch": gap.epoch,
+            "first": gap.first,
+            "last": gap.last,
+            "count": gap.count,
+            "status": gap.status,
+        }
+        for gap in report.gaps
+    ]
+    if rows or show.as_json:
+        show.table(rows, ["kind", "domain", "stream", "epoch", "first", "last", "count", "status"])
+    if not show.as_json:
+        print(_gaps_text(report))
+    return 1 if options.check and (report.count("missing") or report.count("lost")) else 0
+
+
+def _fleet(spark: SparkSession, config: Config, options: argparse.Namespace, show: Show) -> int:
+    rows = Fleet(spark, config).run()
+    show.table(
+        rows,
+        [
+            "device",
+            "readings",
+            "last_event_at",
+            "last_stored_at",
+            "delay_s_p50",
+            "delay_s_p95",
+            "late_readings",
+            "backlog",
+        ],
+    )
+    return 0
+
+
+def _report(spark: SparkSession, config: Config, options: argparse.Namespace, show: Show) -> int:
+    Gaps(spark, config).run()
+    Fleet(spark, config).run()
+    write_report(spark, config, options.output)
+    show.value({"report": options.output}, f"written to {options.output}")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="eyot-hub", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+
+    def command(name: str, run: Callable[..., int]) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name)
+        sub.set_defaults(run=run)
+        sub.add_argument("-c", "--config", required=True, help="the configuration file (TOML)")
+        sub.add_argument("--json", action="store_true", help="one JSON object a line instead of text")
+        sub.add_argument("--log-level", default="warning", choices=("debug", "info", "warning", "error"))
+        return sub
+
+    command("ingest", _ingest).add_argument("--once", action="store_true", help="end when the table has caught up")
+    aggregate = command("aggregate", _aggregate)
+    aggregate.add_argument("--once", action="store_true", help="end after one round")
+    aggregate.add_argument("--every", default="5s", help="how long to wait when nothing was new")
+    command("backfill", _backfill).add_argument("tables", nargs="*", help="silver and gold tables (all)")
+    command("gaps", _gaps).add_argument("--check", action="store_true", help="exit 1 when something is missing or lost")
+    command("fleet", _fleet)
+    command("report", _report).add_argument("-o", "--output", default="eyot-hub.html", help="where to write the page")
+    return parser
+
+
+def _stop_on_signal() -> Callable[[], bool]:
+    """SIGTERM and SIGINT end the job after the round it is in."""
+    wanted = threading.Event()
+
+    def note(_number: int, _frame: FrameType | None) -> None:
+        wanted.set()
+
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, note)
+        signal.signal(signal.SIGINT, note)
+    return wanted.is_set
+
+
+def _round_text(done: Round) -> str:
+    streams = ", ".join(f"{name} {first}..{last}" for name, (first, last) in done.advanced.items())
+    rate = done.rows / done.seconds if done.seconds else 0.0
+    return f"{streams}: {done.rows} rows in {done.files} files, {done.seconds:.2f} s, {rate:,.0f} rows/s, {done.behind} behind"
+
+
+def _aggregate_text(done: AggregateRound) -> str:
+    lines = [
+        f"silver {one.name}: {one.added} rows added, {one.duplicates} duplicates, {one.quarantined} in quarantine"
+        for one in done.silver
+    ]
+    lines += [
+        f"gold {one.name}: {one.windows} windows from {one.rows} new rows, {one.corrected} of them corrected"
+        for one in done.gold
+    ]
+    return "\n".join(lines)
+
+
+def _gaps_text(report: Report) -> str:
+    sources = len(report.coverage.epochs)
+    rows = sum(epoch.count for epochs in report.coverage.epochs.values() for epoch in epochs)
+    counts = {status: report.count(status) for status in sorted({gap.status for gap in report.gaps})}
+    found = ", ".join(f"{count} {status}" for status, count in counts.items()) or "no gaps"
+    return f"{sources} streams and origins, {rows} sequences in the table: {found}"
+
+
+def _cause(error: Exception) -> str:
+    """What a person needs of an error: of a task's traceback, the last line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    for line in lines:
+        if line.startswith("eyot_hub.errors."):
+            return line.partition(": ")[2]
+    return lines[0] if lines else type(error).__name__
+
+
+def _plain(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, datetime) else str(value)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, datetime):
+        return value.strftime("%Y-%m-%d %H:%M:%S")
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

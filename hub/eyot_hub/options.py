@@ -1,0 +1,321 @@
+"""The options of `format("jetstream")`, in the manner of Spark's Kafka source; every mistake names its option.
+
+Names are case-insensitive, as everywhere in Spark; `api_prefix` and `apiPrefix` are the same.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from eyot_hub.connection import ConnectOptions, split_server
+from eyot_hub.errors import OptionError
+from eyot_hub.jetstream import DEFAULT_PREFIX, NS_PER_S
+from eyot_hub.range_reader import DEFAULT_FETCH_BYTES, ReadOptions
+from eyot_wire import subject
+from eyot_wire.duration import parse_duration_ns
+from eyot_wire.js_time import ns_to_rfc3339, rfc3339_to_ns
+
+_CONNECT: Final = [
+    "servers",
+    "user",
+    "password",
+    "token",
+    "creds",
+    "nkey",
+    "tls",
+    "tlsFirst",
+    "tlsCa",
+    "tlsCert",
+    "tlsKey",
+    "timeout",
+    "retryFor",
+    "domain",
+    "apiPrefix",
+]
+_READ: Final = [
+    "stream",
+    "subjects",
+    "account",
+    "startingOffsets",
+    "endingOffsets",
+    "maxOffsetsPerTrigger",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "failOnDataLoss",
+    "includeHeaders",
+    "fetchBytes",
+]
+_WRITE: Final = ["subject", "expectStream", "maxInFlight"]
+# What Spark itself puts among the options of a source or sink.
+_SPARKS_OWN: Final = frozenset({"path", "checkpointlocation", "queryname", "mergeschema", "recursivefilelookup"})
+_SIZES: Final = {"": 1, "b": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
+MIN_FETCH_BYTES: Final = 64 * 1024
+
+Edge = Literal["earliest", "latest"]
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Where reading starts or ends: an edge, a time, or sequences per stream (streams not named: the edge)."""
+
+    edge: Edge
+    time: str | None = None  # RFC 3339
+    sequences: Mapping[str, int | Edge] | None = None
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """Everything a reader needs."""
+
+    read: ReadOptions
+    streams: tuple[str, ...]  # names and patterns with * and ?
+    domain: str | None
+    account: str | None
+    starting: Bound
+    ending: Bound
+    max_per_trigger: int | None
+    min_partitions: int | None
+    max_per_partition: int | None
+
+
+@dataclass(frozen=True)
+class SinkOptions:
+    """Everything a writer needs."""
+
+    connect: ConnectOptions
+    subject: str | None
+    expect_stream: str | None
+    max_in_flight: int
+
+
+class _Given:
+    """The options as given, with what has been asked for taken note of."""
+
+    def __init__(self, options: Mapping[str, str], known: list[str]) -> None:
+        self._values: dict[str, str] = {}
+        spelled = {name.lower(): name for name in known}
+        for key, value in options.items():
+            folded = key.lower().replace("_", "")
+            if folded in spelled:
+                self._values[spelled[folded]] = value
+            elif key.lower() not in _SPARKS_OWN and not key.lower().startswith("spark."):
+                near = difflib.get_close_matches(folded, spelled, n=1)
+                hint = f" (did you mean '{spelled[near[0]]}'?)" if near else ""
+                raise OptionError(key, f"is not known{hint}; known are: {', '.join(sorted(known))}")
+
+    def text(self, name: str) -> str | None:
+        value = self._values.get(name)
+        if value is not None and not value.strip():
+            raise OptionError(name, "is empty")
+        return None if value is None else value.strip()
+
+    def listed(self, name: str) -> tuple[str, ...]:
+        """Comma-separated values; a JSON array is taken as well."""
+        value = self.text(name)
+        if value is None:
+            return ()
+        if value.startswith("["):
+            try:
+                parts = json.loads(value)
+            except ValueError as error:
+                raise OptionError(name, f"is not a JSON list: {error}") from None
+            if not all(isinstance(part, str) for part in parts):
+                raise OptionError(name, "must be a list of texts")
+        else:
+            parts = value.split(",")
+        found = tuple(part.strip() for part in parts if part.strip())
+        if not found:
+            raise OptionError(name, "is empty")
+        return found
+
+    def flag(self, name: str, default: bool) -> bool:
+        value = self.text(name)
+        if value is None:
+            return default
+        if value.lower() not in ("true", "false"):
+            raise OptionError(name, f"must be true or false, not {value!r}")
+        return value.lower() == "true"
+
+    def count(self, name: str) -> int | None:
+        """A positive integer."""
+        value = self.text(name)
+        if value is None:
+            return None
+        if not (value.isascii() and value.isdigit()) or int(value) < 1:
+            raise OptionError(name, f"must be an integer of at least 1, not {value!r}")
+        return int(value)
+
+    def size(self, name: str, default: int, least: int) -> int:
+        """Bytes, with an optional k, m or g."""
+        value = self.text(name)
+        if value is None:
+            return default
+        number = value.lower().rstrip("bkmg")
+        unit = value.lower()[len(number) :].removesuffix("b")
+        if not (number.isascii() and number.isdigit()) or unit not in _SIZES:
+            raise OptionError(name, f"must be a number of bytes such as 4194304 or 4m, not {value!r}")
+        if int(number) * _SIZES[unit] < least:
+            raise OptionError(name, f"must be at least {least} bytes")
+        return int(number) * _SIZES[unit]
+
+    def seconds(self, name: str, default: float) -> float:
+        """A duration such as 10s, 500ms or 2m; a bare number is seconds."""
+        value = self.text(name)
+        if value is None:
+            return default
+        try:
+            seconds = parse_duration_ns(value + "s" if value.replace(".", "", 1).isdigit() else value) / NS_PER_S
+        except ValueError:
+            raise OptionError(name, f"must be a duration such as 10s or 500ms, not {value!r}") from None
+        if seconds <= 0:
+            raise OptionError(name, "must be longer than nothing")
+        return seconds
+
+
+def source_options(options: Mapping[str, str], *, streaming: bool | None = False) -> SourceOptions:
+    """Options of a reader; `streaming` None: it is not known yet which kind. Raises OptionError."""
+    given = _Given(options, _CONNECT + _READ)
+    streams = given.listed("stream")
+    if not streams:
+        raise OptionError("stream", "is missing: name a stream, several (a,b) or a pattern (EDGE_*)")
+    subjects = given.listed("subjects")
+    for pattern in subjects:
+        if not subject.is_valid(pattern.encode()):
+            raise OptionError("subjects", f"has an invalid subject: {pattern!r}")
+    starting = _bound(given, "startingOffsets", "earliest" if streaming is False else "latest")
+    ending = _bound(given, "endingOffsets", "latest")
+    if streaming and given.text("endingOffsets") is not None:
+        raise OptionError("endingOffsets", "is for batch reads only; use the trigger availableNow")
+    if streaming is False:
+        if starting.edge == "latest":
+            raise OptionError("startingOffsets", "must not be latest in a batch read")
+        if ending.edge == "earliest":
+            raise OptionError("endingOffsets", "must not be earliest")
+    domain = given.text("domain")
+    read = ReadOptions(
+        connect=_connect(given),
+        api_prefix=_api_prefix(given, domain),
+        subjects=subjects,
+        fetch_bytes=given.size("fetchBytes", DEFAULT_FETCH_BYTES, MIN_FETCH_BYTES),
+        include_headers=given.flag("includeHeaders", True),
+        fail_on_data_loss=given.flag("failOnDataLoss", True),
+    )
+    return SourceOptions(
+        read=read,
+        streams=streams,
+        domain=domain,
+        account=given.text("account"),
+        starting=starting,
+        ending=ending,
+        max_per_trigger=given.count("maxOffsetsPerTrigger"),
+        min_partitions=given.count("minPartitions"),
+        max_per_partition=given.count("maxRecordsPerPartition"),
+    )
+
+
+def sink_options(options: Mapping[str, str]) -> SinkOptions:
+    """Options of a writer. Raises OptionError."""
+    given = _Given(options, _CONNECT + _WRITE)
+    target = given.text("subject")
+    if target is not None and not subject.is_literal(target.encode()):
+        raise OptionError("subject", f"must be a subject to publish to, not {target!r}")
+    return SinkOptions(
+        connect=_connect(given),
+        subject=target,
+        expect_stream=given.text("expectStream"),
+        max_in_flight=given.count("maxInFlight") or 4096,
+    )
+
+
+def _connect(given: _Given) -> ConnectOptions:
+    servers = given.listed("servers")
+    if not servers:
+        raise OptionError("servers", "is missing: name one or more servers (nats://host:4222)")
+    for server in servers:
+        split_server(server)
+    user, password, token = given.text("user"), given.text("password"), given.text("token")
+    creds, nkey = given.text("creds"), given.text("nkey")
+    ways = [name for name, value in (("user", user), ("token", token), ("creds", creds), ("nkey", nkey)) if value]
+    if len(ways) > 1:
+        raise OptionError(ways[1], f"cannot be used together with '{ways[0]}': one way to log in is enough")
+    if (password is None) != (user is None):
+        raise OptionError("password" if password is None else "user", "is missing: user and password go together")
+    cert, key = given.text("tlsCert"), given.text("tlsKey")
+    if (cert is None) != (key is None):
+        raise OptionError("tlsCert" if cert is None else "tlsKey", "is missing: tlsCert and tlsKey go together")
+    return ConnectOptions(
+        servers=servers,
+        user=user,
+        password=password,
+        token=token,
+        creds=creds,
+        nkey=nkey,
+        tls=given.flag("tls", False),
+        tls_first=given.flag("tlsFirst", False),
+        tls_ca=given.text("tlsCa"),
+        tls_cert=cert,
+        tls_key=key,
+        timeout_s=given.seconds("timeout", 10.0),
+        retry_s=given.seconds("retryFor", 120.0),
+    )
+
+
+def _api_prefix(given: _Given, domain: str | None) -> str:
+    prefix = given.text("apiPrefix")
+    if prefix and domain:
+        raise OptionError("apiPrefix", "cannot be used together with 'domain'")
+    if domain is not None:
+        if not subject.is_literal(domain.encode()) or "." in domain:
+            raise OptionError("domain", f"must be one token, not {domain!r}")
+        return f"$JS.{domain}.API"
+    if prefix is None:
+        return DEFAULT_PREFIX
+    prefix = prefix.removesuffix(".>").removesuffix(".")
+    if not subject.is_literal(prefix.encode()):
+        raise OptionError("apiPrefix", f"must be a subject, not {prefix!r}")
+    return prefix
+
+
+def _bound(given: _Given, name: str, default: Edge) -> Bound:
+    value = given.text(name)
+    if value is None:
+        return Bound(default)
+    if value.lower() == "earliest":
+        return Bound("earliest")
+    if value.lower() == "latest":
+        return Bound("latest")
+    if value.startswith("{"):
+        return Bound("earliest" if name == "startingOffsets" else "latest", sequences=_sequences(name, value))
+    try:
+        when = ns_to_rfc3339(int(value) * 1_000_000) if value.isdigit() else ns_to_rfc3339(rfc3339_to_ns(value))
+    except ValueError:
+        raise OptionError(
+            name,
+            f"is {value!r}; it must be earliest, latest, a time (2026-01-31T00:00:00Z or milliseconds) or JSON "
+            '({"STREAM": 17})',
+        ) from None
+    return Bound("earliest" if name == "startingOffsets" else "latest", time=when)
+
+
+def _sequences(name: str, value: str) -> dict[str, int | Edge]:
+    try:
+        parsed = json.loads(value)
+    except ValueError as error:
+        raise OptionError(name, f"is not JSON: {error}") from None
+    found: dict[str, int | Edge] = {}
+    for stream, sequence in parsed.items():
+        if (
+            sequence == "latest"
+            or (sequence == "earliest" and name == "startingOffsets")
+            or (isinstance(sequence, int) and not isinstance(sequence, bool) and sequence >= 0)
+        ):
+            found[stream] = sequence
+        else:
+            raise OptionError(
+                name, f"has for stream {stream!r} neither a sequence nor earliest or latest: {sequence!r}"
+            )
+    return found

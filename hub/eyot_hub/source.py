@@ -1,0 +1,190 @@
+"""The data source `jetstream`: batch and streaming reads of JetStream streams, and the sink of `sink.py`.
+
+The driver plans (`planning.py`), the tasks read ranges (`range_reader.py`) and yield Arrow batches. There is no filter
+pushdown on purpose: Spark 4.3 keeps pushed filters between queries on one DataFrame; the option `subjects` filters at the
+server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from eyot_hub import columns, offsets
+from eyot_hub.errors import OptionError
+from eyot_hub.jetstream import StreamInfo
+from eyot_hub.offsets import Position, Positions
+from eyot_hub.options import SourceOptions, sink_options, source_options
+from eyot_hub.planning import Piece, Planner
+from eyot_hub.range_reader import RangeReader, StreamRange
+from eyot_hub.sink import JetStreamStreamWriter, JetStreamWriter
+
+
+class JetStreamDataSource(DataSource):
+    """`spark.read.format("jetstream")`, `readStream`, `write` and `writeStream`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "jetstream"
+
+    def schema(self) -> str:
+        options = source_options(self.options, streaming=None)
+        return columns.ddl(with_headers=options.read.include_headers)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        options = source_options(self.options)
+        _check_schema(schema, options)
+        return JetStreamReader(options)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        options = source_options(self.options, streaming=True)
+        _check_schema(schema, options)
+        return JetStreamStreamReader(options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        if overwrite:
+            raise OptionError("mode", "must be append: a stream cannot be overwritten")
+        return JetStreamWriter(sink_options(self.options), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        if overwrite:
+            raise OptionError("outputMode", "must be append or update: a stream cannot be overwritten")
+        return JetStreamStreamWriter(sink_options(self.options), schema)
+
+
+class JetStreamPartition(InputPartition):
+    """One range of one stream."""
+
+    def __init__(self, piece: Piece) -> None:
+        self.piece = piece
+
+
+class JetStreamReader(DataSourceReader):
+    """Batch: from startingOffsets to endingOffsets, as the streams are when the query is planned."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        planner = Planner(self._options)
+        try:
+            streams = planner.streams()
+            starting, ending = planner.starting(streams), planner.ending(streams)
+            spans = []
+            for name, info in streams.items():
+                exact = self._options.starting.sequences is not None and name in self._options.starting.sequences
+                first = planner.checked_start(info, starting[name]) if exact else starting[name].sequence + 1
+                span = StreamRange(name, info.created, max(first, info.state.first_seq), ending[name].sequence)
+                spans.append((span, planner.labels(info)))
+            return [JetStreamPartition(piece) for piece in planner.pieces(spans)]
+        finally:
+            planner.close()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return _read(self._options, partition)
+
+
+class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Streaming: the offset is the last sequence of each stream, with the stream's time of creation."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._planner: Planner | None = None
+        self._target: Positions | None = None  # with the trigger availableNow
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_planner": None}
+
+    @property
+    def planner(self) -> Planner:
+        if self._planner is None:
+            self._planner = Planner(self._options)
+        return self._planner
+
+    def initialOffset(self) -> dict[str, Any]:
+        return offsets.to_json(self.planner.starting(self.planner.streams()))
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        limit = self._options.max_per_trigger
+        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._target = self._ends(self.planner.streams(must_exist=False))
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        begin = offsets.from_json(start)
+        streams = self.planner.streams(must_exist=False)
+        latest = self._ends(streams) if self._target is None else dict(self._target)
+        for name, at in begin.items():
+            if name in streams:
+                self.planner.checked_start(streams[name], at)
+                if at.created == latest.get(name, at).created:
+                    latest[name] = max(at, latest.get(name, at))
+            else:
+                self.planner.lost_stream(name)
+                latest[name] = at
+        if isinstance(limit, ReadMaxRows):
+            latest = offsets.limited(self._behind_first(begin, streams), latest, limit.max_rows)
+        return offsets.to_json(latest)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        return offsets.to_json(self._ends(self.planner.streams(must_exist=False)))
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        begin = offsets.from_json(start)
+        spans = []
+        for name, until in offsets.from_json(end).items():
+            info = self.planner.jetstream.stream_or_none(name)
+            if info is None:
+                self.planner.lost_stream(name)
+            elif info.created != until.created:
+                self.planner.checked_start(info, until)
+            elif begin.get(name) != until:
+                first = self.planner.checked_start(info, begin.get(name))
+                span = StreamRange(name, info.created, first, until.sequence)
+                spans.append((span, self.planner.labels(info)))
+        return [JetStreamPartition(piece) for piece in self.planner.pieces(spans)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return _read(self._options, partition)
+
+    def stop(self) -> None:
+        if self._planner is not None:
+            self._planner.close()
+
+    @staticmethod
+    def _ends(streams: dict[str, StreamInfo]) -> Positions:
+        return {name: Position(info.state.last_seq, info.created) for name, info in streams.items()}
+
+    @staticmethod
+    def _behind_first(begin: Positions, streams: dict[str, StreamInfo]) -> Positions:
+        """`begin`, but not before what the streams still hold, so that a limit is spent on messages that exist."""
+        found = {}
+        for name, info in streams.items():
+            at = begin.get(name)
+            same = at is not None and at.created == info.created
+            found[name] = Position(max(at.sequence if same and at else 0, info.state.first_seq - 1), info.created)
+        return found
+
+
+def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    if isinstance(partition, JetStreamPartition):
+        yield from RangeReader(options.read, partition.piece.span, partition.piece.labels).batches()
+
+
+def _check_schema(schema: StructType, options: SourceOptions) -> None:
+    expected = columns.schema(with_headers=options.read.include_headers).names
+    if schema.fieldNames() != expected:
+        raise OptionError("schema", f"cannot be chosen: the columns of jetstream are {', '.join(expected)}")
