@@ -1,0 +1,326 @@
+"""`make bench-hub`: how fast the hub's stream becomes rows and tables; prints a table, writes docs/measured-hub.md.
+
+Readings of about 200 bytes of JSON lie in a stream of the broker named by --hub (both in turn: eyotd and Debian's nats-server).
+Everything runs on this machine, the broker included, so that broker, Spark and readers share its cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "story")]
+os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT / "hub"), str(ROOT / "wire")])
+
+import subprocess
+
+import nats
+import pyarrow as pa
+import pyarrow.parquet as pq
+from nodes import Node
+from pyspark.sql import SparkSession
+from rich.console import Console
+from table import Row, conditions, markdown
+
+from eyot_hub.columns import StreamLabels
+from eyot_hub.jetstream import JetStream
+from eyot_hub.jobs.aggregate import Aggregate
+from eyot_hub.jobs.bronze import Ingest
+from eyot_hub.jobs.config import Config, convert
+from eyot_hub.jobs.session import session
+from eyot_hub.options import source_options
+from eyot_hub.range_reader import RangeReader, StreamRange
+from support.server_process import executable
+
+STREAM = "READINGS"
+START_MS = 1_767_225_600_000
+HOUR_MS = 3_600_000
+NATS_PY_ROWS = 60_000
+console = Console(highlight=False)
+
+
+def reading(number: int, devices: int = 50, step_ms: int = 100) -> bytes:
+    device = number % devices
+    return json.dumps(
+        {
+            "device": f"device-{device:04}",
+            "metric": "temperature",
+            "number": number,
+            "at": START_MS + number * step_ms,
+            "value": (number % 997) * 0.25,
+            "unit": "celsius",
+            "status": "ok",
+            "site": "plant-17/hall-3/line-2",
+            "firmware": "2.14.5-eyot",
+        }
+    ).encode()
+
+
+class Hub:
+    """A running broker with a stream of readings."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.options = {
+            "servers": f"127.0.0.1:{node.port}",
+            "user": "fleet",
+            "password": "fleet",
+            "stream": STREAM,
+        }
+
+    def create(self) -> None:
+        source = source_options(self.options)
+        from eyot_hub.connection import Connection
+
+        connection = Connection.open(source.read.connect)
+        body = {"name": STREAM, "subjects": ["readings.>"]}
+        connection.request(f"$JS.API.STREAM.CREATE.{STREAM}", json.dumps(body).encode())
+        connection.close()
+
+    def fill(self, first: int, count: int, body: Callable[[int], bytes] = reading) -> None:
+        """Publish without acknowledgements and wait until all of it is stored."""
+        from eyot_hub.connection import Connection
+
+        source = source_options(self.options)
+        connection = Connection.open(source.read.connect)
+        connection.sock.settimeout(120)
+        target = self.messages() + count
+        for begin in range(first, first + count, 2000):
+            chunk = []
+            for number in range(begin, min(begin + 2000, first + count)):
+                payload = body(number)
+                chunk.append(
+                    b"PUB readings.device-%04d.temperature %d\r\n%b\r\n" % (number % 50, len(payload), payload)
+                )
+            connection.send(b"".join(chunk))
+            if begin // 2000 % 10 == 0:
+                connection.request(f"$JS.API.STREAM.INFO.{STREAM}", timeout_s=120)
+        while self.messages() < target:
+            time.sleep(0.05)
+        connection.close()
+
+    def messages(self) -> int:
+        with JetStream(source_options(self.options).read.connect) as jetstream:
+            return jetstream.stream(STREAM).state.messages
+
+    def config(self, folder: Path, **bronze: Any) -> Config:
+        parsed = {
+            "nats": {key: value for key, value in self.options.items() if key != "stream"},
+            "lake": {"path": str(folder / "lake"), "compression": "snappy"},
+            "bronze": {"streams": [STREAM], "compact_every": 0, **bronze},
+            "silver": [
+                {
+                    "name": "readings",
+                    "subjects": ["readings.>"],
+                    "device": "$.device",
+                    "event_time": "$.at",
+                    "event_time_unit": "ms",
+                    "columns": {"metric": "string", "number": "bigint", "value": "double"},
+                    "ahead": "876000h",
+                }
+            ],
+            "gold": [{"name": "minute", "silver": "readings", "metric": "metric", "value": "value"}],
+        }
+        return convert(parsed, "bench")
+
+
+class Bench:
+    """The measurements, each on a filled hub; rows per second unless said otherwise."""
+
+    def __init__(self, spark: SparkSession, hub: Hub, rows: int) -> None:
+        self.spark, self.hub, self.rows = spark, hub, rows
+
+    @contextlib.contextmanager
+    def folder(self) -> Iterator[Path]:
+        path = Path(tempfile.mkdtemp(prefix="eyot-bench-hub-", dir="/var/tmp"))
+        try:
+            yield path
+        finally:
+            shutil.rmtree(path)
+
+    def read_only(self) -> float:
+        source = source_options(self.hub.options)
+        with JetStream(source.read.connect) as jetstream:
+            info = jetstream.stream(STREAM)
+        labels = StreamLabels(STREAM, None, None, info.origins())
+        span = StreamRange(STREAM, info.created, 1, self.rows)
+        begun = time.perf_counter()
+        count = sum(batch.num_rows for batch in RangeReader(source.read, span, labels).batches())
+        assert count == self.rows, count
+        return count / (time.perf_counter() - begun)
+
+    def nats_py(self) -> float:
+        """The same job with nats-py as its reader: fetched in batches, made columns, written as Parquet."""
+        count = min(NATS_PY_ROWS, self.rows)
+        with self.folder() as folder:
+            begun = time.perf_counter()
+            asyncio.run(self._nats_py(count, folder / "out.parquet"))
+            return count / (time.perf_counter() - begun)
+
+    async def _nats_py(self, count: int, path: Path) -> None:
+        client = await nats.connect(self.hub.node.url)
+        options = {"ack_policy": nats.js.api.AckPolicy.NONE, "max_deliver": 1}
+        consumer = nats.js.api.ConsumerConfig(**options)
+        subscription = await client.jetstream().pull_subscribe(">", stream=STREAM, config=consumer)
+        schema = pa.schema(
+            [("subject", pa.string()), ("sequence", pa.int64()), ("stored_ns", pa.int64()), ("payload", pa.binary())]
+        )
+        with pq.ParquetWriter(path, schema, compression="snappy") as writer:
+            taken = 0
+            while taken < count:
+                messages = await subscription.fetch(1000)
+                taken += len(messages)
+                columns = [
+                    [message.subject for message in messages],
+                    [message.metadata.sequence.stream for message in messages],
+                    [int(message.metadata.timestamp.timestamp() * 1e9) for message in messages],
+                    [message.data for message in messages],
+                ]
+                writer.write_table(pa.table(columns, schema=schema))
+        await client.close()
+
+    def batch_to_parquet(self) -> float:
+        with self.folder() as folder:
+            begun = time.perf_counter()
+            frame = self.spark.read.format("jetstream").options(**self.hub.options).load()
+            frame.write.parquet(str(folder / "out"))
+            return self.rows / (time.perf_counter() - begun)
+
+    def stream_to_parquet(self) -> float:
+        with self.folder() as folder:
+            begun = time.perf_counter()
+            frame = (
+                self.spark.readStream.format("jetstream").options(**self.hub.options, startingOffsets="earliest").load()
+            )
+            writer = frame.writeStream.format("parquet").option("path", str(folder / "out"))
+            query = writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True).start()
+            query.awaitTermination()
+            return self.rows / (time.perf_counter() - begun)
+
+    def ingest(self) -> float:
+        """Fused: tasks write the table's files, the driver commits them."""
+        with self.folder() as folder:
+            job = Ingest(self.spark, self.hub.config(folder, max_messages_per_commit=self.rows))
+            begun = time.perf_counter()
+            job.run(once=True, report=lambda _: None)
+            spent = time.perf_counter() - begun
+            assert job.table.rows() == self.rows
+            job.close()
+            return self.rows / spent
+
+    def small_batches_s(self) -> float:
+        """Seconds from question to commit of a round of 100 rows, median of 20."""
+        with self.folder() as folder:
+            job = Ingest(self.spark, self.hub.config(folder, max_messages_per_commit=100))
+            times = []
+            for _ in range(20):
+                begun = time.perf_counter()
+                job.round()
+                times.append(time.perf_counter() - begun)
+            job.close()
+            return statistics.median(times)
+
+    def refine_and_late(self, hours: int, late: int) -> tuple[float, float]:
+        """(rows/s from bronze through silver to gold, seconds to take in `late` rows spread over `hours` hours)."""
+        with self.folder() as folder:
+            config = self.hub.config(folder, max_messages_per_commit=2_000_000)
+            job, aggregate = Ingest(self.spark, config), Aggregate(self.spark, config)
+            job.run(once=True, report=lambda _: None)
+            begun = time.perf_counter()
+            done = aggregate.round()
+            rate = done.gold[0].rows / (time.perf_counter() - begun)
+            step_ms = hours * HOUR_MS // late
+
+            def late_reading(number: int) -> bytes:
+                return reading(number).replace(b'"at": ', b'"at": %d, "was": ' % (START_MS + number % late * step_ms))
+
+            self.hub.fill(self.rows, late, late_reading)
+            begun = time.perf_counter()
+            job.run(once=True, report=lambda _: None)
+            done = aggregate.round()
+            spent = time.perf_counter() - begun
+            assert done.gold[0].rows == late, done
+            job.close()
+            return rate, spent
+
+
+def run(kind: str, spark: SparkSession, options: argparse.Namespace, rows: dict[str, Row]) -> None:
+    def note(what: str, unit: str, figure: float) -> None:
+        rows.setdefault(what, Row(what, unit)).figures.setdefault(kind, []).append(figure)
+        console.print(
+            f"{kind}: {what}: {figure:,.3f} {unit}" if figure < 100 else f"{kind}: {what}: {figure:,.0f} {unit}"
+        )
+
+    with tempfile.TemporaryDirectory(prefix="eyot-bench-", dir="/var/tmp") as folder:
+        node = Node(kind, "bench", Path(folder))
+        node.start()
+        try:
+            hub = Hub(node)
+            hub.create()
+            begun = time.perf_counter()
+            hub.fill(0, options.rows)
+            console.print(
+                f"{kind}: {options.rows:,} readings of {len(reading(1))} bytes in {time.perf_counter() - begun:.1f} s"
+            )
+            bench = Bench(spark, hub, options.rows)
+            for number in range(options.rounds):
+                console.print(f"{kind}: round {number + 1} of {options.rounds}")
+                note("reading into Arrow, one connection", "rows/s", bench.read_only())
+                note("batch read to Parquet", "rows/s", bench.batch_to_parquet())
+                note("streaming read (availableNow) to Parquet", "rows/s", bench.stream_to_parquet())
+                note("fused ingest to Delta", "rows/s", bench.ingest())
+                note("nats-py to Parquet, no Spark", "rows/s", bench.nats_py())
+                note("round of 100 rows, median", "s", bench.small_batches_s())
+            if not options.no_late:
+                rate, late = bench.refine_and_late(72, 2000)
+                note("bronze through silver to gold", "rows/s", rate)
+                note(f"2,000 late rows over 72 hours of {options.rows:,} rows", "s", late)
+        finally:
+            node.stop()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--hub", choices=("eyotd", "nats-server"), action="append", help="only this broker (both)")
+    parser.add_argument("--no-late", action="store_true", help="leave out silver and gold")
+    parser.add_argument("--write", type=Path, default=ROOT / "docs" / "measured-hub.md")
+    parser.add_argument("--no-write", action="store_true")
+    options = parser.parse_args()
+    kinds = options.hub or ["eyotd", "nats-server"]
+    spark = session("bench", {"spark.master": f"local[{os.cpu_count()},4]"})
+    spark.range(10).selectExpr("sum(id)").collect()
+    rows: dict[str, Row] = {}
+    for kind in kinds:
+        run(kind, spark, options, rows)
+    peers = [kind for kind in kinds if kind != "eyotd"]
+    table = markdown(list(rows.values()), "eyotd", peers)
+    console.print(table, soft_wrap=True)
+    if not options.no_write and len(kinds) == 2:
+        versions = {
+            kind: subprocess.run([executable(kind), "-v"], capture_output=True, text=True, check=True).stdout.strip()
+            for kind in kinds
+        }
+        text = conditions(options.rounds, {**versions, "PySpark": spark.version, "PyArrow": pa.__version__})
+        options.write.write_text(
+            f"# Measured: the hub on Spark\n\n`make bench-hub` writes this page.\n\n{text}\n{table}"
+        )
+        console.print(f"written to {options.write}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,196 @@
+"""`make bench`: Eyot against nats-server in the same run, alternating; prints a table, writes docs/measured.md.
+
+Peers: Debian's `nats-server` with its defaults (no flush before an acknowledgement), and a newer one from PyPI with
+`sync_interval: always`, which makes Eyot's promise (an acknowledgement means on flash) and which Debian's does not know.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "story")]
+
+import wire
+from nodes import Node
+from rich.console import Console
+from table import Row, conditions, markdown
+
+from support.newer_nats_server import VERSION, binary
+from support.server_process import executable
+
+OURS = "eyotd"
+DEBIAN = "nats-server"
+ALWAYS = "nats-server always"
+PAYLOAD = b"x" * 128
+console = Console(highlight=False)
+
+
+class Bench:
+    """The measurements, each a method that takes a running node and returns one figure."""
+
+    def __init__(self, scale: float) -> None:
+        self.scale = scale
+
+    def _count(self, count: int) -> int:
+        return max(100, int(count * self.scale))
+
+    def publish_only(self, node: Node) -> float:
+        count = self._count(400_000)
+        peer = wire.Peer(node.port)
+        elapsed = wire.timed(lambda: wire.publish(peer, "bench.nobody", PAYLOAD, count))
+        peer.close()
+        return count / elapsed
+
+    def one_to_one(self, node: Node) -> float:
+        count = self._count(300_000)
+        return count / wire.fan_out(node.port, 1, PAYLOAD, count)
+
+    def one_to_four(self, node: Node) -> float:
+        count = self._count(150_000)
+        return 4 * count / wire.fan_out(node.port, 4, PAYLOAD, count)
+
+    def round_trip_p50_us(self, node: Node) -> float:
+        return statistics.median(wire.request_reply(node.port, PAYLOAD, self._count(5_000))) * 1e6
+
+    def round_trip_p99_us(self, node: Node) -> float:
+        times = sorted(wire.request_reply(node.port, PAYLOAD, self._count(5_000)))
+        return times[int(len(times) * 0.99)] * 1e6
+
+    def durable(self, connections: int, in_flight: int, count: int) -> Callable[[Node], float]:
+        def measure(node: Node) -> float:
+            wanted = self._count(count)
+            return wanted / wire.publish_acknowledged(node.port, connections, in_flight, PAYLOAD, wanted)
+
+        return measure
+
+    def fetch(self, node: Node) -> float:
+        count = self._count(40_000) // 500 * 500 or 500
+        return count / wire.fetch_acknowledged(node.port, "BENCH", 500, count)
+
+
+@contextmanager
+def running(kind: str, jetstream: str = "") -> Iterator[Node]:
+    with tempfile.TemporaryDirectory(prefix="eyot-bench-", dir="/var/tmp") as folder:
+        node = Node(kind, "bench", Path(folder), jetstream=jetstream)
+        node.start()
+        try:
+            wire.make_stream(node.port, "BENCH", "bench.durable")
+            yield node
+        finally:
+            node.stop()
+
+
+def drain(kind: str, count: int) -> tuple[float, float]:
+    """(messages/s of a backlog that crosses a leaf link into the hub's stream, seconds from link-up to the first of them)."""
+    from support.link import Link
+
+    with tempfile.TemporaryDirectory(prefix="eyot-bench-", dir="/var/tmp") as name:
+        folder = Path(name)
+        hub = Node(kind, "hub", folder)
+        with Link(hub.leaf_port, up=False) as link:
+            leaf = Node(kind, "leaf", folder, remote_port=link.port)
+            hub.start()
+            leaf.start()
+            try:
+                wire.make_stream(leaf.port, "READINGS", "bench.durable")
+                peer = wire.Peer(hub.port)
+                source = {"name": "READINGS", "external": {"api": "$JS.leaf.API", "deliver": ""}}
+                peer.request("$JS.API.STREAM.CREATE.FLEET", {"name": "FLEET", "storage": "file", "sources": [source]})
+                wire.publish_acknowledged(leaf.port, 1, 256, PAYLOAD, count)
+                link.restore()
+                return _drained(peer, count)
+            finally:
+                leaf.stop()
+                hub.stop()
+
+
+def _drained(peer: wire.Peer, count: int) -> tuple[float, float]:
+    begun = time.perf_counter()
+    first = 0.0
+    seen_at_first = 0
+    while True:
+        state = peer.request("$JS.API.STREAM.INFO.FLEET")["state"]
+        assert isinstance(state, dict)
+        now, seen = time.perf_counter(), int(state["messages"])
+        if seen and not first:
+            first, seen_at_first = now, seen
+        if seen >= count:
+            spent = max(now - first, 1e-6)
+            return ((count - seen_at_first) / spent if count > seen_at_first else count / spent, first - begun)
+        if now - begun > 300:
+            raise RuntimeError(f"only {seen} of {count} arrived")
+        time.sleep(0.005)
+
+
+def measure(bench: Bench, kinds: dict[str, tuple[str, str]], rounds: int) -> list[Row]:
+    """All rows: every round starts each peer anew, so that neither profits from the other's warm caches."""
+    core = [
+        ("core publish, no subscriber", "msgs/s", bench.publish_only),
+        ("publish to one subscriber", "deliveries/s", bench.one_to_one),
+        ("publish to four subscribers", "deliveries/s", bench.one_to_four),
+        ("request/reply, p50", "us", bench.round_trip_p50_us),
+        ("request/reply, p99", "us", bench.round_trip_p99_us),
+    ]
+    durable = [
+        ("durable publish, 1 in flight", "msgs/s", bench.durable(1, 1, 2_000)),
+        ("durable publish, 16 in flight", "msgs/s", bench.durable(1, 16, 10_000)),
+        ("durable publish, 256 in flight", "msgs/s", bench.durable(1, 256, 40_000)),
+        ("durable publish, 16 connections with 1 in flight", "msgs/s", bench.durable(16, 1, 10_000)),
+        ("durable publish, 64 connections with 1 in flight", "msgs/s", bench.durable(64, 1, 20_000)),
+        ("pull fetch of 500, explicit acks", "msgs/s", bench.fetch),
+    ]
+    rows = [Row(what, unit) for what, unit, _ in (*core, *durable)]
+    drains = [Row("backlog drain over a leaf link", "msgs/s"), Row("link-up to first message at the hub", "s")]
+    for number in range(rounds):
+        for peer, (kind, jetstream) in kinds.items():
+            console.print(f"round {number + 1} of {rounds}: {peer}")
+            with running(kind, jetstream) as node:
+                for row, (_, _, action) in zip(rows, (*core, *durable), strict=True):
+                    if peer == ALWAYS and action not in [each[2] for each in durable]:
+                        continue
+                    row.figures.setdefault(peer, []).append(action(node))
+            if peer != ALWAYS:
+                rate, resumed = drain(kind, bench._count(50_000))
+                drains[0].figures.setdefault(peer, []).append(rate)
+                drains[1].figures.setdefault(peer, []).append(resumed)
+    return [*rows, *drains]
+
+
+def _version(kind: str) -> str:
+    return subprocess.run([executable(kind), "-v"], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="measures Eyot against nats-server in the same run")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--scale", type=float, default=1.0, help="factor on all message counts")
+    parser.add_argument("--no-always", action="store_true", help="leave out the nats-server that flushes always")
+    parser.add_argument("--only", choices=(OURS, DEBIAN), help="measure one peer only, for profiling")
+    parser.add_argument("--write", type=Path, default=HERE.parents[1] / "docs" / "measured.md")
+    options = parser.parse_args()
+    kinds = {OURS: ("eyotd", ""), DEBIAN: ("nats-server", "")}
+    if not options.no_always:
+        kinds[ALWAYS] = (binary(VERSION), ", sync_interval: always")
+    if options.only:
+        kinds = {options.only: kinds[options.only]}
+    rows = measure(Bench(options.scale), kinds, options.rounds)
+    peers = [peer for peer in kinds if peer != OURS]
+    table = markdown(rows, OURS, peers)
+    console.print(table, soft_wrap=True)
+    if not options.only:
+        text = conditions(options.rounds, {peer: _version(kind) for peer, (kind, _) in kinds.items()})
+        options.write.write_text(f"# Measured\n\n`make bench` writes this page.\n\n{text}\n{table}")
+        console.print(f"written to {options.write}")
+
+
+if __name__ == "__main__":
+    main()

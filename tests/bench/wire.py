@@ -1,0 +1,227 @@
+"""Load from raw sockets: frames made beforehand, replies counted as bytes, so that the loader costs little."""
+
+from __future__ import annotations
+
+import json
+import selectors
+import socket
+import threading
+import time
+from collections.abc import Callable
+
+RECEIVE_BYTES = 1 << 18
+CHUNK_BYTES = 1 << 18
+TIMEOUT_S = 120
+
+
+class Peer:
+    """A connected client on a blocking socket."""
+
+    def __init__(self, port: int, user: str = "fleet") -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        options = {"verbose": False, "pedantic": False, "user": user, "pass": user, "headers": True, "protocol": 1}
+        self.buffer = bytearray(RECEIVE_BYTES)
+        self._greeting = self.socket.recv(8192)
+        self.socket.sendall(b"CONNECT " + json.dumps(options).encode() + b"\r\n")
+        self.barrier()
+
+    def barrier(self) -> bytes:
+        """Sends PING and reads until the PONG; returns what came before it."""
+        self.socket.sendall(b"PING\r\n")
+        seen = b""
+        while not seen.endswith(b"PONG\r\n"):
+            data = self.socket.recv(RECEIVE_BYTES)
+            if not data:
+                raise ConnectionError(f"the server closed the connection: {seen[-200:]!r}")
+            seen += data
+            if seen.startswith(b"-ERR"):
+                raise ConnectionError(seen.decode(errors="replace"))
+            if b"PONG\r\n" in seen and b"INFO" in seen:
+                break
+        return seen
+
+    def request(self, subject: str, body: object = "") -> dict[str, object]:
+        """A JetStream API request with its JSON reply; nothing else may be under way on this connection."""
+        payload = b"" if body == "" else json.dumps(body).encode()
+        self.socket.sendall(b"SUB _INBOX.bench 9\r\nUNSUB 9 1\r\n")
+        self.socket.sendall(f"PUB {subject} _INBOX.bench {len(payload)}\r\n".encode() + payload + b"\r\n")
+        seen = b""
+        while not (b"MSG" in seen and seen.endswith(b"}\r\n")):
+            seen += self.socket.recv(RECEIVE_BYTES)
+        reply: dict[str, object] = json.loads(seen[seen.index(b"{") :])
+        if "error" in reply:
+            raise RuntimeError(f"{subject}: {reply['error']}")
+        return reply
+
+    def receive_bytes(self, count: int) -> None:
+        view = memoryview(self.buffer)
+        while count > 0:
+            got = self.socket.recv_into(view)
+            if not got:
+                raise ConnectionError("the server closed the connection")
+            count -= got
+
+    def close(self) -> None:
+        self.socket.close()
+
+
+def publish(peer: Peer, subject: str, payload: bytes, count: int) -> None:
+    """Publishes `count` messages as fast as the socket takes them, then waits until the server has read them."""
+    frame = f"PUB {subject} {len(payload)}\r\n".encode() + payload + b"\r\n"
+    per_chunk = max(1, CHUNK_BYTES // len(frame))
+    chunk = frame * per_chunk
+    for _ in range(count // per_chunk):
+        peer.socket.sendall(chunk)
+    peer.socket.sendall(frame * (count % per_chunk))
+    peer.barrier()
+
+
+def fan_out(port: int, subscribers: int, payload: bytes, count: int) -> float:
+    """Seconds until `count` messages of one publisher reached every one of the subscribers."""
+    subject = "bench.fan"
+    readers = [Peer(port) for _ in range(subscribers)]
+    frame_bytes = len(f"MSG {subject} 1 {len(payload)}\r\n") + len(payload) + 2
+    for reader in readers:
+        reader.socket.sendall(f"SUB {subject} 1\r\n".encode())
+        reader.barrier()
+    threads = [threading.Thread(target=reader.receive_bytes, args=(frame_bytes * count,)) for reader in readers]
+    publisher = Peer(port)
+    begun = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    publish(publisher, subject, payload, count)
+    for thread in threads:
+        thread.join()
+    elapsed = time.perf_counter() - begun
+    for peer in (*readers, publisher):
+        peer.close()
+    return elapsed
+
+
+def request_reply(port: int, payload: bytes, count: int) -> list[float]:
+    """Round trip times in seconds of `count` requests, one after the other, answered by a second connection."""
+    responder, requester = Peer(port), Peer(port)
+    responder.socket.sendall(b"SUB bench.service 1\r\n")
+    responder.barrier()
+    answer = b" 2\r\nok\r\n"
+
+    def respond() -> None:
+        answered = 0
+        while answered < count:
+            read = responder.socket.recv(RECEIVE_BYTES)
+            at = read.find(b"MSG ")
+            if at < 0:
+                responder.socket.sendall(b"PONG\r\n" * read.count(b"PING"))
+                continue
+            responder.socket.sendall(b"PUB " + read[at:].split(b" ", 4)[3] + answer)
+            answered += 1
+
+    thread = threading.Thread(target=respond)
+    thread.start()
+    requester.socket.sendall(b"SUB _INBOX.r.* 1\r\n")
+    requester.barrier()
+    times = []
+    for number in range(count):
+        frame = f"PUB bench.service _INBOX.r.{number} {len(payload)}\r\n".encode() + payload + b"\r\n"
+        begun = time.perf_counter()
+        requester.socket.sendall(frame)
+        while b"MSG " not in requester.socket.recv(RECEIVE_BYTES):
+            requester.socket.sendall(b"PONG\r\n")
+        times.append(time.perf_counter() - begun)
+    thread.join()
+    requester.close()
+    responder.close()
+    return times
+
+
+def publish_acknowledged(port: int, connections: int, in_flight: int, payload: bytes, count: int) -> float:
+    """Seconds until `count` publishes to the stream's subject were acknowledged, `in_flight` at a time per connection."""
+    peers = [Peer(port) for _ in range(connections)]
+    selector = selectors.DefaultSelector()
+    frames, carry = {}, {}
+    for number, peer in enumerate(peers):
+        inbox = f"_INBOX.a.{number}"
+        frames[peer] = f"PUB bench.durable {inbox} {len(payload)}\r\n".encode() + payload + b"\r\n"
+        peer.socket.sendall(f"SUB {inbox} 1\r\n".encode())
+        peer.barrier()
+        selector.register(peer.socket, selectors.EVENT_READ, peer)
+        carry[peer] = b""
+    mark = b'"seq":'
+    sent = acked = 0
+    begun = time.perf_counter()
+    for peer in peers:
+        peer.socket.sendall(frames[peer] * in_flight)
+        sent += in_flight
+    while acked < count:
+        for key, _ in selector.select(TIMEOUT_S):
+            peer = key.data
+            data = carry[peer] + peer.socket.recv(RECEIVE_BYTES)
+            if b'"error"' in data:
+                raise RuntimeError(data.decode(errors="replace"))
+            got = data.count(mark)
+            carry[peer] = data[-(len(mark) - 1) :]
+            acked += got
+            more = min(got, count - sent)
+            if more > 0:
+                peer.socket.sendall(frames[peer] * more)
+                sent += more
+    elapsed = time.perf_counter() - begun
+    for peer in peers:
+        peer.close()
+    return elapsed
+
+
+def make_stream(port: int, name: str, subject: str) -> None:
+    peer = Peer(port)
+    config = {"name": name, "subjects": [subject], "retention": "limits", "storage": "file", "num_replicas": 1,
+              "max_consumers": -1, "max_msgs": -1, "max_bytes": -1, "max_age": 0, "discard": "old"}  # fmt: skip
+    peer.request(f"$JS.API.STREAM.CREATE.{name}", config)
+    peer.close()
+
+
+def fetch_acknowledged(port: int, stream: str, batch: int, count: int) -> float:
+    """Seconds to fetch `count` messages in batches from a durable pull consumer, acknowledging each."""
+    peer = Peer(port)
+    consumer = {
+        "durable_name": "bench",
+        "ack_policy": "explicit",
+        "deliver_policy": "all",
+        "max_ack_pending": 10 * batch,
+    }
+    request = {"stream_name": stream, "config": consumer}
+    peer.request(f"$JS.API.CONSUMER.DURABLE.CREATE.{stream}.bench", request)
+    peer.socket.sendall(b"SUB _INBOX.f 2\r\n")
+    body = json.dumps({"batch": batch, "expires": 5_000_000_000}).encode()
+    ask = f"PUB $JS.API.CONSUMER.MSG.NEXT.{stream}.bench _INBOX.f {len(body)}\r\n".encode() + body + b"\r\n"
+    fetched = 0
+    begun = time.perf_counter()
+    while fetched < count:
+        peer.socket.sendall(ask)
+        wanted = min(batch, count - fetched)
+        fetched += _take_and_ack(peer, wanted)
+    peer.barrier()
+    elapsed = time.perf_counter() - begun
+    peer.request(f"$JS.API.CONSUMER.DELETE.{stream}.bench")
+    peer.close()
+    return elapsed
+
+
+def _take_and_ack(peer: Peer, wanted: int) -> int:
+    """Reads `wanted` messages and acknowledges them, a read at a time."""
+    taken, rest = 0, b""
+    while taken < wanted:
+        lines = (rest + peer.socket.recv(RECEIVE_BYTES)).split(b"\r\n")
+        rest = lines.pop()
+        acks = [line.split(b" ")[3] for line in lines if line.startswith(b"MSG ") and b" $JS.ACK." in line]
+        if lines and b"NATS/1.0" in lines:
+            raise RuntimeError(f"a status in the middle of a fetch: {lines[-6:]!r}")
+        peer.socket.sendall(b"".join(b"PUB %b 4\r\n+ACK\r\n" % ack for ack in acks))
+        taken += len(acks)
+    return taken
+
+
+def timed(action: Callable[[], object]) -> float:
+    begun = time.perf_counter()
+    action()
+    return time.perf_counter() - begun

@@ -1,0 +1,154 @@
+"""df.write.format("jetstream"): rows become messages, and what is written again is not there twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from support.nats_server import NatsServer
+from support.streams import Streams, numbered
+
+
+def write(frame: DataFrame, streams: Streams, **options: str) -> None:
+    frame.write.format("jetstream").options(servers=streams.url, **options).mode("append").save()
+
+
+def commands(spark: SparkSession, count: int) -> DataFrame:
+    rows = spark.range(count, numPartitions=3)
+    return rows.select(
+        F.format_string("commands.device-%s", F.col("id") % 3).alias("subject"),
+        F.format_string('{"set": %s}', F.col("id")).alias("payload"),
+    )
+
+
+def read(spark: SparkSession, streams: Streams, stream: str) -> DataFrame:
+    return spark.read.format("jetstream").options(servers=streams.url, stream=stream).load()
+
+
+def test_written_twice_is_stored_once(spark: SparkSession, streams: Streams) -> None:
+    streams.create("COMMANDS", ["commands.>"])
+    write(commands(spark, 600), streams)
+    assert streams.state("COMMANDS")["messages"] == 600
+    write(commands(spark, 600), streams)
+    assert streams.state("COMMANDS")["messages"] == 600
+    bodies = {bytes(row["payload"]) for row in read(spark, streams, "COMMANDS").collect()}
+    assert bodies == {b'{"set": %d}' % number for number in range(600)}
+
+
+def test_equal_rows_are_two_messages(spark: SparkSession, streams: Streams) -> None:
+    streams.create("S", ["s"])
+    rows = spark.createDataFrame([("same",), ("same",), ("other",)], "payload string").coalesce(1)
+    for _ in range(2):
+        write(rows, streams, subject="s")
+    assert streams.state("S")["messages"] == 3
+
+
+def test_headers_and_given_ids(spark: SparkSession, streams: Streams) -> None:
+    streams.create("S", ["s.>"])
+    rows = spark.createDataFrame(
+        [
+            ("s.a", b"\x00\x01", {"Kind": "set", "Größe": "klein"}, "id-1"),
+            ("s.b", None, None, "id-2"),
+            ("s.c", b"x", None, "id-1"),
+        ],
+        "subject string, payload binary, headers map<string,string>, msg_id string",
+    ).coalesce(1)
+    write(rows, streams, expectStream="S")
+    first, second = read(spark, streams, "S").orderBy("sequence").collect()
+    assert (first["subject"], bytes(first["payload"])) == ("s.a", b"\x00\x01")
+    assert first["headers"] == {"Kind": "set", "Größe": "klein", "Nats-Msg-Id": "id-1", "Nats-Expected-Stream": "S"}
+    assert (second["subject"], bytes(second["payload"])) == ("s.b", b"")
+
+
+def test_a_streaming_query_writes_each_row_once(spark: SparkSession, streams: Streams, tmp_path: Path) -> None:
+    streams.create("IN", ["in"])
+    streams.create("OUT", ["out"])
+
+    def copy() -> None:
+        rows = (
+            spark.readStream.format("jetstream")
+            .options(servers=streams.url, stream="IN", startingOffsets="earliest")
+            .load()
+        )
+        query = (
+            rows.select("payload")
+            .writeStream.format("jetstream")
+            .options(servers=streams.url, subject="out", checkpointLocation=str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+
+    streams.publish(numbered("in", 100))
+    copy()
+    # A batch whose commit was lost is run again.
+    (tmp_path / "checkpoint" / "commits" / "0").unlink()
+    (tmp_path / "checkpoint" / "commits" / ".0.crc").unlink(missing_ok=True)
+    copy()
+    assert streams.state("OUT")["messages"] == 100
+    # The same content in a later batch is something new.
+    streams.publish(numbered("in", 10))
+    copy()
+    assert streams.state("OUT")["messages"] == 110
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "problem"),
+    [
+        ("'s' AS subject", {}, "column 'payload' is missing"),
+        ("'x' AS payload", {}, "option 'subject' is missing"),
+        ("'s' AS subject, 'x' AS payload", {"subject": "s"}, "option 'subject' and a column of that name"),
+        ("'s' AS subject, 1 AS payload", {}, "column 'payload' has type int"),
+        ("'s' AS subject, 'x' AS payload, 1 AS size", {}, "column 'size' is not one of the sink's"),
+        ("'s.*' AS subject, 'x' AS payload", {}, "is no subject to publish to"),
+        ("'none' AS subject, 'x' AS payload", {}, "no stream takes messages on none"),
+        ("'x' AS payload", {"subject": "s", "expectStream": "T"}, "expected stream does not match"),
+        ("'x' AS payload, map('a b\\n', 'c') AS headers", {"subject": "s"}, "cannot be a header"),
+    ],
+)
+def test_what_cannot_be_published(
+    spark: SparkSession, streams: Streams, columns: str, options: dict[str, Any], problem: str
+) -> None:
+    streams.create("S", ["s"])
+    with pytest.raises(PySparkException, match=problem):
+        write(
+            spark.range(1).selectExpr(*[part.strip() for part in columns.split(", ") if part])
+            if "map(" not in columns
+            else spark.sql(f"SELECT {columns}"),
+            streams,
+            **options,
+        )
+    assert streams.state("S")["messages"] == 0
+
+
+def test_a_stream_cannot_be_overwritten(spark: SparkSession, streams: Streams) -> None:
+    with pytest.raises(PySparkException, match=r"cannot be overwritten|append"):
+        commands(spark, 1).write.format("jetstream").option("servers", streams.url).mode("overwrite").save()
+
+
+def test_a_connection_that_breaks_meanwhile(server: NatsServer, streams: Streams) -> None:
+    """What was not acknowledged is published again over another connection, and stored once."""
+    from eyot_hub.connection import ConnectOptions
+    from eyot_hub.publisher import Publisher
+    from eyot_wire import headers
+
+    streams.create("S", ["s"])
+    publisher = Publisher(ConnectOptions((streams.url,), retry_s=30.0), 4096)
+    for number in range(3000):
+        publisher.publish(b"s", headers.build(fields=[("Nats-Msg-Id", str(number))]), b"x")
+        if number in (1000, 2000):
+            assert publisher._connection is None or publisher._connection.sock.fileno() >= 0
+            if publisher._connection is not None:
+                publisher._connection.sock.shutdown(2)
+        if number == 2500:
+            server.kill()
+            server.start()
+    publisher.flush()
+    publisher.close()
+    assert streams.state("S")["messages"] == 3000
+    assert publisher.stored + publisher.duplicates == 3000

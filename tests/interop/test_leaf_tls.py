@@ -1,0 +1,129 @@
+"""Leaf links over TLS, in both roles, with client certificates, and with certificates that will not do."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from nats.aio.client import Client
+
+from support.certificates import Authority
+from support.leaf_pair import Clients, Inbox, LeafPair, linked
+
+ACCOUNTS = """
+accounts { ACC: { users: [{user: acc, password: acc}] } }
+"""
+PAIRS = [("nats-server", "eyotd"), ("eyotd", "nats-server"), ("eyotd", "eyotd")]
+
+
+def hub_config(tls: str) -> str:
+    return f"""
+server_name: hub-server
+leafnodes {{ listen: "127.0.0.1:%LEAF_PORT%", no_advertise: true, {tls} }}
+"""
+
+
+def leaf_config(tls: str, scheme: str = "tls") -> str:
+    return f"""
+server_name: leaf-server
+leafnodes {{ reconnect: 1, remotes = [ {{ urls: ["{scheme}://acc:acc@127.0.0.1:HUB_PORT"], account: ACC, {tls} }} ] }}
+"""
+
+
+async def _bulk(hub: Client, leaf: Client) -> None:
+    at_hub, at_leaf = await Inbox.on(hub, "up"), await Inbox.on(leaf, "down")
+    await linked(hub, leaf)
+    for number in range(300):
+        await leaf.publish("up", b"%d" % number + b"x" * 5000)
+        await hub.publish("down", b"%d" % number + b"y" * 5000)
+    await at_hub.wait(300)
+    await at_leaf.wait(300)
+    assert at_hub.payloads == [b"%d" % number + b"x" * 5000 for number in range(300)]
+    assert at_leaf.payloads == [b"%d" % number + b"y" * 5000 for number in range(300)]
+
+
+@pytest.mark.parametrize(("hub", "leaf"), PAIRS)
+@pytest.mark.parametrize("scheme", ["tls", "nats"])
+def test_link_over_tls(hub: str, leaf: str, scheme: str, tmp_path: Path) -> None:
+    """The scheme, the remote's block, or the hub's INFO alone asks for TLS."""
+    authority = Authority(tmp_path / "ca")
+    leaf_tls = f'tls {{ ca_file: "{authority.ca_file}" }}'
+    config = {"hub_config": hub_config(authority.block("hub")), "leaf_config": leaf_config(leaf_tls, scheme)}
+    with LeafPair(hub, leaf, tmp_path, accounts=ACCOUNTS, **config) as pair:
+        pair.play(_bulk)
+
+
+@pytest.mark.parametrize(("hub", "leaf"), PAIRS)
+def test_client_certificates(hub: str, leaf: str, tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "ca")
+    config = {
+        "hub_config": hub_config(authority.block("hub", "verify: true")),
+        "leaf_config": leaf_config(authority.block("leaf")),
+    }
+    with LeafPair(hub, leaf, tmp_path, accounts=ACCOUNTS, **config) as pair:
+        pair.play(_bulk)
+
+
+def test_tls_before_the_first_info(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "ca")
+    config = {
+        "hub_config": hub_config(authority.block("hub", "handshake_first: true")),
+        "leaf_config": leaf_config(authority.block("leaf", "handshake_first: true")),
+    }
+    with LeafPair("eyotd", "eyotd", tmp_path, accounts=ACCOUNTS, **config) as pair:
+        pair.play(_bulk)
+
+
+@pytest.mark.parametrize("hub", ["nats-server", "eyotd"])
+def test_hub_of_another_authority_is_not_trusted(hub: str, tmp_path: Path) -> None:
+    ours, theirs = Authority(tmp_path / "ours"), Authority(tmp_path / "theirs")
+    leaf_tls = f'tls {{ ca_file: "{ours.ca_file}" }}'
+    config = {"hub_config": hub_config(theirs.block("hub")), "leaf_config": leaf_config(leaf_tls)}
+    with LeafPair(hub, "eyotd", tmp_path, accounts=ACCOUNTS, **config) as pair:
+        pair.leaf.wait_log("TLS handshake error.*CERTIFICATE_VERIFY_FAILED")
+        _nothing_passes(pair)
+        status = pair.leaf.monitor("/eyot/status")["links"][0]
+        assert "CERTIFICATE_VERIFY_FAILED" in status["last_error"]
+        assert "certificates" in status["remedy"]
+
+
+@pytest.mark.parametrize("leaf", ["nats-server", "eyotd"])
+def test_leaf_without_certificate_is_refused(leaf: str, tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "ca")
+    leaf_tls = f'tls {{ ca_file: "{authority.ca_file}" }}'
+    config = {"hub_config": hub_config(authority.block("hub", "verify: true")), "leaf_config": leaf_config(leaf_tls)}
+    with LeafPair("eyotd", leaf, tmp_path, accounts=ACCOUNTS, **config) as pair:
+        pair.hub.wait_log("TLS leafnode handshake error")
+        _nothing_passes(pair)
+
+
+def test_leaf_that_speaks_in_clear_to_a_tls_hub(tmp_path: Path) -> None:
+    """A peer that ignores `tls_required` is refused; others are not."""
+    authority = Authority(tmp_path / "ca")
+    leaf_tls = f'tls {{ ca_file: "{authority.ca_file}" }}'
+    config = {"hub_config": hub_config(authority.block("hub")), "leaf_config": leaf_config(leaf_tls)}
+    with LeafPair("eyotd", "eyotd", tmp_path, accounts=ACCOUNTS, **config) as pair:
+
+        async def run() -> bytes:
+            reader, writer = await asyncio.open_connection(pair.hub.host, pair.hub.leaf_port)
+            assert b'"tls_required":true' in await reader.readline()
+            writer.write(b'CONNECT {"name":"x","user":"acc","pass":"acc"}\r\nPING\r\n')
+            answer = await asyncio.wait_for(reader.read(), 10)
+            writer.close()
+            return answer
+
+        assert b"connect_info" not in asyncio.run(run())
+        pair.play(_bulk)
+
+
+def _nothing_passes(pair: LeafPair) -> None:
+    async def run() -> None:
+        async with Clients(pair.hub, pair.leaf) as (hub, leaf):
+            inbox = await Inbox.on(hub, "a")
+            await leaf.publish("a", b"")
+            await leaf.flush()
+            await asyncio.sleep(0.2)
+            assert not inbox.got
+
+    asyncio.run(run())

@@ -1,0 +1,47 @@
+"""What the origin says has reached its hub, asked by `eyot sync wait`: with an Eyot hub and with nats-server."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+
+import nats
+import pytest
+from nats.js.api import ExternalStream, StreamConfig, StreamSource
+
+from support.leaf_pair import LeafPair
+
+
+@pytest.mark.parametrize("hub", ["eyotd", "nats-server"])
+def test_sync_wait_says_when_the_hub_has_everything(hub: str, tmp_path: Path) -> None:
+    asyncio.run(_play(hub, tmp_path))
+
+
+async def _play(hub: str, path: Path) -> None:
+    with LeafPair(hub, "eyotd", path) as pair:
+        leaf = await nats.connect(pair.leaf.client_url("acc"))
+        at_hub = await nats.connect(pair.hub.client_url("acc"))
+        await leaf.jetstream().add_stream(name="R", subjects=["r.>"])
+        control = f"http://{pair.leaf.host}:{pair.leaf.monitor_port}"
+        alone = await _wait(control, 0.2)
+        assert alone.returncode == 1
+        assert "nobody has copied" in alone.stderr
+        external = ExternalStream(api="$JS.leaf.API", deliver="")
+        source = StreamSource(name="R", external=external)
+        await at_hub.jetstream().add_stream(StreamConfig(name="ALL", sources=[source]))
+        for _ in range(50):
+            await leaf.jetstream().publish("r.a", b"x" * 100)
+        done = await _wait(control, 30)
+        assert done.returncode == 0, done.stderr
+        (status,) = pair.leaf.monitor("/eyot/syncz")["out"]
+        assert (status["peer"], status["confirmed_seq"], status["backlog"]) == ("hub-server", 50, 0)
+        assert (await at_hub.jetstream().stream_info("ALL")).state.messages == 50
+        await leaf.close()
+        await at_hub.close()
+
+
+async def _wait(control: str, timeout_s: float) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "eyot_cli.main", "--control", control, "sync", "wait", "--timeout", str(timeout_s)]
+    return await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True)

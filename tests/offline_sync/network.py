@@ -1,0 +1,221 @@
+"""The simulator's network: connections between named nodes, whose links can be cut, go half-open, be slow, or come back.
+
+Bytes travel through pipes with a delay, a rate and a bounded number of bytes under way, as through sockets and a modem. A cut
+resets connections at both ends and loses what was under way. A half-open link swallows everything and says nothing, for ever:
+the connection's bytes are gone, only a new connection works. Nothing here depends on anything but the seed and Trio's clock.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import trio
+
+from eyot_sync.dialer import DialError
+from eyot_sync.link_urls import LinkAddress
+
+Serve = Callable[[trio.abc.Stream, str], Awaitable[None]]
+
+#: What socket buffers of both ends hold together.
+UNDER_WAY_BYTES = 128 << 10
+
+
+@dataclass
+class Link:
+    """What lies between a leaf and a hub. `delay_s` one way; `bytes_per_s` 0: as fast as it goes."""
+
+    up: bool = True
+    delay_s: float = 0.0
+    bytes_per_s: float = 0.0
+
+
+class Pipe:
+    """One direction of a connection."""
+
+    def __init__(self, link: Link) -> None:
+        self.link = link
+        self.hole = False
+        self.broken = False
+        self.ended = False
+        self._under_way: deque[tuple[float, bytes]] = deque()
+        self._bytes = 0
+        self._busy_until = 0.0
+        self._changed = trio.Event()
+
+    def _change(self) -> None:
+        self._changed.set()
+        self._changed = trio.Event()
+
+    async def send(self, data: bytes) -> None:
+        await trio.lowlevel.checkpoint()
+        while self._bytes >= UNDER_WAY_BYTES and not self.broken:
+            await self._changed.wait()
+        if self.broken:
+            raise trio.BrokenResourceError("connection reset")
+        now = trio.current_time()
+        rate = self.link.bytes_per_s
+        self._busy_until = max(now, self._busy_until) + (len(data) / rate if rate else 0.0)
+        self._under_way.append((self._busy_until + self.link.delay_s, data))
+        self._bytes += len(data)
+        self._change()
+
+    async def receive(self) -> bytes:
+        await trio.lowlevel.checkpoint()
+        while True:
+            if self.broken:
+                raise trio.BrokenResourceError("connection reset")
+            if not self.hole and self._under_way:
+                due = self._under_way[0][0]
+                if due > trio.current_time():
+                    changed = self._changed
+                    with trio.move_on_at(due):
+                        await changed.wait()
+                    continue
+                data = self._take_due()
+                if data:
+                    self._change()
+                    return data
+            elif self.ended and not self.hole:
+                return b""
+            else:
+                await self._changed.wait()
+
+    def _take_due(self) -> bytes:
+        """Everything that has arrived by now, as a read of a socket gets it."""
+        now = trio.current_time()
+        parts = []
+        while self._under_way and self._under_way[0][0] <= now:
+            parts.append(self._under_way.popleft()[1])
+        data = b"".join(parts)
+        self._bytes -= len(data)
+        return data
+
+    def end(self) -> None:
+        self.ended = True
+        self._change()
+
+    def reset(self) -> None:
+        self.broken = True
+        self._under_way.clear()
+        self._bytes = 0
+        self._change()
+
+    def swallow(self) -> None:
+        self.hole = True
+        self._change()
+
+
+class End(trio.abc.Stream):
+    """One end of a connection."""
+
+    def __init__(self, out: Pipe, into: Pipe) -> None:
+        self._out = out
+        self._into = into
+        self._closed = False
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        if self._closed:
+            raise trio.ClosedResourceError
+        await self._out.send(bytes(data))
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        if self._closed:
+            raise trio.ClosedResourceError
+        return await self._into.receive()
+
+    async def aclose(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._out.end()
+            self._into.reset()
+        await trio.lowlevel.checkpoint()
+
+
+@dataclass(eq=False)
+class Connection:
+    """Both pipes of a connection from `dialler` to `host`."""
+
+    dialler: str
+    host: str
+    pipes: tuple[Pipe, Pipe]
+
+
+class Network:
+    """All nodes' listeners and links. A link belongs to the node that dials over it."""
+
+    def __init__(self, nursery: trio.Nursery) -> None:
+        self.links: dict[str, Link] = {}
+        self._nursery = nursery
+        self._servers: dict[str, Serve] = {}
+        self._connections: list[Connection] = []
+
+    def listen(self, host: str, serve: Serve) -> None:
+        self._servers[host] = serve
+
+    def dialler(self, name: str) -> Dialling:
+        self.links.setdefault(name, Link())
+        return Dialling(self, name)
+
+    def cut(self, name: str) -> None:
+        """The link of `name` goes down: its connections are reset."""
+        self.links[name].up = False
+        self._reset(lambda each: each.dialler == name)
+
+    def restore(self, name: str) -> None:
+        self.links[name].up = True
+
+    def swallow(self, name: str) -> None:
+        """The connections there are become half-open."""
+        for each in self._connections:
+            if each.dialler == name:
+                for pipe in each.pipes:
+                    pipe.swallow()
+
+    def power_off(self, name: str, *, silent: bool) -> None:
+        """A node is gone. `silent`: nobody tells its peers, as when the power goes; else they see a reset."""
+        self._servers.pop(name, None)
+        if silent:
+            for each in self._connections:
+                if name in (each.dialler, each.host):
+                    for pipe in each.pipes:
+                        pipe.swallow()
+        else:
+            self._reset(lambda each: name in (each.dialler, each.host))
+
+    def _reset(self, which: Callable[[Connection], bool]) -> None:
+        for each in self._connections:
+            if which(each):
+                for pipe in each.pipes:
+                    pipe.reset()
+        self._connections = [each for each in self._connections if not which(each)]
+
+    async def dial(self, name: str, address: LinkAddress, timeout_s: float) -> trio.abc.Stream:
+        link = self.links[name]
+        with trio.move_on_after(timeout_s):
+            await trio.sleep(2 * link.delay_s)
+        if not link.up or 2 * link.delay_s >= timeout_s:
+            await trio.sleep(timeout_s)
+            raise DialError(f"no connection within {timeout_s:g} s")
+        serve = self._servers.get(address.host)
+        if serve is None:
+            raise DialError("Connection refused")
+        there, back = Pipe(link), Pipe(link)
+        self._connections.append(Connection(name, address.host, (there, back)))
+        self._nursery.start_soon(serve, End(back, there), name)
+        return End(there, back)
+
+
+class Dialling:
+    """The `Dialer` of one node."""
+
+    def __init__(self, network: Network, name: str) -> None:
+        self._network = network
+        self._name = name
+
+    async def dial(self, address: LinkAddress, timeout_s: float) -> trio.abc.Stream:
+        return await self._network.dial(self._name, address, timeout_s)

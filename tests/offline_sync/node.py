@@ -1,0 +1,246 @@
+"""One simulated daemon: broker, JetStream, leaf links and a real store in one Trio task, with its clock and disk in our hands.
+
+What was submitted to the store is committed a little later, as one group, and the results come back a little later still. A
+crash in between loses exactly what was not committed. The wall clock can be set; the disk can be full.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import trio
+
+from eyot_daemon.account import Account
+from eyot_daemon.account_setup import set_up_accounts
+from eyot_daemon.auth import ConfigAuthenticator
+from eyot_daemon.broker import Broker
+from eyot_daemon.clock import Clock
+from eyot_daemon.jetstream.consumers import Consumers
+from eyot_daemon.jetstream.copying import Copying
+from eyot_daemon.jetstream.engine import JetStream
+from eyot_daemon.jetstream.stream import Stream
+from eyot_daemon.leaf_listener import LeafListener
+from eyot_daemon.leaf_remotes import LeafRemotes
+from eyot_daemon.login import Peer
+from eyot_daemon.options import Options
+from eyot_daemon.options_accounts import AccountJetStreamOptions, AccountOptions, UserOptions
+from eyot_daemon.options_jetstream import JetStreamOptions
+from eyot_daemon.options_leaf import LeafNodesOptions, LeafUrl, RemoteOptions
+from eyot_daemon.subscription import Kind, Origin, Subscription
+from eyot_store import Store, StoreOptions
+from eyot_store.errors import StoreError
+from eyot_store.txn import Txn
+from offline_sync.network import Network
+
+EPOCH_NS = 1_800_000_000_000_000_000
+ACCOUNT = "ACC"
+_STORE = StoreOptions(inline=True, flush=False, map_size=2 << 20, map_reserve=1 << 20)
+#: From a submit to the flush that holds it, and from the flush to the loop that hears of it, seconds.
+_COMMIT_S_MAX = 0.05
+_NOTIFY_S_MAX = 0.005
+
+
+class NodeClock(Clock):
+    """A wall clock that can be set, beside Trio's."""
+
+    def __init__(self) -> None:
+        self.offset_s = 0.0
+
+    def now_ns(self) -> int:
+        return EPOCH_NS + int((trio.current_time() + self.offset_s) * 1e9)
+
+
+class SimulatedBroker(Broker):
+    """A broker whose store is committed soon after every turn that submitted something."""
+
+    store: Store | None = None
+    commits: random.Random
+    commit_waits = False
+
+    def flush(self) -> None:
+        super().flush()
+        store = self.store
+        if store is not None and store.backlog_txns and not self.commit_waits and not store.closed:
+            self.commit_waits = True
+            self.timers.call_later(self.commits.uniform(0.0, _COMMIT_S_MAX), self._commit)
+
+    def _commit(self) -> None:
+        self.commit_waits = False
+        if self.store is not None and not self.store.closed:
+            self.store.commit_now()
+
+
+class LocalClient:
+    """A client of a node: publishes and asks, and hears answers on its inbox."""
+
+    kind = Kind.CLIENT
+
+    def __init__(self, node: Node) -> None:
+        self._account = node.account
+        self._broker = node.broker
+        self._prefix = f"_INBOX.{node.name}.{node.boots}.".encode()
+        self._waiting: dict[bytes, Callable[[bytes], None]] = {}
+        self._asked = 0
+        self._account.subscribe(self._prefix + b"*", self)
+
+    def deliver(
+        self, sub: Subscription, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Origin | None
+    ) -> bool:
+        heard = self._waiting.pop(subject, None)
+        if heard is not None:
+            heard(payload)
+        return True
+
+    def flush(self) -> None:
+        """Nothing is sent anywhere."""
+
+    def ask(self, subject: bytes, payload: bytes, heard: Callable[[bytes], None], header: bytes = b"") -> None:
+        self._asked += 1
+        reply = self._prefix + b"%d" % self._asked
+        self._waiting[reply] = heard
+        self._account.publish(subject, reply, header, payload, origin=self)
+        self._broker.flush()
+
+
+class Node:
+    """A daemon that can be crashed and started again on the same directory. `hub`: the node it dials, "" for none."""
+
+    def __init__(self, name: str, network: Network, path: Path, seed: str, *, hub: str = "") -> None:
+        self.name = name
+        self.network = network
+        self.path = path
+        self.hub = hub
+        self.boots = 0
+        self.clock = NodeClock()
+        self.disk_full = False
+        self.running = False
+        self.broker: SimulatedBroker
+        self.store: Store
+        self.js: JetStream
+        self.copying: Copying
+        self.client: LocalClient
+        #: When leaf links of this node became usable, latest last.
+        self.links_up: list[float] = []
+        self._seed = seed
+        self._scope = trio.CancelScope()
+        self._ended = trio.Event()
+
+    @property
+    def account(self) -> Account:
+        return self.broker.accounts[ACCOUNT]
+
+    def stream(self, name: str) -> Stream | None:
+        return self.js.accounts[ACCOUNT].streams.get(name) if self.running else None
+
+    # -- life ------------------------------------------------------------------------------------------------------
+
+    def _options(self) -> Options:
+        user = UserOptions(user="acc", password="acc", account=ACCOUNT)
+        remotes = ()
+        if self.hub:
+            url = LeafUrl(scheme="nats", host=self.hub, port=7422, user="acc", password="acc")
+            remotes = (RemoteOptions(urls=(url,), account=ACCOUNT),)
+        return Options(
+            server_name=self.name,
+            accounts=(AccountOptions(name=ACCOUNT, users=(user,), jetstream=AccountJetStreamOptions()),),
+            jetstream=JetStreamOptions(domain=self.name),
+            leafnodes=LeafNodesOptions(port=-1, remotes=remotes),
+        )
+
+    async def run(self, *, task_status: Any = trio.TASK_STATUS_IGNORED) -> None:
+        """From power on to power off."""
+        self.boots += 1
+        self._scope, self._ended = trio.CancelScope(), trio.Event()
+        options = self._options()
+        rng = random.Random(f"{self._seed}/{self.name}/{self.boots}")
+        self.broker = broker = SimulatedBroker(options, server_id=f"N{self.name}", clock=self.clock, rng=rng)
+        broker.commits = random.Random(rng.random())
+        set_up_accounts(broker, options)
+        try:
+            with self._scope:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(broker.timers.run, broker.flush)
+                    self._start(options, nursery)
+                    task_status.started()
+                    await trio.sleep_forever()
+        finally:
+            self.running = False
+            self._ended.set()
+
+    def _start(self, options: Options, nursery: trio.Nursery) -> None:
+        broker = self.broker
+        latency = random.Random(broker.commits.random())
+        self.store = Store.open(
+            self.path,
+            notify=lambda fn: broker.timers.call_later(latency.uniform(0.0, _NOTIFY_S_MAX), fn) and None,
+            options=_STORE,
+        )
+        broker.store = self.store
+        self._watch_disk()
+        self.copying = Copying()
+        assert options.jetstream is not None
+        self.js = JetStream(broker, self.store, options.jetstream, consumers=Consumers(), copying=self.copying)
+        self.js.start()
+        listener = LeafListener(broker.links, ConfigAuthenticator(options).leaf, nursery)
+
+        async def serve(stream: trio.abc.Stream, dialler: str) -> None:
+            nursery.start_soon(listener.serve_stream, stream, Peer(host=dialler, port=1), self.name)
+
+        self.network.listen(self.name, serve)
+        LeafRemotes(broker.links, self.network.dialler(self.name)).start(nursery)
+        broker.links.on_link_up(ACCOUNT, lambda link: self.links_up.append(trio.current_time()))
+        self.client = LocalClient(self)
+        self.running = True
+        broker.flush()
+
+    async def crash(self, *, silent: bool) -> None:
+        """The power goes: what was not committed is lost, nobody is told anything."""
+        self.running = False
+        self.network.power_off(self.name, silent=silent)
+        self.store.crash()
+        self._scope.cancel()
+        await self._ended.wait()
+
+    async def stop(self) -> None:
+        await self.crash(silent=False)
+
+    # -- what can be done to it ------------------------------------------------------------------------------------
+
+    def set_disk_full(self, full: bool) -> None:
+        self.disk_full = full
+
+    def _watch_disk(self) -> None:
+        """Stand between the store and its committer: on a full disk every group fails, and all that was built on it."""
+        committer: Any = self.store._driver._committer  # type: ignore[attr-defined]
+        whole, fates = committer.commit, committer._fates
+
+        def commit(group: Sequence[Txn]) -> list[StoreError | None]:
+            if not self.disk_full:
+                return whole(group)  # type: ignore[no-any-return]
+            results: list[StoreError | None] = []
+            for txn in group:
+                failure = fates.inherited(txn) or StoreError("full", "no space left on device")
+                fates.fail(txn, failure)
+                results.append(failure)
+            return results
+
+        committer.commit = commit
+
+    async def request(self, words: str, body: Any = None) -> Any:
+        """One request of the JetStream API and its decoded answer; None if none comes within ten seconds."""
+        answers: list[bytes] = []
+        done = trio.Event()
+
+        def heard(payload: bytes) -> None:
+            answers.append(payload)
+            done.set()
+
+        data = b"" if body is None else msgspec.json.encode(body)
+        self.client.ask(f"$JS.API.{words}".encode(), data, heard)
+        with trio.move_on_after(10):
+            await done.wait()
+        return msgspec.json.decode(answers[0]) if answers else None

@@ -1,0 +1,66 @@
+"""Bugs planted by hand: the simulator is worth something only if it finds them.
+
+Each is a mistake that is easily made. `make simulate PLANT=<name> SEEDS=200` must report violations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+from eyot_daemon.jetstream.batch import Batch
+from eyot_daemon.jetstream.copying import CopyTask
+from eyot_daemon.jetstream.stream import CopyResult, Stream
+
+
+def _position_apart() -> Any:
+    """The position of a source is committed after the messages instead of with them: a crash in between doubles them."""
+    whole = Stream.ingest_copied
+
+    def ingest_copied(self: Stream, messages: Any, *, position: Any = None, on_done: Any, **rest: Any) -> None:
+        def done(result: CopyResult) -> None:
+            if result.last_seq and position is not None:
+                txn = self.store.begin()
+                self.log.put_position(txn, *position(result.last_seq))
+                self.store.submit(txn)
+            on_done(result)
+
+        whole(self, messages, position=None, on_done=done, **rest)
+
+    return mock.patch.object(Stream, "ingest_copied", ingest_copied)
+
+
+def _ack_before_commit() -> Any:
+    """Publishers are answered when their messages are staged: a crash loses what was acknowledged."""
+    whole = Stream.submit
+
+    def submit(self: Stream, txn: Any, batch: Batch) -> None:
+        self.send_acks(batch, None)
+        batch.acks.clear()
+        whole(self, txn, batch)
+
+    return mock.patch.object(Stream, "submit", submit)
+
+
+def _wake_up_forgotten() -> Any:
+    """A link that comes up wakes nobody: copies go on when their backoff says so."""
+    return mock.patch.object(CopyTask, "interest_added", return_value=None)
+
+
+PLANTS: dict[str, Callable[[], Any]] = {
+    "position-apart": _position_apart,
+    "ack-before-commit": _ack_before_commit,
+    "wake-up-forgotten": _wake_up_forgotten,
+}
+
+
+@contextmanager
+def planted(name: str) -> Iterator[None]:
+    """Within it the daemon has this bug; "" for none."""
+    if not name:
+        yield
+        return
+    with PLANTS[name]():
+        yield

@@ -1,0 +1,281 @@
+"""The copier against a model of its origin: cuts, losses, crashes, full disks in random order; exactly once at the end."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eyot_sync.copier import Answer, Copier, Identify, Phase, Request, Skip, Subscribe
+from eyot_sync.origin import Origin
+from eyot_wire.js_errors import ApiError
+from eyot_wire.js_stream import External, StreamSource
+from support.origin_model import ModelOrigin, ModelTarget, Wire
+
+FULL = ApiError(code=503, err_code=10047, description="insufficient storage resources available")
+
+
+def make_copier(last_seq: int, *, mirror: bool = False, seed: int = 1) -> Copier:
+    chance = random.Random(seed)
+    source = StreamSource(name="ORIGIN", external=External(api="$JS.leaf.API", deliver=""))
+    return Copier(
+        Origin.of(source),
+        mirror=mirror,
+        last_seq=last_seq,
+        make_id=lambda length: "".join(chance.choices("abcdefgh", k=length)),
+    )
+
+
+class Run:
+    """A copier, its origin and its target, moved on by named steps."""
+
+    def __init__(self, seed: int, *, mirror: bool) -> None:
+        self.chance = random.Random(seed)
+        self.mirror = mirror
+        self.now = 0.0
+        self.origin = ModelOrigin()
+        self.target = ModelTarget()
+        self.seed = seed
+        self.start()
+
+    def start(self) -> None:
+        """The daemon starts (again): only what is on flash is known."""
+        self.seed += 1
+        self.origin.consumers.clear()
+        self.target.waiting.clear()
+        copier = make_copier(self.target.position, mirror=self.mirror, seed=self.seed)
+        self.wire = Wire(copier, self.origin, self.target)
+        self.wire.restore(self.now)
+
+    def step(self, what: str) -> None:
+        self.now += self.chance.choice((0.01, 0.1, 1.0, 6.0))
+        getattr(self, what)()
+        self.wire.do(self.wire.copier.tick(self.now), self.now)
+        self.wire.gather()
+
+    def publish(self) -> None:
+        for _ in range(self.chance.randint(1, 4)):
+            self.origin.publish(f"m{self.origin.last_seq + 1}".encode())
+
+    def respond(self) -> None:
+        if self.wire.responses:
+            reply, body = self.wire.responses.pop(0)
+            self.wire.do(self.wire.copier.response(reply, body, self.now), self.now)
+
+    def send(self) -> None:
+        """Consumers at the origin put something on the link."""
+        for deliver, consumer in list(self.origin.consumers.items()):
+            if not self.wire.up or deliver not in self.wire.listening:
+                continue
+            message = self.origin.deliver(consumer)
+            self.wire.under_way.append((deliver, message or self.origin.heartbeat(consumer)))
+            if consumer.unanswered >= 3:
+                self.wire.under_way.append((deliver, self.origin.flow_control(consumer)))
+
+    def receive(self) -> None:
+        for _ in range(self.chance.randint(1, 6)):
+            if not self.wire.under_way:
+                return
+            deliver, message = self.wire.under_way.pop(0)
+            if deliver in self.wire.listening:
+                self.wire.do(self.wire.copier.message(*message, self.now), self.now)
+
+    def lose(self) -> None:
+        """The link drops one thing that was under way and goes on."""
+        if self.wire.under_way:
+            self.wire.under_way.pop(self.chance.randrange(len(self.wire.under_way)))
+
+    def commit(self) -> None:
+        self.wire.commit(self.now)
+
+    def fail(self) -> None:
+        """The disk is full: nothing of what was staged reaches it."""
+        if self.target.waiting:
+            self.target.waiting.clear()
+            self.wire.do(self.wire.copier.failed(self.target.position, FULL, self.now), self.now)
+
+    def crash(self) -> None:
+        self.start()
+
+    def cut(self) -> None:
+        if self.wire.up:
+            self.wire.cut(self.now)
+
+    def restore(self) -> None:
+        if not self.wire.up:
+            self.wire.restore(self.now)
+
+    def expire(self) -> None:
+        """A limit at the origin takes its oldest message; what was not copied yet is a gap from now on."""
+        oldest = min(self.origin.messages, default=0)
+        if oldest and self.target.position >= oldest:
+            self.origin.delete(oldest)
+
+    def settle(self) -> None:
+        """The faults are over: everything must arrive in a bounded number of steps."""
+        self.restore()
+        for _ in range(60 * (self.origin.last_seq + 4)):
+            for what in ("respond", "send", "receive", "commit"):
+                self.now += 0.2
+                getattr(self, what)()
+                self.wire.do(self.wire.copier.tick(self.now), self.now)
+                self.wire.gather()
+            if self.target.position >= self.origin.last_seq:
+                return
+        raise AssertionError(f"stuck at {self.target.position} of {self.origin.last_seq}, {self.wire.copier.phase}")
+
+
+STEPS = (
+    "publish", "publish", "respond", "send", "send", "receive", "receive", "commit", "commit",
+    "lose", "fail", "crash", "cut", "restore", "expire",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("mirror", [False, True])
+@settings(max_examples=500, deadline=None)
+@given(seed=st.integers(0, 2**32), steps=st.lists(st.sampled_from(STEPS), max_size=120))
+def test_exactly_once_in_order_whatever_happens(mirror: bool, seed: int, steps: list[str]) -> None:
+    run = Run(seed, mirror=mirror)
+    run.publish()
+    for what in steps:
+        run.step(what)
+    run.settle()
+    sequences = [seq for seq, _ in run.target.stored]
+    assert sequences == list(range(1, run.origin.last_seq + 1))
+    assert all(payload == f"m{seq}".encode() for seq, payload in run.target.stored)
+
+
+def test_a_link_that_returns_is_used_at_once() -> None:
+    copier = make_copier(41)
+    copier.unreachable(10.0)
+    assert copier.phase is Phase.WAITING
+    actions = copier.link_up(10.3)
+    assert [type(action) for action in actions] == [Subscribe, Request, Identify]
+    request = actions[1]
+    assert isinstance(request, Request)
+    assert request.subject == b"$JS.leaf.API.CONSUMER.CREATE.ORIGIN"
+    assert b'"opt_start_seq":42' in request.body
+
+
+def test_flow_control_waits_for_the_flash() -> None:
+    copier = make_copier(0)
+    copier.link_up(1.0)
+    copier.message(b"$JS.ACK.ORIGIN.c1.1.1.1.1000.0", b"readings.x", b"", b"one", 1.1)
+    copier.unidentified(1.1)
+    current = copier.reply
+    asked = copier.message(b"$JS.FC.ORIGIN.c1.1", b"", b"NATS/1.0 100 FlowControl Request\r\n\r\n", b"", 1.2)
+    assert asked == []
+    batch, mark = copier.take_batch()
+    assert [each.payload for each in batch] == [b"one"]
+    assert copier.committed(mark, 1, 1, current) == [Answer(b"$JS.FC.ORIGIN.c1.1")]
+
+
+def test_a_stalled_heartbeat_is_answered_when_all_is_on_flash() -> None:
+    copier = make_copier(0)
+    copier.link_up(1.0)
+    header = b"NATS/1.0 100 Idle Heartbeat\r\nNats-Last-Consumer: 0\r\nNats-Consumer-Stalled: $JS.FC.O.c.9\r\n\r\n"
+    assert copier.message(b"", b"", header, b"", 1.1) == [Answer(b"$JS.FC.O.c.9")]
+
+
+def test_a_heartbeat_tells_of_the_last_message_that_was_lost() -> None:
+    copier = make_copier(0)
+    copier.link_up(1.0)
+    lost = b"NATS/1.0 100 Idle Heartbeat\r\nNats-Last-Consumer: 1\r\nNats-Last-Stream: 1\r\n\r\n"
+    assert any(isinstance(action, Request) for action in copier.message(b"", b"", lost, b"", 2.0))
+
+
+def test_silence_asks_again() -> None:
+    copier = make_copier(7)
+    copier.link_up(1.0)
+    origin = ModelOrigin({8: b"m8"}, 8)
+    body = next(action.body for action in copier.link_up(2.0) if isinstance(action, Request))
+    copier.response(copier.reply, origin.create(body), 2.1)
+    assert copier.phase is Phase.ACTIVE
+    assert copier.tick(7.0) == []
+    assert copier.deadline is not None
+    assert any(isinstance(action, Request) for action in copier.tick(7.2))
+
+
+def test_a_refusal_is_kept_and_tried_again_later() -> None:
+    copier = make_copier(0)
+    copier.link_up(1.0)
+    error = b'{"error":{"code":404,"err_code":10059,"description":"stream not found"}}'
+    copier.response(copier.reply, error, 1.1)
+    assert copier.progress.error is not None
+    assert copier.progress.error.err_code == 10059
+    assert copier.phase is Phase.WAITING
+    assert any(isinstance(action, Request) for action in copier.tick(1.1 + 2.0))
+
+
+def test_an_empty_mirror_begins_where_the_origin_does() -> None:
+    copier = make_copier(0, mirror=True)
+    copier.link_up(1.0)
+    origin = ModelOrigin({10: b"m10"}, 10)
+    body = next(action.body for action in copier.link_up(2.0) if isinstance(action, Request))
+    assert copier.response(copier.reply, origin.create(body), 2.1) == [Skip(9)]
+
+
+def test_an_origin_that_went_back_is_said() -> None:
+    copier = make_copier(100)
+    body = next(action.body for action in copier.link_up(2.0) if isinstance(action, Request))
+    origin = ModelOrigin({1: b"new"}, 1)
+    copier.response(copier.reply, origin.create(body), 2.1)
+    assert copier.progress.behind
+    assert copier.progress.error is not None
+    assert "re-created or lost messages" in copier.progress.error.description
+
+
+def resumed(origin: ModelOrigin, *, mirror: bool, last_seq: int, identity: str, last_ts_ns: int = 0) -> Wire:
+    """A copier with a position, and what it said until nothing more was to be said."""
+    source = StreamSource(name="ORIGIN", external=External(api="$JS.leaf.API", deliver=""))
+    ids = iter(range(10_000_000, 99_999_999))
+    copier = Copier(
+        Origin.of(source),
+        mirror=mirror,
+        last_seq=last_seq,
+        make_id=lambda length: str(next(ids)),
+        identity=identity,
+        last_ts_ns=last_ts_ns,
+    )
+    wire = Wire(copier, origin, ModelTarget())
+    now = 1.0
+    wire.restore(now)
+    for _ in range(4):
+        while wire.responses:
+            reply, body = wire.responses.pop(0)
+            wire.do(copier.response(reply, body, now), now)
+        now += 0.5
+        wire.do(copier.tick(now), now)
+    return wire
+
+
+def test_a_source_copies_the_new_life_of_its_origin_from_its_beginning() -> None:
+    origin = ModelOrigin()
+    origin.recreate()
+    for number in range(200):
+        origin.publish(b"m%d" % number)
+    wire = resumed(origin, mirror=False, last_seq=100, identity="2026-01-01T00:00:00Z")
+    assert wire.copier.phase is Phase.ACTIVE
+    assert [consumer.next_seq for consumer in origin.consumers.values()] == [1]
+    assert wire.copier.identity == origin.created
+    assert "was re-created" in wire.copier.progress.note
+
+
+def test_a_mirror_holds_still_when_its_origin_was_recreated() -> None:
+    origin = ModelOrigin()
+    origin.recreate()
+    for number in range(200):
+        origin.publish(b"m%d" % number)
+    wire = resumed(origin, mirror=True, last_seq=100, identity="2026-01-01T00:00:00Z")
+    assert wire.copier.phase is not Phase.ACTIVE
+    assert wire.copier.progress.lag == 200
+    assert wire.copier.progress.error is not None
+    assert "delete the mirror and create it again" in wire.copier.progress.error.description
+
+
+def test_an_origin_that_lost_its_end_is_asked_for_what_is_newer() -> None:
+    origin = ModelOrigin({90: b"old", 91: b"new"}, 91)
+    wire = resumed(origin, mirror=False, last_seq=100, identity=origin.created, last_ts_ns=1_700_000_000_000_000_000)
+    assert wire.asked_from == ["by_start_sequence", "by_start_time"]

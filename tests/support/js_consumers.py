@@ -1,0 +1,142 @@
+"""A World (js_world.py) with consumers: subscribers that remember, pull requests, acknowledgements."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from eyot_daemon.jetstream.consumer import Consumer
+from eyot_daemon.jetstream.consumers import Consumers
+from eyot_daemon.subscription import Subscription
+from eyot_wire.ack import AckReply, decode_ack_reply
+from support.destinations import Got, Recorder
+from support.js_world import World
+
+
+class Box(Recorder):
+    """A subscriber. Messages and status lines apart."""
+
+    sub: Subscription
+
+    @property
+    def messages(self) -> list[Got]:
+        return [got for got in self.got if got.reply.startswith(b"$JS.ACK.")]
+
+    @property
+    def statuses(self) -> list[str]:
+        """First lines of what came without being a message, `NATS/1.0 ` left out."""
+        lines = [got.header.split(b"\r\n", 1)[0].decode() for got in self.got if not got.reply.startswith(b"$JS.ACK.")]
+        return [line.removeprefix("NATS/1.0 ") for line in lines]
+
+    @property
+    def acks(self) -> list[AckReply]:
+        """What the acknowledgement subjects of the messages say."""
+        decoded = [decode_ack_reply(got.reply) for got in self.messages]
+        assert all(decoded)
+        return [ack for ack in decoded if ack is not None]
+
+    @property
+    def seqs(self) -> list[int]:
+        """Stream sequences delivered, in order."""
+        return [ack.stream_seq for ack in self.acks]
+
+    def take(self) -> list[Got]:
+        """The messages so far, which are forgotten here."""
+        messages, self.got = self.messages, []
+        return messages
+
+
+class ConsumerWorld(World):
+    """`pull` and `listen` make subscribers; everything commits unless `hold` says otherwise."""
+
+    def __init__(self, path: Path, **options: Any) -> None:
+        options.setdefault("consumers", Consumers())
+        super().__init__(path, **options)
+        self._boxes = 0
+
+    def consumer(self, name: str = "C", stream: str = "S") -> Consumer:
+        consumer = self.stream(stream).consumers[name]
+        assert isinstance(consumer, Consumer)
+        return consumer
+
+    def add(self, name: str = "C", stream: str = "S", **config: Any) -> Any:
+        """Create a consumer of that name (durable unless the configuration names it) and return the answer."""
+        if "name" not in config:
+            config["durable_name"] = name
+        return self.request(f"CONSUMER.CREATE.{stream}.{name}", {"stream_name": stream, "config": config})
+
+    def add_ephemeral(self, stream: str = "S", **config: Any) -> Any:
+        return self.request(f"CONSUMER.CREATE.{stream}", {"stream_name": stream, "config": config})
+
+    def info(self, name: str = "C", stream: str = "S") -> Any:
+        return self.request(f"CONSUMER.INFO.{stream}.{name}")
+
+    def fill(self, count: int, subject: bytes = b"s.x", size: int = 4) -> None:
+        """Publish `count` messages and commit them."""
+        for i in range(count):
+            self.account.publish(subject, payload=b"%0*d" % (size, i), origin=self.client)
+        self.commit()
+
+    def listen(self, subject: bytes, queue: bytes = b"") -> Box:
+        """A subscriber on `subject`."""
+        box = Box()
+        box.sub = self.account.subscribe(subject, box, queue=queue)
+        self.commit()
+        return box
+
+    def leave(self, box: Box) -> None:
+        self.account.unsubscribe(box.sub)
+        self.commit()
+
+    def pull(self, name: str = "C", stream: str = "S", box: Box | None = None, body: bytes = b"", **wanted: Any) -> Box:
+        """A pull request; its box is new unless given."""
+        if box is None:
+            self._boxes += 1
+            box = self.listen(b"pull.%d" % self._boxes)
+        data = msgspec.json.encode(wanted) if wanted else body
+        subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}".encode()
+        self.account.publish(subject, box.sub.subject, b"", data, origin=self.client)
+        self.commit()
+        return box
+
+    def answer_to(self, got: Got, payload: bytes = b"", reply: bytes = b"") -> None:
+        """Acknowledge (or the like); nothing is committed before `commit`."""
+        self.account.publish(got.reply, reply, b"", payload, origin=self.client)
+
+    def ack(self, *messages: Got) -> None:
+        for got in messages:
+            self.answer_to(got)
+        self.commit()
+
+    def advance(self, seconds: float, step_s: float = 0.0) -> None:
+        """Time passes; in steps, so that timers that set the next one run too."""
+        step_s = step_s or seconds
+        while seconds > 1e-9:
+            super().advance(min(step_s, seconds))
+            seconds -= step_s
+        # What a timer asked for at once runs in the same moment.
+        for _ in range(50):
+            if not self.broker.timers.run_due(self.clock.monotonic()):
+                break
+            self.commit()
+
+    def run_on(self, turns: int = 100) -> None:
+        """Let what goes on by itself in later turns do so, without time passing."""
+        for _ in range(turns):
+            if not self.broker.timers.run_due(self.clock.monotonic()):
+                return
+            self.commit()
+
+    def restart(self) -> ConsumerWorld:
+        self.js.stop()
+        self.store.close()
+        return self._again()
+
+    def crash(self) -> ConsumerWorld:
+        self.store.crash()
+        return self._again()
+
+    def _again(self) -> ConsumerWorld:
+        return ConsumerWorld(self.path, options=self.js.options, clock=self.clock)

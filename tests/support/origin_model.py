@@ -1,0 +1,178 @@
+"""A model of the other end of a mirror or source: a stream and its consumers, as nats-server behaves, without I/O.
+
+It answers the copier's requests, delivers with consumer sequences, asks for flow control, beats when idle, forgets consumers
+without interest. `Wire` carries what both say; it can lose what is under way, as a cut link does.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+
+from eyot_sync.copier import Action, Answer, Copied, Copier, Identify, Request, Skip, Subscribe, Unsubscribe
+
+WINDOW = 5
+
+
+@dataclass
+class ModelConsumer:
+    name: str
+    deliver: bytes
+    next_seq: int
+    consumer_seq: int = 0
+    unanswered: int = 0
+    flow_id: int = 0
+
+
+@dataclass
+class ModelOrigin:
+    """Messages by sequence; sequences may be missing (deleted, expired)."""
+
+    messages: dict[int, bytes] = field(default_factory=dict)
+    last_seq: int = 0
+    consumers: dict[bytes, ModelConsumer] = field(default_factory=dict)
+    made: int = 0
+    created: str = "2026-01-01T00:00:00Z"
+
+    def recreate(self) -> None:
+        """Deleted and made again: nothing of it is left."""
+        self.messages.clear()
+        self.consumers.clear()
+        self.last_seq = 0
+        self.created = self.created.replace("2026", str(int(self.created[:4]) + 1))
+
+    def info(self) -> bytes:
+        state = {"messages": len(self.messages), "last_seq": self.last_seq}
+        return json.dumps({"created": self.created, "state": state}).encode()
+
+    def publish(self, payload: bytes) -> None:
+        self.last_seq += 1
+        self.messages[self.last_seq] = payload
+
+    def delete(self, seq: int) -> None:
+        self.messages.pop(seq, None)
+
+    def create(self, body: bytes) -> bytes:
+        config = json.loads(body)["config"]
+        self.made += 1
+        first = min(self.messages, default=self.last_seq + 1)
+        start = max(config.get("opt_start_seq", 1), first)
+        start = min(start, self.last_seq + 1)
+        consumer = ModelConsumer(f"c{self.made}", config["deliver_subject"].encode(), start)
+        self.consumers[consumer.deliver] = consumer
+        return json.dumps(
+            {
+                "type": "io.nats.jetstream.api.v1.consumer_create_response",
+                "stream_name": "ORIGIN",
+                "name": consumer.name,
+                "config": config,
+                "delivered": {"consumer_seq": 0, "stream_seq": start - 1},
+                "ack_floor": {"consumer_seq": 0, "stream_seq": 0},
+                "num_pending": sum(1 for seq in self.messages if seq >= start),
+            }
+        ).encode()
+
+    def deliver(self, consumer: ModelConsumer) -> tuple[bytes, bytes, bytes, bytes] | None:
+        """(reply, subject, header, payload) of the next thing this consumer sends, or None while it is stalled or idle."""
+        if consumer.unanswered >= WINDOW:
+            return None
+        waiting = sorted(seq for seq in self.messages if seq >= consumer.next_seq)
+        if not waiting:
+            return None
+        seq = waiting[0]
+        consumer.next_seq = seq + 1
+        consumer.consumer_seq += 1
+        consumer.unanswered += 1
+        reply = f"$JS.ACK.ORIGIN.{consumer.name}.1.{seq}.{consumer.consumer_seq}.{seq * 1000}.{len(waiting) - 1}"
+        return reply.encode(), b"readings.x", b"", self.messages[seq]
+
+    def flow_control(self, consumer: ModelConsumer) -> tuple[bytes, bytes, bytes, bytes]:
+        consumer.flow_id += 1
+        reply = f"$JS.FC.ORIGIN.{consumer.name}.{consumer.flow_id}".encode()
+        return reply, b"", b"NATS/1.0 100 FlowControl Request\r\n\r\n", b""
+
+    def heartbeat(self, consumer: ModelConsumer) -> tuple[bytes, bytes, bytes, bytes]:
+        header = (
+            f"NATS/1.0 100 Idle Heartbeat\r\nNats-Last-Consumer: {consumer.consumer_seq}\r\nNats-Last-Stream: 1\r\n\r\n"
+        )
+        return b"", b"", header.encode(), b""
+
+    def answered(self, subject: bytes) -> None:
+        for consumer in self.consumers.values():
+            if subject == f"$JS.FC.ORIGIN.{consumer.name}.{consumer.flow_id}".encode():
+                consumer.unanswered = 0
+
+
+@dataclass
+class ModelTarget:
+    """The stream that copies: what is on flash, and what is still on its way there."""
+
+    stored: list[tuple[int, bytes]] = field(default_factory=list)
+    position: int = 0
+    waiting: list[tuple[list[Copied], int, bytes]] = field(default_factory=list)
+
+
+class Wire:
+    """Owner of a copier: carries out its actions against the model, keeps what is under way."""
+
+    def __init__(self, copier: Copier, origin: ModelOrigin, target: ModelTarget) -> None:
+        self.copier = copier
+        self.origin = origin
+        self.target = target
+        self.up = True
+        self.under_way: list[tuple[bytes, tuple[bytes, bytes, bytes, bytes]]] = []
+        self.responses: list[tuple[bytes, bytes]] = []
+        self.listening: set[bytes] = set()
+        self.asked_from: list[str] = []
+
+    def do(self, actions: list[Action], now: float) -> None:
+        for action in actions:
+            match action:
+                case Subscribe(deliver=deliver):
+                    self.listening.add(deliver)
+                case Unsubscribe(deliver=deliver):
+                    self.listening.discard(deliver)
+                    if self.up:
+                        self.origin.consumers.pop(deliver, None)
+                case Request(_, reply, body):
+                    self.asked_from.append(json.loads(body)["config"]["deliver_policy"])
+                    if self.up:
+                        self.responses.append((reply, self.origin.create(body)))
+                    else:
+                        self.do(self.copier.unreachable(now), now)
+                case Identify(_, reply):
+                    if self.up:
+                        self.responses.append((reply, self.origin.info()))
+                    else:
+                        self.do(self.copier.unidentified(now), now)
+                case Answer(subject):
+                    if self.up:
+                        self.origin.answered(subject)
+                case Skip():
+                    pass
+
+    def gather(self) -> None:
+        """The end of a turn: what the copier took becomes a transaction that is not on flash yet."""
+        batch, mark = self.copier.take_batch()
+        if batch:
+            self.target.waiting.append((batch, mark, self.copier.reply))
+
+    def commit(self, now: float) -> None:
+        """The oldest transaction reaches the flash."""
+        if not self.target.waiting:
+            return
+        batch, mark, deliver = self.target.waiting.pop(0)
+        self.target.stored += [(each.origin_seq, each.payload) for each in batch]
+        self.target.position = batch[-1].origin_seq
+        self.do(self.copier.committed(mark, self.target.position, len(batch), deliver), now)
+
+    def cut(self, now: float) -> None:
+        self.up = False
+        self.under_way.clear()
+        self.responses.clear()
+        self.origin.consumers.clear()
+        self.do(self.copier.link_down(now), now)
+
+    def restore(self, now: float) -> None:
+        self.up = True
+        self.do(self.copier.link_up(now), now)

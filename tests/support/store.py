@@ -1,0 +1,66 @@
+"""Stores for tests: a stand-in for the loop that runs what the committing thread hands over, and short ways to write."""
+
+from collections.abc import Callable
+from pathlib import Path
+from queue import Empty, SimpleQueue
+
+from eyot_store import Log, Store, StoreError, StoreOptions, Txn
+
+FAST = StoreOptions(inline=True, flush=False, committer="lmdb")
+JOURNAL = StoreOptions(inline=True, flush=False, committer="journal", journal_segment_bytes=8 << 10, journal_segments=2)
+
+
+class Loop:
+    """The loop's thread: `notify` queues, `run` runs."""
+
+    def __init__(self) -> None:
+        self.queue: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self.calls = 0
+
+    def notify(self, fn: Callable[[], None]) -> None:
+        self.queue.put(fn)
+
+    def run(self, until: Callable[[], bool], timeout_s: float = 30) -> None:
+        """Run what is handed over until `until()` holds."""
+        while not until():
+            self.queue.get(timeout=timeout_s)()
+            self.calls += 1
+
+    def drain(self) -> None:
+        """Run what is there."""
+        while True:
+            try:
+                self.queue.get_nowait()()
+            except Empty:
+                return
+            self.calls += 1
+
+
+def open_inline(path: Path, options: StoreOptions = FAST) -> Store:
+    """A store that commits when told to, and runs callbacks at once."""
+    return Store.open(path, notify=lambda fn: fn(), options=options)
+
+
+def commit(store: Store, txn: Txn) -> StoreError | None:
+    """Hand in `txn` to an inline store, commit, and return its result."""
+    results: list[StoreError | None] = []
+    store.submit(txn, results.append)
+    store.commit_now()
+    assert len(results) == 1
+    return results[0]
+
+
+def make_log(store: Store, name: str = "S", *, memory: bool = False, config: bytes = b"{}") -> Log:
+    """A new stream in account A, committed."""
+    txn = store.begin()
+    log = store.create_stream(txn, "A", name, config, 1, memory=memory)
+    assert commit(store, txn) is None
+    return log
+
+
+def fill(store: Store, log: Log, count: int, subject: bytes = b"a", payload: bytes = b"x") -> None:
+    """Append and commit `count` messages; their times are their sequences."""
+    txn = store.begin()
+    for _ in range(count):
+        log.append(txn, subject, b"", payload, log.state.last_seq + 1)
+    assert commit(store, txn) is None

@@ -1,0 +1,140 @@
+"""Clients over TLS: after INFO, at once, with a fallback, or only for those who like."""
+
+import json
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trio
+
+from eyot_daemon.client_listener import ClientListener
+from eyot_daemon.listener import TcpListener
+from eyot_daemon.options import Options
+from eyot_daemon.options_tls import TlsOptions
+from eyot_daemon.tls_context import server_context
+from support.broker import PLAIN, Raw, Running, running
+from support.certificates import Authority
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+@asynccontextmanager
+async def listening(
+    authority: Authority, *, allow_non_tls: bool = False, **settings: object
+) -> AsyncIterator[tuple[Running, int]]:
+    """A broker with a TLS listener besides the plain one of `running`; gives its port."""
+    certificate, key = authority.issue("server")
+    tls = TlsOptions(cert_file=str(certificate), key_file=str(key), ca_file=str(authority.ca_file), **settings)  # type: ignore[arg-type]
+    options = Options(host="127.0.0.1", port=-1, tls=tls, allow_non_tls=allow_non_tls)
+    async with running(options) as up:
+        listener = TcpListener.bind("127.0.0.1", -1)
+        serve = ClientListener(up.clients, up.nursery, server_context(tls)).serve
+        up.nursery.start_soon(listener.run, serve, up.nursery)
+        yield up, listener.port
+
+
+def context(authority: Authority, client: str = "") -> ssl.SSLContext:
+    made = ssl.create_default_context(cafile=str(authority.ca_file))
+    if client:
+        certificate, key = authority.issue(client)
+        made.load_cert_chain(certificate, key)
+    return made
+
+
+async def secure(stream: trio.SocketStream, made: ssl.SSLContext) -> Raw:
+    return Raw(trio.SSLStream(stream, made, server_hostname="localhost", https_compatible=True))
+
+
+async def read_info(stream: trio.SocketStream) -> dict[str, object]:
+    line = b""
+    while not line.endswith(b"\r\n"):
+        line += await stream.receive_some(1)
+    return dict(json.loads(line.removeprefix(b"INFO ")))
+
+
+async def test_tls_after_info(authority: Authority) -> None:
+    async with listening(authority) as (up, port):
+        stream = await trio.open_tcp_stream("127.0.0.1", port)
+        info = await read_info(stream)
+        assert info["tls_required"] is True
+        client = await secure(stream, context(authority))
+        payload = b"x" * 300_000
+        got = await client.ask(PLAIN + b"SUB a 1\r\nPUB a 300000\r\n" + payload + b"\r\n")
+        assert got == b"MSG a 1 300000\r\n" + payload + b"\r\n"
+        (connection,) = up.clients.connections.values()
+        assert connection.peer.tls_version.startswith("TLSv1.")
+        assert connection.peer.tls_cipher
+
+
+async def test_handshake_first(authority: Authority) -> None:
+    async with listening(authority, handshake_first=True) as (_, port):
+        client = await secure(await trio.open_tcp_stream("127.0.0.1", port), context(authority))
+        await client.greet()
+        assert client.greeting.startswith(b"INFO ")
+        assert await client.ask(PLAIN) == b""
+
+
+async def test_handshake_first_falls_back_to_info(authority: Authority) -> None:
+    async with listening(authority, handshake_first=True, handshake_first_fallback_s=0.05) as (_, port):
+        eager = await secure(await trio.open_tcp_stream("127.0.0.1", port), context(authority))
+        await eager.greet()
+        assert await eager.ask(PLAIN) == b""
+        stream = await trio.open_tcp_stream("127.0.0.1", port)
+        await read_info(stream)
+        patient = await secure(stream, context(authority))
+        assert await patient.ask(PLAIN) == b""
+
+
+async def test_those_who_like_may_go_on_in_clear(authority: Authority) -> None:
+    async with listening(authority, allow_non_tls=True) as (_, port):
+        stream = await trio.open_tcp_stream("127.0.0.1", port)
+        info = await read_info(stream)
+        assert info["tls_available"] is True
+        assert "tls_required" not in info
+        assert await Raw(stream).ask(PLAIN) == b""
+        stream = await trio.open_tcp_stream("127.0.0.1", port)
+        await read_info(stream)
+        assert await (await secure(stream, context(authority))).ask(PLAIN) == b""
+
+
+async def test_a_client_certificate_is_required_and_known(authority: Authority) -> None:
+    async with listening(authority, verify=True) as (up, port):
+        stream = await trio.open_tcp_stream("127.0.0.1", port)
+        assert (await read_info(stream))["tls_verify"] is True
+        client = await secure(stream, context(authority, "client"))
+        assert await client.ask(PLAIN) == b""
+        (connection,) = up.clients.connections.values()
+        assert connection.peer.certificate
+        stream = await trio.open_tcp_stream("127.0.0.1", port)
+        await read_info(stream)
+        nobody = await secure(stream, context(authority))
+        await nobody.send(PLAIN + b"PING\r\n")
+        assert await nobody.until_closed() == b""
+        while len(up.clients.connections) > 1:
+            await trio.sleep(0.005)
+        assert up.clients.closed[-1].close_reason == "TLS Handshake Failure"
+
+
+async def test_plain_bytes_where_tls_is_required_end_the_connection(authority: Authority) -> None:
+    async with listening(authority) as (up, port):
+        stream = await trio.open_tcp_stream("127.0.0.1", port)
+        await read_info(stream)
+        client = Raw(stream)
+        await client.send(PLAIN)
+        await client.until_closed()
+        while up.clients.connections:
+            await trio.sleep(0.005)
+        assert up.clients.closed[-1].close_reason == "TLS Handshake Failure"
+
+
+async def test_silence_instead_of_a_handshake_ends_the_connection(authority: Authority) -> None:
+    async with listening(authority, timeout_s=0.05) as (up, port):
+        stream = await trio.open_tcp_stream("127.0.0.1", port)
+        await read_info(stream)
+        assert await Raw(stream).until_closed() == b""
+        assert up.clients.closed[-1].close_reason == "TLS Handshake Failure"

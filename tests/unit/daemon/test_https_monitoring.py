@@ -1,0 +1,45 @@
+"""The monitoring pages over HTTPS."""
+
+from __future__ import annotations
+
+import json
+import signal
+import ssl
+import urllib.request
+from pathlib import Path
+
+from cryptography import x509
+
+from support.certificates import Authority
+from support.eyotd import Eyotd
+
+
+def test_pages_over_https(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "ca")
+    config = "https: 127.0.0.1:%LEAF_PORT%\n" + authority.block("server", "verify: true")
+    with Eyotd(config, tmp_path) as server:
+        trusting = ssl.create_default_context(cafile=str(authority.ca_file))
+        url = f"https://localhost:{server.leaf_port}/varz"
+        with urllib.request.urlopen(url, context=trusting, timeout=15) as response:  # nobody is asked for a certificate
+            page = json.load(response)
+        assert page["https_port"] == server.leaf_port
+        assert server.monitor("/varz")["server_id"] == page["server_id"]
+        assert f"Starting https monitor on 127.0.0.1:{server.leaf_port}" in server.log()
+
+        def serial() -> int:
+            pem = ssl.get_server_certificate(("127.0.0.1", server.leaf_port))
+            return x509.load_pem_x509_certificate(pem.encode()).serial_number
+
+        before = serial()
+        authority.issue("server")
+        server.signal(signal.SIGHUP)
+        server.wait_log("Reloaded server configuration")
+        assert serial() != before
+
+
+def test_https_needs_a_certificate(tmp_path: Path) -> None:
+    server = Eyotd("https: 127.0.0.1:%LEAF_PORT%", tmp_path)
+    server.start(wait=False)
+    assert server.process is not None
+    assert server.process.wait(15) == 1
+    assert "monitoring over HTTPS needs a certificate" in server.log()

@@ -1,0 +1,122 @@
+"""Log lines in nats-server's form, files that are reopened and rotated."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from eyot_daemon.logs import TRACE, FileHandler, LineFormatter, Logs
+from eyot_daemon.options import Options
+
+log = logging.getLogger("eyot.test")
+
+
+@pytest.fixture
+def logs() -> Iterator[Logs]:
+    """Puts logging back as it was."""
+    root, eyot = logging.getLogger(), logging.getLogger("eyot")
+    before = (list(root.handlers), root.level, eyot.level)
+    yield Logs()
+    for handler in list(root.handlers):
+        if handler not in before[0]:
+            root.removeHandler(handler)
+            handler.close()
+    root.setLevel(before[1])
+    eyot.setLevel(before[2])
+
+
+def record(level: int, text: str, created: float = 1795251600.123456) -> logging.LogRecord:
+    made = logging.LogRecord("eyot", level, "x.py", 1, text, (), None)
+    made.created = created
+    return made
+
+
+@pytest.mark.parametrize(
+    ("level", "label"),
+    [
+        (TRACE, "TRC"),
+        (logging.DEBUG, "DBG"),
+        (logging.INFO, "INF"),
+        (logging.WARNING, "WRN"),
+        (logging.ERROR, "ERR"),
+        (logging.CRITICAL, "FTL"),
+    ],
+)
+def test_lines(level: int, label: str) -> None:
+    line = LineFormatter(utc=True).format(record(level, "Server is ready"))
+    assert line == f"[{os.getpid()}] 2026/11/21 09:00:00.123456 [{label}] Server is ready"
+    assert LineFormatter(logtime=False).format(record(level, "x")) == f"[{os.getpid()}] [{label}] x"
+
+
+def test_time_goes_on() -> None:
+    formatter = LineFormatter(utc=True)
+    stamps = [formatter.format(record(logging.INFO, "x", 1795251600.5 + step)).split(" [INF]")[0] for step in range(2)]
+    assert [stamp[-15:] for stamp in stamps] == ["09:00:00.500000", "09:00:01.500000"]
+
+
+def test_levels(logs: Logs, tmp_path: Path) -> None:
+    path = tmp_path / "x.log"
+
+    def labels(options: Options) -> list[str]:
+        path.unlink(missing_ok=True)
+        logs.configure(options)
+        log.log(TRACE, "t")
+        log.debug("d")
+        log.info("i")
+        log.error("e")
+        return re.findall(r"\[(TRC|DBG|INF|ERR)\]", path.read_text())
+
+    file = str(path)
+    assert labels(Options(log_file=file)) == ["INF", "ERR"]
+    assert labels(Options(log_file=file, debug=True)) == ["DBG", "INF", "ERR"]
+    assert labels(Options(log_file=file, trace=True)) == ["TRC", "INF", "ERR"]
+    assert labels(Options(log_file=file, trace=True, debug=True)) == ["TRC", "DBG", "INF", "ERR"]
+
+
+def test_a_moved_file_is_reopened(logs: Logs, tmp_path: Path) -> None:
+    path, moved = tmp_path / "x.log", tmp_path / "x.log.1"
+    logs.configure(Options(log_file=str(path)))
+    log.info("before")
+    path.rename(moved)
+    log.info("between")
+    logs.reopen()
+    log.info("after")
+    assert "between" in moved.read_text()
+    assert [line.split("] ")[-1] for line in path.read_text().splitlines()] == ["File log re-opened", "after"]
+
+
+def test_a_file_that_cannot_be_opened_leaves_the_old_output(logs: Logs, tmp_path: Path) -> None:
+    path = tmp_path / "x.log"
+    logs.configure(Options(log_file=str(path)))
+    with pytest.raises(OSError):
+        logs.configure(Options(log_file="/nonexistent/x.log"))
+    log.info("still here")
+    assert "still here" in path.read_text()
+
+
+def test_rotation_keeps_so_many(tmp_path: Path) -> None:
+    handler = FileHandler(tmp_path / "x.log", size_limit=200, max_num=3)
+    handler.setFormatter(LineFormatter())
+    for number in range(40):
+        handler.handle(record(logging.INFO, f"line {number}"))
+    handler.close()
+    files = sorted(tmp_path.iterdir())
+    assert 2 <= len(files) <= 3
+    assert (tmp_path / "x.log") in files
+    assert "line 39" in "".join(path.read_text() for path in files)
+
+
+def test_exceptions_are_logged_with_their_trace(logs: Logs, tmp_path: Path) -> None:
+    path = tmp_path / "x.log"
+    logs.configure(Options(log_file=str(path)))
+    try:
+        raise ValueError("what went wrong")
+    except ValueError:
+        log.exception("it failed")
+    assert "[ERR] it failed\nTraceback" in path.read_text()
+    assert "ValueError: what went wrong" in path.read_text()

@@ -1,0 +1,271 @@
+"""The monitoring pages over HTTP and the control socket, and their twins on the system account."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import trio
+from msgspec import Struct
+
+from eyot_daemon.broker import Broker
+from eyot_daemon.monitor import Monitoring
+from eyot_daemon.options import Options
+from eyot_daemon.options_accounts import AccountOptions, ExportOptions, ImportOptions
+from eyot_daemon.options_permissions import Permissions, SubjectPermission
+from eyot_daemon.providers import HealthzQuery, LeafzQuery
+from eyot_daemon.system_services import SystemServices
+from eyot_wire.status import LinkStatus, StreamStatus
+from support.broker import Raw, Running, running
+
+ACCOUNTS = (
+    AccountOptions(name="A", exports=(ExportOptions(kind="service", subject=b"svc"),)),
+    AccountOptions(name="B", imports=(ImportOptions(kind="service", account="A", subject=b"svc"),)),
+)
+OPTIONS = Options(host="127.0.0.1", port=-1, server_name="edge", accounts=ACCOUNTS, server_tags=("site:1",))
+
+
+class Found(Struct, frozen=True):
+    account: str
+    user: str
+    permissions: Permissions | None = None
+    external: bool = False
+    expires_in_s: float = 0.0
+
+
+class Door:
+    """User u of account u; everybody may in."""
+
+    auth_required = True
+    wants_nonce = False
+
+    def client(self, connect: Any, nonce: str, peer: Any, applicant: object = None) -> Found | None:
+        permissions = Permissions(publish=SubjectPermission(deny=(b"no",))) if connect.user == "B" else None
+        return Found(connect.user, connect.user.lower(), permissions)
+
+    def anonymous(self, peer: Any) -> Found | None:
+        return None
+
+
+@pytest.fixture
+async def up() -> AsyncIterator[Running]:
+    async with running(OPTIONS, Door()) as running_broker:
+        SystemServices(running_broker.clients).start()
+        yield running_broker
+
+
+@pytest.fixture
+async def http(up: Running) -> AsyncIterator[httpx.AsyncClient]:
+    monitoring = Monitoring(up.clients)
+    host, port = monitoring.listen("127.0.0.1", -1)
+    up.nursery.start_soon(monitoring.run)
+    async with httpx.AsyncClient(base_url=f"http://{host}:{port}", timeout=30) as client:
+        yield client
+
+
+def connect(user: str) -> bytes:
+    return (
+        b'CONNECT {"verbose":false,"headers":true,"name":"app","lang":"py","version":"1","user":"%b"}\r\n'
+        % user.encode()
+    )
+
+
+async def page(http: httpx.AsyncClient, path: str) -> Any:
+    answer = await http.get(path)
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["content-type"] == "application/json"
+    return answer.json()
+
+
+async def test_varz(up: Running, http: httpx.AsyncClient) -> None:
+    client = await up.raw(connect("A"))
+    await client.ask(b"SUB a 1\r\nPUB a 3\r\nabc\r\n")
+    varz = await page(http, "/varz")
+    assert varz["server_name"] == "edge"
+    assert varz["server_id"] == up.broker.server_id
+    assert varz["port"] == up.port
+    assert varz["auth_required"] is True
+    assert varz["connections"] == varz["total_connections"] == 1
+    assert (varz["in_msgs"], varz["out_msgs"], varz["in_bytes"], varz["out_bytes"]) == (1, 1, 3, 3)
+    assert varz["mem"] > 1_000_000
+    assert varz["tags"] == ["site:1"]
+    assert varz["system_account"] == "$SYS"
+    assert varz["http_req_stats"] == {"/varz": 1}
+    assert varz["ping_interval"] == 120_000_000_000
+
+
+async def test_connz(up: Running, http: httpx.AsyncClient) -> None:
+    first = await up.raw(connect("A"))
+    await first.ask(b"SUB a.* q 7\r\nSUB b 8\r\nUNSUB 8 5\r\nPUB b 1\r\nx\r\n")
+    second = await up.raw(connect("B"))
+    await second.ask(b"PUB b 1\r\nx\r\n" * 3)
+    connz = await page(http, "/connz?subs=detail&auth=1")
+    assert (connz["num_connections"], connz["total"], connz["offset"], connz["limit"]) == (2, 2, 0, 1024)
+    row = connz["connections"][0]
+    assert (row["cid"], row["kind"], row["type"], row["ip"]) == (1, "Client", "nats", "127.0.0.1")
+    assert (row["name"], row["lang"], row["version"]) == ("app", "py", "1")
+    assert (row["authorized_user"], row["account"], row["subscriptions"]) == ("a", "A", 2)
+    assert row["subscriptions_list_detail"] == [
+        {"account": "A", "subject": "a.*", "qgroup": "q", "sid": "7", "msgs": 0, "cid": 1},
+        {"account": "A", "subject": "b", "sid": "8", "msgs": 1, "max": 5, "cid": 1},
+    ]
+    assert [row["cid"] for row in (await page(http, "/connz?sort=msgs_from"))["connections"]] == [2, 1]
+    assert [row["cid"] for row in (await page(http, "/connz?limit=1&offset=1"))["connections"]] == [2]
+    assert [row["cid"] for row in (await page(http, "/connz?acc=B"))["connections"]] == [2]
+    assert [row["cid"] for row in (await page(http, "/connz?filter_subject=a.b"))["connections"]] == [1]
+    assert (await page(http, "/connz?cid=1&subs=1"))["connections"][0]["subscriptions_list"] == ["a.*", "b"]
+    assert (await http.get("/connz?sort=nonsense")).status_code == 400
+    assert (await http.get("/connz?limit=x")).status_code == 400
+    await second.send(b"BAD\r\n")
+    await second.until_closed()
+    while len(up.clients.connections) > 1:
+        await trio.sleep(0.005)
+    closed = (await page(http, "/connz?state=closed&auth=1"))["connections"]
+    assert [(row["cid"], row["reason"], row["in_msgs"]) for row in closed] == [(2, "Unknown Protocol Operation", 3)]
+    assert (await page(http, "/connz?state=all&sort=stop"))["total"] == 2
+
+
+async def test_the_other_pages(up: Running, http: httpx.AsyncClient) -> None:
+    client = await up.raw(connect("A"))
+    await client.ask(b"SUB svc 1\r\n")
+    subsz = await page(http, "/subsz?subs=1&acc=A&test=svc")
+    assert [row["subject"] for row in subsz["subscriptions_list"]] == ["svc"]
+    assert subsz["num_subscriptions"] == len(up.broker.accounts["A"].sublist)
+    assert (await page(http, "/accountz"))["accounts"] == ["$G", "$SYS", "A", "B"]
+    detail = (await page(http, "/accountz?acc=B"))["account_detail"]
+    assert detail["imports"][0]["subject"] == "svc"
+    assert (await http.get("/accountz?acc=X")).status_code == 400
+    accstatz = await page(http, "/accstatz")
+    assert [row["acc"] for row in accstatz["account_statz"]] == ["A"]
+    assert len((await page(http, "/accstatz?unused=1"))["account_statz"]) == 4
+    assert (await page(http, "/leafz"))["leafnodes"] == 0
+    assert (await page(http, "/jsz"))["disabled"] is True
+    assert (await page(http, "/routez"))["num_routes"] == 0
+    assert (await page(http, "/gatewayz"))["outbound_gateways"] == {}
+    assert (await http.get("/varz?callback=show")).text.startswith("show({")
+    assert "/varz" in (await http.get("/")).text
+
+
+async def test_healthz_asks_everybody(up: Running, http: httpx.AsyncClient) -> None:
+    assert await page(http, "/healthz") == {"status": "ok"}
+    asked: list[HealthzQuery] = []
+
+    def check(query: HealthzQuery) -> tuple[int, str] | None:
+        asked.append(query)
+        return (503, "store is fenced") if not query.stream else (404, "stream not found")
+
+    up.broker.providers.health_checks.append(check)
+    answer = await http.get("/healthz")
+    assert (answer.status_code, answer.json()) == (503, {"status": "unavailable", "error": "store is fenced"})
+    answer = await http.get("/healthz?account=A&stream=S")
+    assert (answer.status_code, answer.json()) == (404, {"status": "unavailable", "error": "stream not found"})
+    assert (asked[-1].account, asked[-1].stream) == ("A", "S")
+
+
+async def test_other_rooms_provide_their_share(up: Running, http: httpx.AsyncClient) -> None:
+    providers = up.broker.providers
+    providers.links = lambda: [LinkStatus(name="hub", account="A", role="spoke", state="up")]
+    providers.streams = lambda: [
+        StreamStatus(account="A", name="S", messages=1, bytes=2, first_seq=1, last_seq=1, committed_seq=1)
+    ]
+    providers.leafz = lambda query: [{"name": "hub", "account": query.account}]
+    providers.jsz = lambda query: {"streams": 1, "limit": query.limit}
+    status = await page(http, "/eyot/status")
+    assert status["server_name"] == "edge"
+    assert status["links"][0]["state"] == "up"
+    assert status["streams"][0]["committed_seq"] == 1
+    assert (await page(http, "/leafz?acc=A"))["leafs"] == [{"name": "hub", "account": "A"}]
+    assert (await page(http, "/jsz?limit=7"))["limit"] == 7
+    assert up.broker.providers.leafz(LeafzQuery(account="x"))
+
+
+async def test_the_control_socket_replaces_a_stale_one_and_is_private(up: Running, tmp_path: Path) -> None:
+    path = tmp_path / "run" / "control.sock"
+    for _ in range(2):
+        monitoring = Monitoring(up.clients)
+        monitoring.listen_control(path)
+        monitoring._control = None  # a killed daemon leaves its socket behind
+        monitoring.close()
+    monitoring = Monitoring(up.clients)
+    monitoring.listen_control(path)
+    assert path.stat().st_mode & 0o777 == 0o660
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(monitoring.run)
+        async with httpx.AsyncClient(transport=httpx.AsyncHTTPTransport(uds=str(path)), timeout=30) as client:
+            assert (await client.get("http://eyot/eyot/status")).json()["server_name"] == "edge"
+        nursery.cancel_scope.cancel()
+    assert not path.exists()
+
+
+async def test_a_base_path() -> None:
+    async with running(Options(host="127.0.0.1", port=-1, http_base_path="/eyot/edge")) as up:
+        monitoring = Monitoring(up.clients)
+        host, port = monitoring.listen("127.0.0.1", -1)
+        up.nursery.start_soon(monitoring.run)
+        async with httpx.AsyncClient(base_url=f"http://{host}:{port}", timeout=30) as client:
+            assert (await client.get("/eyot/edge/varz")).status_code == 200
+            assert (await client.get("/varz")).status_code == 404
+
+
+async def request(client: Raw, subject: str, body: str = "") -> Any:
+    """The JSON answer to one request, None for a 503."""
+    await client.send(f"SUB _INBOX.1 9\r\nUNSUB 9 1\r\nPUB {subject} _INBOX.1 {len(body)}\r\n{body}\r\n".encode())
+    got = await client.ask()
+    line, _, payload = got.partition(b"\r\n")
+    assert line.startswith(b"MSG _INBOX.1 9 "), got
+    return json.loads(payload)
+
+
+async def test_system_requests(up: Running) -> None:
+    system = await up.raw(connect("$SYS"))
+    ping = await request(system, "$SYS.REQ.SERVER.PING")
+    assert ping["server"]["name"] == "edge"
+    assert ping["statsz"]["connections"] == 1
+    varz = await request(system, f"$SYS.REQ.SERVER.{up.broker.server_id}.VARZ")
+    assert varz["data"]["server_name"] == "edge"
+    assert (await request(system, "$SYS.REQ.SERVER.PING.IDZ"))["data"]["id"] == up.broker.server_id
+    connz = await request(system, "$SYS.REQ.SERVER.PING.CONNZ", '{"auth":true,"subscriptions_detail":true}')
+    assert connz["data"]["connections"][0]["authorized_user"] == "$sys"
+    for what in ("SUBSZ", "ROUTEZ", "GATEWAYZ", "LEAFZ", "ACCOUNTZ", "JSZ", "HEALTHZ", "STATSZ"):
+        assert await request(system, f"$SYS.REQ.SERVER.PING.{what}")
+    assert (await request(system, "$SYS.REQ.ACCOUNT.A.INFO"))["data"]["account_name"] == "A"
+    assert (await request(system, "$SYS.REQ.ACCOUNT.A.STATZ"))["data"]["account_statz"][0]["acc"] == "A"
+    assert (await request(system, "$SYS.REQ.ACCOUNT.A.CONNS"))["data"]["conns"] == 0
+    assert (await request(system, "$SYS.REQ.SERVER.PING.CONNZ", "[1]"))["error"]["code"] == 400
+
+
+async def test_requests_for_other_servers_are_left_alone(up: Running) -> None:
+    system = await up.raw(connect("$SYS"))
+    for body in (
+        '{"server_name":"other"}',
+        '{"tags":["site:2"]}',
+        '{"domain":"x"}',
+        '{"server_name":"edg","exact_match":true}',
+    ):
+        await system.send(f"SUB _I 9\r\nPUB $SYS.REQ.SERVER.PING.IDZ _I {len(body)}\r\n{body}\r\n".encode())
+        assert await system.ask(b"UNSUB 9\r\n") == b""
+    assert await request(system, "$SYS.REQ.SERVER.PING.IDZ", '{"server_name":"edg","tags":["site:1"]}')
+
+
+async def test_every_account_may_ask_about_itself(up: Running) -> None:
+    other = await up.raw(connect("A"))
+    client = await up.raw(connect("B"))
+    await other.ask()
+    info = (await request(client, "$SYS.REQ.USER.INFO"))["data"]
+    assert info == {"user": "b", "account": "B", "permissions": {"publish": {"deny": ["no"]}}}
+    connz = await request(client, "$SYS.REQ.ACCOUNT.PING.CONNZ")
+    assert [row["cid"] for row in connz["data"]["connections"]] == [2]
+    statz = await request(client, "$SYS.REQ.ACCOUNT.PING.STATZ")
+    assert [row["acc"] for row in statz["data"]["account_statz"]] == ["B"]
+    assert await client.ask(b"PUB $SYS.REQ.SERVER.PING.VARZ _INBOX.x 0\r\n\r\n") == b""
+
+
+def test_accounts_made_later_have_the_services() -> None:
+    from eyot_daemon.clients import Clients
+    from eyot_daemon.login import OpenDoor
+
+    broker = Broker(Options())
+    SystemServices(Clients(broker, OpenDoor())).start()
+    assert broker.add_account("LATE").has_interest(b"$SYS.REQ.USER.INFO")

@@ -1,0 +1,256 @@
+"""Mistakes in configurations: each names file, line, column and key, in nats-server's words where it has some."""
+
+from __future__ import annotations
+
+import pytest
+
+from eyot_daemon.options_check import check_options
+from eyot_daemon.options_read import read_options
+from eyot_wire.conf import ConfError, parse_text
+
+# (configuration, line:column, key, part of the message)
+MISTAKES = [
+    # unknown keys
+    ("portt: 4222", "1:1", "portt", 'unknown field "portt"'),
+    ("a: 1\nport: 1", "1:1", "a", "unknown field"),
+    ("jetstream {\n store_dri: x\n}", "2:2", "store_dri", "unknown field"),
+    ("leafnodes {\n remotes [{url: x, credz: y}]}", "2:20", "credz", "unknown field"),
+    ("accounts { A {\n  usrs: [] } }", "2:3", "usrs", "unknown field"),
+    ("authorization { users [{user: a, pasword: b}] }", "1:34", "pasword", "unknown field"),
+    ("eyot { store { sze: 1 } }", "1:16", "sze", "unknown field"),
+    ("tls { cert_file: a, key_file: b, cert: c }", "1:34", "cert", "unknown field"),
+    ("/ x", "1:1", "/", "unknown field"),
+    # wrong types
+    ("port: abc", "1:7", "port", "expected an integer, but got a string"),
+    ("port: 1.5", "1:7", "port", "expected an integer, but got a decimal number"),
+    ('debug: "true"', "1:8", "debug", "expected a boolean, but got a string"),
+    ("server_name: 12", "1:14", "server_name", "expected a string, but got an integer (quote it)"),
+    ("server_name: [a]", "1:14", "server_name", "expected a string, but got an array"),
+    ("server_name: 2006-01-02T15:04:05Z", "1:14", "server_name", "but got a time"),
+    ('max_payload: "1MB"', "1:14", "max_payload", "expected an integer, but got a string"),
+    ("jetstream: 3", "1:12", "jetstream", "expected a map, boolean or string"),
+    ("jetstream: maybe", "1:12", "jetstream", "expected 'enabled' or 'disabled'"),
+    ("accounts { A { users: 3 } }", "1:23", "users", "expected an array"),
+    ("accounts { A { users: [3] } }", "1:24", "users", "expected a map"),
+    ("accounts { A { jetstream: 3 } }", "1:27", "jetstream", "expected a map, boolean or string"),
+    ("leafnodes { remotes: {} }", "1:22", "remotes", "expected an array"),
+    ("lame_duck_duration: 2m", "1:21", "lame_duck_duration", "expected a string"),
+    ("authorization { password: 1234, user: a }", "1:27", "password", "expected a string, but got an integer"),
+    # bad values
+    ("port: 70000", "1:7", "port", "must be at most 65535"),
+    ("port: -2", "1:7", "port", "must be at least -1"),
+    ('listen: "a:b"', "1:9", "listen", 'could not parse port "b"'),
+    ("listen: 127.0.0.1", "1:9", "listen", 'could not parse address string "127.0.0.1"'),
+    ('write_deadline: "5"', "1:17", "write_deadline", "error parsing write_deadline"),
+    (
+        'lame_duck_duration: "10s"',
+        "1:21",
+        "lame_duck_duration",
+        "invalid lame_duck_duration of 10s, minimum is 30 seconds",
+    ),
+    ("jetstream { max_mem: foo }", "1:22", "max_mem", "expected a size"),
+    ('jetstream { domain: "a b" }', "1:21", "domain", 'invalid domain name: derived "$JS.a b.API.>"'),
+    ("jetstream { domain: a.b }", "1:21", "domain", "one subject token"),
+    ('server_name: "a b"', "1:14", "server_name", "server name cannot contain spaces"),
+    ("write_timeout: never", "1:16", "write_timeout", "expected one of default, close, retry"),
+    ("store_dir: /a\njetstream { store_dir: /b }", "1:12", "store_dir", "Duplicate 'store_dir'"),
+    ("leafnodes { min_version: 2.7.0 }", "1:26", "min_version", "at least 2.8.0"),
+    ('leafnodes { remotes [{url: "http://x"}] }', "1:28", "url", "error parsing url"),
+    ('leafnodes { remotes [{urls: ["nats://a:1", "ws://b"]}] }', "1:29", "urls", "cannot have a mix of websocket"),
+    ("leafnodes { remotes [{account: A}] }", "1:22", "", "a remote needs urls"),
+    ("tls { cert_file: a }", "1:5", "", "missing 'key_file' in TLS configuration"),
+    ("tls { }", "1:5", "", "missing 'cert_file'"),
+    # users and permissions
+    ("accounts { $G {} }", "1:15", "$G", '"$G" is a Reserved Account'),
+    ("accounts { A { users: [{password: a}] } }", "1:24", "", "User entry requires a user"),
+    ("accounts { A { users: [{nkey: UABC}] } }", "1:31", "nkey", "Not a valid public nkey for a user"),
+    ("accounts { A { users: [{user: a}\n {user: a}] } }", "2:9", "user", 'Duplicate user "a" detected'),
+    ("accounts { A { users: [{user: a}] }, B { users: [{user: a}] } }", "1:57", "user", 'Duplicate user "a" detected'),
+    (
+        "authorization { user: a, password: b, users [{user: c}] }",
+        "1:45",
+        "users",
+        "single user/pass and a users array",
+    ),
+    ("authorization { token: t, users [{user: c}] }", "1:33", "users", "Can not have a token and a users array"),
+    ("authorization { user: a, token: t }", "1:33", "token", "Cannot have a user/pass and token"),
+    ("authorization { password: b }", "1:27", "password", "a password needs a user"),
+    (
+        "authorization { users [{user: a, permissions: {publish: {allow: a, denie: b}}}] }",
+        "1:68",
+        "denie",
+        "unknown field",
+    ),
+    (
+        "authorization { users [{user: a, permissions: {subscribe: a..b}}] }",
+        "1:59",
+        "subscribe",
+        'subject "a..b" is not a valid subject',
+    ),
+    (
+        "authorization { users [{user: a, permissions: {subscribe: 3}}] }",
+        "1:59",
+        "subscribe",
+        "expected a subject or an array",
+    ),
+    (
+        "authorization { users [{user: a, allowed_connection_types: [FOO]}] }",
+        "1:60",
+        "allowed_connection_types",
+        "invalid connection types FOO",
+    ),
+    # across options
+    ("system_account: X", "1:17", "system_account", "error resolving system account: account missing"),
+    ("no_auth_user: X", "1:15", "no_auth_user", 'no_auth_user: "X" present, but users are not defined'),
+    (
+        "no_auth_user: X\nauthorization { users [{user: a}] }",
+        "1:15",
+        "no_auth_user",
+        "not present as user in authorization block",
+    ),
+    (
+        "authorization { token: t }\naccounts { A { users [{user: a}] } }",
+        "1:15",
+        "authorization",
+        "Can not have a token and accounts",
+    ),
+    (
+        "leafnodes {\n remotes [{url: a, account: Z}] }",
+        "2:29",
+        "account",
+        'cannot find local account "Z" specified in leafnode remote',
+    ),
+    (
+        "leafnodes { port: 1, authorization { user: a, account: Z } }",
+        "1:56",
+        "account",
+        "specified in leafnode authorization",
+    ),
+    ("max_payload: 100000000", "1:14", "max_payload", "cannot be higher than max_pending"),
+    ('lame_duck_grace_period: "40s"\nlame_duck_duration: "30s"', "1:25", "lame_duck_grace_period", "strictly lower"),
+    ("accounts { S { jetstream: enabled } }\nsystem_account: S", "1:12", "S", "JetStream on the system account"),
+    ("default_js_domain { A: hub }", "1:19", "default_js_domain", 'references non existing account "A"'),
+    # exports and imports
+    ("accounts { A { exports [{service: a, stream: b}] } }", "1:46", "stream", "already saw a service"),
+    ("accounts { A { exports [{service: a, response: x}] } }", "1:48", "response", 'Unknown response type: "x"'),
+    ("accounts { A { exports [{stream: a, response: single}] } }", "1:47", "response", "non-service"),
+    (
+        "accounts { A { exports [{service: a, accounts: [B]}] } }",
+        "1:25",
+        "accounts",
+        '"B" account not defined for service export',
+    ),
+    (
+        "accounts { A { imports [{service: {account: B, subject: x}}] } }",
+        "1:45",
+        "account",
+        '"B" account not defined for service import',
+    ),
+    (
+        "accounts { A { imports [{service: {account: B}}] }, B {} }",
+        "1:35",
+        "",
+        "expect an account name and a subject",
+    ),
+    (
+        "accounts { A { imports [{stream: {account: B, subject: x}}] }, B {} }",
+        "1:44",
+        "account",
+        "stream import not authorized",
+    ),
+    (
+        "accounts { A { imports [{stream: {account: B, subject: x}}] }, B { exports [{stream: x, accounts: [C]}] }, C {} }",
+        "1:44",
+        "account",
+        "stream import not authorized",
+    ),
+    (
+        "accounts { A { exports [{service: x}], imports [{service: {account: B, subject: x}}] }, B { exports [{service: x}], imports [{service: {account: A, subject: x}}] } }",
+        "1:69",
+        "account",
+        "import forms a cycle",
+    ),
+    (
+        "accounts { A { imports [{service: {account: B, subject: x}}, {service: {account: B, subject: y}, to: x}] }, B { exports [{service: x}, {service: y}] } }",
+        "1:82",
+        "account",
+        'Duplicate service import subject "x"',
+    ),
+    (
+        "accounts { A { imports [{service: {account: B, subject: x.*}, to: y}] }, B { exports [{service: x.*}] } }",
+        "1:45",
+        "account",
+        "failed to create mapping transform",
+    ),
+    ("mappings { a: b.$1 }", "1:15", "a", "invalid mapping destination: wildcard index out of range"),
+    ("mappings { a..b: c }", "1:12", "a..b", 'Subject "a..b" is not a valid subject'),
+    ("mappings { a: [{dest: b, weight: 60}, {dest: c, weight: 60}] }", "1:15", "a", "total weight needs to be <= 100"),
+    ("mappings { a: [{dest: b, weight: 101}] }", "1:34", "weight", "a weight from 0 to 100"),
+    # what is left to others, or to a later version
+    ("cluster { listen: 127.0.0.1:6222 }", "1:9", "cluster", "is the hub's job"),
+    ("gateway { name: x }", "1:9", "gateway", "is the hub's job"),
+    ("mqtt { port: 1883 }", "1:6", "mqtt", "MQTT is not offered"),
+    (
+        "authorization { users: [{user: a, password: b, proxy_required: true}] }",
+        "1:64",
+        "proxy_required",
+        "trusted proxies are not offered by eyotd",
+    ),
+    ("websocket { port: 1 }", "1:11", "websocket", "websocket requires TLS configuration"),
+    ("operator: x", "1:11", "operator", "operator mode"),
+    ("resolver: MEMORY", "1:11", "resolver", "operator mode"),
+    ("https_port: 8443", "1:13", "https_port", "monitoring over HTTPS needs a certificate"),
+    ("jetstream { key: secret }", "1:18", "key", "encryption at rest is not offered"),
+    (
+        "authorization { auth_callout { issuer: A } }",
+        "1:40",
+        "issuer",
+        "Expected callout user to be a valid public account nkey",
+    ),
+    ("eyot { sync { streams: {} } }", "1:24", "streams", "not offered by this version"),
+]
+
+
+def _load(text: str) -> None:
+    loaded = read_options(parse_text(text, "t.conf", env={}))
+    check_options(loaded.options, loaded.reading)
+
+
+@pytest.mark.parametrize(("text", "place", "key", "words"), MISTAKES)
+def test_mistakes(text: str, place: str, key: str, words: str) -> None:
+    with pytest.raises(ConfError) as caught:
+        _load(text)
+    error = caught.value
+    assert words in error.message
+    assert (f"{error.line}:{error.column}", error.key) == (place, key)
+    assert str(error).startswith(f"t.conf:{place}: ")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "cluster { name: site }",
+        "feature_flags { js_ack_fc_v2: false }",
+        "ocsp: false",
+        "proxies: []",
+        "jetstream { max_outstanding_catchup: 1M, cipher: aes, limits { max_ack_pending: 5, batch { timeout: 1s } } }",
+        "accounts { A { jetstream { cluster_traffic: owner } } }",
+        "leafnodes { port: -1, compression: off, isolate_leafnode_interest: true, dial_timeout: 2s }",
+        "leafnodes { remotes [{url: x, jetstream_cluster_migrate: true, disabled: true, first_info_timeout: 2s}] }",
+        "max_closed_clients: 5, no_fast_producer_stall: true, disable_sublist_cache: false, reconnect_error_reports: 2",
+        "accounts { A { msg_trace { dest: t, sampling: 10 } } }",
+    ],
+)
+def test_known_keys_that_ask_for_nothing_here_are_accepted(text: str) -> None:
+    _load(text)
+
+
+def test_no_error_repeats_a_password() -> None:
+    for text in (
+        'leafnodes { remotes [{url: "http://u:hunter2@x:1"}] }',
+        "authorization { users [{user: a, password: [hunter2]}] }",
+        "authorization { users [{user: a, password: hunter2}, {user: a, password: hunter2}] }",
+    ):
+        with pytest.raises(ConfError) as caught:
+            _load(text)
+        assert "hunter2" not in str(caught.value)

@@ -1,0 +1,155 @@
+"""Readers: every readable socket is served, and Trio's own tasks go on beside them."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+import pytest
+import trio
+import trio.lowlevel
+import trio.testing
+
+from eyot_daemon.readers import Readers, _epoll_of_trio
+
+
+@contextmanager
+def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    with ours, theirs:
+        yield ours, theirs
+
+
+@asynccontextmanager
+async def running() -> AsyncIterator[Readers]:
+    readers = Readers()
+    with trio.fail_after(20):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(readers.run)
+            yield readers
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_socket_is_read_until_it_is_removed() -> None:
+    async with running() as readers:
+        with pair() as (ours, theirs):
+            got: list[bytes] = []
+            readers.add(ours, lambda: got.append(ours.recv(100)))
+            for number in range(3):
+                theirs.send(b"%d" % number)
+                while len(got) <= number:
+                    await trio.lowlevel.checkpoint()
+            assert got == [b"0", b"1", b"2"]
+            assert len(readers) == 1
+            readers.remove(ours)
+            readers.remove(ours)
+            theirs.send(b"unread")
+            await trio.sleep(0.01)
+            assert len(got) == 3
+            readers.add(ours, lambda: got.append(ours.recv(100)))
+            while len(got) < 4:
+                await trio.lowlevel.checkpoint()
+            assert got[3] == b"unread"
+
+
+async def test_no_socket_starves_beside_others_that_are_always_readable() -> None:
+    async with running() as readers:
+        sockets = [socket.socketpair() for _ in range(150)]
+        reads = dict.fromkeys(range(len(sockets)), 0)
+        for number, (ours, theirs) in enumerate(sockets):
+            ours.setblocking(False)
+            theirs.send(b"x" * 20_000)
+
+            def read(number: int = number, ours: socket.socket = ours) -> None:
+                reads[number] += len(ours.recv(10))
+
+            readers.add(ours, read)
+        while min(reads.values()) < 500:
+            await trio.lowlevel.checkpoint()
+        for ours, theirs in sockets:
+            readers.remove(ours)
+            ours.close()
+            theirs.close()
+
+
+@pytest.mark.parametrize("known", [True, False])
+async def test_trio_goes_on_beside_endless_reading(known: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not known:
+        monkeypatch.setattr("eyot_daemon.readers._epoll_of_trio", lambda: None)
+    async with running() as readers:
+        with pair() as (ours, theirs), pair() as (plain, other):
+            rounds = 0
+
+            def again() -> None:
+                nonlocal rounds
+                rounds += 1
+                ours.recv(1)
+                theirs.send(b"x")  # readable again at once
+
+            readers.add(ours, again)
+            theirs.send(b"x")
+            steps = 0
+            async with trio.open_nursery() as nursery:
+
+                async def steps_of_trio() -> None:
+                    nonlocal steps
+                    for _ in range(50):
+                        await trio.lowlevel.checkpoint()
+                        steps += 1
+
+                async def socket_of_trio() -> None:
+                    other.setblocking(False)
+                    for _ in range(20):
+                        plain.send(b"y")
+                        await trio.lowlevel.wait_readable(other)
+                        assert other.recv(10) == b"y"
+                        await trio.sleep(0.001)
+
+                nursery.start_soon(steps_of_trio)
+                nursery.start_soon(socket_of_trio)
+            assert steps == 50
+            assert rounds > 0
+
+
+async def test_a_function_that_fails_is_not_called_again_and_harms_nobody() -> None:
+    async with running() as readers:
+        with pair() as (bad, to_bad), pair() as (good, to_good):
+            calls: list[str] = []
+
+            def fail() -> None:
+                calls.append("bad")
+                raise RuntimeError("as expected")
+
+            readers.add(bad, fail)
+            readers.add(good, lambda: calls.append(good.recv(100).decode()))
+            to_bad.send(b"x")
+            to_good.send(b"good")
+            while "good" not in calls:
+                await trio.lowlevel.checkpoint()
+            to_good.send(b"still")
+            while "still" not in calls:
+                await trio.lowlevel.checkpoint()
+            assert calls.count("bad") == 1
+
+
+async def test_trios_epoll_is_where_it_is_looked_for() -> None:
+    fd = _epoll_of_trio()
+    assert fd is not None
+    with pair() as (ours, _):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.lowlevel.wait_readable, ours)
+            await trio.testing.wait_all_tasks_blocked()
+            with open(f"/proc/self/fdinfo/{fd}") as watched:
+                assert any(line.split()[:2] == ["tfd:", str(ours.fileno())] for line in watched)
+            nursery.cancel_scope.cancel()
+
+
+async def test_sockets_may_be_removed_after_the_end() -> None:
+    async with running() as readers:
+        ours, theirs = socket.socketpair()
+        readers.add(ours, lambda: None)
+    readers.remove(ours)
+    ours.close()
+    theirs.close()

@@ -1,0 +1,261 @@
+"""Transports: what is sent arrives in order, what is not taken is bounded, last words are heard."""
+
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+
+import pytest
+import trio
+import trio.testing
+
+from eyot_daemon.readers import Readers
+from eyot_daemon.transport import (
+    CLIENT_CLOSED,
+    SERVER_SHUTDOWN,
+    SLOW_DEADLINE,
+    SLOW_PENDING,
+    SocketTransport,
+    StreamTransport,
+    Transport,
+    TransportLimits,
+)
+
+
+@dataclass
+class Turn:
+    """The broker's part."""
+
+    stalls: list[float] = field(default_factory=list)
+    stall_s: float = 0.0
+    readers: Readers = field(default_factory=Readers)
+
+    def flush(self) -> None:
+        pass
+
+    def ask_to_stall(self, seconds: float) -> None:
+        self.stalls.append(seconds)
+
+    def take_stall_s(self) -> float:
+        return self.stall_s
+
+
+@dataclass
+class Echo:
+    """A session that sends back what it gets, or does what `on_data` says."""
+
+    out: bytearray = field(default_factory=bytearray)
+    closed: bool = False
+    reason: str = ""
+    got: bytearray = field(default_factory=bytearray)
+    transport: Transport | None = None
+    on_data: Callable[[bytes], None] | None = None
+
+    def received(self, data: bytes) -> None:
+        self.got += data
+        if self.on_data is not None:
+            self.on_data(data)
+            return
+        self.out += data
+        self.send()
+
+    def send(self) -> None:
+        assert self.transport is not None
+        self.transport.send()
+
+    def close(self, reason: str, *, linger: bool) -> None:
+        if not self.closed:
+            self.closed, self.reason = True, reason
+            assert self.transport is not None
+            self.transport.close(linger=linger)
+
+    def refill(self) -> bool:
+        return False
+
+    def lost(self, reason: str) -> None:
+        self.close(reason, linger=False)
+
+    def slow_consumer(self, reason: str) -> None:
+        self.close(reason, linger=False)
+
+
+@dataclass
+class Link:
+    """A session with its transport running, and the peer's end."""
+
+    session: Echo
+    peer: trio.abc.Stream
+    turn: Turn
+    nursery: trio.Nursery
+
+
+Open = Callable[..., "AsyncIterator[Link]"]
+
+
+@asynccontextmanager
+async def over_socket(max_pending: int = 1 << 26, deadline_s: float = 0.0) -> AsyncIterator[Link]:
+    ours, theirs = socket.socketpair()
+    turn, session = Turn(), Echo()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(turn.readers.run)
+        limits = TransportLimits(max_pending, deadline_s)
+        session.transport = SocketTransport(ours, lambda fn: nursery.start_soon(fn), limits, turn)
+        nursery.start_soon(session.transport.run, session)
+        yield Link(session, _stream(theirs), turn, nursery)
+        nursery.cancel_scope.cancel()
+
+
+def _stream(sock: socket.socket) -> trio.abc.Stream:
+    return trio.lowlevel.FdStream(sock.detach())
+
+
+@asynccontextmanager
+async def over_stream(max_pending: int = 1 << 26, deadline_s: float = 0.0) -> AsyncIterator[Link]:
+    ours, theirs = trio.testing.lockstep_stream_pair()
+    turn, session = Turn(), Echo()
+    async with trio.open_nursery() as nursery:
+        session.transport = StreamTransport(ours, TransportLimits(max_pending, deadline_s), turn)
+        nursery.start_soon(session.transport.run, session)
+        yield Link(session, theirs, turn, nursery)
+        nursery.cancel_scope.cancel()
+
+
+BOTH = pytest.mark.parametrize("opened", [over_socket, over_stream])
+
+
+async def receive(stream: trio.abc.Stream, count: int) -> bytes:
+    got = bytearray()
+    with trio.fail_after(20):
+        while len(got) < count:
+            data = await stream.receive_some(65536)
+            if not data:
+                break
+            got += data
+    return bytes(got)
+
+
+@BOTH
+async def test_a_lot_of_data_arrives_in_order(opened: Open) -> None:
+    async with opened() as link:
+        data = b"".join(b"%07d" % n for n in range(300_000))
+        link.session.out += data
+        link.session.send()
+        assert await receive(link.peer, len(data)) == data
+        await trio.testing.wait_all_tasks_blocked()
+        assert link.session.transport is not None
+        assert link.session.transport.backlog == 0
+
+
+@BOTH
+async def test_echo_of_many_small_writes(opened: Open) -> None:
+    async with opened() as link:
+        for n in range(200):
+            await link.peer.send_all(b"%03d" % n)
+            assert await receive(link.peer, 3) == b"%03d" % n
+
+
+@BOTH
+async def test_pending_bytes_are_bounded(opened: Open) -> None:
+    async with opened(max_pending=1_000_000) as link:
+        while not link.session.closed:
+            link.session.out += b"x" * 100_000
+            link.session.send()
+            await trio.testing.wait_all_tasks_blocked()
+        assert link.session.reason == SLOW_PENDING
+        assert link.turn.stalls, "producers were not asked to wait before the limit"
+        await trio.testing.wait_all_tasks_blocked()
+        assert not link.session.out
+
+
+@BOTH
+async def test_no_progress_within_the_deadline_is_a_slow_consumer(
+    opened: Open, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with opened(deadline_s=10.0) as link:
+        link.session.out += b"x" * 3_000_000
+        link.session.send()
+        begun = trio.current_time()
+        with trio.fail_after(60):
+            while not link.session.closed:
+                await trio.sleep(0.1)
+        assert link.session.reason == SLOW_DEADLINE
+        assert trio.current_time() - begun == pytest.approx(10.0, abs=0.3)
+
+
+@BOTH
+async def test_progress_keeps_a_slow_reader(opened: Open, autojump_clock: trio.testing.MockClock) -> None:
+    async with opened(deadline_s=10.0) as link:
+        size = 2_000_000
+        link.session.out += b"x" * size
+        link.session.send()
+        got = 0
+        while got < size:
+            await trio.sleep(2)
+            got += len(await link.peer.receive_some(200_000))
+        assert not link.session.closed
+
+
+@BOTH
+async def test_last_words_arrive_before_the_end(opened: Open) -> None:
+    async with opened() as link:
+
+        def refuse(data: bytes) -> None:
+            link.session.out += b"-ERR 'no'\r\n"
+            link.session.send()
+            link.session.close("no", linger=True)
+
+        link.session.on_data = refuse
+        await link.peer.send_all(b"a")
+        with suppress(trio.BrokenResourceError):
+            await link.peer.send_all(b"more that nobody reads" * 100)
+        assert await receive(link.peer, 100) == b"-ERR 'no'\r\n"
+
+
+@BOTH
+async def test_the_peer_goes_away(opened: Open) -> None:
+    async with opened() as link:
+        await link.peer.send_all(b"bye")
+        await receive(link.peer, 3)
+        await link.peer.aclose()
+        with trio.fail_after(5):
+            while not link.session.closed:
+                await trio.sleep(0.001)
+        assert link.session.reason == CLIENT_CLOSED
+
+
+@BOTH
+async def test_cancellation_is_a_shutdown(opened: Open) -> None:
+    async with opened() as link:
+        await trio.testing.wait_all_tasks_blocked()
+        link.nursery.cancel_scope.cancel()
+    assert link.session.reason == SERVER_SHUTDOWN
+
+
+@BOTH
+async def test_a_fault_in_a_session_ends_only_that_session(opened: Open) -> None:
+    async with opened() as bad, opened() as good:
+
+        def fail(data: bytes) -> None:
+            raise RuntimeError("boom")
+
+        bad.session.on_data = fail
+        await bad.peer.send_all(b"x")
+        with trio.fail_after(5):
+            while not bad.session.closed:
+                await trio.sleep(0.001)
+        assert bad.session.reason == "Internal Error"
+        await good.peer.send_all(b"ok")
+        assert await receive(good.peer, 2) == b"ok"
+
+
+async def test_a_transport_closed_before_it_runs_says_its_last_words() -> None:
+    ours, theirs = socket.socketpair()
+    async with trio.open_nursery() as nursery:
+        transport = SocketTransport(ours, lambda fn: nursery.start_soon(fn), TransportLimits(1000, 0.0), Turn())
+        session = Echo(transport=transport)
+        session.out += b"full\r\n"
+        session.close("full", linger=True)
+        nursery.start_soon(transport.run, session)
+        peer = _stream(theirs)
+        assert await receive(peer, 100) == b"full\r\n"
+        await peer.aclose()

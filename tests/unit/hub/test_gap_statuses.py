@@ -1,0 +1,136 @@
+"""Which lives an origin had, which ranges are not in the table, and what each is called."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eyot_hub.jobs.coverage import ORIGIN, STREAM, Epoch, Segment, Source, epochs_of
+from eyot_hub.jobs.gaps import Known, lives, source_gaps
+
+EDGE = Source(ORIGIN, "edge", "READINGS")
+
+
+def segment(hub: int, first: int, last: int, *, created: int = 1, stream: str = "HUB") -> Segment:
+    return Segment(EDGE, stream, created, hub, first, last, hub * 1000, (hub + last - first) * 1000)
+
+
+def ranges(epochs: list[Epoch]) -> list[list[tuple[int, int]]]:
+    return [[(island.first, island.last) for island in epoch.islands] for epoch in epochs]
+
+
+def known(epoch: int, created: int, first: int, last: int, **more: object) -> Known:
+    return Known(epoch, created, first, last, 0, **more)  # type: ignore[arg-type]
+
+
+def found(epochs: list[Epoch], words: list[Known]) -> list[tuple[int, int, int, str]]:
+    return [(gap.epoch, gap.first, gap.last, gap.status) for gap in source_gaps(EDGE, epochs, words)]
+
+
+def test_consecutive_segments_are_one_island() -> None:
+    epochs = epochs_of(EDGE, [segment(1, 1, 10), segment(11, 11, 20), segment(21, 25, 30)], set())
+    assert ranges(epochs) == [[(1, 20), (25, 30)]]
+    assert epochs[0].islands[0].first_us == 1000
+    assert epochs[0].islands[0].last_us == 20_000
+
+
+def test_a_step_back_is_a_new_life() -> None:
+    epochs = epochs_of(EDGE, [segment(1, 1, 80), segment(81, 1, 30)], set())
+    assert ranges(epochs) == [[(1, 80)], [(1, 30)]]
+
+
+def test_a_repeat_is_not_a_new_life() -> None:
+    again = segment(1, 1, 90, created=2)
+    epochs = epochs_of(EDGE, [segment(1, 1, 80), again], {("HUB", 2, 1)})
+    assert ranges(epochs) == [[(1, 90)]]
+
+
+def test_a_new_hub_stream_that_goes_on_is_the_same_life() -> None:
+    epochs = epochs_of(EDGE, [segment(1, 1, 80), segment(1, 81, 90, created=2)], set())
+    assert ranges(epochs) == [[(1, 90)]]
+
+
+def test_streams_of_the_hub_have_a_life_for_each_creation() -> None:
+    own = Source(STREAM, "hub", "HUB")
+    parts = [Segment(own, "HUB", 1, 1, 1, 5, 0, 0), Segment(own, "HUB", 2, 1, 1, 3, 0, 0)]
+    epochs = epochs_of(own, parts, set())
+    assert ranges(epochs) == [[(1, 5)], [(1, 3)]]
+    assert [epoch.created_ns for epoch in epochs] == [1, 2]
+
+
+def test_every_status() -> None:
+    epochs = epochs_of(EDGE, [segment(1, 5, 10), segment(7, 13, 14), segment(9, 20, 30)], set())
+    words = [known(1, 1, 3, 40, deleted=(12, 16, 17))]
+    assert found(epochs, words) == [
+        (1, 1, 2, "expired"),
+        (1, 3, 4, "missing"),
+        (1, 11, 11, "missing"),
+        (1, 12, 12, "deleted"),
+        (1, 15, 15, "missing"),
+        (1, 16, 17, "deleted"),
+        (1, 18, 19, "missing"),
+        (1, 31, 40, "in_flight"),
+    ]
+    gap = source_gaps(EDGE, epochs, words)[2]
+    assert (gap.after_us, gap.before_us) == (6000, 7000)
+
+
+def test_expired_at_the_origin_while_offline() -> None:
+    epochs = epochs_of(EDGE, [segment(1, 1, 10)], set())
+    assert found(epochs, [known(1, 1, 15, 20)]) == [(1, 11, 14, "expired"), (1, 15, 20, "in_flight")]
+
+
+def test_a_selective_copy_has_holes_that_mean_nothing() -> None:
+    epochs = epochs_of(EDGE, [segment(1, 1, 10), segment(11, 15, 16)], set())
+    assert found(epochs, [known(1, 1, 1, 16, selective=True)]) == [(1, 11, 14, "filtered")]
+
+
+def test_an_origin_that_cannot_be_asked() -> None:
+    epochs = epochs_of(EDGE, [segment(1, 1, 10), segment(11, 15, 16)], set())
+    assert found(epochs, []) == [(1, 11, 14, "unknown")]
+    assert found(epochs, [known(1, 1, 1, 20, now=False)]) == [(1, 11, 14, "unknown"), (1, 17, 20, "unknown")]
+
+
+def test_what_a_device_lost_that_was_created_again() -> None:
+    before = epochs_of(EDGE, [segment(1, 1, 80)], set())
+    first = lives(before, [], known(0, 1, 1, 100))
+    assert found(before, first) == [(1, 81, 100, "in_flight")]
+    after = epochs_of(EDGE, [segment(1, 1, 80), segment(81, 1, 30)], set())
+    second = lives(after, first, known(0, 2, 1, 30))
+    assert found(after, second) == [(1, 81, 100, "lost")]
+
+
+def test_created_again_and_nothing_arrived_yet() -> None:
+    epochs = epochs_of(EDGE, [segment(1, 1, 80)], set())
+    first = lives(epochs, [], known(0, 1, 1, 80))
+    second = lives(epochs, first, known(0, 2, 1, 30))
+    assert found(epochs, second) == [(2, 1, 30, "in_flight")]
+    third = lives(epochs, second, known(0, 2, 1, 40))
+    assert found(epochs, third) == [(2, 1, 40, "in_flight")]
+
+
+def test_created_again_before_anything_was_remembered() -> None:
+    epochs = epochs_of(EDGE, [segment(1, 1, 80)], set())
+    assert found(epochs, lives(epochs, [], known(0, 2, 1, 30))) == [(2, 1, 30, "in_flight")]
+
+
+@given(st.sets(st.integers(1, 60)), st.integers(0, 5), st.integers(0, 70), st.sets(st.integers(1, 60)))
+def test_gaps_and_islands_share_out_every_sequence(held: set[int], expired: int, last: int, deleted: set[int]) -> None:
+    """Each sequence up to the origin's last is in the table or in exactly one gap, with the status that fits."""
+    epoch = Epoch(1)
+    for number in sorted(held):
+        epoch.add(segment(number, number, number))
+    last = max([last, *held])
+    gone = tuple(sorted(number for number in deleted if expired < number <= last))
+    gaps = source_gaps(EDGE, [epoch], [known(1, 1, expired + 1, last, deleted=gone)])
+    status = {number: gap.status for gap in gaps for number in range(gap.first, gap.last + 1)}
+    assert sum(gap.count for gap in gaps) == len(status)
+    assert set(status) | held == set(range(1, last + 1))
+    assert not set(status) & held
+    for number, word in status.items():
+        if number <= expired:
+            assert word == "expired"
+        elif number in gone:
+            assert word == "deleted"
+        else:
+            assert word == ("missing" if held and number < max(held) else "in_flight")

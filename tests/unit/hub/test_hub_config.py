@@ -1,0 +1,124 @@
+"""The jobs' configuration file: what it comes to, and mistakes that name file and key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eyot_hub.jobs.config import ConfigError, convert, load
+
+GOOD = """
+[nats]
+servers = ["nats://a:4222", "nats://b:4222"]
+user = "spark"
+password = { env = "HUB_PASSWORD" }
+domain = "hub"
+
+[lake]
+path = "/tmp/lake/"
+partition = "month"
+
+[bronze]
+streams = ["READINGS", "EDGE_*"]
+subjects = ["readings.>"]
+partitions = 3
+
+[[silver]]
+name = "readings"
+subjects = ["readings.>"]
+device = "$.device"
+event_time = "$.at"
+columns = { metric = "string", value = "double" }
+
+[[gold]]
+name = "readings_minute"
+silver = "readings"
+metric = "metric"
+value = "value"
+percentiles = [0.5]
+
+[spark]
+"spark.sql.shuffle.partitions" = 8
+"""
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "hub.toml"
+    path.write_text(text)
+    return path
+
+
+def test_what_a_file_comes_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HUB_PASSWORD", "geheim")
+    config = load(written(tmp_path, GOOD))
+    source = config.source()
+    assert source.streams == ("READINGS", "EDGE_*")
+    assert source.read.connect.servers == ("nats://a:4222", "nats://b:4222")
+    assert source.read.connect.password == "geheim"
+    assert source.read.api_prefix == "$JS.hub.API"
+    assert source.min_partitions == 3
+    assert config.folder("gold", "x") == "/tmp/lake/gold/x"
+    assert config.spark_settings() == {"spark.sql.shuffle.partitions": "8"}
+
+
+def test_a_secret_from_a_file(tmp_path: Path) -> None:
+    secret = tmp_path / "password"
+    secret.write_text("geheim\n")
+    config = load(written(tmp_path, GOOD.replace('{ env = "HUB_PASSWORD" }', f'{{ file = "{secret}" }}')))
+    assert config.source().read.connect.password == "geheim"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("[lake]", "[lakes]", "lakes"),
+        ('partition = "month"', 'partition = "week"', "lake.partition"),
+        ("partitions = 3", 'partitions = "3"', "bronze.partitions"),
+        ('servers = ["nats://a:4222", "nats://b:4222"]', "", "nats.servers"),
+        ('domain = "hub"', 'domian = "hub"', "nats.domian"),
+        ('streams = ["READINGS", "EDGE_*"]', "streams = []", "bronze.streams"),
+        ('device = "$.device"', 'device = "the device"', r"silver\[0\].device"),
+        ('device = "$.device"', 'device = "subject:x"', r"silver\[0\].device"),
+        ('event_time = "$.at"', 'event_time = "at"', r"silver\[0\].event_time"),
+        ('value = "double" }', 'value = "float" }', r"silver\[0\].columns: value has type"),
+        ('value = "double" }', 'stream = "double" }', r"silver\[0\].columns: stream is one of"),
+        ('name = "readings"', 'name = "a/b"', "name"),
+        ('silver = "readings"', 'silver = "other"', r"gold\[0\].silver: there is no silver table 'other'"),
+        ('value = "value"', 'value = "metric"', r"gold\[0\].metrics: 'metric' is not a number"),
+        ('value = "value"', 'value = "value"\nwindow = "7m"', r"gold\[0\].window: 7m does not divide a day"),
+        ('value = "value"', 'value = "value"\nwindow = "soon"', r"gold\[0\].window"),
+        ("percentiles = [0.5]", "percentiles = [50]", "percentiles"),
+        ('metric = "metric"\nvalue = "value"', "", "give either metrics"),
+    ],
+)
+def test_a_mistake_names_file_and_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str, words: str
+) -> None:
+    monkeypatch.setenv("HUB_PASSWORD", "geheim")
+    assert old in GOOD
+    path = written(tmp_path, GOOD.replace(old, new))
+    with pytest.raises(ConfigError, match=words) as caught:
+        load(path)
+    assert str(caught.value).startswith(str(path))
+    assert "geheim" not in str(caught.value)
+
+
+def test_no_toml_at_all(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="line 1"):
+        load(written(tmp_path, "nats {"))
+    with pytest.raises(ConfigError, match="No such file"):
+        load(tmp_path / "missing.toml")
+
+
+def test_two_tables_of_one_name() -> None:
+    silver = {"name": "a", "subjects": ["x"], "device": "stream", "event_time": "stored_at", "columns": {}}
+    parsed: dict[str, Any] = {
+        "nats": {"servers": "a"},
+        "lake": {"path": "/x"},
+        "bronze": {"streams": ["S"]},
+        "silver": [silver, silver],
+    }
+    with pytest.raises(ConfigError, match="another silver table 'a'"):
+        convert(parsed, "hub.toml")

@@ -1,0 +1,102 @@
+"""Files and commits of a Delta table, without Spark."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from eyot_hub.errors import HubError
+from eyot_hub.jobs.files import DataFile, by_partition
+from eyot_hub.jobs.table import Fenced, LakeTable, TableSpec
+
+SCHEMA = pa.schema(
+    [("stream", pa.string()), ("date", pa.date32()), ("sequence", pa.int64()), ("at", pa.timestamp("us", "UTC"))]
+)
+NOON = datetime(2026, 1, 1, 12, 0, 0, 1500, UTC)
+
+
+def spec(tmp_path: Path) -> TableSpec:
+    return TableSpec(str(tmp_path / "table"), SCHEMA, ("stream", "date"))
+
+
+def written(spec: TableSpec, stream: str, sequences: range) -> list[DataFile]:
+    writer = spec.writer()
+    rows = pa.table({"sequence": list(sequences), "at": [NOON] * len(sequences)}, schema=SCHEMA.remove(0).remove(0))
+    writer.write(rows, (("stream", stream), ("date", "2026-01-01")))
+    return writer.finish()
+
+
+def test_files_and_positions_are_committed_together(tmp_path: Path) -> None:
+    table = LakeTable(spec(tmp_path))
+    assert table.position("eyot:S@1") is None
+    table.commit(written(table.spec, "S", range(1, 11)), {"eyot:S@1": 10, "eyot:S": 1})
+    again = LakeTable(spec(tmp_path))
+    assert (again.position("eyot:S@1"), again.position("eyot:S")) == (10, 1)
+    (file,) = again.files()
+    assert (file.rows, file.least["sequence"], file.most["sequence"]) == (10, 1, 10)
+    assert file.partition == {"stream": "S", "date": date(2026, 1, 1)}
+    # Times are kept to the millisecond, so a minimum is rounded down and a maximum up.
+    stats = json.loads(written(table.spec, "S", range(1))[0].stats)
+    assert stats["minValues"]["at"] == "2026-01-01T12:00:00.001Z"
+    assert stats["maxValues"]["at"] == "2026-01-01T12:00:00.002Z"
+
+
+def test_a_stream_with_an_odd_name(tmp_path: Path) -> None:
+    table = LakeTable(spec(tmp_path))
+    name = "größe:%2F=x"
+    table.commit(written(table.spec, name, range(1, 4)), {})
+    (file,) = table.files(stream={name})
+    assert pq.read_table(file.uri, partitioning=None).num_rows == 3
+    table.commit([], {}, [file])
+    assert table.files() == []
+
+
+def test_of_two_writers_one_is_refused(tmp_path: Path) -> None:
+    one, other = LakeTable(spec(tmp_path)), LakeTable(spec(tmp_path))
+    one.commit(written(one.spec, "S", range(1, 11)), {"eyot:S@1": 10})
+    with pytest.raises(Fenced):
+        other.commit(written(one.spec, "S", range(1, 11)), {"eyot:S@1": 10})
+    other.refresh()
+    assert other.position("eyot:S@1") == 10
+    assert sum(file.rows for file in other.files()) == 10
+
+
+def test_compaction_keeps_rows_and_positions(tmp_path: Path) -> None:
+    table = LakeTable(spec(tmp_path))
+    for number in range(4):
+        table.commit(written(table.spec, "S", range(number, number + 1)), {"eyot:S@1": number})
+    orphan = written(table.spec, "S", range(100, 101))
+    table.maintain(compact=True, vacuum_hours=0)
+    (file,) = table.files()
+    assert (file.rows, table.position("eyot:S@1")) == (4, 3)
+    assert not (tmp_path / "table" / orphan[0].path).exists()
+
+
+def test_an_abandoned_task_leaves_nothing(tmp_path: Path) -> None:
+    writer = spec(tmp_path).writer()
+    rows = pa.table({"sequence": [1], "at": [NOON]}, schema=SCHEMA.remove(0).remove(0))
+    writer.write(rows, (("stream", "S"), ("date", "2026-01-01")))
+    writer.abandon()
+    assert list((tmp_path / "table").rglob("*.parquet")) == []
+
+
+def test_another_schema_is_refused(tmp_path: Path) -> None:
+    LakeTable(spec(tmp_path))
+    wider = SCHEMA.append(pa.field("more", pa.string()))
+    with pytest.raises(HubError, match="no column 'more'"):
+        LakeTable(TableSpec(str(tmp_path / "table"), wider, ("stream", "date")))
+
+
+def test_rows_by_partition() -> None:
+    days = [date(2026, 1, 1), date(2026, 1, 2), date(2026, 1, 1)]
+    table = pa.table({"stream": ["A", "A", "A"], "date": days, "sequence": [1, 2, 3]})
+    parts = by_partition(table, ("stream", "date"))
+    assert [(dict(key), rows.column("sequence").to_pylist()) for key, rows in parts] == [
+        ({"stream": "A", "date": "2026-01-01"}, [1, 3]),
+        ({"stream": "A", "date": "2026-01-02"}, [2]),
+    ]

@@ -1,0 +1,137 @@
+"""Options in and errors that name the option."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from eyot_hub.errors import ApiFailure, OptionError
+from eyot_hub.options import Bound, sink_options, source_options
+from eyot_wire.js_errors import ApiError
+
+GOOD = {"servers": "nats://hub:4222", "stream": "READINGS"}
+
+
+def test_everything_given() -> None:
+    options = source_options(
+        {
+            "Servers": "nats://a:1, tls://b",
+            "STREAM": "A,EDGE_*",
+            "domain": "hub",
+            "account": "ACC",
+            "user": "u",
+            "password": "p",
+            "subjects": "a.*, b.>",
+            "startingOffsets": '{"A": 5, "EDGE_1": "earliest"}',
+            "endingOffsets": "2026-01-31T00:00:00Z",
+            "maxOffsetsPerTrigger": "100",
+            "minPartitions": "4",
+            "maxRecordsPerPartition": "1000",
+            "failOnDataLoss": "false",
+            "includeHeaders": "False",
+            "fetchBytes": "8m",
+            "timeout": "500ms",
+            "retryFor": "30",
+        }
+    )
+    assert options.read.connect.servers == ("nats://a:1", "tls://b")
+    assert options.streams == ("A", "EDGE_*")
+    assert options.read.api_prefix == "$JS.hub.API"
+    assert options.read.subjects == ("a.*", "b.>")
+    assert options.starting == Bound("earliest", sequences={"A": 5, "EDGE_1": "earliest"})
+    assert options.ending == Bound("latest", time="2026-01-31T00:00:00Z")
+    assert (options.max_per_trigger, options.min_partitions, options.max_per_partition) == (100, 4, 1000)
+    assert (options.read.fail_on_data_loss, options.read.include_headers) == (False, False)
+    assert options.read.fetch_bytes == 8 * 1024 * 1024
+    assert (options.read.connect.timeout_s, options.read.connect.retry_s) == (0.5, 30.0)
+
+
+def test_api_prefix_in_both_spellings() -> None:
+    for key in ("api_prefix", "apiPrefix", "API_PREFIX"):
+        assert source_options({**GOOD, key: "JS.acc@hub.API.>"}).read.api_prefix == "JS.acc@hub.API"
+
+
+def test_milliseconds_are_a_time() -> None:
+    assert source_options({**GOOD, "startingOffsets": "1767225600000"}).starting.time == "2026-01-01T00:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "problem"),
+    [
+        ("servers", "", "is empty"),
+        ("servers", "http://x", "unknown kind"),
+        ("servers", "nats://me:secret@x", "must not hold a user or password"),
+        ("servers", "nats://x:port", "no usable port"),
+        ("stream", "", "is empty"),
+        ("subjects", "a..b", "invalid subject"),
+        ("domain", "a.b", "one token"),
+        ("apiPrefix", "a.*", "must be a subject"),
+        ("startingOffsets", "latest", "must not be latest in a batch read"),
+        ("startingOffsets", "soon", "must be earliest, latest, a time"),
+        ("startingOffsets", "{", "is not JSON"),
+        ("startingOffsets", '{"READINGS": -1}', "neither a sequence"),
+        ("endingOffsets", "earliest", "must not be earliest"),
+        ("endingOffsets", '{"READINGS": "earliest"}', "neither a sequence"),
+        ("maxOffsetsPerTrigger", "0", "at least 1"),
+        ("minPartitions", "two", "at least 1"),
+        ("failOnDataLoss", "maybe", "true or false"),
+        ("fetchBytes", "1x", "number of bytes"),
+        ("fetchBytes", "1k", "at least"),
+        ("timeout", "fast", "duration"),
+        ("timeout", "0s", "longer than nothing"),
+        ("user", "me", "password"),
+        ("tlsCert", "x", "tlsKey"),
+    ],
+)
+def test_a_mistake_names_its_option(option: str, value: str, problem: str) -> None:
+    with pytest.raises(OptionError, match=problem) as caught:
+        source_options({**GOOD, option: value})
+    assert f"option '{caught.value.option}'" in str(caught.value)
+
+
+def test_an_unknown_option_is_refused_with_a_hint() -> None:
+    with pytest.raises(OptionError, match=r"option 'startingOffset' is not known \(did you mean 'startingOffsets'\?\)"):
+        source_options({**GOOD, "startingOffset": "earliest"})
+
+
+def test_options_of_spark_itself_are_let_through() -> None:
+    assert source_options({**GOOD, "path": "x", "checkpointLocation": "y"}).streams == ("READINGS",)
+
+
+def test_what_is_missing_is_named() -> None:
+    with pytest.raises(OptionError, match="option 'servers' is missing"):
+        source_options({"stream": "A"})
+    with pytest.raises(OptionError, match="option 'stream' is missing"):
+        source_options({"servers": "a"})
+
+
+def test_two_ways_to_log_in_are_one_too_many() -> None:
+    with pytest.raises(OptionError, match="cannot be used together"):
+        source_options({**GOOD, "token": "t", "creds": "/x"})
+
+
+def test_secrets_stay_out_of_repr() -> None:
+    options = source_options({**GOOD, "user": "u", "password": "geheim"})
+    assert "geheim" not in repr(options)
+    assert "geheim" not in repr(source_options({**GOOD, "token": "geheim"}))
+
+
+def test_streaming_has_no_end() -> None:
+    assert source_options(GOOD, streaming=True).starting.edge == "latest"
+    with pytest.raises(OptionError, match="availableNow"):
+        source_options({**GOOD, "endingOffsets": "latest"}, streaming=True)
+
+
+def test_sink_options() -> None:
+    assert sink_options({"servers": "a", "subject": "x.y", "maxInFlight": "5"}).max_in_flight == 5
+    with pytest.raises(OptionError, match="option 'subject'"):
+        sink_options({"servers": "a", "subject": "x.*"})
+    with pytest.raises(OptionError, match="option 'stream' is not known"):
+        sink_options({"servers": "a", "stream": "x"})
+
+
+def test_errors_travel_between_processes() -> None:
+    failure = ApiFailure("x", ApiError(code=404, err_code=10059, description="stream not found"))
+    assert str(pickle.loads(pickle.dumps(failure))) == "x: stream not found (code 404, err_code 10059)"
+    assert "option 'a' b" in str(pickle.loads(pickle.dumps(OptionError("a", "b"))))

@@ -1,0 +1,396 @@
+"""Push consumers on a real broker and store: interest, heartbeats, flow control, rate, pace, the hidden ones of mirrors."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eyot_daemon.jetstream.push import FlowControl, RateLimit
+from support.destinations import LeafRecorder
+from support.js_consumers import ConsumerWorld
+
+S = 1_000_000_000
+
+#: What nats-server 2.10 to 2.12 sends for a mirror, apart from the names.
+MIRROR_CONSUMER: dict[str, Any] = {
+    "deliver_policy": "all",
+    "ack_policy": "none",
+    "ack_wait": 79_200 * S,
+    "max_deliver": 1,
+    "replay_policy": "instant",
+    "flow_control": True,
+    "deliver_subject": "$JS.M.Tjp6GY26",
+    "idle_heartbeat": S,
+    "inactive_threshold": 10 * S,
+    "num_replicas": 0,
+    "direct": True,
+}
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> ConsumerWorld:
+    world = ConsumerWorld(tmp_path)
+    world.create(subjects=["s.>", "t.>"])
+    return world
+
+
+# -- the window and the bucket, alone ------------------------------------------------------------------------------
+
+
+def test_window_asks_at_half_stops_when_full_and_doubles_on_answer() -> None:
+    flow = FlowControl(limit=1600)
+    assert flow.window == 100
+    assert not flow.delivered(50)
+    assert flow.delivered(10)
+    flow.ask(b"fc.1")
+    assert not flow.delivered(30)  # one request at a time
+    assert not flow.stalled
+    flow.delivered(20)
+    assert flow.stalled
+    assert not flow.answered(b"fc.0")
+    assert flow.stalled
+    assert flow.answered(b"fc.1")
+    assert (flow.window, flow.in_flight, flow.awaited) == (200, 50, b"")
+    assert not flow.answered(b"fc.1")
+    for _ in range(10):
+        flow.ask(b"x")
+        flow.answered(b"x")
+    assert flow.window == 1600
+    flow.reset()
+    assert (flow.window, flow.in_flight) == (100, 0)
+
+
+def test_rate_limit_is_kept_over_time() -> None:
+    rate = RateLimit(8000, now=0.0)  # 1000 bytes a second
+    now, sent = 0.0, 0
+    while now < 20.0:
+        wait = rate.wait_s(now)
+        if wait:
+            now += wait
+            continue
+        rate.spend(300)
+        sent += 300
+    assert 19_000 <= sent <= 22_000
+
+
+# -- delivery ------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_leaves_before_somebody_listens(world: ConsumerWorld) -> None:
+    world.fill(3)
+    created = world.add(deliver_subject="d.1")
+    assert created["num_pending"] == 3
+    assert "push_bound" not in created
+    box = world.listen(b"d.*")
+    assert box.seqs == [1, 2, 3]
+    assert [ack.pending for ack in box.acks] == [2, 1, 0]
+    assert [got.subject for got in box.got] == [b"s.x"] * 3
+    assert world.info()["push_bound"] is True
+    world.leave(box)
+    world.fill(2)
+    again = world.listen(b"d.1")
+    assert again.seqs == [4, 5]
+    assert [ack.consumer_seq for ack in again.acks] == [4, 5]
+
+
+def test_deliver_group_needs_a_member(world: ConsumerWorld) -> None:
+    world.fill(4)
+    world.add(deliver_subject="d.1", deliver_group="g", ack_policy="explicit")
+    plain = world.listen(b"d.1")
+    other = world.listen(b"d.1", queue=b"h")
+    assert plain.got == other.got == []
+    world.leave(plain)
+    world.leave(other)
+    first, second = world.listen(b"d.1", queue=b"g"), world.listen(b"d.1", queue=b"g")
+    assert sorted(first.seqs + second.seqs) == [1, 2, 3, 4]
+    world.fill(40)
+    assert sorted(first.seqs + second.seqs) == list(range(1, 45))
+    assert len(second.seqs) > 5
+
+
+def test_redelivery_to_a_push_consumer(world: ConsumerWorld) -> None:
+    world.fill(2)
+    world.add(deliver_subject="d.1", ack_policy="explicit", ack_wait=10 * S)
+    box = world.listen(b"d.1")
+    world.ack(box.messages[1])
+    world.answer_to(box.messages[0], b"-NAK")
+    world.commit()
+    world.advance(10.2)
+    assert [(ack.stream_seq, ack.delivered) for ack in box.acks] == [(1, 1), (2, 1), (1, 2), (1, 3)]
+
+
+def test_heartbeats_only_when_idle_and_only_to_somebody(world: ConsumerWorld) -> None:
+    world.add(deliver_subject="d.1", idle_heartbeat=S)
+    world.advance(5.0, step_s=0.5)
+    box = world.listen(b"d.1")
+    world.fill(2)
+    world.advance(0.9)
+    assert box.statuses == []
+    world.advance(0.2)
+    assert box.statuses == ["100 Idle Heartbeat"]
+    assert box.got[-1].header == (
+        b"NATS/1.0 100 Idle Heartbeat\r\nNats-Last-Consumer: 2\r\nNats-Last-Stream: 2\r\n\r\n"
+    )
+    assert (box.got[-1].reply, box.got[-1].payload) == (b"", b"")
+    world.advance(3.0, step_s=0.5)
+    assert len(box.statuses) == 4
+    world.leave(box)
+    world.advance(3.0, step_s=0.5)
+    assert len(box.statuses) == 4
+
+
+def test_flow_control_stalls_and_goes_on(world: ConsumerWorld) -> None:
+    world.fill(60, size=100_000)
+    world.add(deliver_subject="d.1", flow_control=True, idle_heartbeat=S)
+    box = world.listen(b"d.1")
+    world.run_on()
+    requests = [got for got in box.got if got.reply.startswith(b"$JS.FC.S.C.")]
+    assert len(requests) == 1
+    assert requests[0].header == b"NATS/1.0 100 FlowControl Request\r\n\r\n"
+    assert box.got.index(requests[0]) == 11  # past half of the first window of 2 MiB
+    assert len(box.messages) == 21  # the one that filled it included
+    world.advance(1.1)
+    assert box.statuses[-1] == "100 Idle Heartbeat"
+    assert b"Nats-Consumer-Stalled: " + requests[0].reply + b"\r\n" in box.got[-1].header
+    world.account.publish(requests[0].reply[:-1] + b"?", origin=world.client)
+    world.commit()
+    assert len(box.messages) == 21
+    world.account.publish(requests[0].reply, origin=world.client)
+    world.commit()
+    assert len(box.messages) == 53  # the window has doubled
+    while len(box.messages) < 60:
+        latest = [got for got in box.got if got.reply.startswith(b"$JS.FC.")][-1]
+        world.account.publish(latest.reply, origin=world.client)
+        world.commit()
+    assert box.seqs == list(range(1, 61))
+    assert [ack.consumer_seq for ack in box.acks] == list(range(1, 61))
+
+
+def test_rate_limited_delivery(world: ConsumerWorld) -> None:
+    world.fill(30, size=1000)
+    world.add(deliver_subject="d.1", rate_limit_bps=8 * 5000)
+    box = world.listen(b"d.1")
+    early = len(box.seqs)
+    assert 3 <= early <= 7
+    world.advance(2.0, step_s=0.05)
+    assert 10 <= len(box.seqs) <= early + 12
+    world.advance(5.0, step_s=0.05)
+    assert box.seqs == list(range(1, 31))
+
+
+def test_original_replay_keeps_the_gaps_and_catches_up(world: ConsumerWorld) -> None:
+    for gap_s in (0.0, 0.5, 2.0):
+        world.clock.advance(gap_s)
+        world.fill(1)
+    world.add(deliver_subject="d.1", replay_policy="original")
+    box = world.listen(b"d.1")
+    assert box.seqs == [1]
+    world.advance(0.4)
+    assert box.seqs == [1]
+    world.advance(0.2)
+    assert box.seqs == [1, 2]
+    world.advance(1.8)
+    assert box.seqs == [1, 2]
+    world.advance(0.3)
+    assert box.seqs == [1, 2, 3]
+    world.clock.advance(100)
+    world.fill(2)
+    assert box.seqs == [1, 2, 3, 4, 5]
+
+
+def test_a_subscriber_that_does_not_read_is_waited_for(world: ConsumerWorld) -> None:
+    world.fill(30, size=400_000)
+    world.add(deliver_subject="d.1")
+
+    class Slow(type(world.listen(b"other"))):  # type: ignore[misc]
+        out = bytearray()
+
+        def deliver(self, *args: Any) -> bool:
+            self.out += args[4]
+            return bool(super().deliver(*args))
+
+    slow = Slow()
+    world.account.subscribe(b"d.1", slow)
+    world.commit()
+    world.advance(1.0, step_s=0.1)
+    assert 8 <= len(slow.got) <= 16
+    slow.out.clear()
+    world.advance(1.0, step_s=0.1)
+    assert len(slow.got) > 16
+
+
+def test_many_messages_take_many_turns(world: ConsumerWorld) -> None:
+    world.fill(3000)
+    world.add(deliver_subject="d.1", ack_policy="explicit", max_ack_pending=2000)
+    box = world.listen(b"d.1")
+    assert 0 < len(box.got) < 2000
+    world.run_on()
+    assert box.seqs == list(range(1, 2001))
+    world.ack(*box.take())
+    assert box.seqs == list(range(2001, 3001))
+
+
+def test_ephemeral_push_consumer_dies_without_a_listener(world: ConsumerWorld) -> None:
+    name = world.add_ephemeral(deliver_subject="d.1")["name"]
+    assert len(name) == 8
+    world.advance(4.0, step_s=0.5)
+    box = world.listen(b"d.1")
+    world.advance(20.0, step_s=0.5)
+    assert world.request("CONSUMER.NAMES.S")["consumers"] == [name]
+    world.leave(box)
+    world.advance(4.0, step_s=0.5)
+    box = world.listen(b"d.1")
+    world.advance(3.0, step_s=0.5)
+    world.leave(box)
+    world.advance(4.5, step_s=0.5)
+    assert world.request("CONSUMER.NAMES.S")["consumers"] == [name]
+    world.advance(1.0, step_s=0.5)
+    assert world.request("CONSUMER.NAMES.S")["consumers"] == []
+
+
+def test_push_consumer_refuses_pull_requests(world: ConsumerWorld) -> None:
+    world.add(deliver_subject="d.1")
+    assert world.pull(batch=1).statuses == ["409 Consumer is push based"]
+
+
+def test_damaged_message_is_passed_over(world: ConsumerWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    from eyot_store import StoreError
+
+    world.fill(4)
+    stream_log = world.stream().log
+    read = stream_log.read
+
+    def damaged(from_seq: int, *, max_messages: int, **rest: Any) -> Any:
+        if from_seq == 2:
+            raise StoreError("corrupt", "checksum does not fit", stream="$G/S", seq=2)
+        return read(from_seq, max_messages=min(max_messages, 1 if from_seq < 2 else max_messages), **rest)
+
+    monkeypatch.setattr(stream_log, "read", damaged)
+    world.add(deliver_subject="d.1")
+    box = world.listen(b"d.1")
+    assert box.seqs == [1, 3, 4]
+    assert world.consumer().delivery.unreadable == 1
+
+
+# -- mirrors and sources of others ---------------------------------------------------------------------------------
+
+
+def test_hidden_consumer_of_a_mirror(world: ConsumerWorld) -> None:
+    world.fill(3)
+    created = world.request(
+        "CONSUMER.CREATE.S", {"stream_name": "S", "config": MIRROR_CONSUMER, "action": ""}, header={}
+    )
+    name = created["name"]
+    assert created["delivered"] == {"consumer_seq": 0, "stream_seq": 0}
+    assert created["config"]["deliver_subject"] == "$JS.M.Tjp6GY26"
+    assert world.request("CONSUMER.NAMES.S")["consumers"] == []
+    assert world.request("STREAM.INFO.S")["state"]["consumer_count"] == 0
+    # the other side listens only after the answer, over a leaf link
+    leaf = LeafRecorder()
+    world.account.subscribe(b"$JS.M.Tjp6GY26", leaf)
+    world.commit()
+    assert [got.subject for got in leaf.got] == [b"$JS.M.Tjp6GY26"] * 3
+    reply, _, original = leaf.got[0].reply.partition(b"@")
+    assert reply.startswith(b"$JS.ACK.S.%b.1.1.1." % name.encode())
+    assert reply.endswith(b".2")
+    assert original == b"s.x"
+    world.advance(1.1)
+    beat, asked = leaf.got[-2:]
+    assert beat.header.startswith(b"NATS/1.0 100 Idle Heartbeat\r\nNats-Last-Consumer: 3\r\n")
+    assert beat.reply == b""
+    # whoever copies is asked what has arrived, long before its window is half full
+    assert asked.header.startswith(b"NATS/1.0 100 FlowControl Request\r\n")
+    assert asked.reply.startswith(b"$JS.FC.S.%b." % name.encode())
+
+
+@pytest.mark.parametrize(("start", "first"), [(1, 3), (4, 4), (6, 6), (99, 6)])
+def test_where_a_mirror_resumes(world: ConsumerWorld, start: int, first: int) -> None:
+    """Sequences 1 and 2 are gone; a start beyond the end is the end."""
+    world.fill(5)
+    world.request("STREAM.PURGE.S", {"seq": 3})
+    config = {**MIRROR_CONSUMER, "deliver_policy": "by_start_sequence", "opt_start_seq": start}
+    created = world.request("CONSUMER.CREATE.S", {"stream_name": "S", "config": config})
+    assert created["delivered"]["stream_seq"] == first - 1
+    box = world.listen(b"$JS.M.*")
+    world.fill(1)
+    assert box.seqs == list(range(first, 7))
+    assert [ack.consumer_seq for ack in box.acks] == list(range(1, len(box.acks) + 1))
+
+
+def test_filtered_source_in_the_newer_form(world: ConsumerWorld) -> None:
+    world.fill(2, subject=b"t.o")
+    world.fill(2, subject=b"s.o.1")
+    config = {**MIRROR_CONSUMER, "name": "src-abcdefgh", "filter_subject": "s.o.1", "deliver_subject": "$JS.S.1"}
+    subject = "CONSUMER.CREATE.S.src-abcdefgh.s.o.1"
+    created = world.request(subject, {"stream_name": "S", "config": config})
+    assert created["name"] == "src-abcdefgh"
+    del config["name"]  # a filtered mirror of 2.9 to 2.12 names itself in the subject only
+    other = world.request(subject.replace("src", "mirror"), {"stream_name": "S", "config": config})
+    assert other["name"] == "mirror-abcdefgh"
+    box = world.listen(b"$JS.S.1")
+    assert sorted(box.seqs) == [3, 3, 4, 4]
+
+
+def test_mirrors_of_2_14_get_a_consumer_of_their_own_each_time(world: ConsumerWorld) -> None:
+    config = {**MIRROR_CONSUMER, "name": "JS_MIRROR_D3XHVvU4", "sourcing": True}
+    body = {"stream_name": "S", "config": config, "action": ""}
+    names = {world.request("CONSUMER.CREATE.S", body)["name"] for _ in range(3)}
+    assert len(names) == 3
+    assert all(re.fullmatch("JS_MIRROR_D3XHVvU4-[0-9A-Za-z]{8}", name) for name in names)
+
+
+def test_what_this_server_cannot_do_for_a_newer_one_is_refused_by_level(world: ConsumerWorld) -> None:
+    config = {**MIRROR_CONSUMER, "name": "JS_MIRROR_D3XHVvU4", "sourcing": True}
+    body = {"stream_name": "S", "config": config, "action": ""}
+    # Makes the newer server ask again in the older form.
+    refused = world.request("CONSUMER.CREATE.S", body, header={"Nats-Required-Api-Level": "5"})
+    assert refused["error"]["err_code"] == 10185
+    config = {**MIRROR_CONSUMER, "name": "JS_MIRROR_D3XHVvU4_Abcdefgh"}
+    accepted = world.request("CONSUMER.CREATE.S", {"stream_name": "S", "config": config, "action": ""})
+    assert accepted["name"] == "JS_MIRROR_D3XHVvU4_Abcdefgh"
+
+
+def test_a_mirror_of_a_work_queue_takes_what_it_delivers(tmp_path: Path) -> None:
+    world = ConsumerWorld(tmp_path)
+    world.create(retention="workqueue")
+    world.fill(3)
+    world.request("CONSUMER.CREATE.S", {"stream_name": "S", "config": MIRROR_CONSUMER})
+    box = world.listen(b"$JS.M.>")
+    assert box.seqs == [1, 2, 3]
+    assert world.held() == []
+
+
+def test_hidden_consumer_is_gone_after_its_threshold_and_after_a_restart(world: ConsumerWorld) -> None:
+    world.request("CONSUMER.CREATE.S", {"stream_name": "S", "config": MIRROR_CONSUMER})
+    box = world.listen(b"$JS.M.>")
+    world.advance(30.0, step_s=0.5)
+    assert len(world.stream().consumers) == 1
+    world.leave(box)
+    world.advance(9.5, step_s=0.5)
+    assert len(world.stream().consumers) == 1
+    world.advance(1.0, step_s=0.5)
+    assert len(world.stream().consumers) == 0
+    world.request("CONSUMER.CREATE.S", {"stream_name": "S", "config": MIRROR_CONSUMER})
+    assert len(world.restart().stream().consumers) == 0
+
+
+def test_a_leaf_link_with_a_full_queue_is_waited_for(world: ConsumerWorld) -> None:
+    class SlowLink(LeafRecorder):
+        backlog = 0
+
+        def deliver_leaf(self, *args: Any) -> bool:
+            self.backlog += len(args[3])
+            return bool(super().deliver_leaf(*args))
+
+    world.fill(2000, size=4000)
+    world.add(deliver_subject="d.1")
+    link = SlowLink()
+    world.account.subscribe(b"d.1", link)
+    world.commit()
+    world.advance(5.0, step_s=0.05)
+    assert 200 < len(link.got) < 1000
+    for _ in range(20):
+        link.backlog = 0
+        world.advance(0.5, step_s=0.05)
+    assert len(link.got) == 2000

@@ -1,0 +1,139 @@
+"""Direct get: single messages, batches, the last of each of several subjects, and the statuses of what cannot be."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eyot_wire import headers
+from support.js_world import World
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    world = World(tmp_path)
+    world.create(allow_direct=True)
+    for number in range(1, 7):
+        world.put(b"s.%d" % (number % 3), b"%d" % number, {"Mine": "x"})
+        world.clock.advance(1)
+    return world
+
+
+def direct(world: World, **asked: Any) -> list[tuple[bytes, bytes]]:
+    return world.messages("DIRECT.GET.S", asked)
+
+
+def seqs(answers: list[tuple[bytes, bytes]]) -> list[int]:
+    return [int(seq) for seq in (headers.get(header, b"Nats-Sequence") for header, _ in answers) if seq is not None]
+
+
+def status(answer: tuple[bytes, bytes]) -> tuple[int, str] | None:
+    return headers.status(answer[0])
+
+
+def test_a_message_comes_with_its_headers_and_its_place(world: World) -> None:
+    assert direct(world, seq=2) == [
+        (
+            b"NATS/1.0\r\nMine: x\r\nNats-Stream: S\r\nNats-Subject: s.2\r\nNats-Sequence: 2\r\n"
+            b"Nats-Time-Stamp: 2023-11-14T22:13:21Z\r\n\r\n",
+            b"2",
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("asked", "seq"),
+    [
+        ({"last_by_subj": "s.1"}, 4),
+        ({"last_by_subj": "s.*"}, 6),
+        ({"next_by_subj": "s.1"}, 1),
+        ({"next_by_subj": "s.1", "seq": 2}, 4),
+        ({"start_time": "2023-11-14T22:13:22.5Z"}, 4),
+    ],
+)
+def test_ways_to_find_one(world: World, asked: dict[str, Any], seq: int) -> None:
+    assert seqs(direct(world, **asked)) == [seq]
+
+
+def test_the_last_of_a_subject_can_be_asked_for_in_the_subject(world: World) -> None:
+    assert seqs(world.messages("DIRECT.GET.S.s.2")) == [5]
+
+
+@pytest.mark.parametrize(
+    ("body", "wanted"),
+    [
+        (b"", (408, "Empty Request")),
+        (b"{}", (408, "Empty Request")),
+        (b"xx", (408, "Malformed Request")),
+        (b'{"seq":99}', (404, "Message Not Found")),
+        (b'{"last_by_subj":"nope"}', (404, "Message Not Found")),
+        (b'{"seq":1,"last_by_subj":"s.1"}', (408, "Bad Request")),
+        (b'{"batch":2,"last_by_subj":"s.1"}', (408, "Bad Request")),
+        (b'{"batch":2,"seq":99}', (404, "Message Not Found")),
+        (b'{"multi_last":["nope"]}', (404, "No Results")),
+        (b'{"multi_last":["s.1"],"seq":4}', (408, "Bad Request")),
+        (b'{"seq":1,"something":"new"}', None),
+    ],
+)
+def test_statuses(world: World, body: bytes, wanted: tuple[int, str] | None) -> None:
+    reply = world.publish(b"$JS.API.DIRECT.GET.S", body)
+    world.commit()
+    answers = [(got.header, got.payload) for got in world.inbox.got if got.subject == reply]
+    assert [status(answer) for answer in answers] == [wanted]
+
+
+def test_without_headers_even_the_place_is_left_out(world: World) -> None:
+    assert direct(world, seq=2, no_hdr=True) == [(b"", b"2")]
+
+
+def test_streams_that_do_not_answer_have_no_responders(world: World) -> None:
+    world.create("CLOSED")
+    for name in ("CLOSED", "NOPE"):
+        (answer,) = world.messages(f"DIRECT.GET.{name}", {"seq": 1})
+        assert status(answer) == (503, "")
+
+
+def test_a_batch_counts_down_and_ends(world: World) -> None:
+    answers = direct(world, batch=3, next_by_subj="s.>", seq=2)
+    assert seqs(answers) == [2, 3, 4]
+    pending = [headers.get(header, b"Nats-Num-Pending") for header, _ in answers]
+    last = [headers.get(header, b"Nats-Last-Sequence") for header, _ in answers]
+    assert pending == [b"4", b"3", b"2", b"2"]
+    assert last == [b"0", b"2", b"3", b"4"]
+    assert status(answers[-1]) == (204, "EOB")
+
+
+def test_a_batch_is_bounded_in_bytes_and_may_start_at_a_time(world: World) -> None:
+    size = len(b"NATS/1.0\r\nMine: x\r\n\r\n") + 1
+    assert seqs(direct(world, batch=10, max_bytes=2 * size, seq=1)) == [1, 2]
+    assert seqs(direct(world, batch=10, max_bytes=1, seq=1)) == [1]
+    assert seqs(direct(world, batch=10, start_time="2023-11-14T22:13:22.5Z")) == [4, 5, 6]
+
+
+def test_the_last_of_several_subjects(world: World) -> None:
+    answers = direct(world, multi_last=["s.1", "s.2"])
+    assert seqs(answers) == [4, 5]
+    assert status(answers[-1]) == (204, "EOB")
+    assert headers.get(answers[-1][0], b"Nats-UpTo-Sequence") == b"6"
+    assert seqs(direct(world, multi_last=["s.*"])) == [4, 5, 6]
+    assert seqs(direct(world, multi_last=["s.*"], batch=2)) == [4, 5]
+
+
+def test_the_last_as_of_earlier(world: World) -> None:
+    assert seqs(direct(world, multi_last=["s.*"], up_to_seq=4)) == [2, 3, 4]
+    assert seqs(direct(world, multi_last=["s.*"], up_to_time="2023-11-14T22:13:22Z")) == [1, 2]
+
+
+def test_too_many_subjects(tmp_path: Path) -> None:
+    world = World(tmp_path / "other")
+    world.create(allow_direct=True)
+    for number in range(1025):
+        world.publish(b"s.%d" % number)
+    world.commit()
+    assert [status(answer) for answer in direct(world, multi_last=["s.*"])] == [(413, "Too Many Results")]
+
+
+def test_a_mirror_answers_for_its_origin(world: World) -> None:
+    world.create("M", subjects=None, mirror={"name": "FAR", "external": {"api": "$JS.d.API"}}, mirror_direct=True)
+    (answer,) = world.messages("DIRECT.GET.FAR", {"seq": 1})
+    assert status(answer) == (404, "Message Not Found")

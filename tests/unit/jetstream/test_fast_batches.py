@@ -1,0 +1,148 @@
+"""Fast batch publishing: what publishers are told and when, gaps, refusals, bounds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eyot_daemon.jetstream import batch_budget
+from eyot_daemon.jetstream.fast_batches import FLOW_DEFAULT, FLOW_MAX, FastReply, parse_reply
+from eyot_store import StoreOptions
+from support.destinations import Recorder
+from support.js_world import World
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    world = World(tmp_path)
+    world.create(allow_batched=True)
+    return world
+
+
+def send(world: World, rest: str, payload: bytes = b"x", header: bytes = b"") -> bytes:
+    """Publish within a batch; returns the reply subject."""
+    reply = f"_INBOX.fast.{rest}.$FI".encode()
+    world.account.publish(b"s.a", reply, header, payload, origin=world.client)
+    return reply
+
+
+def told(world: World, rest: str, payload: bytes = b"x", header: bytes = b"") -> list[Any]:
+    """The same, committed: the answers."""
+    world.inbox.got.clear()
+    reply = send(world, rest, payload, header)
+    world.commit()
+    return [msgspec.json.decode(got.payload) for got in world.inbox.got if got.subject == reply]
+
+
+def codes(answers: list[Any]) -> list[int]:
+    return [answer["error"]["err_code"] for answer in answers]
+
+
+def test_progress_is_told_when_it_is_on_flash(world: World) -> None:
+    world.inbox.got.clear()
+    for seq in range(1, 7):
+        send(world, f"b.3.fail.{seq}.{0 if seq == 1 else 1}", b"%d" % seq)
+    world.broker.flush()
+    assert world.inbox.got == []
+    world.commit()
+    assert [msgspec.json.decode(got.payload) for got in world.inbox.got] == [
+        {"type": "ack", "seq": 0, "msgs": 3},
+        {"type": "ack", "seq": 3, "msgs": 3},
+        {"type": "ack", "seq": 6, "msgs": 3},
+    ]
+    assert told(world, "b.3.fail.7.2") == [{"stream": "S", "seq": 7, "batch": "b", "count": 7}]
+    assert world.js.batch_budget.fast == 0
+
+
+def test_a_batch_is_one_transaction_a_turn(world: World) -> None:
+    commits = world.store.stats.txns
+    for seq in range(1, 101):
+        send(world, f"b.100.fail.{seq}.{0 if seq == 1 else 1}")
+    world.commit()
+    assert world.store.stats.txns == commits + 1
+
+
+def test_a_gap_ends_a_batch_that_must_be_whole(world: World) -> None:
+    told(world, "b.3.fail.1.0")
+    assert told(world, "b.3.fail.3.1") == [
+        {"type": "gap", "last_seq": 2, "seq": 3},
+        {"stream": "S", "seq": 1, "batch": "b", "count": 1},
+    ]
+    assert codes(told(world, "b.3.fail.2.1")) == [10208]
+
+
+def test_a_gap_is_told_where_it_does_not_matter(world: World) -> None:
+    told(world, "b.2.ok.1.0")
+    assert told(world, "b.2.ok.4.1") == [
+        {"type": "gap", "last_seq": 2, "seq": 4},
+        {"type": "ack", "seq": 2, "msgs": 2},
+        {"type": "ack", "seq": 4, "msgs": 2},
+    ]
+    assert told(world, "b.2.ok.5.3") == [{"stream": "S", "seq": 2, "batch": "b", "count": 4}]
+
+
+def test_the_number_of_batches_is_bounded_and_silence_ends_them(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch_budget, "FAST_MAX", 2)
+    told(world, "a.9.ok.1.0")
+    told(world, "b.9.ok.1.0")
+    assert codes(told(world, "c.9.ok.1.0")) == [10211]
+    world.advance(6)
+    told(world, "b.9.ok.2.1")
+    world.advance(6)
+    assert codes(told(world, "a.9.ok.2.1")) == [10208]
+    assert told(world, "b.9.ok.3.2") == [{"stream": "S", "seq": 4, "batch": "b", "count": 3}]
+
+
+def test_after_a_failing_commit_the_batch_is_unknown(tmp_path: Path) -> None:
+    options = StoreOptions(inline=True, flush=False, map_size=1 << 20, map_size_max=1 << 20)
+    world = World(tmp_path, store_options=options)
+    world.create(allow_batched=True)
+    told(world, "b.1.ok.1.0")
+    seq = 2
+    while "error" not in (answers := told(world, f"b.1.ok.{seq}.1", b"x" * 100_000))[0]:
+        seq += 1
+    assert codes(answers) == [10077]
+    assert codes(told(world, f"b.1.ok.{seq + 1}.1")) == [10208]
+    assert len(world.held()) == seq - 1
+
+
+def test_turning_it_off_forgets_what_is_open(world: World) -> None:
+    told(world, "b.9.ok.1.0")
+    world.request("STREAM.UPDATE.S", {"name": "S", "subjects": ["s.>"]})
+    assert codes(told(world, "b.9.ok.2.1")) == [10205]
+    assert world.js.batch_budget.fast == 0
+
+
+def test_no_answers_from_a_stream_without_acknowledgements(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.create(allow_batched=True, no_ack=True)
+    inbox = Recorder()
+    world.account.subscribe(b"_INBOX.fast.>", inbox)
+    for seq in range(1, 4):
+        send(world, f"b.1.ok.{seq}.{0 if seq == 1 else 1}")
+    world.commit()
+    assert inbox.got == []
+    assert len(world.held()) == 3
+
+
+@given(
+    st.text("abc-_", min_size=1, max_size=64),
+    st.integers(0, 10**8),
+    st.booleans(),
+    st.integers(1, 10**15),
+    st.integers(0, 4),
+)
+def test_reply_subjects_are_read_back(batch: str, flow: int, goes_on: bool, seq: int, op: int) -> None:
+    reply = f"_INBOX.x.{batch}.{flow}.{'ok' if goes_on else 'fail'}.{seq}.{op}.$FI".encode()
+    assert parse_reply(reply) == FastReply(batch.encode(), min(flow or FLOW_DEFAULT, FLOW_MAX), goes_on, seq, op)
+
+
+@given(st.binary(max_size=60))
+def test_nothing_in_a_reply_subject_breaks_anything(noise: bytes) -> None:
+    parse_reply(noise + b".$FI")
+    parse_reply(b"a.b.1.ok." + noise + b".1.$FI")

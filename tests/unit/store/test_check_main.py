@@ -1,0 +1,41 @@
+"""`eyot-check`: what it prints and its exit status."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from eyot_store.check_main import main
+from support.store import JOURNAL, fill, make_log, open_inline
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    store = open_inline(tmp_path / "eyot", JOURNAL)
+    log = make_log(store)
+    fill(store, log, 3, payload=b"payload")
+    store.close()
+    store = open_inline(tmp_path / "eyot", JOURNAL)
+    fill(store, store.streams()[0], 1)
+    store.crash()
+    return tmp_path
+
+
+def test_a_sound_store(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(path)]) == 0
+    out = capsys.readouterr().out
+    assert "A/S: 3 messages, 114 bytes, sequences 1 to 3, 0 consumers" in out
+    assert "1 groups in the journal" in out
+    assert out.endswith("nothing is wrong\n")
+    assert main([str(path / "eyot"), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["format"], report["journal_frames"], report["streams"][0]["messages"]) == (2, 1, 3)
+
+
+def test_a_damaged_store_and_none(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = path / "eyot" / "data.mdb"
+    data.write_bytes(data.read_bytes().replace(b"payload", b"payLoad", 1))
+    assert main([str(path)]) == 1
+    assert "damaged: stream A/S sequence" in capsys.readouterr().out
+    assert main([str(path / "elsewhere")]) == 2
+    assert "no store in" in capsys.readouterr().err

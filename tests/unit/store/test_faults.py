@@ -1,0 +1,37 @@
+"""The disk fails at the n-th write, flush or allocation, for every n of a small workload (`support/store_faults.py`)."""
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SUPPORT = Path(__file__).parents[2] / "support"
+
+
+@pytest.fixture(scope="module")
+def faults(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    library = tmp_path_factory.mktemp("faults") / "faults.so"
+    subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", library, SUPPORT / "faults.c", "-ldl"], check=True)
+    return library
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
+@pytest.mark.parametrize(("times", "partial"), [(1, False), (3, False), (3, True)])
+@pytest.mark.parametrize("committer", ["journal", "lmdb"])
+def test_every_write_fails_once(
+    faults: Path, tmp_path: Path, error: int, times: int, partial: bool, committer: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, SUPPORT / "store_faults.py", tmp_path, str(error), str(times), str(int(partial)), committer],
+        env={**os.environ, "LD_PRELOAD": str(faults), "PYTHONPATH": str(SUPPORT.parent)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    runs, failed = map(int, done.stdout.split())
+    assert runs > 50
+    assert failed > runs / 4

@@ -1,0 +1,229 @@
+"""The journal in front of LMDB: replay, what a torn or damaged frame means, changing committers, reads before LMDB knows."""
+
+import shutil
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from eyot_store import Store, StoreError, StoreOptions
+from eyot_store.check import check
+from eyot_store.journal import BLOCK, HEADER, MAGIC, segment_name
+from eyot_store.records import pack_u64
+from support.store import FAST, JOURNAL, Loop, commit, fill, make_log, open_inline
+
+WIDE = msgspec.structs.replace(JOURNAL, journal_segment_bytes=1 << 20)
+
+
+def payloads(store: Store, name: str = "S") -> list[bytes]:
+    log = next(log for log in store.streams() if log.name == name)
+    return [m.payload for m in log.read(1, max_messages=999, max_bytes=1 << 30).messages]
+
+
+def filled(path: Path, count: int = 5) -> None:
+    """A store whose messages are in the journal only: `count` frames, one message each."""
+    store = open_inline(path, WIDE)
+    log = make_log(store)
+    for number in range(count):
+        fill(store, log, 1, payload=b"message %d" % number)
+    assert store.stats.applies == 0
+    store.crash()
+
+
+def frames_at(path: Path, index: int = 0) -> list[int]:
+    data = (path / "journal" / segment_name(index)).read_bytes()
+    out, at = [], data.find(MAGIC)
+    while at >= 0:
+        out.append(at)
+        at = data.find(MAGIC, at + 1)
+    return out
+
+
+def damage(path: Path, at: int, data: bytes) -> None:
+    with (path / "journal" / segment_name(0)).open("r+b") as file:
+        file.seek(at)
+        file.write(data)
+
+
+def test_what_only_the_journal_holds_is_there_after_a_crash(tmp_path: Path) -> None:
+    filled(tmp_path / "store")
+    report = check(tmp_path / "store")
+    assert (report.problems, report.format, report.journal_frames) == ([], 2, 5)
+    assert report.streams[0].messages == 0
+    for options in (WIDE, FAST, JOURNAL):  # an LMDB store takes the journal over, too, and back
+        store = open_inline(tmp_path / "store", options)
+        assert store.damaged == []
+        assert payloads(store) == [b"message %d" % number for number in range(5)]
+        assert (tmp_path / "store" / "journal").exists() == (options is not FAST)
+        store.crash()
+        report = check(tmp_path / "store")
+        assert (report.problems, report.format) == ([], 1 if options is FAST else 2)
+        assert (report.journal_frames, report.streams[0].messages) == (0, 5)
+
+
+def test_everything_that_is_read_is_read_before_lmdb_has_it(tmp_path: Path) -> None:
+    store = open_inline(tmp_path / "store", WIDE)
+    log = make_log(store)
+    for seq in range(1, 31):
+        fill(store, log, 1, subject=b"a" if seq % 3 else b"b", payload=b"%d" % seq)
+    txn = store.begin()
+    for seq in (2, 3, 11):
+        assert log.remove(txn, seq)
+    log.purge(txn, below_seq=2)
+    log.put_consumer(txn, "c", b"config", b"state")
+    log.put_consumer(txn, "gone", b"config", b"state")
+    log.put_position(txn, b"p", b"1")
+    log.skip_to(txn, 40)
+    assert commit(store, txn) is None
+    txn = store.begin()
+    log.delete_consumer(txn, "gone")
+    log.put_consumer_state(txn, "c", b"newer")
+    log.put_position(txn, b"p", b"2")
+    log.delete_position(txn, b"other")
+    assert commit(store, txn) is None
+    assert store.stats.applies == 0
+    for again in range(3):
+        if again == 2:
+            store.crash()
+            store = open_inline(tmp_path / "store", WIDE)
+            log = store.streams()[0]
+        expected = [seq for seq in range(4, 31) if seq != 11]
+        assert [m.seq for m in log.read(1, max_messages=99, max_bytes=999).messages] == expected
+        assert [m.payload for m in log.read(9, max_messages=3, max_bytes=999).messages] == [b"9", b"10", b"12"]
+        assert [m.seq for m in log.read(1, max_messages=4, max_bytes=999, filters=(b"b",)).messages] == [6, 9, 12, 15]
+        assert [log.get(seq) is None for seq in (3, 4, 11, 30, 31)] == [True, False, True, False, True]
+        assert log.deleted() == [11, *range(31, 41)]
+        assert (log.state.first_seq, log.state.last_seq, log.state.messages) == (4, 40, len(expected))
+        assert log.count(10, (b"a",)) == 13
+        assert log.last_seq_for(b"b") == 30
+        assert log.consumers() == [("c", b"config", b"newer")]
+        assert log.positions() == {b"p": b"2"}
+        if not again:
+            fill(store, make_log(store, "T"), 1)  # a stream goes straight into LMDB, after everything before it
+            assert store.stats.applies == 1
+            assert store._overlays is not None
+            assert not [reader for reader in store._overlays.holding if reader is log._reader]
+    store.crash()
+
+
+def test_a_torn_last_frame_was_never_there(tmp_path: Path) -> None:
+    filled(tmp_path / "whole")
+    last = frames_at(tmp_path / "whole")[-1]
+    for torn in (0, 3, 7, 12, HEADER.size, 25, 40):
+        path = tmp_path / str(torn)
+        shutil.copytree(tmp_path / "whole", path)
+        damage(path, last + torn, bytes(BLOCK))
+        assert check(path).problems == []
+        store = open_inline(path, WIDE)
+        assert store.damaged == []
+        assert len(payloads(store)) == 4
+        fill(store, store.streams()[0], 1, payload=b"again")
+        store.crash()
+        store = open_inline(path, WIDE)
+        assert payloads(store)[4:] == [b"again"]
+        store.crash()
+
+
+@pytest.mark.parametrize("offset", [0, 5, 10, 17, 30])
+def test_a_damaged_frame_is_named_and_others_are_kept(tmp_path: Path, offset: int) -> None:
+    path = tmp_path / "store"
+    filled(path)
+    at = frames_at(path)[2] + offset
+    byte = (path / "journal" / segment_name(0)).read_bytes()[at]
+    damage(path, at, bytes([byte ^ 0x10]))
+    assert check(path).problems == ["journal: frame 3 is damaged"]
+    store = open_inline(path, WIDE)
+    assert store.damaged == ["journal: frame 3 is damaged; what it held is lost"]
+    assert payloads(store) == [b"message %d" % number for number in (0, 1, 3, 4)]
+    assert store.streams()[0].deleted() == [3]
+    store.crash()
+    assert check(path).problems == []
+
+
+def test_a_store_is_not_opened_without_its_journal(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    filled(path)
+    (path / "journal").rename(tmp_path / "elsewhere")
+    for options in (WIDE, FAST):
+        with pytest.raises(StoreError, match="may hold acknowledged messages"):
+            open_inline(path, options)
+    assert check(path).problems == ["the journal is missing"]
+    (tmp_path / "elsewhere").rename(path / "journal")
+    store = open_inline(path, FAST)
+    assert len(payloads(store)) == 5
+    store.crash()
+
+
+def test_segments_are_used_again_and_never_too_many(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    store = open_inline(path, JOURNAL)
+    log = make_log(store)
+    for number in range(200):
+        fill(store, log, 3, payload=b"%d" % number * 100)
+    assert store.stats.applies > 10
+    assert sorted(file.name for file in (path / "journal").iterdir()) == [segment_name(0), segment_name(1)]
+    fill(store, log, 1, payload=bytes(1 << 16))  # larger than a segment
+    expected = payloads(store)
+    store.crash()
+    store = open_inline(path, msgspec.structs.replace(JOURNAL, journal_segments=1))
+    assert payloads(store) == expected
+    assert [file.name for file in (path / "journal").iterdir()] == [segment_name(0)]
+    for _ in range(100):
+        fill(store, store.streams()[0], 3)
+    store.close()
+    report = check(path)
+    assert (report.problems, report.journal_frames, report.streams[0].messages) == ([], 0, 901)
+
+
+def test_with_threads(tmp_path: Path) -> None:
+    loop = Loop()
+    options = StoreOptions(journal_segment_bytes=64 << 10, journal_segments=3)
+    store = Store.open(tmp_path / "store", notify=loop.notify, options=options)
+    done: list[StoreError | None] = []
+    txn = store.begin()
+    logs = [store.create_stream(txn, "A", name, b"{}", 1) for name in ("S", "T")]
+    store.submit(txn, done.append)
+    for number in range(3000):
+        txn = store.begin()
+        logs[number % 2].append(txn, b"a", b"", b"%d" % number * 10, number)
+        if number % 5 == 4:
+            logs[1].remove(txn, number // 5)
+        store.submit(txn, done.append)
+        if number % 50 == 0:
+            loop.run(lambda number=number: len(done) > number)  # type: ignore[misc]
+            read = logs[0].read(1, max_messages=9999, max_bytes=1 << 30).messages
+            assert [m.seq for m in read] == list(range(1, number // 2 + 2))
+    loop.run(lambda: len(done) == 3001)
+    assert set(done) == {None}
+    assert store.stats.applies > 1
+    store.close()
+    assert check(tmp_path / "store").problems == []
+    store = open_inline(tmp_path / "store", JOURNAL)
+    assert payloads(store, "S") == [b"%d" % number * 10 for number in range(0, 1998, 2)]
+    store.crash()
+
+
+def test_a_stream_that_lmdb_cannot_change_does_not_stop_the_others(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    store = open_inline(path, JOURNAL)
+    broken, sound = make_log(store, "B"), make_log(store, "S")
+    with store._environment.lmdb.begin(write=True) as txn:  # what no sound store has: a record from the future
+        txn.put(pack_u64(1 << 40), b"nonsense", db=store._environment.messages[broken.id])
+    for number in range(100):
+        fill(store, sound, 1, payload=bytes(200))
+        txn = store.begin()
+        if number == 3:
+            broken.append(txn, b"a", b"", b"", 1)
+        assert commit(store, txn) is None
+    assert store.stats.applies > 2
+    txn = store.begin()
+    broken.append(txn, b"a", b"", b"", 1)
+    error = commit(store, txn)
+    assert error is not None
+    assert error.reason == "corrupt"
+    expected = payloads(store, "S")
+    assert len(expected) == 100
+    store.crash()
+    store = open_inline(path, JOURNAL)
+    assert payloads(store, "S") == expected
+    store.crash()

@@ -1,0 +1,136 @@
+"""The two twins of the hot room, compiled and plain: whatever goes in, the same comes out."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from eyot_wire import hot
+from eyot_wire.mapping import MappingTable
+from eyot_wire.sublist import SubList
+from support import hostile
+from support.fan_out_world import fanned_out
+from support.twins import FAN_OUTS, GRAMMARS, SCANNERS, assert_same
+
+seeds = st.integers(0, 2**48)
+messages = st.sampled_from(sorted(GRAMMARS))
+
+
+def test_the_compiled_twin_was_built_and_is_chosen() -> None:
+    assert hot.COMPILED
+    assert hot.FrameScanner is SCANNERS[1]
+
+
+@settings(max_examples=400, deadline=None)
+@given(seeds, messages, st.sampled_from([5, 12, 40, 4096]), st.sampled_from([0, 3, 60, 1 << 20, 2**31 + 7]))
+def test_scanning_hostile_bytes(seed: int, message: str, max_control_line: int, max_payload: int) -> None:
+    rng = Random(seed)
+    pieces = hostile.cut(rng, hostile.hostile(rng, message))
+    assert_same(message, pieces, max_control_line, max_payload)
+
+
+tokens = st.one_of(
+    st.sampled_from(
+        [b"PUB", b"HPUB", b"MSG", b"HMSG", b"LMSG", b"pub", b"SUB", b"PING", b"CONNECT {}", b"LS+", b"+OK"]
+    ),
+    st.sampled_from(hostile.SPACES + hostile.ENDS + hostile.SIZES + [b"a", b"b.c", b"abc", b"+", b"|", b"12", b"3"]),
+    st.sampled_from(
+        [b"PUB a 3\r\nabc\r\n", b"HPUB a 2 3\r\nabc\r\n", b"MSG a 1 r 1\r\nx\r\n", b"LMSG a | q 1\r\nx\r\n"]
+    ),
+    st.binary(max_size=4),
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(tokens, max_size=24).map(b"".join), messages, st.lists(st.integers(1, 40), max_size=12))
+@example(b"PUB a 0\r\n\r\n", "PUB", [])
+@example(b"PUB a 4294967297\r\n", "PUB", [])
+@example(b"HPUB a r 0 3\r\nabc\r\n", "PUB", [14])
+@example(b"PUB a\r 1\r\nx\r\n", "PUB", [5])
+@example(b"PUB  1\r\nx\r\n", "PUB", [])
+@example(b"PUB \r\n", "PUB", [])
+@example(b"HMSG a 0 1\r\nx\r\n", "LMSG", [])
+@example(b"LMSG a + 1\r\nx\r\n", "LMSG", [3, 3])
+def test_scanning_tokens_in_any_order(data: bytes, message: str, sizes: list[int]) -> None:
+    pieces, at = [], 0
+    for size in sizes:
+        pieces.append(data[at : at + size])
+        at += size
+    assert_same(message, [*pieces, data[at:]])
+
+
+@pytest.mark.parametrize("word", [b"PUB ", b"SUB ", b"CONNECT ", b"PING", b"HPUB a ", b"-ERR "])
+@pytest.mark.parametrize("size", [4092, 4096, 4097, 65536, 100_000])
+def test_long_control_lines(word: bytes, size: int) -> None:
+    for line in (word + b"a" * size + b" 1\r\nx\r\n", word + b"a" * size, word + b" " * size + b"a 1\r\nx\r\n"):
+        for limit in (4096, 65536):
+            for piece in (len(line), 4095, 1000):
+                pieces = [line[at : at + piece] for at in range(0, len(line), piece)]
+                assert_same("PUB", pieces, limit)
+
+
+def test_a_large_payload_in_pieces() -> None:
+    data = b"PUB big r 300000\r\n" + bytes(range(256)) * 1171 + b"x" * 224 + b"\r\nPING\r\n"
+    for size in (1, 17, 4096, 262_144):
+        assert_same("PUB", [data[at : at + size] for at in range(0, len(data), size)][:20000])
+
+
+@settings(max_examples=300, deadline=None)
+@given(seeds)
+def test_fan_out(seed: int) -> None:
+    plain, compiled = (fanned_out(twin, seed) for twin in (0, 1))
+    assert compiled == plain
+
+
+@pytest.mark.parametrize("twin", [0, 1])
+def test_a_destination_that_cannot_send_is_asked_each_mebibyte(twin: int) -> None:
+    room = FAN_OUTS[twin]
+    flushes: list[int] = []
+
+    class Client(room.Outlet):  # type: ignore[name-defined,misc]
+        def flush(self) -> None:
+            flushes.append(len(self.out))
+            if len(flushes) == 3:
+                self.closed = True
+
+    index: SubList = SubList()
+    client, publisher = Client(), room.Outlet()
+    sub_type = type("Sub", (room.Interest,), {"__slots__": ("queue", "subject")})
+    sub = sub_type(client, b"1")
+    sub.subject, sub.queue = b"a", b""
+    index.insert(sub)
+    traffic = room.Traffic()
+    fan_out = room.FanOut(traffic, index, MappingTable(), Random(1).random, lambda one: None)
+    scanner = SCANNERS[twin](GRAMMARS["PUB"], batches=True, max_control_line=4096, max_payload=1 << 20)
+    frame = b"PUB a 50000\r\n" + b"x" * 50000 + b"\r\n"
+    for _ in range(100):
+        (row,) = scanner.feed(frame)
+        assert fan_out.publish(row, 0, publisher, None, False) == 1
+    assert [size >> 20 for size in flushes] == [1, 2, 3]
+    assert publisher.in_msgs == 100
+    assert traffic.out_msgs == client.out_msgs == sub.delivered < 100
+
+
+@pytest.mark.parametrize("twin", [0, 1])
+def test_a_publisher_closed_by_its_own_flood_stops(twin: int) -> None:
+    room = FAN_OUTS[twin]
+
+    class Client(room.Outlet):  # type: ignore[name-defined,misc]
+        def flush(self) -> None:
+            self.closed = True
+
+    index: SubList = SubList()
+    client = Client()
+    sub_type = type("Sub", (room.Interest,), {"__slots__": ("queue", "subject")})
+    sub = sub_type(client, b"1")
+    sub.subject, sub.queue = b">", b""
+    index.insert(sub)
+    fan_out = room.FanOut(room.Traffic(), index, MappingTable(), Random(1).random, lambda one: None)
+    scanner = SCANNERS[twin](GRAMMARS["PUB"], batches=True, max_control_line=4096, max_payload=1 << 20)
+    (row,) = scanner.feed(b"".join(b"PUB a.%d 1000\r\n%b\r\n" % (number, b"x" * 1000) for number in range(3000)))
+    stop = fan_out.publish(row, 0, client, None, False)
+    assert 1000 < stop < 3000
+    assert client.in_msgs == client.out_msgs == sub.delivered == stop
