@@ -20,6 +20,7 @@ from eyot_daemon.leaf_ingest import publish_all
 from eyot_daemon.leaf_login import Authenticate, admit
 from eyot_daemon.leaf_output import SlicedOutput
 from eyot_daemon.leaf_request_info import with_remote_account
+from eyot_daemon.leaf_wakeups import LeafWakeups
 from eyot_daemon.login import Peer
 from eyot_daemon.subscription import Kind, Origin, Subscription
 from eyot_daemon.timers import TimerHandle
@@ -69,6 +70,7 @@ class LeafConnection:
         "_learn",
         "_reprieves",
         "_timer",
+        "_wakeups",
         "account",
         "account_name",
         "cid",
@@ -132,6 +134,7 @@ class LeafConnection:
         self._api_seen = False
         self._account_links: AccountLinks | None = None
         self._reprieves = 0
+        self._wakeups = LeafWakeups(self)
         links.opened(self)
 
     def __repr__(self) -> str:
@@ -160,6 +163,7 @@ class LeafConnection:
         self.end = end
         if self._timer is not None:
             self._timer.cancel()
+        self._wakeups.stop()
         self._leave()
         self._note_counts()
         self.out += self.session.data_to_send()
@@ -216,6 +220,8 @@ class LeafConnection:
     def _publish(self, messages: list[LeafMsg]) -> None:
         account = self.account
         assert account is not None
+        if not self._wakeups.done:
+            self._wakeups.heard(messages)
         self._count_in(len(messages), sum(len(message.header) + len(message.payload) for message in messages))
         publish_all(account, messages, self)
 
@@ -297,12 +303,15 @@ class LeafConnection:
                 sub = self.subs.pop((subject, queue), None)
                 if sub is not None:
                     sub.account.unsubscribe(sub)
+                if not self._wakeups.done:
+                    self._wakeups.withdrawn(subject)
             case ConnectReceived():
                 self._judge(event)
             case Established():
                 self._establish(event)
             case InterestComplete():
                 self.note_rtt()
+                self._wakeups.complete()
                 self._api_seen = True
             case PermissionsChanged():
                 self._announce_again()
@@ -332,6 +341,8 @@ class LeafConnection:
             self.session.report(errors.MAX_SUBSCRIPTIONS)
             return
         self.subs[key] = account.subscribe(op.subject, self, op.queue, weight=max(1, op.weight))
+        if not self._wakeups.done:
+            self._wakeups.announced(op.subject)
         if op.subject.startswith(b"$JS.") and b".API." in op.subject:
             self._api_seen = True
 

@@ -34,6 +34,8 @@ class LeafLinks:
         self.connections: dict[int, LeafConnection] = {}
         # One record per remote, whether it is linked or not; accepted links bring their own.
         self.remotes: list[LinkState] = []
+        #: Does somebody who copied streams of this account not read them at the moment? JetStream knows.
+        self.copies_missed: Callable[[Account], bool] = lambda _: False
         self._accounts: dict[str, AccountLinks] = {}
         self._watchers: dict[str, list[LinkCallback]] = {}
 

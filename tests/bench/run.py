@@ -21,6 +21,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "story")]
 
 import wire
 from nodes import Node
+from page import write_section
 from rich.console import Console
 from table import Row, conditions, markdown
 
@@ -188,7 +189,7 @@ def main() -> None:
     console.print(table, soft_wrap=True)
     if not options.only:
         text = conditions(options.rounds, {peer: _version(kind) for peer, (kind, _) in kinds.items()})
-        options.write.write_text(f"# Measured\n\n`make bench` writes this page.\n\n{text}\n{table}")
+        write_section(options.write, "Beside nats-server", f"Written by `make bench`.\n\n{text}\n{table}")
         console.print(f"written to {options.write}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import statistics
@@ -49,8 +50,14 @@ def markdown(rows: list[Row], ours: str, peers: list[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def conditions(rounds: int, versions: dict[str, str]) -> str:
-    """What a reader needs to know to compare: machine, versions, how."""
+def percentile(figures: list[float], at: float) -> float:
+    """The figure below which the part `at` of all lies (nearest rank)."""
+    ranked = sorted(figures)
+    return ranked[max(0, math.ceil(at * len(ranked)) - 1)]
+
+
+def machine() -> str:
+    """When, and on what."""
     cpu = next(
         (
             line.split(":", 1)[1].strip()
@@ -59,9 +66,16 @@ def conditions(rounds: int, versions: dict[str, str]) -> str:
         ),
         platform.machine(),
     )
-    named = "; ".join(f"{peer} = {version}" for peer, version in versions.items())
     return (
         f"{datetime.now(UTC):%Y-%m-%d}, {os.cpu_count()} shared cores ({cpu}), Linux {platform.release()}, "
-        f"Python {platform.python_version()}; {named}. Median of {rounds} alternating rounds; ratios are taken round by "
+        f"Python {platform.python_version()}"
+    )
+
+
+def conditions(rounds: int, versions: dict[str, str]) -> str:
+    """What a reader needs to know to compare: machine, versions, how."""
+    named = "; ".join(f"{peer} = {version}" for peer, version in versions.items())
+    return (
+        f"{machine()}; {named}. Median of {rounds} alternating rounds; ratios are taken round by "
         "round, so that they hold when the machine's speed drifts. Rates: above 1 is faster than the peer; times: below 1.\n"
     )

@@ -30,7 +30,7 @@ class Node(ServerProcess):
         self.kind = kind
         self.name = name
         if remote_port is None:
-            leafnodes = 'listen: "127.0.0.1:%LEAF_PORT%"'
+            leafnodes = 'listen: "127.0.0.1:%LEAF_PORT%", no_advertise: true'
         else:
             leafnodes = f'remotes = [ {{ url: "nats://fleet:fleet@127.0.0.1:{remote_port}", account: FLEET }} ]'
         super().__init__(CONFIG.format(name=name, leafnodes=leafnodes, jetstream=jetstream), folder)

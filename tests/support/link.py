@@ -20,7 +20,7 @@ class Link:
         self.port = free_port()
         self.bytes_up = 0
         self.bytes_down = 0
-        self._target_port = target_port
+        self.target_port = target_port
         self._loop = asyncio.new_event_loop()
         self._server: asyncio.Server | None = None
         self._pumps: set[asyncio.Task[None]] = set()
@@ -94,7 +94,7 @@ class Link:
 
     async def _accept(self, near_reader: asyncio.StreamReader, near: asyncio.StreamWriter) -> None:
         try:
-            far_reader, far = await asyncio.open_connection("127.0.0.1", self._target_port)
+            far_reader, far = await asyncio.open_connection("127.0.0.1", self.target_port)
         except OSError:
             near.transport.abort()
             return

@@ -4,15 +4,23 @@ Whoever copies a stream reads it through a hidden (`direct`) consumer with flow 
 when it has taken everything that was sent before it (an Eyot reader when that is on flash), so an answer confirms every sequence
 up to the request. It is asked when half of the window is full, as nats-server does, and besides that a second after something
 was delivered. What was confirmed is kept among the stream's positions: it is known after a restart and while the link is down.
+
+So is the deliver subject of each. A reader that still listens there although its consumer is gone (this server was restarted, or the
+link was down longer than the consumer lived) would wait up to 20 s before it misses the heartbeats. It gets one, with a count of
+deliveries that it cannot have: then it asks for a new consumer at once.
 """
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import msgspec
 
+from eyot_daemon.jetstream.deliver_interest import interest_of
+from eyot_daemon.jetstream.pull_request import idle_heartbeat
 from eyot_wire.js_time import ns_to_rfc3339
 from eyot_wire.status import SyncStatus
 
@@ -29,10 +37,13 @@ _KEY = b"eyot.out."
 #: Who reads, by the middle token of its deliver subject.
 _KINDS = {b"M": "mirror", b"S": "source"}
 _LOCAL = "this server"
+#: More deliveries than any consumer has made.
+_NEVER_DELIVERED = 1 << 62
 
 
 class Reader(msgspec.Struct, array_like=True):
-    """One mirror or source elsewhere. `peer` is the server's name, `domain` its JetStream domain."""
+    """One mirror or source elsewhere. `peer` is the server's name, `domain` its JetStream domain; `deliver` the subject on which it
+    listened last."""
 
     peer: str
     domain: str
@@ -41,7 +52,10 @@ class Reader(msgspec.Struct, array_like=True):
     seq: int = 0
     at_ns: int = 0
     rate: float = 0.0
+    deliver: bytes = b""
 
+
+log = logging.getLogger("eyot.sync")
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Reader).decode
@@ -54,12 +68,32 @@ class CopiedOut:
         self._stream = stream
         positions = stream.log.positions()
         self._readers = {key: _decode(value) for key, value in positions.items() if key.startswith(_KEY)}
+        self._watched: set[bytes] = set()
+        self._told: set[bytes] = set()
+        self._dirty = False
+
+    @property
+    def known(self) -> bool:
+        """Has anybody confirmed anything?"""
+        return bool(self._readers)
+
+    @property
+    def missed(self) -> bool:
+        """Does one of the readers have no consumer at the moment?"""
+        return any(not self._is_served(reader.deliver) for reader in self._readers.values())
+
+    def reading(self, consumer: Consumer) -> None:
+        """Somebody listens on the deliver subject of a hidden consumer."""
+        key, found = _reader(consumer)
+        known = self._readers.get(key)
+        if known is not None and known.deliver != found.deliver:
+            known.deliver = found.deliver
+            self._keep(key, known)
 
     def confirmed(self, consumer: Consumer, seq: int) -> None:
         """The reader behind this consumer has everything up to `seq`."""
         stream = self._stream
-        found = _reader(consumer)
-        key = _KEY + f"{found.peer} {found.kind} ".encode() + b"\f".join(found.filters)
+        key, found = _reader(consumer)
         known = self._readers.get(key)
         found.seq, found.at_ns = seq, stream.broker.clock.now_ns()
         if known is not None:
@@ -67,10 +101,60 @@ class CopiedOut:
                 return
             elapsed_s = (found.at_ns - known.at_ns) / 1e9
             found.rate = (seq - known.seq) / elapsed_s if elapsed_s > 0 and seq > known.seq else 0.0
-        self._readers[key] = found
+        self._keep(key, found)
+
+    def _keep(self, key: bytes, reader: Reader) -> None:
+        stream = self._stream
+        self._readers[key] = reader
         txn = stream.store.begin()
-        stream.log.put_position(txn, key, _encode(found))
+        stream.log.put_position(txn, key, _encode(reader))
         stream.store.submit(txn)
+        self.watch()
+
+    # -- readers whose consumer is gone ------------------------------------------------------------------------------
+
+    def watch(self) -> None:
+        """Hear of interest in the readers' deliver subjects."""
+        interest = interest_of(self._stream.account)
+        wanted = {reader.deliver for reader in self._readers.values() if reader.deliver}
+        for subject in self._watched - wanted:
+            interest.unwatch(subject, self)
+        for subject in wanted - self._watched:
+            interest.watch(subject, self)
+        self._watched = wanted
+
+    def stop(self) -> None:
+        """The stream is no longer here."""
+        interest = interest_of(self._stream.account)
+        for subject in self._watched:
+            interest.unwatch(subject, self)
+        self._watched = set()
+
+    def interest_changed(self) -> None:
+        """Somebody listens, or no longer listens, on a deliver subject; looked at when the turn ends."""
+        if not self._dirty:
+            self._dirty = True
+            self._stream.broker.mark_dirty(self)
+
+    def flush(self) -> None:
+        self._dirty = False
+        account = self._stream.account
+        for subject in self._watched:
+            if not account.has_interest(subject):
+                self._told.discard(subject)
+            elif subject not in self._told and not self._is_served(subject):
+                self._told.add(subject)
+                log.info(
+                    "%s: who listens on %s has no consumer any more and is told", self._stream.name, subject.decode()
+                )
+                account.publish(subject, header=idle_heartbeat(_NEVER_DELIVERED, self._stream.log.committed_seq))
+
+    def _is_served(self, deliver: bytes) -> bool:
+        subject = deliver.decode("utf-8", "surrogateescape")
+        consumers = self._stream.consumers.values()
+        return any(each.config.direct and each.config.deliver_subject == subject for each in consumers)
+
+    # -- what is told --------------------------------------------------------------------------------------------------
 
     def statuses(self) -> list[SyncStatus]:
         return [self._status(reader) for _, reader in sorted(self._readers.items())]
@@ -114,8 +198,14 @@ class CopiedOut:
         )
 
 
-def _reader(consumer: Consumer) -> Reader:
-    """Who listens on a consumer's deliver subject."""
+def copies_missed(streams: Iterable[Stream]) -> bool:
+    """Does somebody who copied one of these streams not read it now? Where nobody ever did, somebody may be about to begin."""
+    copied = [copied_out_of(stream) for stream in streams]
+    return any(one.missed for one in copied) or (bool(copied) and not any(one.known for one in copied))
+
+
+def _reader(consumer: Consumer) -> tuple[bytes, Reader]:
+    """Who listens on a consumer's deliver subject, and the key it is kept under."""
     subject = consumer.config.deliver_subject.encode()
     tokens = subject.split(b".")
     kind = _KINDS.get(tokens[-2], "reader") if len(tokens) > 1 else "reader"
@@ -125,7 +215,9 @@ def _reader(consumer: Consumer) -> Reader:
         state = states.get(id(member.dest))
         if state is not None:
             peer, domain = state.peer_name, state.peer_domain
-    return Reader(peer, domain, kind, tuple(consumer.reader.filters))
+    filters = tuple(consumer.reader.filters)
+    key = _KEY + f"{peer} {kind} ".encode() + b"\f".join(filters)
+    return key, Reader(peer, domain, kind, filters, deliver=subject)
 
 
 _by_stream: WeakKeyDictionary[Stream, CopiedOut] = WeakKeyDictionary()

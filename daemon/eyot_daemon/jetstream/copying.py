@@ -102,6 +102,8 @@ class CopyTask:
             actions = self.copier.message(reply, subject, header, payload, self._now())
             self._mark_dirty()
         else:
+            self._subs.remove(sub)
+            self.account.unsubscribe(sub)  # one answer is all there is
             actions = self.copier.response(sub.subject, payload, self._now())
             self._mark_dirty()
         if actions:

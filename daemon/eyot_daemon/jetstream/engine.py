@@ -6,11 +6,13 @@ everything before the store is closed.
 
 import logging
 
+from eyot_daemon.account import Account
 from eyot_daemon.broker import Broker
 from eyot_daemon.jetstream import api
 from eyot_daemon.jetstream.account_js import JetStreamAccount
 from eyot_daemon.jetstream.batch_budget import BatchBudget
 from eyot_daemon.jetstream.clock_watch import ClockWatch
+from eyot_daemon.jetstream.copied_out import copied_out_of, copies_missed
 from eyot_daemon.jetstream.copying_off import CopyingOff
 from eyot_daemon.jetstream.ports import ConsumersPort, CopyingPort
 from eyot_daemon.jetstream.stream import Stream
@@ -67,10 +69,16 @@ class JetStream:
         for jsa in self.accounts.values():
             for stream in jsa.streams.values():
                 stream.start()
+                copied_out_of(stream).watch()
                 if stream.config.mirror is not None or stream.config.sources:
                     self.copying.stream_created(stream)
             jsa.start()
+        self.broker.links.copies_missed = self._copies_missed
         self._watch_clock_on()
+
+    def _copies_missed(self, account: Account) -> bool:
+        jsa = self.accounts.get(account.name)
+        return jsa is not None and copies_missed(jsa.streams.values())
 
     def _watch_clock_on(self) -> None:
         self.watch_clock()
@@ -130,6 +138,7 @@ class JetStream:
                 self._restore(stream_log)
         for stream in tuple(jsa.streams.values()):
             stream.start()
+            copied_out_of(stream).watch()
             if stream.config.mirror is not None or stream.config.sources:
                 self.copying.stream_created(stream)
 

@@ -68,6 +68,8 @@ class PushDelivery(Delivery):
         self.active = active
         if active:
             self._last_sent = now
+            if self.consumer.config.direct:
+                copied_out_of(self.consumer.stream).reading(self.consumer)
         else:
             self.inactive_since = now
             if self.flow is not None:

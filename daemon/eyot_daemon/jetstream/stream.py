@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from eyot_daemon.jetstream import limits
 from eyot_daemon.jetstream.atomic_batches import AtomicBatches
 from eyot_daemon.jetstream.batch import Batch, Settled
+from eyot_daemon.jetstream.copied_out import copied_out_of
 from eyot_daemon.jetstream.dedupe import DedupeWindow, IdsMark
 from eyot_daemon.jetstream.expiry import Expiry
 from eyot_daemon.jetstream.fast_batches import FastBatches
@@ -124,6 +125,7 @@ class Stream:
         for consumer in list(self._consumers.values()):
             consumer.stop()
         self._end_timers()
+        copied_out_of(self).stop()
 
     def delete(self, done: Settled) -> None:
         """Remove the stream and all it holds; `done` is called when that is on flash."""
@@ -133,6 +135,7 @@ class Stream:
         for consumer in list(self._consumers.values()):
             consumer.stream_deleted()
         self._consumers.clear()
+        copied_out_of(self).stop()
         txn = self.store.begin()
         self.log.delete(txn)
         batch = Batch()
