@@ -16,6 +16,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
+import lmdb
+
 from eyot_store.changes import Changes
 from eyot_store.committer import CommitStats
 from eyot_store.environment import Environment, as_store_error, journal_mark
@@ -41,7 +43,7 @@ class Applier:
     def __init__(
         self,
         environment: Environment,
-        lmdb: LmdbCommitter,
+        lmdb_committer: LmdbCommitter,
         stats: CommitStats,
         salt: bytes,
         applied: int,
@@ -57,7 +59,7 @@ class Applier:
         self.fenced: dict[int, StoreError] = {}  # streams whose pages in LMDB are damaged
         self.used_bytes = environment.used_bytes()  # of LMDB's file, as of the last transaction
         self._environment = environment
-        self._lmdb = lmdb
+        self._lmdb = lmdb_committer
         self._stats = stats
         self._salt = salt
         self._on_applied = on_applied
@@ -146,11 +148,10 @@ class Applier:
         started = time.perf_counter_ns()
         with self.lmdb_lock:
             error = self._apply(frames)
-        if error is not None and error.reason == "full" and len(frames) > 1:
-            del frames[len(frames) // 2 :]
-            with self.lmdb_lock:
+            if error is not None and error.reason == "full" and len(frames) > 1:
+                del frames[len(frames) // 2 :]
                 error = self._apply(frames)
-        used = self._environment.used_bytes()
+            used = self._used()
         self._stats.applied(time.perf_counter_ns() - started, error)
         with self._changed:
             self._attempts += 1
@@ -166,6 +167,12 @@ class Applier:
             self._on_applied(self.applied)
         return error is None
 
+    def _used(self) -> int:
+        try:
+            return self._environment.used_bytes()
+        except lmdb.Error:  # it will be opened anew; until then the last figure is as good as any
+            return self.used_bytes
+
     def _apply(self, frames: list[Pending]) -> StoreError | None:
         changes = [change for pending in frames for change in pending.changes]
         size = sum(pending.size for pending in frames)
@@ -176,15 +183,15 @@ class Applier:
 
 
 def apply(
-    lmdb: LmdbCommitter, changes: Changes, size: int, mark: bytes, fenced: dict[int, StoreError]
+    committer: LmdbCommitter, changes: Changes, size: int, mark: bytes, fenced: dict[int, StoreError]
 ) -> StoreError | None:
     """Apply changes to LMDB. A stream that LMDB cannot change any more, since its pages are damaged, is left out and put into
     ``fenced``: it must not keep all others from going on."""
-    error = lmdb.apply([change for change in changes if change[0] not in fenced], size, mark)
+    error = committer.apply([change for change in changes if change[0] not in fenced], size, mark)
     if error is not None and error.reason == "corrupt":
-        refusals = lmdb.refusals([change for change in changes if change[0] not in fenced])
+        refusals = committer.refusals([change for change in changes if change[0] not in fenced])
         if refusals:
-            error = lmdb.apply([c for c in changes if c[0] not in fenced and c[0] not in refusals], size, mark)
+            error = committer.apply([c for c in changes if c[0] not in fenced and c[0] not in refusals], size, mark)
             if error is None:
                 fenced.update(refusals)
     return error

@@ -5,8 +5,9 @@ Databases (see docs/format.md): the unnamed one holds the format version, the ne
 ``streams``, ``consumers``, ``consumer_states`` and ``positions`` hold what their names say; ``stream:<id>`` holds the messages
 of one stream.
 
-Threads: the committing thread writes; the loop's thread reads. A resize of the map and the opening and dropping of
-databases must not meet a reader: both sides take ``lock`` for as long as a read or such a change takes.
+Threads: the committing thread writes; the loop's thread reads. A resize of the map, closing, and the opening and dropping of
+databases must not meet a reader: both sides take ``lock`` for as long as a read or such a change takes. A database handle is
+looked up in ``messages`` under the lock it is used under: a number that LMDB took back may be another stream's by now.
 """
 
 from __future__ import annotations
@@ -91,6 +92,7 @@ class Environment:
         self.options = options
         self.lock = threading.Lock()
         self.messages: dict[int, Any] = {}  # stream id -> LMDB database handle, of committed streams only
+        self._map_max = options.map_size_max  # or what the address space had room for
         self._probed_s = float("-inf")
         self._probe_verdict: StoreError | None = None
         self._lock_fd = _lock_directory(path)
@@ -105,7 +107,7 @@ class Environment:
         options = self.options
         data = self.path / "data.mdb"
         size = data.stat().st_size if data.exists() else 0
-        self.map_size = max(_round_up(size), MIB)
+        self.map_size = max(min(_round_up(size), self._map_max), MIB)
         try:
             self.lmdb: Any = lmdb.open(
                 str(self.path),
@@ -234,13 +236,13 @@ class Environment:
     def make_room(self, wanted: int, *, reserve: bool) -> bool:
         """Let the map grow by about ``wanted`` bytes; False when there is no more room. ``reserve``: the reserve may be used.
         No transaction may be active."""
-        if reserve and self.map_size < self.allocated:
-            self.resize(self.allocated)
+        if reserve and self.map_size < min(self.allocated, self._map_max):
+            self.resize(min(self.allocated, self._map_max))
             return True
         before = self.map_size
         step = max(wanted, min(max(self.allocated // 8, _STEP_MIN), _STEP_MAX))
         self._allocate(self.allocated + step)
-        target = self.allocated if reserve else self._appendable()
+        target = min(self.allocated, self._map_max) if reserve else self._appendable()
         if target <= before:
             return False
         self.resize(target)
@@ -257,17 +259,24 @@ class Environment:
         self.resize(self.allocated)
 
     def resize(self, size: int) -> None:
-        """Set the map's size; LMDB keeps it at what is in use at least."""
-        with self.lock:
-            self.lmdb.set_mapsize(size)
-            self.map_size = self.lmdb.info()["map_size"]
+        """Set the map's size; LMDB keeps it at what is in use at least. Raises StoreError("full"): there is no address
+        space for it. LMDB has let go of the old map by then, and the environment is opened anew, as large as it was."""
+        try:
+            with self.lock:
+                self.lmdb.set_mapsize(size)
+                self.map_size = self.lmdb.info()["map_size"]
+        except lmdb.Error as error:
+            self.is_open = False
+            self._map_max = min(self._map_max, self.map_size)
+            self.reopen()
+            raise StoreError("full", f"no address space for a map of {size} bytes") from error
 
     def _appendable(self) -> int:
-        return max(self.allocated - self.options.map_reserve, self.used_bytes(), MIB // 4)
+        return max(min(self.allocated, self._map_max) - self.options.map_reserve, self.used_bytes(), MIB // 4)
 
     def _allocate(self, size: int) -> None:
         """Have the file system set blocks aside for the data file, if it can."""
-        size = min(_round_up(size), self.options.map_size_max)
+        size = min(_round_up(size), self._map_max)
         if size <= self.allocated:
             return
         fd = os.open(self.path / "data.mdb", os.O_RDWR | os.O_CLOEXEC)
@@ -292,7 +301,8 @@ class Environment:
         return out
 
     def used_bytes(self) -> int:
-        """Bytes of the file in use by pages that were ever used (free pages inside included)."""
+        """Bytes of the file in use by pages that were ever used (free pages inside included). For whoever writes, or holds
+        ``lock``: it looks into the map."""
         return int((self.lmdb.info()["last_pgno"] + 1) * self.lmdb.stat()["psize"])
 
     def close(self) -> None:

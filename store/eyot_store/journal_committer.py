@@ -197,7 +197,7 @@ class JournalCommitter:
                     if not environment.make_room(own, reserve=False):
                         return False
                     self._stats.map_growths += 1
-            except (lmdb.Error, OSError):
+            except (lmdb.Error, OSError, StoreError):
                 return False
         return True
 

@@ -120,7 +120,13 @@ class LmdbCommitter:
             return environment.why_io(as_store_error(error))
         finally:
             if reserve:
-                environment.restore_reserve()
+                self._restore_reserve()
+
+    def _restore_reserve(self) -> None:
+        try:
+            self._environment.restore_reserve()
+        except (lmdb.Error, StoreError) as error:  # what was committed is committed
+            self._stats.tidying_failed = str(error)
 
     def _try(self, attempt: Callable[[], object]) -> StoreError | None:
         try:
@@ -133,7 +139,7 @@ class LmdbCommitter:
         """Why an attempt failed; takes note if it was for want of room."""
         self._map_full = isinstance(error, lmdb.MapFullError)
         failure = self._environment.why_io(as_store_error(error))
-        if failure.reason == "full" and not self._map_full:
+        if failure.reason == "full" and not self._map_full and self._environment.is_open:
             self._environment.promise_broken()
         return failure
 
@@ -240,12 +246,11 @@ class LmdbCommitter:
                     self._release_freed()
                 appended = 0
             self._tidy_records = _TIDY_RECORDS
-        except (lmdb.Error, OSError, StoreError) as error:
+        except Exception as error:  # whatever it is, the thread that commits goes on
             # Nobody waits for this; it is tried again after the next commit.
             self._tidying_failed = True
             self._stats.tidying_failed = str(error)
-        finally:
-            self._environment.restore_reserve()
+        self._restore_reserve()
 
     def _tidied(self, records: int) -> bool:
         """Do it once; False when there was no room to do so many at a time."""

@@ -56,38 +56,40 @@ class LmdbReader:
     @_reading
     def get(self, seq: int) -> StoredMessage | None:
         environment = self._environment
-        db = environment.messages.get(self._id)
-        if db is None:
-            return None
         key = pack_u64(seq)
-        with environment.lock, environment.lmdb.begin(db, buffers=True) as txn:
-            value = txn.get(key)
-            return None if value is None else decode_record(self._salt, key, value)
+        with environment.lock:
+            db = environment.messages.get(self._id)
+            if db is None:
+                return None
+            with environment.lmdb.begin(db, buffers=True) as txn:
+                value = txn.get(key)
+                return None if value is None else decode_record(self._salt, key, value)
 
     @_reading
     def get_many(self, seqs: list[int], max_bytes: int) -> ReadResult:
         environment = self._environment
-        db = environment.messages.get(self._id)
         out: list[StoredMessage] = []
-        if db is None or not seqs:
-            return ReadResult(out, 0)
         size = 0
-        with environment.lock, environment.lmdb.begin(db, buffers=True) as txn:
-            for seq in seqs:
-                key = pack_u64(seq)
-                value = txn.get(key)
-                if value is None:
-                    continue
-                try:
-                    message = decode_record(self._salt, key, value)
-                except StoreError:
-                    if out:
+        with environment.lock:
+            db = environment.messages.get(self._id)
+            if db is None or not seqs:
+                return ReadResult(out, 0)
+            with environment.lmdb.begin(db, buffers=True) as txn:
+                for seq in seqs:
+                    key = pack_u64(seq)
+                    value = txn.get(key)
+                    if value is None:
+                        continue
+                    try:
+                        message = decode_record(self._salt, key, value)
+                    except StoreError:
+                        if out:
+                            return ReadResult(out, seq)
+                        raise
+                    size += len(message.payload) + len(message.subject) + len(message.header)
+                    if size > max_bytes and out:
                         return ReadResult(out, seq)
-                    raise
-                size += len(message.payload) + len(message.subject) + len(message.header)
-                if size > max_bytes and out:
-                    return ReadResult(out, seq)
-                out.append(message)
+                    out.append(message)
         return ReadResult(out, seqs[-1] + 1)
 
     @_reading
@@ -101,93 +103,97 @@ class LmdbReader:
         match: Callable[[bytes], bool] | None,
     ) -> ReadResult:
         environment = self._environment
-        db = environment.messages.get(self._id)
         out: list[StoredMessage] = []
-        if db is None or first > last:
-            return ReadResult(out, last + 1)
         salt, size, left, scanned = self._salt, 0, max_messages, 0
         end = pack_u64(last)
-        with environment.lock, environment.lmdb.begin(db, buffers=True) as txn:
-            cursor = txn.cursor()
-            if not cursor.set_range(pack_u64(first)):
+        with environment.lock:
+            db = environment.messages.get(self._id)
+            if db is None or first > last:
                 return ReadResult(out, last + 1)
-            for key, value in cursor:
-                key = bytes(key)
-                if key > end:
-                    break
-                seq: int = unpack_u64(key)[0]
-                if crc32(value, crc32(key, salt)) != CRC_RESIDUE:
-                    if out:
-                        return ReadResult(out, seq)
-                    raise StoreError("corrupt", "checksum does not match", seq=seq)
-                scanned += 1
-                body = value[:-CRC_SIZE]
-                if match is None or match(decode_head(body).subject):
-                    message = decode_body(body)
-                    message.seq = seq
-                    size += len(message.payload) + len(message.subject) + len(message.header)
-                    if size > max_bytes and out:
-                        return ReadResult(out, seq)
-                    out.append(message)
-                    left -= 1
-                    if not left:
+            with environment.lmdb.begin(db, buffers=True) as txn:
+                cursor = txn.cursor()
+                if not cursor.set_range(pack_u64(first)):
+                    return ReadResult(out, last + 1)
+                for key, value in cursor:
+                    key = bytes(key)
+                    if key > end:
+                        break
+                    seq: int = unpack_u64(key)[0]
+                    if crc32(value, crc32(key, salt)) != CRC_RESIDUE:
+                        if out:
+                            return ReadResult(out, seq)
+                        raise StoreError("corrupt", "checksum does not match", seq=seq)
+                    scanned += 1
+                    body = value[:-CRC_SIZE]
+                    if match is None or match(decode_head(body).subject):
+                        message = decode_body(body)
+                        message.seq = seq
+                        size += len(message.payload) + len(message.subject) + len(message.header)
+                        if size > max_bytes and out:
+                            return ReadResult(out, seq)
+                        out.append(message)
+                        left -= 1
+                        if not left:
+                            return ReadResult(out, seq + 1)
+                    if scanned >= max_scanned:
                         return ReadResult(out, seq + 1)
-                if scanned >= max_scanned:
-                    return ReadResult(out, seq + 1)
         return ReadResult(out, last + 1)
 
     @_reading
     def heads(self, first: int, last: int, limit: int) -> tuple[list[tuple[int, bytes]], list[int], int]:
         environment = self._environment
-        db = environment.messages.get(self._id)
         out: list[tuple[int, bytes]] = []
         corrupt: list[int] = []
-        if db is None or first > last:
-            return out, corrupt, last + 1
         salt, end = self._salt, pack_u64(last)
-        with environment.lock, environment.lmdb.begin(db, buffers=True) as txn:
-            cursor = txn.cursor()
-            if not cursor.set_range(pack_u64(first)):
+        with environment.lock:
+            db = environment.messages.get(self._id)
+            if db is None or first > last:
                 return out, corrupt, last + 1
-            for key, value in cursor:
-                key = bytes(key)
-                if key > end:
-                    break
-                seq: int = unpack_u64(key)[0]
-                if len(out) + len(corrupt) >= limit:
-                    return out, corrupt, seq
-                if crc32(value, crc32(key, salt)) == CRC_RESIDUE:
-                    out.append((seq, decode_head(value[:-CRC_SIZE]).subject))
-                else:
-                    corrupt.append(seq)
+            with environment.lmdb.begin(db, buffers=True) as txn:
+                cursor = txn.cursor()
+                if not cursor.set_range(pack_u64(first)):
+                    return out, corrupt, last + 1
+                for key, value in cursor:
+                    key = bytes(key)
+                    if key > end:
+                        break
+                    seq: int = unpack_u64(key)[0]
+                    if len(out) + len(corrupt) >= limit:
+                        return out, corrupt, seq
+                    if crc32(value, crc32(key, salt)) == CRC_RESIDUE:
+                        out.append((seq, decode_head(value[:-CRC_SIZE]).subject))
+                    else:
+                        corrupt.append(seq)
         return out, corrupt, last + 1
 
     @_reading
     def next_seq(self, seq: int) -> int:
         environment = self._environment
-        db = environment.messages.get(self._id)
-        if db is None:
-            return 0
-        with environment.lock, environment.lmdb.begin(db) as txn:
-            cursor = txn.cursor()
-            return seq_of(cursor.key()) if cursor.set_range(pack_u64(seq)) else 0
+        with environment.lock:
+            db = environment.messages.get(self._id)
+            if db is None:
+                return 0
+            with environment.lmdb.begin(db) as txn:
+                cursor = txn.cursor()
+                return seq_of(cursor.key()) if cursor.set_range(pack_u64(seq)) else 0
 
     @_reading
     def seqs(self, first: int, last: int, limit: int) -> list[int]:
         environment = self._environment
-        db = environment.messages.get(self._id)
         out: list[int] = []
-        if db is None or first > last:
-            return out
-        with environment.lock, environment.lmdb.begin(db) as txn:
-            cursor = txn.cursor()
-            if not cursor.set_range(pack_u64(first)):
+        with environment.lock:
+            db = environment.messages.get(self._id)
+            if db is None or first > last:
                 return out
-            for key in cursor.iternext(keys=True, values=False):
-                seq = seq_of(key)
-                if seq > last or len(out) >= limit:
-                    break
-                out.append(seq)
+            with environment.lmdb.begin(db) as txn:
+                cursor = txn.cursor()
+                if not cursor.set_range(pack_u64(first)):
+                    return out
+                for key in cursor.iternext(keys=True, values=False):
+                    seq = seq_of(key)
+                    if seq > last or len(out) >= limit:
+                        break
+                    out.append(seq)
         return out
 
     @_reading

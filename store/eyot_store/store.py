@@ -11,6 +11,9 @@ Memory bound: what is staged and not committed is counted in ``backlog_bytes`` a
 
 from __future__ import annotations
 
+import atexit
+import os
+import weakref
 from collections import deque
 from collections.abc import Callable
 from itertools import takewhile
@@ -38,6 +41,15 @@ from eyot_store.stream_log import StreamLog
 from eyot_store.txn import FINISHED, OPEN, SUBMITTED, Done, Op, Txn
 
 Notify = Callable[[Callable[[], None]], None]
+
+_open_stores: weakref.WeakSet[Store] = weakref.WeakSet()
+
+
+@atexit.register
+def _let_go_of_all() -> None:
+    for store in tuple(_open_stores):
+        store.let_go()
+
 
 _decode_stream = msgspec.msgpack.Decoder(StreamRecord).decode
 _decode_counters = msgspec.msgpack.Decoder(Counters).decode
@@ -68,6 +80,8 @@ class Store:
         self._committer = self._open_committer()
         driver = InlineDriver if options.inline else ThreadDriver
         self._driver: Driver = driver(self._committer, self._group_finished)
+        self._pid = os.getpid()
+        _open_stores.add(self)
 
     @classmethod
     def open(cls, path: Path, *, notify: Notify, options: StoreOptions | None = None) -> Store:
@@ -215,6 +229,15 @@ class Store:
         self._deliver()
         self._committer.close()
         self._environment.close()
+
+    def let_go(self) -> None:
+        """Commit what was submitted, tell nobody, let go of the directory: the interpreter is about to end, and no thread may be
+        inside LMDB then. A process that was forked off has no part in the store."""
+        if not self.closed and self._pid == os.getpid():
+            self.closed = True
+            self._driver.stop()
+            self._committer.abandon()
+            self._environment.close()
 
     # -- inside ------------------------------------------------------------------------------------------------------
 

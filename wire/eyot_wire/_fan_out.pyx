@@ -15,7 +15,12 @@ from libc.string cimport memcmp, memcpy
 
 from eyot_wire._frame_scanner cimport Place, Publishes
 
+from eyot_wire._frame_scanner import PLACE_BYTES
 from eyot_wire.fan_out import EARLY_FLUSH, RESERVED_REPLIES, RESERVED_SUBJECTS
+
+if PLACE_BYTES != sizeof(Place):
+    # Cython compares the sizes of classes, not of the structs they point to.
+    raise ImportError("_fan_out was not compiled with this _frame_scanner")
 
 cdef Py_ssize_t FLUSH_AT = EARLY_FLUSH
 cdef tuple REPLIES = RESERVED_REPLIES
@@ -23,8 +28,8 @@ cdef char RESERVED_START = RESERVED_SUBJECTS[0]
 
 
 cdef class Match:
-    cdef public tuple plain
-    cdef public tuple groups
+    cdef readonly tuple plain
+    cdef readonly tuple groups
     cdef public object memo
 
     def __init__(self, tuple plain not None, tuple groups not None=(), memo=None):
@@ -53,7 +58,7 @@ cdef class Traffic:
 
 
 cdef class Outlet(Traffic):
-    cdef public bytearray out
+    cdef readonly bytearray out
     cdef public bint headers
     cdef public bint closed
     cdef public bint dirty
@@ -67,8 +72,8 @@ cdef class Outlet(Traffic):
 
 
 cdef class Interest:
-    cdef public object dest
-    cdef public bytes sid
+    cdef readonly object dest
+    cdef readonly bytes sid
     cdef public bint slow
     cdef public long long delivered
 
@@ -216,18 +221,22 @@ cdef class FanOut:
         return 0
 
     cdef bint _append(self, Interest sub, const char* data, Place* place) except -1:
-        # The frame for one subscription, unless its destination is closed.
-        cdef Outlet dest = <Outlet>sub.dest
+        # The frame for one subscription, unless its destination is closed. Python code (marks, flushes) has run since the
+        # match was found to be plain, and the fields are anybody's: what they hold is looked at before it is used as C.
+        cdef Outlet dest = <Outlet?>sub.dest
         cdef bytearray out = dest.out
         cdef bytes sid = sub.sid
-        cdef Py_ssize_t before = PyByteArray_GET_SIZE(out)
-        cdef Py_ssize_t sid_size = PyBytes_GET_SIZE(sid)
+        cdef Py_ssize_t before, sid_size
         cdef Py_ssize_t tail = <Py_ssize_t>place.subject + place.subject_size + 1
         cdef Py_ssize_t tail_size = <Py_ssize_t>place.line + place.length + place.total + 2 - tail
         cdef bint headers = place.header_size > 0
         cdef char* to
         if dest.closed:
             return False
+        if out is None or sid is None:
+            raise TypeError("an outlet without a buffer, or a subscription without a sid")
+        before = PyByteArray_GET_SIZE(out)
+        sid_size = PyBytes_GET_SIZE(sid)
         PyByteArray_Resize(out, before + 4 + headers + place.subject_size + 1 + sid_size + 1 + tail_size)
         to = PyByteArray_AS_STRING(out) + before
         to = put(to, b"HMSG ", 5) if headers else put(to, b"MSG ", 4)

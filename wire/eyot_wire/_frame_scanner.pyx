@@ -24,6 +24,7 @@ from eyot_wire.grammar import SIZE_DIGITS_MAX, no_end
 # One call looks at so much at most, so that places fit into 32 bits.
 cdef Py_ssize_t PIECE_MAX = 1 << 30
 cdef Py_ssize_t DIGITS_MAX = SIZE_DIGITS_MAX
+PLACE_BYTES = sizeof(Place)  # for who shares the layout
 cdef int WORDS_MAX = 6
 
 # Places for a row to begin with, enough for most reads. Some are kept for the rows to come: memory fresh from the system

@@ -134,3 +134,49 @@ def test_a_publisher_closed_by_its_own_flood_stops(twin: int) -> None:
     stop = fan_out.publish(row, 0, client, None, False)
     assert 1000 < stop < 3000
     assert client.in_msgs == client.out_msgs == sub.delivered == stop
+
+
+class _Anyone:
+    """An index in which one match answers everything."""
+
+    def __init__(self, match: object) -> None:
+        self.recent: dict[bytes, object] = {}
+        self._match = match
+
+    def match(self, subject: bytes) -> object:
+        return self._match
+
+
+@pytest.mark.parametrize("kind", [0, 1], ids=["plain", "compiled"])
+def test_a_subscription_that_loses_its_destination_in_the_middle_of_a_fan_out(kind: int) -> None:
+    """What a mark does to the other subscriptions of a match is an error of its own, not a pointer into nothing."""
+    twin = FAN_OUTS[kind]
+    first, second, publisher = twin.Outlet(), twin.Outlet(), twin.Outlet()
+    subs = twin.Interest(first, b"1"), twin.Interest(second, b"2")
+
+    def mark(outlet: object) -> None:
+        if outlet is first:
+            subs[1].__init__(object(), b"2")
+
+    fan_out = twin.FanOut(twin.Traffic(), _Anyone(twin.Match(subs)), MappingTable(rng=Random(1)), Random(1).random, mark)
+    [row] = SCANNERS[kind](GRAMMARS["PUB"], batches=True, max_control_line=4096, max_payload=99).feed(b"PUB a 1\r\nx\r\n")
+    with pytest.raises((TypeError, AttributeError)):
+        fan_out.publish(row, 0, publisher, None, False)
+    assert first.out == b"MSG a 1 1\r\nx\r\n"
+    assert second.out == b""
+
+
+def test_compiled_fields_that_hold_memory_cannot_be_taken_away() -> None:
+    twin = FAN_OUTS[1]
+    outlet = twin.Outlet()
+    for thing, name in (
+        (outlet, "out"),
+        (twin.Interest(outlet, b"1"), "sid"),
+        (twin.Interest(outlet, b"1"), "dest"),
+        (twin.Match(()), "plain"),
+        (twin.Match(()), "groups"),
+    ):
+        with pytest.raises(AttributeError):
+            setattr(thing, name, None)
+        with pytest.raises(AttributeError):
+            delattr(thing, name)
