@@ -158,8 +158,12 @@ def test_a_subscription_that_loses_its_destination_in_the_middle_of_a_fan_out(ki
         if outlet is first:
             subs[1].__init__(object(), b"2")
 
-    fan_out = twin.FanOut(twin.Traffic(), _Anyone(twin.Match(subs)), MappingTable(rng=Random(1)), Random(1).random, mark)
-    [row] = SCANNERS[kind](GRAMMARS["PUB"], batches=True, max_control_line=4096, max_payload=99).feed(b"PUB a 1\r\nx\r\n")
+    fan_out = twin.FanOut(
+        twin.Traffic(), _Anyone(twin.Match(subs)), MappingTable(rng=Random(1)), Random(1).random, mark
+    )
+    [row] = SCANNERS[kind](GRAMMARS["PUB"], batches=True, max_control_line=4096, max_payload=99).feed(
+        b"PUB a 1\r\nx\r\n"
+    )
     with pytest.raises((TypeError, AttributeError)):
         fan_out.publish(row, 0, publisher, None, False)
     assert first.out == b"MSG a 1 1\r\nx\r\n"
