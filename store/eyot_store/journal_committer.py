@@ -178,6 +178,8 @@ class JournalCommitter:
         with self._applier.lmdb_lock:
             if self._lmdb.untidy:
                 self._lmdb.tidy()  # what was purged a moment ago may be the room that is missing
+            for txn in group:
+                txn.passed = self._applier.applied
             results = self._lmdb.commit(group)
             self._applier.used_bytes = self._environment.used_bytes()
         self._applier.wake()

@@ -86,6 +86,10 @@ class OverlayReader:
                 values[_POSITION, data] = (frame, None)
         self._overlays.holding.add(self)
 
+    def passed(self, frame: int) -> None:
+        """Something is in LMDB that came after this frame, so LMDB holds the frame; that it does may not have been told yet."""
+        self._overlays.caught_up(frame)
+
     def drop(self, applied: int) -> bool:
         """LMDB holds everything up to this frame; False when nothing is left."""
         done = bisect_right(self._frames, applied)

@@ -48,6 +48,10 @@ class StreamLog(Log):
             self._floor = counters.floor
 
     def settle(self, part: LogPart, error: StoreError | None) -> None:
-        if error is None and self._overlay is not None and part.txn.frame:
-            self._overlay.absorb(part.ops, part.txn.frame)
+        if error is None and self._overlay is not None:
+            if part.txn.frame:
+                self._overlay.absorb(part.ops, part.txn.frame)
+            else:
+                # LMDB has it, and all that was in the overlay: else the overlay would hide it.
+                self._overlay.passed(part.txn.passed)
         super().settle(part, error)

@@ -156,7 +156,7 @@ OPEN, SUBMITTED, FINISHED = range(3)
 class Txn:
     """Operations under way. Filled through the logs' methods, handed in once with ``Store.submit``."""
 
-    __slots__ = ("bytes", "done", "durable", "error", "frame", "parts", "queued", "state")
+    __slots__ = ("bytes", "done", "durable", "error", "frame", "parts", "passed", "queued", "state")
 
     def __init__(self) -> None:
         self.parts: dict[int, LogPart] = {}
@@ -165,6 +165,7 @@ class Txn:
         self.state: int = OPEN
         self.done: Done | None = None
         self.frame = 0  # of the journal that holds it; 0 = it is in LMDB
+        self.passed = 0  # the last frame that LMDB held before it took this one straight
         self.queued = False  # waits for the committing side
         self.error: StoreError | None = None  # refused before it got there
 

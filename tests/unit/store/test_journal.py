@@ -1,6 +1,7 @@
 """The journal in front of LMDB: replay, what a torn or damaged frame means, changing committers, reads before LMDB knows."""
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -226,4 +227,30 @@ def test_a_stream_that_lmdb_cannot_change_does_not_stop_the_others(tmp_path: Pat
     store.crash()
     store = open_inline(path, JOURNAL)
     assert payloads(store, "S") == expected
+    store.crash()
+
+
+def test_what_went_straight_into_lmdb_is_read_before_the_loop_hears_how_far_lmdb_is(tmp_path: Path) -> None:
+    """Found by simulation: a message that shared its group with a change of configuration was passed over by readers."""
+    told: list[Callable[[], None]] = []
+    store = Store.open(tmp_path / "store", notify=told.append, options=WIDE)
+    txn = store.begin()
+    log = store.create_stream(txn, "A", "S", b"{}", 1)
+    store.submit(txn)
+    store.commit_now()
+    txn = store.begin()
+    log.append(txn, b"a", b"", b"in the journal", 1)
+    store.submit(txn)
+    store.commit_now()
+    for fn in told:
+        fn()
+    told.clear()
+    txn = store.begin()
+    log.append(txn, b"a", b"", b"straight", 2)
+    log.set_config(txn, b"{}")
+    store.submit(txn)
+    store.commit_now()
+    told[-1]()  # the group's results; that LMDB has caught up is told before, and arrives later
+    assert log.committed_seq == 2
+    assert payloads(store) == [b"in the journal", b"straight"]
     store.crash()
