@@ -15,6 +15,7 @@ from eyot_daemon.broker import Broker
 from eyot_daemon.jetstream.consumers import Consumers
 from eyot_daemon.jetstream.copying import Copying
 from eyot_daemon.jetstream.engine import JetStream
+from eyot_daemon.jetstream.read_thread import ReadThread
 from eyot_daemon.options_jetstream import EyotStoreOptions, JetStreamOptions
 from eyot_store.options import StoreOptions
 from eyot_store.store import Store
@@ -67,7 +68,14 @@ class JetStreamPart:
             log.error("The store is damaged: %s", sentence)
         for name in self._store.recounted:
             log.warning("Counted the messages of stream %s anew: its counters did not fit them", name)
-        self._engine = JetStream(self.broker, self._store, self.options, consumers=Consumers(), copying=self.copying)
+        self._engine = JetStream(
+            self.broker,
+            self._store,
+            self.options,
+            consumers=Consumers(),
+            copying=self.copying,
+            beside=ReadThread(lambda fn: token.run_sync_soon(self._turn, fn)),
+        )
         self._engine.start()
         self.broker.flush()
 

@@ -61,7 +61,7 @@ def batch(buffer: bytearray, rows: Rows, labels: StreamLabels, *, with_headers: 
         text(slices(data, rows.subject_start, rows.subject_end)),
     ]
     if with_headers:
-        headed = rows.payload_start > rows.header_start
+        headed = rows.header_end > rows.header_start
         columns.append(pa.nulls(count, MAP_TYPE) if lines is None else header_map(lines, headed))
     columns += [
         slices(data, rows.payload_start, rows.payload_end),

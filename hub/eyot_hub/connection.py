@@ -62,7 +62,8 @@ class Connection:
         self._scanner = Scanner("client")
         self._inbox = b"_INBOX.%b" % nuid().encode()
         self._requests = 0
-        self._ops: list[frames.Op] = []
+        self._listen_for = b""
+        self._overheard: frames.Msg | None = None
 
     @classmethod
     def open(cls, options: ConnectOptions) -> Connection:
@@ -148,10 +149,30 @@ class Connection:
         deadline = time.monotonic() + (self.options.timeout_s if timeout_s is None else timeout_s)
         while True:
             for op in self._take(deadline):
-                if isinstance(op, frames.Msg) and op.subject == reply:
+                if not isinstance(op, frames.Msg):
+                    continue
+                if op.subject == self._listen_for:
+                    self._overheard = op
+                elif op.subject == reply:
                     if headers.status(op.header) == (503, ""):
                         raise NoResponders(f"nobody answers on {subject}")
                     return op
+
+    def request_behind(self, probe: str, subject: str, payload: bytes = b"") -> tuple[frames.Msg | None, frames.Msg]:
+        """Ask twice at once and wait for the second answer only; the first one is None when it has not come before.
+
+        Raises what `request` raises for the second.
+        """
+        self._requests += 1
+        reply = b"%b.%d" % (self._inbox, self._requests)
+        self.publish(probe.encode(), b"", reply)
+        self._overheard = None
+        self._listen_for = reply
+        try:
+            answer = self.request(subject, payload)
+            return self._overheard, answer
+        finally:
+            self._listen_for = b""
 
     def messages(self, timeout_s: float) -> list[frames.Msg]:
         """Messages that arrive within `timeout_s`, whatever their subscription; returns after the first read."""

@@ -16,8 +16,8 @@ How it works. Frames of the client protocol are `MSG <subject> <sid> <reply> <si
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, fields
+from typing import Final, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -55,33 +55,40 @@ class FrameError(ValueError):
     """What was received is not the client protocol."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Rows:
-    """JetStream deliveries of one read, in order; positions are offsets into the scanned buffer."""
+    """Messages of one read, in order; positions are offsets into the scanned buffer."""
 
     subject_start: Ints
     subject_end: Ints
     header_start: Ints
-    payload_start: Ints  # where the header ends
+    header_end: Ints  # where it starts: there is none
+    payload_start: Ints
     payload_end: Ints
-    delivered: Ints
     stream_seq: Ints
-    consumer_seq: Ints
     stored_ns: Ints
-    pending: Ints  # messages still to come, as the server saw it
 
     def __len__(self) -> int:
         return len(self.stream_seq)
 
-    def select(self, choice: slice | npt.NDArray[np.bool_]) -> Rows:
-        return Rows(*(getattr(self, name)[choice] for name in self.__slots__))
+    def select(self, choice: slice | npt.NDArray[np.bool_]) -> Self:
+        return type(self)(**{field.name: getattr(self, field.name)[choice] for field in fields(self)})
+
+
+@dataclass(slots=True, kw_only=True)
+class Deliveries(Rows):
+    """The same from a consumer."""
+
+    delivered: Ints
+    consumer_seq: Ints
+    pending: Ints  # messages still to come, as the server saw it
 
 
 @dataclass(slots=True)
 class Scan:
     """What one read held."""
 
-    rows: Rows
+    rows: Deliveries
     others: list[bytes]  # every other frame whole, as received: statuses, PING, INFO, -ERR
     end: int  # where the first frame lies that is not complete yet
 
@@ -156,7 +163,7 @@ class FrameColumns:
         rows = self._deliveries(buffer, frames, others)
         return Scan(rows, others, stop)
 
-    def _deliveries(self, buffer: bytearray, frames: _Frames, others: list[bytes]) -> Rows:
+    def _deliveries(self, buffer: bytearray, frames: _Frames, others: list[bytes]) -> Deliveries:
         rows = frames.rows(len(self._lead))
         leads: npt.NDArray[np.bytes_] = np.ndarray(
             (len(buffer) - len(self._lead) + 1,), f"S{len(self._lead)}", buffer, 0, (1,)
@@ -173,7 +180,7 @@ class FrameColumns:
                 others.append(frame)
         return rows.select(good)
 
-    def _one(self, rows: Rows, index: int, frame: bytes, start: int) -> bool:
+    def _one(self, rows: Deliveries, index: int, frame: bytes, start: int) -> bool:
         """Parse one frame alone into row `index`; False when it is no delivery of this consumer."""
         line = frame[: frame.index(b"\r\n")]
         tokens = line.split()
@@ -194,6 +201,7 @@ class FrameColumns:
         total = int(tokens[-1])
         rows.header_start[index] = start + len(line) + 2
         rows.payload_start[index] = rows.header_start[index] + (int(tokens[-2]) if sizes == 2 else 0)
+        rows.header_end[index] = rows.payload_start[index]
         rows.payload_end[index] = rows.header_start[index] + total
         rows.delivered[index] = ack.delivered
         rows.stream_seq[index] = ack.stream_seq
@@ -218,7 +226,7 @@ class _Frames:
     def frame_ends(self) -> Ints:
         return self.line_ends + self.sizes + 4
 
-    def rows(self, lead: int) -> Rows:
+    def rows(self, lead: int) -> Deliveries:
         """All frames as if each were a delivery whose text between subject and numbers has `lead` bytes."""
         before_size = self.line_ends - self.size_digits - 1
         header_sizes = np.zeros_like(self.sizes)
@@ -234,10 +242,11 @@ class _Frames:
             at = at - digits - 1
         pending, stored_ns, consumer_seq, stream_seq, delivered = numbers
         body = self.line_ends + 2
-        return Rows(
+        return Deliveries(
             subject_start=self.starts + np.where(self.headed, 5, 4),
             subject_end=np.maximum(at + 1 - lead, 0),
             header_start=body,
+            header_end=body + header_sizes,
             payload_start=body + header_sizes,
             payload_end=body + self.sizes,
             delivered=delivered,

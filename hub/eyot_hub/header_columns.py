@@ -39,9 +39,9 @@ class HeaderLines:
 
 def header_lines(data: pa.Buffer, rows: Rows) -> HeaderLines | None:
     """The header lines of all rows, in order; None when no row has a header."""
-    if not len(rows) or not (rows.payload_start > rows.header_start).any():
+    if not len(rows) or not (rows.header_end > rows.header_start).any():
         return None
-    blocks = slices(data, rows.header_start, rows.payload_start)
+    blocks = slices(data, rows.header_start, rows.header_end)
     try:
         lines = _lines(blocks)
     except pa.ArrowInvalid:

@@ -235,7 +235,12 @@ class JetStream:
 
 def call(connection: Connection, subject: str, body: object, kind: type[T]) -> T:
     """One request to the JetStream API. Raises ApiFailure for its errors, ConnectionFailed for what is no answer."""
-    answer = connection.request(subject, b"" if body is None else msgspec.json.encode(body)).payload
+    answer = connection.request(subject, b"" if body is None else msgspec.json.encode(body))
+    return decoded(subject, answer.payload, kind)
+
+
+def decoded(subject: str, answer: bytes, kind: type[T]) -> T:
+    """The API's answer to a request on `subject`. Raises as `call`."""
     try:
         error = msgspec.json.decode(answer, type=_Head).error
         if error is None:

@@ -48,6 +48,7 @@ _READ: Final = [
     "failOnDataLoss",
     "includeHeaders",
     "fetchBytes",
+    "packedReads",
 ]
 _WRITE: Final = ["subject", "expectStream", "maxInFlight"]
 # What Spark itself puts among the options of a source or sink.
@@ -203,6 +204,7 @@ def source_options(options: Mapping[str, str], *, streaming: bool | None = False
         fetch_bytes=given.size("fetchBytes", DEFAULT_FETCH_BYTES, MIN_FETCH_BYTES),
         include_headers=given.flag("includeHeaders", True),
         fail_on_data_loss=given.flag("failOnDataLoss", True),
+        packed=given.flag("packedReads", False),
     )
     return SourceOptions(
         read=read,

@@ -13,6 +13,7 @@ from itertools import islice, takewhile
 from eyot_store.errors import StoreError
 from eyot_store.log_subjects import TRACKED_MESSAGES_MAX, LogSubjects
 from eyot_store.log_view import KEYS_MAX
+from eyot_store.record_block import RECORDS_MAX, Reading, RecordBlock, block_of, matching, without
 from eyot_store.records import ReadResult, StoredMessage
 from eyot_store.subjects import SubjectEntry, matcher
 
@@ -44,10 +45,7 @@ class LogReads(LogSubjects):
         before it; if it is the first to be read, StoreError("corrupt") names it.
         """
         last = self.committed_seq if up_to is None else min(up_to, self.committed_seq)
-        first = max(from_seq, self._floor, 1)
-        for hidden in self._hidden_ranges:
-            if hidden.first <= first <= hidden.last:
-                first = hidden.last + 1
+        first = self._first_seen(from_seq)
         if first > last or max_messages <= 0:
             return ReadResult([], first)
         match = matcher(filters)
@@ -70,6 +68,34 @@ class LogReads(LogSubjects):
         if self._hidden or self._hidden_ranges:
             return ReadResult([m for m in result.messages if not self._is_hidden(m.seq)], result.next_seq)
         return result
+
+    def reading(self, from_seq: int, *, up_to: int, max_bytes: int, filters: tuple[bytes, ...] = ()) -> Reading:
+        """A function that reads committed records of [from_seq, up_to] as they are stored, in any thread (``record_block``).
+
+        It may bring nothing and still move ``next_seq`` on; beyond ``up_to`` or ``committed_seq`` there is nothing more.
+        """
+        last = min(up_to, self.committed_seq)
+        first = self._first_seen(from_seq)
+        match = matcher(filters)
+        if first > last:
+            return lambda: RecordBlock([], [], first)
+        entries = None if match is None else self._sparse(filters)
+        if entries is not None:
+            found = block_of(*self._read_sparse(entries, first, last, RECORDS_MAX, max_bytes), max_bytes)
+            return lambda: found
+        read = self._reader.reading(first, last, max_bytes)
+        hidden = frozenset(seq for seq in self._hidden if first <= seq <= last)
+
+        def block() -> RecordBlock:
+            try:
+                found = without(read(), hidden)
+            except StoreError as error:
+                if error.seq in hidden:
+                    return RecordBlock([], [], error.seq + 1)
+                raise self._named(error) from None
+            return found if match is None else matching(found, match)
+
+        return block
 
     def next_for(self, subject_filter: bytes, from_seq: int) -> StoredMessage | None:
         """The oldest committed message at or after ``from_seq`` whose subject the filter matches (may walk the log)."""
@@ -143,6 +169,14 @@ class LogReads(LogSubjects):
             yield expected, self.state.last_seq
 
     # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _first_seen(self, from_seq: int) -> int:
+        """``from_seq``, or behind what was purged or is about to be."""
+        first = max(from_seq, self._floor, 1)
+        for hidden in self._hidden_ranges:
+            if hidden.first <= first <= hidden.last:
+                first = hidden.last + 1
+        return first
 
     def _matched(self, filters: tuple[bytes, ...]) -> set[bytes]:
         """Subjects of the log that one of the filters matches."""

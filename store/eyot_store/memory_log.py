@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from eyot_store.errors import StoreError
 from eyot_store.log import Log
+from eyot_store.record_block import RECORDS_MAX, Reading, block_of
 from eyot_store.records import CRC_SIZE, ReadResult, StoredMessage, decode_body, memory_message_bytes, seq_of
 from eyot_store.txn import LogPart, Op
 
@@ -66,6 +67,10 @@ class MemoryRecords:
             if scanned >= max_scanned:
                 return ReadResult(out, seq + 1)
         return ReadResult(out, last + 1)
+
+    def reading(self, first: int, last: int, max_bytes: int) -> Reading:
+        block = block_of(*self.scan(first, last, RECORDS_MAX, max_bytes, RECORDS_MAX, None), max_bytes)
+        return lambda: block
 
     def heads(self, first: int, last: int, limit: int) -> tuple[list[tuple[int, bytes]], list[int], int]:
         seqs = self.seqs(first, last, limit)

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
 from typing import Any
 
 from eyot_store.errors import StoreError
 from eyot_store.reader import RecordReader
-from eyot_store.records import CRC_SIZE, ReadResult, StoredMessage, decode_body, decode_head, seq_of
+from eyot_store.record_block import RECORD_COST, RECORDS_MAX, Reading, RecordBlock, without
+from eyot_store.records import CRC_SIZE, ReadResult, StoredMessage, decode_body, decode_head, pack_u64, seq_of
 from eyot_store.txn import Op
 
 _NONE = 1 << 63
@@ -185,6 +187,26 @@ class OverlayReader:
                 return ReadResult(out, seq + 1)
         return ReadResult(out, last + 1)
 
+    def reading(self, first: int, last: int, max_bytes: int) -> Reading:
+        if first < self._base:
+            end = min(last, self._base - 1)
+            below = self._below.reading(first, end, max_bytes)
+            removed = frozenset(seq for seq in self._removed if first <= seq <= end)
+            return partial(_less, below, removed) if removed else below
+        return partial(RecordBlock, *self._block(first, last, max_bytes))
+
+    def _block(self, first: int, last: int, max_bytes: int) -> RecordBlock:
+        keys: list[bytes] = []
+        records: list[bytes] = []
+        size = 0
+        for seq, record in self._items(first, last):
+            size += len(record) + RECORD_COST
+            if len(keys) >= RECORDS_MAX or (size > max_bytes and keys):
+                return RecordBlock(keys, records, seq)
+            keys.append(pack_u64(seq))
+            records.append(record[:-CRC_SIZE])
+        return RecordBlock(keys, records, last + 1)
+
     def _without_removed(self, messages: list[StoredMessage]) -> list[StoredMessage]:
         removed = self._removed
         return [message for message in messages if message.seq not in removed] if removed else messages
@@ -258,6 +280,15 @@ class OverlayReader:
                 else:
                     positions[key] = value
         return positions
+
+
+def _less(below: Reading, removed: frozenset[int]) -> RecordBlock:
+    try:
+        return without(below(), removed)
+    except StoreError as error:
+        if error.seq in removed:
+            return RecordBlock([], [], error.seq + 1)
+        raise
 
 
 def _item_seq(item: tuple[bytes, bytes]) -> int:

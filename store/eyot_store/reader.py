@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from eyot_store.record_block import Reading
 from eyot_store.records import ReadResult, StoredMessage
 
 
@@ -28,6 +29,10 @@ class RecordReader(Protocol):
     ) -> ReadResult:
         """Records of [first, last] whose subject matches, ascending; ends at the first limit reached, yet returns one
         record however large. A corrupt record raises if it is the first met, else the result ends before it."""
+
+    def reading(self, first: int, last: int, max_bytes: int) -> Reading:
+        """A function that reads records of [first, last] as they are stored, in any thread: up to ``max_bytes`` of them, yet
+        one however large. It may end earlier; its ``next_seq`` says where."""
 
     def heads(self, first: int, last: int, limit: int) -> tuple[list[tuple[int, bytes]], list[int], int]:
         """(seq, subject) of up to ``limit`` records of [first, last], the sequences of corrupt ones among them, and where

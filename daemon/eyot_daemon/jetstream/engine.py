@@ -15,6 +15,7 @@ from eyot_daemon.jetstream.clock_watch import ClockWatch
 from eyot_daemon.jetstream.copied_out import copied_out_of, copies_missed
 from eyot_daemon.jetstream.copying_off import CopyingOff
 from eyot_daemon.jetstream.ports import ConsumersPort, CopyingPort
+from eyot_daemon.jetstream.read_thread import Beside, Inline
 from eyot_daemon.jetstream.stream import Stream
 from eyot_daemon.options_accounts import GLOBAL_ACCOUNT, AccountJetStreamOptions
 from eyot_daemon.options_jetstream import JetStreamOptions
@@ -30,7 +31,7 @@ CLOCK_CHECK_S = 15.0
 
 
 class JetStream:
-    """`consumers` and `copying` are the rooms next door; see `ports.py`.
+    """`consumers` and `copying` are the rooms next door; see `ports.py`. `beside` takes long reads off the loop.
 
     The store's `notify` must end each turn with the broker's flush, since answers leave from commit callbacks.
     """
@@ -43,12 +44,15 @@ class JetStream:
         *,
         consumers: ConsumersPort,
         copying: CopyingPort | None = None,
+        beside: Beside | None = None,
     ) -> None:
         self.broker = broker
         self.store = store
         self.options = options
         self.consumers = consumers
         self.copying: CopyingPort = copying or CopyingOff()
+        self.beside: Beside = beside or Inline()
+        self.packed_reads_open = 0
         self.batch_budget = BatchBudget()
         self.clock_watch = ClockWatch(broker.clock)
         self._clock_timer: TimerHandle | None = None
@@ -99,6 +103,7 @@ class JetStream:
         if self._clock_timer is not None:
             self._clock_timer.cancel()
         self.copying.stop()
+        self.beside.stop()
         for jsa in self.accounts.values():
             jsa.stop()
 

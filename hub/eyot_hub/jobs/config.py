@@ -91,6 +91,7 @@ class Bronze(_Section):
     poll: str = "1s"
     fail_on_data_loss: bool = True
     fetch_bytes: int | str = "4m"
+    packed_reads: bool = False  # where the hub is Eyot
     compact_every: int = 50  # commits; 0: never
     vacuum_after: str = "168h"  # "0s": never
 
@@ -148,6 +149,7 @@ class Config(_Section):
         options["startingOffsets"] = self.bronze.start
         options["failOnDataLoss"] = str(self.bronze.fail_on_data_loss).lower()
         options["fetchBytes"] = str(self.bronze.fetch_bytes)
+        options["packedReads"] = str(self.bronze.packed_reads).lower()
         if self.bronze.subjects:
             options["subjects"] = ",".join(self.bronze.subjects)
         if self.bronze.partitions:

@@ -18,12 +18,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from eyot_store import Log, Store, StoreError, Txn
 from eyot_store.check import check
+from eyot_store.records import decode_body, seq_of
 from eyot_store.subjects import matcher
 from support.store import FAST, JOURNAL, open_inline
 
 SUBJECTS = [b"a", b"b", b"a.x", b"a.y", b"a.x.z"]
 FILTERS = [(), (b"a",), (b"a.*",), (b"a.>", b"b"), (b">",), (b"none",), (b"a.x", b"a.y")]
 NAMES = ["S", "T"]
+Message = tuple[int, bytes, bytes, bytes]
 
 
 class Stream:
@@ -34,7 +36,7 @@ class Stream:
         self.config = config
         self.memory = memory
         self.alive = True
-        self.messages: dict[int, tuple[int, bytes, bytes, bytes]] = {}
+        self.messages: dict[int, Message] = {}
         self.last_seq = 0
         self.consumers: dict[str, tuple[bytes, bytes]] = {}
         self.positions: dict[bytes, bytes] = {}
@@ -440,6 +442,22 @@ class StoreMachine(RuleBasedStateMachine):
             seq = result.next_seq
         assert found == [s for s in wanted if s >= start]
         assert log.count(start, filters) == len(found)
+        assert self.copied(log, start, max_bytes, filters) == {s: stream.messages[s] for s in found}
+
+    @staticmethod
+    def copied(log: Log, seq: int, max_bytes: int, filters: tuple[bytes, ...]) -> dict[int, Message]:
+        """What readings of records bring, decoded."""
+        found = {}
+        while seq <= log.committed_seq:
+            block = log.reading(seq, up_to=log.committed_seq, max_bytes=max_bytes, filters=filters)()
+            assert block.next_seq > seq
+            assert len(block.keys) <= 1 or sum(map(len, block.records)) <= max_bytes
+            for key, record in zip(block.keys, block.records, strict=True):
+                message = decode_body(record)
+                found[seq_of(key)] = (message.ts_ns, message.subject, message.header, message.payload)
+            assert all(seq <= at < block.next_seq for at in map(seq_of, block.keys))
+            seq = block.next_seq
+        return found
 
     @precondition(lambda self: self.alive())
     @rule(data=st.data(), filter_=st.sampled_from([b"a", b"b", b"a.*", b">", b"none"]))
