@@ -7,7 +7,7 @@ the type in front, and ErrorPart takes the place of the members when there is an
 from eyot_wire.js_consumer import ConsumerInfo
 from eyot_wire.js_errors import ApiError
 from eyot_wire.js_stream import StreamConfig, StreamInfo, StreamState
-from eyot_wire.js_struct import JsStruct, UInt, always, always_list, empty
+from eyot_wire.js_struct import JsStruct, UInt, always, always_list, always_struct, empty
 from eyot_wire.js_time import ZERO_TIME, check_times
 
 
@@ -117,6 +117,17 @@ class SnapshotRequest(JsStruct, kw_only=True):
 class SnapshotPart(JsStruct, kw_only=True):
     config: StreamConfig | None = None
     state: StreamState | None = None
+
+
+class RestoreRequest(JsStruct, kw_only=True):
+    """The body of STREAM.RESTORE: what STREAM.SNAPSHOT answered. The state is what was; what is restored says what will be."""
+
+    config: StreamConfig = always_struct(StreamConfig)
+    state: StreamState = always_struct(StreamState)
+
+
+class RestorePart(JsStruct, kw_only=True):
+    deliver_subject: str = always("")
 
 
 class AccountLimits(JsStruct, kw_only=True):

@@ -1,0 +1,29 @@
+"""The part of the archive that looks at every byte: in C where it could be compiled, in plain Python where not.
+
+As with `eyot_wire.hot`, `EYOT_PLAIN=1` in the environment forces the plain twins; tests hold both against each other.
+"""
+
+import os
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from eyot_wire.archive.crc32c import crc32c
+    from eyot_wire.archive.highwayhash import HighwayHash64
+    from eyot_wire.archive.s2_block import decode_block
+
+    COMPILED: Final[bool] = False
+else:
+    try:
+        if os.environ.get("EYOT_PLAIN", "0") not in ("", "0"):
+            raise ImportError("EYOT_PLAIN is set")
+        from eyot_wire._archive import HighwayHash64, crc32c, decode_block
+
+        COMPILED = True
+    except ImportError:
+        from eyot_wire.archive.crc32c import crc32c
+        from eyot_wire.archive.highwayhash import HighwayHash64
+        from eyot_wire.archive.s2_block import decode_block
+
+        COMPILED = False
+
+__all__ = ["COMPILED", "HighwayHash64", "crc32c", "decode_block"]

@@ -1,0 +1,66 @@
+"""Reads an archive as it comes: bytes in, parts out, at most one compressed block at a time.
+
+`feed` takes bytes, `step` works on as much of them as one compressed block (a few MiB at most, however small it was), `end`
+says that no more come. A generator stands where the archive's grammar stands and stops where bytes are missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+from eyot_wire.archive import natsarc, tarred
+from eyot_wire.archive.errors import truncated
+from eyot_wire.archive.s2 import S2Reader
+from eyot_wire.archive.values import Part
+from eyot_wire.archive.window import Window
+
+
+class ArchiveReader:
+    """`stream`: the name of the stream that is to come of it. Every method raises ArchiveError."""
+
+    def __init__(self, stream: str) -> None:
+        self.done = False
+        self._stream = stream
+        self._s2 = S2Reader()
+        self._window = Window()
+        self._parts: list[Part] = []
+        self._grammar = self._read()
+
+    @property
+    def pending(self) -> int:
+        """Bytes taken and not yet looked at."""
+        return self._s2.pending
+
+    def feed(self, data: bytes) -> None:
+        """Take some bytes; what comes after the archive's end is dropped."""
+        if not self.done:
+            self._s2.feed(data)
+
+    def step(self) -> list[Part] | None:
+        """The parts of one more compressed block, perhaps none; None: nothing more without more bytes."""
+        block = None if self.done else self._s2.next_block()
+        if block is None:
+            return None
+        self._window.add(block)
+        try:
+            next(self._grammar)
+        except StopIteration:
+            self.done = True
+            self._window.clear()
+        parts, self._parts = self._parts, []
+        return parts
+
+    def end(self) -> None:
+        """Nothing more comes (all that came was worked on)."""
+        if not self.done:
+            raise truncated()
+
+    def _read(self) -> Generator[None, None, None]:
+        while self._window.left < len(natsarc.MAGIC):
+            yield
+        is_flat = self._window.peek(len(natsarc.MAGIC)) == natsarc.MAGIC
+        read = natsarc.read if is_flat else tarred.read
+        yield from read(self._window, self._stream, self._give)
+
+    def _give(self, part: Part) -> None:
+        self._parts.append(part)

@@ -1,0 +1,118 @@
+"""S2 streams: chunks of a type byte, a length of three bytes (little-endian) and content.
+
+    0xff         the stream's identifier, `S2sTwO` or `sNaPpY`; comes first
+    0x00, 0x01   a block, compressed or not, behind a masked CRC-32C of what it stands for (4 bytes)
+    0x80..0xfe   can be skipped (padding, an index)
+    0x02..0x7f   cannot
+
+A block stands for at most 4 MiB (64 KiB in a Snappy stream). Written is a Snappy stream, which every S2 reader reads: what
+S2 adds saves little on messages, and a well-kept library makes Snappy.
+
+Source: the Snappy framing format and the S2 package's description (github.com/klauspost/compress/s2).
+"""
+
+from __future__ import annotations
+
+import cramjam
+
+from eyot_wire.archive.errors import ArchiveError, truncated
+from eyot_wire.archive.native import crc32c, decode_block
+
+BLOCK_MAX = 4 << 20
+_IDENTIFIERS = (b"S2sTwO", b"sNaPpY")
+_COMPRESSED, _PLAIN, _SKIPPABLE, _IDENTIFIER = 0x00, 0x01, 0x80, 0xFF
+_CRC_BYTES = 4
+_CONTENT_MAX = BLOCK_MAX + (BLOCK_MAX >> 5) + 64
+"""What a block of the largest size can take when it cannot be made smaller."""
+
+
+class S2Reader:
+    """Takes a stream in pieces of any size and gives it back block by block."""
+
+    def __init__(self) -> None:
+        self._input = bytearray()
+        self._identified = False
+        self._skip = 0  # of a chunk that is passed over
+
+    @property
+    def pending(self) -> int:
+        """Bytes taken and not yet looked at."""
+        return len(self._input)
+
+    def feed(self, data: bytes) -> None:
+        self._input += data
+
+    def next_block(self) -> bytes | None:
+        """The next block's bytes; None when its chunk has not arrived whole. Raises ArchiveError."""
+        while True:
+            if self._skip:
+                passed = min(self._skip, len(self._input))
+                del self._input[:passed]
+                self._skip -= passed
+                if self._skip:
+                    return None
+            if len(self._input) < 4:
+                return None
+            kind = self._input[0]
+            size = int.from_bytes(self._input[1:4], "little")
+            self._check(kind, size)
+            if _SKIPPABLE <= kind < _IDENTIFIER:
+                self._skip = size + 4
+                continue
+            if len(self._input) < 4 + size:
+                return None
+            content = bytes(self._input[4 : 4 + size])
+            del self._input[: 4 + size]
+            if kind != _IDENTIFIER:
+                return self._block(kind, content)
+            if content not in _IDENTIFIERS:
+                raise ArchiveError("s2: unsupported input")
+            self._identified = True
+
+    def end(self) -> None:
+        """Nothing more comes. Raises ArchiveError when something is missing."""
+        if self._input or self._skip:
+            raise truncated()
+
+    def _check(self, kind: int, size: int) -> None:
+        """Whether a chunk may come now, as far as its first four bytes tell."""
+        if not self._identified and kind != _IDENTIFIER:
+            raise ArchiveError("s2: corrupt input")
+        if kind == _IDENTIFIER and size != len(_IDENTIFIERS[0]):
+            raise ArchiveError("s2: corrupt input")
+        if kind in (_COMPRESSED, _PLAIN) and not _CRC_BYTES <= size <= _CONTENT_MAX:
+            raise ArchiveError("s2: corrupt input")
+        if _PLAIN < kind < _SKIPPABLE:
+            raise ArchiveError("s2: unsupported input")
+
+    @staticmethod
+    def _block(kind: int, content: bytes) -> bytes:
+        data = content[_CRC_BYTES:]
+        if kind == _COMPRESSED:
+            try:
+                data = decode_block(data, BLOCK_MAX)
+            except ValueError as error:
+                raise ArchiveError(str(error)) from None
+        elif len(data) > BLOCK_MAX:
+            raise ArchiveError("s2: corrupt input")
+        if masked_crc(data) != int.from_bytes(content[:_CRC_BYTES], "little"):
+            raise ArchiveError("s2: corrupt input")
+        return data
+
+
+class S2Writer:
+    """Makes a stream of bytes."""
+
+    def __init__(self) -> None:
+        self._compressor = cramjam.snappy.Compressor()
+
+    def write(self, data: bytes) -> bytes:
+        """What is to be sent for `data`; nothing is held back."""
+        self._compressor.compress(data)
+        return bytes(self._compressor.flush())
+
+
+def masked_crc(data: bytes) -> int:
+    """The checksum as it stands in a chunk."""
+    crc = crc32c(data)
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF

@@ -1,0 +1,192 @@
+"""The tar archive of nats-server up to 2.14: the files of a stream's directory.
+
+    meta.inf, meta.sum              the stream's configuration, JSON, and its hash in hexadecimal
+    msgs/N.blk                      message blocks, in order; 2.9 puts an index N.idx before each
+    msgs/index.db                   the index of all blocks (2.10 and later), behind them
+    obs/NAME/meta.inf, .sum, o.dat  consumers
+    errors.txt                      the server could not go on
+
+Other files are helpers that can be made anew; they are passed over. Source: nats-server's filestore.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+
+from eyot_wire.archive import tar
+from eyot_wire.archive.block import BlockParser, hasher
+from eyot_wire.archive.block_index import BlockState, decode_block_index, decode_index
+from eyot_wire.archive.consumer_dat import decode_progress
+from eyot_wire.archive.errors import ArchiveError, UnexpectedContent
+from eyot_wire.archive.values import ConsumerPart, EndPart, GonePart, MessagesPart, Part, StreamPart
+from eyot_wire.archive.window import Wait, Window
+
+FILE_MAX = 16 << 20
+"""Bytes of a file that is read whole: a configuration, a consumer's state."""
+INDEX_MAX = 128 << 20
+"""The same for index files, which grow with the number of subjects. A larger one is passed over: what limits removed from the
+middle of blocks is back then, as with a nats-server that finds no index."""
+GONE_SLICE = 4096
+_META, _SUM = "meta.inf", "meta.sum"
+
+
+def read(window: Window, stream: str, give: Callable[[Part], None]) -> Wait:
+    """Read all of it. Raises ArchiveError."""
+    yield from _Tar(window, stream, give).run()
+
+
+class _Tar:
+    def __init__(self, window: Window, stream: str, give: Callable[[Part], None]) -> None:
+        self._window = window
+        self._stream = stream
+        self._give = give
+        self._hash = hasher(stream)
+        self._meta: bytes | None = None
+        self._block_states: dict[int, BlockState] = {}
+        self._seen: dict[int, tuple[int, int]] = {}  # the first and last sequence that each block gave
+        self._stored_seq = 0
+        self._last_seq = 0
+        self._consumer = ("", b"")
+
+    def run(self) -> Wait:
+        records: dict[str, str] = {}
+        while True:
+            block = yield from self._window.take(tar.BLOCK)
+            member = tar.decode_header(block)
+            if member is None:
+                break
+            if member.is_pax:
+                records = tar.decode_pax((yield from self._window.take(member.size)))
+                yield from self._window.skip(member.padding)
+                continue
+            member, records = tar.renamed(member, records), {}
+            yield from self._member(member)
+            yield from self._window.skip(member.padding)
+        if self._meta is None:
+            raise ArchiveError(f"open {_META}: no such file or directory")
+        if self._consumer[0]:
+            raise ArchiveError(f"consumer {self._consumer[0]!r} is not complete")
+        self._give(EndPart(self._last_seq))
+
+    def _member(self, member: tar.Member) -> Wait:
+        parts = member.name.split("/")
+        if parts[0] == "" or ".." in parts:
+            raise UnexpectedContent(f"path {member.name!r}")
+        match parts:
+            case ["errors.txt"]:
+                text = yield from self._file(member, tar.PAX_MAX)
+                raise ArchiveError(f"the snapshot is not complete: {text.decode('utf-8', 'replace')}")
+            case ["meta.inf"]:
+                yield from self._stream_meta(member)
+            case ["meta.sum"]:
+                self._check_sum((yield from self._file(member)), self._hash.digest(self._meta or b""))
+            case ["msgs", name] if name.endswith(".blk") and name[:-4].isdecimal():
+                yield from self._block(member, int(name[:-4]))
+            case ["msgs", name] if name.endswith(".idx") and name[:-4].isdecimal() and member.size <= INDEX_MAX:
+                data = yield from self._window.take(member.size)
+                self._block_states[int(name[:-4])] = decode_block_index(data)
+            case ["msgs", "index.db"] if member.size <= INDEX_MAX:
+                yield from self._index((yield from self._window.take(member.size)))
+            case ["obs", name, file]:
+                yield from self._consumer_file(member, name, file)
+            case _:
+                yield from self._window.skip(member.size)
+
+    def _file(self, member: tar.Member, most: int = FILE_MAX) -> Generator[None, None, bytes]:
+        if member.size > most:
+            raise ArchiveError(f"{member.name} is too large")
+        return (yield from self._window.take(member.size))
+
+    def _stream_meta(self, member: tar.Member) -> Wait:
+        if self._meta is not None:
+            raise UnexpectedContent("a second stream")
+        self._meta = yield from self._file(member)
+        self._give(StreamPart(self._meta))
+
+    @staticmethod
+    def _check_sum(found: bytes, made: bytes) -> None:
+        if found.strip() != made.hex().encode():
+            raise ArchiveError("metadata checksum does not match")
+
+    def _needs_meta(self) -> None:
+        if self._meta is None:
+            raise UnexpectedContent("messages before the configuration")
+
+    def _block(self, member: tar.Member, number: int) -> Wait:
+        self._needs_meta()
+        window = self._window
+        state = self._block_states.pop(number, None)
+        hash64 = hasher(f"{self._stream}-{number}")
+        if state is None:
+            parser = BlockParser(hash64, f"[{number}]")
+        else:
+            parser = BlockParser(hash64, f"[{number}]", state.first_seq, state.dead)
+            self._last_seq = max(self._last_seq, state.last_seq)
+        left = member.size
+        while left:
+            end = min(len(window.data), window.at + left)
+            before = window.at
+            window.at = parser.parse(window.data, before, end, whole=end - before == left)
+            left -= window.at - before
+            self._flush(parser)
+            if left:
+                yield
+        if parser.first:
+            self._seen[number] = (parser.first, parser.last_seq)
+
+    def _flush(self, parser: BlockParser) -> None:
+        """Give what a parser found."""
+        self._last_seq = max(self._last_seq, parser.last_seq)
+        if parser.messages:
+            if parser.messages[0].seq <= self._stored_seq:
+                raise ArchiveError(f"message sequence {parser.messages[0].seq} out of order")
+            self._stored_seq = parser.messages[-1].seq
+            self._give(MessagesPart(parser.messages))
+            parser.messages = []
+        if parser.tombstones:
+            self._last_seq = max(self._last_seq, *parser.tombstones)
+            self._give(GonePart(parser.tombstones))
+            parser.tombstones = []
+
+    def _index(self, data: bytes) -> Wait:
+        """Say what is gone of the blocks that were given. A damaged index is none, as for nats-server."""
+        self._needs_meta()
+        try:
+            index = decode_index(data, self._hash)
+        except ArchiveError:
+            return
+        self._last_seq = max(self._last_seq, index.last_seq)
+        ranges: list[tuple[int, int]] = []
+        for number, (first, last) in self._seen.items():
+            state = index.blocks.get(number)
+            if state is None:
+                ranges.append((first, last))
+                continue
+            if first < state.first_seq:
+                ranges.append((first, min(state.first_seq - 1, last)))
+            gone: list[int] = []
+            for seq in state.dead:
+                if first <= seq <= last:
+                    gone.append(seq)
+                if len(gone) == GONE_SLICE:
+                    self._give(GonePart(gone))
+                    gone = []
+            if gone:
+                self._give(GonePart(gone))
+        if ranges:
+            self._give(GonePart((), ranges))
+        yield from ()
+
+    def _consumer_file(self, member: tar.Member, name: str, file: str) -> Wait:
+        self._needs_meta()
+        data = yield from self._file(member)
+        open_name, config = self._consumer
+        if file == _META and not open_name:
+            self._consumer = (name, data)
+        elif file == _SUM and name == open_name:
+            self._check_sum(data, hasher(f"{self._stream}/{name}").digest(config))
+        elif file == "o.dat" and name == open_name:
+            self._consumer = ("", b"")
+            self._give(ConsumerPart(name, config, decode_progress(data)))
+        elif file in (_META, _SUM, "o.dat"):
+            raise UnexpectedContent(f"file {member.name!r} out of its place")

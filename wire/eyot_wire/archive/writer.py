@@ -1,0 +1,153 @@
+"""Makes an archive: parts in, bytes out, at most one message block at a time.
+
+Both writers have the same methods, called in this order: `begin`, `messages` any number of times, `consumer` likewise (flat:
+before the messages, `consumers_first`), `end`. What they return is to be sent as it is.
+
+`TarWriter` writes what every nats-server restores. There is no index in it, since no two versions have the same: a deleted
+message's place is held by a placeholder, or left out between two blocks. `FlatWriter` is for streams in
+memory: nats-server up to 2.14 takes a tar archive of one and restores it empty, a flat one it refuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from eyot_wire.archive import natsarc, tar
+from eyot_wire.archive.block import encode_placeholder, encode_record, hasher
+from eyot_wire.archive.block_index import encode_empty_index
+from eyot_wire.archive.consumer_dat import encode_progress
+from eyot_wire.archive.s2 import S2Writer
+from eyot_wire.archive.values import ArchivedMessage, ConsumerProgress
+
+BLOCK_BYTES = 4 << 20
+"""A message block is closed when it has grown so large: nats-server holds a block in memory, and so does `TarWriter`."""
+HOLES_IN_BLOCK = 50
+"""So many sequences without a message are held by placeholders in a block; where there are more, the next block begins."""
+HOLE_BLOCKS_MAX = 10_000
+"""After so many blocks that began for that reason holes are left open, which nats-server 2.9 cannot read and 2.10 can."""
+
+
+class TarWriter:
+    """`stream`: its name. Times in ns since the epoch."""
+
+    consumers_first = False
+
+    def __init__(self, stream: str, now_ns: int) -> None:
+        self._stream = stream
+        self._now_ns = now_ns
+        self._hash = hasher(stream)
+        self._s2 = S2Writer()
+        self._out: list[bytes] = []
+        self._block: list[bytes] = []
+        self._block_bytes = 0
+        self._number = 0
+        self._hole_blocks = 0
+        self._last_seq = 0
+        self._last_ts_ns = 0
+        self._next_block()
+
+    def begin(self, config: bytes, created: str, state: bytes) -> bytes:
+        """`config` and `state` in JSON, `created` as RFC 3339. The state is not told: it follows from the messages."""
+        meta = b'{"Created":"%b",%b' % (created.encode(), config[1:])
+        self._file("meta.inf", meta)
+        self._file("meta.sum", self._hash.digest(meta).hex().encode())
+        return self._compressed()
+
+    def messages(self, messages: Iterable[ArchivedMessage]) -> bytes:
+        for seq, ts_ns, subject, header, payload in messages:
+            if seq != self._last_seq + 1:
+                self._hole(seq)
+            self._add(encode_record(self._block_hash, seq, ts_ns, subject, header, payload))
+            self._last_seq, self._last_ts_ns = seq, ts_ns
+            if self._block_bytes >= BLOCK_BYTES:
+                self._close_block()
+        return self._compressed()
+
+    def messages_end(self, last_seq: int, last_ts_ns: int) -> bytes:
+        """All messages were given; the stream's last sequence may be beyond them."""
+        if self._block:
+            self._close_block()
+        if last_seq > self._last_seq:
+            record = encode_placeholder(self._block_hash, last_seq, last_ts_ns)
+            # 2.9 drops a block without messages that has no index.
+            self._file(f"msgs/{self._number}.idx", encode_empty_index(last_seq, last_ts_ns, record))
+            self._add(record)
+            self._close_block()
+        return self._compressed()
+
+    def consumer(self, name: str, config: bytes, created: str, progress: ConsumerProgress) -> bytes:
+        """`config` in JSON, not empty."""
+        meta = b'{"Created":"%b","Name":"%b",%b' % (created.encode(), name.encode(), config[1:])
+        folder = f"obs/{name}"
+        self._file(f"{folder}/meta.inf", meta)
+        self._file(f"{folder}/meta.sum", hasher(f"{self._stream}/{name}").digest(meta).hex().encode())
+        self._file(f"{folder}/o.dat", encode_progress(progress, self._now_ns))
+        return self._compressed()
+
+    def end(self) -> bytes:
+        return self._s2.write(tar.END)
+
+    def _hole(self, seq: int) -> None:
+        """Sequences between the last message and `seq` hold none."""
+        if not self._block:
+            return
+        if seq - self._last_seq <= HOLES_IN_BLOCK:
+            for missing in range(self._last_seq + 1, seq):
+                self._add(encode_placeholder(self._block_hash, missing, self._last_ts_ns))
+        elif self._hole_blocks < HOLE_BLOCKS_MAX:
+            self._hole_blocks += 1
+            self._close_block()
+
+    def _add(self, record: bytes) -> None:
+        self._block.append(record)
+        self._block_bytes += len(record)
+
+    def _close_block(self) -> None:
+        self._file(f"msgs/{self._number}.blk", b"".join(self._block))
+        self._block, self._block_bytes = [], 0
+        self._next_block()
+
+    def _next_block(self) -> None:
+        self._number += 1
+        self._block_hash = hasher(f"{self._stream}-{self._number}")
+
+    def _file(self, name: str, content: bytes) -> None:
+        self._out.append(tar.encode_member(name, content, self._now_ns / 1e9))
+
+    def _compressed(self) -> bytes:
+        """What was made and not yet returned."""
+        made, self._out = b"".join(self._out), []
+        return self._s2.write(made) if made else b""
+
+
+class FlatWriter:
+    """`stream`: its name, which the archive does not hold."""
+
+    consumers_first = True
+
+    def __init__(self, stream: str, now_ns: int) -> None:
+        self._now_ns = now_ns
+        self._s2 = S2Writer()
+
+    def begin(self, config: bytes, created: str, state: bytes) -> bytes:
+        """`state` in JSON, with the number of consumers that follow. The configuration is not told."""
+        return self._s2.write(natsarc.MAGIC + natsarc.encode_entry(b"state.json", self._now_ns, 0, b"", state))
+
+    def messages(self, messages: Iterable[ArchivedMessage]) -> bytes:
+        entry = natsarc.encode_entry
+        return self._s2.write(
+            b"".join(entry(subject, ts_ns, seq, header, payload) for seq, ts_ns, subject, header, payload in messages)
+        )
+
+    def messages_end(self, last_seq: int, last_ts_ns: int) -> bytes:
+        """The last sequence is in the state."""
+        return b""
+
+    def consumer(self, name: str, config: bytes, created: str, progress: ConsumerProgress) -> bytes:
+        return self._s2.write(natsarc.encode_consumer(name, config, progress, self._now_ns))
+
+    def end(self) -> bytes:
+        return self._s2.write(natsarc.END)
+
+
+Writer = TarWriter | FlatWriter
