@@ -59,9 +59,13 @@ class JetStreamPart:
         log_jetstream(self.options, str(self.path))
         self.path.mkdir(mode=0o750, parents=True, exist_ok=True)
         token = trio.lowlevel.current_trio_token()
+
+        def notify(fn: Callable[[], None]) -> None:
+            token.run_sync_soon(self._turn, fn)
+
         self._store = Store.open(
             self.path,
-            notify=lambda fn: token.run_sync_soon(self._turn, fn),
+            notify=notify,
             options=_store_options(self._store_options),
         )
         for sentence in self._store.damaged:
@@ -74,7 +78,7 @@ class JetStreamPart:
             self.options,
             consumers=Consumers(),
             copying=self.copying,
-            beside=ReadThread(lambda fn: token.run_sync_soon(self._turn, fn)),
+            beside=ReadThread(notify),
         )
         self._engine.start()
         self.broker.flush()

@@ -9,6 +9,8 @@ from eyot_daemon.jetstream import advisories, api
 from eyot_daemon.jetstream.api_request import ApiRequest
 from eyot_daemon.jetstream.batch import Batch
 from eyot_daemon.jetstream.config_rules import ConfigRules, invalid
+from eyot_daemon.jetstream.restore import Restore
+from eyot_daemon.jetstream.snapshot import Snapshot
 from eyot_daemon.jetstream.stream import Stream
 from eyot_daemon.jetstream.stream_config import checked, same
 from eyot_daemon.jetstream.stream_update import checked_update
@@ -44,6 +46,9 @@ class JetStreamAccount:
         self.domain = engine.options.domain
         self.strict = engine.options.strict
         self.streams: dict[str, Stream] = {}
+        #: Backups under way (None: about to begin) and restores, by the stream's name.
+        self.snapshots: dict[str, Snapshot | None] = {}
+        self.restores: dict[str, Restore] = {}
         self.api_total = 0
         self.api_errors = 0
         self._inbox: list[_Queued] = []
@@ -77,8 +82,15 @@ class JetStreamAccount:
         if self._subscription is not None:
             self.account.unsubscribe(self._subscription)
             self._subscription = None
+        self.stop_transfers()
         for stream in list(self.streams.values()):
             stream.stop()
+
+    def stop_transfers(self) -> None:
+        """End backups and restores."""
+        for session in (*self.snapshots.values(), *self.restores.values()):
+            if session is not None:
+                session.stop()
 
     # -- Destination: the API --------------------------------------------------------------------------------------
 
@@ -126,7 +138,9 @@ class JetStreamAccount:
             return
         if config.sealed:
             raise invalid("stream configuration for create can not be sealed")
-        self._check_stream_limits(config, None)
+        self.check_stream_limits(config, None)
+        if config.name in self.restores:
+            raise fail(10049, err="a stream of this name is being restored")
         if self.engine.store.stream(self.account.name, config.name) is not None:
             raise fail(10049, err="a stream of this name is on disk and could not be restored")
 
@@ -167,7 +181,7 @@ class JetStreamAccount:
         """Change a stream's configuration. Raises JetStreamError."""
         old = stream.config
         config = checked_update(old, asked, self.rules(), pedantic=pedantic)
-        self._check_stream_limits(config, old)
+        self.check_stream_limits(config, old)
 
         def settle(failure: StoreError | None) -> None:
             if failure is None:
@@ -194,14 +208,14 @@ class JetStreamAccount:
     # -- limits ----------------------------------------------------------------------------------------------------
 
     def used(self, storage: StorageType) -> int:
-        """Bytes that the account's streams hold."""
-        return sum(s.log.state.bytes for s in self.streams.values() if s.config.storage == storage)
+        """Bytes that the account's streams hold, those that are being restored included."""
+        held = sum(s.log.state.bytes for s in self.streams.values() if s.config.storage == storage)
+        return held + sum(r.parts.stored_bytes for r in self.restores.values() if r.config.storage == storage)
 
     def reserved(self, storage: StorageType) -> int:
         """Bytes that the account's streams may grow to, as far as they have a limit."""
-        return sum(
-            s.config.max_bytes for s in self.streams.values() if s.config.storage == storage and s.config.max_bytes > 0
-        )
+        configs = [s.config for s in self.streams.values()] + [r.config for r in self.restores.values()]
+        return sum(each.max_bytes for each in configs if each.storage == storage and each.max_bytes > 0)
 
     def no_storage_for(self, storage: StorageType, size: int) -> ApiError | None:
         """Why `size` more bytes cannot be stored: the server's limit (10023) or the account's (10002)."""
@@ -215,11 +229,11 @@ class JetStreamAccount:
                 return error(10002)
         return None
 
-    def _check_stream_limits(self, config: StreamConfig, old: StreamConfig | None) -> None:
-        """Limits on the number and size of streams, for a new stream or one that changes."""
+    def check_stream_limits(self, config: StreamConfig, old: StreamConfig | None) -> None:
+        """Limits on the number and size of streams, for a new stream or one that changes. Raises JetStreamError."""
         limits = self.limits
         assert limits is not None, "JetStream is on for this account"
-        if old is None and 0 <= limits.streams_max <= len(self.streams):
+        if old is None and 0 <= limits.streams_max <= len(self.streams) + len(self.restores):
             raise fail(10027)
         stream_max = limits.file_stream_bytes_max if config.storage == "file" else limits.memory_stream_bytes_max
         if config.max_bytes <= 0 and (limits.max_bytes_required or stream_max > 0):

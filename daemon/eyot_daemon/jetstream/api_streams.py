@@ -138,16 +138,6 @@ def _clamp(offset: int, total: int) -> int:
     return max(0, min(offset, total))
 
 
-def _snapshot(request: ApiRequest) -> None:
-    """Backup and restore in nats-server's format are not offered by this release."""
-    request.stream(request.tokens[4])
-    raise fail(10064, err="snapshots are not supported by this server")
-
-
-def _restore(request: ApiRequest) -> None:
-    raise fail(10062, err="restoring is not supported by this server")
-
-
 ENDPOINTS = (
     Endpoint("STREAM.CREATE", "stream_create_response", _create),
     Endpoint("STREAM.UPDATE", "stream_update_response", _update),
@@ -156,6 +146,4 @@ ENDPOINTS = (
     Endpoint("STREAM.INFO", "stream_info_response", _info, on_error=(PagePart(),)),
     Endpoint("STREAM.NAMES", "stream_names_response", _names, extra=0, on_error=(PagePart(),)),
     Endpoint("STREAM.LIST", "stream_list_response", _list, extra=0, on_error=(PagePart(),)),
-    Endpoint("STREAM.SNAPSHOT", "stream_snapshot_response", _snapshot),
-    Endpoint("STREAM.RESTORE", "stream_restore_response", _restore),
 )

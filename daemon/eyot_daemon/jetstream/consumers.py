@@ -20,12 +20,13 @@ from eyot_daemon.jetstream.consumer_rules import ack_rules
 from eyot_daemon.jetstream.consumer_state import ConsumerState
 from eyot_store.errors import StoreError
 from eyot_wire.js_errors import JetStreamError, error, fail
-from eyot_wire.js_model import ConsumerAction, ConsumerConfig, InvalidJson, decode, encode
+from eyot_wire.js_model import ConsumerAction, ConsumerConfig, InvalidJson, StreamConfig, decode, encode
 from eyot_wire.nuid import short_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from eyot_daemon.jetstream.account_js import JetStreamAccount
     from eyot_daemon.jetstream.api_request import Endpoint
     from eyot_daemon.jetstream.stream import Stream
 
@@ -67,17 +68,15 @@ class Consumers:
         existing = stream.consumers.get(config.durable_name or config.name)
         if existing is not None:
             config.pause_until = existing.config.pause_until  # only CONSUMER.PAUSE changes it
-        limits = _rules_of(stream)
-        rules.complete(config, stream.config, limits, pedantic=pedantic)
-        rules.check(config, stream.config, limits)
-        config.metadata = with_level(config.metadata, rules.consumer_level(config))
+        limits = _rules_of(stream.jsa)
+        _complete(config, stream.config, limits, pedantic=pedantic)
         if existing is not None:
             assert isinstance(existing, Consumer)
             self._change(stream, existing, config, action, done)
             return
         if action == "update":
             raise fail(10149)
-        _check_room(stream, config)
+        _check_room(stream.jsa, stream.config, config, _other_configs(stream, None))
         self._make(stream, config, done)
 
     def _change(
@@ -186,9 +185,25 @@ def _store(consumer: Consumer, done: "Callable[[StoreError | None], None]") -> N
     consumer.storing(txn, done)
 
 
-def _rules_of(stream: "Stream") -> rules.ConsumerRules:
-    limits = stream.jsa.engine.options.limits
-    account = stream.jsa.limits
+def check_restored(
+    jsa: "JetStreamAccount", stream: StreamConfig, config: ConsumerConfig, others: list[ConsumerConfig]
+) -> None:
+    """Whether a consumer from a backup may be on a stream that is about to live, beside `others`; fills in its defaults.
+    Raises JetStreamError."""
+    _complete(config, stream, _rules_of(jsa), pedantic=False)
+    _check_room(jsa, stream, config, others)
+
+
+def _complete(config: ConsumerConfig, stream: StreamConfig, limits: rules.ConsumerRules, *, pedantic: bool) -> None:
+    """Fill in the defaults and check. Raises JetStreamError."""
+    rules.complete(config, stream, limits, pedantic=pedantic)
+    rules.check(config, stream, limits)
+    config.metadata = with_level(config.metadata, rules.consumer_level(config))
+
+
+def _rules_of(jsa: "JetStreamAccount") -> rules.ConsumerRules:
+    limits = jsa.engine.options.limits
+    account = jsa.limits
     return rules.ConsumerRules(
         max_ack_pending=limits.ack_pending_max,
         max_ack_pending_account=account.ack_pending_max if account is not None else 0,
@@ -200,16 +215,17 @@ def _other_configs(stream: "Stream", than: Consumer | None) -> list[ConsumerConf
     return [other.config for other in stream.consumers.values() if other is not than and not other.config.direct]
 
 
-def _check_room(stream: "Stream", config: ConsumerConfig) -> None:
+def _check_room(
+    jsa: "JetStreamAccount", stream: StreamConfig, config: ConsumerConfig, others: list[ConsumerConfig]
+) -> None:
     """Is another consumer allowed on the stream?"""
-    others = _other_configs(stream, None)
-    most = stream.config.max_consumers
-    account_most = stream.jsa.limits.consumers_max if stream.jsa.limits is not None else -1
+    most = stream.max_consumers
+    account_most = jsa.limits.consumers_max if jsa.limits is not None else -1
     if most <= 0 or 0 < account_most < most:
         most = account_most
     if 0 < most <= len(others) and not config.direct:
         raise JetStreamError(error(10026))
-    if stream.config.retention == "workqueue" and not config.direct:
+    if stream.retention == "workqueue" and not config.direct:
         rules.check_workqueue(config, others)
 
 

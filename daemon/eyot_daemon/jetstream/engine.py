@@ -16,6 +16,7 @@ from eyot_daemon.jetstream.copied_out import copied_out_of, copies_missed
 from eyot_daemon.jetstream.copying_off import CopyingOff
 from eyot_daemon.jetstream.ports import ConsumersPort, CopyingPort
 from eyot_daemon.jetstream.read_thread import Beside, Inline
+from eyot_daemon.jetstream.restoring_log import is_restoring
 from eyot_daemon.jetstream.stream import Stream
 from eyot_daemon.options_accounts import GLOBAL_ACCOUNT, AccountJetStreamOptions
 from eyot_daemon.options_jetstream import JetStreamOptions
@@ -69,13 +70,13 @@ class JetStream:
             if not account.is_system:
                 self.accounts[account.name] = JetStreamAccount(self, account, self._limits_for(account.name))
         for stream_log in self.store.streams():
-            self._restore(stream_log)
+            if is_restoring(stream_log.config):
+                self._forget_restoring(stream_log)
+            else:
+                self._restore(stream_log)
         for jsa in self.accounts.values():
             for stream in jsa.streams.values():
-                stream.start()
-                copied_out_of(stream).watch()
-                if stream.config.mirror is not None or stream.config.sources:
-                    self.copying.stream_created(stream)
+                self._start_stream(stream)
             jsa.start()
         self.broker.links.copies_missed = self._copies_missed
         self._watch_clock_on()
@@ -131,6 +132,7 @@ class JetStream:
 
     def _put_away(self, jsa: JetStreamAccount) -> None:
         """JetStream is off for this account from now on; its streams stay on disk."""
+        jsa.stop_transfers()
         for stream in tuple(jsa.streams.values()):
             if stream.config.mirror is not None or stream.config.sources:
                 self.copying.stream_deleted(stream)
@@ -139,13 +141,11 @@ class JetStream:
 
     def _bring_back(self, jsa: JetStreamAccount) -> None:
         for stream_log in self.store.streams():
-            if stream_log.account == jsa.account.name and stream_log.name not in jsa.streams:
+            known = stream_log.name in jsa.streams or is_restoring(stream_log.config)
+            if stream_log.account == jsa.account.name and not known:
                 self._restore(stream_log)
         for stream in tuple(jsa.streams.values()):
-            stream.start()
-            copied_out_of(stream).watch()
-            if stream.config.mirror is not None or stream.config.sources:
-                self.copying.stream_created(stream)
+            self._start_stream(stream)
 
     def _limits_for(self, name: str) -> AccountJetStreamOptions | None:
         """The account's limits, None where JetStream is off: on by itself only in a server with the global account alone."""
@@ -165,11 +165,34 @@ class JetStream:
         except InvalidJson as err:
             self._left_alone(stream_log, f"its configuration cannot be read: {err}")
             return
+        self._bring_in(jsa, stream_log, config)
+        log.info("Restored %d messages for stream '%s > %s'", stream_log.state.messages, jsa.account.name, config.name)
+
+    def bring_live(self, jsa: JetStreamAccount, stream_log: Log, config: StreamConfig) -> Stream:
+        """A stream whose log is in the store, consumers included, lives from now on (a restored backup)."""
+        stream = self._bring_in(jsa, stream_log, config)
+        self._start_stream(stream)
+        return stream
+
+    def _bring_in(self, jsa: JetStreamAccount, stream_log: Log, config: StreamConfig) -> Stream:
         stream = Stream(jsa, stream_log, config)
         stream.rebuild_dedupe()
         jsa.streams[config.name] = stream
         self.consumers.restore(stream)
-        log.info("Restored %d messages for stream '%s > %s'", stream_log.state.messages, jsa.account.name, config.name)
+        return stream
+
+    def _start_stream(self, stream: Stream) -> None:
+        stream.start()
+        copied_out_of(stream).watch()
+        if stream.config.mirror is not None or stream.config.sources:
+            self.copying.stream_created(stream)
+
+    def _forget_restoring(self, stream_log: Log) -> None:
+        """The server ended in the midst of a restore: what had come is of no use."""
+        log.warning("The restore of stream '%s > %s' was not completed", stream_log.account, stream_log.name)
+        txn = self.store.begin()
+        stream_log.delete(txn)
+        self.store.submit(txn)
 
     def _left_alone(self, stream_log: Log, why: str) -> None:
         self.unrestored.append((stream_log.account, stream_log.name, why))

@@ -1,0 +1,118 @@
+"""A stream that is coming back: written to the store as it arrives, and no stream before all of it is there.
+
+Its record in the store begins with RESTORING instead of a configuration. One transaction at the end puts the configuration
+and the consumers in; a store that is opened with such a record left in it (the power went) forgets what was written so far.
+Several small transactions are on their way at a time; when more are, `has_room` is false and `on_room` is called later.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from eyot_store.errors import StoreError
+from eyot_wire.archive.values import ArchivedMessage, GonePart
+
+if TYPE_CHECKING:
+    from eyot_store.log import Log
+    from eyot_store.store import Store
+    from eyot_store.txn import Txn
+
+RESTORING = b"restoring "
+SLICE_MESSAGES = 1024
+SLICE_BYTES = 512 << 10
+UNDER_WAY_MAX = 4
+#: Deletions looked at in one turn.
+GONE_SLICE = 1024
+
+
+def is_restoring(config: bytes) -> bool:
+    """Whether a stream's record in the store is of one that did not come back whole."""
+    return config.startswith(RESTORING)
+
+
+class RestoringLog:
+    """`allow(size)` is asked before so many bytes are stored; it raises when there is no room for them."""
+
+    def __init__(
+        self, store: "Store", account: str, name: str, created_ns: int, *, memory: bool, allow: Callable[[int], None]
+    ) -> None:
+        self.store = store
+        self.failure: StoreError | None = None
+        self.on_room: Callable[[], None] = lambda: None
+        self._allow = allow
+        self._under_way = 0
+        txn = store.begin()
+        self.log: Log = store.create_stream(txn, account, name, RESTORING + name.encode(), created_ns, memory=memory)
+        self._submit(txn)
+
+    @property
+    def has_room(self) -> bool:
+        return self._under_way < UNDER_WAY_MAX
+
+    @property
+    def is_settled(self) -> bool:
+        return not self._under_way
+
+    def store_slice(self, messages: list[ArchivedMessage], at: int) -> int:
+        """Store some of `messages` from `at` on; returns where to go on. Raises what `allow` raises."""
+        log = self.log
+        end = at
+        size = 0
+        for each in messages[at : at + SLICE_MESSAGES]:
+            size += log.message_bytes(each.subject, each.header, each.payload)
+            end += 1
+            if size >= SLICE_BYTES:
+                break
+        self._allow(size)
+        txn = self.store.begin()
+        for seq, ts_ns, subject, header, payload in messages[at:end]:
+            log.append(txn, subject, header, payload, ts_ns, seq)
+        self._submit(txn)
+        return end
+
+    def remove_slice(self, seqs: Iterator[int]) -> bool:
+        """Remove some of what `seqs` gives, all of it on flash; False when it gives no more."""
+        txn = self.store.begin()
+        more = False
+        try:
+            for count, seq in enumerate(seqs, 1):
+                self.log.remove(txn, seq)
+                if count == GONE_SLICE:
+                    more = True
+                    break
+        except BaseException:
+            self.store.abort(txn)
+            raise
+        if txn.parts:
+            self._submit(txn)
+        else:
+            self.store.abort(txn)
+        return more
+
+    def gone(self, part: GonePart) -> Iterator[int]:
+        """The sequences of a part, those of its ranges as far as they hold messages."""
+        yield from part.seqs
+        for first, last in part.ranges:
+            seq = first
+            while seq <= min(last, self.log.committed_seq):
+                read = self.log.read(seq, max_messages=GONE_SLICE, max_bytes=SLICE_BYTES, up_to=last)
+                yield from [message.seq for message in read.messages]
+                if read.next_seq <= seq:
+                    break
+                seq = read.next_seq
+
+    def discard(self) -> None:
+        """Forget everything."""
+        if self.log.void:
+            return
+        txn = self.store.begin()
+        self.log.delete(txn)
+        self.store.submit(txn)
+
+    def _submit(self, txn: "Txn") -> None:
+        self._under_way += 1
+        self.store.submit(txn, self._settle)
+
+    def _settle(self, failure: StoreError | None) -> None:
+        self._under_way -= 1
+        self.failure = self.failure or failure
+        self.on_room()
