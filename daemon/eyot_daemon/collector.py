@@ -18,4 +18,5 @@ def settle() -> None:
     """All that lives as long as the daemon has been made."""
     gc.collect()
     gc.freeze()
+    gc.enable()  # the launcher loads without it
     gc.set_threshold(YOUNG_OBJECTS, YOUNG_LOOKS, OLD_LOOKS)

@@ -39,15 +39,6 @@ def provide(part: JetStreamPart, providers: Providers) -> None:
     providers.store = lambda: store_status(part)
 
 
-def withdraw(providers: Providers) -> None:
-    """JetStream was switched off: the pages say so."""
-    none = Providers()
-    providers.jsz, providers.jetstream_varz = none.jsz, none.jetstream_varz
-    providers.streams, providers.copies, providers.store = none.streams, none.copies, none.store
-    providers.copied_out = none.copied_out
-    providers.health_checks.clear()
-
-
 # -- nats-server's pages -----------------------------------------------------------------------------------------------
 
 

@@ -5,17 +5,20 @@ from __future__ import annotations
 import logging
 import ssl
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import trio
 
 from eyot_daemon.leaf_links import LeafLinks
-from eyot_daemon.leaf_listener import LeafListener
 from eyot_daemon.leaf_login import Authenticate
-from eyot_daemon.leaf_remotes import LeafRemotes
 from eyot_daemon.leaf_status import leafz, link_statuses
 from eyot_daemon.listener import TcpListener
 from eyot_daemon.providers import Providers
 from eyot_daemon.tls_context import server_context
+
+if TYPE_CHECKING:
+    from eyot_daemon.leaf_listener import LeafListener
+    from eyot_daemon.leaf_remotes import LeafRemotes
 
 log = logging.getLogger("eyot.leaf")
 
@@ -40,12 +43,21 @@ class LeafPart:
             context: ssl.SSLContext | None = None
             if options.tls is not None:
                 context = server_context(options.tls)
+            # Listener and remotes are loaded only where they are used: it shows in the time a start takes.
+            from eyot_daemon.leaf_listener import LeafListener
+
             listener = self._listener = bind(options.host, options.port)
             self.port = listener.port
             server = LeafListener(self.links, self._authenticate, nursery, port=listener.port, tls=context)
             self.server = server
             nursery.start_soon(listener.run, server.serve, nursery)
             log.info("Listening for leafnode connections on %s:%d", options.host, listener.port)
+        if options.remotes:
+            self._start_remotes(nursery)
+
+    def _start_remotes(self, nursery: trio.Nursery) -> None:
+        from eyot_daemon.leaf_remotes import LeafRemotes
+
         self._remotes = LeafRemotes(self.links)
         self._remotes.start(nursery)
 
@@ -54,6 +66,8 @@ class LeafPart:
         options = self.links.broker.options
         if self._remotes is not None:
             self._remotes.update(options.leafnodes.remotes, nursery)
+        elif options.leafnodes.remotes:
+            self._start_remotes(nursery)
         if self.server is not None:
             self.server.follow(options.leafnodes, tls)
 

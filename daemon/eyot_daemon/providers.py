@@ -65,6 +65,13 @@ class Providers:
         #: each gives (HTTP status, error text) or None when all is well
         self.health_checks: list[Callable[[HealthzQuery], tuple[int, str] | None]] = []
 
+    def withdraw_jetstream(self) -> None:
+        """JetStream was switched off: the pages say so."""
+        none = Providers()
+        self.jsz, self.jetstream_varz = none.jsz, none.jetstream_varz
+        self.streams, self.copies, self.store, self.copied_out = none.streams, none.copies, none.store, none.copied_out
+        self.health_checks.clear()
+
 
 def _no_store() -> StoreStatus | None:
     return None

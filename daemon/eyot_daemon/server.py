@@ -20,8 +20,6 @@ from eyot_daemon.broker import Broker
 from eyot_daemon.client_listener import ClientListener
 from eyot_daemon.clients import Clients
 from eyot_daemon.collector import settle
-from eyot_daemon.jetstream_part import JetStreamPart
-from eyot_daemon.jetstream_status import provide, withdraw
 from eyot_daemon.leaf_part import LeafPart
 from eyot_daemon.listener import TcpListener
 from eyot_daemon.login import Authenticator
@@ -39,10 +37,10 @@ from eyot_daemon.signals import watch_signals
 from eyot_daemon.state_files import StateFiles
 from eyot_daemon.system_services import SystemServices
 from eyot_daemon.tls_context import TlsError, monitoring_context, renew, server_context
-from eyot_store.errors import StoreError
 from eyot_wire.conf import ConfError
 
 if TYPE_CHECKING:
+    from eyot_daemon.jetstream_part import JetStreamPart
     from eyot_daemon.websocket_listener import WebSocketListener
 
 log = logging.getLogger("eyot")
@@ -191,6 +189,11 @@ class Server:
     def _start_jetstream(self) -> None:
         if self.options.jetstream is None:
             return
+        # JetStream and the store are a third of what there is to load: only who uses them waits for them.
+        from eyot_daemon.jetstream_part import JetStreamPart
+        from eyot_daemon.jetstream_status import provide
+        from eyot_store.errors import StoreError
+
         part = JetStreamPart(self.broker, self.options.jetstream, self.options.eyot.store, self._env)
         try:
             part.start()
@@ -411,7 +414,7 @@ class Server:
         if part is not None:
             log.info("Initiating JetStream Shutdown...")
             part.stop()
-            withdraw(self.broker.providers)
+            self.broker.providers.withdraw_jetstream()
             log.info("JetStream Shutdown")
 
     def _in_background(self, check: Callable[[], bool], then: Callable[[bool], None]) -> None:

@@ -76,6 +76,14 @@ def test_it_leaves_the_hub_to_the_hub(unpacked: Path) -> None:
     assert carried.isdisjoint({"eyot_hub", "pyspark_jetstream", "pyspark", "pyarrow"})
 
 
+def test_it_brings_bytecode_that_depends_on_no_time_of_files(unpacked: Path) -> None:
+    python = unpacked / "usr/lib/eyot/python"
+    for source in ("eyot_daemon/server.py", "eyot_wire/conf/values.py", "trio/__init__.py", "msgspec/__init__.py"):
+        (compiled,) = (python / source).parent.glob(f"__pycache__/{Path(source).stem}.cpython-*.pyc")
+        flags = int.from_bytes(compiled.read_bytes()[4:8], "little")
+        assert flags == 0b01, source  # by hash (PEP 552), and not even that is looked at
+
+
 def test_it_stores_and_tells(unpacked: Path, daemon: Unpacked, tmp_path: Path) -> None:
     async def store() -> int:
         client = await nats.connect(daemon.client_url())
