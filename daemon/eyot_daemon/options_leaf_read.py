@@ -16,7 +16,8 @@ from eyot_wire.conf import ConfEntry, ConfError, ConfMap, ConfValue
 
 _WEBSOCKET_SCHEMES = ("ws", "wss")
 _PORTS = {"ws": 80, "wss": 443}
-_SCHEMES = ("nats", "tls", "ws", "wss", "nats-leaf")
+#: Schemes that mean something; nats-server takes any other (`leaf`, `nats-leaf`) as a plain link, and so do we.
+_SCHEMES = ("nats", "tls", *_WEBSOCKET_SCHEMES)
 
 
 def read_leafnodes(block: Block | None) -> LeafNodesOptions:
@@ -174,15 +175,15 @@ def _read_url(value: ConfValue, entry: ConfEntry) -> LeafUrl:
     try:
         parts = urlsplit(text if "://" in text else f"nats://{text}")
         host, port = parts.hostname or "", parts.port
-        if parts.scheme not in _SCHEMES or not host:
-            raise ValueError("no scheme or no host")
+        if not host:
+            raise ValueError("no host")
     except ValueError:
         raise ConfError(
-            f"error parsing url: expected {', '.join(_SCHEMES[:-1])}://[user:password@]host[:port]",
+            f"error parsing url: expected {', '.join(_SCHEMES)}://[user:password@]host[:port]",
             value.position,
             entry.key,
         ) from None
-    scheme = "nats" if parts.scheme == "nats-leaf" else parts.scheme
+    scheme = parts.scheme if parts.scheme in _SCHEMES else "nats"
     return LeafUrl(
         scheme=scheme,
         host=host,

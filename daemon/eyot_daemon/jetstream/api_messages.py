@@ -1,6 +1,7 @@
 """`STREAM.MSG.GET` and `STREAM.MSG.DELETE`: single messages, in JSON."""
 
 from eyot_daemon.jetstream.api_request import ApiRequest, Endpoint
+from eyot_daemon.jetstream.stream import Stream
 from eyot_store import Log, StoredMessage
 from eyot_store.errors import StoreError
 from eyot_wire.js_errors import error, fail
@@ -85,12 +86,22 @@ def _delete(request: ApiRequest) -> None:
         else:
             request.respond(SuccessPart(success=True))
 
-    if asked.seq > stream.log.state.last_seq:
-        raise fail(10057, err="stream store EOF")
-    if not asked.seq:
-        raise fail(10057, err="no message found")
+    _check_there(stream, asked.seq)
     if not stream.delete_message(asked.seq, done):
         raise fail(10043, seq=asked.seq)
+
+
+def _check_there(stream: Stream, seq: int) -> None:
+    """What nats-server's stores say of a message beyond the ends of the stream: they differ."""
+    state = stream.log.state
+    first = state.first_seq or state.last_seq + 1
+    if stream.config.storage != "memory":
+        if seq > state.last_seq:
+            raise fail(10057, err="stream store EOF")
+        if seq < first:
+            raise fail(10057, err="no message found")
+    elif not first <= seq <= state.last_seq:
+        raise fail(10043, seq=seq)
 
 
 ENDPOINTS = (

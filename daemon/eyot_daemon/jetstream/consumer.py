@@ -331,7 +331,7 @@ class Consumer:
             self.state.next_due,
             self.delivery.next_deadline(),
             self.writer.next_deadline,
-            self._inactive_at(now),
+            self._inactive_at(),
         )
         pause_s = self.pause_left_ns() / 1e9
         if pause_s:
@@ -351,7 +351,7 @@ class Consumer:
         if self.state.expire(now):
             self.writer.delivered(now)
         self.delivery.tick(now)
-        if now >= self._inactive_at(now) and now >= self.delivery.last_active(now) + self._threshold_s:
+        if now >= self._inactive_at() and now >= self.delivery.last_active(now) + self._threshold_s:
             log.debug("consumer %s was inactive for %s s", self.path, self._threshold_s)
             self.delete()
             return
@@ -361,15 +361,15 @@ class Consumer:
     def _threshold_s(self) -> float:
         return self.config.inactive_threshold / 1e9
 
-    def _inactive_at(self, now: float) -> float:
-        """When the consumer dies unless somebody comes; infinity while somebody is there or it has no threshold."""
+    def _inactive_at(self) -> float:
+        """When to look whether the consumer is still of use to somebody; infinity without a threshold."""
         if not self.config.inactive_threshold:
             return float("inf")
         if self.push is not None:
             since = float("inf") if self.push.active else self.push.inactive_since
         else:
             assert self.pull is not None
-            since = max(self.pull.queue.last_active, now if len(self.pull.queue) else 0.0)
+            since = self.pull.queue.last_active  # whether somebody waits is found out then
         return since + self._threshold_s
 
     # -- what is told ----------------------------------------------------------------------------------------------
@@ -392,7 +392,7 @@ class Consumer:
             ack_floor=SequenceInfo(consumer_seq=floor_cseq, stream_seq=floor_sseq, last_active=acked_at),
             num_ack_pending=state.num_ack_pending,
             num_redelivered=len(state.redelivered),
-            num_waiting=len(self.pull.queue) if self.pull is not None else 0,
+            num_waiting=self.pull.num_waiting() if self.pull is not None else 0,
             num_pending=self.reader.pending(state.delivered_sseq),
             push_bound=self.bound,
             paused=left_ns > 0,

@@ -5,8 +5,9 @@ lowest priority number first, `overflow` passes over requests whose thresholds a
 one client only, the one whose pin id is current, until it has been silent for the time to live of the pin.
 
 Nothing here sends: status lines are gathered in `out` as (reply subject, header block) for the caller to publish, and
-whether a request's reply subject still has a listener is asked through `interested`. A request whose listener is gone
-is dropped without a word. The queue is bounded by `max_waiting`; a request too many is refused with a status, except
+whether a request's reply subject has a listener is asked through `interested`, when something is to be sent there or when
+the requests are counted. One without is dropped without a word then, not before: a client that reconnects meanwhile gets
+what it asked for. The queue is bounded by `max_waiting`; a request too many is refused with a status, except
 if it asked for heartbeats: a client that hears nothing retries at its own pace.
 """
 
@@ -95,11 +96,13 @@ class PullQueue:
         if self.full and now - self._full_sweep_at >= FULL_SWEEP_S:
             self._full_sweep_at = now
             self.sweep(now, False, delivered)
+            self.drop_unheard()
         if wanted.no_wait:
             if available == 0 and wanted.expires <= 0:
                 raise RefusedRequest(NO_MESSAGES)
             if available > 0 and self._waiting:
                 self.sweep(now, False, delivered)
+                self.drop_unheard()
                 if available < sum(request.batch for request in self._waiting):
                     raise RefusedRequest(REQUESTS_PENDING)
         if self.full:
@@ -225,7 +228,7 @@ class PullQueue:
         return deadline
 
     def sweep(self, now: float, exhausted: bool, delivered: tuple[int, int]) -> None:
-        """Answer what has expired, drop what nobody listens for, send heartbeats that are due.
+        """Answer what has expired, send heartbeats that are due.
 
         `exhausted`: there is nothing to deliver at the moment, so no_wait requests end here. `delivered` is the
         consumer's last delivery (cseq, sseq), which heartbeats tell.
@@ -235,11 +238,18 @@ class PullQueue:
                 self._finish(request, request.status("408 Request Timeout"))
             elif exhausted and request.no_wait and (request.expires_at == math.inf or request.delivered):
                 self._finish(request, NO_MESSAGES)
-            elif not self._interested(request.reply):
-                self._waiting.remove(request)
             elif now >= request.heartbeat_at:
+                if not self._interested(request.reply):
+                    self._waiting.remove(request)
+                    continue
                 self.out.append((request.reply, idle_heartbeat(*delivered)))
                 request.heartbeat_at = now + request.heartbeat_s
+
+    def drop_unheard(self) -> None:
+        """Forget the requests that nobody listens for at the moment."""
+        unheard = [request for request in self._waiting if not self._interested(request.reply)]
+        for request in unheard:
+            self._waiting.remove(request)
 
     def end_all(self, header: Callable[[PullRequest], bytes]) -> None:
         """The consumer ends: every waiting request is answered with `header(request)`."""

@@ -209,7 +209,15 @@ class PullDelivery(Delivery):
         """When somebody was last here: now, if somebody waits."""
         if len(self.queue):
             self.sweep(now)
-        return now if len(self.queue) else self.queue.last_active
+            self.queue.drop_unheard()
+            if len(self.queue):
+                self.queue.last_active = now
+        return self.queue.last_active
+
+    def num_waiting(self) -> int:
+        """Requests whose clients are there."""
+        self.queue.drop_unheard()
+        return len(self.queue)
 
     def unpin(self) -> None:
         """CONSUMER.UNPIN: the pinned client loses its pin."""

@@ -340,6 +340,13 @@ def test_leafnodes() -> None:
     assert "p:w" not in repr(first)
 
 
+@pytest.mark.parametrize("scheme", ["leaf", "nats-leaf", "http"])
+def test_a_scheme_without_a_meaning_is_a_plain_link(scheme: str, tmp_path: Path) -> None:
+    (tmp_path / "leaf.conf").write_text(f"leafnodes {{ remotes [{{ url: {scheme}://127.0.0.1:7422 }}] }}")
+    (remote,) = load_options(tmp_path / "leaf.conf").options.leafnodes.remotes
+    assert remote.urls == (LeafUrl(scheme="nats", host="127.0.0.1", port=7422),)
+
+
 def test_eyots_own_block() -> None:
     eyot = options("eyot { control_socket: /run/eyot/control.sock, store { map_size: '8G' }, sync { } }").eyot
     assert (eyot.control_socket, eyot.store.map_size) == ("/run/eyot/control.sock", 8 << 30)

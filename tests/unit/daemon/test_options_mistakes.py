@@ -55,7 +55,7 @@ MISTAKES = [
     ("write_timeout: never", "1:16", "write_timeout", "expected one of default, close, retry"),
     ("store_dir: /a\njetstream { store_dir: /b }", "1:12", "store_dir", "Duplicate 'store_dir'"),
     ("leafnodes { min_version: 2.7.0 }", "1:26", "min_version", "at least 2.8.0"),
-    ('leafnodes { remotes [{url: "http://x"}] }', "1:28", "url", "error parsing url"),
+    ('leafnodes { remotes [{url: "nats://"}] }', "1:28", "url", "error parsing url"),
     ('leafnodes { remotes [{urls: ["nats://a:1", "ws://b"]}] }', "1:29", "urls", "cannot have a mix of websocket"),
     ("leafnodes { remotes [{account: A}] }", "1:22", "", "a remote needs urls"),
     ("tls { cert_file: a }", "1:5", "", "missing 'key_file' in TLS configuration"),
@@ -247,7 +247,7 @@ def test_known_keys_that_ask_for_nothing_here_are_accepted(text: str) -> None:
 
 def test_no_error_repeats_a_password() -> None:
     for text in (
-        'leafnodes { remotes [{url: "http://u:hunter2@x:1"}] }',
+        'leafnodes { remotes [{url: "nats://u:hunter2@:1"}] }',
         "authorization { users [{user: a, password: [hunter2]}] }",
         "authorization { users [{user: a, password: hunter2}, {user: a, password: hunter2}] }",
     ):

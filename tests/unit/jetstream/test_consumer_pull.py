@@ -214,8 +214,27 @@ def test_requests_whose_inbox_is_gone_are_dropped_without_a_word() -> None:
     waiting.ask(b"c", batch=5)
     waiting.gone = {b"a", b"c"}
     assert waiting.take() == b"b"
-    assert waiting.sweep() == []
+    assert [request.reply for request in waiting.queue] == [b"c", b"b"]
+    waiting.queue.drop_unheard()
     assert [request.reply for request in waiting.queue] == [b"b"]
+
+
+def test_a_request_outlives_the_reconnect_of_its_client() -> None:
+    waiting = Waiting()
+    waiting.ask(b"a", batch=5, expires=60 * S)
+    waiting.gone = {b"a"}
+    assert waiting.sweep() == []
+    waiting.gone.clear()
+    assert waiting.take() == b"a"
+
+
+def test_a_heartbeat_that_nobody_would_hear_ends_the_request() -> None:
+    waiting = Waiting()
+    waiting.ask(b"a", batch=2, expires=30 * S, idle_heartbeat=5 * S)
+    waiting.gone = {b"a"}
+    waiting.now += 5.0
+    assert waiting.sweep() == []
+    assert len(waiting.queue) == 0
 
 
 def test_heartbeats_while_waiting() -> None:

@@ -131,12 +131,18 @@ def test_a_first_sequence_can_be_chosen(world: World) -> None:
         ("STREAM.MSG.DELETE.E", b"", 10003, "bad request"),
         ("STREAM.MSG.DELETE.E", b'{"seq":1}', 10057, "stream store EOF"),
         ("STREAM.MSG.DELETE.E", b'{"seq":0}', 10057, "no message found"),
+        ("STREAM.MSG.DELETE.P", b'{"seq":1}', 10057, "no message found"),
+        ("STREAM.MSG.DELETE.P", b'{"seq":5}', 10057, "stream store EOF"),
+        ("STREAM.MSG.DELETE.M", b'{"seq":0}', 10043, "sequence 0 not found"),
+        ("STREAM.MSG.DELETE.M", b'{"seq":1}', 10043, "sequence 1 not found"),
         ("STREAM.MSG.DELETE.D", b'{"seq":1}', 10057, "message delete not permitted"),
     ],
 )
 def test_refusals(world: World, words: str, body: bytes, err_code: int, text: str | None) -> None:
     world.create("E")
     world.create("D", deny_purge=True, deny_delete=True)
+    world.create("M", storage="memory")
+    world.create("P", first_seq=5)
     code, description = refusal(world.request(words, body))
     assert (code, text or description) == (err_code, description)
 
@@ -284,9 +290,12 @@ def test_deleting_messages(world: World) -> None:
     world.create()
     world.put(b"s.a", b"1")
     world.put(b"s.a", b"2")
+    world.put(b"s.a", b"3")
+    assert check_answer(world.request("STREAM.MSG.DELETE.S", {"seq": 2}))["success"]
+    assert refusal(world.request("STREAM.MSG.DELETE.S", {"seq": 2})) == (10043, "sequence 2 not found")
     assert check_answer(world.request("STREAM.MSG.DELETE.S", {"seq": 1}))["success"]
-    assert refusal(world.request("STREAM.MSG.DELETE.S", {"seq": 1})) == (10043, "sequence 1 not found")
-    assert world.held() == [(2, b"2")]
+    assert refusal(world.request("STREAM.MSG.DELETE.S", {"seq": 1})) == (10057, "no message found")
+    assert world.held() == [(3, b"3")]
 
 
 def test_advisories_go_to_those_who_listen(world: World) -> None:
