@@ -31,7 +31,7 @@ from typing import Protocol
 
 from msgspec import Struct, field
 
-from eyot_sync.origin import Origin, Start, consumer_request, reset_request, start_of
+from eyot_sync.origin import Origin, Start, consumer_request, release_request, reset_request, start_of
 from eyot_wire import headers
 from eyot_wire.ack import decode_ack_reply
 from eyot_wire.js_consumer import ConsumerInfo
@@ -113,7 +113,14 @@ class Skip:
     seq: int
 
 
-Action = Subscribe | Unsubscribe | Request | Identify | Answer | Skip
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Tell the origin that nobody will come back to this consumer; what it kept for it alone it may let go."""
+
+    subject: bytes
+
+
+Action = Release | Subscribe | Unsubscribe | Request | Identify | Answer | Skip
 
 
 class Copied(Struct, frozen=True, gc=False):
@@ -483,9 +490,12 @@ class Copier:
         self._in_flight = 0
         return self._wait(now, problem)
 
-    def stop(self) -> list[Action]:
-        """The mirror or source is gone."""
-        actions = self._forget()
+    def stop(self, *, release: bool = False) -> list[Action]:
+        """The daemon stops; or the mirror or source is gone for good (`release`)."""
+        actions: list[Action] = []
+        if release and self.phase is Phase.ACTIVE and not self.origin.consumer:
+            actions.append(Release(release_request(self.origin, self.consumer)))
+        actions += self._forget()
         self.phase = Phase.STOPPED
         self._batch.clear()
         return actions

@@ -32,6 +32,7 @@ class Origin:
 
     `filters` are subjects asked for at the origin; `transforms` rewrite the subjects of what arrives (first match wins).
     `consumer`, `deliver`: a consumer that stands ready at the origin and its deliver subject, "" where one is made.
+    `target` is the stream that copies, `home` its JetStream domain.
     `name` is how `Nats-Stream-Source` names it: the stream, with a hash of the API prefix when external.
     """
 
@@ -47,9 +48,11 @@ class Origin:
     mark: SourceStamp
     consumer: str = ""
     deliver: str = ""
+    target: str = ""
+    home: str = ""
 
     @classmethod
-    def of(cls, config: StreamSource) -> Origin:
+    def of(cls, config: StreamSource, target: str = "", home: str = "") -> Origin:
         """Reads a validated StreamSource. A transform without destination only filters."""
         external = config.external
         filters = [config.filter_subject] if config.filter_subject else []
@@ -74,6 +77,8 @@ class Origin:
             mark=SourceStamp(name, filters, [each.dest for each in config.subject_transforms]),
             consumer=consumer,
             deliver=config.consumer.deliver_subject if config.consumer is not None else "",
+            target=target,
+            home=home,
         )
 
     @property
@@ -151,12 +156,24 @@ def consumer_request(origin: Origin, *, mirror: bool, start: Start, deliver: str
         idle_heartbeat=HEARTBEAT_NS,
         inactive_threshold=INACTIVE_THRESHOLD_NS,
         direct=True,
+        metadata=_who_asks(origin, "mirror" if mirror else "src"),
         **policy,  # type: ignore[arg-type]
     )
     subject = f"{origin.api}.CONSUMER.CREATE.{origin.stream}"
     if name:
         subject += f".{name}.{origin.filters[0]}"
     return subject.encode(), encode(CreateConsumerRequest(stream_name=origin.stream, config=config))
+
+
+def _who_asks(origin: Origin, kind: str) -> dict[str, str]:
+    """What nats-server 2.14 and later say of themselves: the origin knows one copy from another by it."""
+    told = {f"_nats.{kind}.stream": origin.target, f"_nats.{kind}.domain": origin.home}
+    return {key: value for key, value in told.items() if value}
+
+
+def release_request(origin: Origin, consumer: str) -> bytes:
+    """The subject of the request that ends a consumer made with `consumer_request`."""
+    return f"{origin.api}.CONSUMER.DELETE.{origin.stream}.{consumer}".encode()
 
 
 def reset_request(origin: Origin, start: Start) -> tuple[bytes, bytes]:

@@ -102,6 +102,8 @@ def _play(pair: Pair, hub: Node, leaf: Node, link: Link, times_s: list[float]) -
         time.sleep(down_s / 2)
         link.restore()
         _wait_linked(hub)
+        peer.close()
+        peer = wire.Peer(hub.port)  # one that answers no PING would be thrown out after some minutes
         source_s, mirror_s = _reached(peer, hub, published, time.monotonic())
         pair.down_s.append(down_s)
         pair.source_s.append(source_s)

@@ -16,6 +16,7 @@ from eyot_daemon.jetstream.api_metadata import with_level
 from eyot_daemon.jetstream.api_request import ApiRequest, Endpoint, Handler
 from eyot_daemon.jetstream.consumer import Consumer
 from eyot_daemon.jetstream.consumer_config import consumer_level, valid_group
+from eyot_daemon.jetstream.copied_out import copied_out_of
 from eyot_store.errors import StoreError
 from eyot_wire.js_errors import error, fail
 from eyot_wire.js_model import (
@@ -186,7 +187,10 @@ def _delete(request: ApiRequest) -> None:
         else:
             request.respond(SuccessPart(success=True))
 
-    _consumer(request).delete(done)
+    consumer = _consumer(request)
+    if consumer.config.direct:
+        copied_out_of(consumer.stream).forget(consumer)
+    consumer.delete(done)
 
 
 def _pause(consumers: "Consumers", request: ApiRequest) -> None:

@@ -266,7 +266,7 @@ class Consumer:
     def needs(self, seq: int, subject: bytes) -> bool:
         if not self.reader.wants(subject):
             return False
-        return seq > self.state.delivered_sseq or seq in self.state.pending
+        return seq > self.state.delivered_sseq or seq in self.state.pending or self.acks.is_unconfirmed(seq)
 
     def messages_removed(self, seqs: Sequence[int], reason: RemovalReason) -> None:
         self.reader.removed(seqs, self.state.delivered_sseq)

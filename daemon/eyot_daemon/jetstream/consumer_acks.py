@@ -3,6 +3,9 @@
 Payloads: nothing, `+ACK`, `+OK` acknowledge; `-NAK` with an optional delay; `+WPI` still at work; `+TERM` with an optional
 reason; `+NXT` acknowledge and ask for more. A reply subject (double acknowledgement) is answered when the state that
 knows of it is on flash; for `+NXT` it is where the next messages go.
+
+Without acknowledgements a message is done with when it is delivered; one that was delivered to a mirror or source when its reader has
+confirmed it by flow control: until then it may be lost with the link.
 """
 
 from collections.abc import Sequence
@@ -28,6 +31,8 @@ class Acks:
         self._percent = 0
         self._sent_at: dict[int, float] = {}
         self._drops = False
+        #: Delivered to a mirror or source and not confirmed, in order of sequence; flow control bounds their bytes.
+        self._unconfirmed: dict[int, None] = {}
         self.config_changed()
 
     def config_changed(self) -> None:
@@ -39,7 +44,9 @@ class Acks:
         """These messages were delivered: without acknowledgements that is all there is to wait for."""
         consumer = self._consumer
         if consumer.state.rules.policy == "none":
-            if self._drops:
+            if self._drops and consumer.config.direct and consumer.config.flow_control:
+                self._unconfirmed.update(dict.fromkeys(sseqs))
+            elif self._drops:
                 consumer.writer.acknowledged(list(sseqs), drop=True)
         elif self._percent:
             for sseq in sseqs:
@@ -77,6 +84,24 @@ class Acks:
     def received_up_to(self, sseq: int) -> None:
         """The reader has settled everything up to `sseq` (flow control that acknowledges)."""
         self._acknowledge(min(sseq, self._consumer.state.delivered_sseq))
+
+    def take_confirmed(self, sseq: int) -> list[int]:
+        """The mirror or source behind this consumer has everything up to `sseq`: what the stream may let go of."""
+        done = []
+        for each in self._unconfirmed:
+            if each > sseq:
+                break
+            done.append(each)
+        for each in done:
+            del self._unconfirmed[each]
+        return done
+
+    def give_back(self, sseqs: Sequence[int]) -> None:
+        """The stream could not let go of them: they are tried again with the next confirmation."""
+        self._unconfirmed = dict.fromkeys([*sseqs, *self._unconfirmed])
+
+    def is_unconfirmed(self, sseq: int) -> bool:
+        return sseq in self._unconfirmed
 
     def _now(self) -> float:
         return self._consumer.broker.clock.monotonic()

@@ -3,7 +3,8 @@
 Whoever copies a stream reads it through a hidden (`direct`) consumer with flow control. A reader answers a flow-control request
 when it has taken everything that was sent before it (an Eyot reader when that is on flash), so an answer confirms every sequence
 up to the request. It is asked when half of the window is full, as nats-server does, and besides that a second after something
-was delivered. What was confirmed is kept among the stream's positions: it is known after a restart and while the link is down.
+was delivered. Streams with work-queue or interest retention let go of a message when it is confirmed, not when it is delivered,
+and keep it for a reader that is away. What was confirmed is kept among the stream's positions: it is known after a restart and while the link is down.
 
 So is the deliver subject of each. A reader that still listens there although its consumer is gone (this server was restarted, or the
 link was down longer than the consumer lived) would wait up to 20 s before it misses the heartbeats. It gets one, with a count of
@@ -23,10 +24,13 @@ from eyot_daemon.jetstream.deliver_interest import interest_of
 from eyot_daemon.jetstream.pull_request import idle_heartbeat
 from eyot_wire.js_time import ns_to_rfc3339
 from eyot_wire.status import SyncStatus
+from eyot_wire.subject import matches
 
 if TYPE_CHECKING:
+    from eyot_daemon.jetstream.batch import Settled
     from eyot_daemon.jetstream.consumer import Consumer
     from eyot_daemon.jetstream.stream import Stream
+    from eyot_store.txn import Txn
 
 #: A delivery is confirmed no later than this after it, seconds, if its reader answers.
 CONFIRM_WITHIN_S = 1.0
@@ -82,33 +86,75 @@ class CopiedOut:
         """Does one of the readers have no consumer at the moment?"""
         return any(not self._is_served(reader.deliver) for reader in self._readers.values())
 
+    def wants(self, subject: bytes) -> bool:
+        """Does one of the readers copy this subject?"""
+        return any(_copies(reader, subject) for reader in self._readers.values())
+
+    def needs(self, seq: int, subject: bytes) -> bool:
+        """Does one of the readers copy this message and has not confirmed it?"""
+        return any(seq > reader.seq and _copies(reader, subject) for reader in self._readers.values())
+
+    def has(self, seq: int, subject: bytes) -> bool:
+        """Has one of the readers confirmed this message?"""
+        return any(seq <= reader.seq and _copies(reader, subject) for reader in self._readers.values())
+
     def reading(self, consumer: Consumer) -> None:
-        """Somebody listens on the deliver subject of a hidden consumer."""
+        """Somebody listens on the deliver subject of a hidden consumer. Where it began is what its reader has."""
+        stream = self._stream
         key, found = _reader(consumer)
         known = self._readers.get(key)
-        if known is not None and known.deliver != found.deliver:
+        before = consumer.config.opt_start_seq - 1 if consumer.config.deliver_policy == "by_start_sequence" else 0
+        if known is None:
+            if stream.config.retention != "limits":
+                found.seq, found.at_ns = before, stream.broker.clock.now_ns()
+                self._readers[key] = found
+                self._keep(key, stream.store.begin())
+            return
+        confirmed, known.seq = known.seq, max(known.seq, min(before, stream.log.committed_seq))
+        if known.deliver != found.deliver or known.seq > confirmed:
             known.deliver = found.deliver
-            self._keep(key, known)
+            txn = stream.store.begin()
+            stream.retention.confirmed(confirmed + 1, known.seq, txn)
+            self._keep(key, txn)
+
+    def forget(self, consumer: Consumer) -> None:
+        """Whoever reads through this consumer says that it will not come back."""
+        deliver = consumer.config.deliver_subject.encode()
+        stream = self._stream
+        for key in [key for key, reader in self._readers.items() if reader.deliver == deliver]:
+            del self._readers[key]
+            txn = stream.store.begin()
+            stream.log.delete_position(txn, key)
+            stream.retention.drop_unneeded(txn)
+            stream.store.submit(txn)
+        self.watch()
 
     def confirmed(self, consumer: Consumer, seq: int) -> None:
-        """The reader behind this consumer has everything up to `seq`."""
+        """The reader behind this consumer has everything up to `seq`; what was kept for it alone goes in the same transaction."""
         stream = self._stream
+        settled = consumer.acks.take_confirmed(seq)
         key, found = _reader(consumer)
         known = self._readers.get(key)
         found.seq, found.at_ns = seq, stream.broker.clock.now_ns()
         if known is not None:
             if seq <= known.seq and stream.log.state.last_seq >= known.seq:
-                return
-            elapsed_s = (found.at_ns - known.at_ns) / 1e9
-            found.rate = (seq - known.seq) / elapsed_s if elapsed_s > 0 and seq > known.seq else 0.0
-        self._keep(key, found)
-
-    def _keep(self, key: bytes, reader: Reader) -> None:
-        stream = self._stream
-        self._readers[key] = reader
+                if not settled:
+                    return
+                found = known
+            else:
+                elapsed_s = (found.at_ns - known.at_ns) / 1e9
+                found.rate = (seq - known.seq) / elapsed_s if elapsed_s > 0 and seq > known.seq else 0.0
+        self._readers[key] = found
         txn = stream.store.begin()
-        stream.log.put_position(txn, key, _encode(reader))
-        stream.store.submit(txn)
+        if settled:
+            stream.consumer_acked(consumer, settled, txn)
+        self._keep(key, txn, lambda error: consumer.acks.give_back(settled) if error else None)
+
+    def _keep(self, key: bytes, txn: Txn, done: Settled | None = None) -> None:
+        """Store a reader along with what `txn` already holds."""
+        stream = self._stream
+        stream.log.put_position(txn, key, _encode(self._readers[key]))
+        stream.store.submit(txn, done)
         self.watch()
 
     # -- readers whose consumer is gone ------------------------------------------------------------------------------
@@ -204,6 +250,10 @@ def copies_missed(streams: Iterable[Stream]) -> bool:
     return any(one.missed for one in copied) or (bool(copied) and not any(one.known for one in copied))
 
 
+def _copies(reader: Reader, subject: bytes) -> bool:
+    return not reader.filters or any(matches(each, subject) for each in reader.filters)
+
+
 def _reader(consumer: Consumer) -> tuple[bytes, Reader]:
     """Who listens on a consumer's deliver subject, and the key it is kept under."""
     subject = consumer.config.deliver_subject.encode()
@@ -216,7 +266,12 @@ def _reader(consumer: Consumer) -> tuple[bytes, Reader]:
         if state is not None:
             peer, domain = state.peer_name, state.peer_domain
     filters = tuple(consumer.reader.filters)
-    key = _KEY + f"{peer} {kind} ".encode() + b"\f".join(filters)
+    # Copies of 2.14 and later, and Eyot's, say who they are, whatever server of theirs the link leads to.
+    metadata = consumer.config.metadata
+    target, home = (
+        metadata.get(f"_nats.mirror.{what}") or metadata.get(f"_nats.src.{what}") or "" for what in ("stream", "domain")
+    )
+    key = _KEY + f"{home or peer} {kind} {target} ".encode() + b"\f".join(filters)
     return key, Reader(peer, domain, kind, filters, deliver=subject)
 
 

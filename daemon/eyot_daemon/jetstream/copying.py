@@ -23,7 +23,19 @@ from eyot_daemon.jetstream.stream import CopyResult, Stream
 from eyot_daemon.subscription import Kind, Origin, Subscription
 from eyot_daemon.timers import TimerHandle
 from eyot_sync import origin as origins
-from eyot_sync.copier import Action, Answer, Copied, Copier, Identify, Phase, Request, Skip, Subscribe, Unsubscribe
+from eyot_sync.copier import (
+    Action,
+    Answer,
+    Copied,
+    Copier,
+    Identify,
+    Phase,
+    Release,
+    Request,
+    Skip,
+    Subscribe,
+    Unsubscribe,
+)
 from eyot_wire.frames import LeafMsg
 from eyot_wire.js_stream import StreamConfig, StreamSource, StreamSourceInfo
 from eyot_wire.nuid import short_id
@@ -43,7 +55,7 @@ class CopyTask:
         self.config = config
         self.mirror = mirror
         self.account: Account = stream.account
-        origin = origins.Origin.of(config)
+        origin = origins.Origin.of(config, stream.name, stream.jsa.domain)
         state = stream.log.state
         position = stored_position(stream, MIRROR_KEY) if mirror else source_position(stream, origin)
         self.copier = Copier(
@@ -76,8 +88,8 @@ class CopyTask:
         else:
             self._do(self.copier.unreachable(self._now()))
 
-    def stop(self) -> None:
-        self._do(self.copier.stop())
+    def stop(self, *, release: bool) -> None:
+        self._do(self.copier.stop(release=release))
 
     def interest_added(self, subject: bytes) -> None:
         """Interest came over a leaf link: the origin may have come within reach. Asked at the end of the turn, when all of
@@ -189,6 +201,8 @@ class CopyTask:
                 case Identify(subject, reply):
                     if self._subs and not self.account.publish(self._mapped(subject), reply):
                         self._do(self.copier.unidentified(self._now()))
+                case Release(subject):
+                    self.account.publish(self._mapped(subject))
                 case Answer(subject, header):
                     self.account.publish(subject, header=header)
                 case Skip(seq):
@@ -312,22 +326,28 @@ class Copying:
                 started.append(task)
         for task in before:
             if task not in after:
-                task.stop()
+                task.stop(release=True)
         self._tasks[stream] = after
         self._listen(stream.account, len(after) - len(before))
         for task in started:
             task.start()
 
     def stream_deleted(self, stream: Stream) -> None:
+        self._end(stream, release=True)
+
+    def stream_stopped(self, stream: Stream) -> None:
+        self._end(stream, release=False)
+
+    def _end(self, stream: Stream, *, release: bool) -> None:
         tasks = self._tasks.pop(stream, [])
         for task in tasks:
-            task.stop()
+            task.stop(release=release)
         self._listen(stream.account, -len(tasks))
 
     def stop(self) -> None:
         """The daemon stops: the consumers at the origins lose their interest, nothing new comes in."""
         for stream in list(self._tasks):
-            self.stream_deleted(stream)
+            self._end(stream, release=False)
 
     def mirror_info(self, stream: Stream) -> StreamSourceInfo | None:
         return next((task.info() for task in self._tasks.get(stream, ()) if task.mirror), None)

@@ -31,6 +31,9 @@ class CopyingOff:
     def stream_deleted(self, stream: "Stream") -> None:
         """Nothing to stop."""
 
+    def stream_stopped(self, stream: "Stream") -> None:
+        """Nothing to stop."""
+
     def stop(self) -> None:
         """Nothing to stop."""
 

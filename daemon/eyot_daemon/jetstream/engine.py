@@ -135,7 +135,7 @@ class JetStream:
         jsa.stop_transfers()
         for stream in tuple(jsa.streams.values()):
             if stream.config.mirror is not None or stream.config.sources:
-                self.copying.stream_deleted(stream)
+                self.copying.stream_stopped(stream)
             stream.stop()
         jsa.streams.clear()
 

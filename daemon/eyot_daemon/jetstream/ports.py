@@ -144,6 +144,10 @@ class CopyingPort(Protocol):
 
     def stream_deleted(self, stream: "Stream") -> None: ...
 
+    def stream_stopped(self, stream: "Stream") -> None:
+        """The stream is out of reach for now (JetStream is off for its account); it stays on disk."""
+        ...
+
     def stop(self) -> None:
         """The daemon stops: nothing is copied any more."""
         ...

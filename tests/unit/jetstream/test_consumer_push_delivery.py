@@ -351,16 +351,6 @@ def test_what_this_server_cannot_do_for_a_newer_one_is_refused_by_level(world: C
     assert accepted["name"] == "JS_MIRROR_D3XHVvU4_Abcdefgh"
 
 
-def test_a_mirror_of_a_work_queue_takes_what_it_delivers(tmp_path: Path) -> None:
-    world = ConsumerWorld(tmp_path)
-    world.create(retention="workqueue")
-    world.fill(3)
-    world.request("CONSUMER.CREATE.S", {"stream_name": "S", "config": MIRROR_CONSUMER})
-    box = world.listen(b"$JS.M.>")
-    assert box.seqs == [1, 2, 3]
-    assert world.held() == []
-
-
 def test_hidden_consumer_is_gone_after_its_threshold_and_after_a_restart(world: ConsumerWorld) -> None:
     world.request("CONSUMER.CREATE.S", {"stream_name": "S", "config": MIRROR_CONSUMER})
     box = world.listen(b"$JS.M.>")
