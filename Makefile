@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH):/usr/sbin
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: help venv demo test lint fmt unit simulate bench bench-hub soak deb clean packages
+.PHONY: help venv demo test lint fmt unit simulate walkthrough bench bench-hub cuts soak deb clean packages
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -50,11 +50,17 @@ simulate: packages venv  ## fleets in a simulator: SEED=7 replays one seed, SEED
 fuzz: packages venv  ## throw anything at scanners, fan-out and whole connections for FUZZ_SECONDS (600); SEED=n to repeat
 	@$(BIN)/python tests/fuzz/run.py --seconds $(or $(FUZZ_SECONDS),600) $(if $(SEED),--seed $(SEED))
 
+walkthrough: packages venv  ## NATS' own walk-through of leaf nodes with JetStream, with Eyot and nats-server as hub and leaf
+	@$(BIN)/python tests/support/walkthrough.py $(WALK)
+
 bench: packages venv  ## Eyot against Debian's nats-server in the same run; the table goes to docs/measured.md
 	@$(BIN)/python tests/bench/run.py $(BENCH)
 
 bench-hub: packages venv  ## the Spark hub's rates
 	@$(BIN)/python tests/bench/hub.py $(BENCH)
+
+cuts: packages venv  ## 200 random cuts of a leaf link and kills of its ends, clients on both sides; CUTS="--cuts N --hub KIND --seed N"
+	@$(BIN)/python tests/support/link_cuts.py $(CUTS)
 
 soak: venv  ## power cuts and SIGKILL under load, for an hour; SOAK="--seconds N" for another time
 	@cd tests
