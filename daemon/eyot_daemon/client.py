@@ -253,7 +253,7 @@ class ClientConnection(Outlet):
 
     def queue_output(self, data: bytes) -> None:
         """Add to `out`; it is sent when the turn ends."""
-        self.out += data
+        self.out.extend(data)
         if self.clients.trace is not None:
             self.clients.trace.sent(self, data)
         if not self.dirty:

@@ -105,7 +105,7 @@ def _append_frames(account: Account, route: Route, run: list[LeafMsg]) -> int:
         if dest.closed:
             continue
         prefix = hmsg if with_header else msg
-        dest.out += prefix + prefix.join(tails)
+        dest.out.extend(prefix + prefix.join(tails))
         dest.out_msgs += count
         dest.out_bytes += size
         sub.delivered += count

@@ -179,7 +179,7 @@ class Delivery:
                 frames.append(b"MSG %b %b %b %d\r\n%b\r\n" % (message.subject, sid, reply, total, payload))
             size += total
             cseq += 1
-        dest.out += b"".join(frames)
+        dest.out.extend(b"".join(frames))
         if not dest.dirty:
             dest.dirty = True
             self.consumer.broker.mark_dirty(dest)
