@@ -43,7 +43,7 @@ class Broker:
         self.server_name = self.options.server_name or self.server_id
         self.clock = clock or Clock()
         self.timers = Timers(self.clock)
-        self.readers = Readers()
+        self.readers = Readers(self)
         self.rng = rng or random.Random(secrets.randbits(64))
         self.random: Callable[[], float] = self.rng.random
         self.started_ns = self.clock.now_ns()

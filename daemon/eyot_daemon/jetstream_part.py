@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
-import trio
 from msgspec.structs import replace
 
 from eyot_daemon.banner import log_jetstream
 from eyot_daemon.broker import Broker
+from eyot_daemon.hand_over import HandOver
 from eyot_daemon.jetstream.consumers import Consumers
 from eyot_daemon.jetstream.copying import Copying
 from eyot_daemon.jetstream.engine import JetStream
@@ -28,7 +28,7 @@ _BLOCK = 4096
 
 
 class JetStreamPart:
-    """Store and engine. Made and used within a Trio run."""
+    """Store and engine. What is stored is answered while the broker's `Readers` run."""
 
     def __init__(
         self, broker: Broker, options: JetStreamOptions, store_options: EyotStoreOptions, env: Mapping[str, str]
@@ -38,6 +38,7 @@ class JetStreamPart:
         self.path = store_path(options, env)
         self.copying = Copying()
         self._store_options = store_options
+        self._hand_over = HandOver()
         self._store: Store | None = None
         self._engine: JetStream | None = None
 
@@ -58,16 +59,8 @@ class JetStreamPart:
         log.info("Starting JetStream")
         log_jetstream(self.options, str(self.path))
         self.path.mkdir(mode=0o750, parents=True, exist_ok=True)
-        token = trio.lowlevel.current_trio_token()
-
-        def notify(fn: Callable[[], None]) -> None:
-            token.run_sync_soon(self._turn, fn)
-
-        self._store = Store.open(
-            self.path,
-            notify=notify,
-            options=_store_options(self._store_options),
-        )
+        self.broker.readers.add(self._hand_over, self._hand_over)
+        self._store = Store.open(self.path, notify=self._hand_over.soon, options=_store_options(self._store_options))
         for sentence in self._store.damaged:
             log.error("The store is damaged: %s", sentence)
         for name in self._store.recounted:
@@ -100,15 +93,9 @@ class JetStreamPart:
         """Let go of the store; a second call does nothing."""
         if self._store is not None:
             self._store.close()
-
-    def _turn(self, fn: Callable[[], None]) -> None:
-        """A commit is done: what follows from it is a turn of the broker."""
-        try:
-            fn()
-        except Exception:
-            # A callback that fails must not take the daemon with it.
-            log.exception("after a commit")
-        self.broker.flush()
+        if not self._hand_over.closed:
+            self.broker.readers.remove(self._hand_over)
+            self._hand_over.close()
 
 
 def store_path(options: JetStreamOptions, env: Mapping[str, str]) -> Path:

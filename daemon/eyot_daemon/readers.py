@@ -5,54 +5,92 @@ the broker. Here the sockets stay registered (level-triggered), and one task ser
 of them is readable, calls what belongs to each, and then stays a little while for what comes next, without a turn of
 Trio's loop in between, as long as Trio has nothing to do.
 
-It stays no longer than STAY_S with its work, and leaves at once when a task becomes runnable or something that Trio waits
-for happens (`_Loop`), so that Trio's own sockets and tasks hardly notice; timers may be late by LOOK_S. The functions are
-synchronous and must not raise.
+Sockets that are readable at the same time share a turn of the broker, up to TURN_BYTES: what they brought is stored in one
+transaction and leaves in one send per destination. When a destination asks its publishers to slow down, it must be known
+whose turn it is, so that nobody else waits: until that is over, every read is a turn of its own.
+
+It reads for ROUND_S at most before it looks whether anybody else wants to go on, and leaves at once when a task is runnable,
+something that Trio waits for has happened, or the next of Trio's deadlines is near (`_Loop`), so that Trio's own sockets,
+tasks and timers hardly notice. Reading is synchronous and must not raise.
 """
 
 from __future__ import annotations
 
 import logging
 import select
-import socket
-from collections.abc import Callable
 from time import monotonic
-from typing import Any
+from typing import Any, Protocol
 
 import trio
 
 log = logging.getLogger("eyot.transport")
 
-#: Work of one stay: what a request of somebody else may have to wait for.
-STAY_S = 0.0005
+#: Reading without looking up: what a task of somebody else may have to wait for.
+ROUND_S = 0.0005
 #: How long to look out for the next readable socket before leaving the field to Trio.
-LOOK_S = 0.001
+LOOK_S = 0.02
 #: Sockets taken from the kernel at once.
 READY_MAX = 64
+#: A turn ends when so much was read in it: destinations hold no more of it than that before they can send.
+TURN_BYTES = 256 * 1024
+
+
+class Socket(Protocol):
+    """A socket, or anything else that can be polled."""
+
+    def fileno(self) -> int: ...
+
+
+class Reader(Protocol):
+    """Who reads from a socket."""
+
+    def read(self) -> int:
+        """The socket is readable (or has failed): read once and take in what came. Returns how many bytes that were."""
+        ...
+
+    def stall(self, seconds: float) -> None:
+        """Who is served is far behind with what this one sends: read on after a while only."""
+        ...
+
+
+class TurnEnd(Protocol):
+    """The broker, as far as it is known here."""
+
+    def flush(self) -> None:
+        """End the turn: what was gathered is sent, and stored."""
+        ...
+
+    def take_stall_s(self) -> float:
+        """How long whoever was read in the turn that just ended shall wait; 0: go on."""
+        ...
 
 
 class Readers:
     """The sockets of one broker. `run` is a task of the daemon, started before the first connection and ended after the
     last."""
 
-    def __init__(self) -> None:
+    def __init__(self, broker: TurnEnd) -> None:
+        self._broker = broker
         self._epoll: select.epoll | None = None
-        self._functions: dict[int, Callable[[], None]] = {}
+        self._readers: dict[int, Reader] = {}
         self._ready: list[tuple[int, int]] = []
+        self._turn: list[Reader] = []  # read in the turn that is under way
+        self._turn_bytes = 0
+        self._one_by_one = False
 
     def __len__(self) -> int:
-        return len(self._functions)
+        return len(self._readers)
 
-    def add(self, sock: socket.socket, function: Callable[[], None]) -> None:
-        """Call `function` whenever `sock` is readable (or has failed), until it is removed."""
+    def add(self, sock: Socket, reader: Reader) -> None:
+        """Have `reader` read whenever `sock` is readable (or has failed), until it is removed."""
         fd = sock.fileno()
         self._opened().register(fd, select.EPOLLIN)
-        self._functions[fd] = function
+        self._readers[fd] = reader
 
-    def remove(self, sock: socket.socket) -> None:
-        """No more calls for `sock`, which is still open. Removing what is not there does nothing."""
+    def remove(self, sock: Socket) -> None:
+        """No more reads from `sock`, which is still open. Removing what is not there does nothing."""
         fd = sock.fileno()
-        if self._functions.pop(fd, None) is not None and self._epoll is not None:
+        if self._readers.pop(fd, None) is not None and self._epoll is not None:
             self._epoll.unregister(fd)
 
     def _opened(self) -> select.epoll:
@@ -74,40 +112,62 @@ class Readers:
             loop.close()
             epoll.close()
             self._epoll = None
-            self._functions.clear()
+            self._readers.clear()
 
     def _stay(self, epoll: select.epoll, loop: _Loop) -> None:
-        functions = self._functions
-        leave_at = monotonic() + STAY_S
         while True:
+            round_ends = monotonic() + ROUND_S
             # What was not served in the last stay comes first.
             ready = self._ready = self._ready or epoll.poll(0, READY_MAX)
+            asked_to_stall = False
             while ready:
-                fd, _ = ready.pop()
-                function = functions.get(fd)
-                if function is not None:
-                    try:
-                        function()
-                    except Exception:
-                        log.exception("reading failed")
-                        functions.pop(fd, None)
-                        epoll.unregister(fd)
-                if monotonic() > leave_at:
+                self._read(epoll, ready.pop()[0])
+                late = monotonic() > round_ends
+                if late or not ready or self._one_by_one or self._turn_bytes >= TURN_BYTES:
+                    asked_to_stall |= self._end_turn()
+                if late:
                     return
+            self._one_by_one = asked_to_stall
             if not loop.nothing_but_reading():
                 return
 
+    def _read(self, epoll: select.epoll, fd: int) -> None:
+        reader = self._readers.get(fd)
+        if reader is None:
+            return
+        try:
+            self._turn_bytes += reader.read()
+            self._turn.append(reader)
+        except Exception:
+            log.exception("reading failed")
+            self._readers.pop(fd, None)
+            epoll.unregister(fd)
+
+    def _end_turn(self) -> bool:
+        """Returns whether a destination asked for a slower pace."""
+        turn, self._turn, self._turn_bytes = self._turn, [], 0
+        self._broker.flush()
+        stall_s = self._broker.take_stall_s()
+        if not stall_s:
+            return False
+        if len(turn) == 1:
+            turn[0].stall(stall_s)
+        self._one_by_one = True
+        return True
+
 
 class _Loop(trio.abc.Instrument):
-    """What must be known of Trio's loop to keep it waiting for a moment: whether tasks want to run, and whether anything
-    that it waits for has happened.
+    """What must be known of Trio's loop to keep it waiting for a moment: whether tasks want to run, whether anything that
+    it waits for has happened, and when its next timer is due.
 
-    The first is counted through Trio's instruments. For the second its epoll is looked at, which Trio shows nobody: should
+    The first and the last are learnt through Trio's instruments (a timer set during a stay makes its task runnable first).
+    For the second its epoll is looked at, which Trio shows nobody: should
     it be somewhere else in a coming version, nothing is kept waiting, and reading costs more.
     """
 
     def __init__(self, ours: select.epoll) -> None:
         self._runnable = 0
+        self._deadline = 0.0
         self._ours = ours.fileno()
         self._both: select.epoll | None = None
         theirs = _epoll_of_trio()
@@ -121,13 +181,17 @@ class _Loop(trio.abc.Instrument):
             self._both.close()
 
     def nothing_but_reading(self) -> bool:
-        """Wait up to LOOK_S; True if our sockets are readable again, and Trio has nothing to do."""
+        """Wait a little; True if our sockets are readable again, and Trio has nothing to do."""
         if self._both is None or self._runnable > 0:
             return False
-        found = self._both.poll(LOOK_S, 2)
+        patience_s = min(self._deadline - monotonic(), LOOK_S)
+        if patience_s <= 0:
+            return False
+        found = self._both.poll(patience_s, 2)
         return len(found) == 1 and found[0][0] == self._ours
 
     def before_io_wait(self, timeout: float) -> None:
+        self._deadline = monotonic() + timeout
         if timeout > 0:
             self._runnable = 0
 

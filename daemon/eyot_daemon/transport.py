@@ -111,7 +111,7 @@ class TransportLimits:
 
 class TurnEnd(Protocol):
     """The broker, as far as a transport knows it: `flush` ends the turn; a destination far behind asks the connection
-    whose turn it is to wait before it reads on; `readers` say when there is something to read."""
+    whose turn it is to wait before it reads on; `readers` read from sockets."""
 
     @property
     def readers(self) -> Readers: ...
@@ -238,7 +238,7 @@ class SocketTransport:
         self._session = session
         try:
             if not self._closing:
-                self._turn.readers.add(self._sock, self._readable)
+                self._turn.readers.add(self._sock, self)
             self.send()
             while not self._closing:
                 await self._call.wait()
@@ -247,7 +247,7 @@ class SocketTransport:
                     await trio.sleep(self._stall_s)
                     self._stall_s = 0.0
                     if not self._closing:
-                        self._turn.readers.add(self._sock, self._readable)
+                        self._turn.readers.add(self._sock, self)
         finally:
             self.close(linger=False)
             if not session.closed:
@@ -261,15 +261,15 @@ class SocketTransport:
                 trio.lowlevel.notify_closing(self._sock)
                 self._sock.close()
 
-    def _readable(self) -> None:
-        """One read, handled to the end of the turn."""
-        session, turn = self._session, self._turn
+    def read(self) -> int:
+        """One read, taken in by the session; the readers end the turn."""
+        session = self._session
         assert session is not None
         reason = CLIENT_CLOSED
         try:
             size = self._sock.recv_into(_read_buffer)
         except (BlockingIOError, InterruptedError):
-            return
+            return 0
         except OSError as error:
             size = 0
             reason = CLIENT_CLOSED if isinstance(error, ConnectionResetError) else READ_ERROR
@@ -285,11 +285,13 @@ class SocketTransport:
             size = 0
         if not size:
             self.close(linger=False)
-        turn.flush()
-        stall_s = turn.take_stall_s()
-        if stall_s and not self._closing:
-            turn.readers.remove(self._sock)
-            self._stall_s = stall_s
+        return size
+
+    def stall(self, seconds: float) -> None:
+        """Wait before the next read."""
+        if not self._closing:
+            self._turn.readers.remove(self._sock)
+            self._stall_s = seconds
             self._call.set()
 
     async def _say_last_words(self, session: Session) -> None:

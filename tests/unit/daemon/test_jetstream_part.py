@@ -43,7 +43,7 @@ async def ask(broker: Broker, subject: bytes, payload: bytes) -> dict[str, Any]:
     sub = account.subscribe(b"answer.here", CallbackDest(take, Kind.CLIENT))
     account.publish(subject, b"answer.here", payload=payload)
     broker.flush()
-    with trio.fail_after(10):
+    with trio.fail_after(60):
         while not answers:
             await trio.sleep(0.005)
     account.unsubscribe(sub)
@@ -51,9 +51,12 @@ async def ask(broker: Broker, subject: bytes, payload: bytes) -> dict[str, Any]:
     return found
 
 
-async def test_what_was_stored_is_there_after_a_restart_and_on_the_status_pages(tmp_path: Path) -> None:
+async def test_what_was_stored_is_there_after_a_restart_and_on_the_status_pages(
+    tmp_path: Path, nursery: trio.Nursery
+) -> None:
     options = Options(jetstream=JetStreamOptions(store_dir=str(tmp_path), domain="d"))
     broker = Broker(options)
+    nursery.start_soon(broker.readers.run)
     part = part_of(broker)
     part.start()
     config = json.dumps({"name": "S", "subjects": ["s.>"], "storage": "file"}).encode()

@@ -3,15 +3,46 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
 
 import pytest
 import trio
 import trio.lowlevel
 import trio.testing
 
-from eyot_daemon.readers import Readers, _epoll_of_trio
+from eyot_daemon.hand_over import HandOver
+from eyot_daemon.readers import TURN_BYTES, Readers, _epoll_of_trio
+
+
+@dataclass
+class Turns:
+    """The broker's part: what was read in each turn, and whether it asks for a slower pace."""
+
+    ended: list[list[object]] = field(default_factory=lambda: [[]])
+    stall_s: float = 0.0
+
+    def flush(self) -> None:
+        self.ended.append([])
+
+    def take_stall_s(self) -> float:
+        return self.stall_s
+
+
+@dataclass
+class Reading:
+    """A reader that does what a function says."""
+
+    function: Callable[[], object]
+    stalls: list[float] = field(default_factory=list)
+
+    def read(self) -> int:
+        size = self.function()
+        return size if isinstance(size, int) else 0
+
+    def stall(self, seconds: float) -> None:
+        self.stalls.append(seconds)
 
 
 @contextmanager
@@ -23,8 +54,8 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 @asynccontextmanager
-async def running() -> AsyncIterator[Readers]:
-    readers = Readers()
+async def running(turns: Turns | None = None) -> AsyncIterator[Readers]:
+    readers = Readers(turns or Turns())
     with trio.fail_after(20):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(readers.run)
@@ -36,7 +67,7 @@ async def test_a_socket_is_read_until_it_is_removed() -> None:
     async with running() as readers:
         with pair() as (ours, theirs):
             got: list[bytes] = []
-            readers.add(ours, lambda: got.append(ours.recv(100)))
+            readers.add(ours, Reading(lambda: got.append(ours.recv(100))))
             for number in range(3):
                 theirs.send(b"%d" % number)
                 while len(got) <= number:
@@ -48,7 +79,7 @@ async def test_a_socket_is_read_until_it_is_removed() -> None:
             theirs.send(b"unread")
             await trio.sleep(0.01)
             assert len(got) == 3
-            readers.add(ours, lambda: got.append(ours.recv(100)))
+            readers.add(ours, Reading(lambda: got.append(ours.recv(100))))
             while len(got) < 4:
                 await trio.lowlevel.checkpoint()
             assert got[3] == b"unread"
@@ -65,7 +96,7 @@ async def test_no_socket_starves_beside_others_that_are_always_readable() -> Non
             def read(number: int = number, ours: socket.socket = ours) -> None:
                 reads[number] += len(ours.recv(10))
 
-            readers.add(ours, read)
+            readers.add(ours, Reading(read))
         while min(reads.values()) < 500:
             await trio.lowlevel.checkpoint()
         for ours, theirs in sockets:
@@ -88,7 +119,7 @@ async def test_trio_goes_on_beside_endless_reading(known: bool, monkeypatch: pyt
                 ours.recv(1)
                 theirs.send(b"x")  # readable again at once
 
-            readers.add(ours, again)
+            readers.add(ours, Reading(again))
             theirs.send(b"x")
             steps = 0
             async with trio.open_nursery() as nursery:
@@ -122,8 +153,8 @@ async def test_a_function_that_fails_is_not_called_again_and_harms_nobody() -> N
                 calls.append("bad")
                 raise RuntimeError("as expected")
 
-            readers.add(bad, fail)
-            readers.add(good, lambda: calls.append(good.recv(100).decode()))
+            readers.add(bad, Reading(fail))
+            readers.add(good, Reading(lambda: calls.append(good.recv(100).decode())))
             to_bad.send(b"x")
             to_good.send(b"good")
             while "good" not in calls:
@@ -149,7 +180,67 @@ async def test_trios_epoll_is_where_it_is_looked_for() -> None:
 async def test_sockets_may_be_removed_after_the_end() -> None:
     async with running() as readers:
         ours, theirs = socket.socketpair()
-        readers.add(ours, lambda: None)
+        readers.add(ours, Reading(lambda: None))
     readers.remove(ours)
     ours.close()
     theirs.close()
+
+
+@pytest.mark.parametrize(("size", "stall_s", "together"), [(1, 0.0, True), (TURN_BYTES, 0.0, False), (1, 0.25, False)])
+async def test_what_is_readable_together_shares_a_turn(size: int, stall_s: float, together: bool) -> None:
+    """Unless that would be too much for one, or somebody must know whose turn it is."""
+    turns = Turns(stall_s=stall_s)
+    async with running(turns) as readers:
+        sockets = [socket.socketpair() for _ in range(10)]
+        left = dict.fromkeys(range(len(sockets)), 5)
+
+        def read(number: int) -> int:
+            turns.ended[-1].append(number)
+            left[number] -= 1
+            if not left[number]:
+                sockets[number][0].recv(1)
+            return size
+
+        readings = [Reading(lambda number=number: read(number)) for number in range(len(sockets))]  # type: ignore[misc]
+        for (ours, theirs), reading in zip(sockets, readings, strict=True):
+            theirs.send(b"x")
+            readers.add(ours, reading)
+        while any(left.values()):
+            await trio.lowlevel.checkpoint()
+        for ours, theirs in sockets:
+            readers.remove(ours)
+            ours.close()
+            theirs.close()
+    sizes = [len(turn) for turn in turns.ended if turn]
+    assert sum(sizes) == 50
+    assert (max(sizes) > 1) == (together or bool(stall_s))  # the first turn tells that somebody is behind
+    if stall_s:
+        assert sizes.count(1) >= 30
+        assert sum(len(reading.stalls) for reading in readings) == sizes.count(1)
+
+
+async def test_calls_of_other_threads_are_made_in_order_and_end_a_turn() -> None:
+    turns = Turns()
+    hand_over = HandOver()
+    made: list[int] = []
+
+    def hand_in(first: int) -> None:
+        for number in range(first, first + 100):
+            hand_over.soon(lambda number=number: made.append(number))  # type: ignore[misc]
+
+    def fail() -> None:
+        raise RuntimeError("as expected")
+
+    async with running(turns) as readers:
+        readers.add(hand_over, hand_over)
+        hand_over.soon(fail)
+        for first in range(0, 1000, 100):
+            await trio.to_thread.run_sync(hand_in, first)
+        while len(made) < 1000:
+            await trio.sleep(0.001)
+        readers.remove(hand_over)
+    assert made == list(range(1000))
+    assert len(turns.ended) > 1
+    hand_over.close()
+    with pytest.raises(OSError, match="no more calls"):
+        hand_over.soon(fail)

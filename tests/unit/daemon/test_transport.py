@@ -28,7 +28,10 @@ class Turn:
 
     stalls: list[float] = field(default_factory=list)
     stall_s: float = 0.0
-    readers: Readers = field(default_factory=Readers)
+    readers: Readers = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.readers = Readers(self)
 
     def flush(self) -> None:
         pass
