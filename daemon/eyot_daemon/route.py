@@ -25,6 +25,14 @@ class FastTarget(Destination, Protocol):
     dirty: bool
 
 
+class RunTaker(Protocol):
+    """A destination that takes messages of one control line at once (a stream)."""
+
+    def deliver_all(self, subject: bytes, reply: bytes, contents: Iterable[tuple[bytes, bytes]]) -> None:
+        """`contents`: header and payload of each."""
+        ...
+
+
 class Member(NamedTuple):
     """A local subscription that gets the message; `local` is the subject it knows if an import renames it."""
 
@@ -62,10 +70,11 @@ class Route:
 
     `targets` are the client connections of the plain path. It can be taken (`fast`) if no others than client connections
     and leaf links match plainly, and every queue group has local members that are all client connections. `simple`:
-    there is nothing but `targets`; `local`: there are no leaf links and no groups.
+    there is nothing but `targets`; `local`: there are no leaf links and no groups. `taker`: the one destination, if it is a
+    stream.
     """
 
-    __slots__ = ("fast", "groups", "leafs", "local", "plain", "simple", "subject", "targets")
+    __slots__ = ("fast", "groups", "leafs", "local", "plain", "simple", "subject", "taker", "targets")
 
     plain: tuple[Member, ...]
     leafs: tuple[LeafMember, ...]
@@ -74,6 +83,7 @@ class Route:
 
     def __init__(self, subject: bytes, match: Match[Subscription]) -> None:
         self.subject = subject
+        self.taker: RunTaker | None = None
         if len(match.plain) == 1 and not match.groups and _is_plain_client(match.plain[0]):
             # A reply to an inbox: its subject is used once, so its route must cost little.
             member = Member(match.plain[0], b"")
@@ -88,6 +98,8 @@ class Route:
         self.fast = all(_is_fast(member.sub) for member in self.plain) and all(group.targets for group in self.groups)
         self.simple = self.fast and self.local
         self.targets = tuple(_target(subject, member) for member in self.plain) if self.fast else ()
+        if self.local and len(self.plain) == 1:
+            self.taker = _taker(*self.plain[0])
 
     def __bool__(self) -> bool:
         return bool(self.plain or self.groups or self.leafs)
@@ -110,6 +122,12 @@ def _sort(subject: bytes, subs: Iterable[Subscription]) -> tuple[tuple[Member, .
         else:
             local.append(Member(sub.parent or sub, known))
     return tuple(local), tuple(leafs)
+
+
+def _taker(sub: Subscription, local: bytes) -> RunTaker | None:
+    if local or sub.rewrite is not None or sub.dest.kind is not Kind.JETSTREAM or not hasattr(sub.dest, "deliver_all"):
+        return None
+    return cast(RunTaker, sub.dest)
 
 
 def _is_plain_client(sub: Subscription) -> bool:

@@ -9,7 +9,7 @@ something that never happened.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from zlib import crc32
 
 from eyot_store.directory import Directory
@@ -96,6 +96,37 @@ class Log(LogReads):
             if subject not in part.before:
                 part.before[subject] = before
         return seq
+
+    def append_all(self, txn: Txn, messages: Sequence[tuple[bytes, bytes, bytes]], ts_ns: int) -> int:
+        """Stage messages (subject, header, payload) in a row, the first stored at ``ts_ns``, each 1 ns after the one before.
+        Returns the sequence of the first. The same as ``append`` for each, at half its cost."""
+        state = self.state
+        first = seq = state.last_seq + 1
+        part = txn.parts.get(self.id) or self.join(txn)
+        run = part.appends or self._append_run(part)
+        record, counted, items, added, before = self._record, self.message_bytes, run.items, part.added, part.before
+        subjects = self._subjects
+        total = written = 0
+        for subject, header, payload in messages:
+            size = counted(subject, header, payload)
+            total += size
+            written += record(items, seq, ts_ns, subject, header, payload)
+            added[seq] = (subject, size)
+            if subjects is not None:
+                previous = subjects.add(subject, seq)
+                if subject not in before:
+                    before[subject] = previous
+            seq += 1
+            ts_ns += 1
+        if not state.messages:
+            state.first_is(first)
+        run.bytes += total
+        txn.bytes += written
+        run.last_ts_ns = part.last_ts_ns = state.last_ts_ns = ts_ns - 1
+        part.last_seq = state.last_seq = seq - 1
+        state.messages += len(messages)
+        state.bytes += total
+        return first
 
     def skip_to(self, txn: Txn, seq: int) -> None:
         """Make ``seq`` the last sequence without storing anything (a gap in a mirror, a stream's first sequence)."""

@@ -87,6 +87,10 @@ class Ingest(Intake):
         subjects: set[bytes] = set()
         first_seq = self._log.state.last_seq + 1
         with stream.staging() as txn:
+            if self._all_plain(messages):
+                self._take_plain(txn, batch, messages)
+                subjects.update([message.subject for message in messages])
+                messages = ()
             for message in messages:
                 try:
                     if message.reply.endswith(fast_batches.MARK):

@@ -5,10 +5,10 @@ when its answers leave.
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from eyot_daemon.jetstream import limits
+from eyot_daemon.jetstream import fast_batches, limits
 from eyot_daemon.jetstream.batch import Batch, Republished
 from eyot_daemon.jetstream.counters import Counters, Sum
 from eyot_daemon.jetstream.message_ttl import parse_ttl
@@ -69,6 +69,17 @@ class Intake:
         self._ttl_ns_min = 0 if self.config.max_msgs_per_subject == 1 else self.config.subject_delete_marker_ttl
         domain = b'"domain":%b,' % encode(stream.jsa.domain) if stream.jsa.domain else b""
         self._counters = Counters(stream.log) if self.config.allow_msg_counter else None
+        size_max = self.config.max_msg_size
+        self._plain_size_max = size_max if size_max >= 0 else 1 << 62
+        # What is published without a header is stored as it comes, as long as there is room for it.
+        self._plain = (
+            transform is None
+            and self._republisher is None
+            and self._counters is None
+            and not (self.config.sealed or self.config.allow_msg_schedules)
+            and self.config.discard == "old"
+            and self.config.retention != "interest"
+        )
         self.ack_head = b'{"stream":%b,%b"seq":' % (encode(self.config.name), domain)
         self._last_msg_id: bytes | None = None  # None: to be looked up
         self._now_ns = 0  # the stored time of the next message
@@ -179,6 +190,33 @@ class Intake:
         self._taken_seq = seq
         self._acknowledge(batch, reply, seq, tail)
         return None
+
+    def _all_plain(self, messages: Sequence[Published]) -> bool:
+        """Whether nothing has to be looked at but the messages' sizes, and those are right."""
+        if not self._plain:
+            return False
+        size = 0
+        size_max = self._plain_size_max
+        for subject, reply, header, payload in messages:
+            if header or len(payload) > size_max or reply.endswith(fast_batches.MARK):
+                return False
+            size += self._log.message_bytes(subject, header, payload)
+        jsa = self._stream.jsa
+        return not jsa.storage_limited or jsa.no_storage_for(self.config.storage, size) is None
+
+    def _take_plain(self, txn: "Txn", batch: Batch, messages: Sequence[Published]) -> None:
+        """Stage messages that are all plain: the same as `_take` for each, at half its cost."""
+        first = self._log.append_all(txn, [(message[0], b"", message[3]) for message in messages], self._now_ns)
+        count = len(messages)
+        self._now_ns += count
+        self._taken_seq = first + count - 1
+        self._last_msg_id = b""
+        batch.stored += count
+        if not self.config.no_ack:
+            head = self.ack_head
+            batch.acks += [
+                (reply, b"%b%d}" % (head, seq)) for seq, (_, reply, _, _) in enumerate(messages, first) if reply
+            ]
 
     def _note_schedules(self, txn: "Txn", batch: Batch, subject: bytes, seq: int, fields: dict[bytes, bytes]) -> None:
         """What a stored message means for schedules: it is one, or ends its own subject's or another's."""

@@ -208,6 +208,12 @@ class Stream:
         self._inbox.append(Published(subject, reply, header, payload))
         return True
 
+    def deliver_all(self, subject: bytes, reply: bytes, contents: Iterable[tuple[bytes, bytes]]) -> None:
+        """The same for messages that share their control line."""
+        if not self._inbox:
+            self.broker.mark_dirty(self)
+        self._inbox += [Published(subject, reply, header, payload) for header, payload in contents]
+
     def flush(self) -> None:
         """End of the turn: take in what was published."""
         messages, self._inbox = self._inbox, []
@@ -283,9 +289,7 @@ class Stream:
         if failure is not None:
             self._ingest.failed(batch, failure)
             return
-        publish = self.account.publish
-        for reply, ack in batch.acks:
-            publish(reply, payload=ack)
+        self.account.answer(batch.acks)
 
     def _tell_consumers(self, batch: Batch) -> None:
         if not self._consumers:

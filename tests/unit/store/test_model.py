@@ -193,6 +193,21 @@ class StoreMachine(RuleBasedStateMachine):
         return effect
 
     @precondition(lambda self: self.alive())
+    @rule(
+        data=st.data(),
+        messages=st.lists(
+            st.tuples(st.sampled_from(SUBJECTS), st.just(b""), st.binary(max_size=20)), min_size=1, max_size=4
+        ),
+    )
+    def append_all(self, data: st.DataObject, messages: list[tuple[bytes, bytes, bytes]]) -> None:
+        key, log, stream = self.pick(data)
+        begun, self.clock = self.clock + 1, self.clock + len(messages)
+        first = log.append_all(self.txn(), messages, begun)
+        assert first == stream.last_seq + 1
+        for index, (subject, header, payload) in enumerate(messages):
+            self.act(key, self._append(key, first + index, (begun + index, subject, header, payload)))
+
+    @precondition(lambda self: self.alive())
     @rule(data=st.data(), ahead=st.integers(0, 4))
     def skip(self, data: st.DataObject, ahead: int) -> None:
         key, log, stream = self.pick(data)
