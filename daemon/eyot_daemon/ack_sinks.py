@@ -3,13 +3,14 @@
 Every acknowledgement is published on a subject of its own (`$JS.ACK.<stream>.<consumer>.<five numbers>`), so that the
 remembered routes of other subjects are of no use to it: finding the way to its consumer would cost several times as
 much as applying it. A consumer therefore registers the subscription it has for them here, by its literal prefix, and a
-publish that finds it hands the message over directly.
+publish that finds it hands acknowledgements over directly, all that follow each other in a read at once.
 
 That is right only as long as nobody else subscribes to these subjects (a client listening on `>`, a leaf link). The
 account tells of every subscription that comes and goes; prefixes that others touch are left out and go the long way.
 """
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from eyot_wire.ack import PREFIX
 from eyot_wire.subject import overlaps
@@ -24,33 +25,46 @@ _ALL = PREFIX + b">"
 _TAIL = b".*" * NUMBERS
 
 
+#: An acknowledgement: its subject, reply and payload.
+Ack = tuple[bytes, bytes, bytes]
+
+
+class AckTaker(Protocol):
+    """A consumer."""
+
+    def acknowledge(self, acks: Sequence[Ack]) -> None:
+        """Take acknowledgements in the order in which they came."""
+        ...
+
+
 class AckSinks:
     """The registered subscriptions of one account; an InterestListener of it."""
 
     def __init__(self, account: "Account") -> None:
-        self._subs: dict[bytes, Subscription] = {}
+        self._takers: dict[bytes, tuple[Subscription, AckTaker]] = {}
         self._others: list[Subscription] = []
-        self._direct: dict[bytes, Subscription] = {}
+        self._direct: dict[bytes, AckTaker] = {}
         account.add_interest_listener(self)
         for sub in account.sublist.overlapping(_ALL):
             self.sub_added(sub)
 
-    def find(self, subject: bytes) -> "Subscription | None":
-        """The only subscription that an acknowledgement on `subject` can reach, if that is certain."""
+    def find(self, subject: bytes) -> AckTaker | None:
+        """The only one whom an acknowledgement on `subject` can reach, if that is certain."""
         return self._direct.get(subject.rsplit(b".", NUMBERS)[0])
 
-    def register(self, sub: "Subscription") -> None:
-        """`sub` (of shape `$JS.ACK.<stream>.<consumer>.*.*.*.*.*`, subscribed) may be reached directly."""
+    def register(self, sub: "Subscription", taker: AckTaker) -> None:
+        """Who subscribed `sub` (of shape `$JS.ACK.<stream>.<consumer>.*.*.*.*.*`) may be reached directly."""
         prefix = sub.subject.removesuffix(_TAIL)
-        self._subs[prefix] = sub
+        self._takers[prefix] = (sub, taker)
         if sub in self._others:
             self._others.remove(sub)
         self._sort()
 
     def unregister(self, sub: "Subscription") -> None:
         prefix = sub.subject.removesuffix(_TAIL)
-        if self._subs.get(prefix) is sub:
-            del self._subs[prefix]
+        known = self._takers.get(prefix)
+        if known is not None and known[0] is sub:
+            del self._takers[prefix]
             self._direct.pop(prefix, None)
 
     # -- InterestListener ------------------------------------------------------------------------------------------
@@ -71,8 +85,8 @@ class AckSinks:
     def _sort(self) -> None:
         others = [other.subject for other in self._others]
         self._direct = {
-            prefix: sub
-            for prefix, sub in self._subs.items()
+            prefix: taker
+            for prefix, (sub, taker) in self._takers.items()
             if not any(overlaps(other, sub.subject) for other in others)
         }
 

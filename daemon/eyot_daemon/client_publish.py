@@ -20,6 +20,7 @@ from eyot_wire.subject import is_valid_literal
 
 if TYPE_CHECKING:
     from eyot_daemon.account import Account
+    from eyot_daemon.ack_sinks import Ack, AckSinks, AckTaker
     from eyot_daemon.broker import Broker
     from eyot_daemon.client import ClientConnection
 
@@ -38,6 +39,8 @@ def publish(client: ClientConnection, row: Publishes) -> None:
         one_by_one = client.verbose or client.pedantic  # answered one by one
         if not one_by_one:
             at = account.fan_out.publish(row, at, client, client.access, client.no_responders)
+            if at < count and account.ack_sinks is not None:
+                at = _acknowledge_all(client, account, account.ack_sinks, row, at)
         if at < count and not client.closed:
             run = range(at, at + (1 if one_by_one else row.run(at)))
             _publish_run(client, account, row, run)
@@ -67,11 +70,13 @@ def _publish_run(client: ClientConnection, account: Account, row: Publishes, run
         for index in run:
             _publish_checked(client, line, *row.content(index))
         return
-    if line.subject.startswith(PREFIX) and _acknowledge(client, account, line, row, run):
-        return
     route = account.route(line.subject)
     if not route:
         _nobody_there(client, line, count)
+    elif route.taker is not None and b"@" not in line.reply:
+        route.taker.deliver_all(line.subject, line.reply, map(row.content, run))
+        account.out_msgs += count
+        account.out_bytes += count * line.total
     elif not route.fast or not _append_run(client, account, line, route, row, run):
         for index in run:
             _publish_one(client, line, *row.content(index))
@@ -99,14 +104,37 @@ def _refuse(client: ClientConnection, line: FrameLine, count: int) -> None:
     client.queue_output(encode_err(text) * count)
 
 
-def _acknowledge(client: ClientConnection, account: Account, line: FrameLine, row: Publishes, run: range) -> bool:
-    """Hand acknowledgements straight to the consumer they are for. False if it is not one of ours."""
-    sub = account.ack_sinks.find(line.subject) if account.ack_sinks is not None else None
-    if sub is None:
-        return False
-    for index in run:
-        sub.dest.deliver(sub, line.subject, line.reply, *row.content(index), client)
-    return True
+def _acknowledge_all(client: ClientConnection, account: Account, sinks: AckSinks, row: Publishes, at: int) -> int:
+    """Hand acknowledgements in a row, from index `at` on, straight to their consumers; returns the index of the first message
+    that goes another way."""
+    access, maps, begin = client.access, account.mappings.maps, at
+    found: AckTaker | None = None
+    acks: list[Ack] = []
+    size = 0
+    for at in range(begin, len(row)):
+        line = row.line(at)
+        subject, reply = line.subject, line.reply
+        if not subject.startswith(PREFIX) or line.header_size or maps(subject):
+            break
+        if reply.startswith(RESERVED_REPLIES) or not (access is None or access.may_publish_always(subject)):
+            break
+        taker = sinks.find(subject)
+        if taker is None:
+            break
+        if taker is not found:
+            if found is not None:
+                found.acknowledge(acks)
+            found, acks = taker, []
+        acks.append((subject, reply, row.content(at)[1]))
+        size += line.total
+    else:
+        at += 1
+    if found is not None:
+        found.acknowledge(acks)
+        client.in_msgs += at - begin
+        client.in_bytes += size
+        account.count_in(at - begin, size)
+    return at
 
 
 def _nobody_there(client: ClientConnection, line: FrameLine, count: int) -> None:

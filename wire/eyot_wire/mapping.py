@@ -90,6 +90,8 @@ class MappingTable:
         self._literal: dict[bytes, Mapping] = {}
         # Wildcard sources by their first token, with the order of declaration; `*` and `>` are tried for every subject.
         self._wildcard: dict[bytes, list[tuple[int, Mapping, Transform]]] = {}
+        # What the wildcard sources begin with: most subjects begin otherwise, and are told by that.
+        self._heads: tuple[bytes, ...] = ()
         self._declared = 0
         #: what `apply` said lately where that is always the same, for who asks very often
         self.recent: dict[bytes, bytes | None] = {}
@@ -116,6 +118,7 @@ class MappingTable:
                 return mapping
         self._declared += 1
         group.append((self._declared, mapping, Transform(src, b"")))
+        self._heads = self._heads_of_sources()
         return mapping
 
     def remove(self, src: bytes) -> bool:
@@ -131,8 +134,12 @@ class MappingTable:
                 del group[index]
                 if not group:
                     del self._wildcard[first]
+                self._heads = self._heads_of_sources()
                 return True
         return False
+
+    def _heads_of_sources(self) -> tuple[bytes, ...]:
+        return tuple({_head(mapping.src) for group in self._wildcard.values() for _, mapping, _ in group})
 
     def apply(self, subject: bytes) -> bytes | None:
         """Where a message on `subject` goes: None when nothing maps it, DROPPED (b"") when it is lost, else the new
@@ -148,6 +155,8 @@ class MappingTable:
 
     def maps(self, subject: bytes) -> bool:
         """Whether a mapping applies to `subject`."""
+        if not subject.startswith(self._heads) and subject not in self._literal:
+            return False
         known = self.recent.get(subject, _UNKNOWN)
         if known is not _UNKNOWN:
             return known is not None
@@ -165,7 +174,7 @@ class MappingTable:
 
     def _find(self, subject: bytes) -> Mapping | None:
         literal = self._literal.get(subject)
-        if literal is not None or not self._wildcard:
+        if literal is not None or not subject.startswith(self._heads):
             return literal
         best: tuple[int, Mapping] | None = None
         for first in (subject.partition(b".")[0], STAR, REST):
@@ -176,6 +185,16 @@ class MappingTable:
                     best = (order, mapping)
                     break
         return best[1] if best is not None else None
+
+
+def _head(source: bytes) -> bytes:
+    """What every subject that a source with wildcards matches begins with: its tokens before the first wildcard."""
+    head: list[bytes] = []
+    for token in source.split(b"."):
+        if token in (STAR, REST):
+            break
+        head.append(token + b".")
+    return b"".join(head)
 
 
 def _or_unchanged(mapped: bytes | None, subject: bytes) -> bytes:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from eyot_daemon.ack_sinks import sinks_of
+from eyot_daemon.ack_sinks import Ack, sinks_of
 from eyot_daemon.jetstream.api_metadata import answered
 from eyot_daemon.jetstream.consumer_acks import Acks
 from eyot_daemon.jetstream.consumer_advisories import Advisories
@@ -114,7 +114,7 @@ class Consumer:
             subject = b"$JS.ACK.%b.%b.*.*.*.*.*" % (stream, name)
             sub = self.account.subscribe(subject, self, sid=_ACK)
             self._subs.append(sub)
-            sinks_of(self.account).register(sub)
+            sinks_of(self.account).register(sub, self)
         if self.config.flow_control:
             subject = b"$JS.FC.%b.%b.*" % (stream, name)
             self._subs.append(self.account.subscribe(subject, self, sid=_FLOW))
@@ -252,6 +252,11 @@ class Consumer:
         elif self.push is not None:
             self.push.flow_answered(subject, header)
         return True
+
+    def acknowledge(self, acks: Sequence[Ack]) -> None:
+        """Acknowledgements that came in a row."""
+        if not self.closed:
+            self.acks.received_all(acks)
 
     def request_next(self, reply: bytes, header: bytes, body: bytes) -> None:
         """A pull request. A push consumer refuses it."""

@@ -15,6 +15,7 @@ from eyot_daemon.jetstream.consumer_config import sample_percent
 from eyot_wire.ack import AckKind, parse_ack_payload
 
 if TYPE_CHECKING:
+    from eyot_daemon.ack_sinks import Ack
     from eyot_daemon.jetstream.consumer import Consumer
 
 _PLAIN = frozenset((b"", b"+ACK", b"+OK"))
@@ -69,6 +70,37 @@ class Acks:
         if reply:
             consumer.writer.answer(reply)
         consumer.mark()
+
+    def received_all(self, acks: "Sequence[Ack]") -> None:
+        """Messages on the acknowledgement subject, in their order; plain ones are applied together."""
+        consumer = self._consumer
+        state = consumer.state
+        if self._percent or state.rules.policy != "explicit":
+            for ack in acks:
+                self.received(*ack)
+            return
+        plain: list[int] = []
+        for subject, reply, payload in acks:
+            if reply or payload not in _PLAIN:
+                self._acknowledge_each(plain)
+                plain = []
+                self.received(subject, reply, payload)
+                continue
+            try:
+                sseq = int(subject.split(b".", _SSEQ + 1)[_SSEQ])
+            except (ValueError, IndexError):
+                continue
+            plain.append(sseq)
+        self._acknowledge_each(plain)
+        consumer.mark()
+
+    def _acknowledge_each(self, sseqs: list[int]) -> None:
+        taken = self._consumer.state.ack_each(sseqs) if sseqs else ()
+        if taken:
+            if self._sent_at:
+                self.forget(taken)
+            self.moved = True
+            self._consumer.writer.acknowledged(taken, drop=self._drops)
 
     def _acknowledge(self, sseq: int) -> None:
         consumer = self._consumer

@@ -194,6 +194,25 @@ class ConsumerState:
         self._drop(sseq)
         return (sseq,)
 
+    def ack_each(self, sseqs: Iterable[int]) -> list[int]:
+        """The same for many with policy "explicit"; returns those that were pending."""
+        pending, discard = self.pending, self._due.discard
+        taken = []
+        for sseq in sseqs:
+            held = pending.pop(sseq, None)
+            if held is None:
+                continue
+            if held[1] == QUEUED:
+                self._queue.pop(sseq, None)
+            else:
+                discard(held[1], sseq)
+            taken.append(sseq)
+        if self.redelivered:
+            for sseq in taken:
+                self.redelivered.pop(sseq, None)
+        self._removed += len(taken)
+        return taken
+
     def nak(self, sseq: int, delay_s: float, now: float) -> bool:
         """Not acknowledged: redeliver now (or give up), or after `delay_s`. False if it is not pending."""
         held = self.pending.get(sseq)

@@ -1,10 +1,16 @@
 """Acknowledgements find their consumer directly only while nobody else could hear them."""
 
-from eyot_daemon.ack_sinks import AckSinks
+from collections.abc import Sequence
+
+from eyot_daemon.ack_sinks import Ack, AckSinks
 from eyot_daemon.broker import Broker
 from support.destinations import Recorder
 
 ACK = b"$JS.ACK.S.C.1.2.3.4.5"
+
+
+class Taker:
+    def acknowledge(self, acks: Sequence[Ack]) -> None: ...
 
 
 def test_only_while_nobody_else_listens() -> None:
@@ -12,10 +18,11 @@ def test_only_while_nobody_else_listens() -> None:
     early = account.subscribe(b"$JS.ACK.S.>", Recorder())
     account.subscribe(b"orders.>", Recorder())
     sinks = AckSinks(account)
-    mine = account.subscribe(b"$JS.ACK.S.C.*.*.*.*.*", Recorder())
-    other = account.subscribe(b"$JS.ACK.S.D.*.*.*.*.*", Recorder())
-    sinks.register(mine)
-    sinks.register(other)
+    mine, other = Taker(), Taker()
+    sub_of_mine = account.subscribe(b"$JS.ACK.S.C.*.*.*.*.*", Recorder())
+    sub_of_other = account.subscribe(b"$JS.ACK.S.D.*.*.*.*.*", Recorder())
+    sinks.register(sub_of_mine, mine)
+    sinks.register(sub_of_other, other)
     assert sinks.find(ACK) is None
     account.unsubscribe(early)
     assert sinks.find(ACK) is mine
@@ -32,7 +39,7 @@ def test_only_while_nobody_else_listens() -> None:
     assert sinks.find(ACK) is mine
     assert sinks.find(b"$JS.ACK.S.D.1.2.3.4.5") is None
     account.unsubscribe(listener)
-    sinks.unregister(mine)
+    sinks.unregister(sub_of_mine)
     assert sinks.find(ACK) is None
-    account.unsubscribe(mine)
+    account.unsubscribe(sub_of_mine)
     assert sinks.find(b"$JS.ACK.S.D.1.2.3.4.5") is other

@@ -247,6 +247,15 @@ class Model(RuleBasedStateMachine):
         for each in expected:
             self.forget(each)
 
+    @precondition(lambda self: self.rules.policy == "explicit")
+    @rule(backs=st.lists(st.integers(0, 12), max_size=8))
+    def ack_each(self, backs: list[int]) -> None:
+        sseqs = [self.sseq - back for back in backs]
+        expected = [sseq for sseq in dict.fromkeys(sseqs) if sseq in self.first]
+        assert self.state.ack_each(sseqs) == expected
+        for each in expected:
+            self.forget(each)
+
     @rule(back=st.integers(0, 12), delay=st.sampled_from([0.0, 0.5, 30.0]))
     def nak(self, back: int, delay: float) -> None:
         sseq = self.sseq - back
