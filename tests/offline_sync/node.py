@@ -85,7 +85,7 @@ class LocalClient:
         self._prefix = f"_INBOX.{node.name}.{node.boots}.".encode()
         self._waiting: dict[bytes, Callable[[bytes], None]] = {}
         self._asked = 0
-        self._account.subscribe(self._prefix + b"*", self)
+        self._account.subscribe(self._prefix + b"*", self).slow = True  # hears by `deliver`, not through a buffer
 
     def deliver(
         self, sub: Subscription, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Origin | None

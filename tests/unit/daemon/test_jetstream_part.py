@@ -40,7 +40,7 @@ async def ask(broker: Broker, subject: bytes, payload: bytes) -> dict[str, Any]:
         answers.append(payload)
 
     account = broker.global_account
-    sub = account.subscribe(b"answer.here", CallbackDest(take, Kind.CLIENT))
+    sub = account.subscribe(b"answer.here", CallbackDest(take, Kind.SYSTEM))
     account.publish(subject, b"answer.here", payload=payload)
     broker.flush()
     with trio.fail_after(60):
