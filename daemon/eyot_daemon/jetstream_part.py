@@ -71,7 +71,7 @@ class JetStreamPart:
             self.options,
             consumers=Consumers(),
             copying=self.copying,
-            beside=ReadThread(notify),
+            beside=ReadThread(self._hand_over.soon),
         )
         self._engine.start()
         self.broker.flush()
