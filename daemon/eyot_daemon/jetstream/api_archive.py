@@ -95,5 +95,5 @@ def _check_room(request: ApiRequest) -> None:
 
 ENDPOINTS = (
     Endpoint("STREAM.SNAPSHOT", "stream_snapshot_response", _snapshot),
-    Endpoint("STREAM.RESTORE", "stream_restore_response", _restore),
+    Endpoint("STREAM.RESTORE", "stream_restore_response", _restore, on_error=(RestorePart(),)),
 )

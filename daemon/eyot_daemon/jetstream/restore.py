@@ -173,7 +173,9 @@ class Restore:
             self._received += len(chunk)
             self._reply = reply
             if not reply:
-                raise ArchiveError(f"restore for stream {self._path} requires reply subject for each chunk")
+                self._fail(ArchiveError(f"restore for stream {self._path} requires reply subject for each chunk"))
+                self._close()
+                return
             if not chunk:
                 self._reader.end()
                 self._committing = True
@@ -238,10 +240,7 @@ class Restore:
         self._committing = False
         self.parts.discard()
         self._advisories.restore_complete(self._received)
-        if isinstance(problem, ArchiveError) and not self._reply and self._chunks and not self._chunks[0][0]:
-            self._close()
-        else:
-            self._refuse()
+        self._refuse()
 
     def _refuse(self) -> None:
         reply = self._reply or next((reply for reply, _ in self._chunks if reply), b"")

@@ -8,14 +8,13 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-import msgspec
-
+from eyot_daemon.jetstream.restored_times import RestoredTimes
 from eyot_daemon.jetstream.restoring_log import RestoringLog
 from eyot_store.errors import StoreError
 from eyot_wire.archive.errors import ArchiveError
 from eyot_wire.archive.values import ConsumerPart, EndPart, GonePart, MessagesPart, Part, StatePart, StreamPart
 from eyot_wire.js_errors import fail
-from eyot_wire.js_model import StreamConfig, rfc3339_to_ns
+from eyot_wire.js_model import StreamConfig
 
 if TYPE_CHECKING:
     from eyot_daemon.jetstream.account_js import JetStreamAccount
@@ -25,26 +24,17 @@ CONSUMERS_BYTES_MAX = 64 << 20
 _PENDING_BYTES = 200  # what a pending message of a consumer takes in memory
 
 
-class _Meta(msgspec.Struct):
-    """What is needed of a tar archive's configuration: the one in the request is in force."""
-
-    name: str = ""
-    Created: str = ""
-
-
-_decode_meta = msgspec.json.Decoder(_Meta).decode
-
-
 class RestoredParts:
     """Parts of the stream that is to have `config` (checked)."""
 
     def __init__(self, jsa: "JetStreamAccount", config: StreamConfig) -> None:
         self.waiting: deque[Part] = deque()
         self.consumers: list[ConsumerPart] = []
-        self.last_seq = 0
+        self.last_seq = self.last_ts_ns = 0
         self.on_room: Callable[[], None] = lambda: None
         self._jsa = jsa
         self._config = config
+        self.times = RestoredTimes(config)
         self._log: RestoringLog | None = None
         self._at = 0  # of the messages of the first waiting part
         self._gone: Iterator[int] | None = None
@@ -73,6 +63,8 @@ class RestoredParts:
             case MessagesPart(messages):
                 if not self.restoring.has_room:
                     return False
+                if not self._at:
+                    self.times.look_at(messages)
                 self._at = self.restoring.store_slice(messages, self._at)
                 if self._at < len(messages):
                     return True
@@ -109,8 +101,8 @@ class RestoredParts:
 
     def _note(self, part: Part) -> None:
         match part:
-            case StreamPart(meta):
-                self._begin(self._created(meta))
+            case StreamPart(created_ns=created_ns):
+                self._begin(created_ns or self._jsa.account.broker.clock.now_ns())
             case StatePart(bytes=size):
                 self._allow(size)
                 self._begin(self._jsa.account.broker.clock.now_ns())
@@ -119,20 +111,10 @@ class RestoredParts:
                 if self._consumers_bytes > CONSUMERS_BYTES_MAX:
                     raise ArchiveError("the consumers' state is too large")
                 self.consumers.append(part)
-            case EndPart(last_seq):
-                self.last_seq = last_seq
+            case EndPart(last_seq, last_ts_ns):
+                self.last_seq, self.last_ts_ns = last_seq, last_ts_ns
             case _:
                 raise AssertionError(part)
-
-    def _created(self, meta: bytes) -> int:
-        try:
-            found = _decode_meta(meta)
-            created_ns = rfc3339_to_ns(found.Created) if found.Created else 0
-        except (msgspec.MsgspecError, ValueError) as problem:
-            raise ArchiveError(f"meta.inf: {problem}") from None
-        if found.name != self._config.name:
-            raise ArchiveError("stream names do not match")
-        return created_ns or self._jsa.account.broker.clock.now_ns()
 
     def _begin(self, created_ns: int) -> None:
         self._log = RestoringLog(

@@ -33,7 +33,8 @@ def commit_stream(jsa: "JetStreamAccount", config: StreamConfig, parts: Restored
     store, log = restoring.store, restoring.log
     txn = store.begin()
     try:
-        log.skip_to(txn, parts.last_seq)
+        restoring.go_to(txn, parts.last_seq, parts.last_ts_ns)
+        parts.times.stage(log, txn, jsa.account.broker.clock.now_ns())
         in_memory = _stage_consumers(jsa, config, parts, txn)
         log.set_config(txn, encode(config))
     except BaseException:

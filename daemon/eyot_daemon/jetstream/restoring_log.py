@@ -100,6 +100,17 @@ class RestoringLog:
                     break
                 seq = read.next_seq
 
+    def go_to(self, txn: "Txn", last_seq: int, last_ts_ns: int) -> None:
+        """Make `last_seq` the last sequence, stored at `last_ts_ns`, though its message is gone."""
+        if last_seq <= self.log.state.last_seq:
+            return
+        if not last_ts_ns:
+            self.log.skip_to(txn, last_seq)
+            return
+        # Only a message brings its time with it; it goes again in the same transaction.
+        self.log.append(txn, b"gone", b"", b"", last_ts_ns, last_seq)
+        self.log.remove(txn, last_seq)
+
     def discard(self) -> None:
         """Forget everything."""
         if self.log.void:

@@ -98,7 +98,7 @@ class Schedules:
         if pattern:
             due_ns = Schedule(pattern, fields.get(TIME_ZONE)).first(ts_ns)
             if due_ns:
-                self._log.put_position(txn, _key(seq), due_ns.to_bytes(8, "big"))
+                self._log.put_position(txn, position_key(seq), due_ns.to_bytes(8, "big"))
                 batch.schedules_before.append((subject, self._seqs.get(subject, 0)))
                 self._seqs[subject] = seq
                 batch.schedules.append(Due(due_ns, seq))
@@ -108,7 +108,7 @@ class Schedules:
         seq = self._seqs.pop(subject, 0)
         if seq:
             batch.schedules_before.append((subject, seq))
-            self._log.delete_position(txn, _key(seq))
+            self._log.delete_position(txn, position_key(seq))
 
     def committed(self, batch: Batch) -> None:
         for due in batch.schedules:
@@ -162,7 +162,7 @@ class Schedules:
         batch.schedules_due.append(due)
         message = self._log.get(due.seq)
         if message is None or self._seqs.get(message.subject) != due.seq:
-            self._log.delete_position(txn, _key(due.seq))
+            self._log.delete_position(txn, position_key(due.seq))
             return None
         fields = nats_fields(message.header)
         try:
@@ -179,7 +179,7 @@ class Schedules:
             if 0 < next_ns <= now_ns:
                 next_ns = schedule.following(now_ns)
         if next_ns:
-            self._log.put_position(txn, _key(due.seq), next_ns.to_bytes(8, "big"))
+            self._log.put_position(txn, position_key(due.seq), next_ns.to_bytes(8, "big"))
             batch.schedules.append(Due(next_ns, due.seq))
         else:
             self.ended(txn, batch, message.subject)
@@ -200,5 +200,6 @@ class Schedules:
         return message
 
 
-def _key(seq: int) -> bytes:
+def position_key(seq: int) -> bytes:
+    """Where the due time of the schedule at `seq` is kept."""
     return POSITION + seq.to_bytes(8, "big")

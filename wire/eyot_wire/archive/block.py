@@ -66,8 +66,9 @@ class BlockParser:
 
     def __init__(self, hash64: HighwayHash64, name: str, first_seq: int = 0, dead: Container[int] = ()) -> None:
         self.messages: list[ArchivedMessage] = []
-        self.tombstones: list[int] = []
+        self.tombstones: list[tuple[int, int]] = []
         self.last_seq = 0
+        self.last_ts_ns = 0
         self.first = 0
         self.offset = 0
         self._digest = hash64.digest
@@ -100,9 +101,9 @@ class BlockParser:
             if digest(hashed) != data[stop : stop + _HASH_BYTES]:
                 raise self._bad("invalid checksum", at - start)
             if seq >= _TOMBSTONE or not seq:
-                self._note_mark(seq)
+                self._note_mark(seq, ts_ns)
             elif seq > self.last_seq:
-                self.last_seq = seq
+                self.last_seq, self.last_ts_ns = seq, ts_ns
                 if seq >= self._first_seq and seq not in dead:
                     subject = data[text : text + subject_length]
                     body = content
@@ -118,11 +119,11 @@ class BlockParser:
         self.offset += at - start
         return at
 
-    def _note_mark(self, seq: int) -> None:
+    def _note_mark(self, seq: int, ts_ns: int) -> None:
         if seq & _TOMBSTONE:
-            self.tombstones.append(seq & ~(_TOMBSTONE | _ERASED))
-        else:
-            self.last_seq = max(self.last_seq, seq & ~_ERASED)
+            self.tombstones.append((seq & ~(_TOMBSTONE | _ERASED), ts_ns))
+        elif seq & ~_ERASED > self.last_seq:
+            self.last_seq, self.last_ts_ns = seq & ~_ERASED, ts_ns
 
     def _bad(self, what: str, distance: int) -> ArchiveError:
         return ArchiveError(f"message block {self._name}: {what} at {self.offset + distance}")

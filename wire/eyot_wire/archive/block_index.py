@@ -23,10 +23,12 @@ _ERASED = 1 << 63
 
 
 class BlockState(NamedTuple):
-    """A block as its index describes it; `dead`: sequences between first and last that are gone."""
+    """A block as its index describes it; `dead`: sequences between first and last that are gone. `last_ts_ns`: the time of the
+    last one, in a block's own index."""
 
     first_seq: int
     last_seq: int
+    last_ts_ns: int
     dead: SeqSet
 
 
@@ -35,6 +37,7 @@ class StreamIndex(NamedTuple):
 
     first_seq: int
     last_seq: int
+    last_ts_ns: int
     blocks: dict[int, BlockState]
 
 
@@ -51,7 +54,7 @@ def decode_index(data: bytes, hash64: HighwayHash64) -> StreamIndex:
     first_seq = cursor.uvarint()
     cursor.uvarint()
     last_seq = cursor.uvarint()
-    cursor.uvarint()
+    last_ts_ns = cursor.varint()
     _skip_subjects(cursor, version)
     blocks: dict[int, BlockState] = {}
     for _ in range(cursor.uvarint()):
@@ -59,8 +62,8 @@ def decode_index(data: bytes, hash64: HighwayHash64) -> StreamIndex:
         for _ in range(min(version - 1, 2)):  # how many messages with a TTL, and with a schedule
             cursor.uvarint()
         dead = decode_seqset(cursor) if dead_count else SeqSet()
-        blocks[number] = BlockState(first, last, dead)
-    return StreamIndex(first_seq, last_seq, blocks)
+        blocks[number] = BlockState(first, last, 0, dead)
+    return StreamIndex(first_seq, last_seq, last_ts_ns, blocks)
 
 
 def _skip_subjects(cursor: Cursor, version: int) -> None:
@@ -84,20 +87,20 @@ def decode_block_index(data: bytes) -> BlockState:
     first = cursor.uvarint() & ~_ERASED
     cursor.uvarint()
     last = cursor.uvarint() & ~_ERASED
-    cursor.uvarint()
+    last_ts_ns = cursor.varint()
     count = cursor.uvarint()
     cursor.take(_HASH_BYTES)
     if not count:
-        return BlockState(first, last, SeqSet())
+        return BlockState(first, last, last_ts_ns, SeqSet())
     if data[1] == 2:
-        return BlockState(first, last, decode_seqset(cursor))
+        return BlockState(first, last, last_ts_ns, decode_seqset(cursor))
     dead: list[int] = []
     while cursor.left and len(dead) < count:
         distance = cursor.uvarint()
         if not distance:
             break
         dead.append(first + distance)
-    return BlockState(first, last, SeqSet(seqs=frozenset(dead)))
+    return BlockState(first, last, last_ts_ns, SeqSet(seqs=frozenset(dead)))
 
 
 def encode_empty_index(last_seq: int, last_ts_ns: int, record: bytes) -> bytes:

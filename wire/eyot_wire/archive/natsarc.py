@@ -27,6 +27,7 @@ from eyot_wire.archive.values import (
 )
 from eyot_wire.archive.varint import BYTES_MAX, unzigzag, uvarint, varint
 from eyot_wire.archive.window import Wait, Window
+from eyot_wire.js_time import ZERO_TIME, rfc3339_to_ns
 from eyot_wire.subject import is_valid_literal
 
 MAGIC = b"NATSARC1"
@@ -39,6 +40,7 @@ _CONSUMERS = b"consumers/"
 class _State(msgspec.Struct):
     first_seq: int = 0
     last_seq: int = 0
+    last_ts: str = ZERO_TIME
     consumer_count: int = 0
     bytes: int = 0
 
@@ -78,7 +80,7 @@ def read(window: Window, stream: str, give: Callable[[Part], None]) -> Wait:
     for _ in range(state.consumer_count):
         give((yield from _consumer(window)))
     last = yield from _messages(window, max(state.first_seq - 1, 0), give)
-    give(EndPart(max(last, state.last_seq)))
+    give(EndPart(max(last, state.last_seq), rfc3339_to_ns(state.last_ts)))
 
 
 def _state(window: Window) -> Generator[None, None, _State]:
@@ -87,7 +89,8 @@ def _state(window: Window) -> Generator[None, None, _State]:
         raise ArchiveError("expected state.json first")
     try:
         state = _decode_state(body)
-    except msgspec.MsgspecError as error:
+        rfc3339_to_ns(state.last_ts)
+    except ValueError as error:
         raise ArchiveError(f"error in state.json: {error}") from None
     if min(state.first_seq, state.last_seq, state.consumer_count, state.bytes) < 0:
         raise ArchiveError("error in state.json: negative numbers")

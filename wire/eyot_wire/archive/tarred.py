@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 
+import msgspec
+
 from eyot_wire.archive import tar
 from eyot_wire.archive.block import BlockParser, hasher
 from eyot_wire.archive.block_index import BlockState, decode_block_index, decode_index
@@ -20,6 +22,7 @@ from eyot_wire.archive.consumer_dat import decode_progress
 from eyot_wire.archive.errors import ArchiveError, UnexpectedContent
 from eyot_wire.archive.values import ConsumerPart, EndPart, GonePart, MessagesPart, Part, StreamPart
 from eyot_wire.archive.window import Wait, Window
+from eyot_wire.js_time import rfc3339_to_ns
 
 FILE_MAX = 16 << 20
 """Bytes of a file that is read whole: a configuration, a consumer's state."""
@@ -28,6 +31,16 @@ INDEX_MAX = 128 << 20
 middle of blocks is back then, as with a nats-server that finds no index."""
 GONE_SLICE = 4096
 _META, _SUM = "meta.inf", "meta.sum"
+
+
+class _Meta(msgspec.Struct):
+    """What of the configuration is looked at here."""
+
+    name: str = ""
+    Created: str = ""
+
+
+_decode_meta = msgspec.json.Decoder(_Meta).decode
 
 
 def read(window: Window, stream: str, give: Callable[[Part], None]) -> Wait:
@@ -45,7 +58,7 @@ class _Tar:
         self._block_states: dict[int, BlockState] = {}
         self._seen: dict[int, tuple[int, int]] = {}  # the first and last sequence that each block gave
         self._stored_seq = 0
-        self._last_seq = 0
+        self._last_seq = self._last_ts_ns = 0
         self._consumer = ("", b"")
 
     def run(self) -> Wait:
@@ -66,7 +79,7 @@ class _Tar:
             raise ArchiveError(f"open {_META}: no such file or directory")
         if self._consumer[0]:
             raise ArchiveError(f"consumer {self._consumer[0]!r} is not complete")
-        self._give(EndPart(self._last_seq))
+        self._give(EndPart(self._last_seq, self._last_ts_ns))
 
     def _member(self, member: tar.Member) -> Wait:
         parts = member.name.split("/")
@@ -101,7 +114,14 @@ class _Tar:
         if self._meta is not None:
             raise UnexpectedContent("a second stream")
         self._meta = yield from self._file(member)
-        self._give(StreamPart(self._meta))
+        try:
+            found = _decode_meta(self._meta)
+            created_ns = rfc3339_to_ns(found.Created) if found.Created else 0
+        except ValueError as problem:
+            raise ArchiveError(f"{_META}: {problem}") from None
+        if found.name != self._stream:
+            raise ArchiveError("stream names do not match")
+        self._give(StreamPart(self._meta, created_ns))
 
     @staticmethod
     def _check_sum(found: bytes, made: bytes) -> None:
@@ -121,7 +141,7 @@ class _Tar:
             parser = BlockParser(hash64, f"[{number}]")
         else:
             parser = BlockParser(hash64, f"[{number}]", state.first_seq, state.dead)
-            self._last_seq = max(self._last_seq, state.last_seq)
+            self._reach(state.last_seq, state.last_ts_ns)
         left = member.size
         while left:
             end = min(len(window.data), window.at + left)
@@ -136,7 +156,7 @@ class _Tar:
 
     def _flush(self, parser: BlockParser) -> None:
         """Give what a parser found."""
-        self._last_seq = max(self._last_seq, parser.last_seq)
+        self._reach(parser.last_seq, parser.last_ts_ns)
         if parser.messages:
             if parser.messages[0].seq <= self._stored_seq:
                 raise ArchiveError(f"message sequence {parser.messages[0].seq} out of order")
@@ -144,9 +164,14 @@ class _Tar:
             self._give(MessagesPart(parser.messages))
             parser.messages = []
         if parser.tombstones:
-            self._last_seq = max(self._last_seq, *parser.tombstones)
-            self._give(GonePart(parser.tombstones))
+            self._reach(*max(parser.tombstones))
+            self._give(GonePart([seq for seq, _ in parser.tombstones]))
             parser.tombstones = []
+
+    def _reach(self, seq: int, ts_ns: int) -> None:
+        """The stream went as far as `seq`, stored at `ts_ns`."""
+        if seq > self._last_seq or (seq == self._last_seq and not self._last_ts_ns):
+            self._last_seq, self._last_ts_ns = seq, ts_ns  # an erased message has lost its time, its tombstone has not
 
     def _index(self, data: bytes) -> Wait:
         """Say what is gone of the blocks that were given. A damaged index is none, as for nats-server."""
@@ -155,7 +180,7 @@ class _Tar:
             index = decode_index(data, self._hash)
         except ArchiveError:
             return
-        self._last_seq = max(self._last_seq, index.last_seq)
+        self._reach(index.last_seq, index.last_ts_ns)
         ranges: list[tuple[int, int]] = []
         for number, (first, last) in self._seen.items():
             state = index.blocks.get(number)

@@ -19,9 +19,10 @@ class ArchivedMessage(NamedTuple):
 
 
 class StreamPart(NamedTuple):
-    """A tar archive's first part: the stream's configuration as JSON, with the member `Created` in it."""
+    """A tar archive's first part: the stream's configuration as JSON, and when it was created (ns; 0: not told)."""
 
-    meta: bytes
+    config: bytes
+    created_ns: int
 
 
 class StatePart(NamedTuple):
@@ -54,9 +55,11 @@ class ConsumerPart(NamedTuple):
 
 
 class EndPart(NamedTuple):
-    """The archive is complete. `last_seq`: the stream's last sequence, whether or not its message is still there."""
+    """The archive is complete. `last_seq`: the stream's last sequence, whether or not its message is still there;
+    `last_ts_ns`: its time, 0 when that is not told."""
 
     last_seq: int
+    last_ts_ns: int
 
 
 class ConsumerProgress(msgspec.Struct, kw_only=True):

@@ -21,8 +21,10 @@ from eyot_wire.archive.values import ArchivedMessage, ConsumerProgress
 
 BLOCK_BYTES = 4 << 20
 """A message block is closed when it has grown so large: nats-server holds a block in memory, and so does `TarWriter`."""
-HOLES_IN_BLOCK = 50
-"""So many sequences without a message are held by placeholders in a block; where there are more, the next block begins."""
+PLACEHOLDERS_MAX = 100_000
+PLACEHOLDERS_PER_MESSAGE = 2
+"""So many deleted messages are told by placeholders (30 bytes each, before compression); a hole for which these do not suffice
+begins the next block, which is as good, but that nats-server 2.9 counts the deleted ones wrong."""
 HOLE_BLOCKS_MAX = 10_000
 """After so many blocks that began for that reason holes are left open, which nats-server 2.9 cannot read and 2.10 can."""
 
@@ -41,6 +43,7 @@ class TarWriter:
         self._block: list[bytes] = []
         self._block_bytes = 0
         self._number = 0
+        self._placeholders_left = PLACEHOLDERS_MAX
         self._hole_blocks = 0
         self._last_seq = 0
         self._last_ts_ns = 0
@@ -59,12 +62,17 @@ class TarWriter:
                 self._hole(seq)
             self._add(encode_record(self._block_hash, seq, ts_ns, subject, header, payload))
             self._last_seq, self._last_ts_ns = seq, ts_ns
+            self._placeholders_left += PLACEHOLDERS_PER_MESSAGE
             if self._block_bytes >= BLOCK_BYTES:
                 self._close_block()
         return self._compressed()
 
     def messages_end(self, last_seq: int, last_ts_ns: int) -> bytes:
         """All messages were given; the stream's last sequence may be beyond them."""
+        hole = last_seq - self._last_seq
+        if self._block and 0 < hole <= self._placeholders_left:
+            self._fill(last_seq, last_ts_ns)
+            self._last_seq = last_seq
         if self._block:
             self._close_block()
         if last_seq > self._last_seq:
@@ -91,12 +99,18 @@ class TarWriter:
         """Sequences between the last message and `seq` hold none."""
         if not self._block:
             return
-        if seq - self._last_seq <= HOLES_IN_BLOCK:
-            for missing in range(self._last_seq + 1, seq):
-                self._add(encode_placeholder(self._block_hash, missing, self._last_ts_ns))
+        hole = seq - self._last_seq - 1
+        if hole <= self._placeholders_left:
+            self._placeholders_left -= hole
+            self._fill(seq - 1, self._last_ts_ns)
         elif self._hole_blocks < HOLE_BLOCKS_MAX:
             self._hole_blocks += 1
             self._close_block()
+
+    def _fill(self, last: int, ts_ns: int) -> None:
+        """Hold the places after the last message, up to `last`."""
+        for missing in range(self._last_seq + 1, last + 1):
+            self._add(encode_placeholder(self._block_hash, missing, ts_ns))
 
     def _add(self, record: bytes) -> None:
         self._block.append(record)
