@@ -31,6 +31,7 @@ from eyot_store.environment import (
     messages_db_name,
 )
 from eyot_store.errors import StoreError
+from eyot_store.index_check import IndexCheck
 from eyot_store.journal import read_frames
 from eyot_store.records import (
     Counters,
@@ -139,6 +140,7 @@ class _Checker:
         self._report = report
         self._problems = report.problems
         self._ids: dict[int, str] = {}  # of streams, to "account/name"
+        self._subjects: Any = None  # the database with the indexes, if there is one
 
     def run(self) -> None:
         environment = self._environment
@@ -160,6 +162,8 @@ class _Checker:
             handles[name] = environment.open_db(name, create=False)
         with environment.begin() as txn:
             records = list(self._stream_records(txn, handles[b"streams"]))
+        if b"subjects" in databases:
+            self._subjects = environment.open_db(b"subjects", create=False)
         messages = {
             stream_id: environment.open_db(messages_db_name(stream_id), create=False)
             for stream_id, _ in records
@@ -220,11 +224,13 @@ class _Checker:
             return
         counters = self._counters(txn, stream_id, name)
         salt = salt_of(stream_id)
+        index = IndexCheck(txn, self._subjects, stream_id)
         for key, value in txn.cursor(db):
             seq: int = unpack_u64(key)[0] if len(key) == 8 else 0
             if not seq:
                 self._problems.append(f"stream {name}: a record has the key {bytes(key)!r}")
                 continue
+            index.look_at(key, value)
             if counters is not None and seq < counters.floor:
                 continue  # purged, and not yet taken out
             found.messages += 1
@@ -239,6 +245,7 @@ class _Checker:
                     self._problems.append(f"stream {name} sequence {seq}: {error.message}")
                 continue
             found.bytes += file_message_bytes(message.subject, message.header, message.payload)
+        self._problems += [f"stream {name}: {problem}" for problem in index.problems(trusted=not found.corrupt_count)]
         if counters is None:
             return
         if counters.messages != found.messages:
@@ -284,7 +291,8 @@ class _Checker:
                     checks[stream_id].consumers += 1
 
     def _strays(self, databases: set[bytes]) -> None:
-        expected = {FORMAT_KEY, JOURNAL_KEY, NEXT_ID_KEY, b"streams", b"consumers", b"consumer_states", b"positions"}
+        expected = {FORMAT_KEY, JOURNAL_KEY, NEXT_ID_KEY, b"streams", b"subjects"}
+        expected |= {b"consumers", b"consumer_states", b"positions"}
         for stream_id in self._ids:
             expected |= {messages_db_name(stream_id), counters_key(stream_id)}
         for key in databases:

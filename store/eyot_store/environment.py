@@ -2,8 +2,8 @@
 
 One directory holds one environment (``data.mdb``, ``lock.mdb``) and ``store.lock``, which keeps other writers away.
 Databases (see docs/format.md): the unnamed one holds the format version, the next stream id and each stream's counters;
-``streams``, ``consumers``, ``consumer_states`` and ``positions`` hold what their names say; ``stream:<id>`` holds the messages
-of one stream.
+``streams``, ``consumers``, ``consumer_states`` and ``positions`` hold what their names say, ``subjects`` how many messages each
+subject has; ``stream:<id>`` holds the messages of one stream.
 
 Threads: the committing thread writes; the loop's thread reads. A resize of the map, closing, and the opening and dropping of
 databases must not meet a reader: both sides take ``lock`` for as long as a read or such a change takes. A database handle is
@@ -128,6 +128,7 @@ class Environment:
                 self.consumers = self.lmdb.open_db(b"consumers", txn=txn)
                 self.consumer_states = self.lmdb.open_db(b"consumer_states", txn=txn)
                 self.positions = self.lmdb.open_db(b"positions", txn=txn)
+                self.subjects = self.lmdb.open_db(b"subjects", txn=txn)
             if options.flush and not size:
                 _sync_directory(self.path)
                 _sync_directory(self.path.parent)

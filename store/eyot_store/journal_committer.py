@@ -102,8 +102,10 @@ class JournalCommitter:
 
     def close(self) -> None:
         """Leave nothing in the journal that is not in LMDB, if that can be done."""
-        self._applier.drain()
+        error = self._applier.drain()
         self.abandon()
+        if error is None:
+            self._lmdb.close()
 
     def abandon(self) -> None:
         """Let go of the files."""

@@ -10,6 +10,7 @@ import msgspec
 
 from eyot_store.environment import NEXT_ID_KEY, Environment, counters_key, messages_db_name, trash_key
 from eyot_store.errors import StoreError
+from eyot_store.index_writer import Indexes, Written, note_gone
 from eyot_store.records import (
     Counters,
     StreamRecord,
@@ -21,6 +22,7 @@ from eyot_store.records import (
     unpack_u64,
     unseal,
 )
+from eyot_store.subject_index import Change
 from eyot_store.txn import AppendRun, Op
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -30,10 +32,15 @@ _decode_stream = msgspec.msgpack.Decoder(StreamRecord).decode
 class Batch:
     """What one LMDB transaction changes. What the attributes say becomes true when it commits."""
 
-    def __init__(self, environment: Environment, txn: Any, committed: dict[int, Counters]) -> None:
+    def __init__(
+        self, environment: Environment, txn: Any, committed: dict[int, Counters], indexes: Indexes | None = None
+    ) -> None:
         self._environment = environment
         self._txn = txn
         self._committed = committed
+        self._indexes = indexes or Indexes(environment)
+        self._went: dict[int, Change | None] = {}  # out of indexes of subjects, by stream; None: nobody can say what
+        self.written: dict[int, Written] = {}  # indexes
         self.counters: dict[int, Counters] = {}
         self.opened: dict[int, Any] = {}
         self.deleted: set[int] = set()  # streams
@@ -57,6 +64,9 @@ class Batch:
             if stream_id not in self.deleted:
                 key = counters_key(stream_id)
                 self._txn.put(key, seal(key, _encode(counters)))
+        for stream_id, change in self._went.items():
+            if stream_id not in self.deleted:
+                self.written[stream_id] = self._indexes.write_gone(self._txn, stream_id, change)
 
     # -- streams -----------------------------------------------------------------------------------------------------
 
@@ -83,6 +93,7 @@ class Batch:
             found = cursor.set_range(key)
             while found and cursor.key().startswith(key):
                 found = cursor.delete()
+        self._indexes.wipe(txn, stream_id)
         self.opened.pop(stream_id, None)
         self.deleted.add(stream_id)
         self.freed = True
@@ -116,12 +127,21 @@ class Batch:
 
     def _remove(self, stream_id: int, data: list[tuple[bytes, int]]) -> None:
         db, delete = self._messages(stream_id), self._txn.delete
+        covered = pack_u64(self._indexes.covered(stream_id))
         removed = size = 0
         for key, counted in data:
+            if key <= covered:
+                self._note_gone(stream_id, key, db)
             if delete(key, db=db):
                 removed += 1
                 size += counted
         self._subtract(stream_id, removed, size)
+
+    def _note_gone(self, stream_id: int, key: bytes, db: Any) -> None:
+        """A record that the index of subjects counts is about to go."""
+        value = self._txn.get(key, db=db)
+        if value is not None:
+            note_gone(self._went, stream_id, key, value)
 
     def _purge(self, stream_id: int, data: tuple[int, int, int]) -> None:
         """What is below the floor is gone at once; the records are taken out bit by bit (``LmdbCommitter.tidy``)."""

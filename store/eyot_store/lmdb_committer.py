@@ -19,12 +19,15 @@ from eyot_store.committer import CommitStats
 from eyot_store.environment import JOURNAL_KEY, NEXT_ID_KEY, Environment, as_store_error, messages_db_name, trash_key
 from eyot_store.errors import StoreError
 from eyot_store.fates import Fates
+from eyot_store.index_writer import Indexes, Written, note_gone
 from eyot_store.lmdb_batch import Batch
 from eyot_store.records import Counters, pack_u64
+from eyot_store.subject_index import Change
 from eyot_store.txn import Txn
 
 _TIDY_RECORDS = 4096
 _TIDY_RECORDS_MIN = 16
+_CLOSING_LAG_MIN, _CLOSING_LAG_MAX = 256, 65536
 
 
 class LmdbCommitter:
@@ -36,8 +39,10 @@ class LmdbCommitter:
         stats: CommitStats,
         counters: dict[int, Counters],
         fates: Fates | None = None,
+        indexes: Indexes | None = None,
     ) -> None:
         self._environment = environment
+        self._indexes = indexes or Indexes(environment)
         self._stats = stats
         self._counters = counters
         self._fates = Fates() if fates is None else fates
@@ -72,7 +77,17 @@ class LmdbCommitter:
         return results
 
     def close(self) -> None:
-        """Nothing is held beyond the environment."""
+        """Nothing is held beyond the environment; so that the next start has less to read, the indexes are brought up."""
+        try:
+            for stream_id, counters in self._counters.items():
+                lag = counters.last_seq - self._indexes.covered(stream_id)
+                if _CLOSING_LAG_MIN <= lag <= _CLOSING_LAG_MAX and stream_id in self._environment.messages:
+                    self._indexes.behind.add(stream_id)
+            if not self._purged and not self._trash:
+                while self.untidy:
+                    self.tidy()
+        except Exception as error:  # the next start reads more, that is all
+            self._stats.tidying_failed = str(error)
 
     def abandon(self) -> None:
         """The same."""
@@ -90,7 +105,7 @@ class LmdbCommitter:
         for stream_id, ops in by_stream(changes).items():
             lmdb_txn = self._begin()
             try:
-                Batch(self._environment, lmdb_txn, self._counters).apply(stream_id, ops)
+                Batch(self._environment, lmdb_txn, self._counters, self._indexes).apply(stream_id, ops)
             except (lmdb.Error, StoreError) as error:
                 failure = as_store_error(error)
                 if failure.reason == "corrupt":
@@ -159,7 +174,7 @@ class LmdbCommitter:
     def _write(self, changes: Changes, mark: bytes = b"") -> tuple[int, int]:
         """One LMDB transaction; returns how many messages were appended, and the nanoseconds of the commit."""
         lmdb_txn = self._begin()
-        batch = Batch(self._environment, lmdb_txn, self._counters)
+        batch = Batch(self._environment, lmdb_txn, self._counters, self._indexes)
         try:
             for stream_id, ops in by_stream(changes).items():
                 batch.apply(stream_id, ops)
@@ -183,8 +198,13 @@ class LmdbCommitter:
             self._fates.forget(stream_id)
             for known in (self._counters, self._purged):
                 known.pop(stream_id, None)
+            self._indexes.forget(stream_id)
             self._trash.append(stream_id)
+        for stream_id, written in batch.written.items():
+            self._indexes.now(stream_id, written)
         for stream_id, counters in batch.counters.items():
+            if stream_id not in batch.deleted:
+                self._indexes.check(stream_id, counters.last_seq)
             if counters.floor and stream_id in batch.purged:
                 self._purged[stream_id] = counters.floor
         self._freed = self._freed or batch.freed
@@ -232,11 +252,14 @@ class LmdbCommitter:
 
     @property
     def untidy(self) -> bool:
-        """Purged messages or deleted streams still take up room in the file, and removing them has not just failed."""
-        return not self._tidying_failed and bool(self._purged or self._trash)
+        """Purged messages or deleted streams still take up room in the file, or an index of subjects lags; and doing something
+        about it has not just failed."""
+        indexes = self._indexes
+        return not self._tidying_failed and bool(self._purged or self._trash or indexes.behind or indexes.outgrown)
 
     def tidy(self) -> None:
-        """Remove a bounded number of records of purged messages or of a deleted stream, in a transaction of its own."""
+        """Remove a bounded number of records of purged messages or of a deleted stream, or bring up an index of subjects, in a
+        transaction of its own."""
         appended, self._appended = self._appended, 0
         try:
             while not self._tidied(max(self._tidy_records, 2 * appended)):
@@ -259,6 +282,8 @@ class LmdbCommitter:
                 self._tidy_purged(*next(iter(self._purged.items())), records)
             elif self._trash:
                 self._tidy_trash(self._trash[0], records)
+            else:
+                self._tidy_index()
         except (lmdb.Error, OSError) as error:
             failure = self._no_room(error)
             if failure.reason != "full" or records < _TIDY_RECORDS_MIN:
@@ -268,13 +293,28 @@ class LmdbCommitter:
 
     def _tidy_purged(self, stream_id: int, floor: int, records: int) -> None:
         lmdb_txn = self._begin()
+        gone: dict[int, Change | None] = {}
+        written = None
         try:
             db = self._environment.messages[stream_id]
-            done = self._trim(lmdb_txn, db, pack_u64(floor), records)
+            covered = self._indexes.covered(stream_id)
+
+            def going(key: bytes, value: bytes) -> None:
+                if key <= pack_u64(covered):
+                    note_gone(gone, stream_id, key, value)
+
+            done, all_gone = self._trim(lmdb_txn, db, pack_u64(floor), records, going)
+            if all_gone and covered:
+                written = self._indexes.wipe(lmdb_txn, stream_id, floor - 1)
+            elif gone:
+                written = self._indexes.write_gone(lmdb_txn, stream_id, gone[stream_id])
         except BaseException:
             lmdb_txn.abort()
             raise
         self._commit(lmdb_txn, handles=False)
+        if written is not None:
+            self._indexes.now(stream_id, written)
+            self._indexes.check(stream_id, self._counters[stream_id].last_seq)
         self._freed = True
         if done:
             del self._purged[stream_id]
@@ -285,7 +325,7 @@ class LmdbCommitter:
         try:
             with environment.lock:
                 db = environment.lmdb.open_db(messages_db_name(stream_id), txn=lmdb_txn, create=False)
-            done = self._trim(lmdb_txn, db, _ABOVE_ALL, records)
+            done, _ = self._trim(lmdb_txn, db, _ABOVE_ALL, records)
             if done:
                 with environment.lock:
                     lmdb_txn.drop(db, delete=True)
@@ -298,21 +338,50 @@ class LmdbCommitter:
         if done:
             self._trash.remove(stream_id)
 
+    def _tidy_index(self) -> None:
+        indexes = self._indexes
+        outgrown = next(iter(indexes.outgrown), 0)
+        stream_id = outgrown or next(iter(indexes.behind), 0)
+        if not stream_id:
+            return
+        last_seq = self._counters[stream_id].last_seq if stream_id in self._counters else 0
+        lmdb_txn = self._begin()
+        try:
+            if outgrown:
+                written: Written | None = indexes.rebase(lmdb_txn, stream_id)
+            else:
+                written = indexes.bring_up(lmdb_txn, stream_id, last_seq)
+        except BaseException:
+            lmdb_txn.abort()
+            raise
+        if written is None:
+            lmdb_txn.abort()
+            return
+        self._commit(lmdb_txn, handles=False)
+        indexes.now(stream_id, written)
+        indexes.check(stream_id, last_seq)
+        self._freed = True
+
     @staticmethod
-    def _trim(lmdb_txn: Any, db: Any, floor: bytes, records: int) -> bool:
-        """Delete up to ``records`` records below ``floor``; True when none is left."""
+    def _trim(
+        lmdb_txn: Any, db: Any, floor: bytes, records: int, going: Callable[[bytes, bytes], None] | None = None
+    ) -> tuple[bool, bool]:
+        """Delete up to ``records`` records below ``floor``, each shown to ``going`` before. Returns whether none is left there, and
+        whether all records went at once (then nothing was shown)."""
         cursor = lmdb_txn.cursor(db)
         if cursor.last() and cursor.key() < floor and records >= _TIDY_RECORDS:
             cursor.close()
             lmdb_txn.drop(db, delete=False)
-            return True
+            return True, True
         found = cursor.first()
         while found and cursor.key() < floor:
             if not records:
-                return False
+                return False, False
+            if going is not None:
+                going(*cursor.item())
             found = cursor.delete()
             records -= 1
-        return True
+        return True, False
 
 
 _ABOVE_ALL = b"\xff" * 9

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial, wraps
 from itertools import repeat
 from typing import Any, ParamSpec, TypeVar
@@ -13,6 +13,7 @@ import msgspec
 
 from eyot_store.environment import Environment, as_store_error
 from eyot_store.errors import StoreError
+from eyot_store.index_reader import Indexed, read_index
 from eyot_store.record_block import RECORD_COST, RECORDS_MAX, Reading, RecordBlock
 from eyot_store.records import (
     CRC_RESIDUE,
@@ -215,6 +216,16 @@ class LmdbReader:
                     else:
                         corrupt.append(seq)
         return out, corrupt, last + 1
+
+    @_reading
+    def indexed(self, floor: int, last: int, without: Collection[int]) -> Indexed | None:
+        environment = self._environment
+        with environment.lock:
+            db = environment.messages.get(self._id)
+            if db is None:
+                return None
+            with environment.lmdb.begin(db, buffers=True) as txn:
+                return read_index(txn, environment, self._id, db, floor, last, without)
 
     @_reading
     def next_seq(self, seq: int) -> int:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Protocol
 
+from eyot_store.index_reader import Indexed
 from eyot_store.record_block import Reading
 from eyot_store.records import ReadResult, StoredMessage
 
@@ -37,6 +38,10 @@ class RecordReader(Protocol):
     def heads(self, first: int, last: int, limit: int) -> tuple[list[tuple[int, bytes]], list[int], int]:
         """(seq, subject) of up to ``limit`` records of [first, last], the sequences of corrupt ones among them, and where
         to go on (beyond ``last``: all seen)."""
+
+    def indexed(self, floor: int, last: int, without: Collection[int]) -> Indexed | None:
+        """Counts by subject of the records in [``floor``, ``last``] but for the sequences ``without``, from an index; None: there
+        is none. Of what a journal holds beyond ``Indexed.applied`` it knows nothing."""
 
     def next_seq(self, seq: int) -> int:
         """Lowest sequence >= ``seq``; 0 = none."""

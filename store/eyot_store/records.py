@@ -90,9 +90,14 @@ def encode_record(salt: int, key: bytes, ts_ns: int, subject: bytes, header: byt
     return body + pack_crc(crc32(body, crc32(key, salt)))
 
 
+def is_whole(salt: int, key: bytes | memoryview, value: bytes | memoryview) -> bool:
+    """Whether the checksum of the record under ``key`` is right."""
+    return crc32(value, crc32(key, salt)) == CRC_RESIDUE
+
+
 def decode_record(salt: int, key: bytes | memoryview, value: bytes | memoryview) -> StoredMessage:
     """The message under ``key``. Raises StoreError("corrupt") when the checksum or the shape is not right."""
-    if crc32(value, crc32(key, salt)) != CRC_RESIDUE:
+    if not is_whole(salt, key, value):
         raise StoreError("corrupt", "checksum does not match", seq=seq_of(key))
     try:
         message = decode_body(value[:-CRC_SIZE])

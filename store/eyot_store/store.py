@@ -29,6 +29,7 @@ from eyot_store.driver import Driver, Group, InlineDriver, ThreadDriver
 from eyot_store.environment import NEXT_ID_KEY, Environment, as_store_error, counters_key, messages_db_name
 from eyot_store.errors import StoreError
 from eyot_store.fates import Fates
+from eyot_store.index_writer import Indexes
 from eyot_store.journal_committer import end_journal, open_journal, replay
 from eyot_store.lmdb_batch import recount
 from eyot_store.lmdb_committer import LmdbCommitter
@@ -312,7 +313,10 @@ class Store:
         counters: dict[int, Counters] = {}
         records = self._load(counters)
         fates = Fates()
-        straight = LmdbCommitter(environment, self.stats, counters, fates)
+        indexes = Indexes(environment)
+        with environment.lmdb.begin() as txn:
+            indexes.load(txn, {stream_id: each.last_seq for stream_id, each in counters.items()})
+        straight = LmdbCommitter(environment, self.stats, counters, fates, indexes)
         self.damaged = replay(environment, straight)
         committer: Committer = straight
         if options.committer == "journal":

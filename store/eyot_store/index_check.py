@@ -1,0 +1,58 @@
+"""Verifying a stream's index of subjects against its records."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from eyot_store.errors import StoreError
+from eyot_store.index_writer import index_records
+from eyot_store.records import CRC_SIZE, decode_head, is_whole, salt_of, seq_of
+from eyot_store.subject_index import Summary
+
+Truth = dict[bytes | None, list[int]]
+
+
+class IndexCheck:
+    """Shown every record of a stream, in order, says what the index has wrong."""
+
+    def __init__(self, txn: Any, db: Any, stream_id: int) -> None:
+        self._salt = salt_of(stream_id)
+        self._summary = Summary()
+        self._covered = 0
+        self._damage = ""
+        self._truth: Truth = {}
+        if db is not None:
+            try:
+                for _, head, entries in index_records(txn, db, stream_id):
+                    self._summary.fold(entries)
+                    self._covered = head.covered
+            except StoreError as error:
+                self._damage = error.message
+
+    def look_at(self, key: Any, value: Any) -> None:
+        """A record."""
+        seq = seq_of(key)
+        if seq > self._covered:
+            return
+        subject = decode_head(value[:-CRC_SIZE]).subject if is_whole(self._salt, key, value) else None
+        known = self._truth.setdefault(subject, [0, seq, seq])
+        known[0] += 1
+        known[2] = seq
+
+    def problems(self, *, trusted: bool) -> list[str]:
+        """What is wrong. Where records are damaged (not ``trusted``) the index may know better what they were."""
+        if self._damage:
+            return [self._damage]
+        if not self._covered or not trusted:
+            return []
+        counts = self._summary.counts
+        wrong = [subject for subject, known in self._truth.items() if not _fits(counts.get(subject), known)]
+        wrong += [subject for subject in counts if subject not in self._truth]
+        return [f"its index of subjects is wrong about {len(wrong)} of them, {wrong[0]!r} for one"] if wrong else []
+
+
+def _fits(said: list[int] | None, truth: list[int]) -> bool:
+    if said is None or said[0] != truth[0]:
+        return False
+    first, last = said[1], said[2]
+    return (first == truth[1] if first > 0 else -first <= truth[1]) and last in (0, truth[2])

@@ -1,0 +1,222 @@
+"""The subject indexes of all streams, as the committing side keeps them up (see ``subject_index``).
+
+What came is read from LMDB itself, some thousand records at a time while nothing waits to be committed. What went is written in the
+transaction that takes it out. An index that is in doubt is dropped and built anew in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import lmdb
+import msgspec
+
+from eyot_store.environment import Environment
+from eyot_store.errors import StoreError
+from eyot_store.records import CRC_SIZE, decode_head, is_whole, pack_u64, salt_of, seal, seq_of, unseal
+from eyot_store.subject_index import (
+    FOLD_BYTES_MIN,
+    SUBJECTS_MAX,
+    Change,
+    Entry,
+    IndexHead,
+    Summary,
+    decode_index,
+    decode_index_head,
+    encode_index,
+)
+
+Written = tuple[int, IndexHead]
+"""The number of an index's last record, and what it says."""
+
+INDEX_EVERY = 4096
+"""Messages that an index may lag behind before it is brought up."""
+SLICE_RECORDS = 4096
+TAIL_MAX = 1 << 16
+"""Records above an index that are counted when a store is opened; with more it is still being built."""
+
+
+class Indexes:
+    """``behind`` are streams whose index lags, ``outgrown`` those whose changes are to be folded."""
+
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
+        self._heads: dict[int, Written] = {}  # stream id -> number of the last record, what it says
+        self._given_up: set[int] = set()
+        self._void: set[int] = set()  # what is on disk must go first
+        self.behind: set[int] = set()
+        self.outgrown: set[int] = set()
+
+    def load(self, txn: Any, last_seqs: dict[int, int]) -> None:
+        """Find the indexes that are there; ``last_seqs`` are the last sequences of all streams."""
+        for stream_id, last_seq in last_seqs.items():
+            self._load(txn, stream_id)
+            self.check(stream_id, last_seq)
+
+    def _load(self, txn: Any, stream_id: int) -> None:
+        cursor = txn.cursor(self._environment.subjects)
+        found = cursor.prev() if cursor.set_range(pack_u64(stream_id + 1)) else cursor.last()
+        key = cursor.key()
+        if not found or not key.startswith(pack_u64(stream_id)):
+            return
+        try:
+            head = decode_index_head(unseal(key, cursor.value(), "index"))
+        except (StoreError, msgspec.MsgspecError):
+            head = None
+        if head is not None and self._fits(txn, stream_id, head):
+            self._heads[stream_id] = seq_of(key[8:]), head
+        else:
+            self._void.add(stream_id)  # it starts anew
+
+    def _fits(self, txn: Any, stream_id: int, head: IndexHead) -> bool:
+        """Whether the numbers add up; a release that knows no indexes may have written here."""
+        db = self._environment.messages[stream_id]
+        cursor = txn.cursor(db)
+        above = cursor.iternext(values=False) if cursor.set_range(pack_u64(head.covered + 1)) else ()
+        tail = sum(1 for _ in islice(above, TAIL_MAX))
+        return tail == TAIL_MAX or head.records + tail == txn.stat(db)["entries"]
+
+    def covered(self, stream_id: int) -> int:
+        """Records up to this sequence are in the index."""
+        known = self._heads.get(stream_id)
+        return known[1].covered if known else 0
+
+    def check(self, stream_id: int, last_seq: int) -> None:
+        """Take note if the stream's index lags."""
+        if last_seq - self.covered(stream_id) >= INDEX_EVERY and stream_id not in self._given_up:
+            self.behind.add(stream_id)
+
+    def forget(self, stream_id: int) -> None:
+        """The stream is gone, and its index with it (see ``wipe``)."""
+        self._heads.pop(stream_id, None)
+        self.behind.discard(stream_id)
+        self.outgrown.discard(stream_id)
+        self._given_up.discard(stream_id)
+        self._void.discard(stream_id)
+
+    # -- in a transaction; what is returned becomes true with ``now`` when it commits ---------------------------------------
+
+    def write(self, txn: Any, stream_id: int, covered: int, entries: list[Entry]) -> Written:
+        """Write a change."""
+        number, head = self._heads.get(stream_id, (0, IndexHead()))
+        size = len(encode_index(entries)) + 32
+        records = head.records + sum(entry[1] for entry in entries)
+        head = IndexHead(covered, records, head.base_bytes, head.change_bytes + size)
+        self._put(txn, stream_id, number + 1, head, entries)
+        return number + 1, head
+
+    def write_gone(self, txn: Any, stream_id: int, change: Change | None) -> Written:
+        """Write what went, or, where nobody can say what did, have the index start anew."""
+        if change is None:
+            return self.wipe(txn, stream_id)
+        return self.write(txn, stream_id, self.covered(stream_id), change.entries())
+
+    def wipe(self, txn: Any, stream_id: int, covered: int = 0) -> Written:
+        """Drop the index; with ``covered``: there are no records up to there."""
+        prefix = pack_u64(stream_id)
+        cursor = txn.cursor(self._environment.subjects)
+        found = cursor.set_range(prefix)
+        while found and cursor.key().startswith(prefix):
+            found = cursor.delete()
+        head = IndexHead(covered)
+        if not covered:
+            return 0, head
+        self._put(txn, stream_id, 1, head, [])
+        return 1, head
+
+    def now(self, stream_id: int, written: Written) -> None:
+        """What was written has been committed."""
+        head = written[1]
+        self._heads[stream_id] = written
+        self._void.discard(stream_id)
+        if head.change_bytes > max(head.base_bytes, FOLD_BYTES_MIN):
+            self.outgrown.add(stream_id)
+
+    def _put(self, txn: Any, stream_id: int, number: int, head: IndexHead, entries: list[Entry]) -> None:
+        key = pack_u64(stream_id) + pack_u64(number)
+        value = encode_index((head.covered, head.records, head.base_bytes, head.change_bytes, entries))
+        txn.put(key, seal(key, value), db=self._environment.subjects)
+
+    # -- housekeeping ---------------------------------------------------------------------------------------------------
+
+    def bring_up(self, txn: Any, stream_id: int, last_seq: int) -> Written | None:
+        """Take in a slice of the records above what is covered; None: there was nothing to write."""
+        db = self._environment.messages.get(stream_id)
+        before = covered = self.covered(stream_id)
+        change = Change()
+        if stream_id in self._void:
+            self.wipe(txn, stream_id)
+        if db is not None:
+            cursor, salt = txn.cursor(db), salt_of(stream_id)
+            left = SLICE_RECORDS
+            for key, value in cursor.iternext() if cursor.set_range(pack_u64(covered + 1)) else ():
+                if not left:
+                    break
+                covered, left = seq_of(key), left - 1
+                whole = is_whole(salt, key, value)
+                change.came(decode_head(value[:-CRC_SIZE]).subject if whole else None, covered)
+            if left:
+                covered = max(covered, last_seq)
+        if last_seq - covered < INDEX_EVERY:
+            self.behind.discard(stream_id)
+        return self.write(txn, stream_id, covered, change.entries()) if covered > before else None
+
+    def rebase(self, txn: Any, stream_id: int) -> Written:
+        """Fold the changes into a new base."""
+        self.outgrown.discard(stream_id)
+        summary = Summary()
+        try:
+            for _, _, entries in index_records(txn, self._environment.subjects, stream_id):
+                summary.fold(entries)
+                if len(summary.counts) > SUBJECTS_MAX:
+                    self._given_up.add(stream_id)
+                    self.behind.discard(stream_id)
+                    return self.wipe(txn, stream_id)
+        except StoreError:
+            self.behind.add(stream_id)
+            return self.wipe(txn, stream_id)
+        covered, records = self.covered(stream_id), summary.total()
+        self.wipe(txn, stream_id)
+        number = base_bytes = 0
+        for entries in summary.chunks():
+            number += 1
+            base_bytes += len(encode_index(entries)) + 32
+            self._put(txn, stream_id, number, IndexHead(covered, records, base_bytes), entries)
+        head = IndexHead(covered, records, base_bytes)
+        if not number:
+            number = 1
+            self._put(txn, stream_id, number, head, [])
+        return number, head
+
+
+def index_records(txn: Any, db: Any, stream_id: int) -> Iterator[tuple[int, IndexHead, list[Entry]]]:
+    """(number, head, entries) of each record of a stream's index in ``db``, in order. Raises StoreError("corrupt")."""
+    prefix = pack_u64(stream_id)
+    cursor = txn.cursor(db)
+    expected = 1
+    for key, sealed in cursor.iternext() if cursor.set_range(prefix) else ():
+        key = bytes(key)
+        if not key.startswith(prefix):
+            return
+        try:
+            record = decode_index(unseal(key, bytes(sealed), "index of subjects"))
+        except (msgspec.MsgspecError, lmdb.Error) as error:
+            raise StoreError("corrupt", f"index of subjects: {error}") from None
+        number = seq_of(key[8:])
+        if number != expected:
+            raise StoreError("corrupt", f"index of subjects: record {expected} is missing")
+        expected += 1
+        yield number, IndexHead(record.covered, record.records, record.base_bytes, record.change_bytes), record.entries
+
+
+def note_gone(gone: dict[int, Change | None], stream_id: int, key: bytes, value: bytes) -> None:
+    """Add the record ``value`` to what went out of the index of a stream."""
+    change = gone.setdefault(stream_id, Change())
+    if change is None:
+        return
+    if is_whole(salt_of(stream_id), key, value):
+        change.went(decode_head(value[:-CRC_SIZE]).subject, seq_of(key))
+    else:
+        gone[stream_id] = None

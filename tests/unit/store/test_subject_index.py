@@ -1,0 +1,188 @@
+"""The index of subjects on disk says what one pass over the records would, whatever was stored, removed, purged or lost."""
+
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from eyot_store import Log, Store, index_writer, subject_index
+from eyot_store.check import check
+from eyot_store.errors import StoreError
+from eyot_store.subject_index import Change, Summary
+from eyot_store.subjects import Subjects
+from support.store import FAST, JOURNAL, commit, fill, make_log, open_inline
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index_writer, "INDEX_EVERY", 8)
+    monkeypatch.setattr(index_writer, "SLICE_RECORDS", 5)
+    monkeypatch.setattr(index_writer, "FOLD_BYTES_MIN", 300)
+    monkeypatch.setattr(subject_index, "CHUNK_ENTRIES", 3)
+
+
+def told(subjects: Subjects) -> dict[bytes, int]:
+    return {subject: entry.count for subject, entry in subjects.entries.items()}
+
+
+def walked(log: Log) -> Subjects:
+    """By looking at every record."""
+    return log._build_subjects(tracked=True)
+
+
+def agree(log: Log) -> bool:
+    """The index, where there is one, agrees with the records; False where there is none."""
+    if log._indexed() is None:
+        return False
+    indexed, truth = log._build_subjects(tracked=False), walked(log)
+    assert told(indexed) == told(truth)
+    for subject, entry in truth.entries.items():
+        said = indexed.entries[subject]
+        assert said.last in (0, entry.last)
+        assert said.first in (0, entry.first)
+        assert said.floor <= entry.first
+    log._subjects = indexed
+    for subject, entry in truth.entries.items():
+        assert log.last_seq_for(subject) == entry.last
+        assert log.first_seq_for(subject) == entry.first
+    return True
+
+
+@pytest.mark.parametrize("options", [FAST, JOURNAL], ids=["lmdb", "journal"])
+@pytest.mark.parametrize("seed", range(6))
+def test_index_and_records_agree(tmp_path: Path, options, seed: int) -> None:
+    rng = Random(seed)
+    store = open_inline(tmp_path / "s", options)
+    log = make_log(store)
+    agreed = folded = 0
+    for _ in range(120):
+        log = step(rng, store, log)
+        if log.void or rng.random() < 0.06:
+            (store.crash if rng.random() < 0.5 else store.close)()
+            assert check(tmp_path / "s").problems == []
+            store = open_inline(tmp_path / "s", options)
+            found = store.stream("A", "S")
+            assert found is not None
+            log = found
+        agreed += agree(log)
+        head = store._environment.lmdb
+        with head.begin() as txn:
+            folded += any(
+                each.base_bytes for _, each, _ in index_writer.index_records(txn, store._environment.subjects, log.id)
+            )
+    assert agreed > 20
+    assert folded
+    store.close()
+    assert check(tmp_path / "s").problems == []
+
+
+def step(rng: Random, store: Store, log: Log) -> Log:
+    txn = store.begin()
+    act = rng.random()
+    if act < 0.55:
+        for _ in range(rng.randrange(1, 12)):
+            log.append(txn, b"s.%d" % rng.randrange(9), b"", b"x", log.state.last_seq + 1)
+    elif act < 0.8:
+        for _ in range(rng.randrange(1, 6)):
+            if log.state.messages:
+                log.remove(txn, rng.randrange(log.state.first_seq, log.state.last_seq + 1))
+    elif act < 0.88:
+        log.purge(txn, below_seq=log.state.first_seq + rng.randrange(1, 15))
+    elif act < 0.9:
+        log.purge(txn)
+    elif act < 0.94:
+        log.purge(txn, subject_filter=b"s.%d" % rng.randrange(9), keep=rng.randrange(2))
+    else:
+        log.skip_to(txn, log.state.last_seq + rng.randrange(4))
+    if rng.random() < 0.3:
+        store.submit(txn)
+        agree(log)  # while it is under way
+        store.commit_now()
+    elif rng.random() < 0.05:
+        store.abort(txn)
+    else:
+        assert commit(store, txn) is None
+    return log
+
+
+def test_a_start_asks_the_index_and_not_the_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_inline(tmp_path / "s", JOURNAL)
+    log = make_log(store)
+    for number in range(300):
+        fill(store, log, 1, b"s.%d" % (number % 7))
+    store.close()
+    store = open_inline(tmp_path / "s", JOURNAL)
+    log = store.stream("A", "S")
+    assert log is not None
+    monkeypatch.setattr(log._reader, "heads", lambda *_: pytest.fail("the records were walked"))
+    assert len(log.subjects()) == 7
+    assert log.subject_count(b"s.3") == 43
+    assert log.last_seq_for(b"s.3") == 298
+    assert log.first_seq_for(b"s.3") == 4
+    store.close()
+
+
+def test_what_an_older_release_changed_is_noticed(tmp_path: Path) -> None:
+    """It appends and removes without touching the index: the numbers do not add up, the records are asked, the index starts anew."""
+    store = open_inline(tmp_path / "s", FAST)
+    log = make_log(store)
+    fill(store, log, 40, b"a")
+    fill(store, log, 40, b"b")
+    while store.commit_now() or store._committer.untidy:
+        store.commit_now()
+    environment = store._environment
+    with environment.lmdb.begin(write=True) as txn:
+        txn.delete((7).to_bytes(8, "big"), db=environment.messages[log.id])
+    assert log._indexed() is None
+    assert told(log.subjects()) == {b"a": 39, b"b": 40}
+    store.close()
+    assert "index of subjects" in " ".join(check(tmp_path / "s").problems)
+    store = open_inline(tmp_path / "s", FAST)
+    log = store.stream("A", "S")
+    assert log is not None
+    fill(store, log, 1, b"a")
+    while store.commit_now() or store._committer.untidy:
+        store.commit_now()
+    assert agree(log)
+    store.close()
+    assert "index of subjects" not in " ".join(check(tmp_path / "s").problems)
+
+
+def test_a_damaged_index_is_dropped_and_built_anew(tmp_path: Path) -> None:
+    store = open_inline(tmp_path / "s", FAST)
+    log = make_log(store)
+    fill(store, log, 40, b"a")
+    environment = store._environment
+    with environment.lmdb.begin(write=True) as txn:
+        cursor = txn.cursor(environment.subjects)
+        assert cursor.first()
+        cursor.put(cursor.key(), b"\x00" + cursor.value()[1:])
+    assert log._indexed() is None
+    store.close()
+    store = open_inline(tmp_path / "s", FAST)
+    log = store.stream("A", "S")
+    assert log is not None
+    for _ in range(40):
+        fill(store, log, 20, b"a")
+    assert agree(log)
+    store.close()
+    assert check(tmp_path / "s").problems == []
+
+
+def test_an_index_goes_with_its_stream(tmp_path: Path) -> None:
+    store = open_inline(tmp_path / "s", FAST)
+    log = make_log(store)
+    fill(store, log, 40, b"a")
+    txn = store.begin()
+    log.delete(txn)
+    assert commit(store, txn) is None
+    with store._environment.lmdb.begin() as reading:
+        assert reading.stat(store._environment.subjects)["entries"] == 0
+    store.close()
+
+
+def test_counting_below_zero_is_damage() -> None:
+    change = Change()
+    change.went(b"a", 3)
+    with pytest.raises(StoreError, match="below zero"):
+        Summary().fold(change.entries())
