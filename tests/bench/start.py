@@ -63,8 +63,9 @@ class Client:
         self._file = self._socket.makefile("rb")
         self._file.readline()
         self._socket.sendall(b'CONNECT {"verbose":false}\r\nSUB _I 1\r\nPING\r\n')
-        while self._file.readline() != b"PONG\r\n":
-            pass  # an INFO may come between
+        while (line := self._file.readline()) != b"PONG\r\n":
+            if not line or line.startswith(b"-ERR"):
+                raise OSError(f"refused: {line!r}")
 
     def request(self, subject: str, body: bytes = b"") -> dict:
         self._socket.sendall(b"PUB %b _I %d\r\n%b\r\n" % (subject.encode(), len(body), body))

@@ -58,7 +58,7 @@ cdef class Traffic:
 
 
 cdef class Outlet(Traffic):
-    cdef readonly bytearray out
+    cdef public bytearray out
     cdef public bint headers
     cdef public bint closed
     cdef public bint dirty

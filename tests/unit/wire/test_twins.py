@@ -174,7 +174,6 @@ def test_compiled_fields_that_hold_memory_cannot_be_taken_away() -> None:
     twin = FAN_OUTS[1]
     outlet = twin.Outlet()
     for thing, name in (
-        (outlet, "out"),
         (twin.Interest(outlet, b"1"), "sid"),
         (twin.Interest(outlet, b"1"), "dest"),
         (twin.Match(()), "plain"),
