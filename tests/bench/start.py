@@ -114,7 +114,9 @@ def measure(directory: Path, streams: int) -> None:
         started, longest, messages = time.perf_counter(), 0.0, 0
         for index in range(streams):
             asked = time.perf_counter()
-            state = client.request(f"$JS.API.STREAM.INFO.S{index}")["state"]
+            answer = client.request(f"$JS.API.STREAM.INFO.S{index}")
+            assert "state" in answer, answer
+            state = answer["state"]
             longest = max(longest, time.perf_counter() - asked)
             messages += state["messages"]
         print(
