@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from eyot_daemon import client_interest
 from eyot_daemon.access import Access
 from eyot_daemon.account import Account
 from eyot_daemon.client_publish import publish
@@ -37,11 +38,9 @@ from eyot_wire.frames import (
     encode_err,
     encode_msg,
 )
-from eyot_wire.headers import NO_RESPONDERS, set_field
 from eyot_wire.hot import Outlet, Publishes
 from eyot_wire.info import ClientConnect, decode
 from eyot_wire.scanner import Scanner
-from eyot_wire.subject import is_valid
 
 if TYPE_CHECKING:
     from eyot_daemon.clients import Clients
@@ -61,8 +60,6 @@ FIRST_PING_S = 2.0
 FIRST_PING_JITTER = 0.2
 #: Bytes taken from a peer while it is being decided who it is; clients wait for the answer before they say much.
 HELD_BYTES_MAX = 4 * 1024 * 1024
-#: Queue group that nats-server keeps for itself.
-SYSTEM_QUEUE = b"_sys_"
 
 
 class ClientConnection(Outlet):
@@ -281,7 +278,7 @@ class ClientConnection(Outlet):
         self.out_bytes += len(header) + len(payload)
         sub.delivered += 1
         if sub.max_msgs and sub.delivered >= sub.max_msgs:
-            self._remove(sub)
+            client_interest.remove(self, sub)
         return True
 
     def _let_through(self, sub: Subscription, subject: bytes, reply: bytes, origin: Origin | None) -> bool:
@@ -294,15 +291,6 @@ class ClientConnection(Outlet):
             if reply and access.replies is not None:
                 access.replies.delivered(reply, self.clients.broker.clock.monotonic())
         return True
-
-    def no_responders_for(self, subject: bytes, reply: bytes) -> None:
-        """A request of ours found nobody: answer 503 on our own subscription for the reply, if there is one."""
-        assert self.account is not None
-        for sub in self.account.sublist.match(reply).all():
-            if sub.dest is self and sub.active:
-                header = set_field(NO_RESPONDERS, b"Nats-Subject", subject)
-                self.deliver(sub, reply, b"", header, b"", None)
-                return
 
     # -- operations ----------------------------------------------------------------------------------------------
 
@@ -324,9 +312,9 @@ class ClientConnection(Outlet):
             elif self.account is None and not self._admit_unknown():
                 return
             elif type(op) is Sub:
-                self._subscribe(op)
+                client_interest.subscribe(self, op)
             elif type(op) is Unsub:
-                self._unsubscribe(op)
+                client_interest.unsubscribe(self, op)
             elif type(op) is Ping:
                 self._ping()
             elif type(op) is Pong:
@@ -421,53 +409,10 @@ class ClientConnection(Outlet):
             self.rtt_s = max(self.last_in - self._ping_sent, 1e-9)  # 0 stands for unknown
             self._ping_sent = 0.0
 
-    def _subscribe(self, op: Sub) -> None:
-        account = self.account
-        assert account is not None
-        subject, queue = op.subject, op.queue
-        access = self.access
-        if queue == SYSTEM_QUEUE or (access is not None and not access.may_subscribe(subject, queue)):
-            using = f' using queue "{_text(queue)}"' if queue else ""
-            self.send_error(f'Permissions Violation for Subscription to "{_text(subject)}"{using}')
-            return
-        if not self.clients.may_add_subscription(self, subject):
-            return
-        if op.sid not in self.subs:
-            if not is_valid(subject):
-                self.send_error("Invalid Subject")
-                return
-            sub = Subscription(account, subject, self, queue, op.sid)
-            sub.deny_filter = access is not None and access.needs_deny_filter(subject)
-            sub.slow = self._slow(sub)
-            self.subs[op.sid] = sub
-            account.attach(sub)
-        if self.verbose:
-            self.queue_output(OK)
-
-    def _slow(self, sub: Subscription) -> bool:
-        tracked = self.access is not None and self.access.replies is not None
-        traced = self.clients.trace is not None
-        return bool(sub.max_msgs) or sub.deny_filter or tracked or traced or not self.echo
-
     def look_again(self) -> None:
         """Tracing began or ended: it decides which way deliveries take."""
         for sub in self.subs.values():
-            sub.slow = self._slow(sub)
-
-    def _unsubscribe(self, op: Unsub) -> None:
-        sub = self.subs.get(op.sid)
-        if sub is not None:
-            if op.max_msgs > sub.delivered:
-                sub.max_msgs = op.max_msgs
-                sub.slow = True
-            else:
-                self._remove(sub)
-        if self.verbose:
-            self.queue_output(OK)
-
-    def _remove(self, sub: Subscription) -> None:
-        self.subs.pop(sub.sid, None)
-        sub.account.unsubscribe(sub)
+            sub.slow = client_interest.is_slow(self, sub)
 
     # -- account -------------------------------------------------------------------------------------------------
 
@@ -486,7 +431,7 @@ class ClientConnection(Outlet):
         self.user = user
         self._scanner.max_payload = max_payload
         for sub in self.subs.values():
-            sub.slow = self._slow(sub)
+            sub.slow = client_interest.is_slow(self, sub)
         if not self.connected:
             self._set_first_ping()
 
@@ -517,15 +462,7 @@ class ClientConnection(Outlet):
     def reauthorized(self, access: Access | None) -> None:
         """A reload changed what this connection may do: subscriptions that are no longer allowed end, the peer is told."""
         self.access = access
-        for sub in tuple(self.subs.values()):
-            if access is not None and not access.may_subscribe(sub.subject, sub.queue):
-                named = f'"{_text(sub.subject)}" (sid "{_text(sub.sid)}")'
-                log.info("Removed sub %s for %r - not authorized", named, self)
-                self._remove(sub)
-                self.send_error(f"Permissions Violation for Subscription to {named}")
-                continue
-            sub.deny_filter = access is not None and access.needs_deny_filter(sub.subject)
-            sub.slow = self._slow(sub)
+        client_interest.look_again(self)
 
     def expire_in(self, seconds: float) -> None:
         """The login holds only so long; 0: without end."""
@@ -545,15 +482,14 @@ class ClientConnection(Outlet):
         now = self.clients.broker.clock.monotonic()
         interval = options.ping_interval_s
         if self.rtt_s == 0.0 or now - self.last_in >= interval:
-            if self.pings_out + 1 > options.ping_max:
+            if self.pings_out < options.ping_max:
+                self.pings_out += 1
+                self._ping_sent = now
+                self.queue_output(PING)
+            elif (
+                not self.transport.input_waits()
+            ):  # else it is we who are late: the answer may be in what we did not read yet
                 self.clients.broker.stale_connections += 1
                 self.fail(STALE_CONNECTION)
                 return
-            self.pings_out += 1
-            self._ping_sent = now
-            self.queue_output(PING)
         self._set_timer(interval, self._ping_timer)
-
-
-def _text(subject: bytes) -> str:
-    return subject.decode("utf-8", "surrogateescape")

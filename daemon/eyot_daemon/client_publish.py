@@ -15,6 +15,7 @@ from eyot_daemon.route import Route, Target
 from eyot_wire.ack import PREFIX
 from eyot_wire.fan_out import EARLY_FLUSH, RESERVED_REPLIES
 from eyot_wire.frames import OK, FrameLine, encode_err
+from eyot_wire.headers import NO_RESPONDERS, set_field
 from eyot_wire.hot import Publishes
 from eyot_wire.subject import is_valid_literal
 
@@ -140,7 +141,16 @@ def _acknowledge_all(client: ClientConnection, account: Account, sinks: AckSinks
 def _nobody_there(client: ClientConnection, line: FrameLine, count: int) -> None:
     if line.reply and client.no_responders:
         for _ in range(count):
-            client.no_responders_for(line.subject, line.reply)
+            _no_responders(client, line)
+
+
+def _no_responders(client: ClientConnection, line: FrameLine) -> None:
+    """A request found nobody: answer 503 on the client's own subscription for the reply, if there is one."""
+    assert client.account is not None
+    for sub in client.account.sublist.match(line.reply).all():
+        if sub.dest is client and sub.active:
+            client.deliver(sub, line.reply, b"", set_field(NO_RESPONDERS, b"Nats-Subject", line.subject), b"", None)
+            return
 
 
 def _append_run(

@@ -11,6 +11,7 @@ from eyot_daemon.login import Peer
 from eyot_daemon.options import Options
 from eyot_daemon.options_accounts import AuthorizationOptions
 from eyot_daemon.options_permissions import Permissions, ResponsePermission, SubjectPermission
+from eyot_daemon.transport import StreamTransport
 from eyot_wire.info import ClientConnect
 from support.broker import PLAIN, Running, running
 
@@ -134,6 +135,19 @@ async def test_the_first_ping_comes_soon_and_silence_is_stale(autojump_clock: Mo
         await client.send(b"PONG\r\n")
         assert await client.until_closed() == b"PING\r\nPING\r\n-ERR 'Stale Connection'\r\n"
         assert up.broker.stale_connections == 1
+
+
+async def test_who_is_behind_with_reading_blames_nobody(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(Options(host="127.0.0.1", port=-1, ping_interval_s=10.0, ping_max=1)) as up:
+        client = await up.in_memory(PLAIN)
+        assert await client.until(b"\r\n") == b"PING\r\n"
+        monkeypatch.setattr(StreamTransport, "input_waits", lambda transport: True)
+        await trio.sleep(100.0)
+        assert len(up.clients.connections) == 1
+        monkeypatch.undo()
+        assert await client.until_closed() == b"-ERR 'Stale Connection'\r\n"
 
 
 async def test_a_busy_client_is_not_pinged(autojump_clock: MockClock) -> None:
