@@ -29,7 +29,7 @@ def log_banner(broker: Broker, reading: Reading) -> None:
     if options.max_payload > PAYLOAD_WARN_BYTES:
         log.warning("Maximum payloads over 8.00 MB are generally discouraged and could lead to poor performance")
     if options.config_file:
-        log.info("Using configuration file: %s", options.config_file)
+        log.info("Using configuration file: %s (%s)", options.config_file, options.config_digest)
     for warning in reading.warnings:
         log.warning("%s", warning)
 

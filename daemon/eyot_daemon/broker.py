@@ -47,6 +47,7 @@ class Broker:
         self.rng = rng or random.Random(secrets.randbits(64))
         self.random: Callable[[], float] = self.rng.random
         self.started_ns = self.clock.now_ns()
+        self.config_loaded_ns = self.started_ns
         self._dirty: list[Flushing] = []
         self._stall_s = 0.0
         self.accounts: dict[str, Account] = {}
@@ -59,6 +60,7 @@ class Broker:
             self.system_account.is_system = True
         self.slow_consumers = 0
         self.stale_connections = 0
+        self.stalled_clients = 0  # how often one had to wait because somebody else reads slowly
         self.connections_total = 0
         self.links = LeafLinks(self)
         self.providers = Providers()
@@ -105,6 +107,8 @@ class Broker:
     def take_stall_s(self) -> float:
         """How long the connection whose turn just ended shall wait before its next read."""
         stall_s, self._stall_s = self._stall_s, 0.0
+        if stall_s:
+            self.stalled_clients += 1
         return stall_s
 
     # messages and payload bytes over all clients and leaf links

@@ -19,7 +19,7 @@ from eyot_daemon import client_interest
 from eyot_daemon.access import Access
 from eyot_daemon.account import Account
 from eyot_daemon.client_publish import publish
-from eyot_daemon.login import Deferred, Login, Peer
+from eyot_daemon.login import WEBSOCKET, Deferred, Login, Peer
 from eyot_daemon.subscription import Kind, Origin, Subscription
 from eyot_daemon.timers import TimerHandle
 from eyot_daemon.transport import Transport
@@ -152,7 +152,7 @@ class ClientConnection(Outlet):
         self._timer: TimerHandle | None = None
 
     def __repr__(self) -> str:
-        text = f"{self.peer.host}:{self.peer.port} - {'wid' if self.peer.connection_type == 'WEBSOCKET' else 'cid'}:{self.cid}"
+        text = f"{self.peer.host}:{self.peer.port} - {'wid' if self.peer.connection_type == WEBSOCKET else 'cid'}:{self.cid}"
         described = ":".join(
             part for part in (f"v{self.version}" if self.version else "", self.lang, self.name) if part
         )
@@ -450,8 +450,15 @@ class ClientConnection(Outlet):
             self._timer.cancel()
         self._timer = self.clients.broker.timers.call_later(delay_s, fn)
 
+    @property
+    def _ping_interval_s(self) -> float:
+        options = self.clients.options
+        if options.websocket is not None and self.peer.connection_type == WEBSOCKET:
+            return options.websocket.ping_interval_s or options.ping_interval_s
+        return options.ping_interval_s
+
     def _set_first_ping(self) -> None:
-        interval = self.clients.options.ping_interval_s
+        interval = self._ping_interval_s
         delay_s = min(FIRST_PING_S, interval) * (1 + FIRST_PING_JITTER * self.clients.broker.random())
         self._set_timer(delay_s, self._ping_timer)
 
@@ -480,7 +487,7 @@ class ClientConnection(Outlet):
     def _ping_timer(self) -> None:
         options = self.clients.options
         now = self.clients.broker.clock.monotonic()
-        interval = options.ping_interval_s
+        interval = self._ping_interval_s
         if self.rtt_s == 0.0 or now - self.last_in >= interval:
             if self.pings_out < options.ping_max:
                 self.pings_out += 1

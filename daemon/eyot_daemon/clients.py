@@ -18,20 +18,18 @@ from eyot_daemon.account import Account
 from eyot_daemon.broker import CLIENT_PROTO, Broker
 from eyot_daemon.client import MAX_ACCOUNT_CONNECTIONS, MAX_CONNECTIONS, MAX_SUBSCRIPTIONS, ClientConnection
 from eyot_daemon.client_trace import ClientTrace
-from eyot_daemon.login import Authenticator, Login, Peer
+from eyot_daemon.login import WEBSOCKET, Authenticator, Login, Peer
 from eyot_daemon.options import Options
 from eyot_daemon.transport import Transport, TransportLimits
 from eyot_daemon.version import API_LEVEL, VERSION
 from eyot_wire.frames import encode_info
+from eyot_wire.hot import Traffic
 from eyot_wire.info import ServerInfo
 
 log = logging.getLogger("eyot.client")
 
 #: How long the text of a nonce is, as nats-server's (11 random bytes in base64url).
 NONCE_BYTES = 11
-
-
-WEBSOCKET = "WEBSOCKET"
 
 
 class ClosedClient(msgspec.Struct, frozen=True):
@@ -77,6 +75,7 @@ class Clients:
         self.departure_listeners: list[Callable[[ClientConnection], None]] = []
         self.refusal_listeners: list[Callable[[ClientConnection, str], None]] = []
         self._info: ServerInfo | None = None
+        self._past = Traffic()  # of connections that have ended
 
     # -- coming and going ----------------------------------------------------------------------------------------
 
@@ -97,6 +96,7 @@ class Clients:
         """The connection closed: kept only as a line of history."""
         if self.connections.pop(client.cid, None) is None:
             return
+        _add(self._past, client)
         if client.account_name:
             for listener in self.departure_listeners:
                 listener(client)
@@ -123,6 +123,13 @@ class Clients:
                 subscriptions=client.subs_at_close,
             )
         )
+
+    def traffic(self) -> Traffic:
+        """What clients have sent and got since the start, leaf links left out."""
+        total = Traffic()
+        for one in (self._past, *self.connections.values()):
+            _add(total, one)
+        return total
 
     def close_all(self, reason: str = "Server Shutdown") -> None:
         """The server stops: every connection is closed after it was offered what waits for it."""
@@ -266,6 +273,13 @@ class Clients:
         for client in self.connections.values():
             if client.protocol >= 1 and client.connected:
                 client.queue_output(self.info_line(client))
+
+
+def _add(total: Traffic, one: Traffic) -> None:
+    total.in_msgs += one.in_msgs
+    total.out_msgs += one.out_msgs
+    total.in_bytes += one.in_bytes
+    total.out_bytes += one.out_bytes
 
 
 def advertised(advertise: str, host: str, port: int) -> tuple[str, int]:

@@ -39,6 +39,10 @@ class LeafLinks:
         self._accounts: dict[str, AccountLinks] = {}
         self._watchers: dict[str, list[LinkCallback]] = {}
 
+    def established(self) -> list[LeafConnection]:
+        """The links that are up."""
+        return [link for link in self.connections.values() if link.established]
+
     # -- what links share ------------------------------------------------------------------------------------------
 
     def identity(self, *, host: str = "0.0.0.0", port: int = 0) -> LeafIdentity:

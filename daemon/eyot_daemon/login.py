@@ -16,6 +16,9 @@ from eyot_daemon.options_permissions import Permissions
 from eyot_daemon.websocket_upgrade import Cookies
 from eyot_wire.info import ClientConnect
 
+#: A connection type of `allowed_connection_types`.
+WEBSOCKET = "WEBSOCKET"
+
 
 class Peer(Struct, frozen=True, kw_only=True):
     """Who is at the other end, as far as the transport knows."""

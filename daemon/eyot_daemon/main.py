@@ -79,7 +79,7 @@ def _report_test(loaded: Loaded, arguments: Arguments) -> int:
         print(f"eyotd: {warning}", file=sys.stderr)
     if loaded.reading.warnings:
         return 1
-    print(f"eyotd: configuration file {arguments.config} is valid", file=sys.stderr)
+    print(f"eyotd: configuration file {arguments.config} is valid ({loaded.options.config_digest})", file=sys.stderr)
     return 0
 
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, cast
 import msgspec
 import trio
 
-from eyot_daemon import monitor_accounts, monitor_connz, monitor_server
+from eyot_daemon import monitor_accounts, monitor_connz, monitor_process, monitor_server
 from eyot_daemon.clients import Clients
 from eyot_daemon.metrics import CONTENT_TYPE, exposition
 from eyot_daemon.monitor_connz import BadQuery
@@ -175,6 +175,9 @@ class Monitoring:
             "/jsz": lambda query: monitor_accounts.jsz(broker, jsz_query(query)),
             "/healthz": lambda query: monitor_server.healthz(clients, healthz_query(query)),
             "/ipqueuesz": lambda query: {},  # there are no queues between tasks here
+            "/raftz": lambda query: monitor_process.raftz(),
+            "/stacksz": lambda query: monitor_process.stacksz(),
+            "/debug/vars": lambda query: monitor_process.expvarz(),
             "/eyot/status": lambda query: monitor_server.status_report(clients),
             "/eyot/syncz": lambda query: monitor_server.sync_report(clients),
         }
@@ -192,6 +195,8 @@ class Monitoring:
             return Response(f"Account {error.args[0]} does not exist", status_code=400, media_type="text/plain")
         if isinstance(body, tuple):
             code, body = body
+        if isinstance(body, str):
+            return Response(body, status_code=code, media_type="text/plain")
         text = msgspec.json.encode(body)
         if path != "/healthz":
             text = msgspec.json.format(text, indent=2)

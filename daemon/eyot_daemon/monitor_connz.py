@@ -1,14 +1,16 @@
-"""`/connz`: the client connections, open and closed, sorted and filtered as nats-server does."""
+"""`/connz`: the connections of clients, open and closed, and leaf links, sorted and filtered as nats-server does."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from msgspec import Struct
 
 from eyot_daemon.client import ClientConnection
 from eyot_daemon.clients import Clients, ClosedClient
+from eyot_daemon.leaf import LeafConnection
 from eyot_daemon.monitor_server import rtt_text, short_duration
+from eyot_daemon.options_accounts import GLOBAL_ACCOUNT
 from eyot_daemon.providers import Json
 from eyot_daemon.subscription import Subscription
 from eyot_wire.js_time import ns_to_rfc3339
@@ -20,7 +22,29 @@ CONNZ_LIMIT = 1024
 CONNECTION_TYPES = {"STANDARD": "nats", "WEBSOCKET": "websocket", "MQTT": "mqtt"}
 
 
-_Row = ClientConnection | ClosedClient
+class LeafRow(Struct, frozen=True):
+    """A leaf link as `/connz` sees it: figures since the link is up."""
+
+    cid: int
+    ip: str
+    port: int
+    started_ns: int
+    last_activity_ns: int
+    name: str
+    account_name: str
+    user: str
+    in_msgs: int
+    out_msgs: int
+    in_bytes: int
+    out_bytes: int
+    rtt_s: float
+    subjects: tuple[bytes, ...]
+    pending_bytes: int
+    stopped_ns: int = 0
+    close_reason: str = ""
+
+
+_Row = ClientConnection | ClosedClient | LeafRow
 
 
 class BadQuery(ValueError):
@@ -50,7 +74,9 @@ def connz(clients: Clients, query: ConnzQuery) -> Json:
     now_ns = clients.broker.clock.now_ns()
     found: list[_Row] = []
     if query.state != "closed":
-        found += [one for one in clients.connections.values() if _wanted(query, one) and _subscribed(one, query)]
+        here: list[ClientConnection | LeafRow] = list(clients.connections.values())
+        here += [leaf_row(link) for link in clients.broker.links.established()]
+        found += [one for one in here if _wanted(query, one) and _subscribed(one, query)]
     if query.state != "open" and not query.filter_subject:
         found += [one for one in clients.closed if _wanted(query, one)]
     found.sort(key=lambda row: (key(row), row.cid), reverse=reverse)
@@ -62,15 +88,45 @@ def connz(clients: Clients, query: ConnzQuery) -> Json:
         "total": len(found),
         "offset": query.offset,
         "limit": query.limit,
-        "connections": [
-            open_row(one, query, now_ns) if isinstance(one, ClientConnection) else _closed_row(one, query)
-            for one in page
-        ],
+        "connections": [_shown(one, query, now_ns) for one in page],
     }
 
 
+def _shown(row: _Row, query: ConnzQuery, now_ns: int) -> Json:
+    if isinstance(row, ClientConnection):
+        return open_row(row, query, now_ns)
+    return _leaf(row, query, now_ns) if isinstance(row, LeafRow) else _closed_row(row, query)
+
+
+def leaf_row(link: LeafConnection) -> LeafRow:
+    """What there is to say of a link."""
+    link.note_rtt()
+    state, start = link.state, link.counts_at_start
+    return LeafRow(
+        cid=link.cid,
+        ip=link.peer.host,
+        port=link.peer.port,
+        started_ns=link.started_ns,
+        last_activity_ns=max(state.last_heard_ns, link.started_ns),
+        name=state.peer_name,
+        account_name=link.account_name,
+        user=link.user,
+        in_msgs=state.traffic.in_msgs - start.in_msgs,
+        out_msgs=state.traffic.out_msgs - start.out_msgs,
+        in_bytes=state.traffic.in_bytes - start.in_bytes,
+        out_bytes=state.traffic.out_bytes - start.out_bytes,
+        rtt_s=state.rtt_s or 0.0,
+        subjects=tuple(subject for subject, _ in link.subs),
+        pending_bytes=0 if link.transport is None else link.transport.backlog,
+    )
+
+
+def _subjects(row: ClientConnection | LeafRow) -> Iterable[bytes]:
+    return row.subjects if isinstance(row, LeafRow) else (sub.subject for sub in row.subs.values())
+
+
 def _wanted(query: ConnzQuery, row: _Row) -> bool:
-    account = row.account_name if isinstance(row, ClientConnection) else row.account
+    account = row.account if isinstance(row, ClosedClient) else row.account_name
     return (
         (not query.cid or row.cid == query.cid)
         and (not query.user or row.user == query.user)
@@ -78,19 +134,29 @@ def _wanted(query: ConnzQuery, row: _Row) -> bool:
     )
 
 
-def _subscribed(client: ClientConnection, query: ConnzQuery) -> bool:
+def _subscribed(row: ClientConnection | LeafRow, query: ConnzQuery) -> bool:
     if not query.filter_subject:
         return True
     wanted = query.filter_subject.encode()
-    return any(overlaps(sub.subject, wanted) for sub in client.subs.values())
+    return any(overlaps(subject, wanted) for subject in _subjects(row))
+
+
+def _count(row: _Row) -> int:
+    return 0 if isinstance(row, ClosedClient) else len(row.subjects if isinstance(row, LeafRow) else row.subs)
+
+
+def _pending(row: _Row) -> int:
+    if isinstance(row, ClientConnection):
+        return row.transport.backlog
+    return row.pending_bytes if isinstance(row, LeafRow) else 0
 
 
 _SORT_KEYS: dict[str, tuple[Callable[[_Row], float], bool]] = {
     # nats-server sorts counts downwards, ids and start upwards
     "cid": (lambda row: row.cid, False),
     "start": (lambda row: row.started_ns, False),
-    "subs": (lambda row: len(row.subs) if isinstance(row, ClientConnection) else 0, True),
-    "pending": (lambda row: row.transport.backlog if isinstance(row, ClientConnection) else 0, True),
+    "subs": (_count, True),
+    "pending": (_pending, True),
     "msgs_to": (lambda row: row.out_msgs, True),
     "msgs_from": (lambda row: row.in_msgs, True),
     "bytes_to": (lambda row: row.out_bytes, True),
@@ -151,6 +217,35 @@ def open_row(client: ClientConnection, query: ConnzQuery, now_ns: int) -> Json:
     return row
 
 
+def _leaf(leaf: LeafRow, query: ConnzQuery, now_ns: int) -> Json:
+    row: Json = {
+        "cid": leaf.cid,
+        "kind": "Leafnode",
+        "ip": leaf.ip,
+        "port": leaf.port,
+        "start": ns_to_rfc3339(leaf.started_ns),
+        "last_activity": ns_to_rfc3339(leaf.last_activity_ns),
+    }
+    if leaf.rtt_s:
+        row["rtt"] = rtt_text(leaf.rtt_s)
+    row |= {
+        "uptime": short_duration((now_ns - leaf.started_ns) // _NS),
+        "idle": short_duration(max(0, now_ns - leaf.last_activity_ns) // _NS),
+        "pending_bytes": leaf.pending_bytes,
+        "in_msgs": leaf.in_msgs,
+        "out_msgs": leaf.out_msgs,
+        "in_bytes": leaf.in_bytes,
+        "out_bytes": leaf.out_bytes,
+        "subscriptions": len(leaf.subjects),
+    }
+    row |= _described(leaf.name, "", "")
+    if query.authenticated:
+        row |= _who(leaf.user, leaf.account_name)
+    if query.subscriptions:
+        row["subscriptions_list"] = [_text(subject) for subject in leaf.subjects]
+    return row
+
+
 def _closed_row(closed: ClosedClient, query: ConnzQuery) -> Json:
     row: Json = {
         "cid": closed.cid,
@@ -194,7 +289,8 @@ def _described(name: str, lang: str, version: str) -> Json:
 
 
 def _who(user: str, account: str) -> Json:
-    return {key: value for key, value in (("authorized_user", user), ("account", account)) if value}
+    shown = {"authorized_user": user, "account": "" if account == GLOBAL_ACCOUNT else account, "name_tag": account}
+    return {key: value for key, value in shown.items() if value}
 
 
 def _text(subject: bytes) -> str:

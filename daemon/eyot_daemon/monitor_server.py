@@ -15,7 +15,7 @@ from eyot_daemon.broker import CLIENT_PROTO
 from eyot_daemon.clients import Clients
 from eyot_daemon.options import Options
 from eyot_daemon.providers import HealthzQuery, Json
-from eyot_daemon.version import VERSION, own_version
+from eyot_daemon.version import VERSION, commit, own_version
 from eyot_wire.duration import format_duration
 from eyot_wire.js_time import ns_to_rfc3339
 from eyot_wire.status import StatusReport, SyncReport
@@ -93,6 +93,8 @@ def varz(clients: Clients, cpu: CpuMeter, requests: Counter[str]) -> Json:
         "host": options.host,
         "port": clients.port,
     }
+    if built_from := commit():
+        page["git_commit"] = built_from
     if clients.authenticator.auth_required:
         page["auth_required"] = True
     if options.tls is not None:
@@ -113,7 +115,10 @@ def varz(clients: Clients, cpu: CpuMeter, requests: Counter[str]) -> Json:
         "gomaxprocs": 1,
         "cpu": cpu.percent(),
         "http_req_stats": dict(requests),
-        "config_load_time": ns_to_rfc3339(broker.started_ns),
+        "config_load_time": ns_to_rfc3339(broker.config_loaded_ns),
+        "config_digest": broker.options.config_digest,
+        "feature_flags": {},
+        "disk_io_wait_stats": {"waiters": 0, "waits": 0, "wait_time": 0, "max_wait_time": 0},
     }
     if options.server_tags:
         page["tags"] = list(options.server_tags)
@@ -182,6 +187,7 @@ def _leafnodes(options: Options) -> Json:
 
 def _traffic(clients: Clients) -> Json:
     broker = clients.broker
+    traffic = clients.traffic()
     return {
         "connections": len(clients.connections),
         "total_connections": broker.connections_total,
@@ -192,8 +198,13 @@ def _traffic(clients: Clients) -> Json:
         "out_msgs": broker.out_msgs,
         "in_bytes": broker.in_bytes,
         "out_bytes": broker.out_bytes,
+        "in_client_msgs": traffic.in_msgs,
+        "out_client_msgs": traffic.out_msgs,
+        "in_client_bytes": traffic.in_bytes,
+        "out_client_bytes": traffic.out_bytes,
         "slow_consumers": broker.slow_consumers,
         "stale_connections": broker.stale_connections,
+        "stalled_clients": broker.stalled_clients,
         "subscriptions": broker.subscriptions,
         "stale_connection_stats": {"clients": broker.stale_connections, "routes": 0, "gateways": 0, "leafs": 0},
         "slow_consumer_stats": {"clients": broker.slow_consumers, "routes": 0, "gateways": 0, "leafs": 0},

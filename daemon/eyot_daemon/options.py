@@ -50,6 +50,7 @@ class Options(Struct, frozen=True, kw_only=True):
     """Everything that can be configured. Frozen: a reload builds a new one."""
 
     config_file: str = ""
+    config_digest: str = ""  # of the file's content, as nats-server's; "" without a file
     # listener for clients
     host: str = "0.0.0.0"
     port: int = CLIENT_PORT_DEFAULT  # -1: any free port

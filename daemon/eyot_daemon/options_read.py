@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from eyot_daemon.config_digest import config_digest
 from eyot_daemon.options import Options
 from eyot_daemon.options_accounts_read import read_accounts
 from eyot_daemon.options_jetstream import JetStreamOptions
@@ -71,7 +72,8 @@ def read_options(conf_map: ConfMap, config_file: str = "") -> Loaded:
     reading = Reading()
     block = Block(conf_map, reading)
     _refuse_not_offered(block)
-    values: dict[str, Any] = {"config_file": config_file}
+    digest = config_digest(conf_map.plain()) if config_file else ""
+    values: dict[str, Any] = {"config_file": config_file, "config_digest": digest}
     for read in (_read_listener, _read_logging, _read_limits, _read_access, _read_monitoring, _read_identity):
         values |= read(block)
     options = Options(

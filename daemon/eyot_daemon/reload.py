@@ -99,7 +99,7 @@ class ReloadError(Exception):
 
 def changed_fields(old: Options, new: Options) -> list[str]:
     """Names of the options that differ. Raises ReloadError if one of them cannot change while running."""
-    changed = [name for name in _names(Options) if getattr(old, name) != getattr(new, name)]
+    changed = [name for name in _names(Options) if name != "config_digest" and getattr(old, name) != getattr(new, name)]
     for name in changed:
         before, after = getattr(old, name), getattr(new, name)
         if name == "port" and after == -1:

@@ -396,7 +396,9 @@ class Server:
         self.broker.flush()
         for line in applied_lines(changed, new):
             log.info("%s", line)
-        log.info("Reloaded server configuration")
+        self.broker.config_loaded_ns = self.broker.clock.now_ns()
+        digest = f" ({new.config_digest})" if new.config_digest else ""
+        log.info("Reloaded server configuration%s", digest)
 
     def _apply_jetstream(self, old: Options, new: Options) -> None:
         if new.jetstream is None:

@@ -3,6 +3,7 @@
     $SYS.ACCOUNT.<acc>.CONNECT, .DISCONNECT            a client connected, its connection ended
     $SYS.ACCOUNT.<acc>.SERVER.CONNS                    how many connections the account has now (and its older name)
     $SYS.SERVER.<id>.CLIENT.AUTH.ERR                   a client could not say who it is
+    $SYS.ACCOUNT.CLIENT.AUTH.ERR                       the same in the account of auth callout, else in $G
     $SYS.SERVER.<id>.STATSZ                            the server's figures, every now and then
     $SYS.SERVER.<id>.LAMEDUCK, .SHUTDOWN               the server is about to go
 
@@ -30,6 +31,8 @@ _TYPES = {"STANDARD": "nats", "WEBSOCKET": "websocket"}
 #: The first figures soon after the start, then ever more rarely, as nats-server.
 STATSZ_FIRST_S = 0.25
 STATSZ_MAX_S = 30.0
+#: Published in an account of clients, where its users may listen.
+ACCOUNT_AUTH_ERR = b"$SYS.ACCOUNT.CLIENT.AUTH.ERR"
 
 
 class SystemEvents:
@@ -88,6 +91,11 @@ class SystemEvents:
         reason = "Authentication Timeout" if text == AUTHENTICATION_TIMEOUT else "Authentication Failure"
         subject = f"$SYS.SERVER.{self._broker.server_id}.CLIENT.AUTH.ERR"
         self._publish(subject, lambda: self._end(client, reason))
+        callout = self._broker.options.authorization.auth_callout
+        name = GLOBAL_ACCOUNT if callout is None else callout.account or GLOBAL_ACCOUNT
+        account = self._broker.accounts.get(name)
+        if text != AUTHENTICATION_TIMEOUT and account is not None and account.has_interest(ACCOUNT_AUTH_ERR):
+            account.publish(ACCOUNT_AUTH_ERR, payload=msgspec.json.encode(self._end(client, reason)))
 
     def _connections(self, account: Account) -> None:
         for subject in (f"$SYS.SERVER.ACCOUNT.{account.name}.CONNS", f"$SYS.ACCOUNT.{account.name}.SERVER.CONNS"):

@@ -15,7 +15,7 @@ from typing import Protocol
 
 import msgspec
 
-from eyot_daemon import monitor_accounts, monitor_connz, monitor_server
+from eyot_daemon import monitor_accounts, monitor_connz, monitor_process, monitor_server
 from eyot_daemon.account import Account
 from eyot_daemon.client import ClientConnection
 from eyot_daemon.clients import Clients
@@ -46,6 +46,12 @@ class Steering(Protocol):
     def lame_duck(self) -> None: ...
 
 
+class _Chosen(msgspec.Struct):
+    """Body of `KICK` and `LDM`."""
+
+    cid: int = 0
+
+
 class SystemServices:
     """Subscribes the services of one server. Made once, after the accounts."""
 
@@ -66,13 +72,14 @@ class SystemServices:
         system = self.broker.system_account
         if system is None:
             return
-        server_id = self.broker.server_id.encode()
-        for subject in (
-            b"$SYS.REQ.SERVER.PING",
-            b"$SYS.REQ.SERVER.PING.*",
-            b"$SYS.REQ.SERVER.%b.*" % server_id,
-        ):
-            system.subscribe(subject, CallbackDest(self._server_request, Kind.SYSTEM, "server"))
+        own = f"$SYS.REQ.SERVER.{self.broker.server_id}."
+        subjects = ["$SYS.REQ.SERVER.PING"]
+        for name in ("STATSZ", "IDZ", *self._server_services()):
+            subjects += [f"$SYS.REQ.SERVER.PING.{name}", own + name]
+        if self._steering is not None:
+            subjects += [own + "RELOAD", own + "LDM", own + "KICK"]
+        for subject in subjects:
+            system.subscribe(subject.encode(), CallbackDest(self._server_request, Kind.SYSTEM, "server"))
         system.subscribe(b"$SYS.REQ.ACCOUNT.*.*", CallbackDest(self._account_request, Kind.SYSTEM, "account"))
 
     def _serve_account(self, account: Account) -> None:
@@ -95,15 +102,19 @@ class SystemServices:
             self._answer(sub.account, reply, payload, lambda query: self._statsz(), member="statsz")
             return
         if what in ("RELOAD", "LDM", "KICK"):
-            if b".PING." not in subject and self._steering is not None:
-                self._steer(what, sub.account, reply, payload)
+            self._steer(what, sub.account, reply, payload)
+            return
+        if what == "IDZ":
+            broker = self.broker
+            identity = {"name": broker.server_name, "host": broker.options.host, "id": broker.server_id}
+            sub.account.publish(reply, payload=msgspec.json.encode(identity))
             return
         service = self._server_services().get(what)
         if service is not None:
             self._answer(sub.account, reply, payload, service)
 
     def _steer(self, what: str, account: Account, reply: bytes, payload: bytes) -> None:
-        """`RELOAD`, and `LDM` and `KICK` (`{"cid": n}` or `{"id": n}`) for one client connection."""
+        """`RELOAD`, and `LDM` and `KICK` (`{"cid": n}`) for one connection; what cannot be read is not answered."""
         answer: Json = {}
         if what == "RELOAD":
             assert self._steering is not None
@@ -111,29 +122,38 @@ class SystemServices:
             if wrong:
                 answer = {"error": {"code": 500, "description": wrong}}
         else:
-            answer = self._let_go(what, payload)
+            try:
+                wrong = self._let_go(what, msgspec.json.decode(payload, type=_Chosen).cid)
+            except msgspec.DecodeError as error:
+                log.error("Error unmarshalling kick client request: %s", error)
+                return
+            if wrong:
+                answer = {"error": {"code": 500, "description": wrong}}
         if reply:
             account.publish(reply, payload=msgspec.json.encode({"server": self._server_info()} | answer))
 
-    def _let_go(self, what: str, payload: bytes) -> Json:
-        try:
-            body = msgspec.json.decode(payload) if payload.strip() else {}
-            cid = int(body.get("cid") or body.get("id") or 0)
-        except (msgspec.DecodeError, ValueError, TypeError, AttributeError) as error:
-            return {"error": {"code": 400, "description": str(error)}}
+    def _let_go(self, what: str, cid: int) -> str:
+        """Carry it out; returns what is wrong."""
         client = self.clients.connections.get(cid)
-        if client is None:
-            return {"error": {"code": 500, "description": f"no such client id: {cid}"}}
-        if what == "KICK":
-            client.close("Kicked", linger=True)
-        else:
+        if what == "LDM":
+            if client is None:
+                return "no such client id"
+            if not client.connected or client.protocol < 1:
+                return "client does not support Lame Duck Mode or is not ready to receive the notification"
             self.clients.send_lame_duck(client)
-        return {}
+            return ""
+        link = self.broker.links.connections.get(cid)
+        if client is not None:
+            client.close("Kicked", linger=True)
+        elif link is not None:
+            link.close(reason="Kicked")
+        else:
+            return "no such client or leafnode id"
+        return ""
 
     def _server_services(self) -> dict[str, Service]:
         clients, broker = self.clients, self.broker
         return {
-            "IDZ": lambda query: {"name": broker.server_name, "host": broker.options.host, "id": broker.server_id},
             "VARZ": lambda query: monitor_server.varz(clients, self._cpu, _NO_REQUESTS),
             "SUBSZ": lambda query: monitor_accounts.subsz(broker, subsz_query(query)),
             "CONNZ": lambda query: monitor_connz.connz(clients, connz_query(query)),
@@ -143,6 +163,9 @@ class SystemServices:
             "ACCOUNTZ": lambda query: monitor_accounts.accountz(broker, query.text("acc")),
             "JSZ": lambda query: monitor_accounts.jsz(broker, jsz_query(query)),
             "HEALTHZ": lambda query: monitor_server.healthz(clients, healthz_query(query))[1],
+            "EXPVARZ": lambda query: monitor_process.expvarz(),
+            "IPQUEUESZ": lambda query: {},
+            "RAFTZ": lambda query: [],
         }
 
     def _account_request(
@@ -241,18 +264,21 @@ class SystemServices:
         return info
 
     def _statsz(self) -> Json:
-        broker = self.broker
+        broker, traffic = self.broker, self.clients.traffic()
         return {
             "start": ns_to_rfc3339(broker.started_ns),
             "mem": monitor_server.memory_bytes(),
             "cores": monitor_server.cores(),
+            "gomaxprocs": 1,
             "cpu": self._cpu.percent(),
             "connections": len(self.clients.connections),
             "total_connections": broker.connections_total,
             "active_accounts": sum(bool(one.connections or one.leafnodes) for one in broker.each_account()),
             "subscriptions": broker.subscriptions,
             "sent": {"msgs": broker.out_msgs, "bytes": broker.out_bytes},
+            "sent_to_clients": {"msgs": traffic.out_msgs, "bytes": traffic.out_bytes},
             "received": {"msgs": broker.in_msgs, "bytes": broker.in_bytes},
+            "received_from_clients": {"msgs": traffic.in_msgs, "bytes": traffic.in_bytes},
             "slow_consumers": broker.slow_consumers,
             "active_servers": 1,
         }

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from support.newer_nats_server import binary
 from support.server_process import executable
 
 VALID = [
@@ -137,3 +138,20 @@ def test_includes(tmp_path: Path) -> None:
     (tmp_path / "sub/js.conf").write_text("domain: d\n")
     assert exit_code(executable("nats-server"), tmp_path / "main.conf") == 0
     assert eyotd_codes([tmp_path / "main.conf"]) == [0]
+
+
+def test_the_digest_of_a_configuration_is_the_same(tmp_path: Path) -> None:
+    config = tmp_path / "main.conf"
+    config.write_text(
+        'server_name: "a<b>&c/ü"\nserver_tags: [b, "a"]\nmax_payload: 1MB\nwrite_deadline: "2s"\n'
+        "authorization { timeout: 1.50, users [ {user: u, password: p}, {user: v, password: q} ] }\n"
+        "leafnodes { remotes [ {url: 'leaf://h:1'} ], port: -1, authorization { timeout: 2.0 } }\ndebug: true\nX: 7\nping_max: $X\n"
+    )
+    says = []
+    for command in (binary("2.14.6"), executable("eyotd")):
+        done = subprocess.run(
+            [command, "-t", "-c", str(config)], capture_output=True, text=True, timeout=60, check=True
+        )
+        says.append((done.stdout + done.stderr).split(" is valid ")[1])
+    assert says[0].startswith("(sha256:")
+    assert says[0] == says[1]

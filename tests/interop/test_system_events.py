@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from support.eyotd import Eyotd
 from support.nats_server import NatsServer
+from support.newer_nats_server import NewerNatsServer
 from support.raw_client import RawClient
 from support.server_process import ServerProcess
 
@@ -31,6 +33,63 @@ def wait_for(client: RawClient, ending: bytes) -> dict[str, Any]:
         if words[1].endswith(ending):
             event: dict[str, Any] = json.loads(body)
             return event
+
+
+def request(client: RawClient, subject: str, body: str) -> Any:
+    """The answer without its `server`."""
+    client.send(f"SUB _I.1 9\r\nUNSUB 9 1\r\nPUB {subject} _I.1 {len(body)}\r\n{body}\r\n".encode())
+    while not (line := client.until(b"\r\n")).startswith(b"MSG _I.1 9 "):
+        assert line, "the connection ended"
+    answer = json.loads(client.until(b"\r\n"))
+    del answer["server"]
+    return answer
+
+
+@pytest.mark.parametrize("kind", [Eyotd, NewerNatsServer])
+def test_one_client_is_let_go(kind: Callable[[str, Path], ServerProcess], tmp_path: Path) -> None:
+    server = kind(CONFIG, tmp_path)
+    server.start()
+    try:
+        with (
+            RawClient(server.client_port, user="s", **{"pass": "s"}) as system,
+            RawClient(server.client_port, user="a", protocol=1, **{"pass": "a"}) as client,
+        ):
+            client.ask()
+            cid = client.info["client_id"]
+            own = f"$SYS.REQ.SERVER.{system.info['server_id']}."
+            assert request(system, own + "LDM", '{"cid":99}')["error"] == {
+                "code": 500,
+                "description": "no such client id",
+            }
+            assert request(system, own + "LDM", f'{{"cid":{cid}}}') == {}
+            while b'"ldm":true' not in (line := client.until(b"\r\n")):
+                assert line.startswith(b"INFO "), line
+            assert request(system, own + "KICK", '{"cid":99}')["error"] == {
+                "code": 500,
+                "description": "no such client or leafnode id",
+            }
+            assert request(system, own + "KICK", f'{{"cid":{cid}}}') == {}
+            client.rest()
+    finally:
+        server.kill()
+
+
+@pytest.mark.parametrize("kind", [Eyotd, NewerNatsServer])
+def test_users_of_the_global_account_hear_of_refusals(
+    kind: Callable[[str, Path], ServerProcess], tmp_path: Path
+) -> None:
+    server = kind("authorization { users: [ {user: a, password: a} ] }\n", tmp_path)
+    server.start()
+    try:
+        with RawClient(server.client_port, user="a", **{"pass": "a"}) as listener:
+            listener.ask(b"SUB $SYS.ACCOUNT.CLIENT.AUTH.ERR 1\r\n")
+            with RawClient(server.client_port, user="b", **{"pass": "wrong"}) as client:
+                client.rest()
+            refused = wait_for(listener, b".CLIENT.AUTH.ERR")
+            assert (refused["client"]["acc"], refused["client"]["user"]) == ("$G", "b")
+            assert refused["reason"] == "Authentication Failure"
+    finally:
+        server.kill()
 
 
 @pytest.mark.parametrize("kind", [Eyotd, NatsServer])

@@ -94,10 +94,11 @@ class Running:
             await client.send(connect)
         return client
 
-    async def in_memory(self, connect: bytes = PLAIN) -> Raw:
+    async def in_memory(self, connect: bytes = PLAIN, kind: str = "STANDARD") -> Raw:
         """A client over an in-memory link."""
         ours, theirs = trio.testing.memory_stream_pair()
-        self.nursery.start_soon(self.listener.serve_stream, theirs, Peer(host="memory", port=1))
+        peer = Peer(host="memory", port=1, connection_type=kind)
+        self.nursery.start_soon(self.listener.serve_stream, theirs, peer)
         client = await Raw(ours).greet()
         if connect:
             await client.send(connect)

@@ -8,7 +8,7 @@ from msgspec import Struct
 from trio.testing import MockClock
 
 from eyot_daemon.login import Peer
-from eyot_daemon.options import Options
+from eyot_daemon.options import Options, WebsocketOptions
 from eyot_daemon.options_accounts import AuthorizationOptions
 from eyot_daemon.options_permissions import Permissions, ResponsePermission, SubjectPermission
 from eyot_daemon.transport import StreamTransport
@@ -148,6 +148,18 @@ async def test_who_is_behind_with_reading_blames_nobody(
         assert len(up.clients.connections) == 1
         monkeypatch.undo()
         assert await client.until_closed() == b"-ERR 'Stale Connection'\r\n"
+
+
+async def test_websocket_clients_may_be_pinged_more_often(autojump_clock: MockClock) -> None:
+    websocket = WebsocketOptions(port=-1, no_tls=True, ping_interval_s=3.0)
+    async with running(Options(host="127.0.0.1", port=-1, ping_interval_s=50.0, websocket=websocket)) as up:
+        for kind, silent_s in (("STANDARD", 50.0), ("WEBSOCKET", 3.0)):
+            client = await up.in_memory(PLAIN, kind)
+            assert await client.until(b"\r\n") == b"PING\r\n"
+            begun = trio.current_time()
+            await client.send(b"PONG\r\n")
+            assert await client.until(b"\r\n") == b"PING\r\n"
+            assert trio.current_time() - begun == pytest.approx(silent_s, abs=0.1)
 
 
 async def test_a_busy_client_is_not_pinged(autojump_clock: MockClock) -> None:

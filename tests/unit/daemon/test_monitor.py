@@ -94,6 +94,11 @@ async def test_varz(up: Running, http: httpx.AsyncClient) -> None:
     assert varz["system_account"] == "$SYS"
     assert varz["http_req_stats"] == {"/varz": 1}
     assert varz["ping_interval"] == 120_000_000_000
+    assert (varz["in_client_msgs"], varz["out_client_bytes"], varz["stalled_clients"]) == (1, 3, 0)
+    await client.send(b"BAD\r\n")
+    await client.until_closed()
+    later = await page(http, "/varz")
+    assert (later["connections"], later["in_client_msgs"], later["out_client_bytes"]) == (0, 1, 3)
 
 
 async def test_connz(up: Running, http: httpx.AsyncClient) -> None:
@@ -144,6 +149,12 @@ async def test_the_other_pages(up: Running, http: httpx.AsyncClient) -> None:
     assert (await page(http, "/jsz"))["disabled"] is True
     assert (await page(http, "/routez"))["num_routes"] == 0
     assert (await page(http, "/gatewayz"))["outbound_gateways"] == {}
+    raftz = await http.get("/raftz")
+    assert (raftz.status_code, raftz.text) == (404, "No Raft nodes registered")
+    assert (await page(http, "/debug/vars"))["memstats"]["Alloc"] > 1_000_000
+    stacks = (await http.get("/stacksz")).text
+    assert "thread " in stacks
+    assert "task eyot_daemon.timers.Timers.run:" in stacks
     assert (await http.get("/varz?callback=show")).text.startswith("show({")
     assert "/varz" in (await http.get("/")).text
 
@@ -225,10 +236,11 @@ async def test_system_requests(up: Running) -> None:
     assert ping["statsz"]["connections"] == 1
     varz = await request(system, f"$SYS.REQ.SERVER.{up.broker.server_id}.VARZ")
     assert varz["data"]["server_name"] == "edge"
-    assert (await request(system, "$SYS.REQ.SERVER.PING.IDZ"))["data"]["id"] == up.broker.server_id
+    idz = await request(system, "$SYS.REQ.SERVER.PING.IDZ")
+    assert idz == {"name": "edge", "host": "127.0.0.1", "id": up.broker.server_id}
     connz = await request(system, "$SYS.REQ.SERVER.PING.CONNZ", '{"auth":true,"subscriptions_detail":true}')
     assert connz["data"]["connections"][0]["authorized_user"] == "$sys"
-    for what in ("SUBSZ", "ROUTEZ", "GATEWAYZ", "LEAFZ", "ACCOUNTZ", "JSZ", "HEALTHZ", "STATSZ"):
+    for what in ("SUBSZ", "ROUTEZ", "GATEWAYZ", "LEAFZ", "ACCOUNTZ", "JSZ", "HEALTHZ", "STATSZ", "EXPVARZ", "RAFTZ"):
         assert await request(system, f"$SYS.REQ.SERVER.PING.{what}")
     assert (await request(system, "$SYS.REQ.ACCOUNT.A.INFO"))["data"]["account_name"] == "A"
     assert (await request(system, "$SYS.REQ.ACCOUNT.A.STATZ"))["data"]["account_statz"][0]["acc"] == "A"
@@ -244,9 +256,12 @@ async def test_requests_for_other_servers_are_left_alone(up: Running) -> None:
         '{"domain":"x"}',
         '{"server_name":"edg","exact_match":true}',
     ):
-        await system.send(f"SUB _I 9\r\nPUB $SYS.REQ.SERVER.PING.IDZ _I {len(body)}\r\n{body}\r\n".encode())
+        await system.send(f"SUB _I 9\r\nPUB $SYS.REQ.SERVER.PING.VARZ _I {len(body)}\r\n{body}\r\n".encode())
         assert await system.ask(b"UNSUB 9\r\n") == b""
-    assert await request(system, "$SYS.REQ.SERVER.PING.IDZ", '{"server_name":"edg","tags":["site:1"]}')
+    assert await request(system, "$SYS.REQ.SERVER.PING.VARZ", '{"server_name":"edg","tags":["site:1"]}')
+    await system.send(b"SUB _I 9\r\nPUB $SYS.REQ.SERVER.PING.NOSUCHZ _I 0\r\n\r\n")
+    assert b" 503" not in await system.ask(b"UNSUB 9\r\n")  # asked without `no_responders`
+    assert not up.broker.accounts["$SYS"].has_interest(b"$SYS.REQ.SERVER.PING.NOSUCHZ")
 
 
 async def test_every_account_may_ask_about_itself(up: Running) -> None:
