@@ -89,7 +89,7 @@ def _show(report: SyncReport) -> None:
         if error and each.remedy:
             error += f": {each.remedy}"
         rows.append(
-            (each.account, each.stream, f"{each.kind} at {each.peer}", link, count(each.confirmed_seq), count(each.backlog),
+            (each.account, each.stream, f"{each.kind} {each.target} at {each.peer}".replace("  ", " "), link, count(each.confirmed_seq), count(each.backlog),
              size(each.backlog_bytes), span(each.oldest_s), f"{each.rate:.1f}", span(each.eta_s), error)
         )  # fmt: skip
     print_table("Copied from here", columns, rows, "nobody has copied anything yet")

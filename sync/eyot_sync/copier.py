@@ -479,7 +479,8 @@ class Copier:
         else:
             self._older = max(0, self._older - bool(copied))
         actions: list[Action] = []
-        while not self._older and self._answers and self._answers[0][0] <= self._committed_consumer_seq:
+        known = self._unidentified_until is None
+        while known and not self._older and self._answers and self._answers[0][0] <= self._committed_consumer_seq:
             actions.append(self._answers.popleft()[1])
         return actions
 
@@ -525,7 +526,8 @@ class Copier:
                 self._delivered_seq,
             )
         answer = Answer(subject, header)
-        if self._consumer_seq <= self._committed_consumer_seq and not self._older:
+        known = self._unidentified_until is None  # else what it has may be of another life of the origin
+        if known and self._consumer_seq <= self._committed_consumer_seq and not self._older:
             return [answer]
         self._answers.append((self._consumer_seq, answer))
         return []
@@ -548,7 +550,11 @@ class Copier:
             subject, body = reset_request(self.origin, start)
         else:
             subject, body = consumer_request(
-                self.origin, mirror=self.mirror, start=start, deliver=own, short_id=self._make_id(8)
+                self.origin,
+                mirror=self.mirror,
+                start=start,
+                deliver=own,
+                short_id=self._make_id(8),
             )
         self.phase = Phase.REQUESTED
         self._requested_at = now

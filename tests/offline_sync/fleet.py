@@ -1,7 +1,7 @@
 """A fleet in one process: a hub, its leaves, the streams that copy from each other, publishers, and the faults that hit them.
 
-Everything that happens is drawn from one random generator seeded with the seed, and Trio's scheduler is made deterministic: a seed
-replays exactly. `trace` is what happened, step by step.
+Everything that happens is drawn from generators seeded with the seed, and Trio's scheduler is made deterministic: a seed replays
+exactly. `trace` is what happened, step by step.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ import msgspec
 import trio
 
 from eyot_sync.copier import Phase
-from offline_sync.model import Flow, Life, Model, Violation
+from offline_sync.flows import Flow, subject_of
+from offline_sync.journal import Life
+from offline_sync.layout import HUB, HUB_ADDRESSES, STREAM, Layout
+from offline_sync.model import Model, Violation
 from offline_sync.network import Network
 from offline_sync.node import Node
+from offline_sync.worker import Worker
 
-HUB = "hub"
-_STREAM = {"storage": "file", "retention": "limits", "max_age": 0}
 #: Once nothing is broken any more, everything must be copied within this, seconds.
 COMPLETE_WITHIN_S = 90.0
 #: A link that came up wakes its copiers within this.
@@ -30,9 +32,10 @@ WAKE_WITHIN_S = 2.0
 
 
 class Fleet:
-    """One run of one seed."""
+    """One run of one seed. `chance` is what the present step draws from."""
 
     def __init__(self, seed: int, path: Path, nursery: trio.Nursery) -> None:
+        self.seed = seed
         self.chance = random.Random(f"fleet {seed}")
         self.nursery = nursery
         self.network = Network(nursery)
@@ -41,16 +44,22 @@ class Fleet:
         self.nodes: dict[str, Node] = {}
         leaves = [f"leaf{number}" for number in range(1, self.chance.choice((1, 2, 2, 3)) + 1)]
         self.leaves = leaves
-        for name in (HUB, *leaves):
-            hub = HUB if name != HUB else ""
-            self.nodes[name] = Node(name, self.network, path / name, str(seed), hub=hub)
+        self.layout = Layout(self.chance, leaves)
+        self.hub = self._add(HUB, path, addresses=HUB_ADDRESSES[:1])
+        for leaf in leaves:
+            self._add(leaf, path, addresses=(), dials=HUB_ADDRESSES)
+        self.workers = [Worker(self.nodes[leaf], HUB, "COMMANDS") for leaf in self.layout.workers]
+
+    def _add(self, name: str, path: Path, **where: Any) -> Node:
+        node = self.nodes[name] = Node(name, self.network, path / name, str(self.seed), **where)
+        return node
 
     def say(self, what: str) -> None:
         self.trace.append(f"{trio.current_time():10.3f} {what}")
 
     def digest(self) -> str:
-        """Of all that happened: equal digests mean equal runs."""
-        return sha256("\n".join(self.trace).encode()).hexdigest()[:16]
+        """Of all that happened, every byte on every link included: equal digests mean equal runs."""
+        return sha256("\n".join((*self.trace, str(self.network.checksum))).encode()).hexdigest()[:16]
 
     # -- building --------------------------------------------------------------------------------------------------
 
@@ -59,44 +68,32 @@ class Fleet:
         for node in self.nodes.values():
             node.path.mkdir()
             await self.nursery.start(node.run)
-        chance, add = self.chance, self.model.flows.append
-        sources = []
-        for leaf in self.leaves:
-            await self.publish_to(leaf, "READINGS")
-            sources.append(_source("READINGS", leaf))
-            add(Flow(leaf, "READINGS", HUB, "ALL", leaf))
-        await self.make(HUB, "ALL", sources=sources)
-        await self.publish_to(HUB, "COMMANDS")
-        if chance.random() < 0.5:
-            await self.make(HUB, "DAILY", sources=[{"name": "ALL"}])
-            add(Flow(HUB, "ALL", HUB, "DAILY", ""))
-        for leaf in self.leaves:
-            if chance.random() < 0.5:
-                await self.make(HUB, f"COPY_{leaf}", mirror=_source("READINGS", leaf))
-                add(Flow(leaf, "READINGS", HUB, f"COPY_{leaf}", leaf, mirror=True))
-            if chance.random() < 0.4:
-                await self.make(leaf, "COMMANDS", mirror=_source("COMMANDS", HUB))
-                add(Flow(HUB, "COMMANDS", leaf, "COMMANDS", leaf, mirror=True))
-            elif chance.random() < 0.4:
-                await self.make(leaf, "ORDERS", sources=[_source("COMMANDS", HUB)])
-                add(Flow(HUB, "COMMANDS", leaf, "ORDERS", leaf))
+        await self._make_streams(lambda node: True)
+        for worker in self.workers:
+            self.nursery.start_soon(worker.run)
 
-    async def publish_to(self, node: str, stream: str) -> None:
-        """A stream that is published to; if it was there before, a new life of it. Subjects carry the node's name: what is
-        published on a leaf goes to every stream in reach of its links that listens."""
-        life = self.model.begin_life(node, stream)
-        await self.make(node, stream, subjects=[f"{stream.lower()}.{node}.>"])
-        self.say(f"{life} begins")
+    async def _make_streams(self, which: Callable[[str], bool]) -> None:
+        for node, stream in self.layout.streams:
+            if which(node):
+                await self.make(node, stream)
 
-    async def make(self, node: str, stream: str, **config: Any) -> None:
-        answer = await self.nodes[node].request(f"STREAM.CREATE.{stream}", {"name": stream, **_STREAM, **config})
+    async def make(self, node: str, stream: str) -> None:
+        """A stream of the layout; if it is published to and was there before, it is a new life of it."""
+        config = self.layout.streams[node, stream]
+        if (node, stream) in self.layout.published:
+            life = self.model.begin_life(node, stream, workqueue=config.get("retention") == "workqueue")
+            self.say(f"{life} begins")
+        else:
+            self.say(f"{node}/{stream} is made: {msgspec.json.encode(config).decode()}")
+        answer = await self.nodes[node].request(f"STREAM.CREATE.{stream}", {"name": stream, **STREAM, **config})
         if answer is None or "error" in answer:
             raise Violation(f"{node}: stream {stream} cannot be made: {answer}")
 
     # -- steps -----------------------------------------------------------------------------------------------------
 
     def publish(self, node_name: str, stream: str, count: int) -> None:
-        """A client publishes `count` messages at once and notes what is acknowledged."""
+        """A client publishes `count` messages at once and notes what is acknowledged. Subjects carry the node's name: what is
+        published on a leaf goes to every stream in reach of its links that listens."""
         node, life = self.nodes[node_name], self.model.lives[node_name, stream]
         if node.stream(stream) is None:
             return
@@ -105,9 +102,9 @@ class Fleet:
             journal.published += 1
             n = journal.published
             padding = self.chance.choice((10, 10, 100, 1000))
-            subject = f"{stream.lower()}.{node_name}.t{n % 3}"
-            node.client.ask(subject.encode(), life.payload(n, padding), self._ack(life, n))
-        self.say(f"{node_name} publishes {count} to {stream}, {n} in all")
+            subject = subject_of(node_name, stream, n).encode()
+            node.client.ask(subject, life.payload(n, padding), self._ack(life, n))
+        self.say(f"{node_name} publishes {count} to {stream}, {journal.published} in all")
 
     def _ack(self, life: Life, n: int) -> Callable[[bytes], None]:
         def heard(payload: bytes) -> None:
@@ -136,8 +133,29 @@ class Fleet:
         self.say(f"{node.name} is back")
         self.model.check_whole(node)
 
+    async def take_back(self, node: Node) -> None:
+        """The appliance is set up again from its last backup, or without one from nothing."""
+        await node.crash(silent=True)
+        node.restore()
+        restored = node.backup is not None
+        self.say(f"{node.name} is {'restored from its backup' if restored else 'set up from nothing'}")
+        if not restored:
+            self.model.copies_anew(node.name)
+        await self.nursery.start(node.run)
+        if restored:
+            self.model.taken_back(node)
+            self.model.check_whole(node)
+        else:
+            await self._make_streams(lambda name: name == node.name)
+        for worker in self.workers:
+            if worker.domain == node.name:
+                worker.begin_anew()
+
     def check(self) -> None:
         self.model.check(self.nodes.values())
+        for worker in self.workers:
+            if worker.failure is not None:
+                raise worker.failure
 
     # -- the end ---------------------------------------------------------------------------------------------------
 
@@ -152,17 +170,33 @@ class Fleet:
             while not node.running:
                 await trio.sleep(0.5)
 
+    def flows(self) -> list[Flow]:
+        """All copies that somebody makes."""
+        return [flow for node in self.nodes.values() if node.running for flow in self.model.flows.at(node)]
+
     async def completed(self, within_s: float) -> None:
-        """Everything is copied, in time."""
+        """Everything is copied and worked through, in time."""
         deadline = trio.current_time() + within_s
-        while trio.current_time() < deadline:
+        while True:
             self.check()
-            if not any(self.model.missing(flow) and not self.holds_still(flow) for flow in self.model.flows):
+            late = [flow for flow in self.flows() if self.model.missing(flow) and not self.holds_still(flow)]
+            undone = [f"{worker.name} has not done {left}" for worker in self.workers if (left := self._undone(worker))]
+            if not late and not undone:
                 self.say("everything is copied")
                 return
+            if trio.current_time() >= deadline:
+                break
             await trio.sleep(0.5)
-        late = [f"{flow}: {sorted(self.model.missing(flow))[:5]} ({self.progress(flow)})" for flow in self.model.flows]
-        raise Violation(f"not copied {within_s} s after the faults stopped: {late}")
+        texts = [f"{flow}: {sorted(self.model.missing(flow))[:5]} ({self.progress(flow)})" for flow in late] + undone
+        raise Violation(f"not copied {within_s} s after the faults stopped: {'; '.join(texts)}")
+
+    def _undone(self, worker: Worker) -> list[int]:
+        """What a worker has yet to do of what is there."""
+        life = self.model.lives[worker.domain, worker.stream]
+        left = sorted(n for n in self.model.journals[life].expected if (life, n) not in worker.came)
+        stream = self.hub.stream(worker.stream)
+        consumer = None if stream is None else stream.consumers.get(worker.name)
+        return (left or ([] if consumer is None else sorted(consumer.state.pending)))[:5]  # type: ignore[attr-defined]
 
     def progress(self, flow: Flow) -> str:
         return "; ".join(
@@ -173,7 +207,7 @@ class Fleet:
 
     def holds_still(self, flow: Flow) -> bool:
         """A mirror whose origin was re-created waits for somebody to decide, and says so."""
-        return flow.mirror and "re-created" in self.progress(flow)
+        return flow.mirror and ("re-created" in self.progress(flow) or flow.place in self.model.diverged)
 
     async def wake_up(self, leaf: str, restored_at: float) -> None:
         """After a long cut: copies over the leaf's link run again at once when it is up."""
@@ -184,24 +218,27 @@ class Fleet:
         if not node.links_up or node.links_up[-1] < restored_at:
             raise Violation(f"{leaf} is not linked 20 s after its link came back")
         await trio.sleep(WAKE_WITHIN_S)
-        for flow in self.model.flows:
+        for flow in self.flows():
             if flow.across != leaf or self.holds_still(flow):
                 continue
             for task in self.nodes[flow.node].copying.tasks():
-                mine = task.stream.name == flow.target and flow.origin_node in task.copier.origin.api
+                mine = task.stream.name == flow.target and f".{flow.origin_node}." in task.copier.origin.api
                 if mine and task.copier.phase is not Phase.ACTIVE:
                     raise Violation(f"{flow}: {WAKE_WITHIN_S} s after link-up it is {self.progress(flow)}")
 
     async def finish(self) -> None:
         """Faults stop, all is copied; then one long cut after which everything goes on at once."""
+        self.chance = random.Random(f"end of {self.seed}")
         await self.heal()
         await self.completed(COMPLETE_WITHIN_S)
+        for node in self.nodes.values():
+            self.model.check_work(node)
         for leaf in self.leaves:
             self.network.cut(leaf)
         self.say("a long cut")
         await trio.sleep(self.chance.uniform(40, 100))
-        for (node, stream), _ in list(self.model.lives.items()):
-            self.publish(node, stream, self.chance.randint(1, 50))
+        for node_name, stream in list(self.model.lives):
+            self.publish(node_name, stream, self.chance.randint(1, 50))
         await trio.sleep(1)
         for leaf in self.leaves:
             self.network.restore(leaf)
@@ -209,20 +246,18 @@ class Fleet:
         async with trio.open_nursery() as nursery:
             for leaf in self.leaves:
                 nursery.start_soon(self.wake_up, leaf, restored_at)
-        await self.completed(10)
+        await self.completed(20)
         for node in self.nodes.values():
             self.model.check_whole(node)
+            self.model.check_work(node)
             self._trace_state(node)
+        for node in self.nodes.values():
             await node.stop()
 
     def _trace_state(self, node: Node) -> None:
         for stream in node.js.streams():
             state = stream.log.state
             self.say(f"{node.name}/{stream.name}: {state.messages} messages up to {state.last_seq}")
-
-
-def _source(stream: str, domain: str) -> dict[str, Any]:
-    return {"name": stream, "external": {"api": f"$JS.{domain}.API", "deliver": ""}}
 
 
 def quiet() -> None:

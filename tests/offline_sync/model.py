@@ -1,11 +1,12 @@
 """What must hold in a simulated fleet, checked after every step.
 
-Publishers number their messages per stream and life of the stream: the payload `<node>/<stream>/<life>/<n> ...` says what it is,
-wherever it is found. For every stream, be it published to or copied:
+For every stream, be it published to or copied:
 
 - what was acknowledged is there, under the sequence that the acknowledgement named, also after a crash;
-- messages of one origin are in order, and none is there twice;
+- messages of one origin are in order, under the subject that the copy's configuration says, and none is there twice;
 - what was committed once stays committed;
+- a server says of no copy that it has what it has not (`copied_out.py`, what `/eyot/syncz` shows);
+- what left a work queue is in its copy;
 - queues, subscriptions, timers and hidden consumers stay within bounds.
 
 When the faults stop, every copy holds all that was acknowledged at its origin (`missing`), except what was deleted there first.
@@ -13,19 +14,23 @@ When the faults stop, every copy holds all that was acknowledged at its origin (
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from eyot_daemon.jetstream.copied_out import copied_out_of
 from eyot_daemon.jetstream.stream import Stream
 from eyot_store.errors import StoreError
+from eyot_sync.copier import Phase
+from offline_sync.flows import TOPICS, Flow, Flows, subject_of
+from offline_sync.journal import Journal, Life, identify
 from offline_sync.node import ACCOUNT, Node
 
 _READ_BYTES = 16 << 20
 #: Generous, but a leak of one for each reconnect or request goes beyond it.
-SUBSCRIPTIONS_MAX = 150
-TIMERS_MAX = 300
-BACKLOG_TXNS_MAX = 500
+SUBSCRIPTIONS_MAX = 250
+TIMERS_MAX = 400
+BACKLOG_TXNS_MAX = 1000
+#: Of one mirror or source: one request a quarter of a second, each consumer there for ten seconds.
 HIDDEN_CONSUMERS_MAX = 45
 
 
@@ -33,56 +38,13 @@ class Violation(AssertionError):
     """Something that must hold does not."""
 
 
-@dataclass(frozen=True, slots=True)
-class Life:
-    """One life of a published stream: from its creation to its deletion."""
-
-    node: str
-    stream: str
-    number: int
-
-    def payload(self, n: int, padding: int) -> bytes:
-        return f"{self.node}/{self.stream}/{self.number}/{n} ".encode() + b"x" * padding
-
-
-def identify(payload: bytes) -> tuple[Life, int]:
-    node, stream, number, n = payload.split(b" ", 1)[0].decode().split("/")
-    return Life(node, stream, int(number)), int(n)
-
-
-@dataclass
-class Journal:
-    """What the publishers of one life know. `gone`: deleted on purpose, by number."""
-
-    published: int = 0
-    acked: dict[int, int] = field(default_factory=dict)
-    gone: set[int] = field(default_factory=set)
-    seq_before: int = 0
-
-    @property
-    def expected(self) -> set[int]:
-        return self.acked.keys() - self.gone
-
-
 @dataclass
 class Holding:
-    """What a stream was seen to hold: per life the numbers in order, and how far it was read."""
+    """What a stream was seen to hold: per life sequences by number, and how far it was read."""
 
     checked: int = 0
     numbers: dict[Life, dict[int, int]] = field(default_factory=dict)
-    last: dict[Life, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Flow:
-    """A mirror or source: `target` of `node` copies `origin` of `origin_node`. `across`: the leaf over whose link."""
-
-    origin_node: str
-    origin: str
-    node: str
-    target: str
-    across: str
-    mirror: bool = False
+    last: dict[tuple[Life, int], int] = field(default_factory=dict)
 
 
 class Model:
@@ -92,60 +54,98 @@ class Model:
         self.journals: dict[Life, Journal] = {}
         self.lives: dict[tuple[str, str], Life] = {}
         self.holdings: dict[tuple[str, str], Holding] = {}
-        self.flows: list[Flow] = []
+        self.flows = Flows()
+        #: Flows whose copier was at work since the copy was made or restored: their origin has heard of them.
+        self.known: set[Flow] = set()
+        #: Mirrors whose origin's sequences have come to mean something else, as (node, target): nobody can say what they miss.
+        self.diverged: set[tuple[str, str]] = set()
 
     # -- publishing ------------------------------------------------------------------------------------------------
 
-    def begin_life(self, node: str, stream: str) -> Life:
+    def begin_life(self, node: str, stream: str, *, workqueue: bool = False) -> Life:
         before = self.lives.get((node, stream))
         life = Life(node, stream, before.number + 1 if before is not None else 1)
         self.lives[node, stream] = life
-        self.journals[life] = Journal()
+        self.journals[life] = Journal(workqueue)
         self.holdings[node, stream] = Holding()
         return life
 
     def acked(self, life: Life, n: int, seq: int) -> None:
         journal = self.journals[life]
-        if seq in journal.acked.values() and journal.acked.get(n) != seq:
-            raise Violation(f"{life}: sequence {seq} was acknowledged twice")
+        if journal.acked.get(n, seq) != seq:
+            raise Violation(f"{life} {n} was acknowledged as {journal.acked[n]} and as {seq}")
         journal.acked[n] = seq
+
+    def taken_back(self, node: Node) -> None:
+        """A node is what it was when its backup was made: what came later is gone, and it has heard of nothing since."""
+        self.copies_anew(node.name)
+        for stream in node.js.streams():
+            life = self.lives.get((node.name, stream.name))
+            if life is None:
+                continue
+            journal = self.journals[life]
+            gone = {n for n, seq in journal.acked.items() if seq > stream.log.committed_seq}
+            # What is on its way to be acknowledged was of the time before, too.
+            journal.lost |= gone | (set(range(1, journal.published + 1)) - journal.acked.keys())
+            for n in gone:
+                del journal.acked[n]
+            if gone:
+                self.diverged |= {flow.place for flow in self.known if flow.mirror and flow.source == life_place(life)}
+
+    def copies_anew(self, node: str) -> None:
+        """All streams of a node were lost or taken back: what it copies begins anew, and its origins have to hear of it."""
+        for place in [place for place in self.holdings if place[0] == node]:
+            for life, numbers in self.holdings[place].numbers.items():
+                if self.journals[life].workqueue and place != life_place(life):
+                    self.journals[life].lost |= numbers.keys()
+            self.holdings[place] = Holding()
+        self.known = {flow for flow in self.known if flow.node != node}
+        self.diverged = {place for place in self.diverged if place[0] != node}
 
     # -- after every step ------------------------------------------------------------------------------------------
 
     def check(self, nodes: Iterable[Node]) -> None:
-        nodes = list(nodes)
-        for node in nodes:
-            if node.running:
-                self._check_node(node)
-                for stream in list(node.js.accounts[ACCOUNT].streams.values()):
-                    self._check_new(node, stream)
-        for node in nodes:
-            if node.running:
-                self._check_truth(node, {each.name for each in nodes if each.running})
+        running = [node for node in nodes if node.running]
+        for node in running:
+            self._check_bounds(node)
+            for stream in list(node.js.accounts[ACCOUNT].streams.values()):
+                self._check_new(node, stream)
+        self._note_known(running)
+        for node in running:
+            self._check_truth(node, {each.name for each in running})
+
+    def _note_known(self, running: list[Node]) -> None:
+        for node in running:
+            flows = self.flows.at(node)
+            self.known = {flow for flow in self.known if flow.node != node.name or flow in flows}
+            active = {id(task.config) for task in node.copying.tasks() if task.copier.phase is Phase.ACTIVE}
+            for flow in flows:
+                if flow not in self.known and active.issuperset(id(each) for each in _configs(node, flow)):
+                    self.known.add(flow)
 
     def _check_truth(self, node: Node, looked_at: set[str]) -> None:
         """What a node says has reached others has, as far as those could be looked at."""
-        for flow in self.flows:
-            if flow.node not in looked_at:
-                continue
-            life = self.lives.get((flow.origin_node, flow.origin))
-            stream = node.stream(flow.origin) if flow.origin_node == node.name else None
-            if stream is None or life is None:
+        flows = [flow for flow in self.known if flow.origin_node == node.name and flow.node in looked_at]
+        for flow in flows:
+            life = self.lives.get(flow.source)
+            stream = node.stream(flow.origin)
+            if stream is None or life is None or flow.place in self.diverged:
                 continue
             peer = flow.node if flow.node != node.name else "this server"
             kind = "mirror" if flow.mirror else "source"
-            there = self.holdings.get((flow.node, flow.target), Holding()).numbers.get(life, {})
+            there = self.holdings.get(flow.place, Holding()).numbers.get(life, {})
             journal = self.journals[life]
             for status in copied_out_of(stream).statuses():
-                if (status.peer, status.kind) != (peer, kind):
+                if (status.peer, status.kind, tuple(status.filters)) != (peer, kind, flow.filters):
                     continue
-                false = [n for n in journal.expected - there.keys() if journal.acked[n] <= status.confirmed_seq]
+                if status.target not in ("", flow.target):
+                    continue
+                upto = status.confirmed_seq
+                false = [n for n in self._wanted(flow, life) - there.keys() if journal.acked[n] <= upto]
                 if false:
-                    raise Violation(
-                        f"{node.name} says {peer} has {flow.origin} up to {status.confirmed_seq}, but not {false}"
-                    )
+                    raise Violation(f"{node.name} says {flow} is done up to {upto}, but it has not {_few(false)}")
 
-    def _check_node(self, node: Node) -> None:
+    def _check_bounds(self, node: Node) -> None:
         broker, store = node.broker, node.store
         bounded = {
             "subscriptions": (len(node.account.sublist), SUBSCRIPTIONS_MAX),
@@ -156,7 +156,9 @@ class Model:
             outbox = link.session.outbox
             bounded[f"bytes waiting on {link!r}"] = (outbox.message_bytes, outbox.message_bytes_max)
         for stream in node.js.streams():
-            bounded[f"consumers of {stream.name}"] = (len(stream.consumers), HIDDEN_CONSUMERS_MAX)
+            readers = sum(flow.source == (node.name, stream.name) for flow in self.known)
+            most = HIDDEN_CONSUMERS_MAX * max(2, readers)
+            bounded[f"consumers of {stream.name}"] = (len(stream.consumers), most)
         for what, (count, most) in bounded.items():
             if count > most:
                 raise Violation(f"{node.name}: {count} {what}, more than {most}")
@@ -169,56 +171,115 @@ class Model:
         log = stream.log
         if log.committed_seq < holding.checked:
             raise Violation(f"{node.name}/{stream.name}: ends at {log.committed_seq}, was at {holding.checked}")
+        flows = self.flows.of(node, stream)
         seq = holding.checked + 1
         while seq <= log.committed_seq:
             read = log.read(seq, max_messages=10_000, max_bytes=_READ_BYTES)
             for message in read.messages:
-                self._take(node, stream, holding, message.seq, message.payload)
+                life, n = identify(message.payload)
+                self._take(node, stream, holding, message.seq, life, n)
+                self._check_subject(node, stream, flows, life, n, message.subject.decode())
             seq = read.next_seq
         holding.checked = log.committed_seq
 
-    def _take(self, node: Node, stream: Stream, holding: Holding, seq: int, payload: bytes) -> None:
-        life, n = identify(payload)
+    def _take(self, node: Node, stream: Stream, holding: Holding, seq: int, life: Life, n: int) -> None:
         place = f"{node.name}/{stream.name} sequence {seq}"
         numbers = holding.numbers.setdefault(life, {})
         if n in numbers:
-            raise Violation(f"{place}: {life} {n} is there twice, first as {numbers[n]}")
-        if n < holding.last.get(life, 0):
-            raise Violation(f"{place}: {life} {n} comes after {holding.last[life]}")
+            raise Violation(f"{place}: {n} of {life} is there twice, first as {numbers[n]}")
+        row = life, n % TOPICS if self._is_mixed(node, stream, life) else -1
+        if n < holding.last.get(row, 0):
+            raise Violation(f"{place}: {n} of {life} comes after {holding.last[row]}")
         numbers[n] = seq
-        holding.last[life] = n
+        holding.last[row] = n
+
+    def _is_mixed(self, node: Node, stream: Stream, life: Life) -> bool:
+        """What comes from there is in order for each topic only: here, or where this copies from in turn."""
+        names = [stream.name] + [flow.origin for flow in self.flows.of(node, stream) if not flow.across]
+        return any((node.name, name, life.node) in self.flows.mixed for name in names)
+
+    def _check_subject(
+        self, node: Node, stream: Stream, flows: tuple[Flow, ...], life: Life, n: int, subject: str
+    ) -> None:
+        """A copy of what was published bears the subject that some source gives it (before the sources were changed: any)."""
+        mine = [flow for flow in flows if flow.source == life_place(life)]
+        if not mine or (node.name, stream.name, life.node) in self.flows.mixed:
+            return
+        published = subject_of(life.node, life.stream, n)
+        if not any(flow.takes(published) and flow.stored_as(published) == subject for flow in mine):
+            raise Violation(
+                f"{node.name}/{stream.name}: {n} of {life} is stored as {subject}, published as {published}"
+            )
 
     def check_whole(self, node: Node) -> None:
         """After a restart and at the end: all that was acknowledged is there, and all that was seen committed."""
         for stream in node.js.streams():
             held = {identify(payload): seq for seq, payload in _all(stream)}
             life = self.lives.get((node.name, stream.name))
-            if life is not None:
-                journal = self.journals[life]
-                for n in journal.expected:
-                    if held.get((life, n)) != journal.acked[n]:
-                        raise Violation(f"{life} {n}: acknowledged as {journal.acked[n]}, is {held.get((life, n))}")
+            journal = self.journals[life] if life is not None else Journal()
+            for n in journal.expected if life is not None and not journal.workqueue else ():
+                if held.get((life, n)) != journal.acked[n]:
+                    raise Violation(f"{n} of {life}: acknowledged as {journal.acked[n]}, is {held.get((life, n))}")
+            if journal.workqueue:
+                continue
             holding = self.holdings.get((node.name, stream.name), Holding())
             for origin, numbers in holding.numbers.items():
-                gone = self.journals[origin].gone if origin == life else set()
                 for n, seq in numbers.items():
-                    if n not in gone and held.get((origin, n)) != seq:
-                        raise Violation(f"{node.name}/{stream.name}: {origin} {n} was committed as {seq} and is gone")
+                    gone = origin == life and (n in journal.lost or journal.purged(n, seq))
+                    if not gone and held.get((origin, n)) != seq:
+                        raise Violation(
+                            f"{node.name}/{stream.name}: {n} of {origin} was committed as {seq} and is gone"
+                        )
+
+    def check_work(self, node: Node) -> None:
+        """What is not in a work queue any more is in the copy it was handed to."""
+        for stream in node.js.streams():
+            life = self.lives.get((node.name, stream.name))
+            if life is None or not self.journals[life].workqueue:
+                continue
+            left = {identify(payload)[1] for _, payload in _all(stream)}
+            handed = [each.numbers.get(life, {}) for place, each in self.holdings.items() if place != life_place(life)]
+            lost = self.journals[life].expected - left - {n for numbers in handed for n in numbers}
+            if lost:
+                raise Violation(f"{life}: {_few(lost)} left the work queue and are nowhere")
 
     # -- when the faults have stopped --------------------------------------------------------------------------------
 
     def missing(self, flow: Flow) -> set[int]:
         """Numbers of the origin's present life that its copy does not hold (yet)."""
-        life = self.lives.get((flow.origin_node, flow.origin))
-        target = self.holdings.get((flow.node, flow.target), Holding())
+        target = self.holdings.get(flow.place, Holding())
+        life = self.lives.get(flow.source)
         if life is None:  # a copy of a copy: everything that the origin holds
-            origin = self.holdings.get((flow.origin_node, flow.origin), Holding())
-            return {
-                n
-                for one, numbers in origin.numbers.items()
-                for n in numbers.keys() - target.numbers.get(one, {}).keys()
-            }
-        return self.journals[life].expected - target.numbers.get(life, {}).keys()
+            origin = self.holdings.get(flow.source, Holding())
+            return {n for one, numbers in origin.numbers.items() for n in numbers.keys() - target.numbers.get(one, {})}
+        return self._wanted(flow, life) - target.numbers.get(life, {}).keys()
+
+    def _wanted(self, flow: Flow, life: Life) -> set[int]:
+        expected = self.journals[life].expected
+        if not flow.filters:
+            return expected
+        return {n for n in expected if flow.takes(subject_of(life.node, life.stream, n))}
+
+
+def life_place(life: Life) -> tuple[str, str]:
+    """(node, stream)"""
+    return life.node, life.stream
+
+
+def _configs(node: Node, flow: Flow) -> Iterator[object]:
+    """The source or mirror configurations behind a flow."""
+    for task in node.copying.tasks():
+        config = task.config
+        filters = [config.filter_subject] if config.filter_subject else [each.src for each in config.subject_transforms]
+        domain = config.external.api.split(".")[1] if config.external is not None else node.name
+        mine = task.stream.name == flow.target and task.mirror == flow.mirror and tuple(filters) == flow.filters
+        if mine and (domain, config.name) == flow.source:
+            yield config
+
+
+def _few(numbers: Iterable[int]) -> str:
+    some = sorted(numbers)
+    return f"{some[:8]}" + (f" and {len(some) - 8} more" if len(some) > 8 else "")
 
 
 def _all(stream: Stream) -> Iterable[tuple[int, bytes]]:

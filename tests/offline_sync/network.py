@@ -2,14 +2,17 @@
 
 Bytes travel through pipes with a delay, a rate and a bounded number of bytes under way, as through sockets and a modem. A cut
 resets connections at both ends and loses what was under way. A half-open link swallows everything and says nothing, for ever:
-the connection's bytes are gone, only a new connection works. Nothing here depends on anything but the seed and Trio's clock.
+the connection's bytes are gone, only a new connection works; one that is half-open one way does so in one direction. A link
+that lingers breaks for its dialler only: what was under way to the host arrives there later than the next connection's first
+bytes. A host may have several addresses, and move. Nothing here depends on anything but the seed and Trio's clock.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from zlib import crc32
 
 import trio
 
@@ -32,12 +35,15 @@ class Link:
 
 
 class Pipe:
-    """One direction of a connection."""
+    """One direction of a connection. `sent` hears of every byte that is sent."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, sent: Callable[[bytes], None]) -> None:
         self.link = link
+        self._sent = sent
         self.hole = False
         self.broken = False
+        self.cut_off = False  # what is under way arrives, nothing more can be sent
+        self.reader_gone = False
         self.ended = False
         self._under_way: deque[tuple[float, bytes]] = deque()
         self._bytes = 0
@@ -50,13 +56,14 @@ class Pipe:
 
     async def send(self, data: bytes) -> None:
         await trio.lowlevel.checkpoint()
-        while self._bytes >= UNDER_WAY_BYTES and not self.broken:
+        while self._bytes >= UNDER_WAY_BYTES and not (self.broken or self.cut_off):
             await self._changed.wait()
-        if self.broken:
+        if self.broken or self.cut_off:
             raise trio.BrokenResourceError("connection reset")
         now = trio.current_time()
         rate = self.link.bytes_per_s
         self._busy_until = max(now, self._busy_until) + (len(data) / rate if rate else 0.0)
+        self._sent(data)
         self._under_way.append((self._busy_until + self.link.delay_s, data))
         self._bytes += len(data)
         self._change()
@@ -64,7 +71,7 @@ class Pipe:
     async def receive(self) -> bytes:
         await trio.lowlevel.checkpoint()
         while True:
-            if self.broken:
+            if self.broken or self.reader_gone:
                 raise trio.BrokenResourceError("connection reset")
             if not self.hole and self._under_way:
                 due = self._under_way[0][0]
@@ -106,6 +113,12 @@ class Pipe:
         self.hole = True
         self._change()
 
+    def linger(self, extra_s: float) -> None:
+        """What is under way arrives so much later; nothing more is sent, and no end is seen."""
+        self._under_way = deque((due + extra_s, data) for due, data in self._under_way)
+        self.cut_off = True
+        self._change()
+
 
 class End(trio.abc.Stream):
     """One end of a connection."""
@@ -131,8 +144,9 @@ class End(trio.abc.Stream):
     async def aclose(self) -> None:
         if not self._closed:
             self._closed = True
-            self._out.end()
-            self._into.reset()
+            if not self._out.cut_off:  # else the other end hears nothing of it
+                self._out.end()
+                self._into.reset()
         await trio.lowlevel.checkpoint()
 
 
@@ -152,10 +166,21 @@ class Network:
         self.links: dict[str, Link] = {}
         self._nursery = nursery
         self._servers: dict[str, Serve] = {}
+        self._addresses: dict[str, str] = {}
         self._connections: list[Connection] = []
+        #: A checksum of every byte that was ever sent, in order: equal runs have equal ones.
+        self.checksum = 0
+
+    def _sent(self, data: bytes) -> None:
+        self.checksum = crc32(data, self.checksum)
 
     def listen(self, host: str, serve: Serve) -> None:
         self._servers[host] = serve
+
+    def place(self, host: str, addresses: Iterable[str]) -> None:
+        """`host` can be dialled at these addresses, and no others."""
+        self._addresses = {address: other for address, other in self._addresses.items() if other != host}
+        self._addresses |= dict.fromkeys(addresses, host)
 
     def dialler(self, name: str) -> Dialling:
         self.links.setdefault(name, Link())
@@ -175,6 +200,21 @@ class Network:
             if each.dialler == name:
                 for pipe in each.pipes:
                     pipe.swallow()
+
+    def swallow_one_way(self, name: str, *, outward: bool) -> None:
+        """The connections there are carry nothing more from (`outward`) or to the dialler; the other way works."""
+        for each in self._connections:
+            if each.dialler == name:
+                each.pipes[0 if outward else 1].swallow()
+
+    def linger(self, name: str, extra_s: float) -> None:
+        """The dialler's end breaks at once; what was on its way to the host arrives later, after that the host hears nothing."""
+        for each in self._connections:
+            if each.dialler == name:
+                out, back = each.pipes
+                out.linger(extra_s)
+                back.reader_gone = True
+                back.swallow()
 
     def power_off(self, name: str, *, silent: bool) -> None:
         """A node is gone. `silent`: nobody tells its peers, as when the power goes; else they see a reset."""
@@ -201,11 +241,12 @@ class Network:
         if not link.up or 2 * link.delay_s >= timeout_s:
             await trio.sleep(timeout_s)
             raise DialError(f"no connection within {timeout_s:g} s")
-        serve = self._servers.get(address.host)
+        host = self._addresses.get(address.host, "")
+        serve = self._servers.get(host)
         if serve is None:
             raise DialError("Connection refused")
-        there, back = Pipe(link), Pipe(link)
-        self._connections.append(Connection(name, address.host, (there, back)))
+        there, back = Pipe(link, self._sent), Pipe(link, self._sent)
+        self._connections.append(Connection(name, host, (there, back)))
         self._nursery.start_soon(serve, End(back, there), name)
         return End(there, back)
 

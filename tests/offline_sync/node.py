@@ -7,6 +7,7 @@ crash in between loses exactly what was not committed. The wall clock can be set
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -49,8 +50,10 @@ class NodeClock(Clock):
 
     def __init__(self) -> None:
         self.offset_s = 0.0
+        self.latest_offset_s = 0.0  # the latest it ever was
 
     def now_ns(self) -> int:
+        self.latest_offset_s = max(self.latest_offset_s, self.offset_s)
         return EPOCH_NS + int((trio.current_time() + self.offset_s) * 1e9)
 
 
@@ -107,13 +110,17 @@ class LocalClient:
 
 
 class Node:
-    """A daemon that can be crashed and started again on the same directory. `hub`: the node it dials, "" for none."""
+    """A daemon that can be crashed and started again on the same directory. `dials`: the addresses of its hub, none for a hub;
+    `addresses`: where it can be dialled itself."""
 
-    def __init__(self, name: str, network: Network, path: Path, seed: str, *, hub: str = "") -> None:
+    def __init__(
+        self, name: str, network: Network, path: Path, seed: str, *, dials: Sequence[str] = (), addresses: Sequence[str]
+    ) -> None:
         self.name = name
         self.network = network
         self.path = path
-        self.hub = hub
+        self.dials = dials
+        self.addresses = addresses
         self.boots = 0
         self.clock = NodeClock()
         self.disk_full = False
@@ -125,6 +132,9 @@ class Node:
         self.client: LocalClient
         #: When leaf links of this node became usable, latest last.
         self.links_up: list[float] = []
+        self.backup: Path | None = None
+        self.was_restored = False
+        self._remote_changes = 0
         self._seed = seed
         self._scope = trio.CancelScope()
         self._ended = trio.Event()
@@ -140,16 +150,19 @@ class Node:
 
     def _options(self) -> Options:
         user = UserOptions(user="acc", password="acc", account=ACCOUNT)
-        remotes = ()
-        if self.hub:
-            url = LeafUrl(scheme="nats", host=self.hub, port=7422, user="acc", password="acc")
-            remotes = (RemoteOptions(urls=(url,), account=ACCOUNT),)
         return Options(
             server_name=self.name,
             accounts=(AccountOptions(name=ACCOUNT, users=(user,), jetstream=AccountJetStreamOptions()),),
             jetstream=JetStreamOptions(domain=self.name),
-            leafnodes=LeafNodesOptions(port=-1, remotes=remotes),
+            leafnodes=LeafNodesOptions(port=-1, remotes=self._remotes()),
         )
+
+    def _remotes(self) -> tuple[RemoteOptions, ...]:
+        """One remote with every address of the hub; it is another one after each change (its patience with the first INFO)."""
+        if not self.dials:
+            return ()
+        urls = tuple(LeafUrl(scheme="nats", host=each, port=7422, user="acc", password="acc") for each in self.dials)
+        return (RemoteOptions(urls=urls, account=ACCOUNT, first_info_timeout_s=1.0 + self._remote_changes / 1000),)
 
     async def run(self, *, task_status: Any = trio.TASK_STATUS_IGNORED) -> None:
         """From power on to power off."""
@@ -191,7 +204,10 @@ class Node:
             nursery.start_soon(listener.serve_stream, stream, Peer(host=dialler, port=1), self.name)
 
         self.network.listen(self.name, serve)
-        LeafRemotes(broker.links, self.network.dialler(self.name)).start(nursery)
+        self.network.place(self.name, self.addresses)
+        self._nursery = nursery
+        self._leaf_remotes = LeafRemotes(broker.links, self.network.dialler(self.name))
+        self._leaf_remotes.start(nursery)
         broker.links.on_link_up(ACCOUNT, lambda link: self.links_up.append(trio.current_time()))
         self.client = LocalClient(self)
         self.running = True
@@ -208,7 +224,28 @@ class Node:
     async def stop(self) -> None:
         await self.crash(silent=False)
 
+    def back_up(self) -> None:
+        """While it is down: copy its directory, as a backup of the appliance does."""
+        assert not self.running
+        self.backup = self.path.with_name(f"{self.name}.backup")
+        shutil.rmtree(self.backup, ignore_errors=True)
+        shutil.copytree(self.path, self.backup)
+
+    def restore(self) -> None:
+        """While it is down: put the backup back; without one, begin with an empty directory."""
+        assert not self.running
+        shutil.rmtree(self.path)
+        if self.backup is None:
+            self.path.mkdir()
+        else:
+            shutil.copytree(self.backup, self.path)
+
     # -- what can be done to it ------------------------------------------------------------------------------------
+
+    def reload_remotes(self) -> None:
+        """The configuration is reloaded with changed remotes: the link ends and is dialled anew."""
+        self._remote_changes += 1
+        self._leaf_remotes.update(self._remotes(), self._nursery)
 
     def set_disk_full(self, full: bool) -> None:
         self.disk_full = full

@@ -1,113 +1,71 @@
-"""What happens to a fleet: one fault or some work after the other, drawn from the fleet's generator."""
+"""What happens to a fleet: one fault or some work after the other, drawn from the seed.
+
+Every step draws from a generator of its own: taking steps out of a schedule (`shrink.py`) leaves the others what they are.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass
+from random import Random
 
 import trio
 
-from offline_sync.fleet import HUB, Fleet
+from offline_sync import changes, faults
+from offline_sync.fleet import Fleet
 
-_YEAR_S = 365 * 86400
-_CLOCKS = (0.0, -57 * _YEAR_S, 10 * _YEAR_S, -10 * _YEAR_S, 3600.0, -5.0)
 Step = Callable[[Fleet], Awaitable[None]]
 
-
-async def work(fleet: Fleet) -> None:
-    """Somebody publishes."""
-    node, stream = fleet.chance.choice(list(fleet.model.lives))
-    fleet.publish(node, stream, fleet.chance.choice((1, 3, 10, 40)))
-
-
-async def cut(fleet: Fleet) -> None:
-    leaf = fleet.chance.choice(fleet.leaves)
-    fleet.say(f"link of {leaf} is cut")
-    fleet.network.cut(leaf)
-
-
-async def restore(fleet: Fleet) -> None:
-    leaf = fleet.chance.choice(fleet.leaves)
-    fleet.say(f"link of {leaf} is back")
-    fleet.network.restore(leaf)
-
-
-async def flap(fleet: Fleet) -> None:
-    leaf = fleet.chance.choice(fleet.leaves)
-    fleet.say(f"link of {leaf} flaps")
-    for _ in range(fleet.chance.randint(2, 6)):
-        fleet.network.cut(leaf)
-        await trio.sleep(fleet.chance.uniform(0, 0.5))
-        fleet.network.restore(leaf)
-        await trio.sleep(fleet.chance.uniform(0, 2))
-
-
-async def half_open(fleet: Fleet) -> None:
-    leaf = fleet.chance.choice(fleet.leaves)
-    fleet.say(f"link of {leaf} is half-open")
-    fleet.network.swallow(leaf)
-
-
-async def slow(fleet: Fleet) -> None:
-    leaf = fleet.chance.choice(fleet.leaves)
-    link = fleet.network.links[leaf]
-    link.delay_s = fleet.chance.choice((0.0, 0.02, 0.2))
-    link.bytes_per_s = fleet.chance.choice((0.0, 6_250.0, 100_000.0))
-    fleet.say(f"link of {leaf}: {link.delay_s} s delay, {link.bytes_per_s:.0f} bytes/s")
-
-
-async def crash(fleet: Fleet) -> None:
-    """Often right after somebody has published, when things are under way."""
-    chance = fleet.chance
-    if chance.random() < 0.7:
-        await work(fleet)
-        await trio.sleep(chance.uniform(0, 0.3))
-    name = chance.choice((HUB, *fleet.leaves))
-    await fleet.crash(name, silent=chance.random() < 0.5, back_after_s=chance.choice((0.0, 0.1, 3.0, 20.0)))
-
-
-async def disk(fleet: Fleet) -> None:
-    node = fleet.nodes[fleet.chance.choice((HUB, *fleet.leaves))]
-    fleet.say(f"disk of {node.name} {'has room again' if node.disk_full else 'is full'}")
-    node.set_disk_full(not node.disk_full)
-
-
-async def clock(fleet: Fleet) -> None:
-    node = fleet.nodes[fleet.chance.choice((HUB, *fleet.leaves))]
-    node.clock.offset_s = fleet.chance.choice(_CLOCKS)
-    fleet.say(f"clock of {node.name} is off by {node.clock.offset_s:.0f} s")
-
-
-async def recreate(fleet: Fleet) -> None:
-    """A stream is deleted at its origin and made again: what was not copied of it is lost with the will of its owner."""
-    leaf = fleet.chance.choice(fleet.leaves)
-    node = fleet.nodes[leaf]
-    if not node.running or node.disk_full or node.stream("READINGS") is None:
-        return
-    answer = await node.request("STREAM.DELETE.READINGS")
-    fleet.say(f"{leaf} deletes READINGS: {answer}")
-    await trio.sleep(fleet.chance.choice((0.0, 0.1, 10.0)))
-    await fleet.publish_to(leaf, "READINGS")
-
-
 STEPS: dict[Step, float] = {
-    work: 10,
-    cut: 2,
-    restore: 3,
-    flap: 1,
-    half_open: 1,
-    slow: 1,
-    crash: 3,
-    disk: 1,
-    clock: 1,
-    recreate: 0.5,
+    changes.work: 10,
+    changes.burst: 1,
+    faults.cut: 2,
+    faults.restore: 3,
+    faults.flap: 1,
+    faults.half_open: 1,
+    faults.one_way: 0.7,
+    faults.linger: 1,
+    faults.slow: 1,
+    faults.crash: 3,
+    faults.disk: 1,
+    faults.clock: 1,
+    faults.move_hub: 0.7,
+    changes.recreate: 0.5,
+    changes.purge: 0.5,
+    changes.resource: 1,
+    changes.reload: 0.5,
+    changes.back_up: 0.4,
+    changes.take_back: 0.3,
 }
+_PAUSES_S = (0.0, 0.01, 0.1, 0.5, 2.0, 8.0)
 
 
-async def play(fleet: Fleet, steps: int) -> None:
-    """`steps` steps with pauses between them, the model checked after each."""
-    kinds, weights = list(STEPS), list(STEPS.values())
-    for _ in range(steps):
-        (step,) = fleet.chance.choices(kinds, weights)
-        await step(fleet)
-        await trio.sleep(fleet.chance.choice((0.0, 0.01, 0.1, 0.5, 2.0, 8.0)))
+@dataclass(frozen=True)
+class Planned:
+    """The `number`th step of a schedule, and how long nothing else happens after it."""
+
+    number: int
+    step: Step
+    pause_s: float
+
+    def __str__(self) -> str:
+        return f"{self.number:3} {self.step.__name__}, then {self.pause_s} s"
+
+
+def plan(seed: int, steps: int) -> list[Planned]:
+    """The schedule of a seed."""
+    chance = Random(f"plan {seed}")
+    kinds = chance.choices(list(STEPS), list(STEPS.values()), k=steps)
+    return [Planned(number, step, chance.choice(_PAUSES_S)) for number, step in enumerate(kinds)]
+
+
+async def play(fleet: Fleet, schedule: list[Planned], only: Collection[int] | None = None) -> None:
+    """The steps of a schedule (those whose numbers are in `only`), the model checked after each."""
+    for planned in schedule:
+        if only is not None and planned.number not in only:
+            continue
+        fleet.chance = Random(f"{fleet.seed}/{planned.number}")
+        fleet.say(f"-- step {planned.number}: {planned.step.__name__}")
+        await planned.step(fleet)
+        await trio.sleep(planned.pause_s)
         fleet.check()

@@ -1,7 +1,8 @@
 """Simulate fleets: `make simulate SEED=7` replays one seed and prints what happened, `SEEDS=1000` runs so many from SEED on.
 
-Every seed is a fleet of its own (`fleet.py`) with its own history of faults (`schedule.py`), checked against the model (`model.py`).
-With `--plant NAME` a known bug is planted first (`planted.py`): the simulator must find it.
+Every seed is a fleet of its own (`layout.py`, `fleet.py`) with its own history of faults (`schedule.py`), checked against the model
+(`model.py`). A single seed that fails is shrunk: the schedule that is printed is a short one that still fails. With `--plant NAME` a
+known bug is planted first (`planted.py`) and the seeds are tried until one finds it.
 """
 
 from __future__ import annotations
@@ -9,131 +10,123 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-import random
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from functools import partial
+from itertools import islice
 from pathlib import Path
-from unittest import mock
-
-import trio
-import trio.testing
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from offline_sync.fleet import Fleet, quiet
-from offline_sync.model import Violation
+from offline_sync.fleet import quiet
 from offline_sync.planted import PLANTS, planted
-from offline_sync.schedule import play
+from offline_sync.run import STEPS, Outcome, run_seed
+from offline_sync.schedule import plan
+from offline_sync.shrink import shrink
 
-STEPS = 60
-#: Longer than any run is in simulated time: one that hangs is a violation too.
-RUN_S_MAX = 3600.0
-_FAST = Path("/dev/shm")
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What became of a seed. `violation` is "" if everything held."""
-
-    seed: int
-    violation: str
-    digest: str
-    simulated_s: float
-    trace: tuple[str, ...]
+#: How much of the trace is shown before a violation.
+_LAST_EVENTS = 40
 
 
-def run_seed(seed: int, steps: int = STEPS) -> Outcome:
-    """One seed, from an empty directory to the end."""
-    fleets: list[Fleet] = []
-    violation = ""
-
-    async def main(path: Path) -> None:
-        with trio.fail_after(RUN_S_MAX):
-            async with trio.open_nursery() as nursery:
-                fleet = Fleet(seed, path, nursery)
-                fleets.append(fleet)
-                await fleet.build()
-                await play(fleet, steps)
-                await fleet.finish()
-                nursery.cancel_scope.cancel()
-
-    with tempfile.TemporaryDirectory(dir=_FAST if _FAST.is_dir() else None) as directory:
-        clock = trio.testing.MockClock(autojump_threshold=0)
-        try:
-            with _deterministic(seed):
-                trio.run(main, Path(directory), clock=clock)
-        except* (Violation, trio.TooSlowError) as group:
-            violation = _text(group)
-        finally:
-            for node in fleets[0].nodes.values() if fleets else ():
-                if hasattr(node, "store"):
-                    node.store.crash()
-    fleet = fleets[0]
-    return Outcome(seed, violation, fleet.digest(), clock.current_time(), tuple(fleet.trace))
-
-
-@contextmanager
-def _deterministic(seed: int) -> Iterator[None]:
-    """Trio orders tasks that are ready at the same time at random; here the seed decides."""
-    scheduler = trio._core._run  # type: ignore[attr-defined]
-    with mock.patch.multiple(scheduler, _ALLOW_DETERMINISTIC_SCHEDULING=True, _r=random.Random(seed)):
-        yield
-
-
-def _text(group: BaseException) -> str:
-    while isinstance(group, BaseExceptionGroup):
-        group = group.exceptions[0]
-    return str(group) or type(group).__name__
-
-
-def _run_planted(plant: str, steps: int, seed: int) -> Outcome:
+def _run(plant: str, steps: int, seed: int) -> Outcome:
     quiet()
     with planted(plant):
         return run_seed(seed, steps)
 
 
 def main() -> int:
+    options = _options()
+    if os.environ.get("PYTHONHASHSEED") != "0":
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, "PYTHONHASHSEED": "0"})
+    if options.seeds == 1:
+        return _one(options)
+    started = time.monotonic()
+    outcomes: list[Outcome] = []
+    seeds = range(options.seed, options.seed + options.seeds)
+    for outcome in _outcomes(partial(_run, options.plant, options.steps), seeds, options.jobs):
+        outcomes.append(outcome)
+        if outcome.violation:
+            print(f"seed {outcome.seed}: {outcome.violation}", flush=True)
+            if options.plant:
+                break
+    return _sum_up(outcomes, time.monotonic() - started, options)
+
+
+def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=1, help="the first (or only) seed")
     parser.add_argument("--seeds", type=int, default=1, help="how many")
     parser.add_argument("--steps", type=int, default=STEPS, help="faults and work per seed")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="how many at the same time")
     parser.add_argument("--plant", default="", choices=("", *PLANTS), help="plant a known bug and find it")
-    parser.add_argument("--verbose", action="store_true", help="show what the daemons log, too")
-    options = parser.parse_args()
-    if os.environ.get("PYTHONHASHSEED") != "0":
-        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, "PYTHONHASHSEED": "0"})
-    run = partial(_run_planted, options.plant, options.steps)
-    if options.seeds == 1:
-        if options.verbose:
-            logging.basicConfig(level=logging.DEBUG, format="           %(message)s")
-            with planted(options.plant):
-                return _report([run_seed(options.seed, options.steps)], show=True)
-        return _report([run(options.seed)], show=True)
-    started = time.monotonic()
-    seeds = range(options.seed, options.seed + options.seeds)
-    with ProcessPoolExecutor() as pool:
-        outcomes = list(pool.map(run, seeds, chunksize=4))
-    print(f"{len(outcomes)} seeds, {sum(each.simulated_s for each in outcomes) / 3600:.1f} simulated hours, "
-          f"{time.monotonic() - started:.0f} s")  # fmt: skip
-    return _report(outcomes, show=False)
+    parser.add_argument("--only", default="", help="play only these steps (numbers, separated by commas)")
+    parser.add_argument("--whole", action="store_true", help="one seed: show the whole trace, do not shrink what fails")
+    parser.add_argument("--verbose", action="store_true", help="one seed: show what the daemons log, too")
+    return parser.parse_args()
 
 
-def _report(outcomes: list[Outcome], *, show: bool) -> int:
+def _outcomes(run: partial[Outcome], seeds: range, jobs: int) -> Iterator[Outcome]:
+    """In the order of the seeds; whoever stops listening stops the rest."""
+    with ProcessPoolExecutor(jobs) as pool:
+        left = iter(seeds)
+        running: list[Future[Outcome]] = [pool.submit(run, seed) for seed in islice(left, 2 * jobs)]
+        try:
+            while running:
+                wait(running, return_when=FIRST_COMPLETED)
+                while running and running[0].done():
+                    yield running.pop(0).result()
+                    running += [pool.submit(run, seed) for seed in islice(left, 1)]
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _sum_up(outcomes: list[Outcome], took_s: float, options: argparse.Namespace) -> int:
     bad = [each for each in outcomes if each.violation]
-    for each in outcomes if show else ():
-        print("\n".join(each.trace))
-        print(f"seed {each.seed}: digest {each.digest}")
-    for each in bad[:10]:
-        print(f"seed {each.seed}: {each.violation}")
+    cpu_s = sum(each.cpu_s for each in outcomes)
+    print(
+        f"{len(outcomes)} seeds, {sum(each.simulated_s for each in outcomes) / 3600:.1f} simulated hours, {took_s:.0f} s; "
+        f"{cpu_s / len(outcomes):.2f} CPU seconds a seed, {cpu_s / options.jobs:.0f} s on {options.jobs} cores of their own"
+    )
+    if options.plant:
+        print(f"{options.plant}: " + (f"found by seed {bad[0].seed}" if bad else "not found"))
+        return 0 if bad else 1
     print(f"{len(bad)} of {len(outcomes)} seeds violate the model" if bad else "no violation")
     return 1 if bad else 0
+
+
+def _one(options: argparse.Namespace) -> int:
+    """One seed, told to a person."""
+    seed, steps = options.seed, options.steps
+    if options.verbose:
+        logging.basicConfig(level=logging.DEBUG, format="           %(message)s")
+    else:
+        quiet()
+    only = frozenset(int(each) for each in options.only.split(",")) if options.only else None
+    with planted(options.plant):
+        outcome = run_seed(seed, steps, only)
+        if outcome.violation and not options.whole and only is None:
+            print(f"seed {seed}: {outcome.violation}\nshrinking...", flush=True)
+            only = frozenset(shrink(range(steps), lambda kept: bool(run_seed(seed, steps, kept).violation)))
+            outcome = run_seed(seed, steps, only)
+    print("schedule:")
+    for planned in plan(seed, steps):
+        if only is None or planned.number in only:
+            print(f"  {planned}")
+    trace = outcome.trace
+    hidden = 0 if options.whole or not outcome.violation else max(0, len(trace) - _LAST_EVENTS)
+    print(f"trace:{f' ({hidden} earlier lines with --whole)' if hidden else ''}")
+    print("\n".join(f"  {line}" for line in trace[hidden:]))
+    print(f"seed {seed}: digest {outcome.digest}, {outcome.simulated_s:.0f} simulated s, {outcome.cpu_s:.2f} CPU s")
+    if outcome.violation:
+        played = f" --only {','.join(str(each) for each in sorted(only))}" if only is not None else ""
+        print(f"seed {seed} violates the model: {outcome.violation}")
+        print(f"again: simulate.py --seed {seed} --steps {steps}{played} --whole")
+        return 1
+    print("no violation")
+    return 0
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import pytest
 
 from offline_sync.fleet import quiet
 from offline_sync.planted import PLANTS, planted
-from offline_sync.simulate import run_seed
+from offline_sync.run import run_seed
 
 SEEDS = range(1, 9)
 #: `docs/found-by-simulation.md` says within how many seeds each is usually found.

@@ -3,7 +3,8 @@
 Whoever copies a stream reads it through a hidden (`direct`) consumer with flow control. A reader answers a flow-control request
 when it has taken everything that was sent before it (an Eyot reader when that is on flash), so an answer confirms every sequence
 up to the request. It is asked when half of the window is full, as nats-server does, and besides that a second after something
-was delivered. Streams with work-queue or interest retention let go of a message when it is confirmed, not when it is delivered,
+was delivered. A reader that comes back asking for what it had confirmed (it was restored from a backup, say) has it no more: the
+record goes back with it. Streams with work-queue or interest retention let go of a message when it is confirmed, not when it is delivered,
 and keep it for a reader that is away. What was confirmed is kept among the stream's positions: it is known after a restart and while the link is down.
 
 So is the deliver subject of each. A reader that still listens there although its consumer is gone (this server was restarted, or the
@@ -15,13 +16,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from hashlib import sha256
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import msgspec
+from msgspec.structs import replace
 
 from eyot_daemon.jetstream.deliver_interest import interest_of
 from eyot_daemon.jetstream.pull_request import idle_heartbeat
+from eyot_store.errors import StoreError
 from eyot_wire.js_time import ns_to_rfc3339
 from eyot_wire.status import SyncStatus
 from eyot_wire.subject import matches
@@ -38,6 +42,8 @@ CONFIRM_WITHIN_S = 1.0
 _SUMMED_MAX = 1000
 _SUMMED_BYTES = 16 << 20
 _KEY = b"eyot.out."
+#: Longer ones are kept under their hash.
+_KEY_MAX = 400
 #: Who reads, by the middle token of its deliver subject.
 _KINDS = {b"M": "mirror", b"S": "source"}
 _LOCAL = "this server"
@@ -47,7 +53,9 @@ _NEVER_DELIVERED = 1 << 62
 
 class Reader(msgspec.Struct, array_like=True):
     """One mirror or source elsewhere. `peer` is the server's name, `domain` its JetStream domain; `deliver` the subject on which it
-    listened last."""
+    listened last; `target` the stream there that copies, "" where it does not say (nats-server before 2.14): such copies at one
+    server go by one record, which says what the one that is behind has. It was not sent what is up to `begun`: when it was met first
+    it asked for what comes after, which says nothing about what it has (it may mean an earlier life of this stream)."""
 
     peer: str
     domain: str
@@ -57,6 +65,8 @@ class Reader(msgspec.Struct, array_like=True):
     at_ns: int = 0
     rate: float = 0.0
     deliver: bytes = b""
+    target: str = ""
+    begun: int = 0
 
 
 log = logging.getLogger("eyot.sync")
@@ -99,23 +109,30 @@ class CopiedOut:
         return any(seq <= reader.seq and _copies(reader, subject) for reader in self._readers.values())
 
     def reading(self, consumer: Consumer) -> None:
-        """Somebody listens on the deliver subject of a hidden consumer. Where it began is what its reader has."""
+        """Somebody listens on the deliver subject of a hidden consumer."""
         stream = self._stream
         key, found = _reader(consumer)
+        begins_after = consumer.state.delivered_sseq
         known = self._readers.get(key)
-        before = consumer.config.opt_start_seq - 1 if consumer.config.deliver_policy == "by_start_sequence" else 0
         if known is None:
-            if stream.config.retention != "limits":
-                found.seq, found.at_ns = before, stream.broker.clock.now_ns()
-                self._readers[key] = found
-                self._keep(key, stream.store.begin())
-            return
-        confirmed, known.seq = known.seq, max(known.seq, min(before, stream.log.committed_seq))
-        if known.deliver != found.deliver or known.seq > confirmed:
-            known.deliver = found.deliver
-            txn = stream.store.begin()
-            stream.retention.confirmed(confirmed + 1, known.seq, txn)
-            self._keep(key, txn)
+            found.seq = min(begins_after, self._nameless(found))
+            found.begun = 0 if found.seq else begins_after
+            found.at_ns = stream.broker.clock.now_ns()
+            self._keep(key, found, stream.store.begin())
+        elif known.deliver != found.deliver:
+            # A new request; asked for again is what the reader has not (any more).
+            known = replace(known, deliver=found.deliver, seq=min(known.seq, begins_after))
+            self._keep(key, known, stream.store.begin())
+
+    def _nameless(self, found: Reader) -> int:
+        """What is known of a reader from the time before it said which stream it is; from now on it does."""
+        known = self._readers.pop(_key(replace(found, target="")), None) if found.target else None
+        if known is None:
+            return 0
+        txn = self._stream.store.begin()
+        self._stream.log.delete_position(txn, _key(known))
+        self._stream.store.submit(txn)
+        return known.seq
 
     def forget(self, consumer: Consumer) -> None:
         """Whoever reads through this consumer says that it will not come back."""
@@ -135,26 +152,55 @@ class CopiedOut:
         settled = consumer.acks.take_confirmed(seq)
         key, found = _reader(consumer)
         known = self._readers.get(key)
-        found.seq, found.at_ns = seq, stream.broker.clock.now_ns()
+        found.seq, found.at_ns = self._all_alike_have(consumer, found, seq), stream.broker.clock.now_ns()
+        done = found.seq
         if known is not None:
-            if seq <= known.seq and stream.log.state.last_seq >= known.seq:
+            if found.seq <= known.seq and stream.log.state.last_seq >= known.seq:
                 if not settled:
                     return
                 found = known
             else:
+                done, found.begun = max(known.seq, known.begun), known.begun
                 elapsed_s = (found.at_ns - known.at_ns) / 1e9
-                found.rate = (seq - known.seq) / elapsed_s if elapsed_s > 0 and seq > known.seq else 0.0
+                found.rate = (found.seq - known.seq) / elapsed_s if elapsed_s > 0 and found.seq > known.seq else 0.0
         self._readers[key] = found
         txn = stream.store.begin()
         if settled:
             stream.consumer_acked(consumer, settled, txn)
-        self._keep(key, txn, lambda error: consumer.acks.give_back(settled) if error else None)
+        assert consumer.push is not None
+        # What it was sent through earlier consumers, and has: it asked for what comes after.
+        stream.retention.confirmed(done + 1, min(consumer.push.begun_after, found.seq), txn)
+        self._keep(key, found, txn, lambda error: consumer.acks.give_back(settled) if error else None, before=known)
 
-    def _keep(self, key: bytes, txn: Txn, done: Settled | None = None) -> None:
-        """Store a reader along with what `txn` already holds."""
+    def _all_alike_have(self, consumer: Consumer, found: Reader, seq: int) -> int:
+        """Readers that cannot be told apart: what all of them that read at the moment have."""
+        if found.target:
+            return seq
+        key = _key(found)
+        for other in self._stream.consumers.values():
+            if other is consumer or not isinstance(other, type(consumer)) or not other.config.direct:
+                continue
+            if other.push is not None and other.push.active and _reader(other)[0] == key:
+                seq = min(seq, other.push.confirmed_sseq)
+        return seq
+
+    def _keep(
+        self, key: bytes, reader: Reader, txn: Txn, done: Settled | None = None, before: Reader | None = None
+    ) -> None:
+        """Store a reader along with what `txn` already holds. `before`: what was known of it."""
         stream = self._stream
-        stream.log.put_position(txn, key, _encode(self._readers[key]))
-        stream.store.submit(txn, done)
+        before = before or self._readers.get(key)
+        self._readers[key] = reader
+        stream.log.put_position(txn, key, _encode(reader))
+
+        def settle(failure: StoreError | None) -> None:
+            if failure is not None and self._readers.get(key) is reader:
+                # What was confirmed is confirmed again; what the reader lost stays lost.
+                reader.seq = min(reader.seq, before.seq if before is not None else 0)
+            if done is not None:
+                done(failure)
+
+        stream.store.submit(txn, settle)
         self.watch()
 
     # -- readers whose consumer is gone ------------------------------------------------------------------------------
@@ -229,6 +275,7 @@ class CopiedOut:
             peer=reader.peer,
             peer_domain=reader.domain,
             kind=reader.kind,
+            target=reader.target,
             filters=[each.decode("utf-8", "replace") for each in reader.filters],
             linked=linked,
             confirmed_seq=seq,
@@ -265,14 +312,20 @@ def _reader(consumer: Consumer) -> tuple[bytes, Reader]:
         state = states.get(id(member.dest))
         if state is not None:
             peer, domain = state.peer_name, state.peer_domain
-    filters = tuple(consumer.reader.filters)
     # Copies of 2.14 and later, and Eyot's, say who they are, whatever server of theirs the link leads to.
     metadata = consumer.config.metadata
     target, home = (
         metadata.get(f"_nats.mirror.{what}") or metadata.get(f"_nats.src.{what}") or "" for what in ("stream", "domain")
     )
-    key = _KEY + f"{home or peer} {kind} {target} ".encode() + b"\f".join(filters)
-    return key, Reader(peer, domain, kind, filters, deliver=subject)
+    found = Reader(peer, home or domain, kind, tuple(consumer.reader.filters), deliver=subject, target=target)
+    return _key(found), found
+
+
+def _key(reader: Reader) -> bytes:
+    """What a reader's record is kept under; a long one under its hash."""
+    who = reader.domain or reader.peer if reader.target else reader.peer
+    key = f"{who} {reader.kind} {reader.target} ".encode() + b"\f".join(reader.filters)
+    return _KEY + (key if len(key) <= _KEY_MAX else sha256(key).hexdigest().encode())
 
 
 _by_stream: WeakKeyDictionary[Stream, CopiedOut] = WeakKeyDictionary()

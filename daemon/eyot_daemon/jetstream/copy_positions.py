@@ -23,7 +23,7 @@ log = logging.getLogger("eyot.sync")
 #: The key of a mirror's record.
 MIRROR_KEY = b"eyot.mirror"
 #: What else is kept among a stream's positions.
-_OWN_KEYS = b"eyot."
+OWN_KEYS = b"eyot."
 #: What is looked through for the marks of a source without record: more would stop the daemon for too long.
 _SEARCH_MESSAGES_MAX = 200_000
 _CHUNK = 2048
@@ -56,7 +56,7 @@ def source_position(stream: Stream, origin: Origin) -> Position:
     positions = stream.log.positions()
     if origin.key in positions:
         return stored_position(stream, origin.key)
-    if not stream.log.state.messages or any(not key.startswith(_OWN_KEYS) for key in positions):
+    if not stream.log.state.messages or any(not key.startswith(OWN_KEYS) for key in positions):
         return Position()  # a source that is new here
     return _marked_position(stream, origin.key.decode("utf-8", "surrogateescape"))
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from eyot_daemon.account import Account
+from eyot_daemon.jetstream.copied_before import CopiedBefore, predecessors
 from eyot_daemon.jetstream.copy_positions import (
     MIRROR_KEY,
     Position,
@@ -22,6 +23,7 @@ from eyot_daemon.jetstream.copy_positions import (
 from eyot_daemon.jetstream.stream import CopyResult, Stream
 from eyot_daemon.subscription import Kind, Origin, Subscription
 from eyot_daemon.timers import TimerHandle
+from eyot_store.errors import StoreError
 from eyot_sync import origin as origins
 from eyot_sync.copier import (
     Action,
@@ -69,6 +71,7 @@ class CopyTask:
             last_ts_ns=position.ts_ns,
         )
         self._identity_stored = position.identity
+        self._before = CopiedBefore(() if mirror else predecessors(stream, origin))
         self._origin = origin
         self._api = origin.api.encode()
         self._subs: list[Subscription] = []
@@ -139,6 +142,10 @@ class CopyTask:
             if self.account.has_interest(self._api_subject()):
                 self._do(self.copier.link_up(self._now()))
         batch, mark = self.copier.take_batch()
+        if batch and self._before:
+            batch = self._without_copied(batch, mark)
+            if not batch:
+                return
         skip_to, self._skip_to = self._skip_to, 0
         if not batch and not skip_to:
             if self.copier.phase is Phase.ACTIVE:
@@ -153,6 +160,20 @@ class CopyTask:
         )
 
     # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _without_copied(self, batch: list[Copied], mark: int) -> list[Copied]:
+        """What of a batch is not here yet. If nothing is, it is done when what came before it is on flash."""
+        new = self._before.without(batch, self.copier.identity)
+        self.copier.progress.dropped_old += len(batch) - len(new)
+        if not new:
+            asked = self.copier.reply
+
+            def settled(failure: StoreError | None) -> None:
+                if failure is None:
+                    self._do(self.copier.committed(mark, 0, len(batch), asked))
+
+            self.stream.after_commits(settled)
+        return new
 
     def _as_stored(self, message: Copied) -> Copied:
         header = message.header
@@ -311,22 +332,31 @@ class Copying:
             task.start()
 
     def stream_updated(self, stream: Stream, old: StreamConfig) -> None:
-        """Origins that stay keep their copier; those that went are stopped, new ones started."""
-        config = stream.config
-        wanted = [(config.mirror, True)] if config.mirror is not None else []
-        wanted += [(each, False) for each in config.sources]
+        """Origins that stay keep their copier; those that went are stopped. New ones start when what those that went have handed
+        to the writer is on flash: they begin where it ends."""
+        wanted = _origins(stream)
         before = self._tasks.get(stream, [])
-        after: list[CopyTask] = []
-        started: list[CopyTask] = []
-        for source, mirror in wanted:
-            kept = next((task for task in before if task.config == source and task.mirror == mirror), None)
-            task = kept or CopyTask(stream, source, mirror=mirror)
-            after.append(task)
-            if kept is None:
-                started.append(task)
+        kept = [task for task in before if (task.config, task.mirror) in wanted]
         for task in before:
-            if task not in after:
+            if task not in kept:
                 task.stop(release=True)
+        self._tasks[stream] = kept
+        self._listen(stream.account, len(kept) - len(before))
+        stream.after_commits(lambda _: self._start_new(stream))
+
+    def _start_new(self, stream: Stream) -> None:
+        """Start what the configuration names and has no copier yet."""
+        before = self._tasks.get(stream)
+        if before is None:
+            return  # deleted, or the daemon stops
+        started: list[CopyTask] = []
+        after: list[CopyTask] = []
+        for source, mirror in _origins(stream):
+            task = next((each for each in before if each.config == source and each.mirror == mirror), None)
+            if task is None:
+                task = CopyTask(stream, source, mirror=mirror)
+                started.append(task)
+            after.append(task)
         self._tasks[stream] = after
         self._listen(stream.account, len(after) - len(before))
         for task in started:
@@ -381,3 +411,10 @@ class Copying:
             account.add_interest_listener(self)
         elif before > 0 and after == 0:
             account.remove_interest_listener(self)
+
+
+def _origins(stream: Stream) -> list[tuple[StreamSource, bool]]:
+    """What a stream's configuration says it copies, and whether as a mirror."""
+    config = stream.config
+    mirror = [(config.mirror, True)] if config.mirror is not None else []
+    return mirror + [(each, False) for each in config.sources]

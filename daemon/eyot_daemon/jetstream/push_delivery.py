@@ -36,7 +36,8 @@ class PushDelivery(Delivery):
         #: The last sequence sent when flow control was asked, and the last whose answer came: what the reader has.
         self._asked_sseq = 0
         self._asked_at = now
-        self._confirmed_sseq = 0
+        self.confirmed_sseq = 0
+        self.begun_after = consumer.state.delivered_sseq
         self._flow_prefix = b"$JS.FC.%b.%b." % (consumer.stream.name.encode(), consumer.name.encode())
         self._rate = RateLimit(config.rate_limit_bps, now) if config.rate_limit_bps else None
         # `original` replay keeps the pace of what was there when it began; it catches up with the present
@@ -187,7 +188,7 @@ class PushDelivery(Delivery):
     def _ask_to_confirm(self, now: float) -> None:
         """A mirror or source is asked now and then, window or not, how far it is: status tells what has reached it."""
         flow, delivered = self.flow, self.state.delivered_sseq
-        if flow is None or flow.awaited or not self.consumer.config.direct or delivered <= self._confirmed_sseq:
+        if flow is None or flow.awaited or not self.consumer.config.direct or delivered <= self.confirmed_sseq:
             return
         if now >= self._asked_at + CONFIRM_WITHIN_S:
             self._ask_flow_control(flow)
@@ -227,7 +228,7 @@ class PushDelivery(Delivery):
         if self.flow is None or not self.flow.answered(subject):
             return
         if self.consumer.config.direct:
-            self._confirmed_sseq = self._asked_sseq
+            self.confirmed_sseq = self._asked_sseq
             copied_out_of(self.consumer.stream).confirmed(self.consumer, self._asked_sseq)
         if self._flow_acks:
             last = headers.get(header, LAST_STREAM) or b""

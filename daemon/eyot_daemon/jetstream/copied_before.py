@@ -1,0 +1,62 @@
+"""What a stream has from an origin already, through sources that were configured otherwise.
+
+A source whose filters or transforms are changed is another source: it has a position of its own and begins anew. What its
+predecessors copied is known by their positions, which stay: it is not stored a second time. Where the origin was deleted and made
+again since, or its life is not known, nothing is taken for the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from eyot_daemon.jetstream.copy_positions import OWN_KEYS, Position, stored_position
+from eyot_sync.copier import Copied
+from eyot_sync.origin import Origin
+from eyot_wire.subject import matches
+
+if TYPE_CHECKING:
+    from eyot_daemon.jetstream.stream import Stream
+
+
+Predecessor = tuple[Position, list[bytes]]
+
+
+def predecessors(stream: Stream, origin: Origin) -> list[Predecessor]:
+    """Positions and filters of the sources of this origin that the stream had and has no more."""
+    present = {Origin.of(each).key for each in stream.config.sources}
+    found: list[Predecessor] = []
+    for key in stream.log.positions():
+        if key.startswith(OWN_KEYS) or key in present:
+            continue
+        name, filters, _ = [*key.split(b" "), b"", b""][:3]
+        position = stored_position(stream, key)
+        if name == origin.name.encode("utf-8", "surrogateescape") and position.identity:
+            found.append((position, filters.split(b"\f")))
+    return found
+
+
+class CopiedBefore:
+    """The predecessors of one source, as they are when it begins; false without any."""
+
+    def __init__(self, predecessors: Sequence[Predecessor]) -> None:
+        self._predecessors = predecessors
+
+    def __bool__(self) -> bool:
+        return bool(self._predecessors)
+
+    def without(self, batch: list[Copied], identity: str) -> list[Copied]:
+        """What of a batch is new. `identity`: the life of the origin that it is from."""
+        filters = [
+            (position.seq, pattern)
+            for position, patterns in self._predecessors
+            if position.identity == identity and batch[0].origin_seq <= position.seq
+            for pattern in patterns
+        ]
+        if not filters:
+            return batch
+        return [
+            each
+            for each in batch
+            if not any(each.origin_seq <= seq and matches(pattern, each.subject) for seq, pattern in filters)
+        ]

@@ -1,0 +1,109 @@
+"""What people do to a fleet: publish, change configurations, delete, purge, back up and restore."""
+
+from __future__ import annotations
+
+import msgspec
+import trio
+
+from offline_sync.fleet import Fleet
+from offline_sync.flows import TOPICS
+from offline_sync.layout import HUB, SHAPES, STREAM
+
+
+async def work(fleet: Fleet) -> None:
+    """Somebody publishes."""
+    node, stream = fleet.chance.choice(list(fleet.model.lives))
+    fleet.publish(node, stream, fleet.chance.choice((1, 3, 10, 40)))
+
+
+async def burst(fleet: Fleet) -> None:
+    """Somebody publishes much at once."""
+    node, stream = fleet.chance.choice(list(fleet.model.lives))
+    for _ in range(fleet.chance.randint(1, 3)):
+        fleet.publish(node, stream, fleet.chance.choice((100, 200, 400)))
+        await trio.sleep(fleet.chance.choice((0.0, 0.02)))
+
+
+async def recreate(fleet: Fleet) -> None:
+    """A stream is deleted at its origin and made again: what was not copied of it is lost with the will of its owner."""
+    name, stream = fleet.chance.choice(fleet.layout.published)
+    node = fleet.nodes[name]
+    if not node.running or node.disk_full or node.stream(stream) is None:
+        return
+    answer = await node.request(f"STREAM.DELETE.{stream}")
+    fleet.say(f"{name} deletes {stream}: {answer}")
+    await trio.sleep(fleet.chance.choice((0.0, 0.1, 10.0)))
+    if node.running:
+        await fleet.make(name, stream)
+
+
+async def purge(fleet: Fleet) -> None:
+    """A stream is purged at its origin: as a whole, up to a sequence, or one topic of it."""
+    chance = fleet.chance
+    name, stream = chance.choice(fleet.layout.published)
+    log_of = fleet.nodes[name].stream(stream)
+    if log_of is None or fleet.nodes[name].disk_full:
+        return
+    state = log_of.log.state
+    below = chance.randint(min(state.first_seq, state.last_seq), state.last_seq) + 1
+    if chance.random() < 0.4:
+        below = state.last_seq + 1
+    body: dict[str, object] = {"seq": below}
+    topic = chance.randrange(TOPICS) if chance.random() < 0.4 else None
+    if topic is not None:
+        body["filter"] = f"{stream.lower()}.{name}.t{topic}"
+    fleet.model.journals[fleet.model.lives[name, stream]].purges.append((below, topic))
+    answer = await fleet.nodes[name].request(f"STREAM.PURGE.{stream}", body)
+    fleet.say(f"{name} purges {stream}, {msgspec.json.encode(body).decode()}: {answer}")
+
+
+async def resource(fleet: Fleet) -> None:
+    """The hub's stream takes a leaf's readings otherwise, not at all, or again; once or a few times in a row."""
+    chance, hub = fleet.chance, fleet.hub
+    leaf = chance.choice(fleet.leaves)
+    for _ in range(chance.choice((1, 1, 2, 3))):
+        stream = hub.stream("ALL")
+        if stream is None or hub.disk_full:
+            return
+        shape = chance.choice((*SHAPES, "not at all", "not at all"))
+        kept = [each for each in msgspec.to_builtins(stream.config.sources) if not _is_of(each, leaf)]
+        fleet.model.flows.mixed.add((HUB, "ALL", leaf))
+        config = {"name": "ALL", **STREAM, "sources": kept + fleet.layout.source(leaf, shape)}
+        answer = await hub.request("STREAM.UPDATE.ALL", config)
+        said = "done" if answer is not None and "error" not in answer else answer
+        fleet.say(f"{HUB} takes readings of {leaf} {shape}: {said}")
+        await trio.sleep(chance.choice((0.0, 0.0, 0.05, 1.0)))
+
+
+def _is_of(source: dict[str, dict[str, str]], leaf: str) -> bool:
+    return source["name"] == "READINGS" and source["external"]["api"] == f"$JS.{leaf}.API"  # type: ignore[comparison-overlap]
+
+
+async def reload(fleet: Fleet) -> None:
+    node = fleet.nodes[fleet.chance.choice(fleet.leaves)]
+    if node.running:
+        fleet.say(f"{node.name} reloads its remotes")
+        node.reload_remotes()
+
+
+async def back_up(fleet: Fleet) -> None:
+    """A node is taken down, its directory copied, and started again."""
+    node = fleet.nodes[fleet.chance.choice((HUB, *fleet.leaves))]
+    if not node.running:
+        return
+    fleet.check()
+    await node.crash(silent=False)
+    node.back_up()
+    fleet.say(f"{node.name} is backed up")
+    await fleet.start(node)
+
+
+async def take_back(fleet: Fleet) -> None:
+    """A node fails for good and is set up again, from its last backup if there is one."""
+    node = fleet.nodes[fleet.chance.choice((HUB, *fleet.leaves))]
+    if not node.running or node.disk_full:
+        return
+    fleet.check()
+    node.clock.offset_s = max(node.clock.offset_s, node.clock.latest_offset_s)
+    node.was_restored = True
+    await fleet.take_back(node)

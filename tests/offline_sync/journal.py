@@ -1,0 +1,61 @@
+"""What the publishers of a simulated fleet know: what they published, what was acknowledged, what went on purpose.
+
+Publishers number their messages for each stream and each life of it: the payload `<node>/<stream>/<life>/<n> ...` says what a message
+is, wherever it is found.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from offline_sync.flows import TOPICS
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """One life of a published stream: from its creation to its deletion."""
+
+    node: str
+    stream: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.node}/{self.stream} (life {self.number})"
+
+    def payload(self, n: int, padding: int) -> bytes:
+        return f"{self.node}/{self.stream}/{self.number}/{n} ".encode() + b"x" * padding
+
+
+_lives: dict[bytes, Life] = {}
+
+
+def identify(payload: bytes) -> tuple[Life, int]:
+    """Which message this is, by its payload."""
+    head, _, number = payload.partition(b" ")[0].rpartition(b"/")
+    life = _lives.get(head)
+    if life is None:
+        node, stream, count = head.decode().split("/")
+        life = _lives[head] = Life(node, stream, int(count))
+    return life, int(number)
+
+
+@dataclass
+class Journal:
+    """One life. `acked`: sequences by number. `lost`: numbers that a restored backup took back, or that were handed on to a copy
+    that was. `purges`: everything below a sequence, of one topic or of all (None)."""
+
+    workqueue: bool = False
+    published: int = 0
+    acked: dict[int, int] = field(default_factory=dict)
+    lost: set[int] = field(default_factory=set)
+    purges: list[tuple[int, int | None]] = field(default_factory=list)
+
+    @property
+    def expected(self) -> set[int]:
+        """What must be somewhere."""
+        if not self.purges:
+            return self.acked.keys() - self.lost
+        return {n for n, seq in self.acked.items() if n not in self.lost and not self.purged(n, seq)}
+
+    def purged(self, n: int, seq: int) -> bool:
+        return any(seq < below and topic in (None, n % TOPICS) for below, topic in self.purges)

@@ -1,0 +1,106 @@
+"""Which streams a simulated fleet has, drawn from its seed: what is published where, and who copies it."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+from offline_sync.flows import TOPICS
+
+HUB = "hub"
+#: Where the hub can be dialled; it moves between them.
+HUB_ADDRESSES = ("hub-a", "hub-b")
+STREAM = {"storage": "file", "retention": "limits", "max_age": 0}
+Config = dict[str, Any]
+
+
+class Layout:
+    """`streams`: (node, stream) in the order of their making, with what their configuration says besides `STREAM`.
+    `published`: those of them that are published to. `workers`: leaves with a client that works through the hub's COMMANDS."""
+
+    def __init__(self, chance: Random, leaves: list[str]) -> None:
+        self.leaves = leaves
+        self.streams: dict[tuple[str, str], Config] = {}
+        self.published: list[tuple[str, str]] = []
+        self.workers: list[str] = []
+        self._chance = chance
+        for leaf in leaves:
+            self._publish(leaf, "READINGS")
+            if self._perhaps(0.35):
+                self._publish(leaf, "EVENTS")
+            if self._perhaps(0.3):
+                self._publish(leaf, "JOBS", retention="workqueue")
+        self._publish(HUB, "COMMANDS")
+        self._hub()
+        for leaf in leaves:
+            self._leaf(leaf)
+
+    def source(self, leaf: str, shape: str) -> list[Config]:
+        """The sources by which a hub's stream copies a leaf's READINGS; `shape` says how."""
+        plain = external("READINGS", leaf)
+        topics = [f"readings.{leaf}.t{topic}" for topic in range(TOPICS)]
+        match shape:
+            case "plain":
+                return [plain]
+            case "one topic":
+                return [plain | {"filter_subject": topics[0]}]
+            case "two topics":
+                return [plain | {"subject_transforms": [{"src": each, "dest": ""} for each in topics[:2]]}]
+            case "renamed":
+                renames = [{"src": each, "dest": f"site.{each}"} for each in topics[:2]]
+                return [plain | {"subject_transforms": [*renames, {"src": topics[2], "dest": ""}]}]
+            case "apart":
+                return [plain | {"filter_subject": each} for each in topics]
+            case _:
+                return []
+
+    def _publish(self, node: str, stream: str, **config: Any) -> None:
+        self.streams[node, stream] = {"subjects": [f"{stream.lower()}.{node}.>"], **config}
+        self.published.append((node, stream))
+
+    def _perhaps(self, share: float) -> bool:
+        return self._chance.random() < share
+
+    def _shape(self) -> str:
+        return self._chance.choice(SHAPES)
+
+    def _has(self, leaf: str, stream: str) -> bool:
+        return (leaf, stream) in self.streams
+
+    def _hub(self) -> None:
+        copies, leaves = self.streams, self.leaves
+        copies[HUB, "ALL"] = {"sources": [each for leaf in leaves for each in self.source(leaf, self._shape())]}
+        events = [external("EVENTS", leaf) for leaf in leaves if self._has(leaf, "EVENTS")]
+        if events and self._perhaps(0.5):
+            copies[HUB, "ALL"]["sources"] += events
+        elif events:
+            copies[HUB, "EVENTS"] = {"sources": events}
+        jobs = [external("JOBS", leaf) for leaf in leaves if self._has(leaf, "JOBS")]
+        if jobs:
+            copies[HUB, "WORK"] = {"sources": jobs}
+        if self._perhaps(0.4):
+            copies[HUB, "DAILY"] = {"sources": [{"name": "ALL"}]}
+        if self._perhaps(0.3):
+            copies[HUB, "AGAIN"] = {"sources": [external("READINGS", leaf) for leaf in leaves]}
+        for leaf in leaves:
+            if self._perhaps(0.4):
+                copies[HUB, f"COPY_{leaf}"] = {"mirror": external("READINGS", leaf)}
+            if self._perhaps(0.15):
+                only = {"filter_subject": f"readings.{leaf}.t1"}
+                copies[HUB, f"PART_{leaf}"] = {"mirror": external("READINGS", leaf) | only}
+
+    def _leaf(self, leaf: str) -> None:
+        if self._perhaps(0.35):
+            self.streams[leaf, "COMMANDS"] = {"mirror": external("COMMANDS", HUB)}
+        elif self._perhaps(0.35):
+            self.streams[leaf, "ORDERS"] = {"sources": [external("COMMANDS", HUB)]}
+        if self._perhaps(0.3):
+            self.workers.append(leaf)
+
+
+#: How a stream may take a leaf's readings.
+SHAPES = ("plain", "plain", "plain", "one topic", "two topics", "renamed", "apart")
+
+
+def external(stream: str, domain: str) -> Config:
+    return {"name": stream, "external": {"api": f"$JS.{domain}.API", "deliver": ""}}

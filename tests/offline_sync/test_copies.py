@@ -1,0 +1,166 @@
+"""What the simulator found about copies, each in the smallest fleet that shows it: a hub and one leaf."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from eyot_daemon.jetstream.copied_out import copied_out_of
+from offline_sync.fleet import quiet
+from offline_sync.layout import external
+from offline_sync.network import Network
+from offline_sync.node import Node
+
+
+class Pair:
+    """A leaf that publishes to `ORIGIN` (subjects `in.>`), a hub that copies it."""
+
+    def __init__(self, path: Path, nursery: trio.Nursery) -> None:
+        self.nursery = nursery
+        self.network = Network(nursery)
+        self.hub = Node("hub", self.network, path / "hub", "1", addresses=("hub",))
+        self.leaf = Node("leaf", self.network, path / "leaf", "1", addresses=(), dials=("hub",))
+
+    async def start(self, **origin: Any) -> None:
+        for node in (self.hub, self.leaf):
+            node.path.mkdir()
+            await self.nursery.start(node.run)
+        await self.make(self.leaf, "ORIGIN", subjects=["in.>"], **origin)
+
+    async def make(self, node: Node, stream: str, verb: str = "CREATE", **config: Any) -> None:
+        answer = await node.request(f"STREAM.{verb}.{stream}", {"name": stream, "storage": "file", **config})
+        assert "error" not in answer, answer
+
+    async def publish(self, subject: str, *payloads: str) -> None:
+        for payload in payloads:
+            self.leaf.client.ask(subject.encode(), payload.encode(), lambda _: None)
+        await trio.sleep(0.2)
+
+    def held(self, node: Node, stream: str) -> list[str]:
+        found = node.stream(stream)
+        assert found is not None
+        return [each.payload.decode() for each in found.log.read(1, max_messages=999, max_bytes=1 << 20).messages]
+
+    def said(self) -> dict[str, int]:
+        """What the leaf says its copies have, by the stream that copies."""
+        origin = self.leaf.stream("ORIGIN")
+        assert origin is not None
+        return {each.target: each.confirmed_seq for each in copied_out_of(origin).statuses()}
+
+
+def simulated(tmp_path: Path, play: Callable[[Pair], Awaitable[None]]) -> None:
+    quiet()
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            pair = Pair(tmp_path, nursery)
+            await play(pair)
+            for node in (pair.hub, pair.leaf):
+                await node.stop()
+            nursery.cancel_scope.cancel()
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+NUMBERS = [str(number) for number in range(10)]
+
+
+@pytest.mark.parametrize("retention", ["workqueue", "interest"])
+def test_a_message_leaves_its_queue_when_the_copy_has_it_on_flash(tmp_path: Path, retention: str) -> None:
+    async def play(pair: Pair) -> None:
+        await pair.start(retention=retention)
+        await pair.make(pair.hub, "WORK", sources=[external("ORIGIN", "leaf")])
+        await trio.sleep(3)
+        pair.hub.set_disk_full(True)
+        await pair.publish("in.a", *NUMBERS)
+        await trio.sleep(3)
+        assert pair.held(pair.leaf, "ORIGIN") == NUMBERS
+        pair.hub.set_disk_full(False)
+        await trio.sleep(60)
+        assert pair.held(pair.hub, "WORK") == NUMBERS
+        assert pair.held(pair.leaf, "ORIGIN") == []
+
+    simulated(tmp_path, play)
+
+
+def test_a_source_whose_filter_is_changed_copies_nothing_twice(tmp_path: Path) -> None:
+    async def play(pair: Pair) -> None:
+        await pair.start()
+        wide = external("ORIGIN", "leaf")
+        narrow = wide | {"filter_subject": "in.a"}
+        renamed = wide | {"subject_transforms": [{"src": "in.a", "dest": "out.a"}, {"src": "in.b", "dest": ""}]}
+        await pair.make(pair.hub, "ALL", sources=[narrow])
+        await pair.publish("in.a", "a1", "a2")
+        await pair.publish("in.b", "b1")
+        await trio.sleep(2)
+        assert pair.held(pair.hub, "ALL") == ["a1", "a2"]
+        for sources in ([wide], [renamed], [], [narrow], [wide]):
+            await pair.make(pair.hub, "ALL", "UPDATE", sources=sources)
+            await pair.publish("in.a", f"a{len(pair.held(pair.leaf, 'ORIGIN'))}")
+        await trio.sleep(3)
+        held = pair.held(pair.hub, "ALL")
+        assert sorted(held) == sorted(pair.held(pair.leaf, "ORIGIN"))
+        assert held[:3] == ["a1", "a2", "b1"]
+
+    simulated(tmp_path, play)
+
+
+def test_a_source_of_a_new_life_is_not_taken_for_copied(tmp_path: Path) -> None:
+    async def play(pair: Pair) -> None:
+        await pair.start()
+        wide = external("ORIGIN", "leaf")
+        await pair.make(pair.hub, "ALL", sources=[wide])
+        await pair.publish("in.a", "a1", "a2")
+        await trio.sleep(2)
+        await pair.leaf.request("STREAM.DELETE.ORIGIN")
+        await pair.make(pair.leaf, "ORIGIN", subjects=["in.>"])
+        await pair.publish("in.a", "A1")
+        await pair.make(pair.hub, "ALL", "UPDATE", sources=[wide | {"filter_subject": "in.a"}])
+        await trio.sleep(30)
+        assert pair.held(pair.hub, "ALL") == ["a1", "a2", "A1"]
+
+    simulated(tmp_path, play)
+
+
+def test_what_a_reader_lost_is_not_said_to_be_there(tmp_path: Path) -> None:
+    async def play(pair: Pair) -> None:
+        await pair.start()
+        await pair.make(pair.hub, "ALL", sources=[external("ORIGIN", "leaf")])
+        await pair.publish("in.a", *NUMBERS)
+        await trio.sleep(3)
+        assert pair.said() == {"ALL": 10}
+        await pair.hub.crash(silent=False)
+        pair.hub.restore()  # there is no backup: it is empty
+        await pair.nursery.start(pair.hub.run)
+        await pair.make(pair.hub, "ALL", sources=[external("ORIGIN", "leaf") | {"opt_start_seq": 4}])
+        for _ in range(100):
+            await trio.sleep(0.01)
+            at_most = 3 + len(pair.held(pair.hub, "ALL"))
+            if pair.hub.links_up and pair.said()["ALL"] <= 3:
+                break
+        assert pair.said()["ALL"] <= at_most
+        await trio.sleep(5)
+        assert pair.held(pair.hub, "ALL") == NUMBERS[3:]
+        assert pair.said() == {"ALL": 10}
+
+    simulated(tmp_path, play)
+
+
+def test_each_of_two_copies_is_told_of_for_itself(tmp_path: Path) -> None:
+    async def play(pair: Pair) -> None:
+        await pair.start()
+        await pair.make(pair.hub, "ALL", sources=[external("ORIGIN", "leaf")])
+        await pair.make(pair.hub, "FEW", sources=[external("ORIGIN", "leaf")], max_msgs=4, discard="new")
+        await pair.publish("in.a", *NUMBERS)
+        await trio.sleep(20)
+        assert pair.held(pair.hub, "FEW") == NUMBERS[:4]
+        said = pair.said()
+        assert said["ALL"] == 10
+        assert said["FEW"] <= 4
+
+    simulated(tmp_path, play)

@@ -1,0 +1,93 @@
+"""A client on a leaf that works through a stream of the hub with a durable consumer, over the link, across all its cuts.
+
+It asks for messages, acknowledges each with a request for confirmation, and notes what was confirmed: that is never delivered again.
+In the end everything has come, and the hub waits for no acknowledgement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import trio
+
+from eyot_daemon.subscription import Kind, Origin, Subscription
+from offline_sync.journal import Life, identify
+from offline_sync.model import Violation
+from offline_sync.node import Node
+
+_ACK_WAIT_NS = 4_000_000_000
+_ASK_EVERY_S = 3.0
+_BATCH = 20
+
+
+class Worker:
+    """One durable consumer `W_<leaf>` of `stream` in `domain`, and its client on `node`."""
+
+    def __init__(self, node: Node, domain: str, stream: str) -> None:
+        self.node = node
+        self.domain = domain
+        self.stream = stream
+        self.name = f"W_{node.name}"
+        #: What came at least once, and of that what was confirmed (confirmations are lost with the link).
+        self.came: set[tuple[Life, int]] = set()
+        self.done: set[tuple[Life, int]] = set()
+        self.failure: Violation | None = None
+        self._client: object = None
+        self._asked = 0
+        self._heard_at = 0.0
+
+    async def run(self) -> None:
+        """Until cancelled: ask again whenever nothing has come for a while."""
+        while True:
+            if self.node.running and trio.current_time() >= self._heard_at + _ASK_EVERY_S:
+                self._ask()
+            await trio.sleep(_ASK_EVERY_S / 2)
+
+    def begin_anew(self) -> None:
+        """The hub was taken back to a backup, its consumers with it."""
+        self.done.clear()
+
+    def _ask(self) -> None:
+        node = self.node
+        if self._client is not node.client:  # the daemon was started again: other subscriptions
+            self._client = node.client
+            node.account.subscribe(self._inbox(b"*"), self)
+        config = {"durable_name": self.name, "ack_policy": "explicit", "ack_wait": _ACK_WAIT_NS, "max_deliver": -1}
+        body = msgspec.json.encode({"stream_name": self.stream, "config": config})
+        api = f"$JS.{self.domain}.API.CONSUMER".encode()
+        path = f".{self.stream}.{self.name}".encode()
+        node.client.ask(api + b".DURABLE.CREATE" + path, body, _ignore)
+        self._asked += 1
+        asked = msgspec.json.encode({"batch": _BATCH, "expires": int(_ASK_EVERY_S * 1e9)})
+        node.account.publish(api + b".MSG.NEXT" + path, self._inbox(b"%d" % self._asked), b"", asked)
+        node.broker.flush()
+
+    def _inbox(self, token: bytes) -> bytes:
+        return b"_WORK.%b.%b" % (self.node.name.encode(), token)
+
+    def deliver(
+        self, sub: Subscription, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Origin | None
+    ) -> bool:
+        if payload and reply.startswith(b"$JS.ACK."):
+            self._heard_at = trio.current_time()
+            life, n = identify(payload)
+            self.came.add((life, n))
+            if (life, n) in self.done and self.failure is None:
+                self.failure = Violation(
+                    f"{self.name}: {n} of {life} came again after its acknowledgement was confirmed"
+                )
+            self.node.client.ask(reply.partition(b"@")[0], b"+ACK", self._confirmed(life, n))
+        return True
+
+    kind = Kind.CLIENT
+
+    def flush(self) -> None:
+        """Nothing is sent anywhere."""
+
+    def _confirmed(self, life: Life, n: int) -> Callable[[bytes], None]:
+        return lambda _: self.done.add((life, n))
+
+
+def _ignore(_: bytes) -> None:
+    """An answer that says nothing new."""
