@@ -58,7 +58,7 @@ class JetStreamPart:
         """Open the store, restore streams and consumers, answer the API. Raises StoreError, OSError."""
         log.info("Starting JetStream")
         log_jetstream(self.options, str(self.path))
-        self.path.mkdir(mode=0o750, parents=True, exist_ok=True)
+        _make_directory(self.path)
         self.broker.readers.add(self._hand_over, self._hand_over)
         self._store = Store.open(self.path, notify=self._hand_over.soon, options=_store_options(self._store_options))
         for sentence in self._store.damaged:
@@ -121,3 +121,13 @@ def _store_options(options: EyotStoreOptions) -> StoreOptions:
         segment = options.journal_size // chosen.journal_segments // _BLOCK * _BLOCK
         chosen = replace(chosen, journal_segment_bytes=segment)
     return chosen
+
+
+def _make_directory(path: Path) -> None:
+    """The store's directory. Raises OSError in nats-server's words: launchers read them."""
+    try:
+        path.mkdir(mode=0o750, parents=True, exist_ok=True)
+    except (NotADirectoryError, FileExistsError) as error:
+        raise OSError("storage directory is not a directory") from error
+    except OSError as error:
+        raise OSError(f"could not create storage directory - {error}") from error

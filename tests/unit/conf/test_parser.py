@@ -186,3 +186,8 @@ def test_a_byte_order_mark_is_skipped(tmp_path: Path) -> None:
     path = tmp_path / "bom.conf"
     path.write_bytes(b"\xef\xbb\xbfa: 1\n")
     assert parse_file(path).plain() == {"a": 1}
+
+
+def test_text_that_is_no_configuration_is_a_parse_error_in_nats_servers_words() -> None:
+    with pytest.raises(ConfError, match=r"^some\.conf:2:4: .*Parse error on line 2: "):
+        parse_text("a: 1\nb {{{", "some.conf", env={})

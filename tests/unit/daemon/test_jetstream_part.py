@@ -112,3 +112,11 @@ async def test_health(tmp_path: Path, query: HealthzQuery, expected: int | None)
     stopped = check(HealthzQuery())
     assert stopped is not None
     assert stopped[0] == 503
+
+
+async def test_the_store_directory_is_a_file(tmp_path: Path) -> None:
+    taken = tmp_path / "taken"
+    taken.write_text("not a directory")
+    part = part_of(Broker(Options(jetstream=JetStreamOptions(store_dir=str(taken)))))
+    with pytest.raises(OSError, match=r"^storage directory is not a directory$"):
+        part.start()

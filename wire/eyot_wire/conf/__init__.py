@@ -1,7 +1,7 @@
 """The nats-server configuration grammar: text to values that remember where they stood.
 
     values.py   ConfMap, ConfValue: the parsed configuration, every value with file, line and column
-    errors.py   ConfError, Position
+    errors.py   ConfError, ConfSyntaxError, Position
     scalars.py  what an unquoted word is: boolean, integer with suffix, float, time or string
     lexer.py    characters to keys, words, quoted strings, blocks, comments
     parser.py   maps, arrays, includes, variables

@@ -40,3 +40,11 @@ class ConfError(Exception):
     def __str__(self) -> str:
         key = f'key "{self.key}": ' if self.key else ""
         return f"{self.position}: {key}{self.message}"
+
+
+class ConfSyntaxError(ConfError):
+    """Text that is no configuration at all; launchers look for nats-server's words `Parse error on line`."""
+
+    def __str__(self) -> str:
+        key = f'key "{self.key}": ' if self.key else ""
+        return f"{self.position}: {key}Parse error on line {self.line}: {self.message}"

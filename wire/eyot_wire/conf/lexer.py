@@ -1,6 +1,6 @@
 """Characters of one configuration text: blanks, comments, keys, words, quoted strings, blocks.
 
-The parser asks for what may stand at the present place; the lexer takes it or raises ConfError with the place where it
+The parser asks for what may stand at the present place; the lexer takes it or raises ConfSyntaxError with the place where it
 stopped. Offsets become line and column only when someone asks.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 
-from eyot_wire.conf.errors import ConfError, Position
+from eyot_wire.conf.errors import ConfSyntaxError, Position
 
 _NEWLINES = "\r\n"
 _SPACES = re.compile(r"[ \t]+")
@@ -44,8 +44,8 @@ class Lexer:
         line = bisect_right(self._line_starts, at)
         return Position(self.file, line, at - self._line_starts[line - 1] + 1)
 
-    def error(self, message: str, key: str = "", offset: int | None = None) -> ConfError:
-        return ConfError(message, self.position(offset), key)
+    def error(self, message: str, key: str = "", offset: int | None = None) -> ConfSyntaxError:
+        return ConfSyntaxError(message, self.position(offset), key)
 
     def peek(self) -> str:
         """The next character, "" at the end."""

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from eyot_wire.conf.errors import ConfError, Position
+from eyot_wire.conf.errors import ConfError, ConfSyntaxError, Position
 from eyot_wire.conf.lexer import Lexer
 from eyot_wire.conf.scalars import parse_scalar
 from eyot_wire.conf.values import ConfEntry, ConfMap, ConfValue
@@ -102,7 +102,7 @@ class _Parser:
             lexer.skip_between_entries()
             if not lexer.peek():
                 if opened is not None:
-                    raise ConfError("this '{' is never closed", opened)
+                    raise ConfSyntaxError("this '{' is never closed", opened)
                 break
             if lexer.peek() == "}":
                 if opened is None:
@@ -128,7 +128,7 @@ class _Parser:
                 lexer.offset = offset
         lexer.skip_spaces()
         if not lexer.peek() or lexer.at_newline():
-            raise ConfError("expected a value, but the line ends", lexer.position(), key)
+            raise ConfSyntaxError("expected a value, but the line ends", lexer.position(), key)
         value = self._value(key)
         into.set(ConfEntry(key, value, position))
         self._end_of_entry(key)
@@ -195,7 +195,7 @@ class _Parser:
             if lexer.take("]"):
                 return ConfValue(tuple(elements), opened)
             if not lexer.peek():
-                raise ConfError("this '[' is never closed", opened, key)
+                raise ConfSyntaxError("this '[' is never closed", opened, key)
             elements.append(self._value(key))
             self._end_of_element(key)
 
@@ -240,4 +240,4 @@ class _Parser:
 
 
 def _with_key(error: ConfError, key: str) -> ConfError:
-    return error if error.key else ConfError(error.message, error.position, key)
+    return error if error.key else type(error)(error.message, error.position, key)
