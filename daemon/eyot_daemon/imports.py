@@ -25,6 +25,7 @@ from eyot_daemon.import_templates import back_template, numbered, pattern_of, st
 from eyot_daemon.options_accounts import ExportOptions, ImportOptions
 from eyot_daemon.subscription import Kind, Origin, Subscription
 from eyot_daemon.timers import TimerHandle
+from eyot_wire.headers import get as get_field
 from eyot_wire.headers import set_field
 from eyot_wire.js_time import ns_to_rfc3339
 from eyot_wire.mapping import DROPPED
@@ -34,6 +35,7 @@ from eyot_wire.transform import Transform
 log = logging.getLogger("eyot.account")
 
 REPLY_PREFIX = b"_R_."
+REQUEST_INFO = b"Nats-Request-Info"
 _JS_ACK = b"$JS.ACK."
 _ALPHABET = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 #: Replies awaited per exporting account; the oldest is given up when there are more.
@@ -102,12 +104,16 @@ class StreamImports:
 
 
 class RequestInfo(msgspec.Struct, omit_defaults=True):
-    """The header `Nats-Request-Info` of a shared import: who asks. `rtt` in nanoseconds."""
+    """The header `Nats-Request-Info`: who asks. `rtt` in nanoseconds; `svc`: the last account on the way, if several.
+
+    The account and the round trip are always said, the rest only where the import says `share`.
+    """
 
     start: str = ""
     host: str = ""
     id: int = 0
     acc: str = ""
+    svc: str = ""
     user: str = ""
     name: str = ""
     lang: str = ""
@@ -267,20 +273,38 @@ class ServiceImport:
         back = b""
         if reply and not reply.startswith(_JS_ACK):
             back = reply = service_replies(exporter).expect(self.importer, reply, self.response_type, self.threshold_s)
-        if self.share:
-            header = set_field(header, b"Nats-Request-Info", msgspec.json.encode(self._request_info(origin)))
+        info = self._request_info(header, origin)
+        if info is not None:
+            header = set_field(header, REQUEST_INFO, msgspec.json.encode(info))
         delivered = exporter.publish(mapped or target, reply, header, payload)
         if not delivered and back:
             service_replies(exporter).forget(back)
         return delivered > 0
 
-    def _request_info(self, origin: Origin | None) -> RequestInfo:
-        info = RequestInfo(acc=self.importer.name, server=self.importer.broker.server_name)
+    def _request_info(self, header: bytes, origin: Origin | None) -> RequestInfo | None:
+        """Who asks. A request that comes from another import says so already; what a client claims itself counts nothing."""
+        if origin is None:
+            return self._passed_on(header)
+        info = RequestInfo(acc=self.importer.name)
+        if self.share:
+            info.server = self.importer.broker.server_name
         if isinstance(origin, ClientConnection):
-            info.start = ns_to_rfc3339(origin.started_ns)
-            info.host, info.id = origin.peer.host, origin.cid
-            info.user, info.name, info.lang, info.ver = origin.user, origin.name, origin.lang, origin.version
             info.rtt = int(origin.rtt_s * 1e9)
+            if self.share:
+                info.start = ns_to_rfc3339(origin.started_ns)
+                info.host, info.id = origin.peer.host, origin.cid
+                info.user, info.name, info.lang, info.ver = origin.user, origin.name, origin.lang, origin.version
+        return info
+
+    def _passed_on(self, header: bytes) -> RequestInfo | None:
+        said = get_field(header, REQUEST_INFO)
+        if not said:
+            return None  # a request of the daemon's own
+        try:
+            info = msgspec.json.decode(said, type=RequestInfo)
+        except msgspec.DecodeError:
+            return None
+        info.svc = self.importer.name
         return info
 
     def deliver(

@@ -2,6 +2,7 @@
 
 import json
 import random
+from typing import Any
 
 import pytest
 
@@ -255,14 +256,22 @@ def test_the_exporters_mappings_apply() -> None:
     assert requests.subjects == [b"$JS.API.STREAM.NAMES"]
 
 
-def test_a_shared_import_says_who_asks() -> None:
-    accounts = services(b"svc", share=True)
+@pytest.mark.parametrize("share", [False, True])
+def test_an_imported_service_learns_the_account_that_asks(share: bool) -> None:
+    accounts = services(b"svc", share=share)
     requests = accounts.serve(b"svc", [])
-    accounts.importer.publish(b"svc", b"_INBOX.1", payload=b"?")
-    header = requests.got[0].header
+    claim = b'NATS/1.0\r\nNats-Request-Info: {"acc":"forged"}\r\n\r\n'
+    accounts.importer.publish(b"svc", b"_INBOX.1", claim, payload=b"?", origin=Client())
+    info = request_info(requests.got[0].header)
+    assert info["acc"] == "I"
+    assert ("server" in info) == share
+
+
+def request_info(header: bytes) -> dict[str, Any]:
     name, _, value = header.split(b"\r\n")[1].partition(b": ")
     assert name == b"Nats-Request-Info"
-    assert json.loads(value)["acc"] == "I"
+    found: dict[str, Any] = json.loads(value)
+    return found
 
 
 def test_a_responder_that_expects_an_answer_gets_one() -> None:
@@ -297,6 +306,8 @@ def test_a_service_may_be_chained_through_three_accounts() -> None:
     def answer(
         sub: Subscription, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Origin | None
     ) -> None:
+        info = request_info(header)
+        assert (info["acc"], info["svc"]) == ("C", "B")
         provider.publish(reply, payload=b"from A")
 
     provider.subscribe(b"svc", CallbackDest(answer, Kind.SYSTEM))
