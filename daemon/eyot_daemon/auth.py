@@ -14,7 +14,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from eyot_daemon.cert_names import find_user
-from eyot_daemon.login import Applicant, Deferred, Peer
+from eyot_daemon.login import Applicant, Deferred, Peer, UserToken
 from eyot_daemon.options import Options
 from eyot_daemon.options_accounts import GLOBAL_ACCOUNT, UserOptions
 from eyot_daemon.options_permissions import Permissions
@@ -23,7 +23,7 @@ from eyot_wire import nkey
 from eyot_wire.info import ClientConnect, LeafConnect
 
 
-class _Presented(Protocol):
+class Presented(Protocol):
     """What CONNECTs of clients and of leaf nodes have in common."""
 
     nkey: str
@@ -45,6 +45,7 @@ class AuthResult(Struct, frozen=True, kw_only=True):
     permissions: Permissions | None = None
     external: bool = False  # decided by an auth callout
     expires_in_s: float = 0.0  # 0: never
+    token: UserToken | None = None
 
 
 #: Runs its first argument in a thread, then its second, with the outcome, in a turn of the broker.
@@ -123,7 +124,7 @@ class ConfigAuthenticator:
             matches = connect.user == authorization.user and self._matches(authorization.password, connect)
             return AuthResult(account=account, user=authorization.user) if matches else None
         if authorization.nkey:
-            matches = connect.nkey == authorization.nkey and _signed(connect, nonce)
+            matches = connect.nkey == authorization.nkey and signed(connect.nkey, connect, nonce)
             return AuthResult(account=account, user=authorization.nkey) if matches else None
         if authorization.users:
             return self._leaf_user(authorization.users, connect, nonce, peer)
@@ -132,13 +133,13 @@ class ConfigAuthenticator:
             return AuthResult(account=account)
         return found
 
-    def _ordinary(self, connect: _Presented, nonce: str, peer: Peer) -> AuthResult | None:
+    def _ordinary(self, connect: Presented, nonce: str, peer: Peer) -> AuthResult | None:
         """The server's own users, in nats-server's order."""
         if self._open:
             return AuthResult(account=GLOBAL_ACCOUNT)
         if connect.nkey:
             user = self._nkeys.get(connect.nkey)
-            return self._as_user(user, peer) if user is not None and _signed(connect, nonce) else None
+            return self._as_user(user, peer) if user is not None and signed(connect.nkey, connect, nonce) else None
         if self._maps_certificates(peer) and self._users:
             return self._by_certificate(peer)
         if not (connect.user or connect.password or connect.auth_token or connect.sig):
@@ -176,14 +177,14 @@ class ConfigAuthenticator:
     ) -> AuthResult | None:
         for user in users:
             if user.nkey:
-                matches = connect.nkey == user.nkey and _signed(connect, nonce)
+                matches = connect.nkey == user.nkey and signed(connect.nkey, connect, nonce)
             else:
                 matches = connect.user == user.user and self._matches(user.password, connect)
             if matches:
                 return self._as_user(user, peer)
         return None
 
-    def _matches(self, configured: str, connect: _Presented) -> bool:
+    def _matches(self, configured: str, connect: Presented) -> bool:
         return self.passwords.matches(configured, connect.password)
 
     def _as_user(self, user: UserOptions, peer: Peer) -> AuthResult | None:
@@ -199,12 +200,12 @@ class ConfigAuthenticator:
         return AuthResult(account=GLOBAL_ACCOUNT, user=name, permissions=permissions)
 
 
-def _signed(connect: _Presented, nonce: str) -> bool:
-    """Whether `sig` is the signature of the nonce's text by the presented nkey."""
+def signed(key: str, connect: Presented, nonce: str) -> bool:
+    """Whether `sig` is the signature of the nonce's text by this nkey."""
     if not nonce or not connect.sig:
         return False
     try:
         signature = nkey.decode_signature(connect.sig)
     except nkey.NkeyError:
         return False
-    return nkey.verify(connect.nkey, nonce.encode(), signature)
+    return nkey.verify(key, nonce.encode(), signature)

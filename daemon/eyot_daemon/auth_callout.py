@@ -15,11 +15,11 @@ from collections.abc import Callable
 
 from eyot_daemon.auth import AuthResult, ConfigAuthenticator
 from eyot_daemon.broker import Broker
+from eyot_daemon.claims_permissions import permissions_of
 from eyot_daemon.login import Applicant, Deferred, Login, Peer
 from eyot_daemon.options import Options
 from eyot_daemon.options_accounts import GLOBAL_ACCOUNT, AuthCalloutOptions
 from eyot_daemon.options_check import account_names
-from eyot_daemon.options_permissions import Permissions, ResponsePermission, SubjectPermission
 from eyot_daemon.subscription import CallbackDest, Kind, Origin, Subscription
 from eyot_daemon.timers import TimerHandle
 from eyot_daemon.version import VERSION
@@ -38,7 +38,7 @@ from eyot_wire.auth_callout import (
 )
 from eyot_wire.headers import set_field
 from eyot_wire.info import ClientConnect
-from eyot_wire.jwt import Claims, JwtError, SubjectRules
+from eyot_wire.jwt import JwtError
 
 log = logging.getLogger("eyot.auth")
 
@@ -208,27 +208,10 @@ class Callout:
         return AuthResult(
             account=account,
             user=user.name or asked.user or asked.user_nkey,
-            permissions=_permissions(user),
+            permissions=permissions_of(user.nats.pub, user.nats.sub, user.nats.resp),
             external=True,
             expires_in_s=expires_in_s,
         )
-
-
-def _permissions(user: Claims) -> Permissions | None:
-    response = user.nats.resp
-    permissions = Permissions(
-        publish=_subjects(user.nats.pub),
-        subscribe=_subjects(user.nats.sub),
-        allow_responses=None
-        if response is None
-        else ResponsePermission(max_messages=response.max or 1, expires_s=response.ttl / 1e9 or 120.0),
-    )
-    return None if permissions.unrestricted else permissions
-
-
-def _subjects(rules: SubjectRules) -> SubjectPermission:
-    allow = tuple(subject.encode() for subject in rules.allow) or None
-    return SubjectPermission(allow=allow, deny=tuple(subject.encode() for subject in rules.deny))
 
 
 class CalloutAuthenticator:

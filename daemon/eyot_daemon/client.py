@@ -19,7 +19,7 @@ from eyot_daemon import client_interest
 from eyot_daemon.access import Access
 from eyot_daemon.account import Account
 from eyot_daemon.client_publish import publish
-from eyot_daemon.login import WEBSOCKET, Deferred, Login, Peer
+from eyot_daemon.login import WEBSOCKET, Deferred, Login, Peer, UserToken
 from eyot_daemon.subscription import Kind, Origin, Subscription
 from eyot_daemon.timers import TimerHandle
 from eyot_daemon.transport import Transport
@@ -99,6 +99,7 @@ class ClientConnection(Outlet):
         "stopped_ns",
         "subs",
         "subs_at_close",
+        "token",
         "transport",
         "user",
         "verbose",
@@ -140,6 +141,7 @@ class ClientConnection(Outlet):
         self.subs_at_close = 0
         self.presented: ClientConnect | None = None  # credentials of its CONNECT, for a later look at them
         self.external = False
+        self.token: UserToken | None = None
         self._expiry: TimerHandle | None = None
         self._decision: Deferred | None = None  # who this is gets decided elsewhere; meanwhile everything waits
         self._held: list[Op] = []

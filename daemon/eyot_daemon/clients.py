@@ -159,17 +159,22 @@ class Clients:
             return False
         permissions = login.permissions
         access = None if permissions is None or permissions.unrestricted else Access(permissions)
-        client.enter(account, access, login.user, self.max_payload(account))
-        client.external = login.external
+        client.external, client.token = login.external, login.token
+        client.enter(account, access, login.user, self.max_payload_of(client, account))
         client.expire_in(login.expires_in_s)
         for listener in self.arrival_listeners:
             listener(client)
         return True
 
-    def max_payload(self, account: Account | None) -> int:
-        """The largest message (header and payload, bytes) a client of this account may send."""
-        most = self.options.max_payload
-        return most if account is None or account.payload_max < 0 else min(most, account.payload_max)
+    def max_payload_of(self, client: ClientConnection, account: Account | None = None) -> int:
+        """The largest message (header and payload, bytes) a client may send, in the account it is in or is to enter."""
+        account = account or client.account
+        limits = [self.options.max_payload]
+        if account is not None:
+            limits.append(account.payload_max)
+        if client.token is not None:
+            limits.append(client.token.grant.payload)
+        return min(limit for limit in limits if limit >= 0)
 
     def may_add_subscription(self, client: ClientConnection, subject: bytes) -> bool:
         """Keep a connection's subscriptions within the limits; says why not."""
@@ -178,10 +183,12 @@ class Clients:
             text = subject.decode("utf-8", "surrogateescape")
             client.send_error(f'Permissions Violation for Subscription to "{text}", too many tokens')
             return False
-        most = self.options.max_subscriptions or -1
-        account_most = -1 if client.account is None else client.account.subscriptions_max
-        if account_most >= 0 and (most < 0 or account_most < most):
-            most = account_most
+        limits = [self.options.max_subscriptions or -1]
+        if client.account is not None:
+            limits.append(client.account.subscriptions_max)
+        if client.token is not None:
+            limits.append(client.token.grant.subs)
+        most = min((limit for limit in limits if limit >= 0), default=-1)
         if 0 <= most <= len(client.subs):
             client.send_error(MAX_SUBSCRIPTIONS)
             return False

@@ -21,7 +21,7 @@ from eyot_daemon.leaf_login import Authenticate, admit
 from eyot_daemon.leaf_output import SlicedOutput
 from eyot_daemon.leaf_request_info import with_remote_account
 from eyot_daemon.leaf_wakeups import LeafWakeups
-from eyot_daemon.login import Peer
+from eyot_daemon.login import Peer, UserToken
 from eyot_daemon.subscription import Kind, Origin, Subscription
 from eyot_daemon.timers import TimerHandle
 from eyot_daemon.transport import Transport
@@ -67,6 +67,7 @@ class LeafConnection:
         "_api_seen",
         "_armed_at",
         "_authenticate",
+        "_expiry",
         "_learn",
         "_reprieves",
         "_timer",
@@ -90,6 +91,7 @@ class LeafConnection:
         "started_ns",
         "state",
         "subs",
+        "token",
         "transport",
         "user",
     )
@@ -114,6 +116,8 @@ class LeafConnection:
         self.account: Account | None = None
         self.account_name = session.options.account
         self.user = ""
+        self.token: UserToken | None = None
+        self._expiry: TimerHandle | None = None
         self.subs: dict[tuple[bytes, bytes], Subscription] = {}
         self.interest_origin = InterestOrigin(is_leaf=True)
         self.source = Source(self, "")
@@ -163,6 +167,8 @@ class LeafConnection:
         self.end = end
         if self._timer is not None:
             self._timer.cancel()
+        if self._expiry is not None:
+            self._expiry.cancel()
         self._wakeups.stop()
         self._leave()
         self._note_counts()
@@ -359,7 +365,10 @@ class LeafConnection:
             self.handle(self.session.reject(admission.refusal))
             return
         self.user = admission.user
+        self.token = admission.token
         self.account_name = account.name
+        if admission.expires_in_s:
+            self._expiry = broker.timers.call_later(admission.expires_in_s, lambda: self.close(errors.USER_EXPIRED))
         self.handle(
             self.session.accept_connect(
                 broker.clock.monotonic(), account=account.name, is_system=account.is_system, user=admission.rules

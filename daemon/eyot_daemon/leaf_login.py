@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from eyot_daemon.account import Account
 from eyot_daemon.auth import AuthResult
-from eyot_daemon.login import Peer
+from eyot_daemon.login import Peer, UserToken
 from eyot_sync import leaf_errors as errors
 from eyot_sync.leaf_events import ConnectReceived, ReplyRule, UserRules
 from eyot_sync.leaf_permissions import SubjectRule
@@ -26,6 +26,8 @@ class Admission(NamedTuple):
     user: str = ""
     rules: UserRules = UserRules()
     refusal: str = ""
+    expires_in_s: float = 0.0  # 0: never
+    token: UserToken | None = None  # in operator mode
 
 
 def admit(event: ConnectReceived, peer: Peer, broker: Broker, authenticate: Authenticate) -> Admission:
@@ -36,7 +38,7 @@ def admit(event: ConnectReceived, peer: Peer, broker: Broker, authenticate: Auth
     account = broker.add_account(login.account)
     if 0 <= account.leafnodes_max <= len(account.leafnodes):
         return Admission(None, login.user, refusal=errors.MAX_ACCOUNT_CONNECTIONS)
-    return Admission(account, login.user, _rules(login))
+    return Admission(account, login.user, _rules(login), "", login.expires_in_s, login.token)
 
 
 def _rules(login: AuthResult) -> UserRules:

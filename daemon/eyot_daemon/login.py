@@ -15,6 +15,8 @@ from eyot_daemon.options_accounts import GLOBAL_ACCOUNT
 from eyot_daemon.options_permissions import Permissions
 from eyot_daemon.websocket_upgrade import Cookies
 from eyot_wire.info import ClientConnect
+from eyot_wire.jwt import Claims, UserGrant
+from eyot_wire.jwt_account import ScopedKey
 
 #: A connection type of `allowed_connection_types`.
 WEBSOCKET = "WEBSOCKET"
@@ -30,6 +32,18 @@ class Peer(Struct, frozen=True, kw_only=True):
     tls_cipher: str = ""
     certificate: bytes = b""  # DER of the client's verified certificate
     cookies: Cookies | None = None  # credentials a browser sent with the upgrade
+
+
+class UserToken(Struct, frozen=True, kw_only=True):
+    """The JWT by which a user came in, and what the account said of its signer then."""
+
+    text: str
+    claims: Claims
+    grant: UserGrant  # the user's own, or that of the signing key's scope
+    scope: ScopedKey | None = None
+
+    def __repr__(self) -> str:
+        return f"UserToken({self.claims.sub})"
 
 
 class Login(Protocol):
@@ -52,6 +66,11 @@ class Login(Protocol):
     @property
     def expires_in_s(self) -> float:
         """How long it holds; 0: without end."""
+        ...
+
+    @property
+    def token(self) -> UserToken | None:
+        """In operator mode, what the user presented."""
         ...
 
 
@@ -125,6 +144,7 @@ class _OpenLogin(Struct, frozen=True):
     permissions: Permissions | None = None
     external: bool = False
     expires_in_s: float = 0.0
+    token: UserToken | None = None
 
 
 class OpenDoor:

@@ -96,6 +96,7 @@ def run(loaded: Loaded, arguments: Arguments) -> int:
     # Loaded only here: printing a version or checking a configuration needs nothing of it.
     import trio
 
+    from eyot_daemon.account_tokens import TokenStoreError
     from eyot_daemon.server import Server, StartError
 
     logs = Logs()
@@ -106,10 +107,10 @@ def run(loaded: Loaded, arguments: Arguments) -> int:
         return 1
     _allow_open_files()
     log.debug("Scanner and fan-out: %s", "compiled" if COMPILED else "plain Python")
-    server = Server(loaded, logs, reload=lambda: load(arguments), env=os.environ)
     try:
+        server = Server(loaded, logs, reload=lambda: load(arguments), env=os.environ)
         trio.run(server.run, restrict_keyboard_interrupt_to_checkpoints=True)
-    except StartError as error:
+    except (StartError, TokenStoreError) as error:
         log.critical("%s", error)
         return 1
     except BaseException:

@@ -18,6 +18,7 @@ from eyot_daemon.options_accounts import (
 )
 from eyot_daemon.options_jetstream import EyotOptions, JetStreamOptions
 from eyot_daemon.options_leaf import LeafNodesOptions
+from eyot_daemon.options_operator import OperatorOptions
 from eyot_daemon.options_tls import TlsOptions
 
 CLIENT_PORT_DEFAULT = 4222
@@ -95,6 +96,7 @@ class Options(Struct, frozen=True, kw_only=True):
     mappings: tuple[MappingOptions, ...] = ()  # of the global account
     no_auth_user: str = ""
     system_account: str = SYSTEM_ACCOUNT_DEFAULT  # "": no_system_account
+    operator: OperatorOptions | None = None  # with it, `accounts` are what the accounts' tokens say
     tls: TlsOptions | None = None
     allow_non_tls: bool = False
     # other rooms
@@ -123,5 +125,7 @@ class Options(Struct, frozen=True, kw_only=True):
 
         Like nats-server it is False if `no_auth_user` takes in those who present nothing.
         """
+        if self.operator is not None:
+            return True
         authorization = self.authorization
         return bool(authorization.user or authorization.token or self.users) and not self.no_auth_user

@@ -107,6 +107,7 @@ class AccountOptions(Struct, frozen=True, kw_only=True):
     """One account. Its users are in `Options.users` too (one list over all accounts)."""
 
     name: str
+    name_tag: str = ""  # what people call it, where `name` is a public key
     nkey: str = ""
     users: tuple[UserOptions, ...] = ()
     jetstream: AccountJetStreamOptions | None = None  # None: JetStream is off for this account

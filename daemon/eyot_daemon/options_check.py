@@ -6,7 +6,7 @@ They run on the final options, after the command line's flags, and name the plac
 from __future__ import annotations
 
 from eyot_daemon.options import Options
-from eyot_daemon.options_accounts import GLOBAL_ACCOUNT
+from eyot_daemon.options_accounts import GLOBAL_ACCOUNT, SYSTEM_ACCOUNT_DEFAULT
 from eyot_daemon.options_imports_check import check_imports
 from eyot_daemon.options_reader import Reading
 from eyot_wire.duration import format_duration
@@ -15,6 +15,10 @@ from eyot_wire.duration import format_duration
 def check_options(options: Options, reading: Reading) -> None:
     """Raise ConfError for the first thing that does not fit together."""
     _check_sizes(options, reading)
+    if options.operator is not None:
+        _check_operator(options, reading)
+        return
+    _check_jwt_cookie(options, reading)
     _check_users(options, reading)
     _check_accounts(options, reading)
     _check_leafnodes(options, reading)
@@ -47,6 +51,30 @@ def _check_sizes(options: Options, reading: Reading) -> None:
         raise reading.error("https_port", "monitoring over HTTPS needs a certificate: tls { } at the top level")
     if options.http_port > 0 and options.http_port == options.port:
         raise reading.error("http_port", "clients and monitoring cannot share one port")
+
+
+def _check_jwt_cookie(options: Options, reading: Reading) -> None:
+    if options.websocket is not None and options.websocket.jwt_cookie:
+        raise reading.error(
+            "jwt_cookie",
+            "trusted operators or trusted keys configuration is required for JWT authentication via cookie "
+            f'"{options.websocket.jwt_cookie}"',
+        )
+
+
+def _check_operator(options: Options, reading: Reading) -> None:
+    """In operator mode accounts and users are tokens; what the configuration says of accounts is known later."""
+    authorization = options.authorization
+    if options.accounts:
+        raise reading.error("accounts", "operators do not allow Accounts to be configured directly")
+    if authorization.users or authorization.user or authorization.token or options.no_auth_user:
+        raise reading.error("authorization", "operators do not allow users to be configured directly")
+    if authorization.auth_callout is not None:
+        raise reading.error("authorization", "operators do not allow authorization callouts to be configured directly")
+    resolver = options.operator.resolver if options.operator is not None else None
+    if resolver is not None and resolver.kind == "full" and options.system_account == SYSTEM_ACCOUNT_DEFAULT:
+        message = "the system account needs to be specified in configuration or the operator jwt"
+        raise reading.error("resolver", f"using nats based account resolver - {message}")
 
 
 def _check_users(options: Options, reading: Reading) -> None:

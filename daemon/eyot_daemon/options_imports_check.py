@@ -23,17 +23,18 @@ def check_imports(options: Options, reading: Reading) -> None:
                     raise reading.error(f"export_account:{name}", message)
         local_services: dict[bytes, ImportOptions] = {}
         for index, imported in enumerate(account.imports):
-            message = _what_is_wrong(account, imported, accounts, local_services)
+            message = what_is_wrong_with_import(account, imported, accounts, local_services)
             if message:
                 raise reading.error(f"import:{account.name}:{index}", message)
 
 
-def _what_is_wrong(
+def what_is_wrong_with_import(
     account: AccountOptions,
     imported: ImportOptions,
     accounts: dict[str, AccountOptions],
     local_services: dict[bytes, ImportOptions],
 ) -> str:
+    """Why `account` cannot have this import, "" if it can. `local_services` remembers what is taken among its imports."""
     exporter = accounts.get(imported.account)
     if exporter is None:
         return f'"{imported.account}" account not defined for {imported.kind} import'

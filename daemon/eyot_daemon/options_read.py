@@ -14,12 +14,14 @@ import msgspec
 
 from eyot_daemon.config_digest import config_digest
 from eyot_daemon.options import Options
+from eyot_daemon.options_accounts import SYSTEM_ACCOUNT_DEFAULT
 from eyot_daemon.options_accounts_read import read_accounts
 from eyot_daemon.options_jetstream import JetStreamOptions
 from eyot_daemon.options_jetstream_read import read_eyot, read_jetstream
 from eyot_daemon.options_leaf_read import read_leafnodes
 from eyot_daemon.options_listen import read_host_port, read_listen
 from eyot_daemon.options_mappings_read import read_mappings
+from eyot_daemon.options_operator_read import read_operator, system_account_of
 from eyot_daemon.options_reader import Block, Reading
 from eyot_daemon.options_tls_read import read_tls
 from eyot_daemon.options_users_read import read_authorization
@@ -31,27 +33,11 @@ LAME_DUCK_DURATION_S_MIN = 30.0
 _INT32_MAX = 2**31 - 1
 
 _HUBS_JOB = "is the hub's job: run a real nats-server cluster there; eyotd is one server with leaf links"
-_OPERATOR = "operator mode (accounts as JWTs) is not offered by eyotd: list accounts and users in the configuration"
 _NOT_OFFERED = {
     "gateway": f"a gateway {_HUBS_JOB}",
     "mqtt": "MQTT is not offered by eyotd",
     "proxies": "trusted proxies are not offered by eyotd",
     "prof_port": "eyotd has no Go profiler",
-    "operator": _OPERATOR,
-    "operators": _OPERATOR,
-    "roots": _OPERATOR,
-    "root": _OPERATOR,
-    "root_operators": _OPERATOR,
-    "root_operator": _OPERATOR,
-    "resolver": _OPERATOR,
-    "account_resolver": _OPERATOR,
-    "accounts_resolver": _OPERATOR,
-    "resolver_tls": _OPERATOR,
-    "resolver_preload": _OPERATOR,
-    "resolver_pinned_accounts": _OPERATOR,
-    "trusted": _OPERATOR,
-    "trusted_keys": _OPERATOR,
-    "default_sentinel": _OPERATOR,
 }
 
 
@@ -185,7 +171,11 @@ def _read_access(block: Block) -> dict[str, Any]:
     block.remember("authorization", "authorization")
     block.remember("accounts", "accounts")
     block.remember("default_js_domain", "default_js_domain")
-    system_account = block.string(*system_keys, default="$SYS")
+    operator = read_operator(block)
+    system_account = block.string(*system_keys, default=SYSTEM_ACCOUNT_DEFAULT)
+    if operator is not None:
+        configured = system_account if block.entry(*system_keys) is not None else None
+        system_account = system_account_of(operator, block, configured) or SYSTEM_ACCOUNT_DEFAULT
     if block.boolean("no_system_account", "no_system", "no_sys_acc"):
         system_account = ""
     return {
@@ -194,6 +184,7 @@ def _read_access(block: Block) -> dict[str, Any]:
         "mappings": read_mappings(block, "mappings", "maps"),
         "no_auth_user": block.string("no_auth_user"),
         "system_account": system_account,
+        "operator": operator,
         "default_js_domain": block.pairs("default_js_domain"),
     }
 

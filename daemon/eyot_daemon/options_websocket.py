@@ -41,12 +41,7 @@ def read_websocket(parent: Block) -> WebsocketOptions | None:
         return None
     if options.tls is None and not options.no_tls:
         raise parent.error("websocket requires TLS configuration", "websocket", "ws")
-    if options.jwt_cookie:
-        raise block.error(
-            "trusted operators or trusted keys configuration is required for JWT authentication via cookie "
-            f'"{options.jwt_cookie}", and operator mode is not offered by eyotd',
-            "jwt_cookie",
-        )
+    block.remember("jwt_cookie", "jwt_cookie")
     return options
 
 

@@ -14,6 +14,7 @@ from msgspec.structs import fields
 from eyot_daemon.options import Options
 from eyot_daemon.options_jetstream import JetStreamOptions
 from eyot_daemon.options_leaf import LeafNodesOptions
+from eyot_daemon.options_operator import OperatorOptions
 from eyot_wire.duration import format_duration
 
 LOGGING = frozenset(
@@ -57,6 +58,7 @@ RELOADABLE = LOGGING | {
     "leafnodes",
     "websocket",
     "https_tls",
+    "operator",
 }
 #: What nats-server calls the options that cannot change.
 NAMES = {
@@ -108,6 +110,8 @@ def changed_fields(old: Options, new: Options) -> list[str]:
             raise _refusal(NAMES.get(name, name), name, before, after)
         if name == "jetstream":
             _check_jetstream(before, after)
+        elif name == "operator":
+            _check_operator(before, after)
         elif name == "leafnodes":
             _check_leafnodes(before, after)
         elif name == "websocket":
@@ -148,6 +152,14 @@ def _check_jetstream(before: JetStreamOptions | None, after: JetStreamOptions | 
             raise ReloadError("config reload not supported for decreasing jetstream max memory and store")
 
 
+def _check_operator(before: OperatorOptions | None, after: OperatorOptions | None) -> None:
+    """Preloaded and pinned accounts may change; whom to believe, and where tokens are kept, needs a restart."""
+    if before is None or after is None or before.trusted_keys != after.trusted_keys:
+        raise ReloadError("config reload not supported for TrustedOperators")
+    if before.resolver != after.resolver:
+        raise ReloadError("config reload not supported for AccountResolver")
+
+
 def _check_leafnodes(before: LeafNodesOptions, after: LeafNodesOptions) -> None:
     for name in _names(LeafNodesOptions):
         old, new = getattr(before, name), getattr(after, name)
@@ -172,7 +184,7 @@ def applied_lines(changed: list[str], new: Options) -> list[str]:
     """What is logged of a reload, in nats-server's words."""
     lines = []
     for name in changed:
-        if name in ("authorization", "accounts", "mappings", "leafnodes"):
+        if name in ("authorization", "accounts", "operator", "mappings", "leafnodes"):
             continue
         if name in ("server_tags", "server_metadata"):
             lines.append(f"Reloaded: {_SPOKEN[name]}")

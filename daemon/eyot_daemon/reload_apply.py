@@ -34,7 +34,7 @@ def apply_options(clients: Clients, authenticator: Authenticator, old: Options, 
     update_accounts(broker, old, new)
     if (old.max_control_line, old.max_payload) != (new.max_control_line, new.max_payload):
         for client in clients.connections.values():
-            client.set_scan_limits(new.max_control_line, clients.max_payload(client.account))
+            client.set_scan_limits(new.max_control_line, clients.max_payload_of(client))
     clients.set_trace(new)
     _judge_clients(clients)
     _judge_leafs(broker.links, new)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import ssl
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -12,11 +13,14 @@ import msgspec
 import trio
 
 from eyot_daemon.account_setup import set_up_accounts
+from eyot_daemon.account_tokens import TokenStoreError
 from eyot_daemon.args import UsageError
 from eyot_daemon.auth import ConfigAuthenticator
 from eyot_daemon.auth_callout import Callout, CalloutAuthenticator, new_id, server_key
 from eyot_daemon.banner import log_banner
 from eyot_daemon.broker import Broker
+from eyot_daemon.claims_apply import ClaimsKeeper
+from eyot_daemon.claims_services import ClaimsServices
 from eyot_daemon.client_listener import ClientListener
 from eyot_daemon.clients import Clients
 from eyot_daemon.collector import settle
@@ -26,10 +30,13 @@ from eyot_daemon.login import Authenticator
 from eyot_daemon.logs import Logs
 from eyot_daemon.monitor import Monitoring
 from eyot_daemon.notify import Notifier
+from eyot_daemon.operator_auth import OperatorAuthenticator
 from eyot_daemon.options import Options
+from eyot_daemon.options_operator import OperatorOptions
 from eyot_daemon.options_read import Loaded
 from eyot_daemon.options_tls import TlsOptions
 from eyot_daemon.options_websocket import for_websocket
+from eyot_daemon.passwords import PasswordChecker
 from eyot_daemon.ports_file import Ports, urls
 from eyot_daemon.reload import LOGGING, ReloadError, applied_lines, changed_fields
 from eyot_daemon.reload_apply import apply_options
@@ -37,6 +44,7 @@ from eyot_daemon.signals import watch_signals
 from eyot_daemon.state_files import StateFiles
 from eyot_daemon.system_services import SystemServices
 from eyot_daemon.tls_context import TlsError, monitoring_context, renew, server_context
+from eyot_daemon.trust import Trust
 from eyot_wire.conf import ConfError
 
 if TYPE_CHECKING:
@@ -68,7 +76,8 @@ class Server:
     """One daemon. `reload` reads the configuration anew, `env` is the process's environment."""
 
     def __init__(self, loaded: Loaded, logs: Logs, *, reload: Callable[[], Loaded], env: Mapping[str, str]) -> None:
-        self.options = loaded.options
+        self._trust = None if loaded.options.operator is None else _trust(loaded.options.operator)
+        self.options = self._with_accounts(loaded.options)
         self._reading = loaded.reading
         self._logs = logs
         self._load_again = reload
@@ -94,13 +103,45 @@ class Server:
         if signer is not None:
             self._callout = Callout(self.broker, signer)
         set_up_accounts(self.broker, self.options)
-        self.authenticator = ConfigAuthenticator(self.options, background=self._in_background)
+        self._passwords = PasswordChecker()
+        self.authenticator = self._authenticator(self.options)
         self.clients = Clients(self.broker, self._with_callout(self.authenticator, self.options))
         self.clients.websocket_authenticator = self._websocket_authenticator(self.options)
         self._services = SystemServices(self.clients, self)
         self._services.start()
+        self._claims: ClaimsKeeper | None = None
+        if self._trust is not None:
+            self._keep_claims()
         self._leafs = LeafPart(self.broker.links, lambda *presented: self.authenticator.leaf(*presented))
         self._leafs.provide(self.broker.providers)
+
+    # -- operator mode ---------------------------------------------------------------------------------------------
+
+    def _with_accounts(self, options: Options) -> Options:
+        """In operator mode the accounts are what their tokens say."""
+        return options if self._trust is None else self._trust.options(options)
+
+    def _authenticator(self, options: Options) -> ConfigAuthenticator | OperatorAuthenticator:
+        if self._trust is not None:
+            return OperatorAuthenticator(self._trust)
+        return ConfigAuthenticator(options, background=self._in_background, passwords=self._passwords)
+
+    def _keep_claims(self) -> None:
+        """Follow what becomes of the accounts' tokens."""
+
+        def trust() -> Trust:
+            assert self._trust is not None
+            return self._trust
+
+        self._claims = ClaimsKeeper(self.clients, trust, lambda: OperatorAuthenticator(trust()), self._accounts_changed)
+        if self.broker.system_account is not None:
+            info = self._services.server_info
+            ClaimsServices(trust, info, self._claims.changed).start(self.broker.system_account)
+
+    def _accounts_changed(self, options: Options) -> None:
+        self.options = options
+        if self._jetstream is not None and options.jetstream is not None:
+            self._jetstream.reload(options.jetstream)
 
     async def run(self) -> None:
         """Start, serve until told to stop, stop. Raises StartError."""
@@ -138,6 +179,8 @@ class Server:
         self._write_files(ports)
         log.info("Server is ready")
         self._services.events.begin_figures()
+        if self._claims is not None:
+            self._claims.start()
         self._notifier.ready()
         settle()
         nursery.start_soon(self._notifier.run_watchdog, lambda: True)
@@ -247,18 +290,21 @@ class Server:
         if context is None:
             log.warning("Websocket not configured with TLS. DO NOT USE IN PRODUCTION!")
 
-    def _with_callout(self, inner: ConfigAuthenticator, options: Options) -> Authenticator:
-        if self._callout is None or options.authorization.auth_callout is None:
+    def _with_callout(self, inner: ConfigAuthenticator | OperatorAuthenticator, options: Options) -> Authenticator:
+        if (
+            isinstance(inner, OperatorAuthenticator)
+            or self._callout is None
+            or options.authorization.auth_callout is None
+        ):
             return inner
         return CalloutAuthenticator(inner, options, self._callout.ask)
 
     def _websocket_authenticator(self, options: Options) -> Authenticator | None:
         """Clients of the WebSocket listener are judged by its own credentials if it has some."""
         own = for_websocket(options)
-        if own is None:
+        if own is None or self._trust is not None:
             return None
-        passwords = self.authenticator.passwords
-        judge = ConfigAuthenticator(own, background=self._in_background, passwords=passwords)
+        judge = ConfigAuthenticator(own, background=self._in_background, passwords=self._passwords)
         return self._with_callout(judge, own)
 
     def _listen(self, host: str, port: int, what: str) -> TcpListener:
@@ -349,16 +395,20 @@ class Server:
         self._notifier.reloading()
         try:
             loaded = self._load_again()
+            trust = None if loaded.options.operator is None else _trust(loaded.options.operator)
+            if trust is not None:
+                loaded = Loaded(trust.options(loaded.options), loaded.reading)
             changed = changed_fields(self.options, loaded.options)
             if loaded.options.authorization.auth_callout is not None and self._callout is None:
                 raise ReloadError("config reload not supported for AuthCallout: it has to be there at the start")
             contexts = self._contexts(loaded.options)
             if LOGGING.intersection(changed):
                 self._logs.configure(loaded.options)
-        except (ConfError, UsageError, ReloadError, TlsError, OSError) as error:
+        except (ConfError, UsageError, ReloadError, TlsError, TokenStoreError, OSError) as error:
             wrong = str(error)
             log.error("Failed to reload server configuration: %s", wrong)
         else:
+            self._trust = trust
             self._apply(loaded, changed, contexts)
         self._notifier.ready()
         return wrong
@@ -378,9 +428,7 @@ class Server:
         if new.port == -1:
             new = msgspec.structs.replace(new, port=old.port)
         self.options = new
-        self.authenticator = ConfigAuthenticator(
-            new, background=self._in_background, passwords=self.authenticator.passwords
-        )
+        self.authenticator = self._authenticator(new)
         if self._client_listener is not None:
             self._client_listener.tls = contexts.clients
         if self._websocket is not None and new.websocket is not None:
@@ -390,6 +438,8 @@ class Server:
         self.clients.websocket_authenticator = self._websocket_authenticator(new)
         apply_options(self.clients, self._with_callout(self.authenticator, new), old, new)
         self._apply_jetstream(old, new)
+        if self._claims is not None:
+            self._claims.start()
         if self._connections is not None:
             self._leafs.reload(self._connections, contexts.leafs)
         self._files.follow(new, self.ports)
@@ -427,6 +477,11 @@ class Server:
     async def _run_in_background(self, check: Callable[[], bool], then: Callable[[bool], None]) -> None:
         then(await trio.to_thread.run_sync(check, limiter=self._bcrypts))
         self.broker.flush()
+
+
+def _trust(operator: OperatorOptions) -> Trust:
+    """Raises TokenStoreError."""
+    return Trust(operator, time.time_ns)
 
 
 def _cannot_listen(what: str, host: str, port: int, error: OSError) -> StartError:

@@ -19,6 +19,7 @@ from eyot_daemon import monitor_accounts, monitor_connz, monitor_process, monito
 from eyot_daemon.account import Account
 from eyot_daemon.client import ClientConnection
 from eyot_daemon.clients import Clients
+from eyot_daemon.login import UserToken
 from eyot_daemon.monitor_connz import BadQuery
 from eyot_daemon.monitor_queries import Query, connz_query, healthz_query, jsz_query, leafz_query, subsz_query
 from eyot_daemon.monitor_server import CpuMeter
@@ -61,7 +62,7 @@ class SystemServices:
         self.broker = clients.broker
         self._cpu = CpuMeter()
         self._seq = 0
-        self.events = SystemEvents(clients, self._server_info, self._statsz)
+        self.events = SystemEvents(clients, self.server_info, self._statsz)
 
     def start(self) -> None:
         """Subscribe in the system account and in all others, those made later included."""
@@ -130,7 +131,7 @@ class SystemServices:
             if wrong:
                 answer = {"error": {"code": 500, "description": wrong}}
         if reply:
-            account.publish(reply, payload=msgspec.json.encode({"server": self._server_info()} | answer))
+            account.publish(reply, payload=msgspec.json.encode({"server": self.server_info()} | answer))
 
     def _let_go(self, what: str, cid: int) -> str:
         """Carry it out; returns what is wrong."""
@@ -207,9 +208,21 @@ class SystemServices:
         if not isinstance(origin, ClientConnection):
             return  # over a leaf link, the server the user is connected to answers
         data: Json = {"user": origin.user, "account": sub.account.name}
+        if origin.token is not None:
+            data |= self._names(sub.account.name, origin.token)
         if origin.access is not None:
             data["permissions"] = _permissions(origin.access.permissions)
         self._answer(sub.account, reply, b"", lambda query: data)
+
+    def _names(self, account: str, token: UserToken) -> Json:
+        """What people call an account and a user that are known by their keys."""
+        configured = next((one for one in self.broker.options.accounts if one.name == account), None)
+        names = {"account_name": "" if configured is None else configured.name_tag, "user_name": token.claims.name}
+        expires_s = token.claims.exp
+        left: Json = {}
+        if expires_s:
+            left["expires"] = max(0, expires_s * 10**9 - self.broker.clock.now_ns())
+        return {key: name for key, name in names.items() if name} | left
 
     # -- answers -------------------------------------------------------------------------------------------------
 
@@ -227,7 +240,7 @@ class SystemServices:
             answer = {"error": {"code": 400, "description": str(error)}}
         except KeyError as error:
             answer = {"error": {"code": 404, "description": f"{error.args[0]} not found"}}
-        account.publish(reply, payload=msgspec.json.encode({"server": self._server_info()} | answer))
+        account.publish(reply, payload=msgspec.json.encode({"server": self.server_info()} | answer))
 
     def _is_meant(self, body: Json) -> bool:
         """Does the request's filter leave this server in?"""
@@ -246,7 +259,8 @@ class SystemServices:
         tags = body.get("tags") or []
         return all(str(tag).lower() in options.server_tags for tag in tags)
 
-    def _server_info(self) -> Json:
+    def server_info(self) -> Json:
+        """The `server` of an answer or event."""
         self._seq += 1
         options = self.broker.options
         info: Json = {"name": self.broker.server_name, "host": options.host, "id": self.broker.server_id}

@@ -6,6 +6,7 @@ The texts are nats-server's own; peers match on them. A remedy is said once, bes
 from __future__ import annotations
 
 AUTHORIZATION_VIOLATION = "Authorization Violation"
+USER_EXPIRED = "User Authentication Expired"
 AUTHENTICATION_TIMEOUT = "Authentication Timeout"
 WRONG_PORT_CLIENT = "attempted to connect to leaf node port"
 WRONG_PORT_SERVER = "attempted to connect to wrong port"

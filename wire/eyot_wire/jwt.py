@@ -43,20 +43,53 @@ class ResponseRule(Struct, omit_defaults=True, frozen=True):
     ttl: int = 0
 
 
-class NatsClaims(Struct, omit_defaults=True, frozen=True):
+class TimeRange(Struct, omit_defaults=True, frozen=True):
+    """From `start` to `end` of a day, both `HH:MM:SS`; an end before the start is on the next day."""
+
+    start: str = ""
+    end: str = ""
+
+
+class UserGrant(Struct, omit_defaults=True, frozen=True):
+    """What a user may do: in the user's own token, or as the template of a scoped signing key.
+
+    `subs` subscriptions, messages of `payload` bytes; -1: no limit of its own. `src`: addresses in CIDR notation.
+    """
+
+    pub: SubjectRules = SubjectRules()
+    sub: SubjectRules = SubjectRules()
+    resp: ResponseRule | None = None
+    subs: int = 0
+    data: int = 0
+    payload: int = 0
+    src: tuple[str, ...] | str | None = None  # version 1: one string, separated by commas
+    times: tuple[TimeRange, ...] | None = None
+    times_location: str = ""
+    bearer_token: bool = False
+    proxy_required: bool = False
+    allowed_connection_types: tuple[str, ...] | None = None
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """`src` as a list."""
+        if isinstance(self.src, str):
+            return tuple(part.strip() for part in self.src.split(",") if part.strip())
+        return self.src or ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing is granted or limited here: how tokens of scoped users have to be."""
+        empty = UserGrant()
+        return all(getattr(self, name) in (getattr(empty, name), ()) for name in UserGrant.__struct_fields__)
+
+
+class NatsClaims(UserGrant, omit_defaults=True, frozen=True):
     """The `nats` object: what users, accounts and operators have in common, and the fields of users."""
 
     type: str = ""
     version: int = 1
     tags: tuple[str, ...] = ()
     issuer_account: str = ""
-    pub: SubjectRules = SubjectRules()
-    sub: SubjectRules = SubjectRules()
-    resp: ResponseRule | None = None
-    bearer_token: bool = False
-    allowed_connection_types: tuple[str, ...] | None = None
-    src: tuple[str, ...] | None = None
-    times: tuple[msgspec.Raw, ...] | None = None
     signing_keys: tuple[msgspec.Raw, ...] | None = None
     jwt: str = ""  # of authorization responses: the user's token
     error: str = ""  # of authorization responses: why there is none
@@ -78,6 +111,7 @@ class Claims(Struct, omit_defaults=True, frozen=True):
     nbf: int = 0
     nats: NatsClaims = NatsClaims()
     type: str = ""  # version 1 only; `kind` covers both
+    tags: tuple[str, ...] = ()  # version 1 only
     issuer_account: str = ""  # version 1 only
 
     @property
@@ -90,6 +124,10 @@ class Claims(Struct, omit_defaults=True, frozen=True):
         """The account a user belongs to: who a signing key signed for, else the issuer."""
         return self.nats.issuer_account or self.issuer_account or self.iss
 
+    @property
+    def all_tags(self) -> tuple[str, ...]:
+        return self.nats.tags or self.tags
+
     def valid_at(self, now_s: float) -> bool:
         """Whether the token has begun and not yet expired."""
         return self.nbf <= now_s and (self.exp == 0 or now_s < self.exp)
@@ -97,13 +135,19 @@ class Claims(Struct, omit_defaults=True, frozen=True):
 
 def decode(token: str) -> Claims:
     """Claims of a token whose form, issuer role, subject role and signature are right. Raises JwtError."""
+    return open_token(token)[0]
+
+
+def open_token(token: str) -> tuple[Claims, bytes]:
+    """As `decode`, and the payload's JSON for those who know more of its kind. Raises JwtError."""
     parts = token.strip().split(".")
     if len(parts) != 3:
         raise JwtError("expected 3 chunks")
     try:
         header = msgspec.json.decode(_unbase64(parts[0]), type=_Header)
-        claims = msgspec.json.decode(_unbase64(parts[1]), type=Claims)
-    except msgspec.DecodeError as error:
+        payload = _unbase64(parts[1])
+        claims = msgspec.json.decode(payload, type=Claims)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise JwtError(f"malformed JWT: {type(error).__name__}") from None
     version = _version(header, claims)
     signed = f"{parts[0]}.{parts[1]}" if version == 2 else parts[1]
@@ -111,7 +155,26 @@ def decode(token: str) -> Claims:
         raise JwtError("claim failed signature verification")
     _check_role(claims.iss, _ISSUER_ROLES.get(claims.kind, ""), "issuer")
     _check_role(claims.sub, _SUBJECT_ROLES.get(claims.kind, ""), "subject")
-    return claims
+    return (_without_limits(claims, payload) if version == 1 else claims), payload
+
+
+class _V1Limits(Struct):
+    subs: int = -1
+    data: int = -1
+    payload: int = -1
+
+
+class _V1Body(Struct):
+    nats: _V1Limits = msgspec.field(default_factory=_V1Limits)
+
+
+def _without_limits(claims: Claims, payload: bytes) -> Claims:
+    """Version 1: a limit that is not named is none, where version 2 says so."""
+    if claims.kind != "user":
+        return claims
+    limits = msgspec.json.decode(payload, type=_V1Body).nats
+    nats = msgspec.structs.replace(claims.nats, subs=limits.subs, data=limits.data, payload=limits.payload)
+    return msgspec.structs.replace(claims, nats=nats)
 
 
 def _version(header: _Header, claims: Claims) -> int:

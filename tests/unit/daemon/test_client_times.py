@@ -7,7 +7,7 @@ import trio
 from msgspec import Struct
 from trio.testing import MockClock
 
-from eyot_daemon.login import Peer
+from eyot_daemon.login import Peer, UserToken
 from eyot_daemon.options import Options, WebsocketOptions
 from eyot_daemon.options_accounts import AuthorizationOptions
 from eyot_daemon.options_permissions import Permissions, ResponsePermission, SubjectPermission
@@ -24,6 +24,7 @@ class Found(Struct, frozen=True):
     permissions: Permissions | None
     external: bool = False
     expires_in_s: float = 0.0
+    token: UserToken | None = None
 
 
 class Door:

@@ -11,6 +11,7 @@ import trio
 from msgspec import Struct
 
 from eyot_daemon.broker import Broker
+from eyot_daemon.login import UserToken
 from eyot_daemon.monitor import Monitoring
 from eyot_daemon.options import Options
 from eyot_daemon.options_accounts import AccountOptions, ExportOptions, ImportOptions
@@ -33,6 +34,7 @@ class Found(Struct, frozen=True):
     permissions: Permissions | None = None
     external: bool = False
     expires_in_s: float = 0.0
+    token: UserToken | None = None
 
 
 class Door:

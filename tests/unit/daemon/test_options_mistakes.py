@@ -197,8 +197,10 @@ MISTAKES = [
         "trusted proxies are not offered by eyotd",
     ),
     ("websocket { port: 1 }", "1:11", "websocket", "websocket requires TLS configuration"),
-    ("operator: x", "1:11", "operator", "operator mode"),
-    ("resolver: MEMORY", "1:11", "resolver", "operator mode"),
+    ("operator: /none", "1:11", "operator", "error parsing operator JWT"),
+    ("trusted_keys: [x]", "1:15", "trusted_keys", "required to be a valid public operator nkey"),
+    ("resolver: URL(http://x)", "1:11", "resolver", "resolvers of other servers are not offered"),
+    ("default_sentinel: x", "1:19", "default_sentinel", "default sentinel JWT not valid"),
     ("https_port: 8443", "1:13", "https_port", "monitoring over HTTPS needs a certificate"),
     ("jetstream { key: secret }", "1:18", "key", "encryption at rest is not offered"),
     (

@@ -1,0 +1,244 @@
+"""Operator mode beside nats-server 2.14: the same configuration, tokens and clients, the same findings."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import nats
+import pytest
+from nats.aio.client import Client
+
+from support.claims import ALPHA, BETA, OPERATOR, OTHER, SIGNING, SYSTEM, USER, Key, creds, operator_conf
+from support.leaf_pair import server
+from support.server_process import ServerProcess
+
+KINDS = ["eyotd", "2.14.6"]
+WAIT_S = 10.0
+
+
+class Door:
+    """A server, and clients that come with tokens."""
+
+    def __init__(self, process: ServerProcess, workdir: Path) -> None:
+        self.process = process
+        self._workdir = workdir
+        self._clients: list[Client] = []
+        self.said: dict[int, list[str]] = {}
+
+    async def enter(self, token: str, key: Key = USER) -> Client:
+        """A client that is in; nats.errors.Error if it is not let in."""
+        path = self._workdir / f"{len(self._clients)}.creds"
+        path.write_text(creds(token, key))
+        said: list[str] = []
+
+        async def heard(error: Exception) -> None:
+            said.append(str(error))
+
+        client = await nats.connect(
+            self.process.client_url(), user_credentials=str(path), allow_reconnect=False, error_cb=heard
+        )
+        self._clients.append(client)
+        self.said[id(client)] = said
+        return client
+
+    async def is_in(self, token: str, key: Key = USER) -> bool:
+        try:
+            await self.enter(token, key)
+        except (nats.errors.Error, OSError):
+            return False
+        return True
+
+    async def thrown_out(self, client: Client) -> str:
+        """What the client was told when it was closed, in lower case."""
+        async with asyncio.timeout(WAIT_S):
+            while not client.is_closed:
+                await asyncio.sleep(0.02)
+        return str(client.last_error).lower()
+
+    async def system(self) -> Client:
+        return await self.enter(SYSTEM.user(OTHER), OTHER)
+
+    async def close(self) -> None:
+        for client in self._clients:
+            await client.close()
+
+
+def play(kind: str, tmp_path: Path, config: str, scenario: Callable[[Door], Awaitable[Any]]) -> Any:
+    """What the scenario finds at a server of this kind."""
+    process = server(kind, config, tmp_path / kind)
+    process.start()
+
+    async def run() -> Any:
+        door = Door(process, tmp_path / kind)
+        try:
+            return await scenario(door)
+        finally:
+            await door.close()
+
+    try:
+        return asyncio.run(run())
+    finally:
+        process.kill()
+
+
+async def ask(client: Client, subject: str, payload: str = "") -> Any:
+    """One request; the answer's JSON without what differs by server."""
+    answer = json.loads((await client.request(subject, payload.encode(), timeout=WAIT_S)).data)
+    answer.pop("server", None)
+    return answer
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_who_gets_in(kind: str, tmp_path: Path) -> None:
+    now = int(time.time())
+    scope = {
+        "kind": "user_scope",
+        "key": SIGNING.public,
+        "role": "r",
+        "template": {"subs": -1, "data": -1, "payload": 16},
+    }
+    config = operator_conf(
+        OPERATOR.account(ALPHA, signing_keys=[scope], revocations={OTHER.public: now}),
+        OPERATOR.account(BETA, exp=now - 5),
+    )
+
+    async def scenario(door: Door) -> None:
+        assert await door.is_in(ALPHA.user(USER))
+        assert await door.is_in(ALPHA.user(USER, src=["127.0.0.0/8"]))
+        assert await door.is_in(SIGNING.user(USER, scoped=True, issuer_account=ALPHA.public))
+        assert await door.is_in(ALPHA.user(USER, bearer_token=True), OTHER)
+        for token in (
+            ALPHA.user(USER, src=["10.0.0.0/8"]),
+            ALPHA.user(USER, claims={"exp": now - 1}),
+            SIGNING.user(USER, issuer_account=ALPHA.public),
+            BETA.user(USER),
+        ):
+            assert not await door.is_in(token)
+        assert not await door.is_in(ALPHA.user(OTHER, claims={"iat": now - 1}), OTHER)
+        scoped = await door.enter(SIGNING.user(USER, scoped=True, issuer_account=ALPHA.public))
+        await scoped.publish("a", bytes(17))
+        assert "maximum payload violation" in await door.thrown_out(scoped)
+
+    play(kind, tmp_path, config, scenario)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_exports_imports_and_permissions(kind: str, tmp_path: Path) -> None:
+    activation = ALPHA.sign(BETA.public, {"type": "activation", "kind": "stream", "subject": "s.>"})
+    exports = [
+        {"type": "stream", "subject": "s.>", "token_req": True},
+        {"type": "service", "subject": "double"},
+    ]
+    imports = [
+        {"type": "stream", "subject": "s.a", "account": ALPHA.public, "token": activation, "local_subject": "here"},
+        {"type": "service", "subject": "double", "account": ALPHA.public, "local_subject": "twice"},
+    ]
+    config = operator_conf(OPERATOR.account(ALPHA, exports=exports), OPERATOR.account(BETA, imports=imports))
+
+    async def scenario(door: Door) -> None:
+        exporter = await door.enter(ALPHA.user(USER))
+        importer = await door.enter(BETA.user(USER, pub={"allow": ["twice"]}))
+
+        async def double(msg: Any) -> None:
+            await msg.respond(msg.data * 2)
+
+        await exporter.subscribe("double", cb=double)
+        await exporter.flush()
+        assert (await importer.request("twice", b"ab", timeout=WAIT_S)).data == b"abab"
+        sub = await importer.subscribe("here")
+        await importer.flush()
+        await exporter.publish("s.a", b"news")
+        assert (await sub.next_msg(timeout=WAIT_S)).subject == "here"
+        await importer.publish("else", b"")
+        await importer.flush()
+        assert "permissions violation for publish" in door.said[id(importer)][0].lower()
+        info = await ask(exporter, "$SYS.REQ.USER.INFO")
+        assert (info["data"]["user"], info["data"]["account"]) == (USER.public, ALPHA.public)
+        assert info["data"]["user_name"] == "somebody"
+
+    play(kind, tmp_path, config, scenario)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tokens_change_while_clients_are_connected(kind: str, tmp_path: Path) -> None:
+    now = int(time.time())
+    resolver = f'{{ type: full, dir: "{tmp_path / kind / "jwt"}", allow_delete: true }}'
+    config = "jetstream { store_dir: %WORKDIR%/store }\n" + operator_conf(OPERATOR.account(ALPHA), resolver=resolver)
+    update = f"$SYS.REQ.ACCOUNT.{ALPHA.public}.CLAIMS.UPDATE"
+
+    async def scenario(door: Door) -> None:
+        admin = await door.system()
+        client = await door.enter(ALPHA.user(USER))
+        assert (await ask(client, "$JS.API.INFO"))["error"]["err_code"] == 10039
+        limits = {"disk_storage": -1, "mem_storage": -1}
+        answer = await ask(admin, update, OPERATOR.account(ALPHA, limits=limits))
+        assert answer == {"data": {"account": ALPHA.public, "code": 200, "message": "jwt updated"}}
+        await client.jetstream().add_stream(name="S", subjects=["s"])
+        assert (await client.jetstream().publish("s", b"kept")).seq == 1
+
+        assert not await door.is_in(BETA.user(USER))
+        await ask(admin, "$SYS.REQ.CLAIMS.UPDATE", OPERATOR.account(BETA))
+        second = await door.enter(BETA.user(OTHER, claims={"iat": now}), OTHER)
+        listed = (await ask(admin, "$SYS.REQ.CLAIMS.LIST"))["data"]
+        assert sorted(listed) == sorted([SYSTEM.public, ALPHA.public, BETA.public])
+        stored = await admin.request(f"$SYS.REQ.ACCOUNT.{BETA.public}.CLAIMS.LOOKUP", b"", timeout=WAIT_S)
+        assert stored.data.decode().count(".") == 2
+
+        assert (await ask(admin, update, OPERATOR.account(BETA)))["error"]["code"] == 500
+        await ask(admin, "$SYS.REQ.CLAIMS.UPDATE", OPERATOR.account(BETA, revocations={OTHER.public: now}))
+        assert "user authentication revoked" in await door.thrown_out(second)
+        third = await door.enter(BETA.user(USER))
+        delete = OPERATOR.sign(OPERATOR.public, {"type": "generic", "accounts": [BETA.public]})
+        answer = await ask(admin, "$SYS.REQ.CLAIMS.DELETE", delete)
+        assert answer["data"]["message"] == "deleted 1 accounts"
+        assert "account authentication expired" in await door.thrown_out(third)
+        assert not await door.is_in(BETA.user(USER))
+        assert client.is_connected
+
+    play(kind, tmp_path, config, scenario)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_account_expires_under_its_clients(kind: str, tmp_path: Path) -> None:
+    config = operator_conf(OPERATOR.account(ALPHA, exp=int(time.time()) + 6), OPERATOR.account(BETA))
+
+    async def scenario(door: Door) -> None:
+        client = await door.enter(ALPHA.user(USER))
+        short = await door.enter(BETA.user(USER, claims={"exp": int(time.time()) + 2}))
+        assert "user authentication expired" in await door.thrown_out(short)
+        assert "account authentication expired" in await door.thrown_out(client)
+        assert not await door.is_in(ALPHA.user(USER))
+
+    play(kind, tmp_path, config, scenario)
+
+
+def test_accounts_of_a_directory_outlive_the_server(tmp_path: Path) -> None:
+    resolver = '{ type: full, dir: "%WORKDIR%/jwt" }'
+    process = server("eyotd", operator_conf(resolver=resolver), tmp_path / "eyotd")
+    process.start()
+
+    async def first() -> None:
+        door = Door(process, tmp_path)
+        admin = await door.system()
+        await ask(admin, "$SYS.REQ.CLAIMS.UPDATE", OPERATOR.account(ALPHA))
+        await door.close()
+
+    async def second() -> bool:
+        door = Door(process, tmp_path)
+        try:
+            return await door.is_in(ALPHA.user(USER))
+        finally:
+            await door.close()
+
+    try:
+        asyncio.run(first())
+        process.kill()
+        process.start()
+        assert asyncio.run(second())
+    finally:
+        process.kill()
