@@ -8,10 +8,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from eyot_daemon.options_operator import ResolverOptions
 from eyot_wire import nkey
+
+if TYPE_CHECKING:
+    from eyot_daemon.options_operator import ResolverOptions
 
 _SUFFIX = ".jwt"
 _DELETED = ".deleted"

@@ -7,7 +7,7 @@ is an account, a user name and permissions. How that is decided is auth.py's bus
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
@@ -15,8 +15,10 @@ from eyot_daemon.options_accounts import GLOBAL_ACCOUNT
 from eyot_daemon.options_permissions import Permissions
 from eyot_daemon.websocket_upgrade import Cookies
 from eyot_wire.info import ClientConnect
-from eyot_wire.jwt import Claims, UserGrant
-from eyot_wire.jwt_account import ScopedKey
+
+if TYPE_CHECKING:
+    from eyot_wire.jwt import Claims, UserGrant
+    from eyot_wire.jwt_account import ScopedKey
 
 #: A connection type of `allowed_connection_types`.
 WEBSOCKET = "WEBSOCKET"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
-from eyot_wire.jwt_account import OperatorClaims
+if TYPE_CHECKING:
+    from eyot_wire.jwt_account import OperatorClaims
 
 ResolverKind = Literal["memory", "full"]
 

@@ -21,7 +21,6 @@ from eyot_daemon.options_jetstream_read import read_eyot, read_jetstream
 from eyot_daemon.options_leaf_read import read_leafnodes
 from eyot_daemon.options_listen import read_host_port, read_listen
 from eyot_daemon.options_mappings_read import read_mappings
-from eyot_daemon.options_operator_read import read_operator, system_account_of
 from eyot_daemon.options_reader import Block, Reading
 from eyot_daemon.options_tls_read import read_tls
 from eyot_daemon.options_users_read import read_authorization
@@ -33,7 +32,13 @@ LAME_DUCK_DURATION_S_MIN = 30.0
 _INT32_MAX = 2**31 - 1
 
 _HUBS_JOB = "is the hub's job: run a real nats-server cluster there; eyotd is one server with leaf links"
+_OPERATOR_MODE = (
+    *("operator", "operators", "roots", "root", "root_operators", "root_operator", "trusted", "trusted_keys"),
+    *("resolver", "account_resolver", "accounts_resolver", "resolver_preload", "resolver_pinned_accounts"),
+    "default_sentinel",
+)
 _NOT_OFFERED = {
+    "resolver_tls": "resolvers of other servers are not offered by eyotd",
     "gateway": f"a gateway {_HUBS_JOB}",
     "mqtt": "MQTT is not offered by eyotd",
     "proxies": "trusted proxies are not offered by eyotd",
@@ -171,11 +176,16 @@ def _read_access(block: Block) -> dict[str, Any]:
     block.remember("authorization", "authorization")
     block.remember("accounts", "accounts")
     block.remember("default_js_domain", "default_js_domain")
-    operator = read_operator(block)
     system_account = block.string(*system_keys, default=SYSTEM_ACCOUNT_DEFAULT)
-    if operator is not None:
-        configured = system_account if block.entry(*system_keys) is not None else None
-        system_account = system_account_of(operator, block, configured) or SYSTEM_ACCOUNT_DEFAULT
+    operator = None
+    if any(key in block for key in _OPERATOR_MODE):
+        # Loaded only where it is used.
+        from eyot_daemon.options_operator_read import read_operator, system_account_of
+
+        operator = read_operator(block)
+        if operator is not None:
+            configured = system_account if block.entry(*system_keys) is not None else None
+            system_account = system_account_of(operator, block, configured) or SYSTEM_ACCOUNT_DEFAULT
     if block.boolean("no_system_account", "no_system", "no_sys_acc"):
         system_account = ""
     return {

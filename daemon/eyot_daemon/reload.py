@@ -7,15 +7,17 @@ nats-server's name of the option; values are shown only where they cannot hold a
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import fields
 
 from eyot_daemon.options import Options
 from eyot_daemon.options_jetstream import JetStreamOptions
 from eyot_daemon.options_leaf import LeafNodesOptions
-from eyot_daemon.options_operator import OperatorOptions
 from eyot_wire.duration import format_duration
+
+if TYPE_CHECKING:
+    from eyot_daemon.options_operator import OperatorOptions
 
 LOGGING = frozenset(
     {

@@ -19,8 +19,6 @@ from eyot_daemon.auth import ConfigAuthenticator
 from eyot_daemon.auth_callout import Callout, CalloutAuthenticator, new_id, server_key
 from eyot_daemon.banner import log_banner
 from eyot_daemon.broker import Broker
-from eyot_daemon.claims_apply import ClaimsKeeper
-from eyot_daemon.claims_services import ClaimsServices
 from eyot_daemon.client_listener import ClientListener
 from eyot_daemon.clients import Clients
 from eyot_daemon.collector import settle
@@ -30,9 +28,7 @@ from eyot_daemon.login import Authenticator
 from eyot_daemon.logs import Logs
 from eyot_daemon.monitor import Monitoring
 from eyot_daemon.notify import Notifier
-from eyot_daemon.operator_auth import OperatorAuthenticator
 from eyot_daemon.options import Options
-from eyot_daemon.options_operator import OperatorOptions
 from eyot_daemon.options_read import Loaded
 from eyot_daemon.options_tls import TlsOptions
 from eyot_daemon.options_websocket import for_websocket
@@ -44,11 +40,14 @@ from eyot_daemon.signals import watch_signals
 from eyot_daemon.state_files import StateFiles
 from eyot_daemon.system_services import SystemServices
 from eyot_daemon.tls_context import TlsError, monitoring_context, renew, server_context
-from eyot_daemon.trust import Trust
 from eyot_wire.conf import ConfError
 
 if TYPE_CHECKING:
+    from eyot_daemon.claims_apply import ClaimsKeeper
     from eyot_daemon.jetstream_part import JetStreamPart
+    from eyot_daemon.operator_auth import OperatorAuthenticator
+    from eyot_daemon.options_operator import OperatorOptions
+    from eyot_daemon.trust import Trust
     from eyot_daemon.websocket_listener import WebSocketListener
 
 log = logging.getLogger("eyot")
@@ -123,11 +122,17 @@ class Server:
 
     def _authenticator(self, options: Options) -> ConfigAuthenticator | OperatorAuthenticator:
         if self._trust is not None:
+            from eyot_daemon.operator_auth import OperatorAuthenticator
+
             return OperatorAuthenticator(self._trust)
         return ConfigAuthenticator(options, background=self._in_background, passwords=self._passwords)
 
     def _keep_claims(self) -> None:
         """Follow what becomes of the accounts' tokens."""
+        # Loaded only where it is used, as everything of operator mode.
+        from eyot_daemon.claims_apply import ClaimsKeeper
+        from eyot_daemon.claims_services import ClaimsServices
+        from eyot_daemon.operator_auth import OperatorAuthenticator
 
         def trust() -> Trust:
             assert self._trust is not None
@@ -292,7 +297,7 @@ class Server:
 
     def _with_callout(self, inner: ConfigAuthenticator | OperatorAuthenticator, options: Options) -> Authenticator:
         if (
-            isinstance(inner, OperatorAuthenticator)
+            not isinstance(inner, ConfigAuthenticator)
             or self._callout is None
             or options.authorization.auth_callout is None
         ):
@@ -481,6 +486,8 @@ class Server:
 
 def _trust(operator: OperatorOptions) -> Trust:
     """Raises TokenStoreError."""
+    from eyot_daemon.trust import Trust
+
     return Trust(operator, time.time_ns)
 
 
