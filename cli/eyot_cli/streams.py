@@ -8,9 +8,10 @@ import click
 import msgspec
 from nats.aio.client import Client
 
+from eyot_cli.api import ask
 from eyot_cli.failure import Failure
 from eyot_cli.show import console, count, print_json, print_table, size, span
-from eyot_cli.target import TIMEOUT_S, Target
+from eyot_cli.target import Target
 from eyot_wire.js_stream import StreamInfo, StreamSourceInfo
 from eyot_wire.js_struct import InvalidJson, decode
 
@@ -28,7 +29,7 @@ def listing(target: Target) -> None:
     async def every(client: Client) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
         while True:
-            page = await _ask(target, client, "STREAM.LIST", {"offset": len(found)})
+            page = await ask(target, client, "STREAM.LIST", {"offset": len(found)})
             streams = page.get("streams") or []
             found += streams
             if not streams or len(found) >= page.get("total", 0):
@@ -54,7 +55,7 @@ def listing(target: Target) -> None:
 @click.pass_obj
 def details(target: Target, name: str) -> None:
     """Configuration and state of one stream."""
-    found = target.with_client(lambda client: _ask(target, client, f"STREAM.INFO.{name}", {}))
+    found = target.with_client(lambda client: ask(target, client, f"STREAM.INFO.{name}", {}))
     if target.as_json:
         print_json(found)
         return
@@ -103,15 +104,3 @@ def _info(found: dict[str, Any]) -> StreamInfo:
         return decode(msgspec.json.encode(found), StreamInfo, strict=False)
     except InvalidJson as error:
         raise Failure(f"the server's answer cannot be read: {error}") from error
-
-
-async def _ask(target: Target, client: Client, what: str, body: dict[str, Any]) -> dict[str, Any]:
-    """A JetStream API request. Raises Failure with the server's words."""
-    prefix = f"$JS.{target.domain}.API" if target.domain else "$JS.API"
-    payload = msgspec.json.encode(body) if body else b""
-    reply = await client.request(f"{prefix}.{what}", payload, timeout=TIMEOUT_S)
-    answer: dict[str, Any] = msgspec.json.decode(reply.data)
-    if "error" in answer:
-        error = answer["error"]
-        raise Failure(f"{error.get('description')} ({error.get('err_code')})")
-    return answer

@@ -7,6 +7,9 @@ through both directions.
 from __future__ import annotations
 
 import asyncio
+import json
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
@@ -47,14 +50,14 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Serv
 
 
 @asynccontextmanager
-async def clients(servers: dict[str, ServerProcess]) -> AsyncIterator[dict[str, Client]]:
-    """A connection to each server; all their streams are gone at the end."""
+async def clients(servers: dict[str, ServerProcess], *, keep: bool = False) -> AsyncIterator[dict[str, Client]]:
+    """A connection to each server; all their streams are gone at the end, unless they are to be kept."""
     found = {name: await nats.connect(server.client_url()) for name, server in servers.items()}
     try:
         yield found
     finally:
         for nc in found.values():
-            for name in (await api(nc, "STREAM.NAMES")).get("streams") or []:
+            for name in [] if keep else (await api(nc, "STREAM.NAMES")).get("streams") or []:
                 await api(nc, f"STREAM.DELETE.{name}")
             await nc.close()
 
@@ -412,3 +415,63 @@ def test_a_flat_archive_can_be_restored_under_another_name(servers: dict[str, Se
             )
 
     asyncio.run(run())
+
+
+# -- the operator's tool -----------------------------------------------------------------------------------------------
+
+
+async def clean(servers: dict[str, ServerProcess]) -> None:
+    async with clients(servers):
+        pass
+
+
+def eyot(server: ServerProcess, *words: str) -> subprocess.CompletedProcess[str]:
+    """`eyot`, as an operator calls it."""
+    command = [sys.executable, "-m", "eyot_cli.main", "--server", server.client_url(), *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_the_operators_tool(servers: dict[str, ServerProcess], tmp_path: Path) -> None:
+    """A folder that `eyot backup` made of a nats-server's stream, restored into eyotd, and the other way round."""
+    name = "deleted"
+
+    async def fill() -> dict[str, Any]:
+        async with clients({NEWER: servers[NEWER]}, keep=True) as at:
+            await fill_deleted(at[NEWER], name)
+            return await look(at[NEWER], name, NEWER)
+
+    async def seen(server: str, *, keep: bool) -> dict[str, Any]:
+        async with clients({server: servers[server]}, keep=keep) as at:
+            return await look(at[server], name, NEWER)
+
+    asyncio.run(clean(servers))
+    before = asyncio.run(fill())
+    held = before["state"]["messages"]
+    theirs, ours = tmp_path / "deep" / "theirs", tmp_path / "ours"
+    made = eyot(servers[NEWER], "backup", name, str(theirs))
+    assert (made.returncode, made.stderr) == (0, "")
+    assert made.stdout.startswith(f"deleted: {held} messages, ")
+    assert sorted(each.name for each in theirs.iterdir()) == ["backup.json", "stream.tar.s2"]
+    assert set(json.loads((theirs / "backup.json").read_text())) == {"config", "state"}
+    restored = eyot(servers["eyotd"], "restore", str(theirs))
+    assert (restored.returncode, restored.stdout) == (0, f"deleted: {held} messages, 3 consumers\n")
+    assert asyncio.run(seen("eyotd", keep=True)) == before
+    made = eyot(servers["eyotd"], "--json", "backup", "--check", name, str(ours))
+    assert json.loads(made.stdout)["bytes"] == (ours / "stream.tar.s2").stat().st_size
+    taken = eyot(servers[NEWER], "restore", str(ours))
+    assert "already in use, cannot restore (10130)" in taken.stderr
+    asyncio.run(seen(NEWER, keep=False))
+    assert eyot(servers[NEWER], "restore", str(ours)).returncode == 0
+    assert asyncio.run(seen(NEWER, keep=False)) == before
+    asyncio.run(seen("eyotd", keep=False))
+    # What cannot be done is said in one line, and leaves nothing.
+    for words, said in (
+        (("backup", name, str(ours)), "holds a backup already"),
+        (("backup", "none", str(tmp_path / "none")), "stream not found (10059)"),
+        (("restore", str(tmp_path)), "is no backup: it has no backup.json"),
+        (("backup", name, "/proc/none"), "/proc/none"),
+    ):
+        failed = eyot(servers["eyotd"], *words)
+        assert failed.returncode == 1
+        assert said in failed.stderr
+    assert list((tmp_path / "none").iterdir()) == []

@@ -1,0 +1,28 @@
+"""Requests of the JetStream API."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from nats.aio.client import Client
+
+from eyot_cli.failure import Failure
+from eyot_cli.target import TIMEOUT_S, Target
+
+
+async def ask(target: Target, client: Client, what: str, body: Any) -> dict[str, Any]:
+    """The answer to one request. Raises Failure with the server's words."""
+    prefix = f"$JS.{target.domain}.API" if target.domain else "$JS.API"
+    payload = msgspec.json.encode(body) if body else b""
+    reply = await client.request(f"{prefix}.{what}", payload, timeout=TIMEOUT_S)
+    return answer_of(reply.data)
+
+
+def answer_of(data: bytes) -> dict[str, Any]:
+    """An answer decoded. Raises Failure with the server's words."""
+    answer: dict[str, Any] = msgspec.json.decode(data)
+    if "error" in answer:
+        error = answer["error"]
+        raise Failure(f"{error.get('description')} ({error.get('err_code')})")
+    return answer
