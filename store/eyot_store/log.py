@@ -23,6 +23,7 @@ from eyot_store.txn import OPEN, AppendRun, HiddenRange, LogPart, Op, Txn
 
 _CHUNK = 1024
 _CHUNK_BYTES = 16 << 20
+_READS_MAX = 4  # of one slice of a purge
 
 
 class Log(LogReads):
@@ -168,10 +169,38 @@ class Log(LogReads):
         if keep:
             if keep >= state.messages:
                 return 0
-            last = min(last, self._seq_from_end(keep) - 1)
+            last = min(last, self.seq_from_end(keep) - 1)
         if last < state.first_seq:
             return 0
         return self._purge_range(txn, last)
+
+    def purge_some(self, txn: Txn, first: int, last: int, subject_filter: bytes, at_most: int) -> tuple[int, int]:
+        """Stage the removal of up to ``at_most`` committed messages of [first, last] that the filter matches, looking at a bounded
+        number of records. Returns how many go, and where to go on."""
+        gone = 0
+        seq = first
+        for _ in range(_READS_MAX):
+            if seq > last or gone >= at_most:
+                break
+            try:
+                found = self.read(
+                    seq,
+                    max_messages=min(_CHUNK, at_most - gone),
+                    max_bytes=_CHUNK_BYTES,
+                    filters=(subject_filter,),
+                    up_to=last,
+                )
+            except StoreError as error:
+                if error.reason != "corrupt":
+                    raise
+                seq = error.seq + 1
+                continue
+            for message in found.messages:
+                size = self.message_bytes(message.subject, message.header, message.payload)
+                self._remove(txn, message.seq, message.subject, size)
+            gone += len(found.messages)
+            seq = found.next_seq
+        return gone, max(seq, last + 1) if seq > self.committed_seq else seq
 
     # -- staging: everything else ----------------------------------------------------------------------------------
 
@@ -369,16 +398,24 @@ class Log(LogReads):
         if self._subjects is not None:
             self._subjects.discard(subject, seq)
 
-    def _seq_from_end(self, keep: int) -> int:
-        """The sequence of the ``keep``-th live message counted from the newest."""
+    def seq_from_end(self, keep: int) -> int:
+        """The sequence of the ``keep``-th live message counted from the newest, staged ones included; looks at as many keys."""
         state = self.state
         if not state.num_deleted:
             return state.last_seq + 1 - keep
-        skip = state.messages - keep
-        for index, seq in enumerate(self._live_seqs(state.first_seq)):
-            if index == skip:
-                return seq
-        return state.last_seq + 1
+        staged = [seq for seq, _, _ in self._staged_live()]
+        if keep <= len(staged):
+            return staged[-keep]
+        keep -= len(staged)
+        high, width = self.committed_seq, 64
+        while high > 0:
+            low = max(high - width + 1, self._floor, 1)
+            live = [seq for seq in self._reader.seqs(low, high, width) if not self._is_hidden(seq)]
+            if keep <= len(live):
+                return live[-keep]
+            keep -= len(live)
+            high, width = low - 1 if low > max(self._floor, 1) else 0, min(width * 2, _CHUNK)
+        return max(self._floor, 1)
 
     def _purge_range(self, txn: Txn, last: int) -> int:
         """Remove every live message up to ``last``."""
@@ -403,10 +440,8 @@ class Log(LogReads):
         elif last - first <= self.committed_seq - last:
             messages, bytes_ = self._take_off(first, last)
         else:
-            staged = [size for _, _, size in self._staged_live()]
-            kept, kept_bytes = self._measure(last + 1, self.committed_seq)
-            messages, bytes_ = state.messages - len(staged) - kept, state.bytes - sum(staged) - kept_bytes
-            self._subjects = None
+            kept, kept_bytes = self._keep_only(last + 1)
+            messages, bytes_ = state.messages - kept, state.bytes - kept_bytes
         part = self.join(txn)
         part.push(Op.PURGE, (last + 1, messages, bytes_))
         hidden = HiddenRange(first, last, messages, bytes_)
@@ -416,16 +451,29 @@ class Log(LogReads):
         state.bytes -= bytes_
         state.first_from(last + 1)
 
-    def _measure(self, first: int, last: int) -> tuple[int, int]:
-        """Messages and counted bytes of the live committed messages in [first, last]."""
+    def _keep_only(self, first: int) -> tuple[int, int]:
+        """Messages and counted bytes of the live messages from ``first`` on, staged ones included; the subjects' numbers become those
+        of them."""
         messages = bytes_ = 0
-        for _, _, size in self._live_between(first, last):
+        subjects = Subjects()
+        for seq, subject, size in self._live_between(first, self.committed_seq):
             messages += 1
             bytes_ += size
+            if subject:
+                subjects.add(subject, seq)
+        for part in self._parts:
+            part.before.clear()
+            for seq, (subject, size) in part.added.items():
+                if seq not in self._hidden:
+                    messages += 1
+                    bytes_ += size
+                    before = subjects.add(subject, seq)
+                    part.before.setdefault(subject, before)
+        self._subjects = subjects
         return messages, bytes_
 
     def _take_off(self, first: int, last: int) -> tuple[int, int]:
-        """The same, and take them off the subjects' numbers."""
+        """Messages and counted bytes of the live committed messages in [first, last], taken off the subjects' numbers."""
         messages = bytes_ = 0
         for seq, subject, size in self._live_between(first, last):
             messages += 1

@@ -84,7 +84,7 @@ def main() -> None:
     options = parser.parse_args()
     directory = options.directory or Path(tempfile.mkdtemp())
     try:
-        path = directory / "jetstream" / "eyot"
+        path = directory / "eyot"
         if not (path / "data.mdb").exists():
             path.mkdir(parents=True)
             build(path, options.messages, options.streams, options.subjects)

@@ -170,7 +170,8 @@ class Expiry:
             return 0
         horizon_ns = now_ns - config.max_age
         if not config.allow_msg_ttl:
-            return limits.expire(self._log, txn, horizon_ns, self._credits)
+            gone, self._more = limits.expire(self._log, txn, horizon_ns, self._credits)
+            return gone
         gone = 0
         start = max(self._age_from, self._log.state.first_seq, 1)
         read = self._log.read(start, max_messages=MESSAGES_PER_TURN, max_bytes=_READ_BYTES)

@@ -8,12 +8,17 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from eyot_daemon.jetstream.clock_watch import ClockCredits
+from eyot_daemon.jetstream.purging import PURGE_SLICE
 from eyot_wire.js_errors import ApiError, error
 from eyot_wire.js_model import StreamConfig
 
 if TYPE_CHECKING:
     from eyot_store.log import Log
     from eyot_store.txn import Txn
+
+
+#: Messages that go in one transaction because the stream's limits were lowered.
+ENFORCED_MAX = 4096
 
 
 def refusal(config: StreamConfig, log: "Log", subject: bytes, size: int) -> ApiError | None:
@@ -43,17 +48,20 @@ def _makes_room(config: StreamConfig, log: "Log", subject: bytes, size: int) -> 
 
 
 def enforce(config: StreamConfig, log: "Log", txn: "Txn", subjects: Iterable[bytes]) -> list[int]:
-    """Stage the removal of what is over the limits after messages on `subjects` came; returns what goes, in order."""
+    """Stage the removal of what is over the limits after messages on `subjects` came; returns what goes, in order. Of what is over the
+    stream's own limits no more than ENFORCED_MAX go at a time, besides one for each message staged: limits that were
+    lowered come into force slice by slice."""
     gone: list[int] = []
+    most = ENFORCED_MAX + log.state.last_seq - log.committed_seq
     if config.max_msgs_per_subject > 0:
         for subject in subjects:
             while log.subject_count(subject) > config.max_msgs_per_subject:
                 _remove(log, txn, log.first_seq_for(subject), gone)
     if config.max_msgs > 0:
-        while log.state.messages > config.max_msgs:
+        while log.state.messages > config.max_msgs and len(gone) < most:
             _remove(log, txn, log.state.first_seq, gone)
     if config.max_bytes > 0:
-        while log.state.bytes > config.max_bytes and log.state.messages:
+        while log.state.bytes > config.max_bytes and log.state.messages and len(gone) < most:
             _remove(log, txn, log.state.first_seq, gone)
     return gone
 
@@ -67,18 +75,27 @@ def enforce_all(config: StreamConfig, log: "Log", txn: "Txn") -> list[int]:
     return enforce(config, log, txn, subjects)
 
 
+def exceeded(config: StreamConfig, log: "Log") -> bool:
+    """Whether the stream is over its own limits: there is more to enforce."""
+    state = log.state
+    return 0 < config.max_msgs < state.messages or (0 < config.max_bytes < state.bytes and state.messages > 0)
+
+
 def _remove(log: "Log", txn: "Txn", seq: int, gone: list[int]) -> None:
     if not log.remove(txn, seq):
         raise RuntimeError(f"{log!r}: sequence {seq} is counted but cannot be removed")
     gone.append(seq)
 
 
-def expire(log: "Log", txn: "Txn", horizon_ns: int, credits: ClockCredits) -> int:
-    """Stage the removal of all committed messages stored at or before `horizon_ns`, with what jumps of the clock add to
-    their times; returns how many go."""
+def expire(log: "Log", txn: "Txn", horizon_ns: int, credits: ClockCredits) -> tuple[int, bool]:
+    """Stage the removal of the committed messages stored at or before `horizon_ns`, with what jumps of the clock add to
+    their times, a slice of them at most; returns how many go, and whether there are more."""
     first = below = log.state.first_seq
     for last_seq, credit_ns in credits.segments(first, log.committed_seq):
         below = log.seq_at_time(horizon_ns - credit_ns + 1, from_seq=below, up_to=last_seq)
         if below <= last_seq:
             break
-    return log.purge(txn, below_seq=below) if below > first else 0
+    if below <= first:
+        return 0, False
+    more = first + PURGE_SLICE < below <= log.committed_seq
+    return log.purge(txn, below_seq=first + PURGE_SLICE if more else below), more

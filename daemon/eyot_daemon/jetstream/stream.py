@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
-from eyot_daemon.jetstream import limits
+from eyot_daemon.jetstream import limits, purging
 from eyot_daemon.jetstream.atomic_batches import AtomicBatches
 from eyot_daemon.jetstream.batch import Batch, Settled
 from eyot_daemon.jetstream.copied_out import copied_out_of
@@ -171,6 +171,7 @@ class Stream:
                 self._ingest = Ingest(self)
                 self._subscribe()
             done(failure)
+            self._enforce_more(config, failure)
 
         batch.then.append(settle)
         self.submit(txn, batch)
@@ -179,6 +180,19 @@ class Stream:
         self.schedules.schedule()
         for consumer in list(self._consumers.values()):
             consumer.stream_updated()
+
+    def _enforce_more(self, config: StreamConfig, failure: StoreError | None) -> None:
+        """Limits that were lowered by much come into force a slice a transaction."""
+        if failure is not None or self.config is not config or not self.live or not limits.exceeded(config, self.log):
+            return
+        batch = Batch()
+        with self.staging() as txn:
+            batch.removed = limits.enforce(config, self.log, txn, ())
+        if batch.removed:
+            batch.then.append(lambda failure: self._enforce_more(config, failure))
+            self.submit(txn, batch)
+        else:
+            self.store.abort(txn)
 
     def _subscribe(self) -> None:
         """Make the subscriptions those of the configuration; what stays is not touched."""
@@ -331,6 +345,10 @@ class Stream:
         self, *, below_seq: int, subject_filter: bytes, keep: int, done: Callable[[int, StoreError | None], None]
     ) -> None:
         """Remove messages (shapes as STREAM.PURGE); `done(removed, error)` when that is on flash."""
+        if purging.is_long(self.log, below_seq, subject_filter, keep):
+            # What is under way comes first: it is part of what there is to be purged.
+            self.after_commits(lambda _: purging.Purge(self, below_seq, subject_filter, keep, done).run())
+            return
         with self.staging() as txn:
             removed = self.log.purge(txn, below_seq=below_seq, subject_filter=subject_filter, keep=keep)
             if below_seq > self.log.state.last_seq + 1 and not subject_filter:
