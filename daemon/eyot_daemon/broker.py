@@ -19,6 +19,7 @@ from eyot_daemon.options_accounts import GLOBAL_ACCOUNT
 from eyot_daemon.providers import Providers
 from eyot_daemon.readers import Readers
 from eyot_daemon.subscription import Flushing
+from eyot_daemon.sync_control import SyncControl
 from eyot_daemon.timers import Timers
 
 log = logging.getLogger("eyot.broker")
@@ -62,6 +63,7 @@ class Broker:
         self.stale_connections = 0
         self.stalled_clients = 0  # how often one had to wait because somebody else reads slowly
         self.connections_total = 0
+        self.sync = SyncControl(self.clock, self.options.eyot.sync)
         self.links = LeafLinks(self)
         self.providers = Providers()
         self._next_cid = 0

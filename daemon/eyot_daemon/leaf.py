@@ -22,7 +22,9 @@ from eyot_daemon.leaf_output import SlicedOutput
 from eyot_daemon.leaf_request_info import with_remote_account
 from eyot_daemon.leaf_wakeups import LeafWakeups
 from eyot_daemon.login import Peer, UserToken
+from eyot_daemon.options_leaf import RemoteOptions
 from eyot_daemon.subscription import Kind, Origin, Subscription
+from eyot_daemon.sync_control import LinkGate
 from eyot_daemon.timers import TimerHandle
 from eyot_daemon.transport import Transport
 from eyot_sync import leaf_errors as errors
@@ -42,6 +44,7 @@ from eyot_sync.leaf_interest import InterestOrigin, crosses, may_forward
 from eyot_sync.leaf_registry import LinkIdentity
 from eyot_sync.leaf_session import LeafSession
 from eyot_sync.link_state import LinkState
+from eyot_sync.stream_gate import FULL, LOOK_AGAIN_S, Hold
 from eyot_wire.frames import FrameLine, LeafMsg, LsAdd, LsDel
 
 if TYPE_CHECKING:
@@ -53,6 +56,10 @@ log = logging.getLogger("eyot.leaf")
 #: A peer whose deadline passes while its words lie unread gets this much longer, this often before it is linked.
 REPRIEVE_S = 0.1
 REPRIEVES_MAX = 100
+#: Of one stream so much waits for a link before its consumers pause, bytes: twice what may be under way.
+STREAM_BACKLOG_MIN = 16 * 1024
+STREAM_BACKLOG_MAX = 1 << 20
+STREAM_BACKLOG_WINDOWS = 2
 
 
 class LeafConnection:
@@ -69,6 +76,7 @@ class LeafConnection:
         "_authenticate",
         "_expiry",
         "_learn",
+        "_policy_timer",
         "_reprieves",
         "_timer",
         "_wakeups",
@@ -80,6 +88,7 @@ class LeafConnection:
         "dirty",
         "end",
         "established",
+        "gate",
         "interest_origin",
         "link_identity",
         "links",
@@ -107,6 +116,7 @@ class LeafConnection:
         *,
         authenticate: Authenticate | None = None,
         learn: Callable[[tuple[str, ...]], None] | None = None,
+        remote: RemoteOptions | None = None,
     ) -> None:
         self.links = links
         self.session = session
@@ -139,6 +149,9 @@ class LeafConnection:
         self._account_links: AccountLinks | None = None
         self._reprieves = 0
         self._wakeups = LeafWakeups(self)
+        self.gate = LinkGate(links.broker.sync, self.account_name, remote)
+        session.delivering = self.gate.delivering
+        self._policy_timer: TimerHandle | None = None
         links.opened(self)
 
     def __repr__(self) -> str:
@@ -165,11 +178,10 @@ class LeafConnection:
             return
         self.closed = True
         self.end = end
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._expiry is not None:
-            self._expiry.cancel()
         self._wakeups.stop()
+        for timer in (self._timer, self._policy_timer, self._expiry):
+            if timer is not None:
+                timer.cancel()
         self._leave()
         self._note_counts()
         self.out += self.session.data_to_send()
@@ -201,6 +213,7 @@ class LeafConnection:
             self._reprieves = 0
         self.state.traffic.wire_in_bytes += len(data)
         self.state.last_heard_ns = broker.clock.now_ns()
+        self._crossed(len(data))
         self.handle(self.session.receive(data, broker.clock.monotonic()))
 
     def handle(self, events: list[LeafEvent]) -> None:
@@ -261,9 +274,58 @@ class LeafConnection:
     def _next_slice(self, bytes_max: int) -> bytes:
         if self._account_links is not None and self._account_links.pending:
             self._account_links.distribute()  # no message goes before the interest that was there before it
-        data = self.session.data_to_send(bytes_max)
+        data = self.session.data_to_send(bytes_max, self.links.broker.clock.monotonic())
         self.state.traffic.wire_out_bytes += len(data)
+        if data:
+            self._crossed(len(data))
         return data
+
+    # -- policies --------------------------------------------------------------------------------------------------
+
+    def _crossed(self, size: int) -> None:
+        """Bytes were written or read: a metered link may have none left. It ends in a turn of its own."""
+        if self.gate.crossed(size) is not None and not self.closed:
+            self._look_at_policies_in(0.0)
+
+    def _look_at_policies_in(self, seconds: float) -> None:
+        if self._policy_timer is not None:
+            self._policy_timer.cancel()
+        self._policy_timer = self.links.broker.timers.call_later(seconds, self._look_at_policies)
+
+    def _look_at_policies(self) -> None:
+        """Is the link within its windows and its budget? Asked again at least every `LOOK_AGAIN_S`."""
+        self._policy_timer = None
+        if self.closed:
+            return
+        hold = self.gate.link_hold()
+        if hold is not None:
+            self._finish(self.session.close(reason=hold.reason, retry_after_s=0.0))
+            self.state.waiting = hold.reason
+            return
+        if self.gate.is_restricted:
+            left_s = self.gate.ends_at_s() - self.links.broker.clock.now_ns() / 1e9
+            self._look_at_policies_in(min(LOOK_AGAIN_S, max(0.1, left_s)))
+
+    def hold(self, stream: bytes) -> Hold | None:
+        """What keeps deliveries of a stream back: a policy, or that enough of it waits here already."""
+        session = self.session
+        lanes = session.outbox.streams
+        if lanes:
+            if lanes.waiting(stream) >= self._stream_backlog_max or lanes.bytes > lanes.bytes_max // 2:
+                return FULL
+            if lanes.outranked(self.gate.stream(stream).policy.priority):
+                return FULL
+        return self.gate.hold(stream)
+
+    def allowance(self, stream: bytes) -> int:
+        """Bytes of a stream that may be queued before its gate is asked again."""
+        waits = self.session.outbox.streams.waiting(stream)
+        return max(0, min(self.gate.allowance(stream), self._stream_backlog_max - waits))
+
+    @property
+    def _stream_backlog_max(self) -> int:
+        wanted = self.session.window.window * STREAM_BACKLOG_WINDOWS
+        return min(STREAM_BACKLOG_MAX, max(STREAM_BACKLOG_MIN, wanted))
 
     def _mark_dirty(self) -> None:
         if not self.dirty:
@@ -309,6 +371,7 @@ class LeafConnection:
                 sub = self.subs.pop((subject, queue), None)
                 if sub is not None:
                     sub.account.unsubscribe(sub)
+                    self.session.outbox.streams.drop(subject)
                 if not self._wakeups.done:
                     self._wakeups.withdrawn(subject)
             case ConnectReceived():
@@ -394,6 +457,8 @@ class LeafConnection:
         self.account = account
         self._account_links = account_links
         self.established = True
+        self.gate.bind(account.name)
+        self._look_at_policies_in(0.0)
         self._note_peer(event)
         account_links.join(self)
         log.info("%r - Leafnode connection created for account: %s", self, account.name)
@@ -463,8 +528,9 @@ class LeafConnection:
 
     @property
     def backlog(self) -> int:
-        """Bytes of messages that wait for the link: those who can wait themselves (consumers) should."""
-        return self.session.outbox.message_bytes + len(self.out)
+        """Bytes of messages that wait for the link."""
+        outbox = self.session.outbox
+        return outbox.message_bytes + outbox.streams.bytes + len(self.out)
 
     def deliver_leaf(
         self,

@@ -15,6 +15,7 @@ from eyot_daemon.leaf_account import AccountLinks
 from eyot_daemon.version import API_LEVEL, VERSION
 from eyot_sync.leaf_events import LeafIdentity, LeafTimes
 from eyot_sync.link_state import LinkState
+from eyot_wire.status import MeteredStatus
 
 if TYPE_CHECKING:
     from eyot_daemon.account import Account
@@ -36,6 +37,8 @@ class LeafLinks:
         self.remotes: list[LinkState] = []
         #: Does somebody who copied streams of this account not read them at the moment? JetStream knows.
         self.copies_missed: Callable[[Account], bool] = lambda _: False
+        #: By a remote's name: what it may still carry, if it is metered.
+        self.metered: dict[str, Callable[[], MeteredStatus | None]] = {}
         self._accounts: dict[str, AccountLinks] = {}
         self._watchers: dict[str, list[LinkCallback]] = {}
 

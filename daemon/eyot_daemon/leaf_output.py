@@ -27,6 +27,11 @@ class SlicedOutput:
         self._filled_at = 0.0
         self._filled_bytes = 0
 
+    @property
+    def slice_bytes(self) -> int:
+        """The size of the next slice: about a quarter of a second on a link that was measured."""
+        return self._sizer.slice_bytes
+
     def fill(self) -> bool:
         """Put the next slice in. False if nothing waits."""
         data = self._take(self._sizer.slice_bytes)

@@ -10,6 +10,7 @@ import logging
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import trio
@@ -33,7 +34,7 @@ from eyot_daemon.transport import (
 )
 from eyot_daemon.websocket_upgrade import UpgradeError
 from eyot_sync.dialer import Dialer, TcpDialer
-from eyot_sync.leaf_events import LeafEvent, LeafOptions, Role, State, TlsRequired
+from eyot_sync.leaf_events import LeafEvent, LeafOptions, LeafTimes, Role, State, TlsRequired
 from eyot_sync.leaf_session import LeafSession
 from eyot_sync.link_state import LinkPhase, LinkState
 from eyot_sync.link_urls import LinkAddress
@@ -82,7 +83,15 @@ class LeafRemotes:
             error_reports=options.connect_error_reports,
         )
         runner = RemoteRunner(links, remote)
-        supervisor = LinkSupervisor(spec, dialer=self._dialer, runner=runner, clock=broker.clock, rng=broker.rng)
+        supervisor = LinkSupervisor(
+            spec,
+            dialer=self._dialer,
+            runner=runner,
+            clock=broker.clock,
+            rng=broker.rng,
+            gate=lambda: broker.sync.remote_hold(remote),
+        )
+        links.metered[spec.name] = lambda: broker.sync.metered_status(remote)
         if remote.disabled:
             supervisor.state.phase = LinkPhase.DISABLED
         self._added += 1
@@ -112,6 +121,8 @@ class LeafRemotes:
             remote = self._remotes[supervisor]
             if remote in wanted:
                 wanted.remove(remote)
+                if supervisor.state.waiting:
+                    supervisor.wake()  # a policy that made it wait may be gone
                 continue
             scope = self._scopes.pop(supervisor, None)
             if scope is not None:
@@ -119,6 +130,7 @@ class LeafRemotes:
             del self._remotes[supervisor]
             self.supervisors.remove(supervisor)
             self.links.remotes.remove(supervisor.state)
+            self.links.metered.pop(supervisor.state.name, None)
             log.info("Reloaded: LeafNode Remote %s removed", _spoken(remote))
         for remote in wanted:
             self._begin(self._add(remote), nursery)
@@ -141,6 +153,15 @@ class RemoteRunner:
     def __init__(self, links: LeafLinks, remote: RemoteOptions) -> None:
         self.links = links
         self.remote = remote
+
+    def _times(self) -> LeafTimes:
+        """A metered link asks its peer for life as often as its policy lets it."""
+        times = self.links.times(first_info_s=self.remote.first_info_timeout_s)
+        policy = self.links.broker.sync.remote(self.remote)
+        if policy is None or policy.metered is None:
+            return times
+        interval_s = policy.metered.ping_interval_s
+        return replace(times, ping_interval_s=interval_s, silence_max_s=3 * interval_s)
 
     async def run_link(
         self,
@@ -174,7 +195,7 @@ class RemoteRunner:
         options = LeafOptions(
             role=Role.SOLICIT,
             client_id=broker.next_cid(),
-            times=links.times(first_info_s=remote.first_info_timeout_s),
+            times=self._times(),
             message_bytes_max=broker.options.max_pending,
             isolate=remote.isolate,
             default_js_domains=dict(broker.options.default_js_domain),
@@ -191,7 +212,7 @@ class RemoteRunner:
         )
         session = LeafSession(links.identity(), options, broker.rng)
         peer = _peer_of(stream, address)
-        return LeafConnection(links, session, peer, state, learn=learn)
+        return LeafConnection(links, session, peer, state, learn=learn, remote=remote)
 
     @property
     def _tls_first(self) -> bool:

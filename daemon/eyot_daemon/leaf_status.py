@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from eyot_daemon.clock import Clock
 from eyot_daemon.leaf import LeafConnection
 from eyot_daemon.leaf_links import LeafLinks
 from eyot_daemon.providers import Json, LeafzQuery
@@ -21,9 +20,11 @@ _STATES = {
 
 def link_statuses(links: LeafLinks) -> list[LinkStatus]:
     """Every remote, up or down, then every accepted link."""
+    queued: dict[int, LeafConnection] = {}
     for link in links.connections.values():
         link.note_rtt()
-    return [_status(state, links.broker.clock) for state in links.states()]
+        queued[id(link.state)] = link
+    return [_status(links, state, queued.get(id(state))) for state in links.states()]
 
 
 def leafz(links: LeafLinks, query: LeafzQuery) -> list[Json]:
@@ -35,9 +36,16 @@ def leafz(links: LeafLinks, query: LeafzQuery) -> list[Json]:
     ]
 
 
-def _status(state: LinkState, clock: Clock) -> LinkStatus:
-    now_ns = clock.now_ns()
+def _status(links: LeafLinks, state: LinkState, link: LeafConnection | None) -> LinkStatus:
+    now_ns = links.broker.clock.now_ns()
     traffic = state.traffic
+    full, large, refused = traffic.dropped_full, traffic.dropped_too_large, traffic.refused_inbound
+    if link is not None:
+        session = link.session
+        full += session.outbox.dropped_msgs
+        large += session.refused_too_large
+        refused += session.refused_inbound
+    metered = links.metered.get(state.name)
     return LinkStatus(
         name=state.name,
         account=state.account,
@@ -56,6 +64,13 @@ def _status(state: LinkState, clock: Clock) -> LinkStatus:
         out_msgs=traffic.out_msgs,
         in_bytes=traffic.in_bytes,
         out_bytes=traffic.out_bytes,
+        wire_in_bytes=traffic.wire_in_bytes,
+        wire_out_bytes=traffic.wire_out_bytes,
+        queued_bytes=0 if link is None else link.backlog,
+        dropped={"full": full, "too_large": large},
+        refused=refused,
+        waiting=state.waiting or None,
+        metered=None if metered is None else metered(),
     )
 
 

@@ -23,6 +23,7 @@ def check_options(options: Options, reading: Reading) -> None:
     _check_accounts(options, reading)
     _check_leafnodes(options, reading)
     _check_default_domains(options, reading)
+    _check_sync(options, reading)
     check_imports(options, reading)
 
 
@@ -141,3 +142,26 @@ def _check_default_domains(options: Options, reading: Reading) -> None:
             message = f'default_js_domain contains account name "{name}" with enabled JetStream'
         if message:
             raise reading.error("default_js_domain", message)
+
+
+def _check_sync(options: Options, reading: Reading) -> None:
+    """`eyot { sync { } }`: what it names must be there."""
+    policies = options.eyot.sync
+    names = account_names(options)
+    for rule in policies.streams:
+        if rule.account and rule.account not in names:
+            raise reading.error(f"sync:stream:{rule.name}", f'account "{rule.account}" is not defined')
+    addresses = {(url.host, url.port, remote.account) for remote in options.leafnodes.remotes for url in remote.urls}
+    for index, policy in enumerate(policies.remotes):
+        place = f"sync:remote:{index}"
+        if not any((host, port) == (policy.host, policy.port) for host, port, _ in addresses):
+            raise reading.error(place, f"no remote of leafnodes has the address {policy.host}:{policy.port}")
+        if policy.account and (policy.host, policy.port, policy.account) not in addresses:
+            raise reading.error(
+                place, f'no remote of leafnodes to {policy.host}:{policy.port} has account "{policy.account}"'
+            )
+        if policy.metered is not None and options.jetstream is None:
+            raise reading.error(
+                f"sync:metered:{index}",
+                "what a metered link has spent is kept in JetStream's directory: jetstream { } is needed",
+            )

@@ -6,6 +6,8 @@ from typing import Literal
 
 from msgspec import Struct
 
+from eyot_sync.policy import SyncPolicies
+
 
 class JetStreamLimits(Struct, frozen=True, kw_only=True):
     """`jetstream { limits { } }`; 0 = nats-server's default."""
@@ -49,7 +51,9 @@ class EyotStoreOptions(Struct, frozen=True, kw_only=True):
 
 
 class EyotOptions(Struct, frozen=True, kw_only=True):
-    """`eyot { }`: what nats-server has no option for. `control_socket`: path of the Unix socket, "" = none."""
+    """`eyot { }`: what nats-server has no option for. `control_socket`: path of the Unix socket, "" = none; `sync`: who may use links, when and
+    how much."""
 
     control_socket: str = ""
     store: EyotStoreOptions = EyotStoreOptions()
+    sync: SyncPolicies = SyncPolicies()

@@ -7,6 +7,7 @@ from typing import Literal
 from eyot_daemon.options_accounts_read import is_enabled
 from eyot_daemon.options_jetstream import EyotOptions, EyotStoreOptions, JetStreamLimits, JetStreamOptions
 from eyot_daemon.options_reader import Block, wrong_type
+from eyot_daemon.options_sync_read import read_sync
 from eyot_wire import subject
 from eyot_wire.conf import ConfMap
 
@@ -103,11 +104,8 @@ def read_eyot(block: Block | None) -> EyotOptions:
     options = EyotOptions(
         control_socket=block.string("control_socket", "control"),
         store=_read_store(block.block("store")),
+        sync=read_sync(block.block("sync")),
     )
-    sync = block.block("sync")
-    if sync is not None:
-        for entry in sync.all():
-            raise sync.error("not offered by this version of eyotd", entry.key.lower())
     block.finish()
     return options
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import fields
 
 from eyot_daemon.options import Options
-from eyot_daemon.options_jetstream import JetStreamOptions
+from eyot_daemon.options_jetstream import EyotOptions, JetStreamOptions
 from eyot_daemon.options_leaf import LeafNodesOptions
 from eyot_wire.duration import format_duration
 
@@ -61,6 +61,7 @@ RELOADABLE = LOGGING | {
     "websocket",
     "https_tls",
     "operator",
+    "eyot",
 }
 #: What nats-server calls the options that cannot change.
 NAMES = {
@@ -118,6 +119,8 @@ def changed_fields(old: Options, new: Options) -> list[str]:
             _check_leafnodes(before, after)
         elif name == "websocket":
             _check_websocket(before, after)
+        elif name == "eyot":
+            _check_eyot(before, after)
     return [name for name in changed if name in RELOADABLE]
 
 
@@ -182,6 +185,13 @@ def _check_websocket(before: Any, after: Any) -> None:
             raise ReloadError(f'config reload not supported for Websocket: field "{name}"')
 
 
+def _check_eyot(before: EyotOptions, after: EyotOptions) -> None:
+    """Policies of links may change; where the socket and the store are may not."""
+    for name in ("control_socket", "store"):
+        if getattr(before, name) != getattr(after, name):
+            raise ReloadError(f"config reload not supported for eyot {name}")
+
+
 def applied_lines(changed: list[str], new: Options) -> list[str]:
     """What is logged of a reload, in nats-server's words."""
     lines = []
@@ -192,6 +202,8 @@ def applied_lines(changed: list[str], new: Options) -> list[str]:
             lines.append(f"Reloaded: {_SPOKEN[name]}")
         elif name == "no_fast_producer_stall":
             lines.append(f"Reloaded: fast producers will {'not ' if new.no_fast_producer_stall else ''}be stalled")
+        elif name == "eyot":
+            lines.append("Reloaded: eyot sync policies")
         elif name == "jetstream":
             lines.append("Reloaded: JetStream")
         else:

@@ -31,6 +31,7 @@ def apply_options(clients: Clients, authenticator: Authenticator, old: Options, 
     clients.authenticator = authenticator
     clients.limits.max_pending = new.max_pending
     clients.limits.write_deadline_s = new.write_deadline_s
+    broker.sync.reload(new.eyot.sync)
     update_accounts(broker, old, new)
     if (old.max_control_line, old.max_payload) != (new.max_control_line, new.max_payload):
         for client in clients.connections.values():

@@ -251,6 +251,9 @@ class Server:
         provide(part, self.broker.providers)
 
     def _start_leafs(self, connections: trio.Nursery, ports: Ports) -> None:
+        if self._jetstream is not None:
+            self.broker.sync.keep_in(self._jetstream.path)
+            connections.start_soon(self.broker.sync.run)
         try:
             self._leafs.start(connections, lambda host, port: self._listen(host, port, "leafnode "))
         except TlsError as error:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import TYPE_CHECKING, Protocol
 
+from eyot_sync.stream_gate import Hold
 from eyot_wire.frames import FrameLine
 from eyot_wire.hot import Interest
 
@@ -82,6 +83,14 @@ class LeafDestination(Destination, Protocol):
     def deliver_run(self, subject: bytes, line: FrameLine, tails: list[bytes]) -> int:
         """Send messages that share the control line of their PUB or HPUB: `tails` are the bytes behind its subject. Returns
         how many were taken, -1 when they have to be delivered one by one."""
+        ...
+
+    def hold(self, stream: bytes) -> Hold | None:
+        """What keeps deliveries of a stream back for now: a policy, or enough of it waits for the link already. None: nothing."""
+        ...
+
+    def allowance(self, stream: bytes) -> int:
+        """Bytes of a stream's deliveries that the link takes at once when nothing holds them back."""
         ...
 
 

@@ -40,13 +40,12 @@ class Liveness:
         "_last_ping",
         "_next_regular",
         "_outstanding",
+        "_patience_s",
         "_ping_interval_s",
         "_ping_max",
-        "_ping_sent_at",
         "_probe_s",
         "_silence_from",
         "_silence_max_s",
-        "rtt_s",
     )
 
     def __init__(
@@ -68,10 +67,9 @@ class Liveness:
         # Where the silence is counted from: the last byte, or later when this process itself was away.
         self._silence_from = now
         self._last_ping = -math.inf
-        self._ping_sent_at: float | None = None
         self._outstanding = 0
+        self._patience_s = 0.0
         self._next_regular = now + min(FIRST_PING_S, ping_interval_s) * (1 + rng.uniform(0, FIRST_PING_JITTER))
-        self.rtt_s: float | None = None
 
     @property
     def next_deadline(self) -> float:
@@ -79,7 +77,7 @@ class Liveness:
         if self._silence_max_s <= 0:
             return self._next_regular
         probe = max(self._last_heard, self._last_ping) + self._probe_s
-        return min(self._next_regular, probe, self._silence_from + self._silence_max_s)
+        return min(self._next_regular, probe, self._silence_from + self._silence_max_s + self._patience_s)
 
     @property
     def last_heard(self) -> float:
@@ -90,23 +88,16 @@ class Liveness:
         self._last_heard = self._silence_from = now
         self._outstanding = 0
 
-    def pong(self, now: float) -> bool:
-        """A PONG arrived: the oldest PING that was not yet measured gives the round-trip time. True for the first answer."""
-        first = self.rtt_s is None
-        if self._ping_sent_at is None:
-            return False
-        self.rtt_s = now - self._ping_sent_at
-        self._ping_sent_at = None
-        return first
-
-    def tick(self, now: float) -> Pulse | None:
+    def tick(self, now: float, patience_s: float = 0.0) -> Pulse | None:
+        """What is to be done at this time. `patience_s`: how much longer the peer may be silent because it has much to take."""
+        self._patience_s = patience_s
         deadline = self.next_deadline
         if now < deadline:
             return None
         if now - deadline > min(self._probe_s, self._ping_interval_s):
             # One more probe's time to hear what may be waiting in the kernel.
             self._silence_from = now - self._silence_max_s + min(self._probe_s, self._silence_max_s)
-        elif self._is_stale(now):
+        elif self._is_stale(now - patience_s):
             return Pulse.STALE
         regular_due = now >= self._next_regular
         wanted = regular_due and (self._always_ping or now - self._last_heard >= self._ping_interval_s)
@@ -121,8 +112,6 @@ class Liveness:
         """A PING goes out."""
         self._outstanding += 1
         self._last_ping = now
-        if self._ping_sent_at is None:
-            self._ping_sent_at = now
 
     def _is_stale(self, now: float) -> bool:
         if self._silence_max_s > 0 and now >= self._silence_from + self._silence_max_s:

@@ -1,12 +1,14 @@
-"""What waits to be written to a link, in three lanes.
+"""What waits to be written to a link, in lanes.
 
-Control (INFO, CONNECT, PING, PONG, -ERR) leaves first, then interest (`LS+`, `LS-`), then messages. So an answer to PING never waits
-behind more bulk than the slice that is already on its way, and interest in a reply subject is always with the peer before the request
-that needs it. Messages keep their order among themselves.
+Control (INFO, CONNECT, PING, PONG, -ERR) leaves first, then interest (`LS+`, `LS-`), then urgent messages (answers to flow control,
+JetStream's API), then all other messages: those of core NATS in one lane, deliveries of streams in lanes by priority (`stream_lanes.py`). While
+both wait, core messages and streams have half of a slice each. So an answer to PING never waits behind more bulk than the slice that is
+already on its way, and interest in a reply subject is always with the peer before the request that needs it. Messages of one lane keep
+their order.
 
-The message lane is bounded in bytes. Core NATS delivers at most once: when the lane is full the newest message is dropped and
-counted, and the link stays up; cutting a slow link off, as brokers do with slow clients, would make it slower still. Streams notice
-the gap by their sequence numbers and ask again. `dropped_msgs` counts those, `lost_msgs` what still waited when the link ended.
+Lanes are bounded in bytes. Core NATS delivers at most once: when a lane is full the newest message is dropped and counted, and the link
+stays up; cutting a slow link off, as brokers do with slow clients, would make it slower still. Streams notice the gap by their sequence
+numbers and ask again. `dropped_msgs` counts those, `lost_msgs` what still waited when the link ended.
 """
 
 from __future__ import annotations
@@ -14,14 +16,18 @@ from __future__ import annotations
 from collections import deque
 
 from eyot_sync.leaf_interest import LeafInterest
+from eyot_sync.stream_lanes import StreamLanes
 
 # Interest lines per slice: a peer with a hundred thousand subscriptions must not keep a PONG waiting either.
 _INTEREST_KEYS_PER_SLICE = 2048
 _CHUNK_BYTES_FIRST = 4096
+#: Urgent messages are small and few; whoever floods them loses the newest.
+URGENT_BYTES_MAX = 4 << 20
 
 
 class LeafOutbox:
-    """The three lanes of one link; `interest` is shared with the session that fills it."""
+    """The lanes of one link; `interest` is shared with the session that fills it. Core messages and streams are bounded by
+    `message_bytes_max` each."""
 
     __slots__ = (
         "_chunk_bytes",
@@ -30,11 +36,14 @@ class LeafOutbox:
         "_interest_chunks",
         "_message_bytes",
         "_messages",
+        "_urgent",
+        "_urgent_bytes",
         "dropped_bytes",
         "dropped_msgs",
         "interest",
         "lost_msgs",
         "message_bytes_max",
+        "streams",
     )
 
     def __init__(self, interest: LeafInterest, message_bytes_max: int) -> None:
@@ -43,6 +52,9 @@ class LeafOutbox:
         self.dropped_msgs = 0
         self.dropped_bytes = 0
         self.lost_msgs = 0
+        self.streams = StreamLanes(message_bytes_max)
+        self._urgent: list[bytes] = []
+        self._urgent_bytes = 0
         self._control: deque[bytes] = deque()
         # Interest lines made elsewhere, for many links at once (leaf_broadcast.py).
         self._interest_chunks: deque[bytes] = deque()
@@ -55,7 +67,7 @@ class LeafOutbox:
 
     def __bool__(self) -> bool:
         """Is there anything to write?"""
-        return bool(self._control or self._messages or self._has_interest)
+        return bool(self._control or self._messages or self._urgent or self.streams or self._has_interest)
 
     @property
     def _has_interest(self) -> bool:
@@ -67,7 +79,7 @@ class LeafOutbox:
 
     @property
     def message_bytes(self) -> int:
-        """Encoded bytes of the messages that wait."""
+        """Encoded bytes of the core messages that wait."""
         return self._message_bytes
 
     def put_control(self, frame: bytes) -> None:
@@ -84,13 +96,29 @@ class LeafOutbox:
         """
         size = len(frame)
         if self._message_bytes + size > self.message_bytes_max and self._messages:
-            self.dropped_msgs += 1
-            self.dropped_bytes += size
-            return False
+            return self._dropped(size)
         self._messages.append(frame)
         self._counts.append(1)
         self._message_bytes += size
         return True
+
+    def put_urgent(self, frame: bytes) -> bool:
+        """Queue a message that goes before all others. False: dropped and counted."""
+        size = len(frame)
+        if self._urgent_bytes + size > URGENT_BYTES_MAX and self._urgent:
+            return self._dropped(size)
+        self._urgent.append(frame)
+        self._urgent_bytes += size
+        return True
+
+    def put_delivery(self, stream: bytes, subject: bytes, frame: bytes, priority: int) -> bool:
+        """Queue a delivery of a stream on `subject`, or what belongs to deliveries there. False: dropped and counted."""
+        return self.streams.put(stream, priority, subject, frame) or self._dropped(len(frame))
+
+    def _dropped(self, size: int) -> bool:
+        self.dropped_msgs += 1
+        self.dropped_bytes += size
+        return False
 
     def put_run(self, prefix: bytes, tails: list[bytes]) -> int:
         """Queue frames that are `prefix` and one of `tails` each, all of one size. Returns how many fitted; the rest is dropped
@@ -110,8 +138,11 @@ class LeafOutbox:
         self._message_bytes += fitting * size
         return fitting
 
-    def take(self, bytes_max: int, *, handshake_done: bool) -> bytes:
-        """The next slice: whole frames, messages of at most `bytes_max` bytes (one message if it is larger). b"" for nothing."""
+    def take(self, bytes_max: int, *, handshake_done: bool, bulk_max: int | None = None) -> bytes:
+        """The next slice: whole frames, messages of at most `bytes_max` bytes (one message if it is larger). b"" for nothing.
+
+        `bulk_max`: the most that may be messages other than urgent ones, 0 for none.
+        """
         self._chunk_bytes = bytes_max
         parts = list(self._control)
         self._control.clear()
@@ -120,13 +151,16 @@ class LeafOutbox:
                 self._take_interest(parts, bytes_max)
             if self.interest.has_changes:
                 parts += self.interest.drain(_INTEREST_KEYS_PER_SLICE)
-            if self._messages and not self._has_interest:
-                self._take_messages(parts, bytes_max)
+            if not self._has_interest:
+                room = self._take_urgent(parts, bytes_max)
+                self._take_bulk(parts, room if bulk_max is None else min(room, bulk_max))
         return b"".join(parts)
 
     def drop_messages(self) -> None:
         """The link is ending: messages that have not left will not leave. Control stays, to carry a last -ERR."""
-        self.lost_msgs += sum(self._counts)
+        self.lost_msgs += sum(self._counts) + len(self._urgent) + self.streams.clear()
+        self._urgent.clear()
+        self._urgent_bytes = 0
         self._forget_messages()
 
     def _forget_messages(self) -> None:
@@ -148,18 +182,52 @@ class LeafOutbox:
             room -= len(chunk)
             parts.append(chunk)
 
-    def _take_messages(self, parts: list[bytes], bytes_max: int) -> None:
+    def _take_urgent(self, parts: list[bytes], room: int) -> int:
+        """Returns what is left of the room for others; 0 or less: nothing."""
+        urgent = self._urgent
+        if not urgent:
+            return room
+        if self._urgent_bytes <= room:
+            parts += urgent
+            room -= self._urgent_bytes
+            urgent.clear()
+            self._urgent_bytes = 0
+            return room
+        count = 0
+        while count < len(urgent) and (room > 0):
+            room -= len(urgent[count])
+            self._urgent_bytes -= len(urgent[count])
+            count += 1
+        parts += urgent[:count]
+        del urgent[:count]
+        return 0
+
+    def _take_bulk(self, parts: list[bytes], room: int) -> None:
+        """Core messages and streams: half each while both wait; what one does not need is the other's."""
+        if room <= 0:
+            return
+        if not self.streams:
+            if self._messages:
+                self._take_messages(parts, room)
+            return
+        if self._messages:
+            room -= self._take_messages(parts, max(room // 2, room - self.streams.bytes))
+        if room > 0:
+            self.streams.take(parts, room)
+
+    def _take_messages(self, parts: list[bytes], bytes_max: int) -> int:
+        """Returns the bytes taken."""
         messages = self._messages
-        room = bytes_max
-        if self._message_bytes <= room:
+        before = self._message_bytes
+        if before <= bytes_max:
             parts += messages
             self._forget_messages()
-            return
-        first = True
-        while messages and (first or len(messages[0]) <= room):
-            first = False
+            return before
+        room = bytes_max
+        while messages and (room == bytes_max or len(messages[0]) <= room):
             chunk = messages.popleft()
             self._counts.popleft()
             room -= len(chunk)
             self._message_bytes -= len(chunk)
             parts.append(chunk)
+        return bytes_max - room

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Callable
 
 import msgspec
 
@@ -47,11 +48,15 @@ from eyot_sync.leaf_events import (
     UserRules,
 )
 from eyot_sync.leaf_interest import LeafInterest, LinkPeer
+from eyot_sync.leaf_lanes import delivered_stream, is_urgent
 from eyot_sync.leaf_liveness import Liveness, Pulse
 from eyot_sync.leaf_outbox import LeafOutbox
 from eyot_sync.leaf_permissions import UNCHECKED_INTEREST, UNCHECKED_MESSAGES
 from eyot_sync.leaf_replies import AllowedReplies
 from eyot_sync.leaf_rules import accepted_rules, open_rules, solicited_rules
+from eyot_sync.link_window import LinkWindow
+from eyot_sync.policy import PRIORITY_DEFAULT
+from eyot_wire.ack import PREFIX as ACK_PREFIX
 from eyot_wire.frames import (
     PING,
     PONG,
@@ -89,6 +94,8 @@ class LeafSession:
         # Messages refused by reason, beside the outbox's own counts.
         self.refused_inbound = 0
         self.refused_too_large = 0
+        # Told of every delivery: the stream and its bytes on the wire; says the stream's priority.
+        self.delivering: Callable[[bytes, int], int] = lambda stream, size: PRIORITY_DEFAULT
         self._identity = identity
         self._rng = rng
         self._scanner = LeafScanner(max_payload=identity.max_payload)
@@ -102,6 +109,8 @@ class LeafSession:
         self._nonce = b""
         self._deadline = math.inf
         self._liveness: Liveness | None = None
+        self.window = LinkWindow()
+        self._interest_complete = False
         self._held: list[Op] = []
         self._last_peer_error = ""
         self._replies: AllowedReplies | None = None
@@ -131,7 +140,7 @@ class LeafSession:
 
     @property
     def rtt_s(self) -> float | None:
-        return self._liveness.rtt_s if self._liveness is not None else None
+        return self.window.rtt_s
 
     @property
     def max_payload(self) -> int:
@@ -142,9 +151,16 @@ class LeafSession:
     def wants_write(self) -> bool:
         return self.outbox.has_control or (self.state is State.OPEN and bool(self.outbox))
 
-    def data_to_send(self, bytes_max: int = 1 << 20) -> bytes:
-        """The next slice to write, whole frames; b"" when there is nothing."""
-        return self.outbox.take(bytes_max, handshake_done=self.state is State.OPEN)
+    def data_to_send(self, bytes_max: int = 1 << 20, now: float | None = None) -> bytes:
+        """The next slice to write, whole frames; b"" when there is nothing, or when as much bulk is under way as may be."""
+        if self.state is not State.OPEN:
+            return self.outbox.take(bytes_max, handshake_done=False)
+        window = self.window
+        data = self.outbox.take(bytes_max, handshake_done=True, bulk_max=window.room)
+        if data and window.sent(len(data)):
+            window.marked(self._now if now is None else now)
+            data += PING
+        return data
 
     # ---------------------------------------------------------------- handshake, called by the driver
 
@@ -236,9 +252,9 @@ class LeafSession:
         self._now = now
         if self.state is State.OPEN:
             assert self._liveness is not None
-            pulse = self._liveness.tick(now)
+            pulse = self._liveness.tick(now, self.window.patience_s)
             if pulse is Pulse.PING:
-                self.outbox.put_control(PING)
+                self._ping(now)
             elif pulse is Pulse.STALE:
                 return [self.close(errors.STALE_CONNECTION)]
             return []
@@ -253,6 +269,10 @@ class LeafSession:
                 return [self.close(reason="TLS handshake took too long")]
             case _:
                 return [self.close(errors.AUTHENTICATION_TIMEOUT)]
+
+    def _ping(self, now: float) -> None:
+        self.outbox.put_control(PING)
+        self.window.marked(now)
 
     # ---------------------------------------------------------------- interest and messages
 
@@ -272,7 +292,12 @@ class LeafSession:
         return self.state is State.OPEN and self.rules.send.permits(subject)
 
     def send_message(
-        self, subject: bytes, reply: bytes, header: bytes, payload: bytes, queues: tuple[bytes, ...] = ()
+        self,
+        subject: bytes,
+        reply: bytes,
+        header: bytes,
+        payload: bytes,
+        queues: tuple[bytes, ...] = (),
     ) -> bool:
         """Queue a message that `may_send` allowed. False: dropped, and counted by reason."""
         if self.state is not State.OPEN:
@@ -285,7 +310,18 @@ class LeafSession:
             return False
         if self._replies is not None and reply:
             self._replies.sent(reply, self._now)
-        return self.outbox.put_message(encode_leaf_msg(subject, reply, header, payload, queues))
+        frame = encode_leaf_msg(subject, reply, header, payload, queues)
+        outbox = self.outbox
+        stream = delivered_stream(reply)
+        if stream and reply.startswith(ACK_PREFIX):
+            return outbox.put_delivery(stream, subject, frame, self.delivering(stream, len(frame)))
+        known = outbox.streams.stream_of(subject)
+        if known is not None and outbox.streams.waits_on(subject):
+            return outbox.put_delivery(known[0], subject, frame, known[1])
+        # A heartbeat or a flow-control request that has nothing to wait for keeps its reader content while the stream has to wait.
+        if known is not None or stream or is_urgent(subject):
+            return outbox.put_urgent(frame)
+        return outbox.put_message(frame)
 
     def send_run(self, subject: bytes, reply: bytes, size_bytes: int, tails: list[bytes], *, with_header: bool) -> int:
         """Queue messages that `may_send` allowed and that differ in header and payload only: `tails` are their frames behind
@@ -326,7 +362,8 @@ class LeafSession:
                 else:
                     self.outbox.put_control(PONG)
             case Pong():
-                if self._liveness is not None and self._liveness.pong(now):
+                if self.window.answered(now) is not None and not self._interest_complete:
+                    self._interest_complete = True
                     events.append(InterestComplete())
             case Err(text=text):
                 self._peer_error(text, events)
@@ -474,7 +511,7 @@ class LeafSession:
         self.state = State.OPEN
         # The first PING goes out at once: its answer comes behind the peer's initial interest and gives the first round trip.
         self._liveness.pinged(now)
-        self.outbox.put_control(PING)
+        self._ping(now)
         return [
             Established(
                 server_id=connect.server_id if accepted else info.server_id,

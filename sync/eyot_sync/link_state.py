@@ -66,6 +66,8 @@ class LinkState:
     remote_account: str = ""
     is_spoke: bool = False
     is_isolated: bool = False
+    #: What a policy makes the link wait for; "" if none does.
+    waiting: str = ""
     traffic: LinkTraffic = field(default_factory=LinkTraffic)
 
     @property
@@ -78,7 +80,7 @@ class LinkState:
         self.last_heard_ns = now_ns
         self.connects += 1
         self.attempts = 0
-        self.last_error = self.remedy = ""
+        self.last_error = self.remedy = self.waiting = ""
         self.next_attempt_ns = 0
 
     def went_down(self, now_ns: int) -> None:

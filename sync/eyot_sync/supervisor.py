@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import trio
@@ -20,6 +20,7 @@ from eyot_sync.leaf_errors import remedy
 from eyot_sync.link_state import LinkPhase, LinkState
 from eyot_sync.link_urls import LinkAddress, LinkUrls
 from eyot_sync.ports import ClockPort, LinkEnd, LinkRunner
+from eyot_sync.stream_gate import LOOK_AGAIN_S, Hold
 
 log = logging.getLogger("eyot.leaf")
 
@@ -46,13 +47,21 @@ class LinkSupervisor:
     """Keeps one remote linked. `run` never returns by itself; cancel it."""
 
     def __init__(
-        self, spec: RemoteSpec, *, dialer: Dialer, runner: LinkRunner, clock: ClockPort, rng: random.Random
+        self,
+        spec: RemoteSpec,
+        *,
+        dialer: Dialer,
+        runner: LinkRunner,
+        clock: ClockPort,
+        rng: random.Random,
+        gate: Callable[[], Hold | None] = lambda: None,
     ) -> None:
         self.spec = spec
         self.urls = LinkUrls(spec.addresses, rng, randomize=spec.randomize)
         self.state = LinkState(spec.name, spec.account, solicited=True, since_ns=clock.now_ns())
         self._dialer = dialer
         self._runner = runner
+        self._gate = gate
         self._clock = clock
         self._backoff = Backoff(spec.reconnect_s * _BACKOFF_BASE, spec.reconnect_s * _BACKOFF_CAP, rng)
         self._wake = trio.Event()
@@ -69,9 +78,20 @@ class LinkSupervisor:
 
     async def run(self) -> None:
         while True:
+            await self._allowed()
             begun = self._clock.monotonic()
             end = await self._attempt(self.urls.next())
             await self._pause(self._delay_s(end, self._clock.monotonic() - begun))
+
+    async def _allowed(self) -> None:
+        """Wait until no policy keeps the link from being there."""
+        state = self.state
+        while (hold := self._gate()) is not None:
+            if state.waiting != hold.reason:
+                log.info("Leafnode remote %s waits: %s", state.name, hold.reason)
+            state.waiting = hold.reason
+            await self._pause(min(hold.wait_s, LOOK_AGAIN_S))
+        state.waiting = ""
 
     async def _attempt(self, address: LinkAddress) -> LinkEnd:
         state = self.state

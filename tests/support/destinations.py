@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from eyot_daemon.subscription import Kind, Origin, Subscription
+from eyot_sync.stream_gate import UNLIMITED, Hold
 from eyot_wire.frames import FrameLine
 
 
@@ -72,6 +73,12 @@ class LeafRecorder(Recorder):
 
     def deliver_run(self, subject: bytes, line: FrameLine, tails: list[bytes]) -> int:
         return -1
+
+    def hold(self, stream: bytes) -> Hold | None:
+        return None
+
+    def allowance(self, stream: bytes) -> int:
+        return UNLIMITED
 
 
 @dataclass(eq=False)

@@ -9,10 +9,21 @@ from __future__ import annotations
 from msgspec import Struct
 
 
+class MeteredStatus(Struct, kw_only=True):
+    """A metered remote's month: what it may carry, what it has carried (with estimated packet headers), and when the next begins."""
+
+    budget_bytes: int
+    spent_bytes: int
+    reserve_bytes: int = 0
+    resets: str = ""
+
+
 class LinkStatus(Struct, kw_only=True):
     """One leaf link: a remote of this daemon's configuration (`role` spoke) or a leaf that dialled in (`role` hub).
 
-    `state` is `up`, `connecting`, `waiting` (for the next attempt) or `disabled`; `since` is when that state began.
+    `state` is `up`, `connecting`, `waiting` (for the next attempt) or `disabled`; `since` is when that state began. `waiting` says what a
+    policy makes the link wait for (`budget used up until 1 December`). `dropped` counts messages that were not sent by reason, `refused`
+    those that the peer should not have sent.
     """
 
     name: str
@@ -32,6 +43,13 @@ class LinkStatus(Struct, kw_only=True):
     out_msgs: int = 0
     in_bytes: int = 0
     out_bytes: int = 0
+    wire_in_bytes: int = 0
+    wire_out_bytes: int = 0
+    queued_bytes: int = 0
+    dropped: dict[str, int] = {}
+    refused: int = 0
+    waiting: str | None = None
+    metered: MeteredStatus | None = None
 
 
 class StreamStatus(Struct, kw_only=True):
@@ -76,7 +94,7 @@ class SyncStatus(Struct, kw_only=True):
     `confirmed_seq` is the last sequence that it has (an Eyot reader: on flash), known across restarts and while the link is down.
     `backlog` counts what it has not confirmed, `backlog_bytes` is exact up to 1,000 messages and reckoned from the stream's average
     beyond; `oldest_s` is the age of the oldest of them. `rate` is messages per second between the last two confirmations.
-    `error` and `remedy` are of the account's link, while the reader is not linked.
+    `error` and `remedy` are of the account's link, while the reader is not linked. `waiting` says what a policy makes it wait for.
     """
 
     account: str
@@ -97,6 +115,7 @@ class SyncStatus(Struct, kw_only=True):
     eta_s: float | None = None
     error: str | None = None
     remedy: str | None = None
+    waiting: str | None = None
 
 
 class SyncReport(Struct, kw_only=True):

@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -268,6 +268,7 @@ class CopiedOut:
         now_ns = stream.broker.clock.now_ns()
         links = [one for one in stream.broker.links.states() if one.account in ("", stream.account.name)]
         linked = reader.peer == _LOCAL or any(one.is_up and one.peer_name == reader.peer for one in links)
+        waiting = next((one.waiting for one in links if one.waiting), "") if not linked else self._held(reader)
         failed = next((one for one in links if not one.is_up and one.last_error), None)
         return SyncStatus(
             account=stream.account.name,
@@ -288,7 +289,16 @@ class CopiedOut:
             eta_s=backlog / reader.rate if backlog and linked and reader.rate else None,
             error=failed.last_error if failed is not None and not linked else None,
             remedy=failed.remedy or None if failed is not None and not linked else None,
+            waiting=waiting or None,
         )
+
+    def _held(self, reader: Reader) -> str:
+        """What a link's policy makes deliveries to a reader wait for."""
+        for consumer in self._stream.consumers.values():
+            held = getattr(getattr(consumer, "delivery", None), "held", "")
+            if held and consumer.config.direct and _reader(cast("Consumer", consumer))[1].peer == reader.peer:
+                return str(held)
+        return ""
 
 
 def copies_missed(streams: Iterable[Stream]) -> bool:

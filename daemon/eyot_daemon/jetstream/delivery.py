@@ -9,12 +9,13 @@ import logging
 from typing import TYPE_CHECKING
 
 from eyot_store.errors import StoreError
+from eyot_sync.stream_gate import FULL, LOOK_AGAIN_S, UNLIMITED, Hold
 from eyot_wire.headers import add_field
 
 if TYPE_CHECKING:
     from eyot_daemon.jetstream.consumer import Consumer
     from eyot_daemon.route import FastTarget, Route
-    from eyot_daemon.subscription import Subscription
+    from eyot_daemon.subscription import Destination, Subscription
     from eyot_store import StoredMessage
 
 log = logging.getLogger("eyot.jetstream")
@@ -25,8 +26,6 @@ TURN_MESSAGES_MAX = 1024
 EMPTY_READ_COST = 256
 #: A client with more than this in its buffer, bytes, is given time to take it.
 BACKLOG_MAX = 4 << 20
-#: A leaf link drops what its queue cannot hold, and others share it: less waits there.
-LEAF_BACKLOG_MAX = 1 << 20
 #: How long to wait before looking again, at first and at most, seconds.
 BACKLOG_PAUSE_S_MIN = 0.005
 BACKLOG_PAUSE_S_MAX = 0.25
@@ -46,20 +45,35 @@ def _only_client(route: "Route") -> "tuple[Subscription, FastTarget] | None":
     return sub, dest
 
 
-def _is_backlogged(route: "Route") -> bool:
+def _hold(route: "Route", stream: bytes) -> "Hold | None":
+    """What keeps deliveries of a stream from leaving on a route: somebody has much to take that was sent before, or a policy of
+    a leaf link says so. None: nothing."""
     for member in route.plain:
-        if len(getattr(member.sub.dest, "out", b"")) > BACKLOG_MAX:
-            return True
+        if _is_full(member.sub.dest):
+            return FULL
     for leaf in route.leafs:
-        if getattr(leaf.dest, "backlog", 0) > LEAF_BACKLOG_MAX:
-            return True
+        held = leaf.dest.hold(stream)
+        if held is not None:
+            return held
     for group in route.groups:
         # One member takes a message; as long as any can, the group can.
-        local = (len(getattr(member.sub.dest, "out", b"")) > BACKLOG_MAX for member in group.local)
-        leafs = (getattr(leaf.dest, "backlog", 0) > LEAF_BACKLOG_MAX for leaf in group.leafs)
-        if all(local) and all(leafs):
-            return True
-    return False
+        if not all(_is_full(member.sub.dest) for member in group.local):
+            continue
+        holds = [leaf.dest.hold(stream) for leaf in group.leafs]
+        found = [held for held in holds if held is not None]
+        if len(found) == len(holds) and (found or group.local):
+            return min(found, key=lambda held: held.wait_s, default=FULL)
+    return None
+
+
+def _allowance(route: "Route", stream: bytes) -> int:
+    """Bytes of a stream that the links on the route take at once."""
+    leafs = [leaf.dest for leaf in route.leafs] + [leaf.dest for group in route.groups for leaf in group.leafs]
+    return min((dest.allowance(stream) for dest in leafs), default=UNLIMITED)
+
+
+def _is_full(dest: "Destination") -> bool:
+    return len(getattr(dest, "out", b"")) > BACKLOG_MAX
 
 
 class Delivery:
@@ -71,7 +85,11 @@ class Delivery:
         self.state = consumer.state
         self.reader = consumer.reader
         self.resume_at = NEVER
+        #: What a link's policy makes deliveries wait for; "" if none does.
+        self.held = ""
+        self._stream = consumer.stream.name.encode()
         self.unreadable = 0
+        self._allowance = UNLIMITED
         self._backlog_pause_s = BACKLOG_PAUSE_S_MIN
         self._headers_only = consumer.config.headers_only
         self._prefix = b"$JS.ACK.%b.%b." % (consumer.stream.name.encode(), consumer.name.encode())
@@ -191,13 +209,32 @@ class Delivery:
         self.account.out_bytes += size
 
     def backlogged(self, route: "Route", now: float) -> bool:
-        """True if somebody on the route has much to take that was sent before; `resume_at` is then set."""
-        if not _is_backlogged(route):
+        """True if somebody on the route has much to take that was sent before, or a policy of a link holds the stream back;
+        `resume_at` is then set, and `held` says what the policy says."""
+        hold = _hold(route, self._stream)
+        self._allowance = _allowance(route, self._stream) if hold is None else 0
+        self.held = "" if hold is None or hold is FULL else hold.reason
+        if hold is None:
             self._backlog_pause_s = BACKLOG_PAUSE_S_MIN
             return False
+        if hold is not FULL:
+            self.resume_at = now + min(hold.wait_s, LOOK_AGAIN_S)
+            return True
         self.resume_at = now + self._backlog_pause_s
         self._backlog_pause_s = min(self._backlog_pause_s * 2, BACKLOG_PAUSE_S_MAX)
         return True
+
+    def within_allowance(self, messages: "list[StoredMessage]") -> int:
+        """How many of `messages` may leave before links have as much as they take at once (at least one). Asked after
+        `backlogged`."""
+        left = self._allowance
+        if left >= UNLIMITED:
+            return len(messages)
+        for index, message in enumerate(messages):
+            left -= self.size_of(message)
+            if left < 0:
+                return max(1, index)
+        return len(messages)
 
     # -- life ------------------------------------------------------------------------------------------------------
 

@@ -152,6 +152,7 @@ class PullDelivery(Delivery):
         if self.backlogged(route, now):
             return 0
         del messages[max(1, request.batch) :]
+        del messages[self.within_allowance(messages) :]
         pending = self.reader.pending(self.state.delivered_sseq)
         seqs = [message.seq for message in messages]
         cseq = self.state.deliver(seqs, now)

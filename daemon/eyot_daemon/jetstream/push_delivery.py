@@ -154,6 +154,8 @@ class PushDelivery(Delivery):
             return EMPTY_READ_COST if searched and upto < self.consumer.stream.log.committed_seq else 0
         count = len(messages)
         admitted = self._admitted(messages, now) if one_by_one else self._within_window(messages)
+        if admitted:
+            admitted = min(admitted, self.within_allowance(messages))
         del messages[admitted:]
         if not messages:
             return 0

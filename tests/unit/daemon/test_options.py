@@ -369,6 +369,37 @@ def test_the_stores_options_that_are_refused(text: str, words: str) -> None:
         options(f"eyot {{ store {{ {text} }} }}")
 
 
+def test_policies_of_streams_and_remotes() -> None:
+    text = """
+        jetstream: true
+        leafnodes { remotes [{ url: "nats-leaf://u:p@hub.example.com", account: A }] }
+        accounts { A { jetstream: enabled } }
+        eyot { sync {
+            streams {
+                ALARMS { priority: 9 }
+                "CAM*" { account: A, priority: 1, bandwidth: 20K, windows: ["mon-fri 22:00-06:00", "sat,sun"] }
+            }
+            remotes [{
+                url: "hub.example.com:7422", window: "1:00-2:00"
+                metered { budget: 500M, reset_day: 15, reserve: 10M, used_up: hold, ping_interval: "10m" }
+            }]
+        } }
+    """
+    sync = options(text).eyot.sync
+    assert sync.stream("A", "ALARMS").priority == 9
+    camera = sync.stream("A", "CAM1")
+    assert (camera.priority, camera.bandwidth) == (1, 20_000)
+    assert [str(each) for each in camera.windows] == ["mon,tue,wed,thu,fri 22:00-06:00", "sat,sun 00:00-24:00"]
+    assert sync.stream("B", "CAM1").priority == sync.stream("A", "OTHER").priority == 5
+    remote = sync.remote((("hub.example.com", 7422),), "A")
+    assert remote is not None
+    metered = remote.metered
+    assert metered is not None
+    assert (metered.budget, metered.reserve, metered.reset_day) == (500_000_000, 10_000_000, 15)
+    assert (metered.used_up, metered.ping_interval_s) == ("hold", 600.0)
+    assert sync.remote((("hub.example.com", 7423),), "A") is None
+
+
 def test_a_key_used_as_variable_is_not_unknown() -> None:
     assert options("PORT: 4333\nport: $PORT\njetstream { DIR: /x, store_dir: $DIR }").port == 4333
     assert options("port: $P", P="4334").port == 4334

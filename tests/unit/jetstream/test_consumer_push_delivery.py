@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from eyot_daemon.jetstream.push import FlowControl, RateLimit
+from eyot_sync.stream_gate import FULL, Hold
 from support.destinations import LeafRecorder
 from support.js_consumers import ConsumerWorld
 
@@ -368,6 +369,9 @@ def test_hidden_consumer_is_gone_after_its_threshold_and_after_a_restart(world: 
 def test_a_leaf_link_with_a_full_queue_is_waited_for(world: ConsumerWorld) -> None:
     class SlowLink(LeafRecorder):
         backlog = 0
+
+        def hold(self, stream: bytes) -> Hold | None:
+            return FULL if self.backlog > 1 << 20 else None
 
         def deliver_leaf(self, *args: Any) -> bool:
             self.backlog += len(args[3])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from eyot_sync.leaf_events import Closed, Established, InterestComplete, LeafCredentials
 from eyot_wire.frames import LeafMsg, LsAdd, LsDel
@@ -86,15 +87,28 @@ MESSAGES = st.builds(
 
 @settings(deadline=None)
 @given(messages=st.lists(MESSAGES, max_size=20), chunk=st.integers(1, 200), slice_bytes=st.integers(1, 400))
-def test_messages_arrive_once_in_order_and_unchanged(messages: list[LeafMsg], chunk: int, slice_bytes: int) -> None:
+def test_messages_arrive_once_unchanged_and_in_the_order_of_their_lane(
+    messages: list[LeafMsg], chunk: int, slice_bytes: int
+) -> None:
     pair = joined()
+    messages = [replace(each, payload=b"%d %b" % (at, each.payload)) for at, each in enumerate(messages)]
     for message in messages:
         assert pair.leaf.send_message(message.subject, message.reply, message.header, message.payload, message.queues)
     received = []
     while data := pair.leaf.data_to_send(slice_bytes):
         for start in range(0, len(data), chunk):
             received += pair.hub.receive(data[start : start + chunk], 1.0)
-    assert received == messages
+    assert len(received) == len(messages)
+    delivered: set[bytes] = set()
+    deliveries, others = [], []
+    for message in messages:
+        if message.reply.startswith(b"$JS.ACK."):
+            delivered.add(message.subject)
+        (deliveries if message.subject in delivered else others).append(message)
+    for subject in delivered:
+        of_subject = [each for each in deliveries if each.subject == subject]
+        assert [each for each in received if each in of_subject] == of_subject
+    assert [each for each in received if each in others] == others
 
 
 def test_control_goes_ahead_of_interest_and_interest_ahead_of_messages() -> None:

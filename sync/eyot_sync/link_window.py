@@ -1,0 +1,118 @@
+"""How much bulk may be under way on a link, so that nothing urgent waits long behind it.
+
+What has been written cannot be overtaken: not in this kernel's buffer, and not in a modem's or a proxy's, where a slow link can hide
+minutes of it. So the amount that the peer is not known to have read is bounded. A PING behind the bulk is the mark; its PONG says that
+everything before it arrived, how long that took, and thereby how fast the link is. The window is what the link carries in its shortest
+round trip and `TARGET_S` beyond: enough to keep it busy, and no more than that to wait behind.
+
+A fast link gets a window that never holds it up; a slow one is found out by the first `WINDOW_FIRST`. Time is an argument (monotonic
+seconds). PINGs of other origin pass through here too, for PONGs answer in order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from typing import NamedTuple
+
+#: What may wait on the link beyond its round trip, seconds.
+TARGET_S = 0.5
+#: Before anything is known: under three seconds on 50 kbit/s.
+WINDOW_FIRST = 16 * 1024
+WINDOW_MIN = 4 * 1024
+WINDOW_MAX = 64 << 20
+#: Marks in a window: how closely answers follow what is sent.
+_MARKS = 4
+#: Rates that are remembered, the highest of them counts; the shortest round trip is forgotten after two such spans (seconds).
+_RATES = 10
+_RTT_SPAN_S = 60.0
+#: A rate is not believed from less than this.
+_SAMPLE_MIN = 512
+#: Without any measured rate a link is taken to carry so much (bytes per second) beyond the first `_UNMEASURED_FREE` bytes.
+_RATE_UNMEASURED = 4096.0
+_UNMEASURED_FREE = 2 * WINDOW_FIRST
+#: The usual silence of a link is allowed for so much of the time that what is under way takes.
+_PATIENCE_FREE_S = 3.0
+
+
+class _Mark(NamedTuple):
+    sent: int
+    answered: int
+    at: float
+
+
+class LinkWindow:
+    """What is under way on one link, bytes, and how much may be. `rate`: bytes per second that the peer was seen to take, 0 unknown."""
+
+    __slots__ = ("_answered", "_marks", "_rates", "_rtt_before", "_rtt_now", "_rtt_since", "_sent", "_since_mark", "rate", "rtt_s",
+                 "window")  # fmt: skip
+
+    def __init__(self) -> None:
+        self.window = WINDOW_FIRST
+        self.rate = 0.0
+        self.rtt_s: float | None = None
+        self._sent = 0
+        self._answered = 0
+        self._since_mark = 0
+        self._marks: deque[_Mark] = deque()
+        self._rates: deque[float] = deque(maxlen=_RATES)
+        # Shortest round trips of the present and the previous span.
+        self._rtt_now = self._rtt_before = math.inf
+        self._rtt_since = -math.inf
+
+    @property
+    def under_way(self) -> int:
+        """Bytes that the peer is not known to have read."""
+        return self._sent - self._answered
+
+    @property
+    def room(self) -> int:
+        """How much more may be sent, bytes."""
+        return max(0, self.window - self.under_way)
+
+    @property
+    def rtt_min_s(self) -> float:
+        """The shortest round trip of the last minute or two; infinity: none was measured."""
+        return min(self._rtt_now, self._rtt_before)
+
+    @property
+    def patience_s(self) -> float:
+        """How much longer than usual the peer may be silent, because of what it has yet to take."""
+        if self.rate:
+            return max(0.0, 2 * self.under_way / self.rate - _PATIENCE_FREE_S)
+        return max(0, self.under_way - _UNMEASURED_FREE) / _RATE_UNMEASURED
+
+    def sent(self, size: int) -> bool:
+        """`size` bytes are on their way. True: a PING must follow them (`marked`)."""
+        self._sent += size
+        self._since_mark += size
+        return self._since_mark * _MARKS >= self.window
+
+    def marked(self, now: float) -> None:
+        """A PING follows what was sent so far."""
+        self._since_mark = 0
+        self._marks.append(_Mark(self._sent, self._answered, now))
+
+    def answered(self, now: float) -> float | None:
+        """A PONG arrived: returns the round trip it answers, seconds; None if nothing was asked."""
+        if not self._marks:
+            return None
+        mark = self._marks.popleft()
+        rtt_s = self.rtt_s = now - mark.at
+        self._answered = mark.sent
+        if now - self._rtt_since >= _RTT_SPAN_S:
+            self._rtt_before, self._rtt_now, self._rtt_since = self._rtt_now, math.inf, now
+        self._rtt_now = min(self._rtt_now, rtt_s)
+        taken = mark.sent - mark.answered
+        if taken >= _SAMPLE_MIN:
+            self._measured(taken / max(rtt_s, 1e-4))
+        return rtt_s
+
+    def _measured(self, rate: float) -> None:
+        # Less than the window was under way: that is no measure of a rate below the one that is known.
+        if rate < self.rate and self.room > self.window // 2:
+            return
+        self._rates.append(rate)
+        self.rate = max(self._rates)
+        wanted = self.rate * (self.rtt_min_s + TARGET_S)
+        self.window = int(max(WINDOW_MIN, min(wanted, WINDOW_MAX)))

@@ -1,0 +1,213 @@
+"""`eyot { sync { } }` at work: what is important goes first, rates, windows and budgets are kept, and status says what waits for what."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+import trio
+import trio.testing
+
+from eyot_daemon.jetstream.copied_out import copied_out_of
+from eyot_daemon.leaf_status import link_statuses
+from eyot_daemon.sync_control import SyncControl
+from eyot_sync.policy import MeteredPolicy, RemotePolicy, StreamPolicy, StreamRule, SyncPolicies
+from eyot_sync.windows import Window
+from eyot_wire.status import LinkStatus
+from offline_sync.slow_world import SlowWorld, slow_world
+
+
+def streams(**policies: StreamPolicy) -> SyncPolicies:
+    return SyncPolicies(streams=tuple(StreamRule(name=name, policy=policy) for name, policy in policies.items()))
+
+
+def metered(budget: int, **options: object) -> SyncPolicies:
+    policy = MeteredPolicy(budget=budget, **options)  # type: ignore[arg-type]
+    return SyncPolicies(remotes=(RemotePolicy(host="hub", port=7422, metered=policy),))
+
+
+def minute_of_day(world: SlowWorld, later_s: float = 0.0) -> int:
+    now = datetime.fromtimestamp(world.leaf.clock.now_ns() / 1e9 + later_s)
+    return now.hour * 60 + now.minute
+
+
+def link_of(world: SlowWorld) -> LinkStatus:
+    return next(each for each in link_statuses(world.leaf.broker.links) if each.role == "spoke")
+
+
+def waiting(world: SlowWorld, stream: str) -> str | None:
+    found = world.leaf.stream(stream)
+    assert found is not None
+    return next((each.waiting for each in copied_out_of(found).statuses()), None)
+
+
+async def test_the_important_goes_first_however_much_waits(autojump_clock: trio.testing.MockClock) -> None:
+    policies = streams(ALARM=StreamPolicy(priority=9), LOG=StreamPolicy(priority=1))
+    async with slow_world(policies) as world:
+        await world.start()
+        for name in ("LOG", "PLAIN", "ALARM"):
+            await world.stream(name, subjects=[f"{name.lower()}.>"])
+        world.publish("log.a", b"l" * 1000, 300)
+        world.publish("plain.a", b"p" * 1000, 200)
+        for name in ("LOG", "PLAIN", "ALARM"):
+            await world.copy(f"{name}S", name)
+        await trio.sleep(10)
+        world.publish("alarm.a", b"a" * 500, 20)
+        alarms_s = await world.until(lambda: world.last_seq(world.hub, "ALARMS") == 20, 60)
+        assert alarms_s < 6, "10 kB at 6 kB/s, and what was under way"
+        await world.until(lambda: world.last_seq(world.hub, "PLAINS") == 200, 120)
+        assert world.last_seq(world.hub, "LOGS") < 40, "the log waits"
+        await world.until(lambda: world.last_seq(world.hub, "LOGS") == 300, 120)
+        assert link_of(world).dropped == {"full": 0, "too_large": 0}
+
+
+async def test_equals_share_the_link(autojump_clock: trio.testing.MockClock) -> None:
+    async with slow_world() as world:
+        await world.start()
+        for name in ("A", "B"):
+            await world.stream(name, subjects=[f"{name.lower()}.>"])
+            world.publish(f"{name.lower()}.x", b"x" * 1000, 200)
+            await world.copy(f"{name}S", name)
+        await world.until(lambda: world.last_seq(world.hub, "AS") == 200, 300)
+        assert world.last_seq(world.hub, "BS") > 150
+
+
+async def test_a_streams_bandwidth_is_kept(autojump_clock: trio.testing.MockClock) -> None:
+    async with slow_world(streams(R=StreamPolicy(bandwidth=2000))) as world:
+        await world.start(bytes_per_s=0)
+        await world.stream("R", subjects=["r.>"])
+        world.publish("r.a", b"x" * 1000, 100)
+        await world.copy("ALL", "R")
+        took_s = await world.until(lambda: world.last_seq(world.hub, "ALL") == 100, 120)
+        assert 45 < took_s < 70, "112 kB at 2 kB/s"
+
+
+async def test_a_stream_waits_for_its_window(autojump_clock: trio.testing.MockClock) -> None:
+    async with slow_world() as world:
+        await world.start(bytes_per_s=0)
+        start = (minute_of_day(world) + 30) % 1440
+        window = Window(frozenset(range(7)), start, (start + 10) % 1440)
+        world.leaf.broker.sync.reload(streams(R=StreamPolicy(windows=(window,))))
+        await world.stream("R", subjects=["r.>"])
+        await world.stream("NOW", subjects=["now.>"])
+        await world.copy("ALL", "R")
+        await world.copy("NOWS", "NOW")
+        world.publish("r.a", b"x", 100)
+        world.publish("now.a", b"x", 100)
+        await world.until(lambda: world.last_seq(world.hub, "NOWS") == 100, 10)
+        asked = [task.copier.progress.requests for task in world.hub.copying.tasks()]
+        await trio.sleep(60)
+        assert world.last_seq(world.hub, "ALL") == 0
+        waited_s = 60 + await world.until(lambda: world.last_seq(world.hub, "ALL") == 100, 3600)
+        assert 28 * 60 < waited_s < 31 * 60
+        await trio.sleep(11 * 60)
+        world.publish("r.a", b"late")
+        await trio.sleep(60)
+        assert world.last_seq(world.hub, "ALL") == 100
+        assert waiting(world, "R") is not None
+        requests = [task.copier.progress.requests for task in world.hub.copying.tasks()]
+        assert requests == asked, "readers are kept alive while they wait"
+        # A reload that takes the window away is heard within half a minute.
+        world.leaf.broker.sync.reload(SyncPolicies())
+        await world.until(lambda: world.last_seq(world.hub, "ALL") == 101, 31)
+
+
+async def test_a_remote_is_dialled_within_its_windows_only(autojump_clock: trio.testing.MockClock) -> None:
+    async with slow_world() as world:
+        world.network.dialler("leaf")
+        world.leaf.clock.offset_s = world.hub.clock.offset_s = 0.0
+        start = (minute_of_day(world, 600)) % 1440
+        window = Window(frozenset(range(7)), start, (start + 10) % 1440)
+        remote = RemotePolicy(host="hub", port=7422, windows=(window,))
+        world.leaf.policies = SyncPolicies(remotes=(remote,))
+        await world.start(bytes_per_s=0)
+        await trio.sleep(300)
+        link = link_of(world)
+        assert (link.state, link.attempts) == ("waiting", 0)
+        assert link.waiting is not None
+        assert link.waiting.startswith("outside its windows until ")
+        waited_s = 300 + await world.until(lambda: link_of(world).state == "up", 600)
+        assert 500 < waited_s < 640
+        up_s = await world.until(lambda: link_of(world).state != "up", 700)
+        assert 500 < up_s < 610
+        await trio.sleep(5)
+        assert (link_of(world).waiting or "").startswith("outside its windows")
+
+
+async def test_a_budget_that_is_used_up_ends_the_link_until_the_next_month(
+    autojump_clock: trio.testing.MockClock, tmp_path: Path
+) -> None:
+    async with slow_world(metered(300_000)) as world:
+        await world.start(bytes_per_s=50_000)
+        world.leaf.broker.sync.keep_in(tmp_path)
+        world.nursery.start_soon(world.leaf.broker.sync.run)
+        await world.stream("R", subjects=["r.>"])
+        world.publish("r.a", b"x" * 1000, 1000)
+        await world.copy("ALL", "R")
+        await world.until(lambda: link_of(world).state == "up", 10)
+        await world.until(lambda: link_of(world).state != "up", 60)
+        link = link_of(world)
+        now_s = world.leaf.clock.now_ns() / 1e9
+        assert link.metered is not None
+        assert 300_000 <= link.metered.spent_bytes < 400_000
+        arrived = world.last_seq(world.hub, "ALL")
+        assert 150 < arrived < 400
+        await trio.sleep(120)
+        assert (link_of(world).waiting or "").startswith("budget used up until 1 ")
+        assert (waiting(world, "R") or "").startswith("budget used up until 1 ")
+        spent = link_of(world).metered
+        assert spent is not None
+        assert spent.spent_bytes == link.metered.spent_bytes, "nothing is spent any more"
+        # After a restart it is still used up: what is kept is never less than what was spent.
+        again = SyncControl(world.leaf.clock, metered(300_000))
+        again.keep_in(tmp_path)
+        assert again.policies.remotes
+        (remote,) = world.leaf.broker.options.leafnodes.remotes
+        kept = again.metered_status(remote)
+        assert kept is not None
+        assert kept.spent_bytes >= link.metered.spent_bytes
+        # A higher budget at a reload: the rest goes at once.
+        world.leaf.broker.sync.reload(metered(3_000_000))
+        await world.until(lambda: world.last_seq(world.hub, "ALL") == 1000, 60)
+        # Next month, with the old one.
+        world.leaf.broker.sync.reload(metered(300_000))
+        await world.until(lambda: link_of(world).state != "up", 60)
+        world.leaf.clock.offset_s += 32 * 86_400
+        world.publish("r.a", b"next month")
+        await world.until(lambda: world.last_seq(world.hub, "ALL") == 1001, 60)
+        assert now_s
+
+
+async def test_with_hold_the_link_stays_for_everything_but_streams(autojump_clock: trio.testing.MockClock) -> None:
+    async with slow_world(metered(300_000, used_up="hold", reserve=150_000)) as world:
+        await world.start(bytes_per_s=0)
+        world.leaf.broker.sync.reload(
+            SyncPolicies(
+                streams=(StreamRule(name="ALARM", policy=StreamPolicy(priority=8)),),
+                remotes=metered(300_000, used_up="hold", reserve=150_000).remotes,
+            )
+        )
+        for name in ("R", "ALARM"):
+            await world.stream(name, subjects=[f"{name.lower()}.>"])
+            await world.copy(f"{name}S", name)
+        world.publish("r.a", b"x" * 1000, 1000)
+        await trio.sleep(60)
+        held_at = world.last_seq(world.hub, "RS")
+        assert 0 < held_at < 400
+        assert (waiting(world, "R") or "").startswith("budget used up but for its reserve until 1 ")
+        world.publish("alarm.a", b"fire")
+        await world.until(lambda: world.last_seq(world.hub, "ALARMS") == 1, 5)
+        assert link_of(world).state == "up"
+
+
+async def test_a_metered_link_is_asked_for_life_as_seldom_as_its_policy_says(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with slow_world(metered(10_000_000, ping_interval_s=300.0)) as world:
+        await world.start(bytes_per_s=0)
+        await trio.sleep(60)
+        before = link_of(world).wire_out_bytes
+        await trio.sleep(3600)
+        # Its own PINGs, and answers to those of the hub, which asks every few seconds of silence.
+        assert link_of(world).wire_out_bytes - before < 6 * (3600 / 4 + 20)
+        assert link_of(world).state == "up"

@@ -1,0 +1,44 @@
+"""50 kbit/s with 600 ms round trip: an hour without a disconnect, the link kept busy, nothing urgent behind bulk."""
+
+from __future__ import annotations
+
+import trio
+import trio.testing
+
+from offline_sync.slow_world import RADIO_BYTES_PER_S, SlowWorld, slow_world
+
+_BACKLOG = 2 << 20
+_MESSAGE = 2048
+
+
+async def _asked(world: SlowWorld) -> float:
+    """How long the leaf waits for an answer of the hub's API, seconds."""
+    before = trio.current_time()
+    answers: list[bytes] = []
+    world.leaf.client.ask(b"$JS.hub.API.INFO", b"", answers.append)
+    await world.until(lambda: bool(answers), 60)
+    await trio.sleep(5)
+    return trio.current_time() - before - 5
+
+
+async def test_an_hour_on_a_radio_without_a_disconnect(autojump_clock: trio.testing.MockClock) -> None:
+    async with slow_world() as world:
+        await world.start()
+        await world.stream("R", subjects=["r.>"])
+        world.publish("r.a", b"x" * _MESSAGE, _BACKLOG // _MESSAGE)
+        await world.copy("ALL", "R")
+        await world.until(lambda: world.last_seq(world.hub, "ALL") > 0, 60)
+        begun = trio.current_time()
+        waits = [await _asked(world) for _ in range(10)]
+        assert max(waits) < 3.0, "the API waits behind bulk"
+        await world.until(lambda: world.last_seq(world.hub, "ALL") == _BACKLOG // _MESSAGE, 3600)
+        goodput = _BACKLOG / (trio.current_time() - begun) / RADIO_BYTES_PER_S
+        # A trickle for the rest of the hour: each message is there within seconds.
+        while trio.current_time() - begun < 3600:
+            world.publish("r.a", b"y" * 200)
+            wanted = world.last_seq(world.leaf, "R") + 1
+            assert await world.until(lambda wanted=wanted: world.last_seq(world.hub, "ALL") >= wanted - 1, 15) < 10
+            await trio.sleep(60)
+        (state,) = world.leaf.broker.links.remotes
+        assert (state.connects, state.is_up) == (1, True)
+        assert goodput >= 0.9

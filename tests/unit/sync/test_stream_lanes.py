@@ -1,0 +1,138 @@
+"""Lanes of streams on one link: what is important leaves first, equals share, nothing overtakes within a lane."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eyot_sync.leaf_interest import LeafInterest
+from eyot_sync.leaf_lanes import delivered_stream, is_urgent
+from eyot_sync.leaf_outbox import LeafOutbox
+from eyot_sync.stream_lanes import SUBJECTS_MAX, StreamLanes
+
+PRIORITIES = {b"A": 9, b"B": 5, b"C": 5, b"D": 0}
+PUTS = st.lists(st.tuples(st.sampled_from(sorted(PRIORITIES)), st.integers(1, 20_000)), max_size=40)
+
+
+def filled(puts: list[tuple[bytes, int]]) -> tuple[StreamLanes, dict[bytes, list[bytes]]]:
+    lanes = StreamLanes(1 << 30)
+    put: dict[bytes, list[bytes]] = {}
+    for number, (name, size) in enumerate(puts):
+        frame = (b"%b%d." % (name, number)).ljust(size, b"x")
+        assert lanes.put(name, PRIORITIES[name], b"D." + name, frame)
+        put.setdefault(name, []).append(frame)
+    return lanes, put
+
+
+@given(puts=PUTS, room=st.integers(1, 60_000))
+def test_everything_leaves_once_in_order_and_no_lower_priority_before_a_higher(
+    puts: list[tuple[bytes, int]], room: int
+) -> None:
+    lanes, put = filled(puts)
+    left = {name: list(frames) for name, frames in put.items()}
+    total = lanes.bytes
+    while lanes:
+        parts: list[bytes] = []
+        taken = lanes.take(parts, room)
+        assert taken == sum(map(len, parts)) > 0
+        assert taken <= room or len(parts) == 1
+        total -= taken
+        assert lanes.bytes == total
+        for frame in parts:
+            name = frame[:1]
+            assert frame == left[name].pop(0)
+            assert not any(left.get(other) for other in PRIORITIES if PRIORITIES[other] > PRIORITIES[name])
+    assert total == 0
+    assert not any(left.values())
+
+
+def test_equals_share_by_bytes_however_large_the_messages_of_one_are() -> None:
+    lanes = StreamLanes(1 << 30)
+    for _ in range(100):
+        lanes.put(b"B", 5, b"D.B", b"B" * 50_000)
+    for _ in range(50_000):
+        lanes.put(b"C", 5, b"D.C", b"C" * 100)
+    parts: list[bytes] = []
+    for _ in range(100):
+        lanes.take(parts, 16 * 1024)
+    sizes = {name: sum(len(frame) for frame in parts if frame[:1] == name) for name in (b"B", b"C")}
+    assert 0.8 < sizes[b"B"] / sizes[b"C"] < 1.25
+
+
+def test_full_lanes_refuse_the_newest_but_take_one_message_of_any_size() -> None:
+    lanes = StreamLanes(100)
+    assert lanes.put(b"A", 5, b"D", b"x" * 1000)
+    assert not lanes.put(b"B", 9, b"E", b"y")
+    assert lanes.take([], 10) == 1000
+    assert lanes.put(b"B", 9, b"E", b"y")
+    assert lanes.clear() == 1
+    assert not lanes
+
+
+def test_what_nobody_wants_any_more_is_dropped_and_the_rest_stays_in_order() -> None:
+    lanes = StreamLanes(1 << 20)
+    for number in range(10):
+        lanes.put(b"A", 5, b"D.1", b"1%d" % number)
+        lanes.put(b"A", 5, b"D.2", b"2%d" % number)
+    assert lanes.outranked(4)
+    assert not lanes.outranked(5)
+    assert lanes.drop(b"D.1") == 10
+    assert lanes.drop(b"D.1") == 0
+    assert lanes.waiting(b"A") == 20
+    parts: list[bytes] = []
+    assert lanes.take(parts, 7) == 6
+    assert lanes.take(parts, 100) == 14
+    assert parts == [b"2%d" % number for number in range(10)]
+    assert lanes.waiting(b"A") == 0
+
+
+def test_subjects_are_remembered_up_to_a_bound() -> None:
+    lanes = StreamLanes(1 << 30)
+    for number in range(SUBJECTS_MAX + 5):
+        lanes.put(b"A", 5, b"D.%d" % number, b"x")
+    assert lanes.stream_of(b"D.4") is None
+    assert lanes.stream_of(b"D.5") == (b"A", 5)
+
+
+def test_core_messages_and_streams_have_half_of_a_slice_each() -> None:
+    outbox = LeafOutbox(LeafInterest(), 1 << 20)
+    for _ in range(100):
+        outbox.put_message(b"c" * 100)
+        outbox.put_delivery(b"S", b"D", b"s" * 100, 9)
+    data = outbox.take(2000, handshake_done=True)
+    assert (data.count(b"c"), data.count(b"s")) == (1000, 1000)
+    while outbox:
+        assert outbox.take(2000, handshake_done=True)
+
+
+def test_urgent_messages_go_before_all_others_and_are_bounded_by_the_slice() -> None:
+    outbox = LeafOutbox(LeafInterest(), 1 << 20)
+    outbox.put_message(b"c" * 100)
+    outbox.put_delivery(b"S", b"D", b"s" * 100, 9)
+    for _ in range(20):
+        outbox.put_urgent(b"u" * 100)
+    outbox.put_control(b"PONG\r\n")
+    first = outbox.take(1000, handshake_done=True)
+    assert first == b"PONG\r\n" + b"u" * 1000
+    assert outbox.take(1000, handshake_done=True) == b"u" * 1000
+    assert set(outbox.take(1000, handshake_done=True)) == {ord("c"), ord("s")}
+
+
+def test_streams_are_told_by_the_reply() -> None:
+    cases = {
+        b"$JS.ACK.S.C.1.10.11.1700000000000000000.5@orders.1": b"S",
+        b"$JS.ACK.S.C.1.10.11.1700000000000000000.5": b"S",
+        b"$JS.ACK.hub.abcdefgh.S.C.1.10.11.1700000000000000000.5@a.1.2": b"S",
+        b"$JS.ACK.S.C": b"",
+        b"$JS.FC.S.C.abcd": b"S",
+        b"$JS.FC.hub.abcdefgh.S.C.abcd": b"S",
+        b"_INBOX.a.b": b"",
+        b"": b"",
+    }
+    assert {reply: delivered_stream(reply) for reply in cases} == cases
+
+
+def test_what_is_urgent() -> None:
+    urgent = [b"$JS.FC.S.C.abcd", b"$JSC.R.abcdefgh", b"$JS.API.STREAM.INFO.S", b"$JS.hub.API.CONSUMER.CREATE.S.C"]
+    others = [b"orders.1", b"$JS.ACK.S.C.1.1.1.1.0", b"$JS.hub.API.$KV.b.k", b"$JS.M.abcdefgh", b"_INBOX.a", b"$KV.b.k"]
+    assert [is_urgent(each) for each in urgent + others] == [True] * len(urgent) + [False] * len(others)
