@@ -68,6 +68,9 @@ class Account(Traffic):
         self.subscriptions_max = -1
         self.payload_max = -1
         self.leafnodes_max = -1
+        # `msg_trace`: where messages with a sampled `traceparent` are traced to, and how many in a hundred
+        self.trace_destination = b""
+        self.trace_sampling = 100
         # what is connected
         self.connections: set[Destination] = set()
         self.leafnodes: set[Destination] = set()

@@ -91,3 +91,6 @@ def _set_limits(account: Account, configured: AccountOptions) -> None:
     account.subscriptions_max = limits.subscriptions_max
     account.payload_max = limits.payload_max
     account.leafnodes_max = limits.leafnodes_max
+    account.trace_destination = configured.trace_destination
+    account.trace_sampling = configured.trace_sampling
+    account.fan_out.looks_at_headers = bool(configured.trace_destination)

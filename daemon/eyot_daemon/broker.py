@@ -10,6 +10,7 @@ import logging
 import random
 import secrets
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from eyot_daemon.account import Account
 from eyot_daemon.clock import Clock
@@ -66,6 +67,8 @@ class Broker:
         self.sync = SyncControl(self.clock, self.options.eyot.sync)
         self.links = LeafLinks(self)
         self.providers = Providers()
+        #: the `server` of events and answers
+        self.server_info: Callable[[], dict[str, Any]] = lambda: {"name": self.server_name, "id": self.server_id}
         self._next_cid = 0
 
     def add_account(self, name: str) -> Account:

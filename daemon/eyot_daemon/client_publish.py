@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from eyot_daemon.route import Route, Target
 from eyot_wire.ack import PREFIX
-from eyot_wire.fan_out import EARLY_FLUSH, RESERVED_REPLIES
+from eyot_wire.fan_out import EARLY_FLUSH, RESERVED_REPLIES, TRACE_HEADER
 from eyot_wire.frames import OK, FrameLine, encode_err
 from eyot_wire.headers import NO_RESPONDERS, set_field
 from eyot_wire.hot import Publishes
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from eyot_daemon.ack_sinks import Ack, AckSinks, AckTaker
     from eyot_daemon.broker import Broker
     from eyot_daemon.client import ClientConnection
+    from eyot_daemon.message_trace import Asked
 
 #: Answer of `_may_publish`: each message has to be asked for.
 SOME: Final = "some"
@@ -44,8 +45,56 @@ def publish(client: ClientConnection, row: Publishes) -> None:
                 at = _acknowledge_all(client, account, account.ack_sinks, row, at)
         if at < count and not client.closed:
             run = range(at, at + (1 if one_by_one else row.run(at)))
-            _publish_run(client, account, row, run)
+            if row.line(at).header_size and client.headers:
+                run = _untraced(client, account, row, run)
+            if run:
+                _publish_run(client, account, row, run)
             at = run.stop
+
+
+def _untraced(client: ClientConnection, account: Account, row: Publishes, run: range) -> range:
+    """The messages of a run before the first that is to be traced. If that is the first, it is published here, and what is
+    returned is the empty range after it."""
+    for index in run:
+        header = row.content(index)[0]
+        if TRACE_HEADER in header or account.trace_destination:
+            # Loaded only where it is used.
+            from eyot_daemon.message_trace import asked_for
+
+            asked = asked_for(header, account)
+            if asked is not None:
+                if index == run.start:
+                    _publish_traced(client, account, row, index, asked)
+                    return range(index + 1, index + 1)
+                return range(run.start, index)
+    return run
+
+
+def _publish_traced(client: ClientConnection, account: Account, row: Publishes, index: int, asked: Asked) -> None:
+    """One message whose publisher wants to know what becomes of it."""
+    from eyot_daemon.message_trace import publish_traced
+
+    line, access = row.line(index), client.access
+    client.in_msgs += 1
+    client.in_bytes += line.total
+    account.count_in(1, line.total)
+    if client.verbose:
+        client.queue_output(OK)
+
+    def may_publish(subject: bytes) -> bool:
+        if subject.startswith(RESERVED_SUBJECT) and not account.is_system:
+            return False
+        return access is None or access.may_publish(subject, client.clients.broker.clock.monotonic())
+
+    if line.reply and line.reply.startswith(RESERVED_REPLIES):
+        _refuse(client, line, 1)
+        return
+    message = (line.subject, line.reply, *row.content(index))
+    taken = publish_traced(client, account, asked, message, may_publish)
+    if taken is None:
+        _refuse(client, line, 1)
+    elif not taken:
+        _nobody_there(client, line, 1)
 
 
 def _publish_run(client: ClientConnection, account: Account, row: Publishes, run: range) -> None:

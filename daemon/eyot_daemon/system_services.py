@@ -60,6 +60,7 @@ class SystemServices:
         self.clients = clients
         self._steering = steering
         self.broker = clients.broker
+        self.broker.server_info = self.server_info
         self._cpu = CpuMeter()
         self._seq = 0
         self.events = SystemEvents(clients, self.server_info, self._statsz)

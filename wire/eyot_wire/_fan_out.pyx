@@ -16,7 +16,10 @@ from libc.string cimport memcmp, memcpy
 from eyot_wire._frame_scanner cimport Place, Publishes
 
 from eyot_wire._frame_scanner import PLACE_BYTES
-from eyot_wire.fan_out import EARLY_FLUSH, RESERVED_REPLIES, RESERVED_SUBJECTS
+from eyot_wire.fan_out import EARLY_FLUSH, RESERVED_REPLIES, RESERVED_SUBJECTS, TRACE_HEADER
+
+cdef extern from "string.h" nogil:
+    void* memmem(const void* haystack, size_t haystack_size, const void* needle, size_t needle_size)
 
 if PLACE_BYTES != sizeof(Place):
     # Cython compares the sizes of classes, not of the structs they point to.
@@ -24,6 +27,7 @@ if PLACE_BYTES != sizeof(Place):
 
 cdef Py_ssize_t FLUSH_AT = EARLY_FLUSH
 cdef tuple REPLIES = RESERVED_REPLIES
+cdef bytes TRACED = TRACE_HEADER
 cdef char RESERVED_START = RESERVED_SUBJECTS[0]
 
 
@@ -112,6 +116,12 @@ cdef inline bint is_reserved_reply(const char* reply, Py_ssize_t size):
     return False
 
 
+cdef inline bint is_traced(const char* data, Place* place):
+    return memmem(
+        data + place.line + place.length, place.header_size, PyBytes_AS_STRING(TRACED), PyBytes_GET_SIZE(TRACED)
+    ) != NULL
+
+
 cdef inline char* put(char* to, const char* text, Py_ssize_t size) noexcept:
     memcpy(to, text, size)
     return to + size
@@ -123,6 +133,7 @@ cdef class FanOut:
     cdef object _mappings
     cdef object _random
     cdef object _mark_dirty
+    cdef public bint looks_at_headers
     cdef bint _flushed  # a destination was made to send: what was found out before is void
 
     def __init__(self, Traffic traffic not None, index, mappings, random, mark_dirty):
@@ -152,6 +163,8 @@ cdef class FanOut:
         try:
             while at < count and not client.closed:
                 place = &row._places[at]
+                if place.header_size and (self.looks_at_headers or is_traced(data, place)):
+                    break
                 if self._flushed or not place.same:
                     if self._flushed:
                         self._flushed = False

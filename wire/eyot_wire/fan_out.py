@@ -28,6 +28,9 @@ RESERVED_REPLIES: Final = (b"_R_.", b"$JS.ACK.", b"_GR_.")
 # What subjects begin with that have a meaning to the broker itself ($JS, $SYS, $SRV, ...).
 RESERVED_SUBJECTS: Final = b"$"
 
+# The header by which a publisher asks what becomes of a message.
+TRACE_HEADER: Final = b"Nats-Trace-Dest"
+
 S = TypeVar("S")
 
 
@@ -151,6 +154,8 @@ class FanOut:
         self._mappings = mappings
         self._random = random
         self._mark_dirty = mark_dirty
+        #: Messages with headers are not plain, whatever the headers say.
+        self.looks_at_headers = False
 
     def publish(
         self, row: Publishes, at: int, client: Outlet, access: PublishAccess | None, no_responders: bool
@@ -168,6 +173,10 @@ class FanOut:
             if match is None or (no_responders and line.reply and not match):
                 return at
             run = row.run(at)
+            if line.header_size:
+                run = self._untraced(row, at, run)
+                if not run:
+                    return at
             size = run * line.total
             for traffic in (client, self._traffic):
                 traffic.in_msgs += run
@@ -183,6 +192,12 @@ class FanOut:
                     self._hand_out(match, line, tails)
             at += run
         return at
+
+    def _untraced(self, row: Publishes, at: int, run: int) -> int:
+        """How many of a run come before the first that is to be traced."""
+        if self.looks_at_headers:
+            return 0
+        return next((i for i in range(run) if TRACE_HEADER in row.content(at + i)[0]), run)
 
     def _plain(self, line: FrameLine, client: Outlet, access: PublishAccess | None) -> Match[Any] | None:
         """The subscriptions a message reaches; None if there is more to it than handing it to them."""
