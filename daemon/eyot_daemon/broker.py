@@ -67,6 +67,8 @@ class Broker:
         self.sync = SyncControl(self.clock, self.options.eyot.sync)
         self.links = LeafLinks(self)
         self.providers = Providers()
+        #: ports as they were bound: of "http", "https", "leafnodes", "websocket"
+        self.bound: dict[str, int] = {}
         #: the `server` of events and answers
         self.server_info: Callable[[], dict[str, Any]] = lambda: {"name": self.server_name, "id": self.server_id}
         self._next_cid = 0

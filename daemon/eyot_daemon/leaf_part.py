@@ -47,7 +47,7 @@ class LeafPart:
             from eyot_daemon.leaf_listener import LeafListener
 
             listener = self._listener = bind(options.host, options.port)
-            self.port = listener.port
+            self.port = self.links.broker.bound["leafnodes"] = listener.port
             server = LeafListener(self.links, self._authenticate, nursery, port=listener.port, tls=context)
             self.server = server
             nursery.start_soon(listener.run, server.serve, nursery)

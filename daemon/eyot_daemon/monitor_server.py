@@ -11,9 +11,8 @@ import resource
 import time
 from collections import Counter
 
-from eyot_daemon.broker import CLIENT_PROTO
+from eyot_daemon.broker import CLIENT_PROTO, Broker
 from eyot_daemon.clients import Clients
-from eyot_daemon.options import Options
 from eyot_daemon.providers import HealthzQuery, Json
 from eyot_daemon.version import VERSION, commit, own_version
 from eyot_wire.duration import format_duration
@@ -100,8 +99,8 @@ def varz(clients: Clients, cpu: CpuMeter, requests: Counter[str]) -> Json:
     if options.tls is not None:
         page["tls_required"] = not options.allow_non_tls
         page["tls_verify"] = options.tls.verify or options.tls.verify_and_map
-    page |= _limits(options)
-    page |= _leafnodes(options)
+    page |= _limits(broker)
+    page |= _leafnodes(broker)
     jetstream = broker.providers.jetstream_varz()
     page["jetstream"] = {} if jetstream is None else jetstream
     page |= _traffic(clients)
@@ -129,7 +128,8 @@ def varz(clients: Clients, cpu: CpuMeter, requests: Counter[str]) -> Json:
     return page
 
 
-def _limits(options: Options) -> Json:
+def _limits(broker: Broker) -> Json:
+    options = broker.options
     page: Json = {"max_connections": options.max_connections}
     if options.max_subscriptions:
         page["max_subscriptions"] = options.max_subscriptions
@@ -137,9 +137,9 @@ def _limits(options: Options) -> Json:
         "ping_interval": int(options.ping_interval_s * _NS),
         "ping_max": options.ping_max,
         "http_host": options.http_host or options.host,
-        "http_port": options.http_port,
+        "http_port": broker.bound.get("http", options.http_port),
         "http_base_path": options.http_base_path,
-        "https_port": options.https_port,
+        "https_port": broker.bound.get("https", options.https_port),
         "auth_timeout": options.authorization.timeout_s,
         "max_control_line": options.max_control_line,
         "max_payload": options.max_payload,
@@ -147,18 +147,18 @@ def _limits(options: Options) -> Json:
         "cluster": {},
         "gateway": {},
         "mqtt": {},
-        "websocket": _websocket(options),
+        "websocket": _websocket(broker),
         "tls_timeout": options.tls.timeout_s if options.tls is not None else 0,
         "write_deadline": int(options.write_deadline_s * _NS),
     }
     return page
 
 
-def _websocket(options: Options) -> Json:
-    websocket = options.websocket
+def _websocket(broker: Broker) -> Json:
+    websocket = broker.options.websocket
     if websocket is None:
         return {}
-    page: Json = {"host": websocket.host, "port": websocket.port}
+    page: Json = {"host": websocket.host, "port": broker.bound.get("websocket", websocket.port)}
     if websocket.no_auth_user:
         page["no_auth_user"] = websocket.no_auth_user
     page["handshake_timeout"] = int(websocket.handshake_timeout_s * _NS)
@@ -169,11 +169,11 @@ def _websocket(options: Options) -> Json:
     return page
 
 
-def _leafnodes(options: Options) -> Json:
-    leafnodes = options.leafnodes
+def _leafnodes(broker: Broker) -> Json:
+    leafnodes = broker.options.leafnodes
     page: Json = {}
     if leafnodes.port is not None:
-        page |= {"host": leafnodes.host, "port": leafnodes.port}
+        page |= {"host": leafnodes.host, "port": broker.bound.get("leafnodes", leafnodes.port)}
         page["auth_timeout"] = 2.0 if leafnodes.authorization is None else leafnodes.authorization.timeout_s
         page["tls_timeout"] = 2.0 if leafnodes.tls is None else leafnodes.tls.timeout_s
         if leafnodes.tls is not None:

@@ -201,6 +201,7 @@ class Server:
                 _, port = self._monitoring.listen(host, options.http_port)
             except OSError as error:
                 raise _cannot_listen("http ", host, options.http_port, error) from error
+            self.broker.bound["http"] = port
             ports.monitoring = urls("http", host, port)
             log.info("Starting http monitor on %s:%d", host, port)
         if options.https_port and options.tls is not None:
@@ -224,6 +225,7 @@ class Server:
             raise StartError(str(error)) from error
         except OSError as error:
             raise _cannot_listen("https ", host, options.https_port, error) from error
+        self.broker.bound["https"] = port
         ports.monitoring = ports.monitoring + urls("https", host, port)
         log.info("Starting https monitor on %s:%d", host, port)
 
@@ -282,7 +284,7 @@ class Server:
         from eyot_daemon.websocket_listener import WebSocketListener
 
         listener = self._listen(options.host, options.port, "websocket ")
-        self.clients.websocket_port = listener.port
+        self.clients.websocket_port = self.broker.bound["websocket"] = listener.port
         try:
             context = None if options.tls is None else server_context(options.tls)
         except TlsError as error:

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -146,6 +147,18 @@ def test_a_life(start: StartDaemon, tmp_path: Path, number: signal.Signals) -> N
     assert "Server Exiting.." in daemon.log()
     assert not daemon.ports_path.exists()
     assert not (tmp_path / "x.pid").exists()
+
+
+def test_varz_names_the_ports_that_were_bound(start: StartDaemon, tmp_path: Path) -> None:
+    config = tmp_path / "any.conf"
+    config.write_text("leafnodes { listen: 127.0.0.1:-1 }\nwebsocket { listen: 127.0.0.1:-1, no_tls: true }\n")
+    daemon = start("-c", str(config), "-m", "-1")
+    daemon.wait_ready()
+    ports = json.loads(daemon.ports_path.read_text())
+    with urllib.request.urlopen(ports["monitoring"][0] + "/varz", timeout=30) as answer:
+        varz = json.load(answer)
+    found = {"leafnodes": varz["leaf"]["port"], "websocket": varz["websocket"]["port"], "monitoring": varz["http_port"]}
+    assert found == {name: int(ports[name][0].rpartition(":")[2]) for name in found}
 
 
 def test_a_taken_port(start: StartDaemon) -> None:
