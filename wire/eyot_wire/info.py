@@ -11,22 +11,22 @@ from msgspec import Struct, field
 
 
 class ServerInfo(Struct, omit_defaults=True, kw_only=True):
-    """INFO from a server to a client."""
+    """INFO from a server to a client. What clients may expect in every INFO has a factory: it is never left out."""
 
-    server_id: str = ""
-    server_name: str = ""
-    version: str = ""
-    proto: int = 0
+    server_id: str = field(default_factory=str)
+    server_name: str = field(default_factory=str)
+    version: str = field(default_factory=str)
+    proto: int = field(default_factory=int)
     git_commit: str = ""
-    go: str = ""
-    host: str = ""
-    port: int = 0
-    headers: bool = False
+    go: str = field(default_factory=str)
+    host: str = field(default_factory=str)
+    port: int = field(default_factory=int)
+    headers: bool = field(default_factory=bool)
     auth_required: bool = False
     tls_required: bool = False
     tls_verify: bool = False
     tls_available: bool = False
-    max_payload: int = 0  # bytes
+    max_payload: int = field(default_factory=int)  # bytes
     jetstream: bool = False
     ip: str = ""
     client_id: int = 0

@@ -44,11 +44,15 @@ def test_absent_and_empty_url_lists_differ() -> None:
     assert decode(b'{"leafnode_urls":[]}', LeafInfo).leafnode_urls == []
 
 
-def test_server_info_leaves_out_what_is_not_set() -> None:
+def test_server_info_leaves_out_what_is_not_set_but_not_what_clients_count_on() -> None:
     info = ServerInfo(server_id="N", version="2.12.0", port=4222, headers=True, max_payload=1024)
     assert json.loads(encode_info(info)[5:]) == {
         "server_id": "N",
+        "server_name": "",
         "version": "2.12.0",
+        "proto": 0,
+        "go": "",
+        "host": "",
         "port": 4222,
         "headers": True,
         "max_payload": 1024,
