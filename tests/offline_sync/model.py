@@ -21,6 +21,7 @@ from eyot_daemon.jetstream.copied_out import copied_out_of
 from eyot_daemon.jetstream.stream import Stream
 from eyot_store.errors import StoreError
 from eyot_sync.copier import Phase
+from eyot_wire.status import SyncStatus
 from offline_sync.flows import TOPICS, Flow, Flows, subject_of
 from offline_sync.journal import Journal, Life, identify
 from offline_sync.node import ACCOUNT, Node
@@ -29,7 +30,7 @@ _READ_BYTES = 16 << 20
 #: Generous, but a leak of one for each reconnect or request goes beyond it.
 SUBSCRIPTIONS_MAX = 250
 TIMERS_MAX = 400
-BACKLOG_TXNS_MAX = 1000
+BACKLOG_TXNS_MAX = 2500
 #: Of one mirror or source: one request a quarter of a second, each consumer there for ten seconds.
 HIDDEN_CONSUMERS_MAX = 45
 
@@ -125,25 +126,27 @@ class Model:
 
     def _check_truth(self, node: Node, looked_at: set[str]) -> None:
         """What a node says has reached others has, as far as those could be looked at."""
-        flows = [flow for flow in self.known if flow.origin_node == node.name and flow.node in looked_at]
-        for flow in flows:
+        told: dict[str, list[SyncStatus]] = {}
+        for flow in self.known:
+            if flow.origin_node != node.name or flow.node not in looked_at or flow.place in self.diverged:
+                continue
             life = self.lives.get(flow.source)
             stream = node.stream(flow.origin)
-            if stream is None or life is None or flow.place in self.diverged:
+            if stream is None or life is None:
                 continue
-            peer = flow.node if flow.node != node.name else "this server"
-            kind = "mirror" if flow.mirror else "source"
-            there = self.holdings.get(flow.place, Holding()).numbers.get(life, {})
-            journal = self.journals[life]
-            for status in copied_out_of(stream).statuses():
-                if (status.peer, status.kind, tuple(status.filters)) != (peer, kind, flow.filters):
-                    continue
-                if status.target not in ("", flow.target):
-                    continue
-                upto = status.confirmed_seq
-                false = [n for n in self._wanted(flow, life) - there.keys() if journal.acked[n] <= upto]
-                if false:
-                    raise Violation(f"{node.name} says {flow} is done up to {upto}, but it has not {_few(false)}")
+            if flow.origin not in told:
+                told[flow.origin] = copied_out_of(stream).statuses()
+            for status in told[flow.origin]:
+                if _is_of(status, flow):
+                    self._check_claim(node, flow, life, status.confirmed_seq)
+
+    def _check_claim(self, node: Node, flow: Flow, life: Life, upto: int) -> None:
+        there = self.holdings.get(flow.place, Holding()).numbers.get(life, {})
+        journal = self.journals[life]
+        suspects = {n for n, seq in journal.acked.items() if seq <= upto and n not in there}
+        false = suspects & self._wanted(flow, life) if suspects else suspects
+        if false:
+            raise Violation(f"{node.name} says {flow} is done up to {upto}, but it has not {_few(false)}")
 
     def _check_bounds(self, node: Node) -> None:
         broker, store = node.broker, node.store
@@ -264,6 +267,14 @@ class Model:
 def life_place(life: Life) -> tuple[str, str]:
     """(node, stream)"""
     return life.node, life.stream
+
+
+def _is_of(status: SyncStatus, flow: Flow) -> bool:
+    """Is this said of that copy?"""
+    peer = flow.node if flow.across else "this server"
+    kind = "mirror" if flow.mirror else "source"
+    said = (status.peer, status.kind, tuple(status.filters))
+    return said == (peer, kind, flow.filters) and status.target in ("", flow.target)
 
 
 def _configs(node: Node, flow: Flow) -> Iterator[object]:

@@ -200,7 +200,11 @@ class Node:
         self.js.start()
         listener = LeafListener(broker.links, ConfigAuthenticator(options).leaf, nursery)
 
+        boot = self.boots
+
         async def serve(stream: trio.abc.Stream, dialler: str) -> None:
+            if not self.running or boot != self.boots:
+                return  # dialled in the moment the power went
             nursery.start_soon(listener.serve_stream, stream, Peer(host=dialler, port=1), self.name)
 
         self.network.listen(self.name, serve)

@@ -18,7 +18,7 @@ from offline_sync.node import Node
 
 _ACK_WAIT_NS = 4_000_000_000
 _ASK_EVERY_S = 3.0
-_BATCH = 20
+_BATCH = 500
 
 
 class Worker:

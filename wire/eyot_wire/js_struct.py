@@ -9,6 +9,7 @@ members; a lenient one leaves them out. The common case is one pass of msgspec; 
 """
 
 from collections.abc import Callable
+from functools import cache
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -58,6 +59,12 @@ _encoder = msgspec.json.Encoder()
 _decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
 
 
+@cache
+def _type_info(kind: Any) -> inspect.Type:
+    """What a type looks like; working it out anew takes milliseconds."""
+    return inspect.type_info(kind)
+
+
 def encode(value: object) -> bytes:
     """JSON of a Struct (or of anything msgspec knows)."""
     return _encoder.encode(value)
@@ -76,7 +83,7 @@ def decode(data: bytes, kind: type[T], *, strict: bool = True) -> T:
         raise InvalidJson(_syntax_words(data, err)) from None
     try:
         plain = msgspec.json.decode(data)
-        return msgspec.convert(_as_go(inspect.type_info(kind), plain, strict), kind)
+        return msgspec.convert(_as_go(_type_info(kind), plain, strict), kind)  # type: ignore[arg-type]
     except msgspec.ValidationError as err:
         raise InvalidJson(_go_words(str(err))) from None
 
