@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 from eyot_cli.backups import backup, restore
+from eyot_cli.doctor import doctor
 from eyot_cli.failure import Failure
 from eyot_cli.messages import publish, subscribe
 from eyot_cli.status import status
@@ -48,6 +49,7 @@ def cli(
 
 cli.add_command(status)
 cli.add_command(sync)
+cli.add_command(doctor)
 cli.add_command(stream)
 cli.add_command(backup)
 cli.add_command(restore)

@@ -202,6 +202,7 @@ def stream_status(stream: Stream) -> StreamStatus:
 
 def store_status(part: JetStreamPart) -> StoreStatus:
     store, stats = part.store, part.store.stats
+    disk = os.statvfs(part.path)
     return StoreStatus(
         path=str(part.path),
         last_commit=ns_to_rfc3339(store.last_commit_ns) if store.last_commit_ns else None,
@@ -209,4 +210,6 @@ def store_status(part: JetStreamPart) -> StoreStatus:
         flush_ms=stats.flush_ns_last / 1e6 if stats.flush_ns_last else None,
         backlog_bytes=store.backlog_bytes,
         error="closed" if store.closed else None,
+        free_bytes=disk.f_bavail * disk.f_frsize,
+        total_bytes=disk.f_blocks * disk.f_frsize,
     )

@@ -77,6 +77,7 @@ class CopyStatus(Struct, kw_only=True):
     origin: str
     api_prefix: str
     phase: str
+    deliver_prefix: str = ""
     backlog: int | None = None
     last_seq: int = 0
     committed_seq: int = 0
@@ -132,7 +133,7 @@ class SyncReport(Struct, kw_only=True):
 
 
 class StoreStatus(Struct, kw_only=True):
-    """The store: when it last committed, and how."""
+    """The store: when it last committed, and how; what is free on its file system, and its size."""
 
     path: str
     last_commit: str | None = None
@@ -140,6 +141,8 @@ class StoreStatus(Struct, kw_only=True):
     flush_ms: float | None = None
     backlog_bytes: int = 0
     error: str | None = None
+    free_bytes: int | None = None
+    total_bytes: int | None = None
 
 
 class StatusReport(Struct, kw_only=True):

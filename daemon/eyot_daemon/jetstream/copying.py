@@ -299,6 +299,7 @@ class CopyTask:
             kind="mirror" if self.mirror else "source",
             origin=self.config.name,
             api_prefix=self._origin.api,
+            deliver_prefix=self._origin.deliver_prefix,
             phase=self.copier.phase.value,
             backlog=None if progress.heard_at is None else progress.lag,
             last_seq=progress.last_seq,

@@ -1,0 +1,269 @@
+"""`eyot doctor`: is this installation whole, are its links up, and do its copies reach their origins?
+
+Everything is asked over the daemon's network interfaces. Exit code 0: nothing wrong; 3: warnings; 4: failures; 1: the daemon does not
+answer.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from datetime import datetime
+from typing import Any
+
+import click
+import msgspec
+from nats.aio.client import Client
+from nats.errors import Error as NatsError
+
+from eyot_cli.doctor_check import Check, failure, ok, skipped, warning
+from eyot_cli.doctor_origin import Origin, probe
+from eyot_cli.failure import Failure
+from eyot_cli.show import console, print_json, print_table, size, span
+from eyot_cli.target import Target
+from eyot_wire.status import CopyStatus, LinkStatus, StatusReport
+
+EXIT_WARNINGS, EXIT_FAILURES = 3, 4
+_CLOCK_S_MAX = 2.0
+_FREE_SHARE_MIN = 0.1
+_USED_SHARE_MAX = 0.9
+_ANSWER_S = 3.0
+_COLOURS = {"ok": "green", "warning": "yellow", "failure": "red", "skipped": "dim"}
+
+
+@click.command()
+@click.option("--origin", "stream", help="also check this stream elsewhere, before a copy of it is configured")
+@click.option("--api-prefix", help="API prefix under which it is reached, as in external.api")
+@click.option("--deliver-prefix", default="", help="delivery prefix, as in external.deliver")
+@click.option("--consumer", default="", help="an existing pull consumer of it that clients here shall use")
+@click.option("--origin-account", default="ORIGIN", help="its account, for the lines that are suggested")
+@click.option("--origin-domain", default="", help="its domain, for the lines that are suggested")
+@click.pass_obj
+def doctor(
+    target: Target,
+    stream: str | None,
+    api_prefix: str | None,
+    deliver_prefix: str,
+    consumer: str,
+    origin_account: str,
+    origin_domain: str,
+) -> None:
+    """Check this installation, its links, and the ways of its copies."""
+    if (stream is None) != (api_prefix is None):
+        raise click.UsageError("--origin and --api-prefix go together")
+    report = _report(target)
+    checks = _installation(report) + [each for link in report.links for each in _link(link, report)]
+    asked = []
+    if stream is not None and api_prefix is not None:
+        api = f"$JS.{origin_domain}.API" if origin_domain else "$JS.API"
+        asked.append(Origin(stream, api_prefix, deliver_prefix, consumer, origin_account, api))
+    checks += _over_nats(target, report, asked)
+    if target.as_json:
+        print_json(checks)
+    else:
+        _show(checks)
+    states = {each.state for each in checks}
+    code = EXIT_FAILURES if "failure" in states else EXIT_WARNINGS if "warning" in states else 0
+    if code:
+        sys.exit(code)
+
+
+def _report(target: Target) -> StatusReport:
+    try:
+        return msgspec.json.decode(target.get("/eyot/status"), type=StatusReport)
+    except msgspec.MsgspecError as error:
+        raise Failure(f"{target.control} does not answer as an Eyot daemon: {error}") from error
+
+
+# -- the installation --------------------------------------------------------------------------------------------------
+
+
+def _installation(report: StatusReport) -> list[Check]:
+    checks = [ok("daemon", f"{report.server_name}, Eyot {report.version}, up {span(report.uptime_s)}")]
+    if report.server_name == report.server_id:
+        checks.append(
+            warning(
+                "server name", "not configured: it changes with every start", 'set "server_name", unique in the fleet'
+            )
+        )
+    checks.append(_domain(report))
+    store = report.store
+    if store is None:
+        return checks
+    if store.error:
+        checks.append(
+            failure("store", f"cannot write: {store.error}", "see the log; a full disk needs room, not a restart")
+        )
+    if store.free_bytes is not None and store.total_bytes:
+        share = store.free_bytes / store.total_bytes
+        text = f"{size(store.free_bytes)} free of {size(store.total_bytes)} at {store.path}"
+        remedy = "limit streams (max_bytes, max_age) or make room"
+        checks.append(ok("disk", text) if share >= _FREE_SHARE_MIN else warning("disk", text, remedy))
+    return checks
+
+
+def _domain(report: StatusReport) -> Check:
+    if report.store is None:
+        return skipped("domain", "JetStream is not enabled")
+    if not report.domain:
+        remedy = 'set "jetstream { domain: NAME }", another one on each server'
+        return failure("domain", "none: streams here cannot be told from those of the hub", remedy)
+    same = [link for link in report.links if link.peer_domain == report.domain]
+    if same:
+        return failure(
+            "domain",
+            f"{same[0].name} has the same domain, {report.domain}: requests do not know which of the two is meant",
+            "give each server its own domain",
+        )
+    return ok("domain", report.domain)
+
+
+# -- links -------------------------------------------------------------------------------------------------------------
+
+
+def _link(link: LinkStatus, report: StatusReport) -> list[Check]:
+    name = f"link {link.name}"
+    if link.state == "up":
+        rtt = "" if link.rtt_ms is None else f", round trip {link.rtt_ms:.1f} ms"
+        checks = [ok(name, f"up for {span(link.age_s)}{rtt}")]
+    elif link.waiting:
+        checks = [warning(name, link.waiting, "this is a policy of eyot { sync { } }")]
+    elif link.state == "disabled":
+        checks = [skipped(name, "disabled in the configuration")]
+    else:
+        error = link.last_error or "no answer yet"
+        return [failure(name, f"{link.state} after {link.attempts} attempts: {error}", link.remedy or "")]
+    if link.refused:
+        remedy = "allow the subjects to the leaf's user, or stop publishing them"
+        checks.append(warning(f"{name}: permissions", f"{link.refused} messages of the peer were refused", remedy))
+    dropped = {reason: count for reason, count in link.dropped.items() if count}
+    if dropped:
+        text = ", ".join(f"{count} {reason.replace('_', ' ')}" for reason, count in dropped.items())
+        checks.append(
+            warning(f"{name}: dropped", f"messages that were not sent: {text}", "a faster link, or larger limits")
+        )
+    metered = link.metered
+    if metered is not None:
+        text = (
+            f"{size(metered.spent_bytes)} of {size(metered.budget_bytes)} spent, the next month begins {metered.resets}"
+        )
+        used = metered.spent_bytes >= _USED_SHARE_MAX * metered.budget_bytes
+        checks.append(warning(f"{name}: budget", text) if used else ok(f"{name}: budget", text))
+    return checks
+
+
+# -- what only a client can see ----------------------------------------------------------------------------------------
+
+
+def _over_nats(target: Target, report: StatusReport, asked: list[Origin]) -> list[Check]:
+    async def look(client: Client) -> list[Check]:
+        account = await _account(client)
+        checks = [ok("client", f"connected to {target.server}, account {account}")]
+        checks += await _limits(client)
+        checks += await _clocks(client, report, account)
+        for origin in asked + _origins(report.copies, account):
+            checks += await probe(client, origin, account)
+        for account_name in sorted({copy.account for copy in report.copies} - {account}):
+            remedy = "run again with --user or --creds of that account"
+            checks.append(skipped(f"copies of account {account_name}", "not checked", remedy))
+        return checks
+
+    try:
+        return target.with_client(look)
+    except Failure as wrong:
+        remedy = "name the listener with --server, and credentials with --user, --password or --creds"
+        return [failure("client", str(wrong), remedy)]
+
+
+def _origins(copies: list[CopyStatus], account: str) -> list[Origin]:
+    found = {
+        (copy.api_prefix, copy.origin, copy.deliver_prefix): Origin(copy.origin, copy.api_prefix, copy.deliver_prefix)
+        for copy in copies
+        if copy.account == account and copy.api_prefix not in ("", "$JS.API")
+    }
+    return list(found.values())
+
+
+async def _account(client: Client) -> str:
+    try:
+        reply = await client.request("$SYS.REQ.USER.INFO", b"", timeout=_ANSWER_S)
+        return str(msgspec.json.decode(reply.data)["data"]["account"])
+    except (NatsError, KeyError, msgspec.MsgspecError):
+        return "$G"
+
+
+async def _limits(client: Client) -> list[Check]:
+    """JetStream's limits of the account."""
+    try:
+        reply = await client.request("$JS.API.INFO", b"", timeout=_ANSWER_S)
+    except NatsError:
+        return [skipped("JetStream", "not enabled for this account")]
+    info: dict[str, Any] = msgspec.json.decode(reply.data)
+    if "error" in info:
+        error = info["error"]
+        return [warning("JetStream", f"{error.get('description')} ({error.get('err_code')})")]
+    limits, checks = info.get("limits", {}), []
+    for what, used, most in (
+        ("file storage", info.get("storage", 0), limits.get("max_storage", -1)),
+        ("memory", info.get("memory", 0), limits.get("max_memory", -1)),
+        ("streams", info.get("streams", 0), limits.get("max_streams", -1)),
+        ("consumers", info.get("consumers", 0), limits.get("max_consumers", -1)),
+    ):
+        if most > 0 and used >= _USED_SHARE_MAX * most:
+            checks.append(warning(f"JetStream {what}", f"{used} of {most}", "raise the account's limit or remove some"))
+    return checks or [ok("JetStream", "within the account's limits")]
+
+
+async def _clocks(client: Client, report: StatusReport, account: str) -> list[Check]:
+    """The daemon's clock against this machine's, and against that of each linked domain."""
+    checks = []
+    here = time.time() - datetime.fromisoformat(report.now).timestamp()
+    if abs(here) > _CLOCK_S_MAX + 5:
+        checks.append(warning("clock", f"the daemon's clock is {here:+.0f} s off this machine's", "is NTP running?"))
+    domains = {link.peer_domain for link in report.links if link.state == "up" and link.account == account}
+    for domain in sorted(each for each in domains if each):
+        off_s = await _clock_of(client, f"$JS.{domain}.API")
+        if off_s is None:
+            checks.append(skipped(f"clock of domain {domain}", "it has no stream that would tell its time"))
+        elif abs(off_s) > _CLOCK_S_MAX:
+            remedy = "set the clocks: message ages, schedules and certificates depend on them"
+            checks.append(warning(f"clock of domain {domain}", f"{off_s:+.1f} s off this machine's", remedy))
+        else:
+            checks.append(ok(f"clock of domain {domain}", f"{off_s:+.2f} s off this machine's"))
+    return checks
+
+
+async def _clock_of(client: Client, prefix: str) -> float | None:
+    """How much later it is there, seconds; None: not known."""
+    try:
+        names = msgspec.json.decode((await client.request(f"{prefix}.STREAM.NAMES", b"{}", timeout=_ANSWER_S)).data)
+        streams = names.get("streams") or []
+        if not streams:
+            return None
+        before = time.time()
+        reply = await client.request(f"{prefix}.STREAM.INFO.{streams[0]}", b"", timeout=_ANSWER_S)
+        middle = (before + time.time()) / 2
+        told = msgspec.json.decode(reply.data).get("ts")
+        return None if told is None else datetime.fromisoformat(told[:26].rstrip("Z") + "+00:00").timestamp() - middle
+    except (NatsError, msgspec.MsgspecError, ValueError):
+        return None
+
+
+# -- telling -----------------------------------------------------------------------------------------------------------
+
+
+def _show(checks: list[Check]) -> None:
+    rows = [
+        (
+            f"[{_COLOURS[each.state]}]{each.state}[/]",
+            each.name,
+            each.detail + (f"\n{each.remedy}" if each.remedy else ""),
+        )
+        for each in checks
+    ]
+    print_table("Doctor", ("", "What", "Found"), rows, "nothing")
+    for each in checks:
+        if each.lines:
+            console.print(f"[bold]{each.name}[/bold]: add")
+            for line in each.lines:
+                console.print(f"    {line}", markup=False)
