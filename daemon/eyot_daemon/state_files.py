@@ -49,10 +49,12 @@ class StateFiles:
             log.error("Could not write pidfile: %s", error)
 
     def remove(self) -> None:
-        """Take away what was written."""
+        """Take away what was written, a pid file only as long as it is ours: a successor may have written its own while we
+        said goodbye."""
         if self._pid_file is not None:
-            with suppress(OSError):
-                self._pid_file.unlink(missing_ok=True)
+            with suppress(OSError, ValueError):
+                if int(self._pid_file.read_text()) == os.getpid():
+                    self._pid_file.unlink(missing_ok=True)
         if self._ports_file is not None:
             with suppress(OSError):
                 self._ports_file.remove()

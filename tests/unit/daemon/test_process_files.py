@@ -15,8 +15,10 @@ import trio
 import trio.testing
 
 from eyot_daemon.notify import Notifier
+from eyot_daemon.options import Options
 from eyot_daemon.ports_file import Ports, PortsFile, urls
 from eyot_daemon.signals import SignalError, send_signal
+from eyot_daemon.state_files import StateFiles
 
 
 def received(sock: socket.socket) -> list[str]:
@@ -82,6 +84,18 @@ def test_ports_file(tmp_path: Path) -> None:
     ports_file.remove()
     ports_file.remove()
     assert not ports_file.path.exists()
+
+
+def test_the_pid_file_of_a_successor_stays(tmp_path: Path) -> None:
+    options = Options(pid_file=str(tmp_path / "x.pid"))
+    for successor in (False, True):
+        files = StateFiles()
+        files.write(options, Ports())
+        assert (tmp_path / "x.pid").read_text() == str(os.getpid())
+        if successor:
+            (tmp_path / "x.pid").write_text("1")
+        files.remove()
+        assert (tmp_path / "x.pid").exists() == successor
 
 
 def test_a_listener_on_all_addresses_is_reached_under_each() -> None:
