@@ -2,7 +2,8 @@
 
 Answers are cached per subject (bounded), because a client asks about the same few subjects again and again. Rules
 (nats-server's): deny beats allow; an allow list that is absent allows everything, an empty one nothing; a wildcard
-subscription must be a subset of an allow entry; a wildcard subscription that overlaps a deny entry is accepted, but
+subscription must be matched by an allow entry, its wildcards taken as plain tokens (so `*` lets a last `>` pass: whoever
+allows `in.*` allows to subscribe to `in.>`); a wildcard subscription that overlaps a deny entry is accepted, but
 denied messages are filtered at delivery; entries of a subscribe list may carry a queue pattern (`subject queue`).
 
 `allow_responses` lets a connection answer the messages it got: the reply subject of each delivered message may be
@@ -14,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from eyot_daemon.options_permissions import Permissions, ResponsePermission
-from eyot_wire.subject import is_literal, is_subset, matches, overlaps
+from eyot_wire.subject import is_literal, matches, overlaps
 
 #: Answers remembered per connection and question; full caches are emptied.
 CACHE_MAX = 4096
@@ -38,14 +39,8 @@ class SubjectSet:
         return bool(self.literals or self.patterns)
 
     def matches(self, subject: bytes) -> bool:
-        """Does an entry match this literal subject?"""
+        """Does an entry match this subject? Wildcards in it are tokens like others, for nats-server sees them so here."""
         return subject in self.literals or any(matches(pattern, subject) for pattern in self.patterns)
-
-    def covers(self, subject: bytes) -> bool:
-        """Does an entry cover this subject, which may hold wildcards?"""
-        if subject in self.literals:
-            return True
-        return any(is_subset(subject, pattern) for pattern in self.patterns)
 
     def overlaps(self, subject: bytes) -> bool:
         """Is there a literal subject that both an entry and `subject` match?"""
@@ -64,7 +59,7 @@ class QueueEntries:
 
     def match(self, subject: bytes, queue: bytes) -> bool | None:
         """None if no entry speaks about `subject`, else whether one of those that do names `queue`."""
-        names = [name for pattern, name in self.entries if is_subset(subject, pattern)]
+        names = [name for pattern, name in self.entries if matches(pattern, subject)]
         if not names:
             return None
         return any(name == queue or matches(name, queue) for name in names)
@@ -172,12 +167,12 @@ class Access:
         """May a client subscribe to `subject` (wildcards allowed), as a member of `queue` if given?"""
         allowed = True
         if self._subscribe_allow is not None:
-            allowed = self._subscribe_allow.covers(subject)
+            allowed = self._subscribe_allow.matches(subject)
             if queue:
                 named = self._subscribe_allow_queues.match(subject, queue)
                 allowed = allowed if named is None else named
         if allowed:
-            allowed = not self._subscribe_deny.covers(subject)
+            allowed = not self._subscribe_deny.matches(subject)
             if queue:
                 denied = self._subscribe_deny_queues.match(subject, queue)
                 allowed = allowed if denied is None else not denied
