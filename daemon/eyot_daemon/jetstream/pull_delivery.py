@@ -216,7 +216,8 @@ class PullDelivery(Delivery):
         return self.queue.last_active
 
     def num_waiting(self) -> int:
-        """Requests whose clients are there."""
+        """Requests that have not expired and whose clients are there."""
+        self.sweep(self.consumer.broker.clock.monotonic())
         self.queue.drop_unheard()
         return len(self.queue)
 

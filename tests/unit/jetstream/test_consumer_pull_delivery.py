@@ -506,3 +506,12 @@ def test_purges_that_do_not_concern_a_consumer_write_nothing(world: ConsumerWorl
     world.request("STREAM.PURGE.S", {"seq": 3})
     world.advance(1.0)
     assert world.store.stats.commits == before + 1
+
+
+def test_an_expired_request_is_not_counted_as_waiting(world: ConsumerWorld) -> None:
+    world.add(ack_policy="explicit")
+    box = world.pull(batch=1, expires=2 * S)
+    assert world.info()["num_waiting"] == 1
+    world.clock.advance(2.0)  # no timer has run yet
+    assert world.info()["num_waiting"] == 0
+    assert box.statuses == ["408 Request Timeout"]
