@@ -7,24 +7,33 @@ process, on mock clocks and memory links, are never run again.
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+from support.server_process import ServerProcess
+
 RERUNS = 2
 HERE = Path(__file__).parent
-WITH_REAL_PROCESSES = tuple(HERE / room for room in ("interop", "hub", "appliance", "unit/cli"))
-OTHER_FILES = (
-    "test_process.py",
-    "test_process_files.py",
-    "test_auth_callout.py",
-    "test_metrics.py",
-    "test_https_monitoring.py",
-    "test_sigkill.py",
-)
+WITH_REAL_PROCESSES = tuple(HERE / room for room in ("interop", "hub", "appliance"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.path.name in OTHER_FILES or any(item.path.is_relative_to(room) for room in WITH_REAL_PROCESSES):
+        if any(item.path.is_relative_to(room) for room in WITH_REAL_PROCESSES) or _starts_processes(_module_of(item)):
             item.add_marker(pytest.mark.flaky(reruns=RERUNS, reruns_delay=1))
+
+
+def _module_of(item: pytest.Item) -> ModuleType | None:
+    found = getattr(item, "module", None)
+    return found if isinstance(found, ModuleType) else None
+
+
+def _starts_processes(module: ModuleType | None) -> bool:
+    """Whether a test module names what starts processes: a server, or the standard library's way."""
+    values = () if module is None else vars(module).values()
+    return any(
+        value is subprocess or (isinstance(value, type) and issubclass(value, ServerProcess)) for value in values
+    )
