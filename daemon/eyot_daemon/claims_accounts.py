@@ -195,8 +195,9 @@ def _imported(one: Import) -> ImportOptions:
 
 def _jetstream(one: AccountClaims) -> AccountJetStreamOptions | None:
     limits: JetStreamLimits | None = one.body.limits
+    tier = ""
     if not (one.body.limits.mem_storage or one.body.limits.disk_storage):
-        limits = (one.body.limits.tiered_limits or {}).get(OUR_TIER)
+        limits, tier = (one.body.limits.tiered_limits or {}).get(OUR_TIER), OUR_TIER
     if limits is None or not (limits.mem_storage or limits.disk_storage):
         return None
     return AccountJetStreamOptions(
@@ -208,4 +209,5 @@ def _jetstream(one: AccountClaims) -> AccountJetStreamOptions | None:
         memory_stream_bytes_max=limits.mem_max_stream_bytes or -1,
         file_stream_bytes_max=limits.disk_max_stream_bytes or -1,
         max_bytes_required=limits.max_bytes_required,
+        tier=tier,
     )

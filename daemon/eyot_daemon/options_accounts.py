@@ -101,6 +101,7 @@ class AccountJetStreamOptions(Struct, frozen=True, kw_only=True):
     memory_stream_bytes_max: int = -1
     file_stream_bytes_max: int = -1
     max_bytes_required: bool = False
+    tier: str = ""  # of which tier these are the limits, where an account has tiers
 
 
 class AccountOptions(Struct, frozen=True, kw_only=True):

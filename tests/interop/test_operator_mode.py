@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import nats
+import nats.js.errors
 import pytest
 from nats.aio.client import Client
 
@@ -199,6 +200,23 @@ def test_tokens_change_while_clients_are_connected(kind: str, tmp_path: Path) ->
         assert "account authentication expired" in await door.thrown_out(third)
         assert not await door.is_in(BETA.user(USER))
         assert client.is_connected
+
+    play(kind, tmp_path, config, scenario)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_limits_of_a_tier(kind: str, tmp_path: Path) -> None:
+    limits = {"tiered_limits": {"R1": {"disk_storage": 1 << 20, "streams": 1, "consumer": -1}}}
+    config = "jetstream { store_dir: %WORKDIR%/store }\n" + operator_conf(OPERATOR.account(ALPHA, limits=limits))
+
+    async def scenario(door: Door) -> None:
+        client = await door.enter(ALPHA.user(USER))
+        await client.jetstream().add_stream(name="S", subjects=["s"])
+        info = await ask(client, "$JS.API.INFO")
+        assert (info["limits"]["max_storage"], info["tiers"]["R1"]["limits"]["max_storage"]) == (0, 1 << 20)
+        assert (info["streams"], info["tiers"]["R1"]["streams"]) == (1, 1)
+        with pytest.raises(nats.js.errors.BadRequestError, match="maximum number of streams reached"):
+            await client.jetstream().add_stream(name="T", subjects=["t"])
 
     play(kind, tmp_path, config, scenario)
 

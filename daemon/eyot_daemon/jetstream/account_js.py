@@ -19,7 +19,7 @@ from eyot_daemon.subscription import Kind, Origin, Subscription
 from eyot_daemon.version import API_LEVEL
 from eyot_store.errors import StoreError
 from eyot_wire.js_errors import ApiError, error, fail
-from eyot_wire.js_model import AccountInfo, AccountLimits, ApiStats, StorageType, StreamConfig, encode
+from eyot_wire.js_model import AccountInfo, AccountLimits, AccountTier, ApiStats, StorageType, StreamConfig, encode
 
 if TYPE_CHECKING:
     from eyot_daemon.account import Account
@@ -32,6 +32,18 @@ API_SUBJECT = b"$JS.API.>"
 StreamDone = Callable[[Stream, StoreError | None], None]
 
 _Queued = tuple[bytes, bytes, bytes, bytes, Origin | None]
+
+
+#: What stands in the place of the limits where there are tiers.
+_IN_TIERS = AccountLimits(
+    max_memory=0,
+    max_storage=0,
+    max_streams=0,
+    max_consumers=0,
+    max_ack_pending=0,
+    memory_max_stream_bytes=0,
+    storage_max_stream_bytes=0,
+)
 
 
 class JetStreamAccount:
@@ -257,26 +269,32 @@ class JetStreamAccount:
     # -- account info ----------------------------------------------------------------------------------------------
 
     def info(self) -> AccountInfo:
+        """Usage and limits; in an account with tiers, the limits are the tier's."""
         limits = self.limits or AccountJetStreamOptions()
-        return AccountInfo(
-            memory=self.used("memory"),
-            storage=self.used("file"),
-            reserved_memory=self.reserved("memory"),
-            reserved_storage=self.reserved("file"),
-            streams=len(self.streams),
-            consumers=sum(
+        usage = {
+            "memory": self.used("memory"),
+            "storage": self.used("file"),
+            "reserved_memory": self.reserved("memory"),
+            "reserved_storage": self.reserved("file"),
+            "streams": len(self.streams),
+            "consumers": sum(
                 1 for s in self.streams.values() for consumer in s.consumers.values() if not consumer.config.direct
             ),
-            limits=AccountLimits(
-                max_memory=limits.memory_max,
-                max_storage=limits.file_max,
-                max_streams=limits.streams_max,
-                max_consumers=limits.consumers_max,
-                max_ack_pending=limits.ack_pending_max,
-                memory_max_stream_bytes=limits.memory_stream_bytes_max,
-                storage_max_stream_bytes=limits.file_stream_bytes_max,
-                max_bytes_required=limits.max_bytes_required,
-            ),
+        }
+        shown = AccountLimits(
+            max_memory=limits.memory_max,
+            max_storage=limits.file_max,
+            max_streams=limits.streams_max,
+            max_consumers=limits.consumers_max,
+            max_ack_pending=limits.ack_pending_max,
+            memory_max_stream_bytes=limits.memory_stream_bytes_max,
+            storage_max_stream_bytes=limits.file_stream_bytes_max,
+            max_bytes_required=limits.max_bytes_required,
+        )
+        return AccountInfo(
+            **usage,
+            limits=_IN_TIERS if limits.tier else shown,
             domain=self.domain,
             api=ApiStats(level=API_LEVEL, total=self.api_total, errors=self.api_errors),
+            tiers={limits.tier: AccountTier(**usage, limits=shown)} if limits.tier else {},
         )

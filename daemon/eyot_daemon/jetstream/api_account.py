@@ -1,11 +1,12 @@
 """`$JS.API.INFO`, and the endpoints of clusters, which one server refuses."""
 
 from eyot_daemon.jetstream.api_request import ApiRequest, Endpoint
+from eyot_daemon.jetstream.stream import after_all_commits
 from eyot_wire.js_errors import fail
 
 
 def _info(request: ApiRequest) -> None:
-    request.respond(request.jsa.info())
+    after_all_commits(request.jsa.streams.values(), lambda: request.respond(request.jsa.info()))
 
 
 def _cluster_only(request: ApiRequest) -> None:

@@ -168,7 +168,11 @@ def _names(request: ApiRequest) -> None:
 
 def _list(request: ApiRequest) -> None:
     shown, page = _page(request, LIST_PAGE)
-    request.respond(page, ConsumerListPart(consumers=[consumer.info() for consumer in shown]))
+
+    def answer(_: StoreError | None) -> None:
+        request.respond(page, ConsumerListPart(consumers=[consumer.info() for consumer in shown]))
+
+    request.stream(request.tokens[4]).after_commits(answer)
 
 
 def _info(request: ApiRequest) -> None:

@@ -1,7 +1,7 @@
 """The API of streams: create, update, delete, purge, info, names, list (ADR-1, ADR-8)."""
 
 from eyot_daemon.jetstream.api_request import ApiRequest, Endpoint
-from eyot_daemon.jetstream.stream import Stream
+from eyot_daemon.jetstream.stream import Stream, after_all_commits
 from eyot_daemon.jetstream.stream_info import SUBJECTS_PAGE, stream_info
 from eyot_store.errors import StoreError
 from eyot_wire.js_errors import error, fail
@@ -95,6 +95,11 @@ def _purge(request: ApiRequest) -> None:
 def _info(request: ApiRequest) -> None:
     asked = StreamInfoRequest() if request.body_is_empty else request.decode(StreamInfoRequest)
     stream = request.stream(request.tokens[4])
+    # What was published before the request counts, also while it is on its way to flash.
+    stream.after_commits(lambda _: _answer_info(request, stream, asked))
+
+
+def _answer_info(request: ApiRequest, stream: Stream, asked: StreamInfoRequest) -> None:
     info = stream_info(stream, deleted_details=asked.deleted_details)
     page = PagePart()
     if asked.subjects_filter:
@@ -130,8 +135,13 @@ def _list(request: ApiRequest) -> None:
     asked = StreamNamesRequest() if request.body_is_empty else request.decode(StreamNamesRequest)
     streams = _matching(request, asked)
     offset = _clamp(asked.offset, len(streams))
-    infos = [stream_info(stream) for stream in streams[offset : offset + INFOS_PAGE]]
-    request.respond(PagePart(total=len(streams), offset=offset, limit=INFOS_PAGE), StreamListPart(streams=infos))
+    shown = streams[offset : offset + INFOS_PAGE]
+
+    def answer() -> None:
+        infos = [stream_info(stream) for stream in shown]
+        request.respond(PagePart(total=len(streams), offset=offset, limit=INFOS_PAGE), StreamListPart(streams=infos))
+
+    after_all_commits(shown, answer)
 
 
 def _clamp(offset: int, total: int) -> int:

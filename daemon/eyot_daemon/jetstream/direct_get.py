@@ -6,7 +6,7 @@ header-only `204 EOB`. Streams answer if they have `allow_direct`; a mirror with
 
 from collections.abc import Iterator
 
-from eyot_daemon.jetstream.api_messages import find_one, is_one_message
+from eyot_daemon.jetstream.api_messages import find_one
 from eyot_daemon.jetstream.api_request import ApiRequest, Endpoint, level_is_offered
 from eyot_daemon.jetstream.stream import Stream
 from eyot_store import Log, StoredMessage
@@ -40,19 +40,41 @@ def _direct_get(request: ApiRequest) -> None:
     if not level_is_offered(request.header):
         request.send_status(_LEVEL)
         return
-    if len(request.tokens) > 5:
-        subject = ".".join(request.tokens[5:])
-        asked = MsgGetRequest(last_by_subj=subject)
-    else:
-        if request.body_is_empty:
-            request.send_status(_EMPTY)
-            return
+    asked = MsgGetRequest()
+    if not request.body_is_empty:
         try:
             asked = decode(request.body, MsgGetRequest, strict=False)
         except InvalidJson:
             request.send_status(_MALFORMED)
             return
+    if len(request.tokens) > 5:
+        if _asks_for_something(asked) or asked.batch or asked.up_to_seq or asked.up_to_time is not None:
+            request.send_status(_BAD)
+            return
+        asked.last_by_subj = ".".join(request.tokens[5:])
+    elif not _asks_for_something(asked):
+        request.send_status(_EMPTY)
+        return
+    if _contradicts_itself(asked):
+        request.send_status(_BAD)
+        return
     stream.after_commits(lambda _: _answer(request, stream, asked))
+
+
+def _asks_for_something(asked: MsgGetRequest) -> bool:
+    return bool(
+        asked.seq or asked.last_by_subj or asked.next_by_subj or asked.multi_last or asked.start_time is not None
+    )
+
+
+def _contradicts_itself(asked: MsgGetRequest) -> bool:
+    """Ways to find a message that exclude each other."""
+    if asked.last_by_subj and (asked.seq or asked.start_time is not None or asked.next_by_subj or asked.batch):
+        return True
+    if asked.multi_last and (asked.last_by_subj or asked.next_by_subj):
+        return True
+    both_ends = asked.up_to_seq and asked.up_to_time is not None
+    return bool(both_ends or (asked.seq and asked.start_time is not None) or asked.batch < 0 or asked.max_bytes < 0)
 
 
 def _stream_for(request: ApiRequest) -> Stream | None:
@@ -72,10 +94,8 @@ def _answer(request: ApiRequest, stream: Stream, asked: MsgGetRequest) -> None:
     try:
         if asked.multi_last:
             _answer_multi_last(request, stream, asked)
-        elif asked.batch or asked.max_bytes:
+        elif asked.batch:
             _answer_batch(request, stream, asked)
-        elif not is_one_message(asked) or asked.up_to_seq or asked.up_to_time is not None:
-            request.send_status(_BAD)
         else:
             message = find_one(stream.log, asked)
             if message is None:
@@ -111,9 +131,6 @@ def _send(
 
 def _answer_batch(request: ApiRequest, stream: Stream, asked: MsgGetRequest) -> None:
     """Up to `batch` messages from `seq` or `start_time` on, on subjects that match `next_by_subj`."""
-    if asked.last_by_subj or (asked.seq and asked.start_time is not None) or asked.batch < 0 or asked.max_bytes < 0:
-        request.send_status(_BAD)
-        return
     log = stream.log
     seq = asked.seq or 1
     if asked.start_time is not None:
@@ -126,7 +143,7 @@ def _answer_batch(request: ApiRequest, stream: Stream, asked: MsgGetRequest) -> 
     last = 0
     for message in _limited(_read_on(log, seq, filters), asked.batch, asked.max_bytes):
         pending -= 1
-        _send(request, stream, message, _progress(pending, last))
+        _send(request, stream, message, _progress(pending, last), no_header=asked.no_hdr)
         last = message.seq
     request.send_status(
         b"NATS/1.0 204 EOB\r\nNats-Num-Pending: %d\r\nNats-Last-Sequence: %d\r\n\r\n" % (max(pending, 0), last)
@@ -134,10 +151,9 @@ def _answer_batch(request: ApiRequest, stream: Stream, asked: MsgGetRequest) -> 
 
 
 def _answer_multi_last(request: ApiRequest, stream: Stream, asked: MsgGetRequest) -> None:
-    """The last message of each subject that matches one of the filters, as of `up_to_seq` or `up_to_time`."""
+    """The last message of each subject that matches one of the filters, from `seq` up to `up_to_seq` or `up_to_time`."""
     filters = [subject.encode() for subject in asked.multi_last]
-    exclusive = asked.seq or asked.last_by_subj or asked.next_by_subj or asked.start_time is not None
-    if exclusive or (asked.up_to_seq and asked.up_to_time is not None) or not all(map(is_valid, filters)):
+    if not all(map(is_valid, filters)):
         request.send_status(_BAD)
         return
     log = stream.log
@@ -150,14 +166,14 @@ def _answer_multi_last(request: ApiRequest, stream: Stream, asked: MsgGetRequest
     if len(subjects) > MULTI_LAST_MAX:
         request.send_status(_TOO_MANY)
         return
-    found = _last_of_each(log, subjects, up_to)
+    found = [message for message in _last_of_each(log, subjects, up_to) if message.seq >= asked.seq]
     if not found:
         request.send_status(_NO_RESULTS)
         return
     pending, last = len(found), 0
     for message in _limited(iter(found), asked.batch, asked.max_bytes):
         pending -= 1
-        _send(request, stream, message, _progress(pending, last), no_header=asked.no_hdr)
+        _send(request, stream, message, _progress(pending, last))
         last = message.seq
     request.send_status(
         b"NATS/1.0 204 EOB\r\nNats-Num-Pending: %d\r\nNats-Last-Sequence: %d\r\nNats-UpTo-Sequence: %d\r\n\r\n"
@@ -190,14 +206,12 @@ def _read_on(log: Log, seq: int, filters: tuple[bytes, ...], up_to: int | None =
 
 
 def _limited(messages: Iterator[StoredMessage], batch: int, max_bytes: int) -> Iterator[StoredMessage]:
-    """At most `batch` messages (0: any number) and about `max_bytes` (0: the default) of them; the first comes anyway."""
+    """At most `batch` messages (0: any number), until they are `max_bytes` (0: the default) of subject, header and payload."""
     left = max_bytes or BATCH_BYTES_MAX
     for count, message in enumerate(messages, 1):
-        left -= len(message.header) + len(message.payload)
-        if left < 0 and count > 1:
-            return
         yield message
-        if count == batch:
+        left -= len(message.subject) + len(message.header) + len(message.payload)
+        if left <= 0 or count == batch:
             return
 
 

@@ -417,3 +417,19 @@ class Stream:
             return
         batch.then.append(settle)
         self.submit(txn, batch)
+
+
+def after_all_commits(streams: Iterable[Stream], fn: Callable[[], None]) -> None:
+    """Call `fn` when what has been staged so far in these streams is through."""
+    waiting = 1
+
+    def settled(_: StoreError | None) -> None:
+        nonlocal waiting
+        waiting -= 1
+        if not waiting:
+            fn()
+
+    for stream in streams:
+        waiting += 1
+        stream.after_commits(settled)
+    settled(None)

@@ -32,7 +32,7 @@ def test_limits_mappings_and_jetstream() -> None:
     assert alpha.limits == AccountLimits(connections_max=5, subscriptions_max=7, payload_max=64, leafnodes_max=2)
     assert alpha.jetstream == AccountJetStreamOptions(memory_max=0, file_max=1000, streams_max=3)
     assert [(one.subject, one.weight) for one in alpha.mappings[0].destinations] == [("b", 60), ("c", 100)]
-    assert beta.jetstream == AccountJetStreamOptions(memory_max=-1, file_max=0)
+    assert beta.jetstream == AccountJetStreamOptions(memory_max=-1, file_max=0, tier="R1")
 
 
 def test_imports_in_both_forms() -> None:

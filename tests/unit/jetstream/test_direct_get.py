@@ -71,7 +71,10 @@ def test_the_last_of_a_subject_can_be_asked_for_in_the_subject(world: World) -> 
         (b'{"batch":2,"last_by_subj":"s.1"}', (408, "Bad Request")),
         (b'{"batch":2,"seq":99}', (404, "Message Not Found")),
         (b'{"multi_last":["nope"]}', (404, "No Results")),
-        (b'{"multi_last":["s.1"],"seq":4}', (408, "Bad Request")),
+        (b'{"multi_last":["s.1"],"next_by_subj":"s.1"}', (408, "Bad Request")),
+        (b'{"seq":0}', (408, "Empty Request")),
+        (b'{"batch":3}', (408, "Empty Request")),
+        (b'{"seq":1,"max_bytes":4}', None),
         (b'{"seq":1,"something":"new"}', None),
     ],
 )
@@ -80,6 +83,12 @@ def test_statuses(world: World, body: bytes, wanted: tuple[int, str] | None) -> 
     world.commit()
     answers = [(got.header, got.payload) for got in world.inbox.got if got.subject == reply]
     assert [status(answer) for answer in answers] == [wanted]
+
+
+def test_a_subject_in_the_subject_excludes_other_ways(world: World) -> None:
+    (answer,) = world.messages("DIRECT.GET.S.s.1", {"seq": 1})
+    assert status(answer) == (408, "Bad Request")
+    assert seqs(world.messages("DIRECT.GET.S.s.1", {"max_bytes": 1})) == [4]
 
 
 def test_without_headers_even_the_place_is_left_out(world: World) -> None:
@@ -117,6 +126,7 @@ def test_the_last_of_several_subjects(world: World) -> None:
     assert headers.get(answers[-1][0], b"Nats-UpTo-Sequence") == b"6"
     assert seqs(direct(world, multi_last=["s.*"])) == [4, 5, 6]
     assert seqs(direct(world, multi_last=["s.*"], batch=2)) == [4, 5]
+    assert seqs(direct(world, multi_last=["s.*"], seq=5)) == [5, 6]
 
 
 def test_the_last_as_of_earlier(world: World) -> None:

@@ -1,10 +1,12 @@
 """The API of streams and messages: answers, codes, paging, and the NATS project's schemas."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from eyot_daemon.jetstream.consumers import Consumers
 from eyot_daemon.options_accounts import AccountJetStreamOptions
 from eyot_daemon.options_jetstream import JetStreamOptions
 from support.destinations import Recorder
@@ -324,3 +326,27 @@ def test_mirrors_and_sources_show_their_origins(world: World) -> None:
     }
     world.create("T", subjects=None, sources=[{"name": "O", "filter_subject": "a"}])
     assert check_answer(world.request("STREAM.INFO.T"))["sources"][0]["filter_subject"] == "a"
+
+
+@pytest.mark.parametrize(
+    ("subject", "path"),
+    [
+        (b"STREAM.INFO.S", ("state", "messages")),
+        (b"STREAM.LIST", ("streams", 0, "state", "messages")),
+        (b"CONSUMER.LIST.S", ("consumers", 0, "num_pending")),
+        (b"CONSUMER.INFO.S.C", ("num_pending",)),
+    ],
+)
+def test_what_was_published_before_the_request_counts(
+    tmp_path: Path, subject: bytes, path: tuple[str | int, ...]
+) -> None:
+    world = World(tmp_path, consumers=Consumers())
+    world.create()
+    world.request("CONSUMER.CREATE.S.C", {"stream_name": "S", "config": {"name": "C", "ack_policy": "none"}})
+    world.publish(b"s.1", b"on its way to flash")
+    reply = world.publish(b"$JS.API." + subject)
+    world.commit()
+    answer = json.loads(world.answer(reply) or b"null")
+    for step in path:
+        answer = answer[step]
+    assert answer == 1
