@@ -35,9 +35,12 @@ def update_accounts(broker: Broker, old: Options, new: Options) -> None:
     for name, account in broker.accounts.items():
         if before.get(name, ()) == after.get(name, ()):
             continue
+        mapped = set(account.mappings.sources())
         for mapping in before.get(name, ()):
             account.mappings.remove(mapping.source.encode())
         add_mappings(account, after.get(name, ()))
+        mapped_now = set(account.mappings.sources())
+        broker.links.mappings_changed(account, sorted(mapped - mapped_now), sorted(mapped_now - mapped))
     if _joints(old) != _joints(new):
         for account in broker.each_account():
             remove_imports(account)

@@ -7,7 +7,7 @@ It also holds the account's loop subject and knows duplicates and circles.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, cast
 
 from eyot_daemon.account import Account
@@ -121,6 +121,20 @@ class AccountLinks:
                 link.offer(sub.subject, sub.queue, sub.weight, _origin_of(sub))
                 link.withdraw(sub.subject, sub.queue, previous, _origin_of(sub))
 
+    def mappings_changed(self, gone: Iterable[bytes], come: Iterable[bytes]) -> None:
+        """A reload changed what the account's mappings map: leafs publish only what somebody wants, so they are told."""
+        for subject in come:
+            if self._broadcast is not None:
+                self._broadcast.add(subject, b"", 1, None)
+            for link in self._single:
+                link.offer(subject, b"", 1, LOCAL)
+        for subject in gone:
+            if self._broadcast is not None:
+                self._broadcast.remove(subject, b"", 1, None)
+            for link in self._single:
+                link.withdraw(subject, b"", 1, LOCAL)
+        self._flush_later()
+
     # -- telling ---------------------------------------------------------------------------------------------------
 
     @property
@@ -141,12 +155,15 @@ class AccountLinks:
 
     def _distribute_later(self, sub: Subscription) -> None:
         if sub.dest.kind is not Kind.LEAF:
-            if not self._dirty:
-                self._dirty = True
-                self.account.broker.mark_dirty(self)
+            self._flush_later()
         elif self._timer is None:
             wait_s = min(PASS_ON_S_MAX, len(self.registry) * PASS_ON_S_PER_LINK)
             self._timer = self.account.broker.timers.call_later(wait_s, self._pass_on)
+
+    def _flush_later(self) -> None:
+        if not self._dirty:
+            self._dirty = True
+            self.account.broker.mark_dirty(self)
 
     def _pass_on(self) -> None:
         self._timer = None

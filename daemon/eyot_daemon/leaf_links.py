@@ -8,7 +8,7 @@ later on. Nothing waits for a timer.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from eyot_daemon.leaf_account import AccountLinks
@@ -81,6 +81,12 @@ class LeafLinks:
         if links is None:
             links = self._accounts[account.name] = AccountLinks(account)
         return links
+
+    def mappings_changed(self, account: Account, gone: Iterable[bytes], come: Iterable[bytes]) -> None:
+        """A reload changed which subjects are mapped in `account`: its links are told."""
+        links = self._accounts.get(account.name)
+        if links is not None:
+            links.mappings_changed(gone, come)
 
     # -- coming and going ------------------------------------------------------------------------------------------
 

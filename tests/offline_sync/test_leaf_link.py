@@ -6,8 +6,10 @@ import pytest
 import trio
 import trio.testing
 
+from eyot_daemon.account_setup import update_accounts
 from eyot_daemon.leaf import LeafConnection
-from eyot_daemon.options_accounts import AccountOptions, UserOptions
+from eyot_daemon.options import Options
+from eyot_daemon.options_accounts import AccountOptions, MappingDestination, MappingOptions, UserOptions
 from eyot_daemon.options_jetstream import JetStreamOptions
 from eyot_daemon.options_permissions import Permissions, SubjectPermission
 from eyot_sync.link_state import LinkPhase
@@ -519,3 +521,26 @@ async def test_full_lane_drops_and_the_link_stays(autojump_clock: trio.testing.M
         assert link.session.outbox.dropped_msgs == 1000 - taken
         await until(lambda: len(recorder.got) == taken)
         assert leaf.links.remotes[0].connects == 1
+
+
+@pytest.mark.parametrize("restricted", [False, True])  # told what all are told, or one by one
+async def test_mappings_that_a_reload_brings_are_announced(
+    autojump_clock: trio.testing.MockClock, restricted: bool
+) -> None:
+    permissions = Permissions(subscribe=SubjectPermission(allow=(b"new.>", b"old.>"))) if restricted else None
+    user = UserOptions(user="acc", password="acc", account="ACC", permissions=permissions)
+
+    def options(source: str) -> Options:
+        mapping = MappingOptions(source=source, destinations=(MappingDestination(subject="there"),))
+        return Options(accounts=(AccountOptions(name="ACC", users=(user,), mappings=(mapping,)),))
+
+    async with leaf_world() as world:
+        hub = await world.node("hub", accounts=options("old.a").accounts)
+        leaf = await world.node("leaf", remote())
+        await until(lambda: leaf.knows(b"old.a"))
+        got = hub.subscribe(b"there")
+        update_accounts(hub.broker, options("old.a"), options("new.a"))
+        hub.broker.flush()
+        await until(lambda: leaf.knows(b"new.a") and not leaf.knows(b"old.a"))
+        leaf.publish(b"new.a", b"1")
+        await until(lambda: got.payloads == [b"1"])
