@@ -11,10 +11,13 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import ClassVar
 
 from eyot_daemon.options import Options
 
 TRACE = 5
+#: Where the system's log listens.
+SYSLOG_SOCKET = "/dev/log"
 LABELS = {
     TRACE: "TRC",
     logging.DEBUG: "DBG",
@@ -30,9 +33,10 @@ log = logging.getLogger("eyot")
 class LineFormatter(logging.Formatter):
     """Formats a record as nats-server would. The date and time up to the second are made once a second."""
 
-    def __init__(self, *, logtime: bool = True, utc: bool = False, pid: bool = True) -> None:
+    def __init__(self, *, logtime: bool = True, utc: bool = False, pid: bool = True, end: str = "") -> None:
         super().__init__()
         self._logtime = logtime
+        self._end = end
         self._convert = time.gmtime if utc else time.localtime
         self._pid = f"[{os.getpid()}] " if pid else ""
         self._second = -1
@@ -44,7 +48,7 @@ class LineFormatter(logging.Formatter):
         if record.exc_info:
             text = f"{text}\n{self.formatException(record.exc_info)}"
         if not self._logtime:
-            return f"{self._pid}[{label}] {text}"
+            return f"{self._pid}[{label}] {text}{self._end}"
         second = int(record.created)
         if second != self._second:
             self._second = second
@@ -162,14 +166,22 @@ def _syslog_handler(options: Options) -> logging.Handler:
     from logging.handlers import SysLogHandler
     from urllib.parse import urlsplit
 
-    handler: SysLogHandler
+    class Handler(SysLogHandler):
+        append_nul = False  # a habit of old daemons; today's show it
+        priority_map: ClassVar[dict[str, str]] = SysLogHandler.priority_map | {"TRACE": "debug"}
+
+    handler: Handler
     if options.remote_syslog:
         parts = urlsplit(options.remote_syslog)
         kind = socket.SOCK_STREAM if parts.scheme == "tcp" else socket.SOCK_DGRAM
         address = (parts.hostname or "localhost", parts.port or 514)
-        handler = SysLogHandler(address, SysLogHandler.LOG_DAEMON, kind)
+        handler = Handler(address, SysLogHandler.LOG_DAEMON, kind)
     else:
-        handler = SysLogHandler("/dev/log", SysLogHandler.LOG_DAEMON)
+        handler = Handler(SYSLOG_SOCKET, SysLogHandler.LOG_DAEMON)
     handler.ident = "eyotd: "
+    if handler.socktype == socket.SOCK_STREAM:
+        # RFC 6587, 3.4.2: over TCP a line feed ends a message
+        handler.setFormatter(LineFormatter(logtime=False, pid=False, end="\n"))
+        return handler
     handler.setFormatter(LineFormatter(logtime=False, pid=False))
     return handler

@@ -138,3 +138,26 @@ async def test_silence_instead_of_a_handshake_ends_the_connection(authority: Aut
         await read_info(stream)
         assert await Raw(stream).until_closed() == b""
         assert up.clients.closed[-1].close_reason == "TLS Handshake Failure"
+
+
+@pytest.mark.parametrize(
+    ("preferred", "offered", "agreed"),
+    [
+        ("CurveP384", "secp384r1", True),
+        ("CurveP384", "prime256v1", False),
+        ("X25519", "X25519", True),
+        ("X25519", "secp384r1", False),
+    ],
+)
+async def test_curve_preferences(authority: Authority, preferred: str, offered: str, agreed: bool) -> None:
+    async with listening(authority, curve_preferences=(preferred,)) as (_, port):
+        made = context(authority)
+        made.set_ecdh_curve(offered)
+        stream = await trio.open_tcp_stream("127.0.0.1", port)
+        await read_info(stream)
+        secured = trio.SSLStream(stream, made, server_hostname="localhost", https_compatible=True)
+        if agreed:
+            assert await Raw(secured).ask(PLAIN) == b""
+        else:
+            with pytest.raises(trio.BrokenResourceError):
+                await secured.do_handshake()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -120,3 +121,39 @@ def test_exceptions_are_logged_with_their_trace(logs: Logs, tmp_path: Path) -> N
         log.exception("it failed")
     assert "[ERR] it failed\nTraceback" in path.read_text()
     assert "ValueError: what went wrong" in path.read_text()
+
+
+def test_the_systems_log(logs: Logs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("eyot_daemon.logs.SYSLOG_SOCKET", str(tmp_path / "log"))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as daemon:
+        daemon.bind(str(tmp_path / "log"))
+        daemon.settimeout(10)
+        logs.configure(Options(syslog=True, trace=True, debug=True))
+        said = (
+            (logging.INFO, b"<30>eyotd: [INF] word"),
+            (logging.WARNING, b"<28>eyotd: [WRN] word"),
+            (logging.CRITICAL, b"<26>eyotd: [FTL] word"),
+            (TRACE, b"<31>eyotd: [TRC] word"),
+        )
+        for level, line in said:
+            log.log(level, "word")
+            assert daemon.recv(1000) == line
+
+
+@pytest.mark.parametrize("scheme", ["udp", "tcp"])
+def test_a_remote_log(logs: Logs, scheme: str) -> None:
+    kind = socket.SOCK_STREAM if scheme == "tcp" else socket.SOCK_DGRAM
+    with socket.socket(socket.AF_INET, kind) as remote:
+        remote.bind(("127.0.0.1", 0))
+        remote.settimeout(10)
+        if scheme == "tcp":
+            remote.listen()
+        logs.configure(Options(remote_syslog=f"{scheme}://127.0.0.1:{remote.getsockname()[1]}"))
+        log.error("first")
+        if scheme == "udp":
+            assert remote.recv(1000) == b"<27>eyotd: [ERR] first"
+            return
+        log.error("second")
+        accepted, _ = remote.accept()
+        with accepted, accepted.makefile("rb") as lines:
+            assert [next(lines), next(lines)] == [b"<27>eyotd: [ERR] first\n", b"<27>eyotd: [ERR] second\n"]
