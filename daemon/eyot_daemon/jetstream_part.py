@@ -19,11 +19,14 @@ from eyot_daemon.jetstream.read_thread import ReadThread
 from eyot_daemon.options_jetstream import EyotStoreOptions, JetStreamOptions
 from eyot_store.options import StoreOptions
 from eyot_store.store import Store
+from eyot_store.vault import StoreKeys
 
 log = logging.getLogger("eyot")
 
 #: Eyot's own place below `store_dir`, beside what a nats-server may keep there.
 STORE_NAME = "eyot"
+#: What systemd's credentials with the store's keys are called.
+KEY_CREDENTIAL, PREV_KEY_CREDENTIAL = "eyot-store-key", "eyot-store-prev-key"
 _BLOCK = 4096
 
 
@@ -38,6 +41,7 @@ class JetStreamPart:
         self.path = store_path(options, env)
         self.copying = Copying()
         self._store_options = store_options
+        self._env = env
         self._hand_over = HandOver()
         self._store: Store | None = None
         self._engine: JetStream | None = None
@@ -60,7 +64,8 @@ class JetStreamPart:
         log_jetstream(self.options, str(self.path))
         _make_directory(self.path)
         self.broker.readers.add(self._hand_over, self._hand_over)
-        self._store = Store.open(self.path, notify=self._hand_over.soon, options=_store_options(self._store_options))
+        options = replace(_store_options(self._store_options), keys=self._keys())
+        self._store = Store.open(self.path, notify=self._hand_over.soon, options=options)
         for sentence in self._store.damaged:
             log.error("The store is damaged: %s", sentence)
         for name in self._store.recounted:
@@ -75,6 +80,20 @@ class JetStreamPart:
         )
         self._engine.start()
         self.broker.flush()
+
+    def _keys(self) -> StoreKeys | None:
+        """The key of the store: from the configuration, a file, or a credential of systemd's; None: it is not encrypted. Raises OSError."""
+        if self.options.encryption is not None:
+            return self.options.encryption
+        file, previous = self._store_options.key_file, self._store_options.prev_key_file
+        credentials = self._env.get("CREDENTIALS_DIRECTORY", "")
+        if not file and credentials:
+            named = Path(credentials)
+            file = str(named / KEY_CREDENTIAL) if (named / KEY_CREDENTIAL).exists() else ""
+            previous = str(named / PREV_KEY_CREDENTIAL) if (named / PREV_KEY_CREDENTIAL).exists() else ""
+        if not file:
+            return None
+        return StoreKeys(_key_in(file), _key_in(previous) if previous else b"")
 
     def reload(self, options: JetStreamOptions) -> None:
         """The configuration changed: limits, and which accounts have JetStream."""
@@ -108,6 +127,14 @@ def store_path(options: JetStreamOptions, env: Mapping[str, str]) -> Path:
     path = Path(tempfile.gettempdir()) / "nats" / STORE_NAME
     log.warning("No store_dir configured: what JetStream stores in %s does not outlive a reboot", path)
     return path
+
+
+def _key_in(file: str) -> bytes:
+    """The key in a file, without the end of its line. Raises OSError."""
+    key = Path(file).read_bytes().rstrip(b"\r\n")
+    if not key:
+        raise OSError(f"{file} holds no key")
+    return key
 
 
 def _store_options(options: EyotStoreOptions) -> StoreOptions:

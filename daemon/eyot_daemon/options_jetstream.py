@@ -6,6 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from eyot_store.vault import StoreKeys
 from eyot_sync.policy import SyncPolicies
 
 
@@ -36,18 +37,21 @@ class JetStreamOptions(Struct, frozen=True, kw_only=True):
     unique_tag: str = ""
     limits: JetStreamLimits = JetStreamLimits()
     request_queue_limit: int = 10_000
+    encryption: StoreKeys | None = None
 
 
 class EyotStoreOptions(Struct, frozen=True, kw_only=True):
     """`eyot { store { } }`: `map_size` is the most the LMDB file may grow to, in bytes; 0 = the store's own default.
 
     `committer`: how a group becomes durable, "" = the store's own default; `journal_size`: bytes that the journal may take, 0 =
-    the store's own default.
+    the store's own default. `key_file`, `prev_key_file`: files with the key that the store is encrypted with, "" = none.
     """
 
     map_size: int = 0
     committer: Literal["", "journal", "lmdb"] = ""
     journal_size: int = 0
+    key_file: str = ""
+    prev_key_file: str = ""
 
 
 class EyotOptions(Struct, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ from eyot_daemon.options_accounts_read import is_enabled
 from eyot_daemon.options_jetstream import EyotOptions, EyotStoreOptions, JetStreamLimits, JetStreamOptions
 from eyot_daemon.options_reader import Block, wrong_type
 from eyot_daemon.options_sync_read import read_sync
+from eyot_store.vault import StoreKeys
 from eyot_wire import subject
 from eyot_wire.conf import ConfMap
 
@@ -29,7 +30,6 @@ def read_jetstream(parent: Block) -> JetStreamOptions | None:
     if not isinstance(value, ConfMap):
         raise wrong_type("a map, boolean or string to define JetStream", entry.value, entry.key)
     block = parent.nested(entry.value, entry.key)
-    _refuse_encryption(block)
     enabled = block.boolean("enabled", "enable", default=True)
     sync_interval_s, sync_always = _read_sync(block)
     options = JetStreamOptions(
@@ -44,6 +44,7 @@ def read_jetstream(parent: Block) -> JetStreamOptions | None:
         unique_tag=block.string("unique_tag"),
         limits=_read_limits(block.block("limits")),
         request_queue_limit=block.integer("request_queue_limit", default=10_000, minimum=0),
+        encryption=_read_encryption(block),
     )
     # Of clusters, of nats-server's own files, or of its write buffers: nothing to do here.
     block.ignore("max_outstanding_catchup", "max_buffered_size", "max_buffered_msgs", "info_queue_limit")
@@ -52,11 +53,18 @@ def read_jetstream(parent: Block) -> JetStreamOptions | None:
     return options if enabled else None
 
 
-def _refuse_encryption(block: Block) -> None:
-    keys = ("key", "ek", "encryption_key", "prev_key", "prev_ek", "prev_encryption_key", "tpm")
-    if block.entry(*keys) is not None:
-        raise block.error("encryption at rest is not offered by this version of eyotd", *keys)
-    block.choice("cipher", allowed=("aes", "chacha", "chachapoly"))
+def _read_encryption(block: Block) -> StoreKeys | None:
+    """`key`, `prev_key` and `cipher`, as nats-server spells them; AES-GCM where no cipher is named."""
+    key = block.string("key", "ek", "encryption_key")
+    previous = block.string("prev_key", "prev_ek", "prev_encryption_key")
+    cipher = block.choice("cipher", allowed=("aes", "chacha", "chachapoly"))
+    if block.entry("tpm") is not None:
+        raise block.error("keys in a TPM are not offered by this version of eyotd", "tpm")
+    if not key:
+        if previous:
+            raise block.error("a previous key without a key", "prev_key", "prev_ek", "prev_encryption_key")
+        return None
+    return StoreKeys(key.encode(), previous.encode(), "chacha" if cipher.startswith("chacha") else "aes")
 
 
 def _read_domain(block: Block, *keys: str) -> str:
@@ -122,5 +130,14 @@ def _read_store(block: Block | None) -> EyotStoreOptions:
         raise block.error('means nothing without a journal ("committer" is "lmdb")', "journal_size")
     if journal_size and journal_size < _JOURNAL_SIZE_MIN:
         raise block.error("must be at least 1M", "journal_size")
+    key_file, prev_key_file = block.string("key_file"), block.string("prev_key_file")
+    if prev_key_file and not key_file:
+        raise block.error("a previous key without a key", "prev_key_file")
     block.finish()
-    return EyotStoreOptions(map_size=map_size, committer=committer, journal_size=journal_size)
+    return EyotStoreOptions(
+        map_size=map_size,
+        committer=committer,
+        journal_size=journal_size,
+        key_file=key_file,
+        prev_key_file=prev_key_file,
+    )

@@ -76,7 +76,7 @@ class Applier:
     def room_taken(self) -> int:
         """Bytes of LMDB's file that are in use, or will be when everything handed over is applied."""
         with self._changed:
-            return self.used_bytes + 2 * self.pending_bytes
+            return self.used_bytes + self._environment.spread * self.pending_bytes
 
     def push(self, frame: int, changes: Changes, size: int) -> None:
         """A frame is durable."""

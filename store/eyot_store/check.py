@@ -19,10 +19,13 @@ import lmdb.verify
 import msgspec
 
 from eyot_store.changes import decode
+from eyot_store.codec import RecordCodec
 from eyot_store.environment import (
-    FORMAT,
+    ENCRYPTION_KEY,
     FORMAT_JOURNAL,
     FORMAT_KEY,
+    FORMAT_SEALED,
+    FORMATS,
     JOURNAL_KEY,
     NEXT_ID_KEY,
     TRASH,
@@ -33,16 +36,18 @@ from eyot_store.environment import (
 from eyot_store.errors import StoreError
 from eyot_store.index_check import IndexCheck
 from eyot_store.journal import read_frames
+from eyot_store.journal_committer import frame_content
 from eyot_store.records import (
     Counters,
+    StoredMessage,
     StreamRecord,
-    decode_record,
     file_message_bytes,
-    salt_of,
     unpack_u64,
     unseal,
 )
+from eyot_store.vault import StoreKeys, Vault, unlock
 
+_BLANK = StoredMessage(0, b"", b"", b"")
 _decode_stream = msgspec.msgpack.Decoder(StreamRecord).decode
 _decode_counters = msgspec.msgpack.Decoder(Counters).decode
 
@@ -72,6 +77,8 @@ class CheckReport(msgspec.Struct):
     format: int = 0
     journal_frames: int = 0
     """Groups that are durable in the journal and not yet in LMDB; the streams' numbers below are without them."""
+    sealed: bool = False
+    """It is encrypted and was looked at without its key: checksums were verified, not what is sealed."""
     live: bool = False
     """A process had the store open: its structure was not walked."""
     streams: list[StreamCheck] = msgspec.field(default_factory=list)
@@ -82,8 +89,9 @@ class CheckReport(msgspec.Struct):
         return not self.problems
 
 
-def check(path: Path) -> CheckReport:
-    """Verify the store in directory ``path``. Raises StoreError("io") when there is none or it cannot be read.
+def check(path: Path, keys: StoreKeys | None = None) -> CheckReport:
+    """Verify the store in directory ``path``. Raises StoreError: "io" when there is none or it cannot be read, "key" when it is encrypted
+    and not with ``keys``. Without keys an encrypted store is verified as far as checksums go.
 
     Must not be called in a process that has this store open.
     """
@@ -110,7 +118,7 @@ def check(path: Path) -> CheckReport:
         report.problems.append(f"cannot be opened: {error}")
         return report
     try:
-        _Checker(environment, report).run()
+        _Checker(environment, report, keys).run()
     except (lmdb.Error, OSError) as error:
         report.problems.append(f"cannot be read: {error}")
     finally:
@@ -135,8 +143,11 @@ def _is_open_elsewhere(path: Path) -> bool:
 class _Checker:
     """One pass over everything in an open environment."""
 
-    def __init__(self, environment: Any, report: CheckReport) -> None:
+    def __init__(self, environment: Any, report: CheckReport, keys: StoreKeys | None) -> None:
         self._environment = environment
+        self._keys = keys
+        self._vault: Vault | None = None
+        self._blind = False  # sealed, and no key
         self._report = report
         self._problems = report.problems
         self._ids: dict[int, str] = {}  # of streams, to "account/name"
@@ -146,13 +157,15 @@ class _Checker:
         environment = self._environment
         with environment.begin() as txn:
             found = txn.get(FORMAT_KEY)
-            if found not in (b"%d" % FORMAT, b"%d" % FORMAT_JOURNAL):
+            if found not in (b"%d" % number for number in FORMATS):
                 shown = "none" if found is None else found.decode("ascii", "replace")
-                self._problems.append(f"format: {shown}, but this release reads {FORMAT} and {FORMAT_JOURNAL}")
+                self._problems.append(f"format: {shown}, but this release reads {FORMATS[0]} to {FORMATS[-1]}")
                 return
             self._report.format = int(found)
+            if self._report.format > FORMAT_JOURNAL:
+                self._unlock(txn)
             databases = {bytes(key) for key, _ in txn.cursor()}
-        if self._report.format == FORMAT_JOURNAL:
+        if self._report.format in (FORMAT_JOURNAL, FORMAT_JOURNAL + FORMAT_SEALED):
             self._journal()
         handles: dict[bytes, Any] = {}
         for name in (b"streams", b"consumers", b"consumer_states", b"positions"):
@@ -175,6 +188,27 @@ class _Checker:
             self._shared(txn, handles)
             self._strays(databases)
 
+    def _unlock(self, txn: Any) -> None:
+        try:
+            entry = unseal(ENCRYPTION_KEY, bytes(txn.get(ENCRYPTION_KEY) or b""), "the data key")
+        except StoreError as error:
+            self._problems.append(str(error))
+            self._blind = True
+            return
+        if self._keys is None:
+            self._blind = self._report.sealed = True
+        else:
+            self._vault, _ = unlock(entry, self._keys)
+
+    def _unseal(self, kind: bytes, key: bytes, sealed: bytes, what: str) -> bytes:
+        value = unseal(key, sealed, what)
+        if self._vault is None:
+            return value
+        try:
+            return self._vault.open(kind + key, value)
+        except StoreError as error:
+            raise StoreError("corrupt", f"{what}: {error.message}") from None
+
     def _journal(self) -> None:
         """Every frame that LMDB does not hold yet: whole, in order, and to be understood."""
         path = Path(self._report.path) / "journal"
@@ -184,7 +218,8 @@ class _Checker:
                 raise StoreError("corrupt", "the journal is missing")
             frames, missing = read_frames(path, salt, applied)
             for frame in frames:
-                decode(frame.body)
+                if not self._blind:
+                    decode(frame_content(self._vault, frame))
             _, applied = self._mark()  # of a store in use, segments may have been written anew meanwhile
             self._problems += [f"journal: frame {number} is damaged" for number in missing if number > applied]
             self._report.journal_frames = sum(frame.number > applied for frame in frames)
@@ -201,7 +236,8 @@ class _Checker:
         for key, sealed in txn.cursor(db):
             stream_id: int = unpack_u64(key)[0]
             try:
-                record = _decode_stream(unseal(key, sealed, f"entry of stream {stream_id}"))
+                entry = self._unseal(b"streams", key, sealed, f"entry of stream {stream_id}")
+                record = StreamRecord("", f"#{stream_id}", 0, b"") if self._blind else _decode_stream(entry)
             except (StoreError, msgspec.MsgspecError) as error:
                 self._problems.append(str(error))
                 self._ids[stream_id] = f"#{stream_id}"
@@ -223,8 +259,8 @@ class _Checker:
             self._problems.append(f"stream {name}: its database is missing")
             return
         counters = self._counters(txn, stream_id, name)
-        salt = salt_of(stream_id)
-        index = IndexCheck(txn, self._subjects, stream_id)
+        codec = RecordCodec(stream_id, self._vault)
+        index = IndexCheck(txn, None if self._blind else self._subjects, stream_id, codec, self._unseal)
         for key, value in txn.cursor(db):
             seq: int = unpack_u64(key)[0] if len(key) == 8 else 0
             if not seq:
@@ -237,7 +273,7 @@ class _Checker:
             found.first_seq = found.first_seq or seq
             found.last_seq = seq
             try:
-                message = decode_record(salt, key, value)
+                message = _BLANK if self._blind and codec.body(key, value) else codec.message(key, value)
             except StoreError as error:
                 found.corrupt_count += 1
                 if len(found.corrupt) < CORRUPT_LISTED_MAX:
@@ -253,6 +289,8 @@ class _Checker:
         if counters.last_seq < found.last_seq:
             self._problems.append(f"stream {name}: counts up to {counters.last_seq}, holds {found.last_seq}")
         found.last_seq = max(found.last_seq, counters.last_seq)
+        if self._blind:
+            found.bytes = counters.bytes
         if counters.bytes != found.bytes and not found.corrupt_count:
             self._problems.append(f"stream {name}: counts {counters.bytes} bytes, holds {found.bytes}")
 
@@ -284,14 +322,14 @@ class _Checker:
                     self._problems.append(f"{what}: belongs to stream {stream_id}, which does not exist")
                     continue
                 try:
-                    unseal(bytes(key), bytes(sealed), f"stream {stream}: {what}")
+                    self._unseal(database, bytes(key), bytes(sealed), f"stream {stream}: {what}")
                 except StoreError as error:
                     self._problems.append(str(error))
                 if database == b"consumers" and stream_id in checks:
                     checks[stream_id].consumers += 1
 
     def _strays(self, databases: set[bytes]) -> None:
-        expected = {FORMAT_KEY, JOURNAL_KEY, NEXT_ID_KEY, b"streams", b"subjects"}
+        expected = {FORMAT_KEY, JOURNAL_KEY, ENCRYPTION_KEY, NEXT_ID_KEY, b"streams", b"subjects"}
         expected |= {b"consumers", b"consumer_states", b"positions"}
         for stream_id in self._ids:
             expected |= {messages_db_name(stream_id), counters_key(stream_id)}

@@ -1,6 +1,8 @@
 """``eyot-check DIRECTORY``: verifies a store at rest (see ``check``) and says what is wrong.
 
-Exit status: 0 all is well, 1 something is damaged, 2 there is no store or it cannot be read.
+``--compact`` writes a store that nobody has open anew: as small as what it holds, encrypted with the key that is given.
+
+Exit status: 0 all is well, 1 something is damaged, 2 there is no store, it cannot be read or written, or the key is wrong.
 """
 
 from __future__ import annotations
@@ -14,33 +16,69 @@ import msgspec
 
 from eyot_store.check import CheckReport, check
 from eyot_store.errors import StoreError
+from eyot_store.options import StoreOptions
+from eyot_store.rewrite import is_sealed, rewrite
+from eyot_store.store import settle
+from eyot_store.vault import StoreKeys
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The console script."""
     parser = argparse.ArgumentParser(
         prog="eyot-check",
-        description="Verifies every page, checksum and counter of a store. Changes nothing. Where a daemon has the store open, "
+        description="Verifies every page, checksum and counter of a store. Changes nothing, unless it is told to. Where a daemon has the store open, "
         "what it last committed is verified.",
     )
     parser.add_argument("directory", type=Path, help="the store, or the store_dir that it is in")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    parser.add_argument(
+        "--key-file", type=Path, help="the key of an encrypted store; without it only checksums are verified"
+    )
+    parser.add_argument(
+        "--compact",
+        action="store_true",
+        help="write the store anew first, without what was deleted; it must not be in use",
+    )
     options = parser.parse_args(arguments)
     path: Path = options.directory
     if not (path / "data.mdb").exists() and (path / "eyot" / "data.mdb").exists():
         path = path / "eyot"
     try:
-        report = check(path)
-    except StoreError as error:
+        keys = StoreKeys(read_key(options.key_file)) if options.key_file else None
+        if options.compact:
+            before, after = compact(path, keys)
+            print(f"{path}: {before:,} bytes before, {after:,} after")
+        report = check(path, keys)
+    except (StoreError, OSError, ValueError) as error:
         print(f"eyot-check: {error}", file=sys.stderr)
         return 2
     print(msgspec.json.format(msgspec.json.encode(report)).decode() if options.json else describe(report))
     return 0 if report.ok else 1
 
 
+def read_key(path: Path) -> bytes:
+    """The key in a file, without the end of its line. Raises OSError, ValueError."""
+    key = path.read_bytes().rstrip(b"\r\n")
+    if not key:
+        raise ValueError(f"{path} holds no key")
+    return key
+
+
+def compact(path: Path, keys: StoreKeys | None) -> tuple[int, int]:
+    """Write the store anew. With a key and not encrypted yet, it is from then on. Returns the data file's bytes before and after."""
+    sealed = is_sealed(path)
+    if sealed is None:
+        raise StoreError("io", f"no store in {path}")
+    options = StoreOptions(keys=keys if sealed else None)
+    settle(path, options)
+    return rewrite(path, options, keys)
+
+
 def describe(report: CheckReport) -> str:
     """The report for people."""
     lines = [f"{report.path}: format {report.format}{', in use' if report.live else ''}"]
+    if report.sealed:
+        lines.append("  encrypted, and no key given: checksums were verified, not what is sealed")
     lines += [
         f"  {stream.account}/{stream.name}: {stream.messages:,} messages, {stream.bytes:,} bytes, "
         f"sequences {stream.first_seq} to {stream.last_seq}, {stream.consumers} consumers"

@@ -24,16 +24,22 @@ from typing import Any
 import lmdb
 import msgspec
 
+from eyot_store.codec import RecordCodec
 from eyot_store.errors import StoreError
 from eyot_store.options import MIB, StoreOptions
 from eyot_store.records import seal, unseal
+from eyot_store.vault import Vault, new_vault, unlock
 
 FORMAT = 1
 FORMAT_JOURNAL = 2
 """The same with a journal in front: a release that does not know of journals must not ignore one."""
+FORMAT_SEALED = 2
+"""Added to either where the store is encrypted."""
+FORMATS = range(FORMAT, FORMAT_JOURNAL + FORMAT_SEALED + 1)
 FORMAT_KEY = b"format"
 NEXT_ID_KEY = b"next_stream_id"
 JOURNAL_KEY = b"journal"
+ENCRYPTION_KEY = b"encryption"
 TRASH = b"trash:"
 _EXTRA_DBS = 8
 _PROBE_EVERY_S = 1.0
@@ -91,6 +97,7 @@ class Environment:
         self.path = path
         self.options = options
         self.lock = threading.Lock()
+        self.vault: Vault | None = None
         self.messages: dict[int, Any] = {}  # stream id -> LMDB database handle, of committed streams only
         self._map_max = options.map_size_max  # or what the address space had room for
         self._probed_s = float("-inf")
@@ -148,21 +155,80 @@ class Environment:
         with self.lmdb.begin() as txn:
             found = txn.get(FORMAT_KEY)
             empty = txn.stat()["entries"] == 0
-        self.journalled = found == b"%d" % FORMAT_JOURNAL
-        if found is None and empty:
-            with self.lmdb.begin(write=True) as txn:
-                txn.put(FORMAT_KEY, b"%d" % FORMAT)
-                txn.put(NEXT_ID_KEY, b"1")
-        elif found is None:
+            entry = txn.get(ENCRYPTION_KEY)
+        if found is None and not empty:
             raise StoreError("format", f"{self.path} holds an LMDB database that is not an Eyot store")
-        elif found != b"%d" % FORMAT and not self.journalled:
+        if found is None:
+            self._make_new()
+            return
+        if found not in (b"%d" % number for number in FORMATS):
             raise StoreError(
                 "format",
                 f"{self.path} has on-disk format {found.decode('ascii', 'replace')}; "
-                f"this release reads formats {FORMAT} and {FORMAT_JOURNAL}",
+                f"this release reads formats {FORMATS[0]} to {FORMATS[-1]}",
             )
+        number = int(found)
+        if number > FORMAT_JOURNAL:
+            self._unlock(entry)
+            number -= FORMAT_SEALED
+        elif self.options.keys is not None:
+            raise StoreError("key", f"the store in {self.path} is not encrypted")
+        self.journalled = number == FORMAT_JOURNAL
+
+    def _make_new(self) -> None:
+        keys = self.options.keys
+        self.journalled = False
+        with self.lmdb.begin(write=True) as txn:
+            if keys is not None:
+                self.vault = new_vault(keys.cipher)
+                txn.put(ENCRYPTION_KEY, seal(ENCRYPTION_KEY, self.vault.wrapped(keys.key)))
+            txn.put(FORMAT_KEY, self._format(FORMAT))
+            txn.put(NEXT_ID_KEY, b"1")
+
+    def _unlock(self, entry: bytes | None) -> None:
+        """Get at the data key; if that took the operator's previous key, seal it under the new one."""
+        keys = self.options.keys
+        if self.vault is not None:
+            return  # opened again
+        if keys is None:
+            raise StoreError("key", f"the store in {self.path} is encrypted: it takes its key to open it")
+        try:
+            self.vault, outdated = unlock(unseal(ENCRYPTION_KEY, entry or b"", "the data key"), keys)
+        except StoreError as error:
+            raise StoreError(error.reason, f"the store in {self.path}: {error.message}") from None
+        if outdated:
+            with self.lmdb.begin(write=True) as txn:
+                txn.put(ENCRYPTION_KEY, seal(ENCRYPTION_KEY, self.vault.wrapped(keys.key)))
+
+    def _format(self, number: int) -> bytes:
+        return b"%d" % (number if self.vault is None else number + FORMAT_SEALED)
+
+    # -- what is sealed ------------------------------------------------------------------------------------------------
+
+    def codec(self, stream_id: int) -> RecordCodec:
+        """How a stream's records are stored."""
+        return RecordCodec(stream_id, self.vault)
+
+    def seal(self, kind: bytes, key: bytes, value: bytes) -> bytes:
+        """A value of the database ``kind`` as it is stored under ``key``."""
+        return seal(key, value if self.vault is None else self.vault.seal(kind + key, value))
+
+    def unseal(self, kind: bytes, key: bytes, sealed: bytes, what: str) -> bytes:
+        """Inverse of ``seal``. Raises StoreError("corrupt") naming ``what``."""
+        value = unseal(key, sealed, what)
+        if self.vault is None:
+            return value
+        try:
+            return self.vault.open(kind + key, value)
+        except StoreError as error:
+            raise StoreError("corrupt", f"{what}: {error.message}") from None
 
     # -- the journal in front ------------------------------------------------------------------------------------------
+
+    @property
+    def spread(self) -> int:
+        """How many times the bytes of records they may take in LMDB."""
+        return 2 if self.vault is None else 4
 
     @property
     def journal_path(self) -> Path:
@@ -181,14 +247,14 @@ class Environment:
         """From now on the journal in ``journal_path`` counts."""
         with self.lmdb.begin(write=True) as txn:
             txn.put(JOURNAL_KEY, mark)
-            txn.put(FORMAT_KEY, b"%d" % FORMAT_JOURNAL)
+            txn.put(FORMAT_KEY, self._format(FORMAT_JOURNAL))
         self.journalled = True
 
     def end_journal(self) -> None:
         """From now on LMDB counts alone."""
         with self.lmdb.begin(write=True) as txn:
             txn.delete(JOURNAL_KEY)
-            txn.put(FORMAT_KEY, b"%d" % FORMAT)
+            txn.put(FORMAT_KEY, self._format(FORMAT))
         self.journalled = False
 
     def reopen(self) -> int:

@@ -10,6 +10,7 @@ closed    the store was closed (or crashed, in a simulation) before this reached
 busy      the staging queue is over its hard limit; nothing was staged
 locked    another process has this store open
 format    the store was written by a release with another on-disk format
+key       the store is encrypted, and not with the key given
 ========  ==============================================================================================================
 """
 
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-Reason = Literal["full", "io", "corrupt", "closed", "busy", "locked", "format"]
+Reason = Literal["full", "io", "corrupt", "closed", "busy", "locked", "format", "key"]
 
 
 class StoreError(Exception):

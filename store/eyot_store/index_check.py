@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from eyot_store.codec import RecordCodec
 from eyot_store.errors import StoreError
-from eyot_store.index_writer import index_records
-from eyot_store.records import CRC_SIZE, decode_head, is_whole, salt_of, seq_of
+from eyot_store.index_writer import Unseal, index_records
+from eyot_store.records import seq_of
 from eyot_store.subject_index import Summary
 
 Truth = dict[bytes | None, list[int]]
@@ -15,15 +16,15 @@ Truth = dict[bytes | None, list[int]]
 class IndexCheck:
     """Shown every record of a stream, in order, says what the index has wrong."""
 
-    def __init__(self, txn: Any, db: Any, stream_id: int) -> None:
-        self._salt = salt_of(stream_id)
+    def __init__(self, txn: Any, db: Any, stream_id: int, codec: RecordCodec, unseal: Unseal) -> None:
+        self._subject = codec.subject
         self._summary = Summary()
         self._covered = 0
         self._damage = ""
         self._truth: Truth = {}
         if db is not None:
             try:
-                for _, head, entries in index_records(txn, db, stream_id):
+                for _, head, entries in index_records(txn, db, stream_id, unseal):
                     self._summary.fold(entries)
                     self._covered = head.covered
             except StoreError as error:
@@ -34,7 +35,7 @@ class IndexCheck:
         seq = seq_of(key)
         if seq > self._covered:
             return
-        subject = decode_head(value[:-CRC_SIZE]).subject if is_whole(self._salt, key, value) else None
+        subject = self._subject(key, value)
         known = self._truth.setdefault(subject, [0, seq, seq])
         known[0] += 1
         known[2] = seq

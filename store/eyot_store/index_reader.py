@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
+from eyot_store.codec import RecordCodec
 from eyot_store.environment import JOURNAL_KEY, Environment, decode_mark
 from eyot_store.errors import StoreError
 from eyot_store.index_writer import index_records
-from eyot_store.records import CRC_SIZE, decode_head, is_whole, pack_u64, salt_of, seq_of, unseal
+from eyot_store.records import pack_u64, seq_of, unseal
 from eyot_store.subject_index import Change, Summary
 from eyot_store.subjects import SubjectEntry
 
@@ -28,12 +29,12 @@ def read_index(
     summary = Summary()
     covered = 0
     try:
-        for _, head, entries in index_records(txn, environment.subjects, stream_id):
+        for _, head, entries in index_records(txn, environment.subjects, stream_id, environment.unseal):
             summary.fold(entries)
             covered = head.covered
         if not covered:
             return None
-        records = _Records(txn, db, stream_id)
+        records = _Records(txn, db, environment.codec(stream_id))
         summary.fold(records.came(covered + 1, _LAST).entries())
         if summary.total() != txn.stat(db)["entries"]:
             return None
@@ -68,10 +69,10 @@ _LAST = (1 << 64) - 1
 class _Records:
     """The heads of a stream's records, in one read transaction."""
 
-    def __init__(self, txn: Any, db: Any, stream_id: int) -> None:
+    def __init__(self, txn: Any, db: Any, codec: RecordCodec) -> None:
         self._txn = txn
         self._db = db
-        self._salt = salt_of(stream_id)
+        self._subject = codec.subject
 
     def between(self, first: int, last: int) -> Iterator[tuple[int, bytes | None]]:
         """(sequence, subject) in [first, last], ascending; None: the record cannot be read."""
@@ -103,6 +104,3 @@ class _Records:
         for seq, subject in records:
             change.went(subject, seq)
         return change.entries()
-
-    def _subject(self, key: bytes, value: Any) -> bytes | None:
-        return decode_head(value[:-CRC_SIZE]).subject if is_whole(self._salt, key, value) else None

@@ -6,7 +6,7 @@ transaction that takes it out. An index that is in doubt is dropped and built an
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -15,7 +15,7 @@ import msgspec
 
 from eyot_store.environment import Environment
 from eyot_store.errors import StoreError
-from eyot_store.records import CRC_SIZE, decode_head, is_whole, pack_u64, salt_of, seal, seq_of, unseal
+from eyot_store.records import pack_u64, seq_of
 from eyot_store.subject_index import (
     FOLD_BYTES_MIN,
     SUBJECTS_MAX,
@@ -30,6 +30,9 @@ from eyot_store.subject_index import (
 
 Written = tuple[int, IndexHead]
 """The number of an index's last record, and what it says."""
+
+Unseal = Callable[[bytes, bytes, bytes, str], bytes]
+"""``Environment.unseal``."""
 
 INDEX_EVERY = 4096
 """Messages that an index may lag behind before it is brought up."""
@@ -62,7 +65,7 @@ class Indexes:
         if not found or not key.startswith(pack_u64(stream_id)):
             return
         try:
-            head = decode_index_head(unseal(key, cursor.value(), "index"))
+            head = decode_index_head(self._environment.unseal(b"subjects", key, cursor.value(), "index"))
         except (StoreError, msgspec.MsgspecError):
             head = None
         if head is not None and self._fits(txn, stream_id, head):
@@ -137,7 +140,7 @@ class Indexes:
     def _put(self, txn: Any, stream_id: int, number: int, head: IndexHead, entries: list[Entry]) -> None:
         key = pack_u64(stream_id) + pack_u64(number)
         value = encode_index((head.covered, head.records, head.base_bytes, head.change_bytes, entries))
-        txn.put(key, seal(key, value), db=self._environment.subjects)
+        txn.put(key, self._environment.seal(b"subjects", key, value), db=self._environment.subjects)
 
     # -- housekeeping ---------------------------------------------------------------------------------------------------
 
@@ -149,14 +152,13 @@ class Indexes:
         if stream_id in self._void:
             self.wipe(txn, stream_id)
         if db is not None:
-            cursor, salt = txn.cursor(db), salt_of(stream_id)
+            cursor, codec = txn.cursor(db), self._environment.codec(stream_id)
             left = SLICE_RECORDS
             for key, value in cursor.iternext() if cursor.set_range(pack_u64(covered + 1)) else ():
                 if not left:
                     break
                 covered, left = seq_of(key), left - 1
-                whole = is_whole(salt, key, value)
-                change.came(decode_head(value[:-CRC_SIZE]).subject if whole else None, covered)
+                change.came(codec.subject(key, value), covered)
             if left:
                 covered = max(covered, last_seq)
         if last_seq - covered < INDEX_EVERY:
@@ -168,7 +170,7 @@ class Indexes:
         self.outgrown.discard(stream_id)
         summary = Summary()
         try:
-            for _, _, entries in index_records(txn, self._environment.subjects, stream_id):
+            for _, _, entries in index_records(txn, self._environment.subjects, stream_id, self._environment.unseal):
                 summary.fold(entries)
                 if len(summary.counts) > SUBJECTS_MAX:
                     self._given_up.add(stream_id)
@@ -191,7 +193,7 @@ class Indexes:
         return number, head
 
 
-def index_records(txn: Any, db: Any, stream_id: int) -> Iterator[tuple[int, IndexHead, list[Entry]]]:
+def index_records(txn: Any, db: Any, stream_id: int, unseal: Unseal) -> Iterator[tuple[int, IndexHead, list[Entry]]]:
     """(number, head, entries) of each record of a stream's index in ``db``, in order. Raises StoreError("corrupt")."""
     prefix = pack_u64(stream_id)
     cursor = txn.cursor(db)
@@ -201,7 +203,7 @@ def index_records(txn: Any, db: Any, stream_id: int) -> Iterator[tuple[int, Inde
         if not key.startswith(prefix):
             return
         try:
-            record = decode_index(unseal(key, bytes(sealed), "index of subjects"))
+            record = decode_index(unseal(b"subjects", key, bytes(sealed), "index of subjects"))
         except (msgspec.MsgspecError, lmdb.Error) as error:
             raise StoreError("corrupt", f"index of subjects: {error}") from None
         number = seq_of(key[8:])
@@ -211,12 +213,15 @@ def index_records(txn: Any, db: Any, stream_id: int) -> Iterator[tuple[int, Inde
         yield number, IndexHead(record.covered, record.records, record.base_bytes, record.change_bytes), record.entries
 
 
-def note_gone(gone: dict[int, Change | None], stream_id: int, key: bytes, value: bytes) -> None:
+def note_gone(
+    gone: dict[int, Change | None], environment: Environment, stream_id: int, key: bytes, value: bytes
+) -> None:
     """Add the record ``value`` to what went out of the index of a stream."""
     change = gone.setdefault(stream_id, Change())
     if change is None:
         return
-    if is_whole(salt_of(stream_id), key, value):
-        change.went(decode_head(value[:-CRC_SIZE]).subject, seq_of(key))
-    else:
+    subject = environment.codec(stream_id).subject(key, value)
+    if subject is None:
         gone[stream_id] = None
+    else:
+        change.went(subject, seq_of(key))

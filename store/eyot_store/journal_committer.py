@@ -21,10 +21,11 @@ from eyot_store.committer import CommitStats
 from eyot_store.environment import Environment, as_store_error, journal_mark
 from eyot_store.errors import StoreError
 from eyot_store.fates import Fates
-from eyot_store.journal import Journal, read_frames, remove_files, segment_name, sync_directory
+from eyot_store.journal import Frame, Journal, read_frames, remove_files, segment_name, sync_directory
 from eyot_store.lmdb_committer import LmdbCommitter
 from eyot_store.options import StoreOptions
 from eyot_store.txn import Op, Txn
+from eyot_store.vault import Vault
 
 _STRAIGHT_BYTES = 1 << 20
 _APPLY_BYTES = 4 << 20  # of one LMDB transaction, when a journal is read at start
@@ -57,6 +58,8 @@ class JournalCommitter:
         self._journal = journal
         self._applier = applier
         self._inline = environment.options.inline
+        # Of its own: the applier seals records while a frame is being sealed.
+        self._vault = environment.vault and environment.vault.another()
         self._straight_bytes = min(_STRAIGHT_BYTES, journal.segment_bytes // 2)
 
     def commit(self, group: Sequence[Txn]) -> list[StoreError | None]:
@@ -146,8 +149,10 @@ class JournalCommitter:
     def _attempt(self, txns: Sequence[Txn]) -> None:
         """Make these transactions durable as one frame. Raises what went wrong; _NoRoomError if the journal has no room."""
         changes = changes_of(txns)
-        body = encode(changes)
         journal, applier = self._journal, self._applier
+        body = encode(changes)
+        if self._vault is not None:
+            body = self._vault.seal(_about_frame(journal.number + 1), body)
         journal.scrub()
         filled = journal.filled
         if not journal.prepare(len(body), applier.applied):
@@ -190,7 +195,7 @@ class JournalCommitter:
     def _has_room(self, txns: Sequence[Txn]) -> bool:
         """Whether LMDB will have room for what is in the journal and for this; makes room if there is not."""
         environment, applier = self._environment, self._applier
-        own = 2 * sum(txn.bytes for txn in txns) + self._overhead()
+        own = environment.spread * sum(txn.bytes for txn in txns) + self._overhead()
         if applier.room_taken() + own <= environment.map_size:
             return True
         if applier.drain() is not None:
@@ -252,7 +257,7 @@ def replay(environment: Environment, lmdb_committer: LmdbCommitter) -> list[str]
     size = 0
     fenced: dict[int, StoreError] = {}
     for frame in frames:
-        changes += decode(frame.body)
+        changes += decode(frame_content(environment.vault, frame))
         size += len(frame.body)
         if size >= _APPLY_BYTES or frame is frames[-1]:
             refusal = apply(lmdb_committer, changes, size, journal_mark(salt, frame.number), fenced)
@@ -268,6 +273,15 @@ def end_journal(environment: Environment) -> None:
     if environment.read_journal_mark() is not None:
         environment.end_journal()
     remove_files(environment.journal_path)
+
+
+def frame_content(vault: Vault | None, frame: Frame) -> bytes | memoryview:
+    """What a frame holds, opened where it is sealed. Raises StoreError("corrupt")."""
+    return frame.body if vault is None else vault.open(_about_frame(frame.number), frame.body)
+
+
+def _about_frame(number: int) -> bytes:
+    return b"frame" + number.to_bytes(8, "big")
 
 
 def _tidy_files(path: Path, options: StoreOptions) -> None:

@@ -8,19 +8,17 @@ from typing import Any
 
 import msgspec
 
+from eyot_store.codec import RecordCodec
 from eyot_store.environment import NEXT_ID_KEY, Environment, counters_key, messages_db_name, trash_key
 from eyot_store.errors import StoreError
 from eyot_store.index_writer import Indexes, Written, note_gone
 from eyot_store.records import (
     Counters,
     StreamRecord,
-    decode_record,
     file_message_bytes,
     pack_u64,
-    salt_of,
     seal,
     unpack_u64,
-    unseal,
 )
 from eyot_store.subject_index import Change
 from eyot_store.txn import AppendRun, Op
@@ -76,7 +74,7 @@ class Batch:
             self.opened[stream_id] = environment.lmdb.open_db(messages_db_name(stream_id), txn=txn)
         self.created = True
         key = pack_u64(stream_id)
-        txn.put(key, seal(key, _encode(StreamRecord(*data))), db=environment.streams)
+        txn.put(key, environment.seal(b"streams", key, _encode(StreamRecord(*data))), db=environment.streams)
         next_id = max(int(txn.get(NEXT_ID_KEY) or b"1"), stream_id + 1)
         txn.put(NEXT_ID_KEY, b"%d" % next_id)
         self.counters[stream_id] = Counters()
@@ -100,17 +98,19 @@ class Batch:
 
     def _config(self, stream_id: int, config: bytes) -> None:
         key = pack_u64(stream_id)
-        db = self._environment.streams
+        environment = self._environment
+        db = environment.streams
         sealed = self._txn.get(key, db=db)
         if sealed is None:
             raise StoreError("corrupt", f"stream {stream_id} has no entry")
-        record = msgspec.structs.replace(_decode_stream(unseal(key, sealed, f"stream {stream_id}")), config=config)
-        self._txn.put(key, seal(key, _encode(record)), db=db)
+        entry = _decode_stream(environment.unseal(b"streams", key, sealed, f"stream {stream_id}"))
+        record = msgspec.structs.replace(entry, config=config)
+        self._txn.put(key, environment.seal(b"streams", key, _encode(record)), db=db)
 
     # -- messages ----------------------------------------------------------------------------------------------------
 
     def _append(self, stream_id: int, run: AppendRun) -> None:
-        items = run.items
+        items = self._environment.codec(stream_id).stored(run.items)
         cursor = self._txn.cursor(self._messages(stream_id))
         _, added = cursor.putmulti(items, dupdata=False, overwrite=False, append=True)
         if added != len(items):
@@ -141,7 +141,7 @@ class Batch:
         """A record that the index of subjects counts is about to go."""
         value = self._txn.get(key, db=db)
         if value is not None:
-            note_gone(self._went, stream_id, key, value)
+            note_gone(self._went, self._environment, stream_id, key, value)
 
     def _purge(self, stream_id: int, data: tuple[int, int, int]) -> None:
         """What is below the floor is gone at once; the records are taken out bit by bit (``LmdbCommitter.tidy``)."""
@@ -154,11 +154,12 @@ class Batch:
 
     def _consumer(self, stream_id: int, data: tuple[str, bytes | None, bytes | None]) -> None:
         name, config, state = data
+        environment = self._environment
         key = pack_u64(stream_id) + name.encode("utf-8", "surrogateescape")
         if config is not None:
-            self._txn.put(key, seal(key, config), db=self._environment.consumers)
+            self._txn.put(key, environment.seal(b"consumers", key, config), db=environment.consumers)
         if state is not None:
-            self._txn.put(key, seal(key, state), db=self._environment.consumer_states)
+            self._txn.put(key, environment.seal(b"consumer_states", key, state), db=environment.consumer_states)
 
     def _consumer_gone(self, stream_id: int, name: str) -> None:
         key = pack_u64(stream_id) + name.encode("utf-8", "surrogateescape")
@@ -167,7 +168,8 @@ class Batch:
 
     def _position(self, stream_id: int, data: tuple[bytes, bytes]) -> None:
         key = pack_u64(stream_id) + data[0]
-        self._txn.put(key, seal(key, data[1]), db=self._environment.positions)
+        environment = self._environment
+        self._txn.put(key, environment.seal(b"positions", key, data[1]), db=environment.positions)
 
     def _position_gone(self, stream_id: int, position: bytes) -> None:
         self._txn.delete(pack_u64(stream_id) + position, db=self._environment.positions)
@@ -195,10 +197,9 @@ class Batch:
         counters.bytes = counters.bytes - bytes_ if counters.messages else 0
 
 
-def recount(txn: Any, stream_id: int, db: Any, found: Counters) -> Counters:
+def recount(txn: Any, codec: RecordCodec, db: Any, found: Counters) -> Counters:
     """A stream's counters by looking at every record. ``floor``, and the last sequence if it is higher, are those found. A
     damaged record counts as a message of no bytes."""
-    salt = salt_of(stream_id)
     counters = Counters(last_seq=found.last_seq, floor=found.floor)
     cursor = txn.cursor(db)
     if cursor.set_range(pack_u64(max(found.floor, 1))):
@@ -206,7 +207,7 @@ def recount(txn: Any, stream_id: int, db: Any, found: Counters) -> Counters:
             counters.messages += 1
             counters.last_seq = max(counters.last_seq, unpack_u64(key)[0])
             try:
-                message = decode_record(salt, key, value)
+                message = codec.message(key, value)
             except StoreError:
                 continue
             counters.bytes += file_message_bytes(message.subject, message.header, message.payload)

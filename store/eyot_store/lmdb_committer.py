@@ -301,7 +301,7 @@ class LmdbCommitter:
 
             def going(key: bytes, value: bytes) -> None:
                 if key <= pack_u64(covered):
-                    note_gone(gone, stream_id, key, value)
+                    note_gone(gone, self._environment, stream_id, key, value)
 
             done, all_gone = self._trim(lmdb_txn, db, pack_u64(floor), records, going)
             if all_gone and covered:

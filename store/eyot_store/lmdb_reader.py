@@ -22,12 +22,9 @@ from eyot_store.records import (
     StoredMessage,
     decode_body,
     decode_head,
-    decode_record,
     pack_u64,
-    salt_of,
     seq_of,
     unpack_u64,
-    unseal,
 )
 
 _P = ParamSpec("_P")
@@ -54,7 +51,8 @@ class LmdbReader:
         self._environment = environment
         self._id = stream_id
         self._prefix = pack_u64(stream_id)
-        self._salt = salt_of(stream_id)
+        self._codec = environment.codec(stream_id)
+        self._salt = self._codec.salt
 
     @_reading
     def get(self, seq: int) -> StoredMessage | None:
@@ -66,7 +64,7 @@ class LmdbReader:
                 return None
             with environment.lmdb.begin(db, buffers=True) as txn:
                 value = txn.get(key)
-                return None if value is None else decode_record(self._salt, key, value)
+                return None if value is None else self._codec.message(key, value)
 
     @_reading
     def get_many(self, seqs: list[int], max_bytes: int) -> ReadResult:
@@ -84,7 +82,7 @@ class LmdbReader:
                     if value is None:
                         continue
                     try:
-                        message = decode_record(self._salt, key, value)
+                        message = self._codec.message(key, value)
                     except StoreError:
                         if out:
                             return ReadResult(out, seq)
@@ -107,7 +105,7 @@ class LmdbReader:
     ) -> ReadResult:
         environment = self._environment
         out: list[StoredMessage] = []
-        salt, size, left, scanned = self._salt, 0, max_messages, 0
+        salt, opened, size, left, scanned = self._salt, self._codec.opened, 0, max_messages, 0
         end = pack_u64(last)
         with environment.lock:
             db = environment.messages.get(self._id)
@@ -128,6 +126,13 @@ class LmdbReader:
                         raise StoreError("corrupt", "checksum does not match", seq=seq)
                     scanned += 1
                     body = value[:-CRC_SIZE]
+                    if opened is not None:
+                        try:
+                            body = opened(key, body)
+                        except StoreError:
+                            if out:
+                                return ReadResult(out, seq)
+                            raise
                     if match is None or match(decode_head(body).subject):
                         message = decode_body(body)
                         message.seq = seq
@@ -188,14 +193,25 @@ class LmdbReader:
                 raise StoreError("corrupt", "checksum does not match", seq=seq_of(keys[0]))
             next_seq = seq_of(keys[good])
             del keys[good:], values[good:]
-        return RecordBlock(keys, [value[:-CRC_SIZE] for value in values], next_seq)
+        opened = self._codec.opened
+        if opened is None:
+            return RecordBlock(keys, [value[:-CRC_SIZE] for value in values], next_seq)
+        bodies: list[bytes] = []
+        for key, value in zip(keys, values, strict=True):
+            try:
+                bodies.append(opened(key, value[:-CRC_SIZE]))
+            except StoreError:
+                if not bodies:
+                    raise
+                return RecordBlock(keys[: len(bodies)], bodies, seq_of(key))
+        return RecordBlock(keys, bodies, next_seq)
 
     @_reading
     def heads(self, first: int, last: int, limit: int) -> tuple[list[tuple[int, bytes]], list[int], int]:
         environment = self._environment
         out: list[tuple[int, bytes]] = []
         corrupt: list[int] = []
-        salt, end = self._salt, pack_u64(last)
+        subject_of, end = self._codec.subject, pack_u64(last)
         with environment.lock:
             db = environment.messages.get(self._id)
             if db is None or first > last:
@@ -211,10 +227,11 @@ class LmdbReader:
                     seq: int = unpack_u64(key)[0]
                     if len(out) + len(corrupt) >= limit:
                         return out, corrupt, seq
-                    if crc32(value, crc32(key, salt)) == CRC_RESIDUE:
-                        out.append((seq, decode_head(value[:-CRC_SIZE]).subject))
-                    else:
+                    subject = subject_of(key, value)
+                    if subject is None:
                         corrupt.append(seq)
+                    else:
+                        out.append((seq, subject))
         return out, corrupt, last + 1
 
     @_reading
@@ -265,9 +282,11 @@ class LmdbReader:
             for key, value in self._entries(txn, environment.consumers):
                 name = key[8:].decode("utf-8", "surrogateescape")
                 what = f"consumer {name}"
-                config = unseal(key, value, what)
+                config = environment.unseal(b"consumers", key, value, what)
                 state = txn.get(key, db=environment.consumer_states)
-                out.append((name, config, b"" if state is None else unseal(key, state, f"state of {what}")))
+                if state is not None:
+                    state = environment.unseal(b"consumer_states", key, state, f"state of {what}")
+                out.append((name, config, state or b""))
         return out
 
     @_reading
@@ -275,7 +294,7 @@ class LmdbReader:
         environment = self._environment
         with environment.lock, environment.lmdb.begin() as txn:
             return {
-                key[8:]: unseal(key, value, f"position {key[8:]!r}")
+                key[8:]: environment.unseal(b"positions", key, value, f"position {key[8:]!r}")
                 for key, value in self._entries(txn, environment.positions)
             }
 

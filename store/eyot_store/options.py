@@ -7,6 +7,8 @@ from typing import Literal
 
 import msgspec
 
+from eyot_store.vault import StoreKeys
+
 _64_BIT = sys.maxsize > 1 << 32
 
 MIB = 1 << 20
@@ -36,6 +38,8 @@ class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
     """A file of the journal; a multiple of 4 KiB. LMDB is brought up to date when one is full."""
     journal_segments: int = 4
     """How many files it may have: made when they are needed, allocated and written ahead."""
+    keys: StoreKeys | None = None
+    """Encrypt what is stored. A store that is not encrypted yet is rewritten when it is opened."""
     inline: bool = False
     """No committing thread: nothing is committed until ``Store.commit_now()``. For deterministic simulation."""
     flush: bool = True

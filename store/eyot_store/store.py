@@ -22,6 +22,7 @@ from typing import Any
 
 import lmdb
 import msgspec
+from msgspec.structs import replace
 
 from eyot_store.committer import CommitStats, Committer
 from eyot_store.directory import Directory
@@ -38,10 +39,24 @@ from eyot_store.memory_log import MemoryLog, MemoryRecords
 from eyot_store.options import StoreOptions
 from eyot_store.overlay import Overlays
 from eyot_store.records import Counters, StreamRecord, pack_u64, seq_of, unpack_u64, unseal
+from eyot_store.rewrite import is_sealed, rewrite
 from eyot_store.stream_log import StreamLog
 from eyot_store.txn import FINISHED, OPEN, SUBMITTED, Done, Op, Txn
 
 Notify = Callable[[Callable[[], None]], None]
+
+
+def settle(path: Path, options: StoreOptions) -> None:
+    """Bring LMDB up to date with the journal of the store in ``path``, and leave it without one."""
+    Store.open(path, notify=lambda fn: fn(), options=replace(options, committer="lmdb", inline=True)).close()
+
+
+def encrypt(path: Path, options: StoreOptions) -> None:
+    """Have a store that is not encrypted written anew under ``options.keys``. Raises StoreError."""
+    plain = replace(options, keys=None)
+    settle(path, plain)
+    rewrite(path, plain, options.keys)
+
 
 _open_stores: weakref.WeakSet[Store] = weakref.WeakSet()
 
@@ -89,6 +104,8 @@ class Store:
         """Open (or create) the store in directory ``path``. ``notify(fn)`` is called from the committing thread and must
         make ``fn`` run soon in the loop's thread. Raises StoreError: locked, format, corrupt, io, full."""
         options = options or StoreOptions()
+        if options.keys is not None and is_sealed(path) is False:
+            encrypt(path, options)
         environment = Environment(path, options)
         try:
             return cls(environment, notify, options)
@@ -348,7 +365,7 @@ class Store:
                 self._next_id = int(txn.get(NEXT_ID_KEY))
                 for key, sealed in txn.cursor(environment.streams):
                     stream_id: int = unpack_u64(key)[0]
-                    record = _decode_stream(unseal(key, sealed, f"entry of stream {stream_id}"))
+                    record = _decode_stream(environment.unseal(b"streams", key, sealed, f"entry of stream {stream_id}"))
                     db = environment.lmdb.open_db(messages_db_name(stream_id), txn=txn, create=False)
                     environment.messages[stream_id] = db
                     records[stream_id] = record
@@ -373,4 +390,4 @@ class Store:
         if counters.messages == txn.stat(db)["entries"] - purged and counters.last_seq >= last:
             return counters
         self.recounted.append(f"{record.account}/{record.name}")
-        return recount(txn, stream_id, db, counters)
+        return recount(txn, self._environment.codec(stream_id), db, counters)

@@ -202,7 +202,9 @@ MISTAKES = [
     ("resolver: URL(http://x)", "1:11", "resolver", "resolvers of other servers are not offered"),
     ("default_sentinel: x", "1:19", "default_sentinel", "default sentinel JWT not valid"),
     ("https_port: 8443", "1:13", "https_port", "monitoring over HTTPS needs a certificate"),
-    ("jetstream { key: secret }", "1:18", "key", "encryption at rest is not offered"),
+    ("jetstream { prev_key: secret }", "1:23", "prev_key", "a previous key without a key"),
+    ("jetstream { tpm { keys_file: x } }", "1:17", "tpm", "not offered"),
+    ('eyot { store { prev_key_file: "x" } }', "1:31", "prev_key_file", "a previous key without a key"),
     (
         "authorization { auth_callout { issuer: A } }",
         "1:40",

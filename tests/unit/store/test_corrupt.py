@@ -193,11 +193,11 @@ def test_check_names_what_belongs_to_nothing(path: Path) -> None:
 
 
 def test_an_unknown_format_is_refused(path: Path) -> None:
-    edit(path, lambda _, txn: txn.put(FORMAT_KEY, b"3"))
-    with pytest.raises(StoreError, match="on-disk format 3; this release reads formats 1 and 2") as caught:
+    edit(path, lambda _, txn: txn.put(FORMAT_KEY, b"5"))
+    with pytest.raises(StoreError, match="on-disk format 5; this release reads formats 1 to 4") as caught:
         open_inline(path)
     assert caught.value.reason == "format"
-    assert check(path).problems == ["format: 3, but this release reads 1 and 2"]
+    assert check(path).problems == ["format: 5, but this release reads 1 to 4"]
     edit(path, lambda _, txn: txn.delete(FORMAT_KEY))
     with pytest.raises(StoreError, match="not an Eyot store"):
         open_inline(path)

@@ -68,7 +68,10 @@ def test_index_and_records_agree(tmp_path: Path, options, seed: int) -> None:
         head = store._environment.lmdb
         with head.begin() as txn:
             folded += any(
-                each.base_bytes for _, each, _ in index_writer.index_records(txn, store._environment.subjects, log.id)
+                each.base_bytes
+                for _, each, _ in index_writer.index_records(
+                    txn, store._environment.subjects, log.id, store._environment.unseal
+                )
             )
     assert agreed > 20
     assert folded

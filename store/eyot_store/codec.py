@@ -1,0 +1,84 @@
+"""Records as they are in LMDB, sealed where the store is encrypted; and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from zlib import crc32
+
+import msgspec
+
+from eyot_store.errors import StoreError
+from eyot_store.records import (
+    CRC_RESIDUE,
+    CRC_SIZE,
+    StoredMessage,
+    decode_body,
+    decode_head,
+    pack_crc,
+    pack_u64,
+    salt_of,
+    seq_of,
+)
+from eyot_store.vault import Vault
+
+Buffer = bytes | memoryview
+Opened = Callable[[bytes, Buffer], bytes]
+"""(key, sealed body) to body. Raises StoreError("corrupt") with the sequence."""
+
+
+class RecordCodec:
+    """Of one stream. ``opened`` is None where bodies are stored as they are."""
+
+    __slots__ = ("_about", "_vault", "opened", "salt")
+
+    def __init__(self, stream_id: int, vault: Vault | None) -> None:
+        self.salt = salt_of(stream_id)
+        self._vault = vault
+        self._about = b"record" + pack_u64(stream_id)
+        self.opened: Opened | None = None if vault is None else self._open
+
+    def stored(self, items: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+        """Records (key, body and checksum) as LMDB holds them."""
+        vault = self._vault
+        if vault is None:
+            return items
+        out = []
+        for key, record in items:
+            body = vault.seal(self._about + key, record[:-CRC_SIZE])
+            out.append((key, body + pack_crc(crc32(body, crc32(key, self.salt)))))
+        return out
+
+    def summed(self, key: bytes, body: bytes) -> bytes:
+        """A record as a transaction carries it: a body and its checksum."""
+        return body + pack_crc(crc32(body, crc32(key, self.salt)))
+
+    def body(self, key: Buffer, value: Buffer) -> Buffer:
+        """The MessagePack array in a record. Raises StoreError("corrupt")."""
+        if crc32(value, crc32(key, self.salt)) != CRC_RESIDUE:
+            raise StoreError("corrupt", "checksum does not match", seq=seq_of(key))
+        body = value[:-CRC_SIZE]
+        return body if self.opened is None else self.opened(bytes(key), body)
+
+    def message(self, key: Buffer, value: Buffer) -> StoredMessage:
+        """The message in a record. Raises StoreError("corrupt")."""
+        try:
+            message = decode_body(self.body(key, value))
+        except msgspec.MsgspecError as error:
+            raise StoreError("corrupt", f"record is malformed: {error}", seq=seq_of(key)) from None
+        message.seq = seq_of(key)
+        return message
+
+    def subject(self, key: Buffer, value: Buffer) -> bytes | None:
+        """The subject in a record; None: it cannot be read."""
+        try:
+            return decode_head(self.body(key, value)).subject
+        except (StoreError, msgspec.MsgspecError):
+            return None
+
+    def _open(self, key: bytes, body: Buffer) -> bytes:
+        vault = self._vault
+        assert vault is not None
+        try:
+            return vault.open(self._about + key, body)
+        except StoreError as error:
+            raise StoreError("corrupt", error.message, seq=seq_of(key)) from None

@@ -1,0 +1,159 @@
+"""Writing a store anew: smaller, without what was deleted, encrypted or no longer.
+
+The new data file is written beside the old one and takes its place in one step when all of it is on flash; until then nothing of the
+old store changes but that its journal is taken over. What a process that died left of it is removed by the next.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import lmdb
+import msgspec
+
+from eyot_store.environment import (
+    ENCRYPTION_KEY,
+    FORMAT_KEY,
+    NEXT_ID_KEY,
+    Environment,
+    as_store_error,
+    counters_key,
+    messages_db_name,
+)
+from eyot_store.errors import StoreError
+from eyot_store.journal import sync_directory
+from eyot_store.options import MIB, StoreOptions
+from eyot_store.records import Counters, pack_u64, seal, seq_of, unpack_u64, unseal
+from eyot_store.vault import StoreKeys
+
+_BATCH = 8192
+_DIRECTORY = "rewriting"
+_decode_counters = msgspec.msgpack.Decoder(Counters).decode
+
+
+def is_sealed(path: Path) -> bool | None:
+    """Whether the store in ``path`` is encrypted; None: there is none."""
+    if not (path / "data.mdb").exists():
+        return None
+    try:
+        with (
+            lmdb.open(str(path), map_size=MIB, max_dbs=1, readonly=True, lock=False, create=False) as environment,
+            environment.begin() as txn,
+        ):
+            return None if txn.get(FORMAT_KEY) is None else txn.get(ENCRYPTION_KEY) is not None
+    except (lmdb.Error, OSError) as error:
+        raise as_store_error(error) from error
+
+
+def rewrite(path: Path, options: StoreOptions, keys: StoreKeys | None) -> tuple[int, int]:
+    """Write the store in ``path``, which opens with ``options`` and has no journal any more, anew: encrypted with ``keys``, or not where
+    they are None. Returns the bytes of the data file before and after. Raises StoreError: nothing has changed."""
+    beside = path / _DIRECTORY
+    old = Environment(path, options)
+    try:
+        before = (path / "data.mdb").stat().st_size
+        shutil.rmtree(beside, ignore_errors=True)
+        try:
+            size = max(old.used_bytes(), MIB)
+            new_options = msgspec.structs.replace(
+                options, keys=keys, map_size=MIB, map_reserve=MIB, map_size_max=2 * size + 64 * MIB
+            )
+            new = Environment(beside, new_options)
+            try:
+                _Copy(old, new).run()
+                used = new.used_bytes()
+            finally:
+                new.close()
+            with (beside / "data.mdb").open("r+b") as file:
+                file.truncate(used)
+                os.fsync(file.fileno())
+            (beside / "data.mdb").rename(path / "data.mdb")
+            sync_directory(path)
+        finally:
+            shutil.rmtree(beside, ignore_errors=True)
+        return before, used
+    except (lmdb.Error, OSError) as error:
+        raise as_store_error(error) from error
+    finally:
+        old.close()
+
+
+class _Copy:
+    """From one environment into another, which is new."""
+
+    def __init__(self, old: Environment, new: Environment) -> None:
+        self._old = old
+        self._new = new
+
+    def run(self) -> None:
+        old, new = self._old, self._new
+        with old.lmdb.begin() as txn:
+            next_id = txn.get(NEXT_ID_KEY)
+            streams = [unpack_u64(key)[0] for key, _ in txn.cursor(old.streams)]
+        self._write(lambda to: to.put(NEXT_ID_KEY, next_id))
+        for kind, source, target in (
+            (b"streams", old.streams, new.streams),
+            (b"consumers", old.consumers, new.consumers),
+            (b"consumer_states", old.consumer_states, new.consumer_states),
+            (b"positions", old.positions, new.positions),
+        ):
+            for batch in self._batches(source, b""):
+                values = [
+                    (key, new.seal(kind, key, old.unseal(kind, key, value, kind.decode()))) for key, value in batch
+                ]
+                self._write(lambda to, values=values, target=target: to.cursor(target).putmulti(values, append=True))
+        for stream_id in streams:
+            self._stream(stream_id)
+
+    def _stream(self, stream_id: int) -> None:
+        old, new = self._old, self._new
+        key = counters_key(stream_id)
+        with old.lmdb.begin(write=True) as txn:
+            source = old.lmdb.open_db(messages_db_name(stream_id), txn=txn, create=False)
+            counters = _decode_counters(unseal(key, txn.get(key) or b"", "counters"))
+        with new.lmdb.begin(write=True) as txn:
+            target = new.lmdb.open_db(messages_db_name(stream_id), txn=txn)
+        from_codec, to_codec = old.codec(stream_id), new.codec(stream_id)
+        for batch in self._batches(source, pack_u64(max(counters.floor, 1))):
+            items = []
+            for at, value in batch:
+                try:
+                    items.append((at, to_codec.summed(at, bytes(from_codec.body(at, value)))))
+                except StoreError as error:
+                    raise StoreError(
+                        "corrupt",
+                        f"stream {stream_id} sequence {seq_of(at)}: {error.message}; delete the message first",
+                    ) from None
+            stored = to_codec.stored(items)
+            self._write(lambda to, stored=stored, target=target: to.cursor(target).putmulti(stored, append=True))
+        kept = msgspec.structs.replace(counters, floor=0)
+        self._write(lambda to: to.put(key, seal(key, msgspec.msgpack.encode(kept))))
+
+    def _batches(self, source: Any, first: bytes) -> Iterator[list[tuple[bytes, bytes]]]:
+        """What is in a database from a key on, some thousand entries at a time."""
+        while True:
+            with self._old.lmdb.begin(source) as txn:
+                cursor = txn.cursor()
+                found = cursor.set_range(first) if first else cursor.first()
+                batch = list(islice(cursor.iternext(), _BATCH)) if found else []
+            if batch:
+                yield batch
+            if len(batch) < _BATCH:
+                return
+            first = batch[-1][0] + b"\0"
+
+    def _write(self, put: Any) -> None:
+        """One transaction, with more room if that is missing."""
+        while True:
+            try:
+                with self._new.lmdb.begin(write=True) as txn:
+                    put(txn)
+                return
+            except lmdb.MapFullError:
+                if not self._new.make_room(16 * MIB, reserve=False):
+                    raise

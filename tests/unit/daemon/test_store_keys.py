@@ -1,0 +1,60 @@
+"""Where the store's key comes from: nats-server's options, a file, a credential of systemd's."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eyot_daemon.broker import Broker
+from eyot_daemon.clock import ManualClock
+from eyot_daemon.jetstream_part import JetStreamPart
+from eyot_daemon.options import Options
+from eyot_daemon.options_jetstream import EyotStoreOptions, JetStreamOptions
+from eyot_daemon.options_read import read_options
+from eyot_store.vault import StoreKeys
+from eyot_wire.conf import parse_text
+
+
+def part(tmp_path: Path, store: EyotStoreOptions, env: dict[str, str], **options: Any) -> JetStreamPart:
+    broker = Broker(Options(), clock=ManualClock())
+    return JetStreamPart(broker, JetStreamOptions(store_dir=str(tmp_path), **options), store, env)
+
+
+@pytest.mark.parametrize(
+    ("text", "keys"),
+    [
+        ("jetstream { key: abc }", StoreKeys(b"abc")),
+        ("jetstream { ek: abc, cipher: aes }", StoreKeys(b"abc")),
+        ("jetstream { encryption_key: abc, cipher: chachapoly }", StoreKeys(b"abc", cipher="chacha")),
+        ("jetstream { key: $JS_KEY, prev_key: old, cipher: ChaCha }", StoreKeys(b"from", b"old", "chacha")),
+        ("jetstream { store_dir: x }", None),
+    ],
+)
+def test_nats_servers_options(text: str, keys: StoreKeys | None) -> None:
+    options = read_options(parse_text(text, "t.conf", {"JS_KEY": "from"})).options
+    assert options.jetstream is not None
+    assert options.jetstream.encryption == keys
+
+
+def test_a_file_and_a_credential(tmp_path: Path) -> None:
+    (tmp_path / "key").write_bytes(b"in a file\n")
+    (tmp_path / "old").write_bytes(b"before\n")
+    from_file = EyotStoreOptions(key_file=str(tmp_path / "key"), prev_key_file=str(tmp_path / "old"))
+    assert part(tmp_path, from_file, {})._keys() == StoreKeys(b"in a file", b"before")
+    credentials = tmp_path / "credentials"
+    credentials.mkdir()
+    env = {"CREDENTIALS_DIRECTORY": str(credentials)}
+    assert part(tmp_path, EyotStoreOptions(), env)._keys() is None
+    (credentials / "eyot-store-key").write_bytes(b"from systemd")
+    assert part(tmp_path, EyotStoreOptions(), env)._keys() == StoreKeys(b"from systemd")
+    assert part(tmp_path, from_file, env)._keys() == StoreKeys(b"in a file", b"before")
+    configured = part(tmp_path, from_file, env, encryption=StoreKeys(b"configured"))
+    assert configured._keys() == StoreKeys(b"configured")
+
+
+def test_a_key_file_without_a_key(tmp_path: Path) -> None:
+    (tmp_path / "key").write_bytes(b"\n")
+    with pytest.raises(OSError, match="holds no key"):
+        part(tmp_path, EyotStoreOptions(key_file=str(tmp_path / "key")), {})._keys()
+    with pytest.raises(FileNotFoundError):
+        part(tmp_path, EyotStoreOptions(key_file=str(tmp_path / "none")), {})._keys()
