@@ -27,6 +27,8 @@ from offline_sync.worker import Worker
 
 #: Once nothing is broken any more, everything must be copied within this, seconds.
 COMPLETE_WITHIN_S = 90.0
+#: Once everything is copied, its origins have heard of it within this.
+TOLD_WITHIN_S = 5.0
 #: A link that came up wakes its copiers within this.
 WAKE_WITHIN_S = 2.0
 
@@ -247,9 +249,12 @@ class Fleet:
             for leaf in self.leaves:
                 nursery.start_soon(self.wake_up, leaf, restored_at)
         await self.completed(20)
+        await trio.sleep(TOLD_WITHIN_S)
+        self.check()
         for node in self.nodes.values():
             self.model.check_whole(node)
             self.model.check_work(node)
+            self.model.check_told(node)
             self._trace_state(node)
         for node in self.nodes.values():
             await node.stop()

@@ -148,6 +148,17 @@ class Model:
         if false:
             raise Violation(f"{node.name} says {flow} is done up to {upto}, but it has not {_few(false)}")
 
+    def check_told(self, node: Node) -> None:
+        """When all is copied a server says so, of every copy that somebody makes."""
+        flows = [flow for flow in self.known if flow.origin_node == node.name and flow.place not in self.diverged]
+        for flow in flows:
+            stream = node.stream(flow.origin)
+            if stream is None or self.missing(flow):
+                continue
+            mine = [each for each in copied_out_of(stream).statuses() if _is_of(each, flow)]
+            if not any(each.backlog == 0 for each in mine):
+                raise Violation(f"{node.name} says of {flow}, which has everything: {mine or 'nothing'}")
+
     def _check_bounds(self, node: Node) -> None:
         broker, store = node.broker, node.store
         bounded = {

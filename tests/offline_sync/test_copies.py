@@ -12,9 +12,11 @@ import trio.testing
 
 from eyot_daemon.jetstream.copied_out import copied_out_of
 from offline_sync.fleet import quiet
+from offline_sync.journal import Life
 from offline_sync.layout import external
 from offline_sync.network import Network
 from offline_sync.node import Node
+from offline_sync.worker import Worker
 
 
 class Pair:
@@ -162,5 +164,23 @@ def test_each_of_two_copies_is_told_of_for_itself(tmp_path: Path) -> None:
         said = pair.said()
         assert said["ALL"] == 10
         assert said["FEW"] <= 4
+
+    simulated(tmp_path, play)
+
+
+def test_a_client_behind_a_link_gets_all_of_a_large_batch(tmp_path: Path) -> None:
+    """More than may wait for the link at a time: the rest comes when there is room."""
+
+    async def play(pair: Pair) -> None:
+        await pair.start()
+        await pair.make(pair.hub, "COMMANDS", subjects=["commands.>"])
+        await trio.sleep(2)
+        life = Life("hub", "COMMANDS", 1)
+        for number in range(1, 401):
+            pair.hub.client.ask(b"commands.a", life.payload(number, 1000), lambda _: None)
+        worker = Worker(pair.leaf, "hub", "COMMANDS")
+        pair.nursery.start_soon(worker.run)
+        await trio.sleep(20)
+        assert worker.done == {(life, number) for number in range(1, 401)}
 
     simulated(tmp_path, play)

@@ -134,17 +134,18 @@ class PullDelivery(Delivery):
             searched = upto - self.state.delivered_sseq
             self.searched(upto, more=False)
             return (EMPTY_READ_COST, False) if searched and upto < self._end() else (0, upto >= self._end())
+        count = len(messages)
         given = self._give_solo(messages, now)
         if given is None:
             given = self._give_in_turn(messages, now)
-        self.searched(upto, more=given < len(messages))
+        self.searched(upto, more=given < count)
         return given, False
 
     def _end(self) -> int:
         return self.consumer.stream.log.committed_seq
 
     def _give_solo(self, messages: "list[StoredMessage]", now: float) -> int | None:
-        """All to the only request waiting; None if it is not that simple."""
+        """All that may go to the only request waiting; None if it is not that simple. Takes the rest off `messages`."""
         request = self.queue.solo(now)
         if request is None:
             return None
