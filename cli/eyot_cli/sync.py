@@ -10,9 +10,10 @@ import msgspec
 from eyot_cli.failure import Failure
 from eyot_cli.show import console, count, print_json, print_table, size, span
 from eyot_cli.target import Target
-from eyot_wire.status import SyncReport, SyncStatus
+from eyot_wire.status import CopyStatus, PeerTotals, SyncReport, SyncStatus
 
 _POLL_S = 0.25
+_LINKED = {True: "[green]up[/]", False: "[red]down[/]"}
 
 
 @click.group(invoke_without_command=True)
@@ -54,7 +55,9 @@ def _why(out: list[SyncStatus], missing: list[str], behind: list[SyncStatus], ti
         return f"nobody has copied from {what} yet: a mirror or source elsewhere must name it as its origin"
     worst = max(behind, key=lambda each: each.backlog)
     text = f"after {timeout_s:g} s {worst.peer} still lacks {worst.backlog} messages of {worst.stream}"
-    if worst.error:
+    if worst.waiting:
+        text += f"; waiting: {worst.waiting}"
+    elif worst.error:
         text += f"; link: {worst.error}"
         if worst.remedy:
             text += f" ({worst.remedy})"
@@ -84,13 +87,54 @@ def _show(report: SyncReport) -> None:
     )
     rows = []
     for each in report.out:
-        link = "[green]up[/]" if each.linked else "[red]down[/]"
-        error = each.error or ""
-        if error and each.remedy:
-            error += f": {each.remedy}"
+        link = _LINKED[each.linked]
+        error = _trouble(each.waiting, each.error, each.remedy)
         rows.append(
             (each.account, each.stream, f"{each.kind} {each.target} at {each.peer}".replace("  ", " "), link, count(each.confirmed_seq), count(each.backlog),
              size(each.backlog_bytes), span(each.oldest_s), f"{each.rate:.1f}", span(each.eta_s), error)
         )  # fmt: skip
     print_table("Copied from here", columns, rows, "nobody has copied anything yet")
+    if len(report.peers) < len(report.out):
+        _totals(report.peers)
+    if report.copies:
+        _inbound(report.copies)
     console.print("Everything is confirmed" if report.synced else "[yellow]Not everything is confirmed[/]")
+
+
+def _totals(peers: list[PeerTotals]) -> None:
+    columns = ("Account", "Server", "Link", ">Streams", ">Backlog", ">Bytes", ">Oldest", ">Rate/s", ">ETA", "Error")
+    rows = [
+        (each.account, each.peer, _LINKED[each.linked], count(each.streams), count(each.backlog), size(each.backlog_bytes),
+         span(each.oldest_s), f"{each.rate:.1f}", span(each.eta_s), _trouble(each.waiting, each.error, each.remedy))
+        for each in peers
+    ]  # fmt: skip
+    print_table("Altogether", columns, rows, "")
+
+
+def _inbound(copies: list[CopyStatus]) -> None:
+    columns = (
+        "Account",
+        "Stream",
+        "Copied from",
+        "State",
+        ">On flash",
+        ">Lacking",
+        ">Rate/s",
+        ">ETA",
+        ">Heard",
+        "Error",
+    )
+    rows = [
+        (each.account, each.stream, f"{each.kind} of {each.origin} at {each.api_prefix}", each.phase,
+         count(each.committed_seq), count(each.backlog), f"{each.rate:.1f}", span(each.eta_s), span(each.heard_s_ago),
+         _trouble(each.waiting, each.error, each.remedy))
+        for each in copies
+    ]  # fmt: skip
+    print_table("Copied to here", columns, rows, "")
+
+
+def _trouble(waiting: str | None, error: str | None, remedy: str | None) -> str:
+    """Why something does not move, in one cell."""
+    if waiting:
+        return f"waiting: {waiting}"
+    return f"{error}: {remedy}" if error and remedy else error or ""

@@ -32,6 +32,7 @@ def exposition(clients: Clients) -> bytes:
             yield from _links(clients)
             yield from _streams(clients)
             yield from _copies(clients)
+            yield from _synced(clients)
             yield from _store(clients)
 
     registry = CollectorRegistry(auto_describe=False)
@@ -92,6 +93,14 @@ def _links(clients: Clients) -> Iterator[Metric]:
     attempts = CounterMetricFamily("eyot_link_attempts", "Attempts to connect", labels=labels)
     received = CounterMetricFamily("eyot_link_in_messages", "Messages from the peer", labels=labels)
     sent = CounterMetricFamily("eyot_link_out_messages", "Messages to the peer", labels=labels)
+    wire_in = CounterMetricFamily("eyot_link_wire_in_bytes", "Bytes read, all frames", labels=labels)
+    wire_out = CounterMetricFamily("eyot_link_wire_out_bytes", "Bytes written, all frames", labels=labels)
+    queued = GaugeMetricFamily("eyot_link_queued_bytes", "Bytes that wait to be written", labels=labels)
+    dropped = CounterMetricFamily("eyot_link_dropped", "Messages not sent, by reason", labels=[*labels, "reason"])
+    refused = CounterMetricFamily("eyot_link_refused", "Messages that the peer may not send", labels=labels)
+    waiting = GaugeMetricFamily("eyot_link_waiting", "1: a policy keeps the link down", labels=labels)
+    budget = GaugeMetricFamily("eyot_link_budget_bytes", "What a metered link may carry this month", labels=labels)
+    spent = GaugeMetricFamily("eyot_link_spent_bytes", "What it has carried this month", labels=labels)
     for link in clients.broker.providers.links():
         values = [link.name, link.account, link.role]
         up.add_metric(values, float(link.state == "up"))
@@ -100,7 +109,17 @@ def _links(clients: Clients) -> Iterator[Metric]:
         attempts.add_metric(values, link.attempts)
         received.add_metric(values, link.in_msgs)
         sent.add_metric(values, link.out_msgs)
-    yield from (up, rtt, attempts, received, sent)
+        wire_in.add_metric(values, link.wire_in_bytes)
+        wire_out.add_metric(values, link.wire_out_bytes)
+        queued.add_metric(values, link.queued_bytes)
+        refused.add_metric(values, link.refused)
+        waiting.add_metric(values, float(bool(link.waiting)))
+        for reason, count in link.dropped.items():
+            dropped.add_metric([*values, reason], count)
+        if link.metered is not None:
+            budget.add_metric(values, link.metered.budget_bytes)
+            spent.add_metric(values, link.metered.spent_bytes)
+    yield from (up, rtt, attempts, received, sent, wire_in, wire_out, queued, dropped, refused, waiting, budget, spent)
 
 
 def _streams(clients: Clients) -> Iterator[Metric]:
@@ -132,6 +151,11 @@ def _copies(clients: Clients) -> Iterator[Metric]:
     heard = GaugeMetricFamily("eyot_copy_heard_seconds", "Time since the origin was heard", labels=labels)
     copied = CounterMetricFamily("eyot_copy_messages", "Messages copied", labels=labels)
     gaps = CounterMetricFamily("eyot_copy_gaps", "Gaps noticed and asked for again", labels=labels)
+    committed = CounterMetricFamily(
+        "eyot_copy_committed_sequence", "Origin's sequence that is on flash here", labels=labels
+    )
+    rate = GaugeMetricFamily("eyot_copy_rate", "Messages per second lately", labels=labels)
+    waiting = GaugeMetricFamily("eyot_copy_waiting", "1: a policy makes it wait", labels=labels)
     failing = GaugeMetricFamily("eyot_copy_failing", "1: the last thing that happened was an error", labels=labels)
     for copy in clients.broker.providers.copies():
         values = [copy.account, copy.stream, copy.kind, copy.origin]
@@ -141,8 +165,41 @@ def _copies(clients: Clients) -> Iterator[Metric]:
             heard.add_metric(values, copy.heard_s_ago)
         copied.add_metric(values, copy.copied)
         gaps.add_metric(values, copy.gaps)
+        committed.add_metric(values, copy.committed_seq)
+        rate.add_metric(values, copy.rate)
+        waiting.add_metric(values, float(bool(copy.waiting)))
         failing.add_metric(values, float(bool(copy.error)))
-    yield from (backlog, heard, copied, gaps, failing)
+    yield from (backlog, heard, copied, gaps, committed, rate, waiting, failing)
+
+
+def _synced(clients: Clients) -> Iterator[Metric]:
+    """What has reached those who copy from here. They are told apart by their server, what they copy into, and their filters."""
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    labels = ["account", "stream", "peer", "kind", "target", "filters"]
+    confirmed = CounterMetricFamily("eyot_sync_confirmed_sequence", "Last sequence that the reader has", labels=labels)
+    backlog = GaugeMetricFamily("eyot_sync_backlog", "Messages that the reader has not confirmed", labels=labels)
+    size = GaugeMetricFamily("eyot_sync_backlog_bytes", "Their bytes", labels=labels)
+    oldest = GaugeMetricFamily(
+        "eyot_sync_oldest_seconds", "Age of the oldest of them; absent: there is none", labels=labels
+    )
+    rate = GaugeMetricFamily("eyot_sync_rate", "Messages per second between the last confirmations", labels=labels)
+    linked = GaugeMetricFamily("eyot_sync_linked", "1: the reader is linked", labels=labels)
+    waiting = GaugeMetricFamily("eyot_sync_waiting", "1: a policy makes it wait", labels=labels)
+    out = clients.broker.providers.copied_out()
+    for each in out:
+        values = [each.account, each.stream, each.peer, each.kind, each.target, " ".join(each.filters)]
+        confirmed.add_metric(values, each.confirmed_seq)
+        backlog.add_metric(values, each.backlog)
+        size.add_metric(values, each.backlog_bytes)
+        if each.oldest_s is not None:
+            oldest.add_metric(values, each.oldest_s)
+        rate.add_metric(values, each.rate)
+        linked.add_metric(values, float(each.linked))
+        waiting.add_metric(values, float(bool(each.waiting)))
+    yield from (confirmed, backlog, size, oldest, rate, linked, waiting)
+    synced = bool(out) and not any(each.backlog for each in out)
+    yield _gauge("synced", "1: somebody copies from here and everything is confirmed", float(synced))
 
 
 def _store(clients: Clients) -> Iterator[Metric]:

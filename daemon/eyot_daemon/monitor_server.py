@@ -17,7 +17,7 @@ from eyot_daemon.providers import HealthzQuery, Json
 from eyot_daemon.version import VERSION, commit, own_version
 from eyot_wire.duration import format_duration
 from eyot_wire.js_time import ns_to_rfc3339
-from eyot_wire.status import StatusReport, SyncReport
+from eyot_wire.status import PeerTotals, StatusReport, SyncReport, SyncStatus
 
 _NS = 1_000_000_000
 
@@ -284,7 +284,37 @@ def sync_report(clients: Clients) -> SyncReport:
         now=ns_to_rfc3339(broker.clock.now_ns()),
         synced=bool(out) and not any(each.backlog for each in out),
         out=out,
+        peers=peer_totals(out),
         copies=broker.providers.copies(),
+    )
+
+
+def peer_totals(out: list[SyncStatus]) -> list[PeerTotals]:
+    """What each server that copies from here lacks, over all its copies."""
+    groups: dict[tuple[str, str], list[SyncStatus]] = {}
+    for each in out:
+        groups.setdefault((each.account, each.peer), []).append(each)
+    return [_totals(account, peer, statuses) for (account, peer), statuses in groups.items()]
+
+
+def _totals(account: str, peer: str, statuses: list[SyncStatus]) -> PeerTotals:
+    ages = [each.oldest_s for each in statuses if each.oldest_s is not None]
+    etas = [each.eta_s for each in statuses if each.backlog]
+    known = [eta for eta in etas if eta is not None]
+    first = next((each for each in statuses if each.error or each.waiting), None)
+    return PeerTotals(
+        account=account,
+        peer=peer,
+        linked=any(each.linked for each in statuses),
+        streams=len({each.stream for each in statuses}),
+        backlog=sum(each.backlog for each in statuses),
+        backlog_bytes=sum(each.backlog_bytes for each in statuses),
+        oldest_s=max(ages, default=None),
+        rate=sum(each.rate for each in statuses),
+        eta_s=max(known, default=None) if len(known) == len(etas) else None,
+        error=None if first is None else first.error,
+        remedy=None if first is None else first.remedy,
+        waiting=None if first is None else first.waiting,
     )
 
 

@@ -32,6 +32,7 @@ from typing import Protocol
 from msgspec import Struct, field
 
 from eyot_sync.origin import Origin, Start, consumer_request, release_request, reset_request, start_of
+from eyot_sync.stream_gate import LOOK_AGAIN_S
 from eyot_wire import headers
 from eyot_wire.ack import decode_ack_reply
 from eyot_wire.js_consumer import ConsumerInfo
@@ -209,6 +210,9 @@ class Copier:
         self.phase = Phase.WAITING
         self.progress = Progress(last_seq=last_seq, committed_seq=last_seq)
         self.retry_at = 0.0
+        #: What a policy makes the copy wait for, "" if none does; the rate to ask of the origin, 0 for none.
+        self.waiting = ""
+        self.rate_limit_bps = 0
         self.deliver = b""
         self.reply = b""
         self.identity_reply = b""
@@ -269,6 +273,16 @@ class Copier:
         if self.phase in (Phase.STOPPED, Phase.WAITING):
             return []
         return self._wait(now, _problem("the link to the origin is down"))
+
+    def held(self, reason: str, wait_s: float, now: float) -> list[Action]:
+        """A policy keeps the origin from being read: ask again after so long, or when told that the link is up."""
+        if self.phase is Phase.STOPPED:
+            return []
+        actions = self._forget()
+        self.phase = Phase.WAITING
+        self.waiting = reason
+        self.retry_at = now + min(LOOK_AGAIN_S, max(wait_s, REQUEST_SPACING_S))
+        return actions
 
     def tick(self, now: float) -> list[Action]:
         deadline = self.deadline
@@ -555,8 +569,10 @@ class Copier:
                 start=start,
                 deliver=own,
                 short_id=self._make_id(8),
+                rate_limit_bps=self.rate_limit_bps,
             )
         self.phase = Phase.REQUESTED
+        self.waiting = ""
         self._requested_at = now
         self._asked_after = self._last_seq
         self._unidentified_until = now + IDENTIFIED_WITHIN_S

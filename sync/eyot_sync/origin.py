@@ -134,8 +134,11 @@ def start_of(origin: Origin, last_seq: int, last_stored_ns: int = 0) -> Start:
     return Start()
 
 
-def consumer_request(origin: Origin, *, mirror: bool, start: Start, deliver: str, short_id: str) -> tuple[bytes, bytes]:
-    """(subject, body) of the request that makes the consumer at the origin. `short_id` makes a filtered one's name unique."""
+def consumer_request(
+    origin: Origin, *, mirror: bool, start: Start, deliver: str, short_id: str, rate_limit_bps: int = 0
+) -> tuple[bytes, bytes]:
+    """(subject, body) of the request that makes the consumer at the origin. `short_id` makes a filtered one's name unique;
+    `rate_limit_bps`: bits per second that the origin shall keep to, 0 for no limit."""
     policy: dict[str, object] = {"deliver_policy": "all"}
     if start.seq:
         policy = {"deliver_policy": "by_start_sequence", "opt_start_seq": start.seq}
@@ -156,6 +159,7 @@ def consumer_request(origin: Origin, *, mirror: bool, start: Start, deliver: str
         idle_heartbeat=HEARTBEAT_NS,
         inactive_threshold=INACTIVE_THRESHOLD_NS,
         direct=True,
+        rate_limit_bps=rate_limit_bps,
         metadata=_who_asks(origin, "mirror" if mirror else "src"),
         **policy,  # type: ignore[arg-type]
     )

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from eyot_sync.budget import Budget
 from eyot_sync.policy import PRIORITY_RESERVE, MeteredPolicy, StreamPolicy
-from eyot_sync.windows import Timetable
+from eyot_sync.windows import Opening, Timetable
 
 #: A held stream is looked at again after this at the latest: clocks are set, configurations change.
 LOOK_AGAIN_S = 30.0
@@ -68,6 +68,10 @@ class StreamGate:
         self._tz = tz
         self._timetable = Timetable(policy.windows, tz)
         self._bucket = TokenBucket(policy.bandwidth, now) if policy.bandwidth else None
+
+    def opening(self, now_s: float) -> Opening:
+        """Where the stream stands with its windows."""
+        return self._timetable.at(now_s)
 
     def hold(self, now: float, now_s: float, meter: Meter | None = None) -> Hold | None:
         """What keeps the stream back; None: it may go."""

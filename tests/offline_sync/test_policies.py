@@ -211,3 +211,65 @@ async def test_a_metered_link_is_asked_for_life_as_seldom_as_its_policy_says(
         # Its own PINGs, and answers to those of the hub, which asks every few seconds of silence.
         assert link_of(world).wire_out_bytes - before < 6 * (3600 / 4 + 20)
         assert link_of(world).state == "up"
+
+
+async def _inbound(world: SlowWorld, *names: str, count: int = 100) -> None:
+    """Streams at the hub that the leaf copies."""
+    for name in names:
+        body = {"name": name, "subjects": [f"{name.lower()}.>"]}
+        assert "error" not in await world.hub.request(f"STREAM.CREATE.{name}", body)
+        world.publish(f"{name.lower()}.a", b"x" * 1000, count, at=world.hub)
+    for name in names:
+        await world.copy(f"{name}S", name, at=world.leaf, domain="hub")
+
+
+async def test_what_is_read_over_a_link_keeps_its_bandwidth(autojump_clock: trio.testing.MockClock) -> None:
+    async with slow_world(streams(RS=StreamPolicy(bandwidth=2000))) as world:
+        await world.start(bytes_per_s=0)
+        await _inbound(world, "R")
+        took_s = await world.until(lambda: world.last_seq(world.leaf, "RS") == 100, 120)
+        assert 45 < took_s < 75, "112 kB at 2 kB/s"
+
+
+async def test_what_is_read_over_a_link_waits_for_its_window(autojump_clock: trio.testing.MockClock) -> None:
+    async with slow_world() as world:
+        await world.start(bytes_per_s=0)
+        start = (minute_of_day(world) + 30) % 1440
+        window = Window(frozenset(range(7)), start, (start + 10) % 1440)
+        world.leaf.broker.sync.reload(streams(RS=StreamPolicy(windows=(window,))))
+        await _inbound(world, "R", "NOW")
+        await world.until(lambda: world.last_seq(world.leaf, "NOWS") == 100, 10)
+        await trio.sleep(60)
+        assert world.last_seq(world.leaf, "RS") == 0
+        (held,) = [task.status() for task in world.leaf.copying.tasks() if task.stream.name == "RS"]
+        assert (held.waiting or "").startswith("outside its windows until ")
+        waited_s = 60 + await world.until(lambda: world.last_seq(world.leaf, "RS") == 100, 3600)
+        assert 28 * 60 < waited_s < 31 * 60
+        await trio.sleep(11 * 60)
+        world.publish("r.a", b"late", at=world.hub)
+        await trio.sleep(60)
+        assert world.last_seq(world.leaf, "RS") == 100
+        world.leaf.broker.sync.reload(SyncPolicies())
+        await world.until(lambda: world.last_seq(world.leaf, "RS") == 101, 61)
+
+
+async def test_a_more_important_copy_goes_first(autojump_clock: trio.testing.MockClock) -> None:
+    async with slow_world(streams(AS=StreamPolicy(priority=9), BS=StreamPolicy(priority=1))) as world:
+        await world.start(bytes_per_s=50_000)
+        await _inbound(world, "A", "B", count=3000)
+        await world.until(lambda: world.last_seq(world.leaf, "AS") > 2700, 300)
+        assert world.last_seq(world.leaf, "BS") < 1500
+        await world.until(lambda: world.last_seq(world.leaf, "BS") == 3000, 300)
+
+
+async def test_a_used_up_budget_holds_what_is_read_too(autojump_clock: trio.testing.MockClock) -> None:
+    async with slow_world(metered(300_000, used_up="hold")) as world:
+        await world.start(bytes_per_s=50_000)
+        await _inbound(world, "R", count=2000)
+        await trio.sleep(120)
+        held_at = world.last_seq(world.leaf, "RS")
+        assert 0 < held_at < 2000
+        (held,) = [task.status() for task in world.leaf.copying.tasks()]
+        assert (held.waiting or "").startswith("budget used up until 1 ")
+        world.leaf.broker.sync.reload(SyncPolicies())
+        await world.until(lambda: world.last_seq(world.leaf, "RS") == 2000, 120)

@@ -69,7 +69,8 @@ class StreamStatus(Struct, kw_only=True):
 
 class CopyStatus(Struct, kw_only=True):
     """One mirror or source of a stream here. `backlog` counts messages that the origin is known to have and that are not
-    here; it is null until the origin has been heard of, and as old as `heard_s_ago` says."""
+    here; it is null until the origin has been heard of, and as old as `heard_s_ago` says. `rate` is messages per second lately,
+    `waiting` says what a policy makes it wait for."""
 
     account: str
     stream: str
@@ -78,6 +79,10 @@ class CopyStatus(Struct, kw_only=True):
     api_prefix: str
     phase: str
     deliver_prefix: str = ""
+    rate: float = 0.0
+    eta_s: float | None = None
+    waiting: str | None = None
+    remedy: str | None = None
     backlog: int | None = None
     last_seq: int = 0
     committed_seq: int = 0
@@ -119,8 +124,26 @@ class SyncStatus(Struct, kw_only=True):
     waiting: str | None = None
 
 
+class PeerTotals(Struct, kw_only=True):
+    """All that one server copies from here in one account, summed: the oldest of the oldest, the longest of the ETAs."""
+
+    account: str
+    peer: str
+    linked: bool
+    streams: int
+    backlog: int
+    backlog_bytes: int
+    oldest_s: float | None = None
+    rate: float = 0.0
+    eta_s: float | None = None
+    error: str | None = None
+    remedy: str | None = None
+    waiting: str | None = None
+
+
 class SyncReport(Struct, kw_only=True):
-    """`/eyot/syncz`: what others have of this server's streams (`out`), and its own mirrors and sources (`copies`).
+    """`/eyot/syncz`: what others have of this server's streams (`out`, and `peers` summed), and its own mirrors and sources
+    (`copies`).
 
     `synced`: somebody copies from here, and everything is confirmed.
     """
@@ -129,6 +152,7 @@ class SyncReport(Struct, kw_only=True):
     now: str
     synced: bool
     out: list[SyncStatus] = []
+    peers: list[PeerTotals] = []
     copies: list[CopyStatus] = []
 
 

@@ -8,11 +8,12 @@ of all streams, and wakes those whose origin can be reached (again) the moment i
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 from eyot_daemon.account import Account
 from eyot_daemon.jetstream.copied_before import CopiedBefore, predecessors
+from eyot_daemon.jetstream.copy_gate import CopyGate
 from eyot_daemon.jetstream.copy_positions import (
     MIRROR_KEY,
     Position,
@@ -20,6 +21,7 @@ from eyot_daemon.jetstream.copy_positions import (
     source_position,
     stored_position,
 )
+from eyot_daemon.jetstream.copy_rate import CopyRate, copy_remedy
 from eyot_daemon.jetstream.stream import CopyResult, Stream
 from eyot_daemon.subscription import Kind, Origin, Subscription
 from eyot_daemon.timers import TimerHandle
@@ -52,7 +54,14 @@ class CopyTask:
 
     kind = Kind.JETSTREAM
 
-    def __init__(self, stream: Stream, config: StreamSource, *, mirror: bool) -> None:
+    def __init__(
+        self,
+        stream: Stream,
+        config: StreamSource,
+        *,
+        mirror: bool,
+        others: Callable[[], Iterable[CopyTask]] = lambda: (),
+    ) -> None:
         self.stream = stream
         self.config = config
         self.mirror = mirror
@@ -79,6 +88,9 @@ class CopyTask:
         self._dirty = False
         self._woken = False
         self._timer: TimerHandle | None = None
+        self.gate = CopyGate(self, others)
+        self._gate_timer: TimerHandle | None = None
+        self._rate = CopyRate()
 
     def __repr__(self) -> str:
         return f"<CopyTask {self.account.name}/{self.stream.name} from {self.config.name} at {self._origin.api}>"
@@ -86,24 +98,32 @@ class CopyTask:
     # -- life ------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        if self.account.has_interest(self._api_subject()):
-            self._do(self.copier.link_up(self._now()))
+        self._look_at_policies_in(0.0)
+        if self.account.has_interest(self.api_subject()):
+            self._link_up()
         else:
             self._do(self.copier.unreachable(self._now()))
 
+    def _link_up(self) -> None:
+        """The origin can be reached: ask it, at the rate that its policy has."""
+        self.copier.rate_limit_bps = self.gate.rate_limit_bps
+        self._do(self.copier.link_up(self._now()))
+
     def stop(self, *, release: bool) -> None:
+        if self._gate_timer is not None:
+            self._gate_timer.cancel()
         self._do(self.copier.stop(release=release))
 
     def interest_added(self, subject: bytes) -> None:
         """Interest came over a leaf link: the origin may have come within reach. Asked at the end of the turn, when all of
         the peer's interest that came with it is in."""
-        if self.copier.phase is not Phase.ACTIVE and matches(subject, self._api_subject()) and not self._woken:
+        if self.copier.phase is not Phase.ACTIVE and matches(subject, self.api_subject()) and not self._woken:
             self._woken = True
             self._mark_dirty()
 
     def interest_removed(self, subject: bytes) -> None:
         """Interest over a leaf link went away: perhaps the link to the origin did."""
-        if matches(subject, self._api_subject()) and not self.account.has_interest(self._api_subject()):
+        if matches(subject, self.api_subject()) and not self.account.has_interest(self.api_subject()):
             self._do(self.copier.link_down(self._now()))
 
     # -- destination -----------------------------------------------------------------------------------------------
@@ -139,8 +159,8 @@ class CopyTask:
         self._dirty = False
         if self._woken:
             self._woken = False
-            if self.account.has_interest(self._api_subject()):
-                self._do(self.copier.link_up(self._now()))
+            if self.account.has_interest(self.api_subject()):
+                self._link_up()
         batch, mark = self.copier.take_batch()
         if batch and self._before:
             batch = self._without_copied(batch, mark)
@@ -208,6 +228,7 @@ class CopyTask:
             self._identity_stored = ""
             self._do(self.copier.failed(committed, result.error, self._now()))
             return
+        self._rate.copied(copied, self._now())
         self._do(self.copier.committed(mark, result.last_seq, copied, asked))
 
     def _do(self, actions: Sequence[Action]) -> None:
@@ -236,11 +257,32 @@ class CopyTask:
             self.account.unsubscribe(sub)
         self._subs = []
 
+    def _look_at_policies_in(self, seconds: float) -> None:
+        self._gate_timer = self.stream.broker.timers.call_later(seconds, self._look_at_policies)
+
+    def _look_at_policies(self) -> None:
+        """Windows open and close, budgets are used up, configurations are reloaded."""
+        if self.copier.phase is Phase.STOPPED:
+            return
+        rate = self.gate.rate_limit_bps
+        before, self.copier.rate_limit_bps = self.copier.rate_limit_bps, rate
+        if self.copier.phase is Phase.ACTIVE:
+            hold = self.gate.hold()
+            if hold is not None:
+                self._do(self.copier.held(hold.reason, hold.wait_s, self._now()))
+            elif rate != before:
+                self._link_up()
+        self._look_at_policies_in(self.gate.look_again_s())
+
     def _request(self, subject: bytes, reply: bytes, body: bytes) -> None:
+        hold = self.gate.hold()
+        if hold is not None:
+            self._do(self.copier.held(hold.reason, hold.wait_s, self._now()))
+            return
         if not self.account.publish(self._mapped(subject), reply, b"", body):
             self._do(self.copier.unreachable(self._now()))
 
-    def _api_subject(self) -> bytes:
+    def api_subject(self) -> bytes:
         """The request's subject as it is routed here."""
         return self._mapped(self.copier.api_subject)
 
@@ -300,6 +342,10 @@ class CopyTask:
             origin=self.config.name,
             api_prefix=self._origin.api,
             deliver_prefix=self._origin.deliver_prefix,
+            rate=self._rate.at(self._now()),
+            eta_s=self._rate.eta_s(progress.lag, self._now()) if progress.heard_at is not None else None,
+            waiting=self.copier.waiting or None,
+            remedy=copy_remedy("" if progress.error is None else progress.error.description) or None,
             phase=self.copier.phase.value,
             backlog=None if progress.heard_at is None else progress.lag,
             last_seq=progress.last_seq,
@@ -325,8 +371,8 @@ class Copying:
 
     def stream_created(self, stream: Stream) -> None:
         config = stream.config
-        tasks = [CopyTask(stream, config.mirror, mirror=True)] if config.mirror is not None else []
-        tasks += [CopyTask(stream, each, mirror=False) for each in config.sources]
+        tasks = [CopyTask(stream, config.mirror, mirror=True, others=self.tasks)] if config.mirror is not None else []
+        tasks += [CopyTask(stream, each, mirror=False, others=self.tasks) for each in config.sources]
         self._tasks[stream] = tasks
         self._listen(stream.account, len(tasks))
         for task in tasks:
@@ -355,7 +401,7 @@ class Copying:
         for source, mirror in _origins(stream):
             task = next((each for each in before if each.config == source and each.mirror == mirror), None)
             if task is None:
-                task = CopyTask(stream, source, mirror=mirror)
+                task = CopyTask(stream, source, mirror=mirror, others=self.tasks)
                 started.append(task)
             after.append(task)
         self._tasks[stream] = after
