@@ -19,10 +19,12 @@ from collections import OrderedDict
 
 import msgspec
 
+from eyot_daemon import service_latency
 from eyot_daemon.account import Account
 from eyot_daemon.client import ClientConnection
 from eyot_daemon.import_templates import back_template, numbered, pattern_of, stream_template
-from eyot_daemon.options_accounts import ExportOptions, ImportOptions
+from eyot_daemon.options_accounts import ExportOptions, ImportOptions, LatencyOptions
+from eyot_daemon.service_latency import SampledRequest
 from eyot_daemon.subscription import Kind, Origin, Subscription
 from eyot_daemon.timers import TimerHandle
 from eyot_wire.headers import get as get_field
@@ -125,7 +127,7 @@ class RequestInfo(msgspec.Struct, omit_defaults=True):
 class AwaitedReply:
     """Where replies to one `_R_` subject go."""
 
-    __slots__ = ("account", "deadline", "reply", "response_type", "threshold_s")
+    __slots__ = ("account", "deadline", "measured", "reply", "response_type", "threshold_s")
 
     def __init__(self, account: Account, reply: bytes, response_type: str, threshold_s: float, now: float) -> None:
         self.account = account
@@ -133,6 +135,7 @@ class AwaitedReply:
         self.response_type = response_type
         self.threshold_s = threshold_s
         self.deadline = now + threshold_s
+        self.measured: SampledRequest | None = None
 
 
 class ServiceReplies:
@@ -161,9 +164,15 @@ class ServiceReplies:
         while subject in self.awaited:
             subject = self.prefix + _random_token(6)
         self.awaited[subject] = AwaitedReply(account, reply, response_type, threshold_s, now)
-        if self._timer is None:
-            self._timer = self.account.broker.timers.call_later(threshold_s, self._expire)
+        if self._timer is None or self._timer.deadline > now + threshold_s:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self.account.broker.timers.call_at(now + threshold_s, self._expire)
         return subject
+
+    def measure(self, subject: bytes, request: SampledRequest) -> None:
+        """The reply on `subject`, or that there is none, ends the measurement of a request."""
+        self.awaited[subject].measured = request
 
     def forget(self, subject: bytes) -> None:
         self.awaited.pop(subject, None)
@@ -185,6 +194,9 @@ class ServiceReplies:
             del self.awaited[subject]
         else:
             awaited.deadline = self.account.broker.clock.monotonic() + awaited.threshold_s
+        if awaited.measured is not None:
+            awaited.measured.ended(service_latency.OK, origin)
+            awaited.measured = None
         if reply and not reply.startswith(_JS_ACK):
             # The responder expects an answer itself: the way back leads through the requester's account.
             back = service_replies(awaited.account)
@@ -197,7 +209,9 @@ class ServiceReplies:
         now = self.account.broker.clock.monotonic()
         late = [subject for subject, awaited in self.awaited.items() if awaited.deadline <= now]
         for subject in late:
-            del self.awaited[subject]
+            measured = self.awaited.pop(subject).measured
+            if measured is not None:
+                measured.ended(service_latency.TIMEOUT)
         self.expired += len(late)
         self._timer = None
         if self.awaited:
@@ -244,6 +258,7 @@ class ServiceImport:
         self.share = share
         self.response_type = export.response_type if export is not None else "singleton"
         self.threshold_s = export.response_threshold_s if export is not None else 120.0
+        self.latency = None if export is None else export.latency
         service_replies(exporter)
         sub = Subscription(importer, local, self)
         sub.rewrite = self._requested
@@ -273,13 +288,28 @@ class ServiceImport:
         back = b""
         if reply and not reply.startswith(_JS_ACK):
             back = reply = service_replies(exporter).expect(self.importer, reply, self.response_type, self.threshold_s)
+        measured = None if self.latency is None else self._measured(self.latency, header, origin)
+        if measured is not None:
+            if back:
+                service_replies(exporter).measure(back, measured)
+            else:
+                measured.ended(service_latency.BAD_REQUEST)
+                measured = None
         info = self._request_info(header, origin)
         if info is not None:
             header = set_field(header, REQUEST_INFO, msgspec.json.encode(info))
         delivered = exporter.publish(mapped or target, reply, header, payload)
         if not delivered and back:
             service_replies(exporter).forget(back)
+            if measured is not None:
+                measured.ended(service_latency.UNAVAILABLE)
         return delivered > 0
+
+    def _measured(self, latency: LatencyOptions, header: bytes, origin: Origin | None) -> SampledRequest | None:
+        fields = service_latency.sampled(latency, header, self.importer.broker.random)
+        if fields is None:
+            return None
+        return SampledRequest(self.exporter, self.importer, latency, origin, fields, share=self.share)
 
     def _request_info(self, header: bytes, origin: Origin | None) -> RequestInfo | None:
         """Who asks. A request that comes from another import says so already; what a client claims itself counts nothing."""
