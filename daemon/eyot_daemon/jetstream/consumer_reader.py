@@ -111,7 +111,7 @@ class ConsumerReader:
         log = self._log
         seqs: set[int] = set()
         for filter_ in self.filters:
-            for subject, _ in log.subject_totals(filter_):
+            for subject in self._listed(filter_):
                 seq = log.last_seq_for(subject)
                 if seq > log.committed_seq:
                     message = log.last_for(subject)
@@ -120,6 +120,17 @@ class ConsumerReader:
                     seqs.add(seq)
         self.last_per_subject = LastPerSubject(sorted(seqs), resume)
         self._known_upto = -1
+
+    def _listed(self, filter_: bytes) -> Iterable[bytes]:
+        """The stream's subjects for a filter. `a*` is a literal everywhere, but here nats-server's index takes it for the
+        beginning of a token, and clients of KV list keys with it; `a>` likewise for the beginning of several."""
+        if filter_ not in self._literals or filter_[-1:] not in (b"*", b">"):
+            return [subject for subject, _ in self._log.subject_totals(filter_)]
+        beginning, parent = filter_[:-1], filter_.rpartition(b".")[0]
+        below = self._log.subject_totals(parent + b".>" if parent else b">")
+        found = (subject for subject, _ in below if subject.startswith(beginning))
+        several = filter_.endswith(b">")
+        return [subject for subject in found if several or b"." not in subject[len(beginning) :]]
 
     def begin_again(self, above: int) -> None:
         """Reading goes on after `above`, which was passed before."""

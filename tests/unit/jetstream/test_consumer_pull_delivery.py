@@ -237,6 +237,26 @@ def test_deliver_policies(world: ConsumerWorld, config: dict[str, object], seqs:
         assert box.seqs == [*seqs, 7]
 
 
+@pytest.mark.parametrize(
+    ("policy", "filter_subject", "seqs"),
+    [
+        ("last_per_subject", "s.a*", [1, 4]),
+        ("last_per_subject", "s.a>", [1, 3, 4]),
+        ("last_per_subject", "s*", []),
+        ("last_per_subject", "s.*a", []),
+        ("all", "s.a*", []),
+    ],
+)
+def test_last_per_subject_may_name_the_beginning_of_a_token(
+    world: ConsumerWorld, policy: str, filter_subject: str, seqs: list[int]
+) -> None:
+    for subject in (b"s.avocado", b"s.banana", b"s.ab.c", b"s.apple"):
+        world.fill(1, subject=subject)
+    created = world.add(ack_policy="explicit", deliver_policy=policy, filter_subject=filter_subject)
+    assert created["num_pending"] == len(seqs)
+    assert world.pull(batch=10, no_wait=True).seqs == seqs
+
+
 def test_last_per_subject_survives_a_restart_half_way(world: ConsumerWorld) -> None:
     for subject in (b"s.a", b"s.b", b"s.c", b"s.a"):
         world.fill(1, subject=subject)
