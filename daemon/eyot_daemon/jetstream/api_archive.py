@@ -14,8 +14,8 @@ from eyot_wire.js_errors import JetStreamError, error, fail
 from eyot_wire.js_model import RestorePart, RestoreRequest, SnapshotPart, SnapshotRequest
 from eyot_wire.subject import is_valid_literal
 
-#: Backups and restores at a time, in the whole server: each holds some MiB.
-TRANSFERS_MAX = 16
+#: Backups and restores at a time, in the whole server: each holds up to some 20 MiB.
+TRANSFERS_MAX = 8
 
 
 def _snapshot(request: ApiRequest) -> None:

@@ -70,6 +70,7 @@ class RestoredParts:
                     return True
                 self._at = 0
             case GonePart():
+                self.restoring.flush()
                 if not self.restoring.is_settled:
                     return False
                 self._gone = self._gone or self.restoring.gone(part)
@@ -85,7 +86,9 @@ class RestoredParts:
         """Call `then` when everything stored so far is on flash, or has failed."""
         if self._log is None:
             then(None)
-        elif self._log.is_settled:
+            return
+        self._log.flush()
+        if self._log.is_settled:
             then(self._log.failure)
         else:
             self._settled = then

@@ -2,7 +2,8 @@
 
 Its record in the store begins with RESTORING instead of a configuration. One transaction at the end puts the configuration
 and the consumers in; a store that is opened with such a record left in it (the power went) forgets what was written so far.
-Several small transactions are on their way at a time; when more are, `has_room` is false and `on_room` is called later.
+Messages gather in a transaction of some MiB, so that there is not a flush for every few; two may be on their way to the disk.
+When they are, `has_room` is false and `on_room` is called later.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,9 +18,12 @@ if TYPE_CHECKING:
     from eyot_store.txn import Txn
 
 RESTORING = b"restoring "
+#: Messages staged in one turn.
 SLICE_MESSAGES = 1024
 SLICE_BYTES = 512 << 10
-UNDER_WAY_MAX = 4
+#: Bytes of one transaction.
+TXN_BYTES = 4 << 20
+UNDER_WAY_MAX = 2
 #: Deletions looked at in one turn.
 GONE_SLICE = 1024
 
@@ -40,8 +44,10 @@ class RestoringLog:
         self.on_room: Callable[[], None] = lambda: None
         self._allow = allow
         self._under_way = 0
+        self._open: Txn | None = None  # gathers messages
         txn = store.begin()
         self.log: Log = store.create_stream(txn, account, name, RESTORING + name.encode(), created_ns, memory=memory)
+        self.log.subjects()  # counted from the first message on, instead of all at the end
         self._submit(txn)
 
     @property
@@ -50,7 +56,14 @@ class RestoringLog:
 
     @property
     def is_settled(self) -> bool:
-        return not self._under_way
+        """Everything that was stored is on flash, or has failed."""
+        return not self._under_way and self._open is None
+
+    def flush(self) -> None:
+        """Hand in what has gathered."""
+        if self._open is not None:
+            txn, self._open = self._open, None
+            self._submit(txn)
 
     def store_slice(self, messages: list[ArchivedMessage], at: int) -> int:
         """Store some of `messages` from `at` on; returns where to go on. Raises what `allow` raises."""
@@ -63,10 +76,11 @@ class RestoringLog:
             if size >= SLICE_BYTES:
                 break
         self._allow(size)
-        txn = self.store.begin()
+        txn = self._open = self._open or self.store.begin()
         for seq, ts_ns, subject, header, payload in messages[at:end]:
             log.append(txn, subject, header, payload, ts_ns, seq)
-        self._submit(txn)
+        if txn.bytes >= TXN_BYTES:
+            self.flush()
         return end
 
     def remove_slice(self, seqs: Iterator[int]) -> bool:
@@ -113,6 +127,9 @@ class RestoringLog:
 
     def discard(self) -> None:
         """Forget everything."""
+        if self._open is not None:
+            self.store.abort(self._open)
+            self._open = None
         if self.log.void:
             return
         txn = self.store.begin()

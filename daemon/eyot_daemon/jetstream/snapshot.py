@@ -40,8 +40,9 @@ WINDOW_BYTES, WINDOW_BYTES_MAX = 8 << 20, 32 << 20
 FLOW_WAIT_S = 5.0
 #: So long interest in the deliver subject may be on its way.
 INTEREST_WAIT_S = 2.0
-SLICE_MESSAGES = 2048
-SLICE_BYTES = 1 << 20
+#: What is read and made into bytes at a time: a few milliseconds of the loop, and of the thread beside it.
+SLICE_MESSAGES = 512
+SLICE_BYTES = 256 << 10
 
 _DONE = b"NATS/1.0 204\r\n\r\n"
 _NO_INTEREST = b"NATS/1.0 408 No Interest\r\n\r\n"

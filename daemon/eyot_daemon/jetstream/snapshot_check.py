@@ -8,8 +8,8 @@ from eyot_store.errors import StoreError
 if TYPE_CHECKING:
     from eyot_daemon.jetstream.stream import Stream
 
-SLICE_MESSAGES = 2048
-SLICE_BYTES = 1 << 20
+SLICE_MESSAGES = 1024
+SLICE_BYTES = 512 << 10
 
 
 def check_messages(stream: "Stream", done: Callable[[str], None]) -> None:

@@ -19,6 +19,8 @@ from eyot_wire.archive.errors import ArchiveError, truncated
 from eyot_wire.archive.native import crc32c, decode_block
 
 BLOCK_MAX = 4 << 20
+PIECE = 256 << 10
+"""So much is compressed in one call: the library holds the interpreter's lock meanwhile, and others wait."""
 _IDENTIFIERS = (b"S2sTwO", b"sNaPpY")
 _COMPRESSED, _PLAIN, _SKIPPABLE, _IDENTIFIER = 0x00, 0x01, 0x80, 0xFF
 _CRC_BYTES = 4
@@ -108,7 +110,8 @@ class S2Writer:
 
     def write(self, data: bytes) -> bytes:
         """What is to be sent for `data`; nothing is held back."""
-        self._compressor.compress(data)
+        for at in range(0, len(data), PIECE):
+            self._compressor.compress(data[at : at + PIECE])
         return bytes(self._compressor.flush())
 
 
