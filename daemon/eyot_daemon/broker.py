@@ -7,6 +7,7 @@ sent. Everything here belongs to one thread, Trio's.
 """
 
 import logging
+import math
 import random
 import secrets
 from collections.abc import Callable, Iterator
@@ -117,6 +118,11 @@ class Broker:
         if stall_s:
             self.stalled_clients += 1
         return stall_s
+
+    def due_in_s(self) -> float:
+        """How long until the next timer falls due; infinity when there is none."""
+        deadline = self.timers.next_deadline
+        return math.inf if deadline is None else deadline - self.clock.monotonic()
 
     # messages and payload bytes over all clients and leaf links
 

@@ -64,6 +64,10 @@ class TurnEnd(Protocol):
         """How long whoever was read in the turn that just ended shall wait; 0: go on."""
         ...
 
+    def due_in_s(self) -> float:
+        """How long until the next timer falls due; infinity: there is none. A turn may have set one."""
+        ...
+
 
 class Readers:
     """The sockets of one broker. `run` is a task of the daemon, started before the first connection and ended after the
@@ -128,7 +132,7 @@ class Readers:
                 if late:
                     return
             self._one_by_one = asked_to_stall
-            if not loop.nothing_but_reading():
+            if not loop.nothing_but_reading(self._broker.due_in_s()):
                 return
 
     def _read(self, epoll: select.epoll, fd: int) -> None:
@@ -160,8 +164,8 @@ class _Loop(trio.abc.Instrument):
     """What must be known of Trio's loop to keep it waiting for a moment: whether tasks want to run, whether anything that
     it waits for has happened, and when its next timer is due.
 
-    The first and the last are learnt through Trio's instruments (a timer set during a stay makes its task runnable first).
-    For the second its epoll is looked at, which Trio shows nobody: should
+    The first and the last are learnt through Trio's instruments; of the daemon's own timers, which turns set during a stay,
+    the broker knows. For the second its epoll is looked at, which Trio shows nobody: should
     it be somewhere else in a coming version, nothing is kept waiting, and reading costs more.
     """
 
@@ -180,11 +184,11 @@ class _Loop(trio.abc.Instrument):
         if self._both is not None:
             self._both.close()
 
-    def nothing_but_reading(self) -> bool:
-        """Wait a little; True if our sockets are readable again, and Trio has nothing to do."""
+    def nothing_but_reading(self, due_in_s: float) -> bool:
+        """Wait a little, but not beyond `due_in_s`; True if our sockets are readable again, and Trio has nothing to do."""
         if self._both is None or self._runnable > 0:
             return False
-        patience_s = min(self._deadline - monotonic(), LOOK_S)
+        patience_s = min(self._deadline - monotonic(), due_in_s, LOOK_S)
         if patience_s <= 0:
             return False
         found = self._both.poll(patience_s, 2)

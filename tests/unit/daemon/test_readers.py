@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import socket
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -12,6 +14,7 @@ import trio
 import trio.lowlevel
 import trio.testing
 
+from eyot_daemon.broker import Broker
 from eyot_daemon.hand_over import HandOver
 from eyot_daemon.readers import TURN_BYTES, Readers, _epoll_of_trio
 
@@ -28,6 +31,9 @@ class Turns:
 
     def take_stall_s(self) -> float:
         return self.stall_s
+
+    def due_in_s(self) -> float:
+        return math.inf
 
 
 @dataclass
@@ -244,3 +250,41 @@ async def test_calls_of_other_threads_are_made_in_order_and_end_a_turn() -> None
     hand_over.close()
     with pytest.raises(OSError, match="no more calls"):
         hand_over.soon(fail)
+
+
+async def test_a_timer_that_a_turn_sets_does_not_wait_for_the_traffic_to_end() -> None:
+    broker = Broker()
+    fired = trio.Event()
+    told = threading.Event()
+    ran_dry = False
+    with trio.fail_after(20), pair() as (ours, theirs):
+
+        def fire() -> None:
+            fired.set()
+            told.set()
+
+        def read() -> int:
+            if not len(broker.timers) and not fired.is_set():
+                broker.timers.call_later(0.05, fire)
+            return len(ours.recv(100))
+
+        def write() -> None:
+            """Traffic without a pause, from outside the loop, until the timer has fired, for five seconds at most."""
+            nonlocal ran_dry
+            for _ in range(5000):
+                theirs.send(b"x")
+                if told.wait(0.001):
+                    return
+            ran_dry = True
+
+        async with trio.open_nursery() as nursery:
+            broker.readers.add(ours, Reading(read))
+            nursery.start_soon(broker.timers.run, broker.flush)
+            nursery.start_soon(broker.readers.run)
+            await trio.testing.wait_all_tasks_blocked()
+            thread = threading.Thread(target=write)
+            thread.start()
+            await fired.wait()
+            thread.join()
+            nursery.cancel_scope.cancel()
+    assert not ran_dry, "the timer fired while there was traffic"

@@ -1,5 +1,6 @@
 """Transports: what is sent arrives in order, what is not taken is bounded, last words are heard."""
 
+import math
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -41,6 +42,9 @@ class Turn:
 
     def take_stall_s(self) -> float:
         return self.stall_s
+
+    def due_in_s(self) -> float:
+        return math.inf
 
 
 @dataclass
