@@ -44,8 +44,8 @@ test: packages venv lint  ## everything that CI runs
 unit: venv  ## the fast tests only
 	@$(BIN)/python -m pytest -q tests/unit tests/offline_sync $(PYTEST)
 
-simulate: packages venv  ## fleets in a simulator: SEED=7 replays one seed, SEEDS=1000 runs so many; PLANT=name plants a bug
-	@$(BIN)/python tests/offline_sync/simulate.py --seed $(or $(SEED),1) --seeds $(or $(SEEDS),$(if $(SEED),1,1000)) --plant "$(PLANT)"
+simulate: packages venv  ## fleets in a simulator: SEED=7 replays one seed, SEEDS=1000 runs so many; PLANT=name plants a bug; ARGS=--whole
+	@$(BIN)/python tests/offline_sync/simulate.py --seed $(or $(SEED),1) --seeds $(or $(SEEDS),$(if $(SEED),1,1000)) --plant "$(PLANT)" $(ARGS)
 
 fuzz: packages venv  ## throw anything at scanners, fan-out and whole connections for FUZZ_SECONDS (600); SEED=n to repeat
 	@$(BIN)/python tests/fuzz/run.py --seconds $(or $(FUZZ_SECONDS),600) $(if $(SEED),--seed $(SEED))
