@@ -56,6 +56,7 @@ class Account(Traffic):
     def __init__(self, name: str, broker: "Broker") -> None:
         super().__init__()
         self.name = name
+        self.name_tag = name  # what people call it
         self.broker = broker
         self.sublist: SubList[Subscription] = SubList()
         self.mappings = MappingTable(rng=broker.rng)  # configured ones and the JetStream domain's

@@ -89,6 +89,7 @@ def add_domain_mappings(account: Account, domain: str) -> None:
 
 
 def _set_limits(account: Account, configured: AccountOptions) -> None:
+    account.name_tag = configured.name_tag or configured.name
     limits = configured.limits
     account.connections_max = limits.connections_max
     account.subscriptions_max = limits.subscriptions_max

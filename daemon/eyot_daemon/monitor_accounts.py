@@ -83,7 +83,7 @@ def accountz(broker: Broker, account_name: str) -> Json:
     configured = next((one for one in broker.options.accounts if one.name == account_name), None)
     detail: Json = {
         "account_name": account.name,
-        "name_tag": account.name,
+        "name_tag": account.name_tag,
         "update_time": ns_to_rfc3339(broker.started_ns),
     }
     if account.is_system:
@@ -137,7 +137,7 @@ def account_stat(account: Account) -> Json:
     """One account's traffic, as in `/accstatz` and `$SYS.REQ.ACCOUNT.<acc>.STATZ`."""
     return {
         "acc": account.name,
-        "name": account.name,
+        "name": account.name_tag,
         "conns": len(account.connections),
         "leafnodes": len(account.leafnodes),
         "total_conns": len(account.connections) + len(account.leafnodes),

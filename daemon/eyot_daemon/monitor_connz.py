@@ -209,7 +209,8 @@ def open_row(client: ClientConnection, query: ConnzQuery, now_ns: int) -> Json:
         row["tls_version"] = client.peer.tls_version.removeprefix("TLSv")
         row["tls_cipher_suite"] = client.peer.tls_cipher
     if query.authenticated:
-        row |= _who(client.user, client.account_name)
+        tag = client.account_name if client.account is None else client.account.name_tag
+        row |= _who(client.user, client.account_name, tag) | _token(client)
     if query.subscriptions == "detail":
         row["subscriptions_list_detail"] = [subscription_row(sub, client.cid) for sub in client.subs.values()]
     elif query.subscriptions:
@@ -240,7 +241,7 @@ def _leaf(leaf: LeafRow, query: ConnzQuery, now_ns: int) -> Json:
     }
     row |= _described(leaf.name, "", "")
     if query.authenticated:
-        row |= _who(leaf.user, leaf.account_name)
+        row |= _who(leaf.user, leaf.account_name, leaf.account_name)
     if query.subscriptions:
         row["subscriptions_list"] = [_text(subject) for subject in leaf.subjects]
     return row
@@ -268,7 +269,7 @@ def _closed_row(closed: ClosedClient, query: ConnzQuery) -> Json:
     }
     row |= _described(closed.name, closed.lang, closed.version)
     if query.authenticated:
-        row |= _who(closed.user, closed.account)
+        row |= _who(closed.user, closed.account, closed.account)
     return row
 
 
@@ -288,9 +289,21 @@ def _described(name: str, lang: str, version: str) -> Json:
     return {key: value for key, value in (("name", name), ("lang", lang), ("version", version)) if value}
 
 
-def _who(user: str, account: str) -> Json:
-    shown = {"authorized_user": user, "account": "" if account == GLOBAL_ACCOUNT else account, "name_tag": account}
+def _who(user: str, account: str, tag: str) -> Json:
+    shown = {"authorized_user": user, "account": "" if account == GLOBAL_ACCOUNT else account, "name_tag": tag}
     return {key: value for key, value in shown.items() if value}
+
+
+def _token(client: ClientConnection) -> Json:
+    """In operator mode, by what a client came in. A bearer token is as good as a password, and not shown."""
+    token = client.token
+    if token is None:
+        return {}
+    shown: Json = {} if token.grant.bearer_token else {"jwt": token.text}
+    shown["issuer_key"] = token.claims.iss
+    if token.claims.all_tags:
+        shown["tags"] = list(token.claims.all_tags)
+    return shown
 
 
 def _text(subject: bytes) -> str:

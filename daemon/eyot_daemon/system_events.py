@@ -125,7 +125,11 @@ class SystemEvents:
         }
         told = {name: value for name, value in told.items() if value}
         kind = {"kind": "Client", "client_type": _TYPES.get(client.peer.connection_type, "nats")}
-        return told | {"name_tag": account} | kind
+        if client.token is not None:
+            told["issuer_key"] = client.token.claims.iss
+            if client.token.claims.all_tags:
+                told["tags"] = list(client.token.claims.all_tags)
+        return told | {"name_tag": account if client.account is None else client.account.name_tag} | kind
 
     def _end(self, client: ClientConnection, reason: str) -> Json:
         stopped_ns = client.stopped_ns or self._broker.clock.now_ns()

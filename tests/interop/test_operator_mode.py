@@ -205,6 +205,26 @@ def test_tokens_change_while_clients_are_connected(kind: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_what_monitoring_and_events_say_of_tokens(kind: str, tmp_path: Path) -> None:
+    async def scenario(door: Door) -> None:
+        admin = await door.system()
+        events = await admin.subscribe(f"$SYS.ACCOUNT.{ALPHA.public}.CONNECT")
+        await admin.flush()
+        token = ALPHA.user(USER, tags=["team:a"])
+        await door.enter(token)
+        came = json.loads((await events.next_msg(timeout=WAIT_S)).data)["client"]
+        row = door.process.monitor(f"/connz?auth=1&acc={ALPHA.public}")["connections"][0]
+        name = f"account-{ALPHA.public[1:5]}"
+        assert (came["user"], came["issuer_key"], came["name_tag"]) == (USER.public, ALPHA.public, name)
+        assert (row["authorized_user"], row["jwt"], row["issuer_key"]) == (USER.public, token, ALPHA.public)
+        assert (row["account"], row["name_tag"], row["tags"]) == (ALPHA.public, name, ["team:a"])
+        detail = door.process.monitor(f"/accountz?acc={ALPHA.public}")["account_detail"]
+        assert (detail["account_name"], detail["name_tag"], detail["expired"]) == (ALPHA.public, name, False)
+
+    play(kind, tmp_path, operator_conf(OPERATOR.account(ALPHA)), scenario)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_limits_of_a_tier(kind: str, tmp_path: Path) -> None:
     limits = {"tiered_limits": {"R1": {"disk_storage": 1 << 20, "streams": 1, "consumer": -1}}}
     config = "jetstream { store_dir: %WORKDIR%/store }\n" + operator_conf(OPERATOR.account(ALPHA, limits=limits))
