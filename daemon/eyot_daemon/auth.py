@@ -55,7 +55,7 @@ Background = Callable[[Callable[[], bool], Callable[[bool], None]], None]
 class ConfigAuthenticator:
     """Authentication by the configuration's users; implements `login.Authenticator`, and `leaf()` for leaf listeners.
 
-    With a `background`, bcrypt checks of clients run there; without, at once. `passwords` carries known outcomes over a reload.
+    With a `background`, bcrypt checks run there; without, at once. `passwords` carries known outcomes over a reload.
     """
 
     def __init__(
@@ -82,12 +82,16 @@ class ConfigAuthenticator:
         self, connect: ClientConnect, nonce: str, peer: Peer, applicant: Applicant | None = None
     ) -> AuthResult | Deferred | None:
         """Who a client is; None: Authorization Violation."""
+        return self._decide(lambda: self._ordinary(connect, nonce, peer))
+
+    def _decide(self, judge: Callable[[], AuthResult | None]) -> AuthResult | Deferred | None:
+        """What `judge` says; later, when it needs a bcrypt check and there is somewhere to run it."""
         background = self._background
         if background is None:
-            return self._ordinary(connect, nonce, peer)
+            return judge()
         self.passwords.may_take_long = False
         try:
-            return self._ordinary(connect, nonce, peer)
+            return judge()
         except TakesLong as long:
             deferred, known = Deferred(), long
 
@@ -97,7 +101,7 @@ class ConfigAuthenticator:
             def checked(outcome: bool) -> None:
                 if not deferred.abandoned:
                     self.passwords.learn(known.identity, outcome)
-                    deferred.settle(self._ordinary(connect, nonce, peer))
+                    deferred.settle(judge())
 
             background(check, checked)
             return deferred
@@ -114,8 +118,13 @@ class ConfigAuthenticator:
         user = self._users.get(name) or self._nkeys.get(name)
         return None if user is None else self._as_user(user, peer)
 
-    def leaf(self, connect: LeafConnect, nonce: str, peer: Peer) -> AuthResult | None:
+    def leaf(
+        self, connect: LeafConnect, nonce: str, peer: Peer, applicant: Applicant | None = None
+    ) -> AuthResult | Deferred | None:
         """Who a leaf node is that dialled us; `leafnodes { authorization { } }` comes before the server's own users."""
+        return self._decide(lambda: self._leaf(connect, nonce, peer))
+
+    def _leaf(self, connect: LeafConnect, nonce: str, peer: Peer) -> AuthResult | None:
         authorization = self._options.leafnodes.authorization
         if authorization is None:
             return self._ordinary(connect, nonce, peer)

@@ -37,7 +37,7 @@ from eyot_wire.auth_callout import (
     encode_request,
 )
 from eyot_wire.headers import set_field
-from eyot_wire.info import ClientConnect
+from eyot_wire.info import ClientConnect, LeafConnect
 from eyot_wire.jwt import JwtError
 
 log = logging.getLogger("eyot.auth")
@@ -143,8 +143,8 @@ class Callout:
                 id=0 if applicant is None else applicant.cid,
                 user=connect.user or connect.nkey,
                 name=connect.name,
-                kind="Client",
-                type=_TYPES.get(peer.connection_type, "nats"),
+                kind="Leafnode" if peer.connection_type.startswith("LEAFNODE") else "Client",
+                type=_TYPES.get(peer.connection_type, ""),
                 nonce="" if applicant is None else applicant.nonce,
             ),
             connect_opts=ConnectOptions(
@@ -228,7 +228,32 @@ class CalloutAuthenticator:
     def client(
         self, connect: ClientConnect, nonce: str, peer: Peer, applicant: Applicant | None = None
     ) -> Login | Deferred | None:
-        decision = self._inner.client(connect, nonce, peer, applicant)
+        return self._or_ask(self._inner.client(connect, nonce, peer, applicant), connect, peer, applicant)
+
+    def leaf(
+        self, connect: LeafConnect, nonce: str, peer: Peer, applicant: Applicant | None = None
+    ) -> Login | Deferred | None:
+        """Leafs are asked about as clients are, unless the leaf listener has users of its own."""
+        decision = self._inner.leaf(connect, nonce, peer, applicant)
+        own = self._options.leafnodes.authorization
+        if own is not None and (own.user or own.nkey or own.users):
+            return decision
+        presented = ClientConnect(
+            user=connect.user,
+            password=connect.password,
+            auth_token=connect.auth_token,
+            jwt=connect.jwt,
+            sig=connect.sig,
+            nkey=connect.nkey,
+            name=connect.name,
+            version=connect.version,
+            protocol=connect.protocol,
+        )
+        return self._or_ask(decision, presented, peer, applicant)
+
+    def _or_ask(
+        self, decision: Login | Deferred | None, connect: ClientConnect, peer: Peer, applicant: Applicant | None
+    ) -> Login | Deferred | None:
         if decision is not None and not isinstance(decision, Deferred):
             return decision
         outer = Deferred()

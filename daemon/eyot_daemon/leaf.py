@@ -21,7 +21,7 @@ from eyot_daemon.leaf_login import Authenticate, admit
 from eyot_daemon.leaf_output import SlicedOutput
 from eyot_daemon.leaf_request_info import with_remote_account
 from eyot_daemon.leaf_wakeups import LeafWakeups
-from eyot_daemon.login import Peer, UserToken
+from eyot_daemon.login import Deferred, Login, Peer, UserToken
 from eyot_daemon.options_leaf import RemoteOptions
 from eyot_daemon.subscription import Kind, Origin, Subscription
 from eyot_daemon.sync_control import LinkGate
@@ -74,6 +74,7 @@ class LeafConnection:
         "_api_seen",
         "_armed_at",
         "_authenticate",
+        "_decision",
         "_expiry",
         "_learn",
         "_policy_timer",
@@ -88,6 +89,7 @@ class LeafConnection:
         "dirty",
         "end",
         "established",
+        "external",
         "gate",
         "interest_origin",
         "link_identity",
@@ -126,6 +128,7 @@ class LeafConnection:
         self.account: Account | None = None
         self.account_name = session.options.account
         self.user = ""
+        self.external = False  # a reload does not judge it again
         self.token: UserToken | None = None
         self._expiry: TimerHandle | None = None
         self.subs: dict[tuple[bytes, bytes], Subscription] = {}
@@ -146,6 +149,7 @@ class LeafConnection:
         self._timer: TimerHandle | None = None
         self._armed_at = 0.0
         self._api_seen = False
+        self._decision: Deferred | None = None  # who this is gets decided elsewhere
         self._account_links: AccountLinks | None = None
         self._reprieves = 0
         self._wakeups = LeafWakeups(self)
@@ -156,6 +160,11 @@ class LeafConnection:
 
     def __repr__(self) -> str:
         return f"{self.peer.host}:{self.peer.port} - lid:{self.cid}"
+
+    @property
+    def nonce(self) -> str:
+        """What the peer signs with its nkey."""
+        return self.session.nonce
 
     # -- life ------------------------------------------------------------------------------------------------------
 
@@ -178,6 +187,8 @@ class LeafConnection:
             return
         self.closed = True
         self.end = end
+        if self._decision is not None:
+            self._decision.abandoned = True
         self._wakeups.stop()
         for timer in (self._timer, self._policy_timer, self._expiry):
             if timer is not None:
@@ -418,10 +429,21 @@ class LeafConnection:
     # -- binding ---------------------------------------------------------------------------------------------------
 
     def _judge(self, event: ConnectReceived) -> None:
-        """Accept: decide on a CONNECT."""
+        """Accept: decide on a CONNECT. What takes longer than a turn (bcrypt, an auth callout) is awaited."""
         assert self._authenticate is not None
+        decision = self._authenticate(event.connect, event.nonce.decode(), self.peer, self)
+        if isinstance(decision, Deferred):
+            self._decision = decision
+            decision.when_done(lambda login: self._judged(event, login))
+        else:
+            self._judged(event, decision)
+
+    def _judged(self, event: ConnectReceived, login: Login | None) -> None:
+        self._decision = None
+        if self.closed:
+            return
         broker = self.links.broker
-        admission = admit(event, self.peer, broker, self._authenticate)
+        admission = admit(login, broker)
         account = admission.account
         if account is None:
             log.error("%r - %s: leafnode %r, user %r", self, admission.refusal, event.connect.name, event.connect.user)
@@ -429,6 +451,7 @@ class LeafConnection:
             return
         self.user = admission.user
         self.token = admission.token
+        self.external = admission.external
         self.account_name = account.name
         if admission.expires_in_s:
             self._expiry = broker.timers.call_later(admission.expires_in_s, lambda: self.close(errors.USER_EXPIRED))

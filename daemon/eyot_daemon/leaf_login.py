@@ -6,17 +6,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from eyot_daemon.account import Account
-from eyot_daemon.auth import AuthResult
-from eyot_daemon.login import Peer, UserToken
+from eyot_daemon.login import Applicant, Deferred, Login, Peer, UserToken
 from eyot_sync import leaf_errors as errors
-from eyot_sync.leaf_events import ConnectReceived, ReplyRule, UserRules
+from eyot_sync.leaf_events import ReplyRule, UserRules
 from eyot_sync.leaf_permissions import SubjectRule
 from eyot_wire.info import LeafConnect
 
 if TYPE_CHECKING:
     from eyot_daemon.broker import Broker
 
-Authenticate = Callable[[LeafConnect, str, Peer], AuthResult | None]
+Authenticate = Callable[[LeafConnect, str, Peer, Applicant], Login | Deferred | None]
 
 
 class Admission(NamedTuple):
@@ -28,20 +27,20 @@ class Admission(NamedTuple):
     refusal: str = ""
     expires_in_s: float = 0.0  # 0: never
     token: UserToken | None = None  # in operator mode
+    external: bool = False  # decided by an auth callout
 
 
-def admit(event: ConnectReceived, peer: Peer, broker: Broker, authenticate: Authenticate) -> Admission:
-    """Decide on a CONNECT."""
-    login = authenticate(event.connect, event.nonce.decode(), peer)
+def admit(login: Login | None, broker: Broker) -> Admission:
+    """What becomes of a leaf that was found to be `login`; None: nobody we know."""
     if login is None:
         return Admission(None, refusal=errors.AUTHORIZATION_VIOLATION)
     account = broker.add_account(login.account)
     if 0 <= account.leafnodes_max <= len(account.leafnodes):
         return Admission(None, login.user, refusal=errors.MAX_ACCOUNT_CONNECTIONS)
-    return Admission(account, login.user, _rules(login), "", login.expires_in_s, login.token)
+    return Admission(account, login.user, _rules(login), "", login.expires_in_s, login.token, login.external)
 
 
-def _rules(login: AuthResult) -> UserRules:
+def _rules(login: Login) -> UserRules:
     permissions = login.permissions
     if permissions is None:
         return UserRules()

@@ -55,7 +55,9 @@ class OperatorAuthenticator:
         """Nobody is taken in unseen, unless a default sentinel stands in."""
         return self._admit(ClientConnect(), "", peer) if self._trust.operator.default_sentinel else None
 
-    def leaf(self, connect: LeafConnect, nonce: str, peer: Peer) -> AuthResult | None:
+    def leaf(
+        self, connect: LeafConnect, nonce: str, peer: Peer, applicant: Applicant | None = None
+    ) -> AuthResult | None:
         """Who a leaf node is that dialled us."""
         return self._admit(connect, nonce, peer)
 

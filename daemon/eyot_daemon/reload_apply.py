@@ -90,7 +90,7 @@ def _judge_leafs(links: LeafLinks, options: Options) -> None:
         if link.account is None:
             continue
         gone = link.account_name not in accounts
-        if not link.state.solicited and link.user and users and not own_users:
+        if not link.state.solicited and link.user and users and not own_users and not link.external:
             gone = gone or users.get(link.user) != link.account_name
         if gone:
             link.close(AUTHORIZATION_VIOLATION)

@@ -24,7 +24,7 @@ from eyot_daemon.clients import Clients
 from eyot_daemon.collector import settle
 from eyot_daemon.leaf_part import LeafPart
 from eyot_daemon.listener import TcpListener
-from eyot_daemon.login import Authenticator
+from eyot_daemon.login import Applicant, Authenticator, Deferred, Login, Peer
 from eyot_daemon.logs import Logs
 from eyot_daemon.monitor import Monitoring
 from eyot_daemon.notify import Notifier
@@ -41,6 +41,7 @@ from eyot_daemon.state_files import StateFiles
 from eyot_daemon.system_services import SystemServices
 from eyot_daemon.tls_context import TlsError, monitoring_context, renew, server_context
 from eyot_wire.conf import ConfError
+from eyot_wire.info import LeafConnect
 
 if TYPE_CHECKING:
     from eyot_daemon.claims_apply import ClaimsKeeper
@@ -111,7 +112,7 @@ class Server:
         self._claims: ClaimsKeeper | None = None
         if self._trust is not None:
             self._keep_claims()
-        self._leafs = LeafPart(self.broker.links, lambda *presented: self.authenticator.leaf(*presented))
+        self._leafs = LeafPart(self.broker.links, self._judge_leaf)
         self._leafs.provide(self.broker.providers)
 
     # -- operator mode ---------------------------------------------------------------------------------------------
@@ -300,7 +301,9 @@ class Server:
         if context is None:
             log.warning("Websocket not configured with TLS. DO NOT USE IN PRODUCTION!")
 
-    def _with_callout(self, inner: ConfigAuthenticator | OperatorAuthenticator, options: Options) -> Authenticator:
+    def _with_callout(
+        self, inner: ConfigAuthenticator | OperatorAuthenticator, options: Options
+    ) -> ConfigAuthenticator | OperatorAuthenticator | CalloutAuthenticator:
         if (
             not isinstance(inner, ConfigAuthenticator)
             or self._callout is None
@@ -308,6 +311,12 @@ class Server:
         ):
             return inner
         return CalloutAuthenticator(inner, options, self._callout.ask)
+
+    def _judge_leaf(
+        self, connect: LeafConnect, nonce: str, peer: Peer, applicant: Applicant
+    ) -> Login | Deferred | None:
+        judge = self._with_callout(self.authenticator, self.options)
+        return judge.leaf(connect, nonce, peer, applicant)
 
     def _websocket_authenticator(self, options: Options) -> Authenticator | None:
         """Clients of the WebSocket listener are judged by its own credentials if it has some."""

@@ -181,6 +181,11 @@ class LeafSession:
         assert self.state is State.WAIT_TLS
         return self._send_connect(now)
 
+    @property
+    def nonce(self) -> str:
+        """What the soliciting side signs with its nkey."""
+        return self._nonce.decode()
+
     def accept_connect(self, now: float, *, account: str, is_system: bool, user: UserRules) -> list[LeafEvent]:
         """Accept: the peer is who it says, and bound to `account`. Returns `Established` and what came in meanwhile."""
         if self.state is not State.WAIT_VERDICT:

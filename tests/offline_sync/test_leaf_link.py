@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import trio
 import trio.testing
 
 from eyot_daemon.account_setup import update_accounts
+from eyot_daemon.auth import AuthResult, ConfigAuthenticator
 from eyot_daemon.leaf import LeafConnection
+from eyot_daemon.login import Deferred
 from eyot_daemon.options import Options
 from eyot_daemon.options_accounts import AccountOptions, MappingDestination, MappingOptions, UserOptions
 from eyot_daemon.options_jetstream import JetStreamOptions
@@ -544,3 +548,38 @@ async def test_mappings_that_a_reload_brings_are_announced(
         await until(lambda: leaf.knows(b"new.a") and not leaf.knows(b"old.a"))
         leaf.publish(b"new.a", b"1")
         await until(lambda: got.payloads == [b"1"])
+
+
+@pytest.mark.parametrize("welcome", [True, False])
+async def test_a_verdict_that_takes_a_while(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch, welcome: bool
+) -> None:
+    """A bcrypt check in a thread, an auth callout: the link waits, and so does everything behind its CONNECT."""
+    judge = ConfigAuthenticator.leaf
+    waiting: list[tuple[Deferred, AuthResult | None]] = []
+
+    def slowly(self: ConfigAuthenticator, *presented: Any) -> Deferred:
+        login = judge(self, *presented)
+        assert login is None or isinstance(login, AuthResult)
+        waiting.append((Deferred(), login if welcome else None))
+        return waiting[-1][0]
+
+    monkeypatch.setattr(ConfigAuthenticator, "leaf", slowly)
+    async with leaf_world() as world:
+        hub = await world.node("hub")
+        leaf = await world.node("leaf", remote())
+        leaf.subscribe(b"a")
+        await until(lambda: bool(waiting))
+        await trio.sleep(0.2)
+        assert not hub.links.is_up("ACC")
+        assert not hub.knows(b"a")
+        deferred, login = waiting[0]
+        deferred.settle(login)
+        hub.broker.flush()
+        if welcome:
+            await until(lambda: hub.knows(b"a") and leaf.links.is_up("ACC"))
+        else:
+            await until(lambda: leaf.links.remotes[0].last_error == "Authorization Violation")
+            await until(lambda: len(waiting) == 2)  # it asks again
+            leaf.stop()
+            await until(lambda: waiting[1][0].abandoned)

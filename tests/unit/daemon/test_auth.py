@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import bcrypt
@@ -9,7 +10,7 @@ import pytest
 
 from eyot_daemon import passwords
 from eyot_daemon.auth import AuthResult, ConfigAuthenticator
-from eyot_daemon.login import Peer
+from eyot_daemon.login import Deferred, Login, Peer
 from eyot_daemon.options_permissions import Permissions, SubjectPermission
 from eyot_daemon.options_read import read_options
 from eyot_daemon.passwords import PasswordChecker, is_bcrypt
@@ -202,3 +203,26 @@ def test_malformed_hashes_and_odd_passwords_match_nothing() -> None:
     assert not checker.matches(SECRET_HASH, "sec\0ret")
     assert not checker.matches(SECRET_HASH, "\udc80")
     assert checker.matches(bcrypt.hashpw(b"x" * 72, bcrypt.gensalt(4)).decode(), "x" * 100)
+
+
+def test_a_leafs_bcrypt_check_runs_elsewhere() -> None:
+    hashed = bcrypt.hashpw(b"secret", bcrypt.gensalt(4)).decode()
+    user = f'user: edge, password: "{hashed}"'
+    for text in (
+        f"accounts {{ A {{ users: [ {{ {user} }} ] }} }}",
+        f"accounts {{ A {{}} }}, leafnodes {{ authorization {{ {user}, account: A }} }}",
+    ):
+        options = read_options(parse_text(text)).options
+        jobs: list[tuple[Callable[[], bool], Callable[[bool], None]]] = []
+        judge = ConfigAuthenticator(options, background=lambda check, then, jobs=jobs: jobs.append((check, then)))  # type: ignore[misc]
+        for password, account in (("secret", "A"), ("wrong", None)):
+            decision = judge.leaf(LeafConnect(user="edge", password=password), "", Peer())
+            assert isinstance(decision, Deferred)
+            got: list[Login | None] = []
+            decision.when_done(got.append)
+            check, then = jobs.pop()
+            then(check())
+            assert [login and login.account for login in got] == [account]
+        assert isinstance(
+            judge.leaf(LeafConnect(user="edge", password="secret"), "", Peer()), AuthResult
+        )  # known by now

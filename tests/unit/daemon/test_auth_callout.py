@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -97,3 +98,37 @@ def test_without_a_service_nobody_new_gets_in(tmp_path: Path) -> None:
             assert client.rest().endswith(b"-ERR 'Authorization Violation'\r\n")
         with RawClient(server.client_port, user="auth", **{"pass": "auth"}) as client:
             assert client.ask(b"SUB x 1\r\nPUB x 0\r\n\r\n") == b"MSG x 1 0\r\n\r\n"
+
+
+def leaf_of(server: Eyotd, user: str, tmp_path: Path) -> Eyotd:
+    """A leaf that dials with this user and the password `secret`."""
+    url = f"nats://{user}:secret@127.0.0.1:{server.leaf_port}"
+    return Eyotd(f'leafnodes {{ reconnect: 1, remotes = [ {{ urls: ["{url}"] }} ] }}', tmp_path / user)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_leafs_are_asked_about_too(tmp_path: Path) -> None:
+    config = CONFIG.replace("%XKEY%", "") + "leafnodes { listen: 127.0.0.1:%LEAF_PORT% }\n"
+    with (
+        Eyotd(config, tmp_path) as server,
+        RawClient(server.client_port, user="auth", headers=True, **{"pass": "auth"}) as client,
+    ):
+        service = CalloutService(client, ISSUER, decide)
+        with leaf_of(server, "alice", tmp_path):
+            until(lambda: server.monitor("/leafz")["leafnodes"] == 1)
+            row = server.monitor("/connz?auth=1&acc=APP")["connections"][0]
+            assert (row["kind"], row["account"], row["authorized_user"]) == ("Leafnode", "APP", "alice")
+            server.signal(signal.SIGHUP)
+            until(lambda: "Reloaded server configuration" in server.log())
+            assert server.monitor("/leafz")["leafs"][0]["id"] == row["cid"]  # who was let in from outside stays
+        assert service.requests[0]["client_info"]["kind"] == "Leafnode"
+        assert service.requests[0]["connect_opts"]["user"] == "alice"
+        with leaf_of(server, "bob", tmp_path) as leaf:
+            until(lambda: "Authorization Violation" in leaf.log())
+            assert server.monitor("/leafz")["leafnodes"] == 0
