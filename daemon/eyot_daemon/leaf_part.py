@@ -61,13 +61,20 @@ class LeafPart:
         self._remotes = LeafRemotes(self.links)
         self._remotes.start(nursery)
 
+    def _first_remotes(self, nursery: trio.Nursery) -> None:
+        """A reload brings the first remotes: they are said to be new, as later ones are."""
+        from eyot_daemon.leaf_remotes import LeafRemotes
+
+        self._remotes = LeafRemotes(self.links, remotes=())
+        self._remotes.update(self.links.broker.options.leafnodes.remotes, nursery)
+
     def reload(self, nursery: trio.Nursery, tls: ssl.SSLContext | None) -> None:
         """The options changed: remotes come and go, new links use the new certificates, leafs that may no longer be here go."""
         options = self.links.broker.options
         if self._remotes is not None:
             self._remotes.update(options.leafnodes.remotes, nursery)
         elif options.leafnodes.remotes:
-            self._start_remotes(nursery)
+            self._first_remotes(nursery)
         if self.server is not None:
             self.server.follow(options.leafnodes, tls)
 

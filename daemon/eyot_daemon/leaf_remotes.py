@@ -56,7 +56,9 @@ WEBSOCKET_SCHEMES = ("ws", "wss")
 class LeafRemotes:
     """All remotes of the server. `dialer` opens the streams (memory in tests)."""
 
-    def __init__(self, links: LeafLinks, dialer: Dialer | None = None) -> None:
+    def __init__(
+        self, links: LeafLinks, dialer: Dialer | None = None, *, remotes: Iterable[RemoteOptions] | None = None
+    ) -> None:
         self.links = links
         broker = links.broker
         options = broker.options
@@ -65,7 +67,7 @@ class LeafRemotes:
         self._scopes: dict[LinkSupervisor, trio.CancelScope] = {}
         self._remotes: dict[LinkSupervisor, RemoteOptions] = {}
         self._added = 0
-        for remote in options.leafnodes.remotes:
+        for remote in options.leafnodes.remotes if remotes is None else remotes:
             self._add(remote)
 
     def _add(self, remote: RemoteOptions) -> LinkSupervisor:
