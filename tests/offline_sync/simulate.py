@@ -29,6 +29,8 @@ from offline_sync.shrink import shrink
 
 #: How much of the trace is shown before a violation.
 _LAST_EVENTS = 40
+#: Seeds after which progress is told.
+_TOLD_EVERY = 100
 
 
 def _run(plant: str, steps: int, seed: int) -> Outcome:
@@ -52,6 +54,8 @@ def main() -> int:
             print(f"seed {outcome.seed}: {outcome.violation}", flush=True)
             if options.plant:
                 break
+        if len(outcomes) % _TOLD_EVERY == 0:
+            print(f"... {len(outcomes)} of {len(seeds)} seeds, {time.monotonic() - started:.0f} s", file=sys.stderr)
     return _sum_up(outcomes, time.monotonic() - started, options)
 
 
