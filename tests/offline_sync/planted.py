@@ -5,12 +5,14 @@ Each is a mistake that is easily made. `make simulate PLANT=<name> SEEDS=200` mu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
+from eyot_daemon.jetstream import copying
 from eyot_daemon.jetstream.batch import Batch
+from eyot_daemon.jetstream.consumer_acks import Acks
 from eyot_daemon.jetstream.copying import CopyTask
 from eyot_daemon.jetstream.stream import CopyResult, Stream
 
@@ -49,10 +51,30 @@ def _wake_up_forgotten() -> Any:
     return mock.patch.object(CopyTask, "interest_added", return_value=None)
 
 
+def _removed_when_sent() -> Any:
+    """A work queue lets go of what was sent to a copy: a cut loses it."""
+    whole = Acks.sent
+
+    def sent(self: Acks, sseqs: Sequence[int], now: float) -> None:
+        if self._consumer.config.direct and self._drops:
+            self._consumer.writer.acknowledged(list(sseqs), drop=True)
+        else:
+            whole(self, sseqs, now)
+
+    return mock.patch.object(Acks, "sent", sent)
+
+
+def _copied_again() -> Any:
+    """A source whose filters were changed does not ask what its predecessors copied."""
+    return mock.patch.object(copying, "predecessors", return_value=())
+
+
 PLANTS: dict[str, Callable[[], Any]] = {
     "position-apart": _position_apart,
     "ack-before-commit": _ack_before_commit,
     "wake-up-forgotten": _wake_up_forgotten,
+    "removed-when-sent": _removed_when_sent,
+    "copied-again": _copied_again,
 }
 
 
