@@ -18,10 +18,10 @@ from eyot_daemon.client import ClientConnection
 from eyot_daemon.clients import Clients
 from eyot_daemon.login import Peer
 from eyot_daemon.tls_checks import RateLimit, check_pinned
+from eyot_daemon.tls_hello import TLS_HANDSHAKE, first_byte
 from eyot_daemon.transport import SocketTransport, StreamTransport
 
 #: First byte of a TLS connection: the record type of a handshake.
-TLS_HANDSHAKE = 0x16
 
 log = logging.getLogger("eyot.client")
 
@@ -99,26 +99,17 @@ class ClientListener:
         with trio.fail_after(tls.timeout_s):
             first = tls.handshake_first
             if first and tls.handshake_first_fallback_s is not None:
-                first = await _first_byte(sock, tls.handshake_first_fallback_s) == TLS_HANDSHAKE
+                first = await first_byte(sock, tls.handshake_first_fallback_s) == TLS_HANDSHAKE
             if not first:
                 greeting = bytes(client.out)
                 client.out.clear()
                 await raw.send_all(greeting)
-                if options.allow_non_tls and await _first_byte(sock, tls.timeout_s) != TLS_HANDSHAKE:
+                if options.allow_non_tls and await first_byte(sock, tls.timeout_s) != TLS_HANDSHAKE:
                     return None
             stream = trio.SSLStream(raw, context, server_side=True, https_compatible=True)
             await stream.do_handshake()
             check_pinned(tls, stream)
             return stream
-
-
-async def _first_byte(sock: socket.socket, timeout_s: float) -> int | None:
-    """The first byte the peer sends, left where it is; None if nothing comes in time."""
-    with trio.move_on_after(timeout_s):
-        await trio.lowlevel.wait_readable(sock)
-        start = sock.recv(1, socket.MSG_PEEK)
-        return start[0] if start else None
-    return None
 
 
 def tls_peer(peer: Peer, stream: trio.SSLStream[trio.SocketStream]) -> Peer:

@@ -19,6 +19,7 @@ from eyot_daemon.account import Account
 from eyot_daemon.leaf_ingest import publish_all
 from eyot_daemon.leaf_login import Authenticate, admit
 from eyot_daemon.leaf_output import SlicedOutput
+from eyot_daemon.leaf_peer_interest import PeerInterest
 from eyot_daemon.leaf_request_info import with_remote_account
 from eyot_daemon.leaf_wakeups import LeafWakeups
 from eyot_daemon.login import Deferred, Login, Peer, UserToken
@@ -71,7 +72,6 @@ class LeafConnection:
     __slots__ = (
         "__weakref__",
         "_account_links",
-        "_api_seen",
         "_armed_at",
         "_authenticate",
         "_decision",
@@ -97,11 +97,11 @@ class LeafConnection:
         "out",
         "output",
         "peer",
+        "peer_interest",
         "session",
         "source",
         "started_ns",
         "state",
-        "subs",
         "token",
         "transport",
         "user",
@@ -131,7 +131,6 @@ class LeafConnection:
         self.external = False  # a reload does not judge it again
         self.token: UserToken | None = None
         self._expiry: TimerHandle | None = None
-        self.subs: dict[tuple[bytes, bytes], Subscription] = {}
         self.interest_origin = InterestOrigin(is_leaf=True)
         self.source = Source(self, "")
         self.link_identity = LinkIdentity("", "", "", solicited=session.options.role is Role.SOLICIT)
@@ -148,11 +147,11 @@ class LeafConnection:
         self._learn = learn
         self._timer: TimerHandle | None = None
         self._armed_at = 0.0
-        self._api_seen = False
         self._decision: Deferred | None = None  # who this is gets decided elsewhere
         self._account_links: AccountLinks | None = None
         self._reprieves = 0
         self._wakeups = LeafWakeups(self)
+        self.peer_interest = PeerInterest(self, self._wakeups)
         self.gate = LinkGate(links.broker.sync, self.account_name, remote)
         session.delivering = self.gate.delivering
         self._policy_timer: TimerHandle | None = None
@@ -211,9 +210,7 @@ class LeafConnection:
         if account is None or account_links is None:
             return
         account_links.leave(self)
-        for sub in self.subs.values():
-            account.unsubscribe(sub)
-        self.subs.clear()
+        self.peer_interest.clear()
 
     # -- transport's session ---------------------------------------------------------------------------------------
 
@@ -242,8 +239,8 @@ class LeafConnection:
             self._event(event)
         if messages and not self.closed:
             self._publish(messages)
-        if self._api_seen and not self.closed:
-            self._api_seen = False
+        if self.peer_interest.api_seen and not self.closed:
+            self.peer_interest.api_seen = False
             self.links.usable(self)
         self._after()
 
@@ -377,14 +374,9 @@ class LeafConnection:
     def _event(self, event: LeafEvent) -> None:
         match event:
             case LsAdd():
-                self._interest_added(event)
+                self.peer_interest.added(event)
             case LsDel(subject=subject, queue=queue):
-                sub = self.subs.pop((subject, queue), None)
-                if sub is not None:
-                    sub.account.unsubscribe(sub)
-                    self.session.outbox.streams.drop(subject)
-                if not self._wakeups.done:
-                    self._wakeups.withdrawn(subject)
+                self.peer_interest.removed(subject, queue)
             case ConnectReceived():
                 self._judge(event)
             case Established():
@@ -392,7 +384,7 @@ class LeafConnection:
             case InterestComplete():
                 self.note_rtt()
                 self._wakeups.complete()
-                self._api_seen = True
+                self.peer_interest.api_seen = True
             case PermissionsChanged():
                 self._announce_again()
             case UrlsDiscovered(urls=urls):
@@ -404,27 +396,6 @@ class LeafConnection:
                 self._finish(event)
             case _:
                 raise AssertionError(f"{event!r} belongs to the handshake")
-
-    def _interest_added(self, op: LsAdd) -> None:
-        account = self.account
-        assert account is not None
-        key = (op.subject, op.queue)
-        known = self.subs.get(key)
-        if known is not None:
-            if op.queue:
-                account.set_weight(known, max(1, op.weight))
-            return
-        if self.links.of(account).registry.is_own_loop(op.subject):
-            self._finish(self.session.close(errors.loop_detected(account.name)))
-            return
-        if 0 <= account.subscriptions_max <= len(self.subs):
-            self.session.report(errors.MAX_SUBSCRIPTIONS)
-            return
-        self.subs[key] = account.subscribe(op.subject, self, op.queue, weight=max(1, op.weight))
-        if not self._wakeups.done:
-            self._wakeups.announced(op.subject)
-        if op.subject.startswith(b"$JS.") and b".API." in op.subject:
-            self._api_seen = True
 
     # -- binding ---------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""The listener for leaf nodes: plain TCP, TLS after INFO, or TLS at once (`handshake_first`).
+"""The listener for leaf nodes: plain TCP, TLS after INFO, or TLS at once (`handshake_first`, with a fallback for those who wait).
 
 Each accepted socket becomes a `LeafConnection` that waits for CONNECT. The addresses told to leafs are the configured advertisement, or
 the one at which this leaf reached us.
@@ -20,6 +20,7 @@ from eyot_daemon.leaf_socket import limit_unsent
 from eyot_daemon.login import Peer
 from eyot_daemon.options_leaf import LEAF_PORT_DEFAULT, LeafNodesOptions
 from eyot_daemon.tls_checks import check_pinned
+from eyot_daemon.tls_hello import TLS_HANDSHAKE, first_byte
 from eyot_daemon.transport import SocketTransport, StreamTransport, TransportLimits
 from eyot_sync.leaf_events import LeafOptions, Role
 from eyot_sync.leaf_session import LeafSession
@@ -131,7 +132,10 @@ class LeafListener:
         link = self._open(peer, local_host)
         try:
             with trio.fail_after(options.timeout_s):
-                if not options.handshake_first:
+                first = options.handshake_first
+                if first and options.handshake_first_fallback_s is not None:
+                    first = await first_byte(sock, options.handshake_first_fallback_s) == TLS_HANDSHAKE
+                if not first:
                     await raw.send_all(link.session.data_to_send())
                 await stream.do_handshake()
             check_pinned(options, stream)

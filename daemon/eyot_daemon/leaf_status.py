@@ -88,7 +88,7 @@ def _leaf(link: LeafConnection, query: LeafzQuery) -> Json:
         "out_msgs": state.traffic.out_msgs - start.out_msgs,
         "in_bytes": state.traffic.in_bytes - start.in_bytes,
         "out_bytes": state.traffic.out_bytes - start.out_bytes,
-        "subscriptions": len(link.subs),
+        "subscriptions": len(link.peer_interest.subs),
         "compression": "off",
     }
     if state.is_isolated:
@@ -96,5 +96,5 @@ def _leaf(link: LeafConnection, query: LeafzQuery) -> Json:
     if state.rtt_s is not None:
         entry["rtt"] = f"{state.rtt_s * 1e3:.3f}ms" if state.rtt_s >= 1e-3 else f"{state.rtt_s * 1e6:.0f}µs"
     if query.subscriptions:
-        entry["subscriptions_list"] = [subject.decode("utf-8", "replace") for subject, _ in link.subs]
+        entry["subscriptions_list"] = [subject.decode("utf-8", "replace") for subject, _ in link.peer_interest.subs]
     return entry

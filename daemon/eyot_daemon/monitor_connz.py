@@ -116,7 +116,7 @@ def leaf_row(link: LeafConnection) -> LeafRow:
         in_bytes=state.traffic.in_bytes - start.in_bytes,
         out_bytes=state.traffic.out_bytes - start.out_bytes,
         rtt_s=state.rtt_s or 0.0,
-        subjects=tuple(subject for subject, _ in link.subs),
+        subjects=tuple(subject for subject, _ in link.peer_interest.subs),
         pending_bytes=0 if link.transport is None else link.transport.backlog,
     )
 

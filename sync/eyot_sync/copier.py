@@ -25,19 +25,30 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from enum import Enum
-from typing import Protocol
 
-from msgspec import Struct, field
-
+from eyot_sync import origin_trouble as trouble
+from eyot_sync.copier_actions import (
+    Action,
+    Answer,
+    Copied,
+    Delivered,
+    Identify,
+    Phase,
+    Progress,
+    Release,
+    Request,
+    Skip,
+    Subscribe,
+    Unsubscribe,
+    settled_header,
+)
 from eyot_sync.origin import Origin, Start, consumer_request, release_request, reset_request, start_of
+from eyot_sync.origin_answers import CreateResponse, ErrorOnly, OriginInfo
 from eyot_sync.stream_gate import LOOK_AGAIN_S
 from eyot_wire import headers
 from eyot_wire.ack import decode_ack_reply
-from eyot_wire.js_consumer import ConsumerInfo
 from eyot_wire.js_errors import ApiError, error
-from eyot_wire.js_struct import InvalidJson, JsStruct, decode
+from eyot_wire.js_struct import InvalidJson, decode
 from eyot_wire.js_time import ns_to_rfc3339
 
 #: No heartbeat for so long (one a second is asked for): the consumer at the origin is gone or the link is dead.
@@ -52,146 +63,16 @@ RETRY_FIRST_S = 1.0
 RETRY_MAX_S = 30.0
 
 _LAST_CONSUMER = b"Nats-Last-Consumer"
-_LAST_STREAM = b"Nats-Last-Stream"
 _STALLED = b"Nats-Consumer-Stalled"
-
-
-class Phase(Enum):
-    """What a copier is doing."""
-
-    WAITING = "waiting"
-    REQUESTED = "requested"
-    ACTIVE = "active"
-    STOPPED = "stopped"
-
-
-@dataclass(frozen=True, slots=True)
-class Subscribe:
-    """Listen on the deliver subject and on the inboxes of the two responses; all are new for each request."""
-
-    deliver: bytes
-    reply: bytes
-    identity_reply: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Unsubscribe:
-    """Stop listening there: the consumer at the origin loses its interest and goes away."""
-
-    deliver: bytes
-    reply: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """Ask the origin for a consumer."""
-
-    subject: bytes
-    reply: bytes
-    body: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Identify:
-    """Ask the origin which life it is in (STREAM.INFO). Where nobody listens, say so with `unidentified`."""
-
-    subject: bytes
-    reply: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """Answer flow control: an empty message on `subject`; its header says how far a consumer that stands ready may settle."""
-
-    subject: bytes
-    header: bytes = b""
-
-
-@dataclass(frozen=True, slots=True)
-class Skip:
-    """The origin has nothing up to and including `seq` (mirrors keep the origin's sequences)."""
-
-    seq: int
-
-
-@dataclass(frozen=True, slots=True)
-class Release:
-    """Tell the origin that nobody will come back to this consumer; what it kept for it alone it may let go."""
-
-    subject: bytes
-
-
-Action = Release | Subscribe | Unsubscribe | Request | Identify | Answer | Skip
-
-
-class Copied(Struct, frozen=True, gc=False):
-    """A message to store. For a mirror `origin_seq` and `ts_ns` are its own; a source gives it new ones."""
-
-    origin_seq: int
-    ts_ns: int
-    subject: bytes
-    header: bytes
-    payload: bytes
-
-
-class Delivered(Protocol):
-    """A message as it comes over a leaf link: its reply is `<ack subject>@<subject at the origin>`."""
-
-    @property
-    def reply(self) -> bytes: ...
-
-    @property
-    def header(self) -> bytes: ...
-
-    @property
-    def payload(self) -> bytes: ...
-
-
-class _CreateResponse(ConsumerInfo, kw_only=True):
-    """What the origin says: a consumer, or why not."""
-
-    type: str = ""
-    error: ApiError | None = None
-
-
-class _ErrorOnly(JsStruct, kw_only=True):
-    error: ApiError | None = None
-
-
-class _OriginState(JsStruct, kw_only=True):
-    messages: int = 0
-
-
-class _OriginInfo(JsStruct, kw_only=True):
-    """What is read of the origin's STREAM.INFO."""
-
-    created: str = ""
-    state: _OriginState = field(default_factory=_OriginState)
-    error: ApiError | None = None
-
-
-@dataclass(slots=True)
-class Progress:
-    """How the copy is doing, for stream info and status. Times are the owner's monotonic seconds, None: never."""
-
-    lag: int = 0
-    heard_at: float | None = None
-    error: ApiError | None = None
-    copied: int = 0
-    requests: int = 0
-    gaps: int = 0
-    dropped_old: int = 0
-    last_seq: int = 0
-    committed_seq: int = 0
-    behind: bool = False
-    lives: int = 0
-    note: str = ""
 
 
 class Copier:
     """Copies one origin. `last_seq` is the last origin sequence that is stored here (0: none); `make_id(n)` gives random
     names; `last_stored_ns` is when the target last stored a message (for a start by time). `identity` is the origin's life
-    that `last_seq` belongs to ("" if that was never known), `last_ts_ns` the time of that message at the origin."""
+    that `last_seq` belongs to ("" if that was never known), `last_ts_ns` the time of that message at the origin.
+
+    For mirrors: with `skip_lost` an origin that gives sequences out again is followed from the mirror's end on, without it the mirror
+    holds still; `held_at` is where such an origin ended when it was found (0: never), to be kept by the owner."""
 
     def __init__(
         self,
@@ -204,6 +85,8 @@ class Copier:
         jitter: Callable[[], float] = lambda: 0.0,
         identity: str = "",
         last_ts_ns: int = 0,
+        skip_lost: bool = False,
+        held_at: int = 0,
     ) -> None:
         self.origin = origin
         self.mirror = mirror
@@ -218,10 +101,13 @@ class Copier:
         self.identity_reply = b""
         self.identity = identity
         self.consumer = ""
+        self.skip_lost = skip_lost
+        self.held_at = held_at
         self._last_ts_ns = last_ts_ns
         self._ask_by_time = False
         self._unidentified_until: float | None = None
         self._behind_at: int | None = None
+        self._origin_end: int | None = None  # its last sequence, as its STREAM.INFO says
         self._in_flight = 0  # batches that were taken and are not reported on yet
         self._older = 0  # those of them that were taken under earlier requests
         self._sure = 0  # messages at the head of the batch that came before the present request
@@ -272,7 +158,7 @@ class Copier:
         """The origin cannot be reached: what was under way is lost; wait for the link."""
         if self.phase in (Phase.STOPPED, Phase.WAITING):
             return []
-        return self._wait(now, _problem("the link to the origin is down"))
+        return self._wait(now, trouble.problem("the link to the origin is down"))
 
     def held(self, reason: str, wait_s: float, now: float) -> list[Action]:
         """A policy keeps the origin from being read: ask again after so long, or when told that the link is up."""
@@ -292,7 +178,7 @@ class Copier:
             case Phase.WAITING:
                 return self._ask(now)
             case Phase.REQUESTED:
-                return self._wait(now, _problem("the origin did not answer"))
+                return self._wait(now, trouble.problem("the origin did not answer"))
             case _ if self._unidentified_until is not None and now >= self._unidentified_until:
                 return self.unidentified(now)
             case _:
@@ -301,7 +187,7 @@ class Copier:
 
     def unreachable(self, now: float) -> list[Action]:
         """Nobody listens on the request's subject."""
-        return self._wait(now, _problem(f"no interest in {self.origin.api}: link down, or not exported"))
+        return self._wait(now, trouble.unreachable(self.origin.api))
 
     def response(self, reply: bytes, payload: bytes, now: float) -> list[Action]:
         """The origin's answer to a request; answers to earlier requests are ignored."""
@@ -310,12 +196,12 @@ class Copier:
         if self.phase is not Phase.REQUESTED or reply != self.reply:
             return []
         try:
-            answer = decode(payload, _ErrorOnly, strict=False)
+            answer = decode(payload, ErrorOnly, strict=False)
             if answer.error is not None:
                 return self._wait(now, answer.error)
-            info = decode(payload, _CreateResponse, strict=False)
+            info = decode(payload, CreateResponse, strict=False)
         except InvalidJson as invalid:
-            return self._wait(now, _problem(f"the origin's answer cannot be read: {invalid}"))
+            return self._wait(now, trouble.problem(f"the origin's answer cannot be read: {invalid}"))
         if self.origin.consumer and (info.config is None or info.config.ack_policy != "flow_control"):
             return self._wait(now, error(10214 if self.mirror else 10217))
         self.phase = Phase.ACTIVE
@@ -330,47 +216,44 @@ class Copier:
         """The origin does not tell which life it is in: go by sequences alone, as nats-server does."""
         self._unidentified_until = None
         behind_at, self._behind_at = self._behind_at, None
-        return [] if behind_at is None or self.mirror else self._behind(behind_at, now)
+        if self.mirror:
+            return self._held_back(behind_at, now)
+        return [] if behind_at is None else self._behind(behind_at, now)
 
     def _identified(self, payload: bytes, now: float) -> list[Action]:
         if self.phase not in (Phase.REQUESTED, Phase.ACTIVE) or self._unidentified_until is None:
             return []
         try:
-            info = decode(payload, _OriginInfo, strict=False)
+            info = decode(payload, OriginInfo, strict=False)
         except InvalidJson:
-            info = _OriginInfo()
+            info = OriginInfo()
         if info.error is not None or not info.created:
             return self.unidentified(now)
         before, self.identity = self.identity, info.created
         if not before or before == info.created or (self._asked_after == 0 and not self._ask_by_time):
+            self._origin_end = info.state.last_seq
+            if self.phase is Phase.ACTIVE:
+                self._check_end(self._asked_after)
             return self.unidentified(now)
         self._unidentified_until = self._behind_at = None
         return self._new_life(before, info, now)
 
-    def _new_life(self, before: str, info: _OriginInfo, now: float) -> list[Action]:
+    def _new_life(self, before: str, info: OriginInfo, now: float) -> list[Action]:
         """The origin was deleted and made again: its sequences begin anew, what was copied is of its former life.
 
         A source copies the new life from its beginning, behind what it holds. A mirror keeps the origin's sequences, which
         are taken: it holds still and says so, until somebody decides about the messages it has.
         """
         held = self._asked_after
+        if self.mirror and self.skip_lost:
+            self.progress.note = trouble.note_skips_life(info.created, held)
+            self.held_at = 0
+            return []
         if self.mirror:
             self.identity = before
-            self._last_seq = self.progress.last_seq = held
-            self._batch.clear()
-            self.progress.lag = info.state.messages
-            return self._wait(
-                now,
-                _problem(
-                    f"the origin was re-created at {info.created}; this mirror holds messages up to {held} of the one "
-                    f"created at {before}: delete the mirror and create it again, or remove `mirror` to keep them"
-                ),
-            )
+            return self._hold(trouble.mirror_of_another_life(info.created, before, held), info.state.messages, now)
         self.progress.lives += 1
-        self.progress.note = (
-            f"the origin was re-created at {info.created}: copying it from its beginning, "
-            f"after {held} of the one created at {before}"
-        )
+        self.progress.note = trouble.note_new_life(info.created, before, held)
         self._last_ts_ns = 0
         self._ask_by_time = False
         return self._start_over(now)
@@ -384,20 +267,44 @@ class Copier:
     def _placed(self, before_first: int, now: float) -> list[Action]:
         """The origin begins right after `before_first`; messages of it may have come before this response."""
         if before_first > self._asked_after:
-            if self.mirror and self._consumer_seq == 0:
+            if self.mirror and self._consumer_seq == 0 and not self.held_at:
                 self._last_seq = self.progress.last_seq = before_first
                 return [Skip(before_first)]
             return []
-        self.progress.behind = before_first < self._asked_after
-        if not self.progress.behind:
-            return []
-        self.progress.error = _problem(
-            f"the origin ends at {before_first}, before {self._asked_after} that was copied: "
-            "it was re-created or lost messages"
-        )
+        self.progress.behind = False
+        self._check_end(before_first)
         # Whether that is a new life is known when the origin has told its identity.
-        self._behind_at = before_first
         return self.unidentified(now) if self._unidentified_until is None else []
+
+    def _check_end(self, before_first: int) -> None:
+        """Does the origin end before what was copied of it? Not every version says so by where the consumer begins."""
+        end = before_first if self._origin_end is None else min(before_first, self._origin_end)
+        if end < self._asked_after:
+            self.progress.behind = True
+            self.progress.error = trouble.ends_before(end, self._asked_after)
+            self._behind_at = end if self._behind_at is None else min(end, self._behind_at)
+
+    def _held_back(self, behind_at: int | None, now: float) -> list[Action]:
+        """A mirror's origin lost its end, now or before (then `held_at` remembers it): under the sequences that the mirror
+        holds there are, or will be, other messages."""
+        if behind_at is not None and not self.held_at:
+            self.held_at = behind_at + 1
+        if not self.held_at:
+            return []
+        end, held = self.held_at - 1, self._asked_after
+        if self.skip_lost:
+            self.progress.note = trouble.note_skips_end(end, held)
+            self.progress.error = None
+            self.held_at = 0
+            return []
+        return self._hold(trouble.mirror_of_a_lost_end(end, held), held - end, now)
+
+    def _hold(self, why: ApiError, lag: int, now: float) -> list[Action]:
+        """A mirror that cannot go on. It looks again now and then; what came meanwhile it does not take."""
+        self._last_seq = self.progress.last_seq = self._asked_after
+        self._batch.clear()
+        self.progress.lag = max(1, lag)
+        return self._wait(now, why)
 
     def _behind(self, before_first: int, now: float) -> list[Action]:
         """A source's origin ends before what was copied of it: it lost its end (a power cut, a restored backup) and gives
@@ -533,12 +440,7 @@ class Copier:
     def _answer(self, subject: bytes) -> list[Action]:
         header = b""
         if self.origin.consumer:
-            header = b"NATS/1.0\r\n%b: %d\r\n%b: %d\r\n\r\n" % (
-                _LAST_CONSUMER,
-                self._consumer_seq,
-                _LAST_STREAM,
-                self._delivered_seq,
-            )
+            header = settled_header(self._consumer_seq, self._delivered_seq)
         answer = Answer(subject, header)
         known = self._unidentified_until is None  # else what it has may be of another life of the origin
         if known and self._consumer_seq <= self._committed_consumer_seq and not self._older:
@@ -576,6 +478,7 @@ class Copier:
         self._requested_at = now
         self._asked_after = self._last_seq
         self._unidentified_until = now + IDENTIFIED_WITHIN_S
+        self._origin_end = None
         self._sure = len(self._batch)
         self.progress.requests += 1
         return [
@@ -617,7 +520,3 @@ class Copier:
         self._answers.clear()
         self._older = self._in_flight
         return actions
-
-
-def _problem(text: str) -> ApiError:
-    return ApiError(code=503, err_code=10000, description=text)

@@ -167,3 +167,13 @@ def _subject_rule(subjects: SubjectPermission | None) -> SubjectRule:
         return SubjectRule()
     allow = None if subjects.allow is None else tuple(subject.encode() for subject in subjects.allow)
     return SubjectRule(allow, tuple(subject.encode() for subject in subjects.deny or ()))
+
+
+def accepted_peer(connect: LeafConnect) -> tuple[str, str, str, str]:
+    """Server id, name, version and JetStream domain of a peer that dialled."""
+    return connect.server_id, connect.name, connect.version, connect.domain
+
+
+def solicited_peer(info: LeafInfo) -> tuple[str, str, str, str]:
+    """The same of a peer that was dialled."""
+    return info.server_id, info.server_name, info.version, info.domain

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from eyot_sync.leaf_denies import LinkDenies
-from eyot_sync.leaf_events import UserRules
+from eyot_sync.leaf_denies import LinkDenies, jetstream_denies
+from eyot_sync.leaf_events import LeafIdentity, LeafOptions, Role, UserRules
 from eyot_sync.leaf_permissions import ALLOW_ALL, UNCHECKED_MESSAGES, RuleChecker, SubjectRule
 
 
@@ -30,6 +30,33 @@ def open_rules() -> RuleSet:
     """Everything allowed: before the link knows better."""
     checker = RuleChecker(ALLOW_ALL)
     return RuleSet(checker, checker)
+
+
+def link_rules(
+    options: LeafOptions,
+    identity: LeafIdentity,
+    user: UserRules,
+    *,
+    account: str,
+    is_system: bool,
+    is_spoke: bool,
+    peer_domain: str,
+    deny_pub: tuple[bytes, ...],
+) -> RuleSet:
+    """Rules of an established link bound to `account`; `deny_pub` is what an accepted peer asked not to be sent."""
+    denies = jetstream_denies(
+        account=account,
+        is_system=is_system,
+        own_domain=identity.domain,
+        own_jetstream=identity.jetstream,
+        peer_domain=peer_domain,
+        default_js_domains=options.default_js_domains,
+    )
+    if options.role is Role.ACCEPT:
+        return accepted_rules(user, denies, is_spoke=is_spoke, deny_pub=deny_pub)
+    return solicited_rules(
+        user, denies, is_spoke=is_spoke, deny_exports=options.deny_exports, deny_imports=options.deny_imports
+    )
 
 
 def solicited_rules(

@@ -30,7 +30,6 @@ import msgspec
 
 from eyot_sync import leaf_errors as errors
 from eyot_sync import leaf_handshake as handshake
-from eyot_sync.leaf_denies import jetstream_denies
 from eyot_sync.leaf_events import (
     Closed,
     ConnectReceived,
@@ -53,7 +52,7 @@ from eyot_sync.leaf_liveness import Liveness, Pulse
 from eyot_sync.leaf_outbox import LeafOutbox
 from eyot_sync.leaf_permissions import UNCHECKED_INTEREST, UNCHECKED_MESSAGES
 from eyot_sync.leaf_replies import AllowedReplies
-from eyot_sync.leaf_rules import accepted_rules, open_rules, solicited_rules
+from eyot_sync.leaf_rules import link_rules, open_rules
 from eyot_sync.link_window import LinkWindow
 from eyot_sync.policy import PRIORITY_DEFAULT
 from eyot_wire.ack import PREFIX as ACK_PREFIX
@@ -517,41 +516,24 @@ class LeafSession:
         # The first PING goes out at once: its answer comes behind the peer's initial interest and gives the first round trip.
         self._liveness.pinged(now)
         self._ping(now)
-        return [
-            Established(
-                server_id=connect.server_id if accepted else info.server_id,
-                server_name=connect.name if accepted else info.server_name,
-                version=connect.version if accepted else info.version,
-                domain=self._peer_domain,
-                remote_account=self.remote_account,
-                peer=self.peer,
-            )
-        ]
+        who = handshake.accepted_peer(connect) if accepted else handshake.solicited_peer(info)
+        return [Established(*who, remote_account=self.remote_account, peer=self.peer)]
 
     @property
     def _peer_domain(self) -> str:
         return self._peer_connect.domain if self.options.role is Role.ACCEPT else self._peer_info.domain
 
     def _apply_rules(self, user: UserRules) -> None:
-        options = self.options
-        denies = jetstream_denies(
+        self.rules = link_rules(
+            self.options,
+            self._identity,
+            user,
             account=self.account,
             is_system=self._is_system,
-            own_domain=self._identity.domain,
-            own_jetstream=self._identity.jetstream,
+            is_spoke=self._is_spoke,
             peer_domain=self._peer_domain,
-            default_js_domains=options.default_js_domains,
+            deny_pub=self._deny_pub,
         )
-        if options.role is Role.ACCEPT:
-            self.rules = accepted_rules(user, denies, is_spoke=self._is_spoke, deny_pub=self._deny_pub)
-        else:
-            self.rules = solicited_rules(
-                user,
-                denies,
-                is_spoke=self._is_spoke,
-                deny_exports=options.deny_exports,
-                deny_imports=options.deny_imports,
-            )
 
     def _learn_urls(self, info: LeafInfo, events: list[LeafEvent]) -> None:
         urls = info.ws_connect_urls if self.options.websocket else info.leafnode_urls

@@ -75,6 +75,20 @@ def test_tls_before_the_first_info(tmp_path: Path) -> None:
         pair.play(_bulk)
 
 
+@pytest.mark.parametrize(
+    ("leaf", "how"), [("eyotd", "handshake_first: true"), ("eyotd", ""), ("nats-server", ""), ("2.14.6", "")]
+)
+def test_a_hub_that_takes_either_order(leaf: str, how: str, tmp_path: Path) -> None:
+    """`handshake_first: auto`: who begins with TLS gets INFO behind it, who waits gets INFO in clear."""
+    authority = Authority(tmp_path / "ca")
+    config = {
+        "hub_config": hub_config(authority.block("hub", "handshake_first: auto")),
+        "leaf_config": leaf_config(authority.block("leaf", how)),
+    }
+    with LeafPair("eyotd", leaf, tmp_path, accounts=ACCOUNTS, **config) as pair:
+        pair.play(_bulk)
+
+
 @pytest.mark.parametrize("hub", ["nats-server", "eyotd"])
 def test_hub_of_another_authority_is_not_trusted(hub: str, tmp_path: Path) -> None:
     ours, theirs = Authority(tmp_path / "ours"), Authority(tmp_path / "theirs")

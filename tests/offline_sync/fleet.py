@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import trio
 
-from eyot_sync.copier import Phase
+from eyot_sync.copier_actions import Phase
 from offline_sync.flows import Flow, subject_of
 from offline_sync.journal import Life
 from offline_sync.layout import HUB, HUB_ADDRESSES, STREAM, Layout

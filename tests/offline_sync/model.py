@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from eyot_daemon.jetstream.copied_out import copied_out_of
 from eyot_daemon.jetstream.stream import Stream
 from eyot_store.errors import StoreError
-from eyot_sync.copier import Phase
+from eyot_sync.copier_actions import Phase
 from eyot_wire.status import SyncStatus
 from offline_sync.flows import TOPICS, Flow, Flows, subject_of
 from offline_sync.journal import Journal, Life, identify

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eyot_sync.copier import Answer, Copier, Identify, Phase, Request, Skip, Subscribe
+from eyot_sync.copier import Copier
+from eyot_sync.copier_actions import Answer, Identify, Phase, Request, Skip, Subscribe
 from eyot_sync.origin import Origin
 from eyot_wire.js_errors import ApiError
 from eyot_wire.js_stream import External, StreamSource
@@ -229,7 +232,16 @@ def test_an_origin_that_went_back_is_said() -> None:
     assert "re-created or lost messages" in copier.progress.error.description
 
 
-def resumed(origin: ModelOrigin, *, mirror: bool, last_seq: int, identity: str, last_ts_ns: int = 0) -> Wire:
+def resumed(
+    origin: ModelOrigin,
+    *,
+    mirror: bool,
+    last_seq: int,
+    identity: str,
+    last_ts_ns: int = 0,
+    skip_lost: bool = False,
+    held_at: int = 0,
+) -> Wire:
     """A copier with a position, and what it said until nothing more was to be said."""
     source = StreamSource(name="ORIGIN", external=External(api="$JS.leaf.API", deliver=""))
     ids = iter(range(10_000_000, 99_999_999))
@@ -240,6 +252,8 @@ def resumed(origin: ModelOrigin, *, mirror: bool, last_seq: int, identity: str, 
         make_id=lambda length: str(next(ids)),
         identity=identity,
         last_ts_ns=last_ts_ns,
+        skip_lost=skip_lost,
+        held_at=held_at,
     )
     wire = Wire(copier, origin, ModelTarget())
     now = 1.0
@@ -281,3 +295,58 @@ def test_an_origin_that_lost_its_end_is_asked_for_what_is_newer() -> None:
     origin = ModelOrigin({90: b"old", 91: b"new"}, 91)
     wire = resumed(origin, mirror=False, last_seq=100, identity=origin.created, last_ts_ns=1_700_000_000_000_000_000)
     assert wire.asked_from == ["by_start_sequence", "by_start_time"]
+
+
+def mirrored(origin: ModelOrigin, **options: Any) -> Copier:
+    return resumed(origin, mirror=True, last_seq=100, identity=origin.created, **options).copier
+
+
+def test_a_mirror_whose_origin_lost_its_end_holds_still() -> None:
+    copier = mirrored(ModelOrigin({90: b"old", 91: b"new"}, 91))
+    assert copier.phase is not Phase.ACTIVE
+    assert copier.progress.lag == 9
+    assert copier.progress.error is not None
+    assert "ended at 91" in copier.progress.error.description
+    assert copier.held_at == 92
+
+
+def test_it_holds_still_when_the_origin_has_grown_again() -> None:
+    """Under 92 to 100 the origin now has other messages than the mirror: nobody would notice later."""
+    origin = ModelOrigin(dict.fromkeys(range(92, 121), b"other"), 120)
+    copier = mirrored(origin, held_at=92)
+    assert copier.phase is not Phase.ACTIVE
+    assert copier.progress.error is not None
+    assert "ended at 91" in copier.progress.error.description
+
+
+def test_it_goes_on_where_the_policy_says_so() -> None:
+    copier = mirrored(ModelOrigin({90: b"old", 91: b"new"}, 91), skip_lost=True)
+    assert copier.phase is Phase.ACTIVE
+    assert copier.progress.error is None
+    assert "up to 100 is not copied" in copier.progress.note
+    grown = mirrored(ModelOrigin(dict.fromkeys(range(92, 121), b"other"), 120), skip_lost=True, held_at=92)
+    assert grown.phase is Phase.ACTIVE
+    assert grown.held_at == 0
+
+
+def test_a_mirror_follows_a_recreated_origin_where_the_policy_says_so() -> None:
+    origin = ModelOrigin()
+    origin.recreate()
+    for number in range(200):
+        origin.publish(b"m%d" % number)
+    wire = resumed(origin, mirror=True, last_seq=100, identity="2026-01-01T00:00:00Z", skip_lost=True)
+    assert wire.copier.phase is Phase.ACTIVE
+    assert wire.copier.identity == origin.created
+    assert [consumer.next_seq for consumer in origin.consumers.values()] == [101]
+
+
+def test_an_origin_that_does_not_clamp_tells_its_end_by_its_info() -> None:
+    """nats-server 2.15 answers with the sequence that was asked for, also where it has not come so far."""
+    copier = make_copier(100, mirror=True)
+    body = next(action.body for action in copier.link_up(1.0) if isinstance(action, Request))
+    copier.response(copier.reply, ModelOrigin({}, 100).create(body), 1.1)
+    assert copier.phase is Phase.ACTIVE
+    info = {"created": "2026-01-01T00:00:00Z", "state": {"messages": 91, "last_seq": 91}}
+    copier.response(copier.identity_reply, json.dumps(info).encode(), 1.2)
+    assert copier.phase is Phase.WAITING
+    assert copier.progress.lag == 9

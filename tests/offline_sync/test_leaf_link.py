@@ -244,7 +244,7 @@ async def test_too_many_subscriptions_of_a_leaf(autojump_clock: trio.testing.Moc
         for number in range(6):
             leaf.subscribe(b"s.%d" % number)
         await settle()
-        assert len(only_link(hub).subs) == 3
+        assert len(only_link(hub).peer_interest.subs) == 3
         assert leaf.links.is_up("ACC"), "the link stays"
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from eyot_sync.copier import Answer, Copier, Phase, Request, Skip
+from eyot_sync.copier import Copier
+from eyot_sync.copier_actions import Answer, Phase, Request, Skip
 from eyot_sync.origin import Origin
 from eyot_wire.js_stream import StreamConsumerSource, StreamSource
 

@@ -112,7 +112,9 @@ class Cuts:
             victim.kill()
         time.sleep(chance.uniform(0.0, 1.5))
         for victim in victims:
-            victim.start()
+            victim.start(wait=False)
+        for victim in victims:
+            victim.wait_ready(PATIENCE_S)
         if "cut" in name:
             self.link.restore()
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 
-from eyot_sync.copier import Action, Answer, Copied, Copier, Identify, Request, Skip, Subscribe, Unsubscribe
+from eyot_sync.copier import Copier
+from eyot_sync.copier_actions import Action, Answer, Copied, Identify, Request, Skip, Subscribe, Unsubscribe
 
 WINDOW = 5
 

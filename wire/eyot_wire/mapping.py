@@ -93,6 +93,8 @@ class MappingTable:
         # What the wildcard sources begin with: most subjects begin otherwise, and are told by that.
         self._heads: tuple[bytes, ...] = ()
         self._declared = 0
+        #: grows with every change
+        self.changes = 0
         #: what `apply` said lately where that is always the same, for who asks very often
         self.recent: dict[bytes, bytes | None] = {}
 
@@ -108,6 +110,7 @@ class MappingTable:
         """Add a mapping; a former one of the same source is replaced in its place. TransformError: see Mapping."""
         mapping = Mapping(src, dests, cluster=self._cluster, rng=self._rng)
         self.recent.clear()
+        self.changes += 1
         if is_literal(src):
             self._literal[src] = mapping
             return mapping
@@ -124,6 +127,7 @@ class MappingTable:
     def remove(self, src: bytes) -> bool:
         """Remove the mapping of `src`. False when there was none."""
         self.recent.clear()
+        self.changes += 1
         if src in self._literal:
             del self._literal[src]
             return True

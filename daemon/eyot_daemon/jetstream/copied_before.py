@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from eyot_daemon.jetstream.copy_positions import OWN_KEYS, Position, stored_position
-from eyot_sync.copier import Copied
+from eyot_sync.copier_actions import Copied
 from eyot_sync.origin import Origin
 from eyot_wire.subject import matches
 

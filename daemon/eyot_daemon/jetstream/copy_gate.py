@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from eyot_sync.copier import Phase
+from eyot_sync.copier_actions import Phase
 from eyot_sync.policy import StreamPolicy
 from eyot_sync.stream_gate import LOOK_AGAIN_S, Hold, StreamGate
 

@@ -13,6 +13,7 @@ from functools import partial
 
 from eyot_daemon.account import Account
 from eyot_daemon.jetstream.copied_before import CopiedBefore, predecessors
+from eyot_daemon.jetstream.copies_by_origin import CopiesByOrigin
 from eyot_daemon.jetstream.copy_gate import CopyGate
 from eyot_daemon.jetstream.copy_positions import (
     MIRROR_KEY,
@@ -27,11 +28,11 @@ from eyot_daemon.subscription import Kind, Origin, Subscription
 from eyot_daemon.timers import TimerHandle
 from eyot_store.errors import StoreError
 from eyot_sync import origin as origins
-from eyot_sync.copier import (
+from eyot_sync.copier import Copier
+from eyot_sync.copier_actions import (
     Action,
     Answer,
     Copied,
-    Copier,
     Identify,
     Phase,
     Release,
@@ -44,9 +45,11 @@ from eyot_wire.frames import LeafMsg
 from eyot_wire.js_stream import StreamConfig, StreamSource, StreamSourceInfo
 from eyot_wire.nuid import short_id
 from eyot_wire.status import CopyStatus
-from eyot_wire.subject import matches
 
 log = logging.getLogger("eyot.sync")
+
+#: Stream metadata: what a mirror does whose origin gives sequences out again that it holds, `hold` (the default) or `skip`.
+ORIGIN_BEHIND = "eyot.origin_behind"
 
 
 class CopyTask:
@@ -78,7 +81,10 @@ class CopyTask:
             jitter=stream.broker.random,
             identity=position.identity,
             last_ts_ns=position.ts_ns,
+            skip_lost=_skips_lost(stream),
+            held_at=position.seq if mirror else 0,
         )
+        self._held_at_stored = self.copier.held_at
         self._identity_stored = position.identity
         self._before = CopiedBefore(() if mirror else predecessors(stream, origin))
         self._origin = origin
@@ -109,21 +115,27 @@ class CopyTask:
         self.copier.rate_limit_bps = self.gate.rate_limit_bps
         self._do(self.copier.link_up(self._now()))
 
+    def policy_changed(self) -> None:
+        """The stream's metadata may say something else about an origin that lost messages."""
+        self.copier.skip_lost = _skips_lost(self.stream)
+        if self.copier.phase is Phase.WAITING and self.account.has_interest(self.api_subject()):
+            self._link_up()
+
     def stop(self, *, release: bool) -> None:
         if self._gate_timer is not None:
             self._gate_timer.cancel()
         self._do(self.copier.stop(release=release))
 
-    def interest_added(self, subject: bytes) -> None:
-        """Interest came over a leaf link: the origin may have come within reach. Asked at the end of the turn, when all of
+    def interest_added(self) -> None:
+        """Interest in the origin's API came over a leaf link: it may have come within reach. Asked at the end of the turn, when all of
         the peer's interest that came with it is in."""
-        if self.copier.phase is not Phase.ACTIVE and matches(subject, self.api_subject()) and not self._woken:
+        if self.copier.phase is not Phase.ACTIVE and not self._woken:
             self._woken = True
             self._mark_dirty()
 
-    def interest_removed(self, subject: bytes) -> None:
-        """Interest over a leaf link went away: perhaps the link to the origin did."""
-        if matches(subject, self.api_subject()) and not self.account.has_interest(self.api_subject()):
+    def interest_removed(self) -> None:
+        """Interest in the origin's API that came over a leaf link went away: perhaps the link to the origin did."""
+        if not self.account.has_interest(self.api_subject()):
             self._do(self.copier.link_down(self._now()))
 
     # -- destination -----------------------------------------------------------------------------------------------
@@ -168,6 +180,8 @@ class CopyTask:
                 return
         skip_to, self._skip_to = self._skip_to, 0
         if not batch and not skip_to:
+            if self.mirror and self.copier.held_at > self._held_at_stored:
+                self._remember_hold()
             if self.copier.phase is Phase.ACTIVE:
                 self._do(self.copier.committed(mark, 0, 0, self.copier.reply))
             return
@@ -204,19 +218,29 @@ class CopyTask:
 
     def _position_of(self, batch: Sequence[Copied]) -> Callable[[int], tuple[bytes, bytes]] | None:
         """What records the position for a batch of which some may be refused. A mirror's sequence is its stream's own: only
-        which life of the origin it belongs to is recorded."""
+        which life of the origin it belongs to is recorded, and where an origin ended that lost its end."""
         identity = self.copier.identity
         if self.mirror:
-            if identity == self._identity_stored:
+            held_at = self.copier.held_at
+            if (identity, held_at) == (self._identity_stored, self._held_at_stored):
                 return None
-            self._identity_stored = identity
-            return lambda last_seq: (MIRROR_KEY, encode_position(Position(0, identity)))
+            self._identity_stored, self._held_at_stored = identity, held_at
+            return lambda last_seq: (MIRROR_KEY, encode_position(Position(held_at, identity)))
 
         def position(last_seq: int) -> tuple[bytes, bytes]:
             ts_ns = next((each.ts_ns for each in reversed(batch) if each.origin_seq == last_seq), 0)
             return self._origin.key, encode_position(Position(last_seq, identity, ts_ns))
 
         return position
+
+    def _remember_hold(self) -> None:
+        """Also after a restart the mirror must not go on as if nothing had happened."""
+        store = self.stream.store
+        record = self._position_of(())
+        if record is not None:
+            txn = store.begin()
+            self.stream.log.put_position(txn, *record(0))
+            store.submit(txn)
 
     def _stored(self, mark: int, copied: int, asked: bytes, wanted_seq: int, result: CopyResult) -> None:
         """A batch is on flash, whole or in part, or it failed."""
@@ -358,12 +382,17 @@ class CopyTask:
         )
 
 
+def _skips_lost(stream: Stream) -> bool:
+    """The stream's policy for an origin that lost its end or was re-created: to go on behind what is held, or to hold still."""
+    return stream.config.metadata.get(ORIGIN_BEHIND, "hold") == "skip"
+
+
 class Copying:
     """The copy tasks of all streams of the daemon."""
 
     def __init__(self) -> None:
         self._tasks: dict[Stream, list[CopyTask]] = {}
-        self._accounts: dict[Account, int] = {}
+        self._accounts: dict[Account, CopiesByOrigin] = {}
 
     def tasks(self) -> Iterator[CopyTask]:
         for tasks in self._tasks.values():
@@ -374,7 +403,7 @@ class Copying:
         tasks = [CopyTask(stream, config.mirror, mirror=True, others=self.tasks)] if config.mirror is not None else []
         tasks += [CopyTask(stream, each, mirror=False, others=self.tasks) for each in config.sources]
         self._tasks[stream] = tasks
-        self._listen(stream.account, len(tasks))
+        self._listen(stream.account, tasks, ())
         for task in tasks:
             task.start()
 
@@ -384,11 +413,13 @@ class Copying:
         wanted = _origins(stream)
         before = self._tasks.get(stream, [])
         kept = [task for task in before if (task.config, task.mirror) in wanted]
+        for task in kept:
+            task.policy_changed()
         for task in before:
             if task not in kept:
                 task.stop(release=True)
         self._tasks[stream] = kept
-        self._listen(stream.account, len(kept) - len(before))
+        self._listen(stream.account, kept, before)
         stream.after_commits(lambda _: self._start_new(stream))
 
     def _start_new(self, stream: Stream) -> None:
@@ -405,7 +436,7 @@ class Copying:
                 started.append(task)
             after.append(task)
         self._tasks[stream] = after
-        self._listen(stream.account, len(after) - len(before))
+        self._listen(stream.account, after, before)
         for task in started:
             task.start()
 
@@ -419,7 +450,7 @@ class Copying:
         tasks = self._tasks.pop(stream, [])
         for task in tasks:
             task.stop(release=release)
-        self._listen(stream.account, -len(tasks))
+        self._listen(stream.account, (), tasks)
 
     def stop(self) -> None:
         """The daemon stops: the consumers at the origins lose their interest, nothing new comes in."""
@@ -436,28 +467,36 @@ class Copying:
 
     def sub_added(self, sub: Subscription) -> None:
         if sub.dest.kind is Kind.LEAF:
-            for task in self._in(sub.account):
-                task.interest_added(sub.subject)
+            for task in self._asked_on(sub):
+                task.interest_added()
 
     def sub_removed(self, sub: Subscription) -> None:
         if sub.dest.kind is Kind.LEAF:
-            for task in self._in(sub.account):
-                task.interest_removed(sub.subject)
+            for task in self._asked_on(sub):
+                task.interest_removed()
 
     def weight_changed(self, sub: Subscription, previous: int) -> None:
         """Queue weights mean nothing to copies."""
 
-    def _in(self, account: Account) -> list[CopyTask]:
-        return [task for stream, tasks in self._tasks.items() if stream.account is account for task in tasks]
+    def _asked_on(self, sub: Subscription) -> Iterator[CopyTask]:
+        copies = self._accounts.get(sub.account)
+        return iter(()) if copies is None else copies.asked_on(sub.subject)
 
-    def _listen(self, account: Account, more: int) -> None:
+    def _listen(self, account: Account, now: Sequence[CopyTask], before: Sequence[CopyTask]) -> None:
         """Listens to an account's interest while it has copies."""
-        before = self._accounts.get(account, 0)
-        self._accounts[account] = after = before + more
-        if before == 0 and after > 0:
+        copies = self._accounts.get(account)
+        if copies is None:
+            copies = self._accounts[account] = CopiesByOrigin(account)
+        had = len(copies)
+        for task in before:
+            copies.discard(task)
+        for task in now:
+            copies.add(task)
+        if not had and len(copies):
             account.add_interest_listener(self)
-        elif before > 0 and after == 0:
+        elif had and not len(copies):
             account.remove_interest_listener(self)
+            del self._accounts[account]
 
 
 def _origins(stream: Stream) -> list[tuple[StreamSource, bool]]:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from eyot_daemon.jetstream.stream import CopyResult
-from eyot_sync.copier import Copied
+from eyot_sync.copier_actions import Copied
 from support.js_world import World
 
 T0 = 1_600_000_000_000_000_000

@@ -1,0 +1,37 @@
+"""What an origin answers to a copier's requests, as far as it is read."""
+
+from __future__ import annotations
+
+from msgspec import field
+
+from eyot_wire.js_consumer import ConsumerInfo
+from eyot_wire.js_errors import ApiError
+from eyot_wire.js_struct import JsStruct
+
+
+class CreateResponse(ConsumerInfo, kw_only=True):
+    """What the origin says: a consumer, or why not."""
+
+    type: str = ""
+    error: ApiError | None = None
+
+
+class ErrorOnly(JsStruct, kw_only=True):
+    """Any answer: an error, or none."""
+
+    error: ApiError | None = None
+
+
+class OriginState(JsStruct, kw_only=True):
+    """Of the state in STREAM.INFO."""
+
+    messages: int = 0
+    last_seq: int | None = None
+
+
+class OriginInfo(JsStruct, kw_only=True):
+    """What is read of the origin's STREAM.INFO."""
+
+    created: str = ""
+    state: OriginState = field(default_factory=OriginState)
+    error: ApiError | None = None
