@@ -547,6 +547,20 @@ class LeafConnection:
             self._mark_dirty()
         return True
 
+    def deliver_all_of(self, stream: bytes, subject: bytes, messages: list[tuple[bytes, bytes, bytes]]) -> int:
+        """Queue deliveries of one stream: reply, header and payload of each; `accepts` was asked before."""
+        remote_account = self.session.remote_account
+        if remote_account:
+            messages = [(reply, with_remote_account(header, remote_account), body) for reply, header, body in messages]
+        sent = self.session.send_deliveries(stream, subject, messages)
+        if sent:
+            traffic = self.state.traffic
+            traffic.out_msgs += sent
+            traffic.out_bytes += sum(len(header) + len(payload) for _, header, payload in messages[:sent])
+            if not self.dirty:
+                self._mark_dirty()
+        return sent
+
     def deliver_run(self, subject: bytes, line: FrameLine, tails: list[bytes]) -> int:
         """Queue what a client published with one control line; `accepts` was asked before. Returns how many were queued, -1
         if they have to come through `deliver_leaf`."""

@@ -80,6 +80,10 @@ class LeafDestination(Destination, Protocol):
         """Send one LMSG/HMSG. `queues` are the groups for which this link was chosen (empty: plain interest only)."""
         ...
 
+    def deliver_all_of(self, stream: bytes, subject: bytes, messages: list[tuple[bytes, bytes, bytes]]) -> int:
+        """Send deliveries of one stream on one subject: reply, header and payload of each. Returns how many were taken."""
+        ...
+
     def deliver_run(self, subject: bytes, line: FrameLine, tails: list[bytes]) -> int:
         """Send messages that share the control line of their PUB or HPUB: `tails` are the bytes behind its subject. Returns
         how many were taken, -1 when they have to be delivered one by one."""

@@ -115,6 +115,16 @@ class LeafOutbox:
         """Queue a delivery of a stream on `subject`, or what belongs to deliveries there. False: dropped and counted."""
         return self.streams.put(stream, priority, subject, frame) or self._dropped(len(frame))
 
+    def put_deliveries(self, stream: bytes, subject: bytes, frames: list[bytes], priority: int) -> int:
+        """Queue deliveries in order. Returns how many fitted; the rest is dropped and counted."""
+        put = self.streams.put
+        for number, frame in enumerate(frames):
+            if not put(stream, priority, subject, frame):
+                self.dropped_msgs += len(frames) - number
+                self.dropped_bytes += sum(map(len, frames[number:]))
+                return number
+        return len(frames)
+
     def _dropped(self, size: int) -> bool:
         self.dropped_msgs += 1
         self.dropped_bytes += size

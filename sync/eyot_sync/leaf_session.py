@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -326,6 +326,26 @@ class LeafSession:
         if known is not None or stream or is_urgent(subject):
             return outbox.put_urgent(frame)
         return outbox.put_message(frame)
+
+    def send_deliveries(self, stream: bytes, subject: bytes, messages: Iterable[tuple[bytes, bytes, bytes]]) -> int:
+        """Queue deliveries of one stream on one subject that `may_send` allowed: reply, header and payload of each. Returns how many
+        were queued."""
+        if self._replies is not None or not self._peer_headers:
+            return sum(self.send_message(subject, *message) for message in messages)
+        if self.state is not State.OPEN:
+            return 0
+        size_max = self._peer_max_payload or math.inf
+        frames = []
+        for reply, header, payload in messages:
+            size = len(header) + len(payload)
+            if size > size_max:
+                self.refused_too_large += 1
+            elif header:
+                frames.append(b"HMSG %b %b %d %d\r\n%b%b\r\n" % (subject, reply, len(header), size, header, payload))
+            else:
+                frames.append(b"LMSG %b %b %d\r\n%b\r\n" % (subject, reply, size, payload))
+        priority = self.delivering(stream, sum(map(len, frames)))
+        return self.outbox.put_deliveries(stream, subject, frames, priority)
 
     def send_run(self, subject: bytes, reply: bytes, size_bytes: int, tails: list[bytes], *, with_header: bool) -> int:
         """Queue messages that `may_send` allowed and that differ in header and payload only: `tails` are their frames behind

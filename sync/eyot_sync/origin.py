@@ -101,7 +101,9 @@ class Origin:
     def stamp(self, header: bytes, seq: int, subject: bytes) -> bytes:
         """The header block of a source's copy of message `seq`: says where it comes from, drops what was only meant
         for the origin (`Nats-Expected-*`, `Nats-Batch-*`) and the mark of an earlier hop."""
-        kept = headers.strip(header, _NOT_COPIED) if header else header
+        if not header:
+            return self.mark.block(seq, subject)
+        kept = headers.strip(header, _NOT_COPIED)
         return headers.add_field(kept, HEADER, self.mark.value(seq, subject))
 
     def rewrite(self, subject: bytes) -> bytes:

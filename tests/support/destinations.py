@@ -71,6 +71,9 @@ class LeafRecorder(Recorder):
         self.got.append(Got(subject, reply, header, payload, queues=queues))
         return True
 
+    def deliver_all_of(self, stream: bytes, subject: bytes, messages: list[tuple[bytes, bytes, bytes]]) -> int:
+        return sum(self.deliver_leaf(subject, *message, (), None) for message in messages)
+
     def deliver_run(self, subject: bytes, line: FrameLine, tails: list[bytes]) -> int:
         return -1
 

@@ -77,6 +77,10 @@ class SourceStamp:
         """The header value for the origin's message `seq`, published there on `subject`."""
         return b"%b %d %b %b" % (self._name, seq, self._origin, subject)
 
+    def block(self, seq: int, subject: bytes) -> bytes:
+        """The whole header block of a copy of a message that had none."""
+        return b"NATS/1.0\r\nNats-Stream-Source: %b %d %b %b\r\n\r\n" % (self._name, seq, self._origin, subject)
+
 
 def parse(value: bytes) -> StreamSourceValue | None:
     """Read a header value of any generation; None when it is none of them."""

@@ -186,7 +186,7 @@ class CopyTask:
                 self._do(self.copier.committed(mark, 0, 0, self.copier.reply))
             return
         self.stream.ingest_copied(
-            batch if self.mirror and not self._origin.transforms else [self._as_stored(each) for each in batch],
+            self._as_stored(batch),
             mirror=self.mirror,
             position=self._position_of(batch),
             skip_to=skip_to,
@@ -209,12 +209,29 @@ class CopyTask:
             self.stream.after_commits(settled)
         return new
 
-    def _as_stored(self, message: Copied) -> Copied:
-        header = message.header
-        if not self.mirror:
-            header = self._origin.stamp(header, message.origin_seq, message.subject)
-        subject = self._origin.rewrite(message.subject)
-        return Copied(message.origin_seq, message.ts_ns, subject, header, message.payload)
+    def _as_stored(self, batch: list[Copied]) -> list[Copied]:
+        """What the stream gets: a source's messages say where they are from, subjects are rewritten."""
+        origin, mirror = self._origin, self.mirror
+        if origin.transforms:
+            rewrite = origin.rewrite
+            return [
+                Copied(
+                    each.origin_seq,
+                    each.ts_ns,
+                    rewrite(each.subject),
+                    each.header if mirror else origin.stamp(each.header, each.origin_seq, each.subject),
+                    each.payload,
+                )
+                for each in batch
+            ]
+        if mirror:
+            return batch
+        stamp = origin.stamp
+        return [
+            Copied(seq, each.ts_ns, subject, stamp(each.header, seq, subject), each.payload)
+            for each in batch
+            for seq, subject in ((each.origin_seq, each.subject),)
+        ]
 
     def _position_of(self, batch: Sequence[Copied]) -> Callable[[int], tuple[bytes, bytes]] | None:
         """What records the position for a batch of which some may be refused. A mirror's sequence is its stream's own: only

@@ -14,7 +14,7 @@ from eyot_wire.headers import add_field
 
 if TYPE_CHECKING:
     from eyot_daemon.jetstream.consumer import Consumer
-    from eyot_daemon.route import FastTarget, Route
+    from eyot_daemon.route import FastTarget, LeafMember, Route
     from eyot_daemon.subscription import Destination, Subscription
     from eyot_store import StoredMessage
 
@@ -43,6 +43,11 @@ def _only_client(route: "Route") -> "tuple[Subscription, FastTarget] | None":
     if sub.slow or not sub.active or dest.closed or not dest.headers:
         return None
     return sub, dest
+
+
+def _only_leaf(route: "Route") -> "LeafMember | None":
+    """The leaf link that takes everything on `route`; None if there is more to it."""
+    return route.leafs[0] if len(route.leafs) == 1 and not route.plain and not route.groups else None
 
 
 def _hold(route: "Route", stream: bytes) -> "Hold | None":
@@ -169,10 +174,14 @@ class Delivery:
         """Hand out first deliveries: `cseq` is the first one's, `pending` what there was before it left.
 
         Where the route ends at one client connection, which is the rule, the frames are made here and appended to its
-        buffer in one piece.
+        buffer in one piece; where it ends at one leaf link, that gets them together.
         """
         fast = None if self._headers_only else _only_client(route)
         if fast is None:
+            leaf = None if self._headers_only else _only_leaf(route)
+            if leaf is not None:
+                self._send_to_leaf(leaf, messages, cseq, pending)
+                return
             for message in messages:
                 pending -= 1
                 self.send(route, message, self.ack_reply(message, cseq, 1, pending))
@@ -207,6 +216,23 @@ class Delivery:
         dest.out_bytes += size
         self.account.out_msgs += count
         self.account.out_bytes += size
+
+    def _send_to_leaf(self, leaf: "LeafMember", messages: "list[StoredMessage]", cseq: int, pending: int) -> None:
+        """As `Account.deliver` would, all at once: the reply tells the other side the message's own subject."""
+        dest, prefix = leaf.dest, self._prefix
+        if not dest.accepts(leaf.subject, None):
+            return
+        told = [
+            (
+                b"%b1.%d.%d.%d.%d@%b"
+                % (prefix, message.seq, at + cseq, message.ts_ns, pending - at - 1, message.subject),
+                message.header,
+                message.payload,
+            )
+            for at, message in enumerate(messages)
+        ]
+        self.account.out_msgs += dest.deliver_all_of(self._stream, leaf.subject, told)
+        self.account.out_bytes += sum(len(message.header) + len(message.payload) for message in messages)
 
     def backlogged(self, route: "Route", now: float) -> bool:
         """True if somebody on the route has much to take that was sent before, or a policy of a link holds the stream back;

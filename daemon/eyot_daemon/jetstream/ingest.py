@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("eyot.jetstream")
 
+NATS_FIELD = b"\r\nNats-"
+SOURCE_FIELD = b"\r\nNats-Stream-Source:"
+
 
 class CopiedMessage(Protocol):
     """A message of a mirror or source, as `ingest_copied` takes it. A mirror keeps `origin_seq` and `ts_ns`."""
@@ -193,6 +196,9 @@ class Ingest(Intake):
         self._now_ns = self._start_ns()
         refusal = None
         taken = 0
+        if not mirror and self._copies_plainly:
+            taken = self._append_plain(txn, batch, messages, subjects)
+            messages = messages[batch.stored :]
         for message in messages:
             subject = message.subject
             if self._transform is not None:
@@ -214,6 +220,31 @@ class Ingest(Intake):
             taken = max(taken, skip_to)
         self._enforce(txn, batch, subjects)
         return batch, taken, refusal
+
+    @property
+    def _copies_plainly(self) -> bool:
+        """Nothing is to be done about a source's message but to append it, if its header asks for nothing."""
+        special = (self._transform, self._counters, self._republisher)
+        return self.config.discard != "new" and all(each is None for each in special)
+
+    def _append_plain(self, txn: "Txn", batch: Batch, messages: Sequence[CopiedMessage], subjects: set[bytes]) -> int:
+        """Append a source's messages up to the first whose header holds more of NATS' than where it is from. Returns the last
+        origin sequence appended, 0 for none."""
+        append, ts_ns = self._log.append, self._now_ns
+        taken = 0
+        for message in messages:
+            header, subject = message.header, message.subject
+            if header.count(NATS_FIELD) > 1 or SOURCE_FIELD not in header:
+                break
+            append(txn, subject, header, message.payload, ts_ns)
+            ts_ns += 1
+            batch.stored += 1
+            taken = message.origin_seq
+            subjects.add(subject)
+        if taken:
+            self._now_ns = ts_ns
+            self._last_msg_id = b""
+        return taken
 
     def _copy(self, txn: "Txn", batch: Batch, message: CopiedMessage, subject: bytes, mirror: bool) -> bool:
         fields = nats_fields(message.header)
