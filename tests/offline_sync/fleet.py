@@ -212,7 +212,7 @@ class Fleet:
         return flow.mirror and ("re-created" in self.progress(flow) or flow.place in self.model.diverged)
 
     async def wake_up(self, leaf: str, restored_at: float) -> None:
-        """After a long cut: copies over the leaf's link run again at once when it is up."""
+        """After a cut: copies over the leaf's link run again at once when it is up."""
         node = self.nodes[leaf]
         with trio.move_on_after(20):
             while not node.links_up or node.links_up[-1] < restored_at:
@@ -229,25 +229,18 @@ class Fleet:
                     raise Violation(f"{flow}: {WAKE_WITHIN_S} s after link-up it is {self.progress(flow)}")
 
     async def finish(self) -> None:
-        """Faults stop, all is copied; then one long cut after which everything goes on at once."""
+        """Faults stop, all is copied; then one long cut, or links that are dead and do not say so, after which everything goes on
+        at once."""
         self.chance = random.Random(f"end of {self.seed}")
         await self.heal()
         await self.completed(COMPLETE_WITHIN_S)
         for node in self.nodes.values():
             self.model.check_work(node)
-        for leaf in self.leaves:
-            self.network.cut(leaf)
-        self.say("a long cut")
-        await trio.sleep(self.chance.uniform(40, 100))
-        for node_name, stream in list(self.model.lives):
-            self.publish(node_name, stream, self.chance.randint(1, 50))
-        await trio.sleep(1)
-        for leaf in self.leaves:
-            self.network.restore(leaf)
-        restored_at = trio.current_time()
+        await (self._half_open() if self.chance.random() < 0.3 else self._long_cut())
+        again_at = trio.current_time()
         async with trio.open_nursery() as nursery:
             for leaf in self.leaves:
-                nursery.start_soon(self.wake_up, leaf, restored_at)
+                nursery.start_soon(self.wake_up, leaf, again_at)
         await self.completed(20)
         await trio.sleep(TOLD_WITHIN_S)
         self.check()
@@ -258,6 +251,28 @@ class Fleet:
             self._trace_state(node)
         for node in self.nodes.values():
             await node.stop()
+
+    def _everybody_publishes(self) -> None:
+        for node_name, stream in list(self.model.lives):
+            self.publish(node_name, stream, self.chance.randint(1, 50))
+
+    async def _long_cut(self) -> None:
+        for leaf in self.leaves:
+            self.network.cut(leaf)
+        self.say("a long cut")
+        await trio.sleep(self.chance.uniform(40, 100))
+        self._everybody_publishes()
+        await trio.sleep(1)
+        for leaf in self.leaves:
+            self.network.restore(leaf)
+
+    async def _half_open(self) -> None:
+        """Every link is dead and nobody is told: found out, and dialled anew, in the time that `wake_up` allows."""
+        await trio.sleep(self.chance.uniform(0, 10))
+        for leaf in self.leaves:
+            self.network.swallow(leaf)
+        self.say("every link is half-open")
+        self._everybody_publishes()
 
     def _trace_state(self, node: Node) -> None:
         for stream in node.js.streams():
