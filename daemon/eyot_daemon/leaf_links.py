@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from eyot_daemon.leaf_account import AccountLinks
 from eyot_daemon.version import API_LEVEL, VERSION
 from eyot_sync.leaf_events import LeafIdentity, LeafTimes
-from eyot_sync.link_state import LinkState
+from eyot_sync.link_state import LinkState, LinkTraffic
 from eyot_wire.status import MeteredStatus
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class LeafLinks:
         #: By a remote's name: what it may still carry, if it is metered.
         self.metered: dict[str, Callable[[], MeteredStatus | None]] = {}
         self._accounts: dict[str, AccountLinks] = {}
+        self._past: dict[str, LinkTraffic] = {}  # of links that have ended, by account
         self._watchers: dict[str, list[LinkCallback]] = {}
 
     def established(self) -> list[LeafConnection]:
@@ -95,7 +97,17 @@ class LeafLinks:
         self.connections[link.cid] = link
 
     def closed(self, link: LeafConnection) -> None:
-        self.connections.pop(link.cid, None)
+        """The link ended; what crossed it stays counted."""
+        if self.connections.pop(link.cid, None) is not None and link.established:
+            _add(self._past.setdefault(link.account_name, LinkTraffic()), link)
+
+    def traffic(self, account: Account) -> LinkTraffic:
+        """Messages and bytes over the links of an account since the start."""
+        total = replace(self._past.get(account.name, LinkTraffic()))
+        for link in self.connections.values():
+            if link.established and link.account_name == account.name:
+                _add(total, link)
+        return total
 
     def is_up(self, account_name: str) -> bool:
         """Is any link of this account established?"""
@@ -136,3 +148,12 @@ class LeafLinks:
         for link in self.connections.values():
             if not link.state.solicited and link.account is not None:
                 yield link.state
+
+
+def _add(total: LinkTraffic, link: LeafConnection) -> None:
+    """Add what crossed a link since it is up."""
+    traffic, start = link.state.traffic, link.counts_at_start
+    total.in_msgs += traffic.in_msgs - start.in_msgs
+    total.in_bytes += traffic.in_bytes - start.in_bytes
+    total.out_msgs += traffic.out_msgs - start.out_msgs
+    total.out_bytes += traffic.out_bytes - start.out_bytes

@@ -67,7 +67,10 @@ def subsz(broker: Broker, query: SubszQuery) -> Json:
         "limit": query.limit,
     }
     if query.subscriptions:
-        page["subscriptions_list"] = [subscription_row(sub, cid) for sub, cid in rows]
+        page["subscriptions_list"] = [
+            {"account": sub.account.name, "account_tag": sub.account.name} | subscription_row(sub, cid)
+            for sub, cid in rows
+        ]
     return page
 
 
@@ -133,8 +136,14 @@ def accountz(broker: Broker, account_name: str) -> Json:
     return page
 
 
-def account_stat(account: Account) -> Json:
+def _sum(msgs: int, size: int) -> Json:
+    return {"msgs": msgs, "bytes": size}
+
+
+def account_stat(broker: Broker, account: Account) -> Json:
     """One account's traffic, as in `/accstatz` and `$SYS.REQ.ACCOUNT.<acc>.STATZ`."""
+    leafs = broker.links.traffic(account)
+    none = {"gateways": _sum(0, 0), "routes": _sum(0, 0)}
     return {
         "acc": account.name,
         "name": account.name_tag,
@@ -142,8 +151,8 @@ def account_stat(account: Account) -> Json:
         "leafnodes": len(account.leafnodes),
         "total_conns": len(account.connections) + len(account.leafnodes),
         "num_subscriptions": len(account.sublist),
-        "sent": {"msgs": account.out_msgs, "bytes": account.out_bytes},
-        "received": {"msgs": account.in_msgs, "bytes": account.in_bytes},
+        "sent": _sum(account.out_msgs, account.out_bytes) | none | {"leafs": _sum(leafs.out_msgs, leafs.out_bytes)},
+        "received": _sum(account.in_msgs, account.in_bytes) | none | {"leafs": _sum(leafs.in_msgs, leafs.in_bytes)},
         "slow_consumers": account.slow_consumers,
     }
 
@@ -155,7 +164,7 @@ def accstatz(broker: Broker, *, unused: bool, names: Iterable[str] = ()) -> Json
         "server_id": broker.server_id,
         "now": ns_to_rfc3339(broker.clock.now_ns()),
         "account_statz": [
-            account_stat(account)
+            account_stat(broker, account)
             for account in broker.each_account()
             if (account.name in wanted if wanted else unused or account.connections or account.leafnodes)
         ],
@@ -181,6 +190,6 @@ def jsz(broker: Broker, query: JszQuery) -> Json:
         return page | found
     page |= {"disabled": True, "config": {"max_memory": 0, "max_storage": 0}}
     page |= dict.fromkeys(("memory", "storage", "reserved_memory", "reserved_storage", "accounts", "ha_assets"), 0)
-    page |= {"api": {"total": 0, "errors": 0}}
-    page |= dict.fromkeys(("streams", "consumers", "messages", "bytes"), 0)
+    page |= {"api": {"level": 0, "total": 0, "errors": 0}}
+    page |= dict.fromkeys(("streams", "consumers", "messages", "bytes", "total"), 0)
     return page

@@ -275,7 +275,7 @@ def _closed_row(closed: ClosedClient, query: ConnzQuery) -> Json:
 
 def subscription_row(sub: Subscription, cid: int) -> Json:
     """One subscription in detail."""
-    row: Json = {"account": sub.account.name, "subject": _text(sub.subject)}
+    row: Json = {"subject": _text(sub.subject)}
     if sub.queue:
         row["qgroup"] = _text(sub.queue)
     row |= {"sid": _text(sub.sid), "msgs": sub.delivered}

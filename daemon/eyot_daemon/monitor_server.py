@@ -20,6 +20,8 @@ from eyot_wire.js_time import ns_to_rfc3339
 from eyot_wire.status import PeerTotals, StatusReport, SyncReport, SyncStatus
 
 _NS = 1_000_000_000
+#: nats-server's, all of them off here (options_read.py refuses others).
+FEATURE_FLAGS = ("js_ack_fc_v2", "js_raft_delete_range")
 
 
 class CpuMeter:
@@ -116,7 +118,7 @@ def varz(clients: Clients, cpu: CpuMeter, requests: Counter[str]) -> Json:
         "http_req_stats": dict(requests),
         "config_load_time": ns_to_rfc3339(broker.config_loaded_ns),
         "config_digest": broker.options.config_digest,
-        "feature_flags": {},
+        "feature_flags": dict.fromkeys(FEATURE_FLAGS, False),
         "disk_io_wait_stats": {"waiters": 0, "waits": 0, "wait_time": 0, "max_wait_time": 0},
     }
     if options.server_tags:
@@ -148,7 +150,7 @@ def _limits(broker: Broker) -> Json:
         "gateway": {},
         "mqtt": {},
         "websocket": _websocket(broker),
-        "tls_timeout": options.tls.timeout_s if options.tls is not None else 0,
+        "tls_timeout": 2.0 if options.tls is None else options.tls.timeout_s,
         "write_deadline": int(options.write_deadline_s * _NS),
     }
     return page

@@ -99,7 +99,10 @@ class SystemEvents:
 
     def _connections(self, account: Account) -> None:
         for subject in (f"$SYS.SERVER.ACCOUNT.{account.name}.CONNS", f"$SYS.ACCOUNT.{account.name}.SERVER.CONNS"):
-            self._publish(subject, lambda: self._event("account_connections") | monitor_accounts.account_stat(account))
+            self._publish(
+                subject,
+                lambda: self._event("account_connections") | monitor_accounts.account_stat(self._broker, account),
+            )
 
     def _event(self, kind: str) -> Json:
         return {

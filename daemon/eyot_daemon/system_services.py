@@ -193,7 +193,7 @@ class SystemServices:
             "JSZ": lambda query: monitor_accounts.jsz(broker, replace(jsz_query(query), account=name)),
             "INFO": lambda query: monitor_accounts.accountz(broker, name)["account_detail"],
             "STATZ": lambda query: self._statz(query, name),
-            "CONNS": lambda query: monitor_accounts.account_stat(broker.accounts[name]),
+            "CONNS": lambda query: monitor_accounts.account_stat(broker, broker.accounts[name]),
         }
 
     def _own_account(

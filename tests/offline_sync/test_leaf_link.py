@@ -12,6 +12,7 @@ from eyot_daemon.account_setup import update_accounts
 from eyot_daemon.auth import AuthResult, ConfigAuthenticator
 from eyot_daemon.leaf import LeafConnection
 from eyot_daemon.login import Deferred
+from eyot_daemon.monitor_accounts import account_stat
 from eyot_daemon.options import Options
 from eyot_daemon.options_accounts import AccountOptions, MappingDestination, MappingOptions, UserOptions
 from eyot_daemon.options_jetstream import JetStreamOptions
@@ -583,3 +584,21 @@ async def test_a_verdict_that_takes_a_while(
             await until(lambda: len(waiting) == 2)  # it asks again
             leaf.stop()
             await until(lambda: waiting[1][0].abandoned)
+
+
+async def test_what_crossed_the_links_of_an_account_stays_counted(autojump_clock: trio.testing.MockClock) -> None:
+    async with leaf_world() as world:
+        hub, leaf = await hub_and_leaf(world)
+        got = hub.subscribe(b"up")
+        await until(lambda: leaf.knows(b"up"))
+        leaf.publish(b"up", b"abc")
+        await until(lambda: got.payloads == [b"abc"])
+        for stopped in (False, True):
+            if stopped:
+                leaf.stop()
+                await until(lambda: not hub.links.is_up("ACC"))
+            traffic = hub.links.traffic(hub.account())
+            assert (traffic.in_msgs, traffic.in_bytes, traffic.out_msgs) == (1, 3, 0)
+        stat = account_stat(hub.broker, hub.account())
+        assert stat["received"]["leafs"] == {"msgs": 1, "bytes": 3}
+        assert hub.links.traffic(hub.account("OTHER")).in_msgs == 0

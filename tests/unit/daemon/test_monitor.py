@@ -115,8 +115,8 @@ async def test_connz(up: Running, http: httpx.AsyncClient) -> None:
     assert (row["name"], row["lang"], row["version"]) == ("app", "py", "1")
     assert (row["authorized_user"], row["account"], row["subscriptions"]) == ("a", "A", 2)
     assert row["subscriptions_list_detail"] == [
-        {"account": "A", "subject": "a.*", "qgroup": "q", "sid": "7", "msgs": 0, "cid": 1},
-        {"account": "A", "subject": "b", "sid": "8", "msgs": 1, "max": 5, "cid": 1},
+        {"subject": "a.*", "qgroup": "q", "sid": "7", "msgs": 0, "cid": 1},
+        {"subject": "b", "sid": "8", "msgs": 1, "max": 5, "cid": 1},
     ]
     assert [row["cid"] for row in (await page(http, "/connz?sort=msgs_from"))["connections"]] == [2, 1]
     assert [row["cid"] for row in (await page(http, "/connz?limit=1&offset=1"))["connections"]] == [2]
