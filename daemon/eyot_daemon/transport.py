@@ -20,6 +20,7 @@ import logging
 import math
 import select
 import socket
+import ssl
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
@@ -380,7 +381,9 @@ class StreamTransport:
                 if not data:
                     session.lost(CLIENT_CLOSED)
                     return
-                session.received(data)
+                while data:
+                    session.received(data)
+                    data = further_record(self._stream)
                 self._turn.flush()
                 await trio.sleep(self._turn.take_stall_s())
         except (trio.BrokenResourceError, trio.ClosedResourceError):
@@ -416,3 +419,14 @@ class StreamTransport:
             if session.out:
                 self._wake.set()
             await trio.sleep(0.001)
+
+
+def further_record(stream: trio.abc.Stream) -> bytes | bytearray:
+    """A TLS record that came with the one just read. `receive_some` gives one at a time, and each would be a turn of its own;
+    Trio's stream has no public way to ask for what is there already."""
+    if not isinstance(stream, trio.SSLStream):
+        return b""
+    try:
+        return bytes(stream._ssl_object.read(STREAM_READ_SIZE))
+    except ssl.SSLError:
+        return b""  # nothing is there, or the next read will say what is wrong

@@ -295,6 +295,7 @@ class JetStreamAccount:
             **usage,
             limits=_IN_TIERS if limits.tier else shown,
             domain=self.domain,
-            api=ApiStats(level=API_LEVEL, total=self.api_total, errors=self.api_errors),
+            # The request that asks for this counts once it is answered.
+            api=ApiStats(level=API_LEVEL, total=max(0, self.api_total - 1), errors=self.api_errors),
             tiers={limits.tier: AccountTier(**usage, limits=shown)} if limits.tier else {},
         )

@@ -230,9 +230,11 @@ class PullQueue:
     def sweep(self, now: float, exhausted: bool, delivered: tuple[int, int]) -> None:
         """Answer what has expired, send heartbeats that are due.
 
-        `exhausted`: there is nothing to deliver at the moment, so no_wait requests end here. `delivered` is the
-        consumer's last delivery (cseq, sseq), which heartbeats tell.
+        `exhausted`: there is nothing to deliver at the moment, so no_wait requests end here. They do not when it is
+        max_ack_pending that holds the rest back, but then they end with the first heartbeat or expiry that is due.
+        `delivered` is the consumer's last delivery (cseq, sseq), which heartbeats tell.
         """
+        exhausted = exhausted or any(now >= min(one.expires_at, one.heartbeat_at) for one in self._waiting)
         for request in list(self._waiting):
             if now >= request.expires_at:
                 self._finish(request, request.status("408 Request Timeout"))

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 import trio
+import trio.testing
 
 from eyot_daemon.client_listener import ClientListener
 from eyot_daemon.listener import TcpListener
 from eyot_daemon.options import Options
 from eyot_daemon.options_tls import TlsOptions
 from eyot_daemon.tls_context import server_context
+from eyot_daemon.transport import further_record
 from support.broker import PLAIN, Raw, Running, running
 from support.certificates import Authority
 
@@ -161,3 +163,20 @@ async def test_curve_preferences(authority: Authority, preferred: str, offered: 
         else:
             with pytest.raises(trio.BrokenResourceError):
                 await secured.do_handshake()
+
+
+async def test_records_that_came_together_are_read_together(authority: Authority) -> None:
+    certificate, key = authority.issue("server")
+    ours, theirs = trio.testing.memory_stream_pair()
+    client = trio.SSLStream(ours, context(authority), server_hostname="localhost")
+    tls = server_context(TlsOptions(cert_file=str(certificate), key_file=str(key)))
+    server = trio.SSLStream(theirs, tls, server_side=True)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(client.do_handshake)
+        nursery.start_soon(server.do_handshake)
+    for record in (b"one", b"two", b"three"):
+        await client.send_all(record)
+    assert await server.receive_some(100) == b"one"
+    assert [further_record(server) for _ in range(3)] == [b"two", b"three", b""]
+    await client.send_all(b"four")
+    assert await server.receive_some(100) == b"four"

@@ -70,6 +70,15 @@ def test_no_wait_sees_what_was_published_just_before(world: ConsumerWorld) -> No
     assert box.statuses == ["404 No Messages"]
 
 
+def test_no_wait_ends_with_the_first_heartbeat_when_max_ack_pending_holds_the_rest_back(world: ConsumerWorld) -> None:
+    world.fill(4)
+    world.add(ack_policy="explicit", max_ack_pending=2)
+    box = world.pull(batch=4, no_wait=True, expires=10 * S, idle_heartbeat=S)
+    assert (box.seqs, box.statuses) == ([1, 2], [])
+    world.advance(1.0)
+    assert (box.seqs, box.statuses) == ([1, 2], ["404 No Messages"])
+
+
 def test_heartbeats_of_a_waiting_request(world: ConsumerWorld) -> None:
     world.add(ack_policy="explicit")
     box = world.pull(batch=1, expires=10 * S, idle_heartbeat=3 * S)

@@ -201,7 +201,7 @@ def test_account_info_and_limits(tmp_path: Path) -> None:
     info = check_answer(world.request("INFO"))
     assert (info["storage"], info["streams"], info["reserved_storage"]) == (37, 2, 7_000)
     assert info["limits"]["max_storage"] == 10_000
-    assert info["api"] == {"level": 4, "total": 8, "errors": 5}
+    assert info["api"] == {"level": 4, "total": 7, "errors": 5}
 
 
 def test_names_and_lists_are_paged_and_filtered(world: World) -> None:
