@@ -401,6 +401,38 @@ def test_what_is_refused_is_refused_as_nats_server_does(servers: dict[str, Serve
     asyncio.run(run())
 
 
+def test_advisories_say_the_same(servers: dict[str, ServerProcess]) -> None:
+    async def heard(nc: Client) -> list[Any]:
+        """Subject, and members but those that say when and who, of every advisory of a backup and a restore."""
+        sub = await nc.subscribe("$JS.EVENT.ADVISORY.STREAM.*.one")
+        await nc.jetstream().add_stream(StreamConfig(name="one", subjects=["one.>"]))
+        await nc.jetstream().publish("one.x", b"x")
+        taken = await backup(nc, "one")
+        await api(nc, "STREAM.DELETE.one")
+        await restore(nc, "one", taken)
+        found = []
+        while len(found) < 7:
+            msg = await sub.next_msg(timeout=10)
+            event = json.loads(msg.data)
+            assert event.pop("timestamp")
+            assert event.pop("id")
+            assert event.pop("client", {"acc": "$G"})["acc"] == "$G"
+            for member in ("start", "end"):
+                assert member not in event or event.pop(member).endswith("Z")
+            if "state" in event:
+                del event["state"]["first_ts"], event["state"]["last_ts"]
+            assert event.pop("bytes", len(taken.data)) == len(taken.data)
+            found.append((msg.subject, event))
+        return sorted(found, key=repr)
+
+    async def run() -> None:
+        async with clients({name: servers[name] for name in ("eyotd", NEWER)}) as at:
+            theirs, ours = await asyncio.gather(heard(at[NEWER]), heard(at["eyotd"]))
+            assert ours == theirs
+
+    asyncio.run(run())
+
+
 def test_a_flat_archive_can_be_restored_under_another_name(servers: dict[str, ServerProcess]) -> None:
     async def run() -> None:
         async with clients({name: servers[name] for name in ("eyotd", NEWEST)}) as at:

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from eyot_daemon.jetstream.restored_times import RestoredTimes
+from eyot_daemon.jetstream.restored_marks import RestoredMarks
 from eyot_daemon.jetstream.restoring_log import RestoringLog
 from eyot_store.errors import StoreError
 from eyot_wire.archive.errors import ArchiveError
@@ -34,7 +34,7 @@ class RestoredParts:
         self.on_room: Callable[[], None] = lambda: None
         self._jsa = jsa
         self._config = config
-        self.times = RestoredTimes(config)
+        self.marks = RestoredMarks(config)
         self._log: RestoringLog | None = None
         self._at = 0  # of the messages of the first waiting part
         self._gone: Iterator[int] | None = None
@@ -64,7 +64,7 @@ class RestoredParts:
                 if not self.restoring.has_room:
                     return False
                 if not self._at:
-                    self.times.look_at(messages)
+                    self.marks.look_at(messages)
                 self._at = self.restoring.store_slice(messages, self._at)
                 if self._at < len(messages):
                     return True

@@ -103,16 +103,25 @@ class RestoringLog:
         return more
 
     def gone(self, part: GonePart) -> Iterator[int]:
-        """The sequences of a part, those of its ranges as far as they hold messages."""
+        """The sequences of a part; those of its ranges and sets as far as they hold messages, however large they are."""
         yield from part.seqs
         for first, last in part.ranges:
-            seq = first
-            while seq <= min(last, self.log.committed_seq):
-                read = self.log.read(seq, max_messages=GONE_SLICE, max_bytes=SLICE_BYTES, up_to=last)
-                yield from [message.seq for message in read.messages]
-                if read.next_seq <= seq:
-                    break
-                seq = read.next_seq
+            yield from self._held(first, last)
+        for first, last, dead in part.among:
+            for base, bits in dead.nodes(first, last):
+                for seq in self._held(max(base, first), min(base + bits.bit_length() - 1, last)):
+                    if bits >> (seq - base) & 1:
+                        yield seq
+
+    def _held(self, first: int, last: int) -> Iterator[int]:
+        """Sequences of the messages in a range."""
+        seq = first
+        while seq <= min(last, self.log.committed_seq):
+            read = self.log.read(seq, max_messages=GONE_SLICE, max_bytes=SLICE_BYTES, up_to=last)
+            yield from [message.seq for message in read.messages]
+            if read.next_seq <= seq:
+                return
+            seq = read.next_seq
 
     def go_to(self, txn: "Txn", last_seq: int, last_ts_ns: int) -> None:
         """Make `last_seq` the last sequence, stored at `last_ts_ns`, though its message is gone."""

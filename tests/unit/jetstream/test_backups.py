@@ -8,10 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from eyot_daemon.jetstream.restored_parts import RestoredParts
 from eyot_daemon.options_accounts import AccountJetStreamOptions
 from eyot_daemon.subscription import Subscription
 from eyot_store import StoreOptions
 from eyot_store.errors import StoreError
+from eyot_wire.archive.seqset import SeqSet
+from eyot_wire.archive.values import ArchivedMessage, GonePart, MessagesPart, StreamPart
 from support.destinations import Got, Recorder
 from support.js_consumers import ConsumerWorld
 from support.schemas import check_answer
@@ -167,6 +170,13 @@ def test_duplicates_are_known_after_a_restore(world: ConsumerWorld) -> None:
     remove(world)
     restore(world, answer, data)
     assert world.put(b"s.id", b"twice", {"Nats-Msg-Id": "1"})["duplicate"]
+
+
+def test_where_there_are_no_ids_nothing_is_looked_for_at_a_start(world: ConsumerWorld) -> None:
+    answer, data = take(world)
+    remove(world)
+    restore(world, answer, data)
+    assert world.stream().ids.none_yet
 
 
 def test_schedules_and_ttls_go_on(tmp_path: Path) -> None:
@@ -464,6 +474,24 @@ def test_a_client_that_runs_ahead_is_given_up(world: ConsumerWorld, monkeypatch:
     said = [msgspec.json.decode(got.payload) for got in world.inbox.got if b"faster" in got.payload]
     assert said[0]["error"]["description"] == "restore failed: chunks came faster than they were answered"
     assert reply
+    nothing_is_left(world)
+
+
+def test_an_index_that_says_far_more_is_gone_than_ever_came(world: ConsumerWorld) -> None:
+    """Ranges and sets are looked through by what is there, not by what they stand for."""
+    parts = RestoredParts(world.jsa, world.stream().config)
+    remove(world)
+    parts.waiting.append(StreamPart(b"", 1))
+    parts.waiting.append(MessagesPart([ArchivedMessage(seq, 1, b"s.x", b"", b"") for seq in (1, 5, 1 << 40, 1 << 61)]))
+    many = SeqSet(dict.fromkeys(range(0, 1 << 41, 1 << 30), (1 << 2048) - 1))
+    parts.waiting.append(GonePart((7,), [(2, 1 << 39)], [(1, 1 << 60, many)]))
+    while parts.waiting:
+        parts.store_some()
+        world.commit()
+    log = parts.restoring.log
+    assert [message.seq for message in log.read(1, max_messages=10, max_bytes=1000).messages] == [1 << 61]
+    parts.discard()
+    world.commit()
     nothing_is_left(world)
 
 

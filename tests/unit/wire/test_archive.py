@@ -99,7 +99,11 @@ def messages_in(parts: list[Part]) -> list[ArchivedMessage]:
         if isinstance(part, MessagesPart):
             alive.update((each.seq, each) for each in part.messages)
         elif isinstance(part, GonePart):
-            for seq in [*part.seqs, *(s for s in alive if any(first <= s <= last for first, last in part.ranges))]:
+            gone = [seq for seq in alive if any(first <= seq <= last for first, last in part.ranges)]
+            gone += [
+                seq for seq in alive if any(first <= seq <= last and seq in dead for first, last, dead in part.among)
+            ]
+            for seq in (*part.seqs, *gone):
                 alive.pop(seq, None)
     return list(alive.values())
 

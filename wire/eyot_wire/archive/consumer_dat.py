@@ -16,6 +16,8 @@ from eyot_wire.archive.varint import Cursor, uvarint, varint
 
 _MAGIC = 22
 _VERSION = 2
+PENDING_MAX = 300_000
+"""More than any consumer has; a file of this form can stand for very many."""
 _SEQ_MAX = 1 << 63
 _M64 = (1 << 64) - 1
 _NS = 1_000_000_000
@@ -63,6 +65,8 @@ def decode_progress(data: bytes) -> ConsumerProgress:
 
 def _pending(cursor: Cursor, version: int, floor_c: int, floor_s: int) -> dict[int, tuple[int, int]]:
     count = cursor.uvarint()
+    if count > PENDING_MAX:
+        raise ArchiveError("corrupt state file")
     pending: dict[int, tuple[int, int]] = {}
     base_s = cursor.varint() if count else 0
     for _ in range(count):
@@ -78,7 +82,10 @@ def _pending(cursor: Cursor, version: int, floor_c: int, floor_s: int) -> dict[i
 
 def _redelivered(cursor: Cursor, floor_s: int) -> dict[int, int]:
     redelivered: dict[int, int] = {}
-    for _ in range(cursor.uvarint()):
+    count = cursor.uvarint()
+    if count > PENDING_MAX:
+        raise ArchiveError("corrupt state file")
+    for _ in range(count):
         distance, times = cursor.uvarint(), cursor.uvarint()
         if distance and times:
             redelivered[distance + floor_s & _M64] = times

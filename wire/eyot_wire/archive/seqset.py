@@ -40,6 +40,15 @@ class SeqSet:
                 yield base + lowest.bit_length() - 1
                 left ^= lowest
 
+    def __bool__(self) -> bool:
+        return bool(self._nodes or self._seqs)
+
+    def nodes(self, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """(first sequence, bitmap) of the nodes that reach into [first, last], ascending."""
+        for base, bits in sorted(self._nodes.items()):
+            if base <= last and base + bits.bit_length() > first:
+                yield base, bits
+
     def _near(self, seq: int) -> Iterator[tuple[int, int]]:
         """The nodes that may hold `seq`: nats-server's begin at a multiple of their width."""
         for width in (2048, 4096):

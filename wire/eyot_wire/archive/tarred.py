@@ -20,16 +20,18 @@ from eyot_wire.archive.block import BlockParser, hasher
 from eyot_wire.archive.block_index import BlockState, decode_block_index, decode_index
 from eyot_wire.archive.consumer_dat import decode_progress
 from eyot_wire.archive.errors import ArchiveError, UnexpectedContent
+from eyot_wire.archive.seqset import SeqSet
 from eyot_wire.archive.values import ConsumerPart, EndPart, GonePart, MessagesPart, Part, StreamPart
 from eyot_wire.archive.window import Wait, Window
 from eyot_wire.js_time import rfc3339_to_ns
 
-FILE_MAX = 16 << 20
+FILE_MAX = 4 << 20
 """Bytes of a file that is read whole: a configuration, a consumer's state."""
+BLOCK_INDEX_MAX = 1 << 20
+"""The same for the index of one block, which has room for all that a block can hold."""
 INDEX_MAX = 128 << 20
-"""The same for index files, which grow with the number of subjects. A larger one is passed over: what limits removed from the
+"""The same for the index of all blocks, which grows with the number of subjects. A larger one is passed over: what limits removed from the
 middle of blocks is back then, as with a nats-server that finds no index."""
-GONE_SLICE = 4096
 _META, _SUM = "meta.inf", "meta.sum"
 
 
@@ -95,11 +97,11 @@ class _Tar:
                 self._check_sum((yield from self._file(member)), self._hash.digest(self._meta or b""))
             case ["msgs", name] if name.endswith(".blk") and name[:-4].isdecimal():
                 yield from self._block(member, int(name[:-4]))
-            case ["msgs", name] if name.endswith(".idx") and name[:-4].isdecimal() and member.size <= INDEX_MAX:
+            case ["msgs", name] if name.endswith(".idx") and name[:-4].isdecimal() and member.size <= BLOCK_INDEX_MAX:
                 data = yield from self._window.take(member.size)
                 self._block_states[int(name[:-4])] = decode_block_index(data)
             case ["msgs", "index.db"] if member.size <= INDEX_MAX:
-                yield from self._index((yield from self._window.take(member.size)))
+                self._index((yield from self._window.take(member.size)))
             case ["obs", name, file]:
                 yield from self._consumer_file(member, name, file)
             case _:
@@ -173,7 +175,7 @@ class _Tar:
         if seq > self._last_seq or (seq == self._last_seq and not self._last_ts_ns):
             self._last_seq, self._last_ts_ns = seq, ts_ns  # an erased message has lost its time, its tombstone has not
 
-    def _index(self, data: bytes) -> Wait:
+    def _index(self, data: bytes) -> None:
         """Say what is gone of the blocks that were given. A damaged index is none, as for nats-server."""
         self._needs_meta()
         try:
@@ -182,6 +184,7 @@ class _Tar:
             return
         self._reach(index.last_seq, index.last_ts_ns)
         ranges: list[tuple[int, int]] = []
+        among: list[tuple[int, int, SeqSet]] = []
         for number, (first, last) in self._seen.items():
             state = index.blocks.get(number)
             if state is None:
@@ -189,18 +192,10 @@ class _Tar:
                 continue
             if first < state.first_seq:
                 ranges.append((first, min(state.first_seq - 1, last)))
-            gone: list[int] = []
-            for seq in state.dead:
-                if first <= seq <= last:
-                    gone.append(seq)
-                if len(gone) == GONE_SLICE:
-                    self._give(GonePart(gone))
-                    gone = []
-            if gone:
-                self._give(GonePart(gone))
-        if ranges:
-            self._give(GonePart((), ranges))
-        yield from ()
+            if state.dead:
+                among.append((first, last, state.dead))
+        if ranges or among:
+            self._give(GonePart((), ranges, among))
 
     def _consumer_file(self, member: tar.Member, name: str, file: str) -> Wait:
         self._needs_meta()

@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from eyot_wire.archive.seqset import SeqSet
+
 
 class ArchivedMessage(NamedTuple):
     """A message as it was stored: `ts_ns` since the epoch, `header` the whole block or empty."""
@@ -40,10 +42,12 @@ class MessagesPart(NamedTuple):
 
 
 class GonePart(NamedTuple):
-    """Messages that came before and are deleted: single sequences, and ranges with both ends included."""
+    """Messages that came before and are deleted: single sequences, whole ranges (both ends included), and of other ranges those
+    that are in a set, as (first, last, set). Ranges and sets may be far larger than what came."""
 
-    seqs: Sequence[int]
+    seqs: Sequence[int] = ()
     ranges: Sequence[tuple[int, int]] = ()
+    among: Sequence[tuple[int, int, SeqSet]] = ()
 
 
 class ConsumerPart(NamedTuple):

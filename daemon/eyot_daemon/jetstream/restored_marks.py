@@ -1,12 +1,14 @@
-"""What of restored messages happens by time: where TTLs begin, and when schedules are due next.
+"""What a stream keeps beside its messages, among its positions: where TTLs begin, when schedules are due next, and whether any
+message has an id.
 
-Kept among a stream's positions; a backup does not hold it, so it is found again in the messages' headers as they come.
+A backup does not hold it, so it is found again in the messages' headers as they come.
 """
 
 from typing import TYPE_CHECKING
 
+from eyot_daemon.jetstream.dedupe import IDS_POSITION, NONE_YET, USED
 from eyot_daemon.jetstream.expiry import TTL_POSITION
-from eyot_daemon.jetstream.publish_headers import TTL, nats_fields
+from eyot_daemon.jetstream.publish_headers import MSG_ID, TTL, nats_fields
 from eyot_daemon.jetstream.schedule import SCHEDULE, TIME_ZONE, InvalidPattern, InvalidTimeZone, Schedule
 from eyot_daemon.jetstream.schedules import position_key
 from eyot_wire.archive.values import ArchivedMessage
@@ -17,16 +19,19 @@ if TYPE_CHECKING:
     from eyot_store.txn import Txn
 
 
-class RestoredTimes:
+class RestoredMarks:
     """Looks at the messages of a stream that is to have `config`."""
 
     def __init__(self, config: StreamConfig) -> None:
         self._ttls = config.allow_msg_ttl
         self._schedules_too = config.allow_msg_schedules
         self._first_ttl = 0
+        self._ids = False
         self._schedules: dict[bytes, ArchivedMessage] = {}  # by subject; without payload
 
     def look_at(self, messages: list[ArchivedMessage]) -> None:
+        if not self._ids:
+            self._ids = any(MSG_ID in each.header for each in messages)
         if self._ttls and not self._first_ttl:
             self._first_ttl = next((each.seq for each in messages if TTL in each.header), 0)
         if self._schedules_too:
@@ -38,6 +43,7 @@ class RestoredTimes:
 
     def stage(self, log: "Log", txn: "Txn", now_ns: int) -> None:
         """Put what was found among the positions."""
+        log.put_position(txn, IDS_POSITION, USED if self._ids else NONE_YET)
         if self._first_ttl:
             log.put_position(txn, TTL_POSITION, self._first_ttl.to_bytes(8, "big"))
         for each in self._schedules.values():
