@@ -10,7 +10,6 @@ import argparse
 import asyncio
 import contextlib
 import json
-import os
 import random
 import sys
 import tempfile
@@ -23,6 +22,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "story")]
 
 from nodes import Node
 from page import write_section
+from processes import cpu_s, resident_bytes
 from rich.console import Console
 from table import machine, percentile
 
@@ -114,19 +114,6 @@ class Fleet:
             if time.perf_counter() - self.begun > PATIENCE_S:
                 raise RuntimeError(f"only {len(self.linked)} of {count} leafs are linked")
         return list(self.linked.values())
-
-
-def resident_bytes(node: Node) -> int:
-    for line in Path(f"/proc/{node.pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) * 1024
-    raise RuntimeError("no VmRSS")
-
-
-def cpu_s(node: Node) -> float:
-    """What the process has used so far, in all its threads."""
-    fields = Path(f"/proc/{node.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 async def play(hub: Node, leafs: int) -> list[str]:

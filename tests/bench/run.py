@@ -11,7 +11,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +19,7 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "story")]
 
 import wire
+from drain import drain
 from nodes import Node
 from page import write_section
 from rich.console import Console
@@ -90,48 +90,6 @@ def running(kind: str, jetstream: str = "") -> Iterator[Node]:
             node.stop()
 
 
-def drain(kind: str, count: int) -> tuple[float, float]:
-    """(messages/s of a backlog that crosses a leaf link into the hub's stream, seconds from link-up to the first of them)."""
-    from support.link import Link
-
-    with tempfile.TemporaryDirectory(prefix="eyot-bench-", dir="/var/tmp") as name:
-        folder = Path(name)
-        hub = Node(kind, "hub", folder)
-        with Link(hub.leaf_port, up=False) as link:
-            leaf = Node(kind, "leaf", folder, remote_port=link.port)
-            hub.start()
-            leaf.start()
-            try:
-                wire.make_stream(leaf.port, "READINGS", "bench.durable")
-                peer = wire.Peer(hub.port)
-                source = {"name": "READINGS", "external": {"api": "$JS.leaf.API", "deliver": ""}}
-                peer.request("$JS.API.STREAM.CREATE.FLEET", {"name": "FLEET", "storage": "file", "sources": [source]})
-                wire.publish_acknowledged(leaf.port, 1, 256, PAYLOAD, count)
-                link.restore()
-                return _drained(peer, count)
-            finally:
-                leaf.stop()
-                hub.stop()
-
-
-def _drained(peer: wire.Peer, count: int) -> tuple[float, float]:
-    begun = time.perf_counter()
-    first = 0.0
-    seen_at_first = 0
-    while True:
-        state = peer.request("$JS.API.STREAM.INFO.FLEET")["state"]
-        assert isinstance(state, dict)
-        now, seen = time.perf_counter(), int(state["messages"])
-        if seen and not first:
-            first, seen_at_first = now, seen
-        if seen >= count:
-            spent = max(now - first, 1e-6)
-            return ((count - seen_at_first) / spent if count > seen_at_first else count / spent, first - begun)
-        if now - begun > 300:
-            raise RuntimeError(f"only {seen} of {count} arrived")
-        time.sleep(0.005)
-
-
 def measure(bench: Bench, kinds: dict[str, tuple[str, str]], rounds: int) -> list[Row]:
     """All rows: every round starts each peer anew, so that neither profits from the other's warm caches."""
     core = [
@@ -159,10 +117,9 @@ def measure(bench: Bench, kinds: dict[str, tuple[str, str]], rounds: int) -> lis
                     if peer == ALWAYS and action not in [each[2] for each in durable]:
                         continue
                     row.figures.setdefault(peer, []).append(action(node))
-            if peer != ALWAYS:
-                rate, resumed = drain(kind, bench._count(50_000))
-                drains[0].figures.setdefault(peer, []).append(rate)
-                drains[1].figures.setdefault(peer, []).append(resumed)
+            drained = drain(kind, bench._count(50_000), hub_jetstream=jetstream)
+            drains[0].figures.setdefault(peer, []).append(drained.rate)
+            drains[1].figures.setdefault(peer, []).append(drained.first_s)
     return [*rows, *drains]
 
 

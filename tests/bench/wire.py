@@ -47,9 +47,11 @@ class Peer:
         self.socket.sendall(b"SUB _INBOX.bench 9\r\nUNSUB 9 1\r\n")
         self.socket.sendall(f"PUB {subject} _INBOX.bench {len(payload)}\r\n".encode() + payload + b"\r\n")
         seen = b""
-        while not (b"MSG" in seen and seen.endswith(b"}\r\n")):
+        while not (b"MSG " in seen and seen.endswith(b"}\r\n")):
             seen += self.socket.recv(RECEIVE_BYTES)
-        reply: dict[str, object] = json.loads(seen[seen.index(b"{") :])
+        # Newer servers may send another INFO at any time, before the answer too.
+        text = seen[seen.index(b"{", seen.index(b"MSG ")) :].decode()
+        reply: dict[str, object] = json.JSONDecoder().raw_decode(text)[0]
         if "error" in reply:
             raise RuntimeError(f"{subject}: {reply['error']}")
         return reply

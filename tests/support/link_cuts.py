@@ -32,6 +32,8 @@ from support.link import Link
 from support.newer_nats_server import binary
 
 PATIENCE_S = 180.0
+#: Long against any stall of this machine: what was sent again before an acknowledgement came proves nothing.
+ACK_WAIT_S = 30
 
 
 def kind_of(name: str) -> str:
@@ -87,7 +89,7 @@ class Cuts:
         await hub.jetstream().add_stream(name="FLEET", sources=[origin])
         await hub.jetstream().add_stream(name="BACKUP", mirror=origin)
         await hub.jetstream().add_consumer(
-            "FLEET", ConsumerConfig(durable_name="taker", ack_wait=2, max_ack_pending=5000)
+            "FLEET", ConsumerConfig(durable_name="taker", ack_wait=ACK_WAIT_S, max_ack_pending=5000)
         )
         await leaf.close()
         await hub.close()

@@ -233,3 +233,31 @@ def test_second_connect_info_is_no_news_to_a_hub() -> None:
     assert not pair.leaf.is_open
     assert "same cluster name" in pair.leaf.connection_lost("end of stream").reason
     assert pair.leaf.receive(second_info(), 3.0) == []
+
+
+DELIVERIES = [
+    (b"$JS.ACK.S.C.1.%d.%d.1700000000000000000.%d@s.x" % (seq, seq, 9 - seq), header, b"x" * seq)
+    for seq, header in enumerate((b"", b"NATS/1.0\r\nN: 1\r\n\r\n", b"", b""), start=1)
+]
+
+
+def test_deliveries_sent_together_are_those_sent_one_by_one() -> None:
+    together, singly = established_leaf(), established_leaf()
+    assert together.send_deliveries(b"S", b"$JS.M.a", DELIVERIES) == 4
+    for delivery in DELIVERIES:
+        assert singly.send_message(b"$JS.M.a", *delivery)
+    assert together.data_to_send() == singly.data_to_send()
+
+
+def test_deliveries_that_find_no_room_are_counted() -> None:
+    session = established_leaf(message_bytes_max=100)
+    assert session.send_deliveries(b"S", b"$JS.M.a", DELIVERIES) == 1
+    assert session.outbox.dropped_msgs == 3
+    assert session.data_to_send().count(b"LMSG") == 1
+
+
+def test_deliveries_larger_than_the_peer_takes_are_left_out() -> None:
+    session = established_leaf(info={"max_payload": 3})
+    session._peer_max_payload = 3
+    assert session.send_deliveries(b"S", b"$JS.M.a", [DELIVERIES[0], DELIVERIES[3], DELIVERIES[2]]) == 2
+    assert session.refused_too_large == 1

@@ -1,0 +1,21 @@
+"""What the kernel says of a server process."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from support.server_process import ServerProcess
+
+
+def cpu_s(server: ServerProcess) -> float:
+    """Processor time so far, in all threads, seconds."""
+    fields = Path(f"/proc/{server.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def resident_bytes(server: ServerProcess) -> int:
+    for line in Path(f"/proc/{server.pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError("no VmRSS")
