@@ -84,7 +84,8 @@ class JetStreamPart:
     def _keys(self) -> StoreKeys | None:
         """The key of the store: from the configuration, a file, or a credential of systemd's; None: it is not encrypted. Raises OSError."""
         if self.options.encryption is not None:
-            return self.options.encryption
+            configured = self.options.encryption
+            return StoreKeys(configured.key, configured.previous, configured.cipher)
         file, previous = self._store_options.key_file, self._store_options.prev_key_file
         credentials = self._env.get("CREDENTIALS_DIRECTORY", "")
         if not file and credentials:

@@ -6,8 +6,18 @@ from typing import Literal
 
 from msgspec import Struct
 
-from eyot_store.vault import StoreKeys
 from eyot_sync.policy import SyncPolicies
+
+
+class EncryptionOptions(Struct, frozen=True):
+    """`jetstream { key, prev_key, cipher }`: what the store's `StoreKeys` are made of. Does not show the keys."""
+
+    key: bytes
+    previous: bytes = b""
+    cipher: Literal["aes", "chacha"] = "aes"
+
+    def __repr__(self) -> str:
+        return f"EncryptionOptions(cipher={self.cipher!r})"
 
 
 class JetStreamLimits(Struct, frozen=True, kw_only=True):
@@ -37,7 +47,7 @@ class JetStreamOptions(Struct, frozen=True, kw_only=True):
     unique_tag: str = ""
     limits: JetStreamLimits = JetStreamLimits()
     request_queue_limit: int = 10_000
-    encryption: StoreKeys | None = None
+    encryption: EncryptionOptions | None = None
 
 
 class EyotStoreOptions(Struct, frozen=True, kw_only=True):

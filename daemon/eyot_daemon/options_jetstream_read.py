@@ -5,10 +5,15 @@ from __future__ import annotations
 from typing import Literal
 
 from eyot_daemon.options_accounts_read import is_enabled
-from eyot_daemon.options_jetstream import EyotOptions, EyotStoreOptions, JetStreamLimits, JetStreamOptions
+from eyot_daemon.options_jetstream import (
+    EncryptionOptions,
+    EyotOptions,
+    EyotStoreOptions,
+    JetStreamLimits,
+    JetStreamOptions,
+)
 from eyot_daemon.options_reader import Block, wrong_type
 from eyot_daemon.options_sync_read import read_sync
-from eyot_store.vault import StoreKeys
 from eyot_wire import subject
 from eyot_wire.conf import ConfMap
 
@@ -53,7 +58,7 @@ def read_jetstream(parent: Block) -> JetStreamOptions | None:
     return options if enabled else None
 
 
-def _read_encryption(block: Block) -> StoreKeys | None:
+def _read_encryption(block: Block) -> EncryptionOptions | None:
     """`key`, `prev_key` and `cipher`, as nats-server spells them; AES-GCM where no cipher is named."""
     key = block.string("key", "ek", "encryption_key")
     previous = block.string("prev_key", "prev_ek", "prev_encryption_key")
@@ -64,7 +69,7 @@ def _read_encryption(block: Block) -> StoreKeys | None:
         if previous:
             raise block.error("a previous key without a key", "prev_key", "prev_ek", "prev_encryption_key")
         return None
-    return StoreKeys(key.encode(), previous.encode(), "chacha" if cipher.startswith("chacha") else "aes")
+    return EncryptionOptions(key.encode(), previous.encode(), "chacha" if cipher.startswith("chacha") else "aes")
 
 
 def _read_domain(block: Block, *keys: str) -> str:

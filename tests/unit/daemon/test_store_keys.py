@@ -9,7 +9,7 @@ from eyot_daemon.broker import Broker
 from eyot_daemon.clock import ManualClock
 from eyot_daemon.jetstream_part import JetStreamPart
 from eyot_daemon.options import Options
-from eyot_daemon.options_jetstream import EyotStoreOptions, JetStreamOptions
+from eyot_daemon.options_jetstream import EncryptionOptions, EyotStoreOptions, JetStreamOptions
 from eyot_daemon.options_read import read_options
 from eyot_store.vault import StoreKeys
 from eyot_wire.conf import parse_text
@@ -23,17 +23,18 @@ def part(tmp_path: Path, store: EyotStoreOptions, env: dict[str, str], **options
 @pytest.mark.parametrize(
     ("text", "keys"),
     [
-        ("jetstream { key: abc }", StoreKeys(b"abc")),
-        ("jetstream { ek: abc, cipher: aes }", StoreKeys(b"abc")),
-        ("jetstream { encryption_key: abc, cipher: chachapoly }", StoreKeys(b"abc", cipher="chacha")),
-        ("jetstream { key: $JS_KEY, prev_key: old, cipher: ChaCha }", StoreKeys(b"from", b"old", "chacha")),
+        ("jetstream { key: abc }", EncryptionOptions(b"abc")),
+        ("jetstream { ek: abc, cipher: aes }", EncryptionOptions(b"abc")),
+        ("jetstream { encryption_key: abc, cipher: chachapoly }", EncryptionOptions(b"abc", cipher="chacha")),
+        ("jetstream { key: $JS_KEY, prev_key: old, cipher: ChaCha }", EncryptionOptions(b"from", b"old", "chacha")),
         ("jetstream { store_dir: x }", None),
     ],
 )
-def test_nats_servers_options(text: str, keys: StoreKeys | None) -> None:
+def test_nats_servers_options(text: str, keys: EncryptionOptions | None) -> None:
     options = read_options(parse_text(text, "t.conf", {"JS_KEY": "from"})).options
     assert options.jetstream is not None
     assert options.jetstream.encryption == keys
+    assert "abc" not in repr(options)
 
 
 def test_a_file_and_a_credential(tmp_path: Path) -> None:
@@ -48,7 +49,7 @@ def test_a_file_and_a_credential(tmp_path: Path) -> None:
     (credentials / "eyot-store-key").write_bytes(b"from systemd")
     assert part(tmp_path, EyotStoreOptions(), env)._keys() == StoreKeys(b"from systemd")
     assert part(tmp_path, from_file, env)._keys() == StoreKeys(b"in a file", b"before")
-    configured = part(tmp_path, from_file, env, encryption=StoreKeys(b"configured"))
+    configured = part(tmp_path, from_file, env, encryption=EncryptionOptions(b"configured"))
     assert configured._keys() == StoreKeys(b"configured")
 
 
