@@ -411,11 +411,6 @@ class ClientConnection(Outlet):
             self.rtt_s = max(self.last_in - self._ping_sent, 1e-9)  # 0 stands for unknown
             self._ping_sent = 0.0
 
-    def look_again(self) -> None:
-        """Tracing began or ended: it decides which way deliveries take."""
-        for sub in self.subs.values():
-            sub.slow = client_interest.is_slow(self, sub)
-
     # -- account -------------------------------------------------------------------------------------------------
 
     def _join(self, account: Account) -> None:

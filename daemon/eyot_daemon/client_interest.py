@@ -69,6 +69,12 @@ def is_slow(client: ClientConnection, sub: Subscription) -> bool:
     return bool(sub.max_msgs) or sub.deny_filter or tracked or traced or not client.echo
 
 
+def trace_changed(client: ClientConnection) -> None:
+    """Tracing began or ended: it decides which way deliveries take."""
+    for sub in client.subs.values():
+        sub.slow = is_slow(client, sub)
+
+
 def look_again(client: ClientConnection) -> None:
     """The client's permissions changed: what it may no longer subscribe to ends, and it is told."""
     access = client.access

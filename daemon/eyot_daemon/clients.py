@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from eyot_daemon import client_interest
 from eyot_daemon.access import Access
 from eyot_daemon.account import Account
 from eyot_daemon.broker import CLIENT_PROTO, Broker
@@ -141,7 +142,7 @@ class Clients:
         """Begin, change or end the protocol trace."""
         self.trace = ClientTrace(options) if options.trace else None
         for client in self.connections.values():
-            client.look_again()
+            client_interest.trace_changed(client)
 
     def refused(self, client: ClientConnection, reason: str) -> None:
         """A connection could not say who it is, in the words of `-ERR`."""
