@@ -23,6 +23,8 @@ _INTEREST_KEYS_PER_SLICE = 2048
 _CHUNK_BYTES_FIRST = 4096
 #: Urgent messages are small and few; whoever floods them loses the newest.
 URGENT_BYTES_MAX = 4 << 20
+#: A peer that asks for answers (PING, interest that is refused) and does not read them gets no more of them than this.
+CONTROL_BYTES_MAX = 256 * 1024
 
 
 class LeafOutbox:
@@ -32,6 +34,7 @@ class LeafOutbox:
     __slots__ = (
         "_chunk_bytes",
         "_control",
+        "_control_bytes",
         "_counts",
         "_interest_chunks",
         "_message_bytes",
@@ -39,6 +42,7 @@ class LeafOutbox:
         "_urgent",
         "_urgent_bytes",
         "dropped_bytes",
+        "dropped_control",
         "dropped_msgs",
         "interest",
         "lost_msgs",
@@ -52,6 +56,8 @@ class LeafOutbox:
         self.dropped_msgs = 0
         self.dropped_bytes = 0
         self.lost_msgs = 0
+        self.dropped_control = 0
+        self._control_bytes = 0
         self.streams = StreamLanes(message_bytes_max)
         self._urgent: list[bytes] = []
         self._urgent_bytes = 0
@@ -83,7 +89,12 @@ class LeafOutbox:
         return self._message_bytes
 
     def put_control(self, frame: bytes) -> None:
+        """Queue an answer or a request of the protocol; beyond `CONTROL_BYTES_MAX` it is dropped and counted."""
+        if self._control_bytes + len(frame) > CONTROL_BYTES_MAX and self._control:
+            self.dropped_control += 1
+            return
         self._control.append(frame)
+        self._control_bytes += len(frame)
 
     def put_interest(self, lines: bytes) -> None:
         """Queue whole `LS+` and `LS-` lines."""
@@ -156,6 +167,7 @@ class LeafOutbox:
         self._chunk_bytes = bytes_max
         parts = list(self._control)
         self._control.clear()
+        self._control_bytes = 0
         if handshake_done:
             if self._interest_chunks:
                 self._take_interest(parts, bytes_max)
@@ -167,7 +179,11 @@ class LeafOutbox:
         return b"".join(parts)
 
     def drop_messages(self) -> None:
-        """The link is ending: messages that have not left will not leave. Control stays, to carry a last -ERR."""
+        """The link is ending: messages that have not left will not leave. Control stays, to carry a last -ERR, unless the peer
+        has not read it for long."""
+        if self._control_bytes > CONTROL_BYTES_MAX // 2:
+            self._control.clear()
+            self._control_bytes = 0
         self.lost_msgs += sum(self._counts) + len(self._urgent) + self.streams.clear()
         self._urgent.clear()
         self._urgent_bytes = 0

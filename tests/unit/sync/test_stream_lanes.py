@@ -136,3 +136,13 @@ def test_what_is_urgent() -> None:
     urgent = [b"$JS.FC.S.C.abcd", b"$JSC.R.abcdefgh", b"$JS.API.STREAM.INFO.S", b"$JS.hub.API.CONSUMER.CREATE.S.C"]
     others = [b"orders.1", b"$JS.ACK.S.C.1.1.1.1.0", b"$JS.hub.API.$KV.b.k", b"$JS.M.abcdefgh", b"_INBOX.a", b"$KV.b.k"]
     assert [is_urgent(each) for each in urgent + others] == [True] * len(urgent) + [False] * len(others)
+
+
+def test_answers_that_nobody_reads_are_bounded_and_the_last_words_pass() -> None:
+    outbox = LeafOutbox(LeafInterest(), 1 << 20)
+    for _ in range(200_000):
+        outbox.put_control(b"PONG\r\n")
+    assert outbox.dropped_control > 100_000
+    outbox.drop_messages()
+    outbox.put_control(b"-ERR 'Stale Connection'\r\n")
+    assert outbox.take(1000, handshake_done=False).endswith(b"-ERR 'Stale Connection'\r\n")
