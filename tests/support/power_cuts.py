@@ -27,7 +27,7 @@ from typing import NamedTuple
 import msgspec
 
 from eyot_store.check import check
-from support.power_workload import OPTIONS, Snapshot, snapshot
+from support.power_workload import KINDS, Snapshot, options_for, snapshot
 from support.store import open_inline
 
 HERE = Path(__file__).parent
@@ -52,6 +52,7 @@ Write = tuple[str, int, bytes]
 class Recording(NamedTuple):
     """A workload as it was played."""
 
+    kind: str
     events: list[Event]
     snapshots: list[Snapshot]
 
@@ -63,7 +64,7 @@ def build_capture(folder: Path) -> Path:
     return library
 
 
-def record(library: Path, folder: Path, committer: str, txns: int, seed: int) -> Recording:
+def record(library: Path, folder: Path, kind: str, txns: int, seed: int) -> Recording:
     """Play the workload in a process of its own."""
     folder.mkdir()
     trace, snapshots = folder / "trace", folder / "snapshots"
@@ -74,14 +75,16 @@ def record(library: Path, folder: Path, committer: str, txns: int, seed: int) ->
             folder / "store",
             trace,
             snapshots,
-            committer,
+            kind,
             str(txns),
             str(seed),
         ],
         env={**os.environ, "LD_PRELOAD": str(library), "PYTHONPATH": str(HERE.parent)},
         check=True,
     )
-    return Recording(list(_events(trace.read_bytes())), [json.loads(line) for line in snapshots.open()])
+    return Recording(
+        kind, list(_events(trace.read_bytes())), [json.loads(line) for line in snapshots.read_text().splitlines()]
+    )
 
 
 def _events(data: bytes) -> Iterator[Event]:
@@ -183,21 +186,22 @@ def judge(recording: Recording, folder: Path, rng: random.Random, *, torn_max: i
                     states += 1
                     what = f"event {number} ({event.kind} {event.path} {event.at}+{len(event.data)}), {name}"
                     expected = recording.snapshots[acknowledged : max(submitted, acknowledged) + 1]
-                    _open(disk.with_writes(writes), folder, expected, what)
+                    _open(disk.with_writes(writes), folder, recording.kind, expected, what)
         disk.happen(event)
     return states
 
 
-def _open(files: dict[str, bytearray], folder: Path, expected: list[Snapshot], what: str) -> None:
+def _open(files: dict[str, bytearray], folder: Path, kind: str, expected: list[Snapshot], what: str) -> None:
+    options = options_for(kind)
     path = folder / "state"
     shutil.rmtree(path, ignore_errors=True)
     (path / "journal").mkdir(parents=True)
     for name, data in files.items():
         if name != "lock.mdb":
             (path / name).write_bytes(data)
-    problems = check(path).problems
+    problems = check(path, options.keys).problems
     assert problems == [], f"{what}: {problems}"
-    store = open_inline(path, msgspec.structs.replace(OPTIONS, flush=False))
+    store = open_inline(path, msgspec.structs.replace(options, committer="journal", flush=False))
     found = snapshot(store)
     assert store.damaged == store.recounted == [], f"{what}: {store.damaged} {store.recounted}"
     store.crash()
@@ -215,11 +219,11 @@ def main() -> None:
         folder = Path(name)
         library = build_capture(folder)
         while time.monotonic() < ends:
-            for committer in ("journal", "lmdb"):
-                play = folder / f"{committer}-{seed}"
-                recording = record(library, play, committer, options.txns, seed)
+            for kind in KINDS:
+                play = folder / f"{kind}-{seed}"
+                recording = record(library, play, kind, options.txns, seed)
                 states = judge(recording, play, random.Random(seed), torn_max=12)
-                print(f"seed {seed}, {committer}: {states} states after a power cut, each as it must be", flush=True)
+                print(f"seed {seed}, {kind}: {states} states after a power cut, each as it must be", flush=True)
                 shutil.rmtree(play)
             seed += 1
 

@@ -1,6 +1,8 @@
 """A workload on a store, its writes and flushes noted by `capture.so`, and what the store holds after each transaction.
 
-    LD_PRELOAD=capture.so python power_workload.py DIRECTORY TRACE SNAPSHOTS COMMITTER TXNS SEED
+    LD_PRELOAD=capture.so python power_workload.py DIRECTORY TRACE SNAPSHOTS KIND TXNS SEED
+
+KIND: `journal` or `lmdb`, the committer; `sealed`: with a journal and encrypted.
 
 Marks in the trace: transaction `n` is handed in: 2n; it is acknowledged: 2n + 1. SNAPSHOTS gets one line of JSON for each.
 """
@@ -9,12 +11,13 @@ import ctypes
 import json
 import random
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from eyot_store import Log, Store, StoreOptions, Txn
+from eyot_store import Log, Store, StoreOptions, Txn, index_writer, vault
 from support.store import commit, open_inline
 
 KIB = 1024
@@ -22,7 +25,18 @@ OPTIONS = StoreOptions(
     inline=True, map_size=64 * KIB, map_reserve=64 * KIB, journal_segment_bytes=16 * KIB, journal_segments=2
 )
 
+KINDS = ("journal", "lmdb", "sealed")
+
 Snapshot = dict[str, Any]
+
+
+def options_for(kind: str) -> StoreOptions:
+    """The store's options; and the sizes that make small workloads do what large ones do."""
+    index_writer.INDEX_EVERY = 8
+    vault._SCRYPT_LOG2_N = 4
+    if kind == "sealed":
+        return msgspec.structs.replace(OPTIONS, keys=vault.StoreKeys(b"key"))
+    return msgspec.structs.replace(OPTIONS, committer=kind)
 
 
 def snapshot(store: Store) -> Snapshot:
@@ -31,6 +45,7 @@ def snapshot(store: Store) -> Snapshot:
     for log in store.streams():
         messages = log.read(1, max_messages=9999, max_bytes=1 << 30).messages
         assert log.state.messages == len(messages)
+        assert dict(log.subject_totals()) == Counter(message.subject for message in messages)
         out[log.name] = {
             "config": log.config.hex(),
             "last": log.state.last_seq,
@@ -75,7 +90,7 @@ def _consume(txn: Txn, first: Log, second: Log, rng: random.Random) -> None:
 
 def main() -> None:
     directory, trace, snapshots = (Path(arg) for arg in sys.argv[1:4])
-    options = msgspec.structs.replace(OPTIONS, committer=sys.argv[4])
+    options = options_for(sys.argv[4])
     rng = random.Random(int(sys.argv[6]))
     capture = ctypes.CDLL(None)
     capture.capture_start(str(directory).encode(), str(trace).encode())
