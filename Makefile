@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH):/usr/sbin
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: help venv demo test lint fmt unit simulate walkthrough bench bench-hub cuts soak deb clean packages
+.PHONY: help venv demo test lint fmt unit simulate walkthrough bench bench-hub cuts soak plug deb clean packages
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -66,6 +66,10 @@ soak: venv  ## power cuts and SIGKILL under load, for an hour; SOAK="--seconds N
 	@cd tests
 	PYTHONPATH=. python support/power_cuts.py $(or $(SOAK),--seconds 1800)
 	EYOT_SIGKILL_ROUNDS=3000 python -m pytest -q unit/store/test_sigkill.py
+
+plug: packages venv  ## pull the plug of a virtual machine that runs eyotd, ROUNDS (5) times; PLUG=--encrypted
+	@packaging/ensure-packages plug
+	$(BIN)/python tests/power/plug.py --rounds $(or $(ROUNDS),5) $(PLUG)
 
 deb:  ## dist/eyot_VERSION_ARCH.deb, carrying its own Python packages
 	@packaging/ensure-packages deb

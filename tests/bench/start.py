@@ -69,7 +69,8 @@ class Client:
 
     def request(self, subject: str, body: bytes = b"") -> dict:
         self._socket.sendall(b"PUB %b _I %d\r\n%b\r\n" % (subject.encode(), len(body), body))
-        line = self._file.readline()
+        while (line := self._file.readline()) == b"PING\r\n":
+            self._socket.sendall(b"PONG\r\n")
         assert line.startswith(b"MSG"), line
         return json.loads(self._file.read(int(line.split()[-1]) + 2))
 
@@ -137,7 +138,10 @@ def memory(pid: int) -> str:
     """Resident memory, without the pages of the data file that happen to be mapped."""
     fields = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
     own = int(fields["RssAnon"].split()[0]) / 1024
-    return f"{own:.0f} MB of its own, {int(fields['VmRSS'].split()[0]) / 1024:.0f} MB with the file's pages"
+    times = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    cpu_s = (int(times[11]) + int(times[12])) / os.sysconf("SC_CLK_TCK")
+    file_mb = int(fields["VmRSS"].split()[0]) / 1024
+    return f"{own:.0f} MB of its own, {file_mb:.0f} MB with the file's pages, {cpu_s:.2f} s of CPU so far"
 
 
 if __name__ == "__main__":

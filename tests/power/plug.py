@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 import random
 import socket
+import subprocess
 import sys
 import tempfile
 import time
@@ -49,10 +50,9 @@ def main() -> None:
         for number in range(1, options.rounds + 1):
             port = free_port()
             with machine.boot(port) as process:
-                started = time.monotonic()
                 before = len(acked)
                 try:
-                    asyncio.run(publish(port, number, rng.uniform(3, 12), acked, started, process.kill))
+                    asyncio.run(publish(port, number, rng.uniform(3, 12), acked, process))
                 except Exception:
                     print((folder / "console").read_text(errors="replace")[-3000:], file=sys.stderr)
                     raise
@@ -64,10 +64,11 @@ def main() -> None:
 
 
 async def publish(
-    port: int, number: int, seconds: float, acked: dict[int, bytes], started: float, pull: object
+    port: int, number: int, seconds: float, acked: dict[int, bytes], machine: subprocess.Popen[bytes]
 ) -> None:
     """Publish for ``seconds`` once the machine answers, then pull the plug in the middle of it."""
-    client = await connected(port, started)
+    started = time.monotonic()
+    client = await connected(port, started, machine)
     print(f"  up after {time.monotonic() - started:.0f} s", flush=True)
     js = client.jetstream(timeout=60)
     with contextlib.suppress(nats.js.errors.BadRequestError):
@@ -82,8 +83,7 @@ async def publish(
 
     tasks = [asyncio.create_task(publisher()) for _ in range(IN_FLIGHT)]
     await asyncio.sleep(seconds)
-    assert callable(pull)
-    pull()
+    machine.kill()
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
@@ -91,8 +91,8 @@ async def publish(
         await asyncio.wait_for(client.close(), 2)
 
 
-async def connected(port: int, started: float) -> nats.NATS:
-    while True:
+async def connected(port: int, started: float, machine: subprocess.Popen[bytes]) -> nats.NATS:
+    while machine.poll() is None:
         try:
             return await nats.connect(
                 f"nats://127.0.0.1:{port}",
@@ -105,6 +105,7 @@ async def connected(port: int, started: float) -> nats.NATS:
             if time.monotonic() - started > BOOT_S_MAX:
                 raise
             await asyncio.sleep(1)
+    raise RuntimeError("the machine has ended by itself")
 
 
 async def ignore(_: Exception) -> None:
