@@ -1,8 +1,9 @@
 """A restore under way: chunks of an archive come in, a stream comes to be, or nothing does.
 
 A client sends chunks to `$JS.SNAPSHOT.RESTORE.<stream>.<id>`, each with a reply subject, and an empty one at the end. A chunk is
-answered (empty) when it was worked on, so that a client that waits for answers never runs ahead; one that does not is given up
-when it is too far ahead. The last answer is that of STREAM.CREATE: the stream, or what was wrong.
+answered (empty) when little waits before it, so that a client that waits for answers never runs far ahead, and need not wait
+long for one (the `nats` tool waits five seconds); a client that does not is given up when it is too far ahead. The last answer
+is that of STREAM.CREATE: the stream, or what was wrong; that may be said to an earlier chunk, too.
 
 One thing at a time: one block of the archive is taken apart beside the loop, the loop stores what was in it, then the next. What is
 stored is no stream before it is complete (`restoring_log.py`, `restored_stream.py`).
@@ -35,10 +36,23 @@ log = logging.getLogger("eyot.jetstream")
 
 #: So long nothing may come.
 IDLE_S = 5.0
-#: Bytes of chunks that wait to be worked on.
+#: Bytes of chunks that wait to be worked on: so many may be answered, and so many may there be.
+ANSWERED_MAX = 1 << 20
 WAITING_MAX = 64 << 20
+_CHUNK_OVERHEAD = 256  # what a chunk takes beside its payload
 
 _ANSWER = "stream_create_response"
+
+
+class _Chunk:
+    """A chunk that waits; `reply` is empty once it was answered."""
+
+    __slots__ = ("payload", "reply", "size")
+
+    def __init__(self, reply: bytes, payload: bytes) -> None:
+        self.reply = reply
+        self.payload = payload
+        self.size = len(payload) + _CHUNK_OVERHEAD
 
 
 class Restore:
@@ -57,10 +71,11 @@ class Restore:
         self._advisories = ArchiveAdvisories(request, config.name)
         self._ended = ended
         self._reader = ArchiveReader(config.name)
-        self._chunks: deque[tuple[bytes, bytes]] = deque()
+        self._chunks: deque[_Chunk] = deque()
         self._waiting = 0  # bytes in them
         self._received = 0
-        self._reply = b""  # of the chunk that is worked on
+        self._reply = b""  # of the end, once it is being worked on
+        self._muted = False  # a chunk came that cannot be answered
         self._unread = False  # the reader may have more to give of what it was fed
         self._working = False
         self._refusal: ApiError | None = None  # waits for a chunk to be the answer of
@@ -110,8 +125,10 @@ class Restore:
     ) -> bool:
         if self._over or self._committing:
             return True
-        self._chunks.append((reply, payload))
-        self._waiting += len(payload)
+        chunk = _Chunk(reply, payload)
+        self._muted = self._muted or not reply
+        self._chunks.append(chunk)
+        self._waiting += chunk.size
         self._account.broker.mark_dirty(self)
         return True
 
@@ -119,9 +136,27 @@ class Restore:
         if self._over:
             return
         self._idle_from_now()
+        if self._muted:
+            self._fail(ArchiveError(f"restore for stream {self._path} requires reply subject for each chunk"))
+            self._close()
+            return
         if self._waiting > WAITING_MAX:
             self._fail(ArchiveError("chunks came faster than they were answered"))
         self._advance()
+        self._answer()
+
+    def _answer(self) -> None:
+        """Answer the chunks before which little waits."""
+        if self._over or self._refusal is not None:
+            return
+        before = 0
+        for chunk in self._chunks:
+            before += chunk.size
+            if before > ANSWERED_MAX and chunk is not self._chunks[0]:
+                return
+            if chunk.payload and chunk.reply:
+                self._account.publish(chunk.reply)
+                chunk.reply = b""
 
     def _idle_from_now(self) -> None:
         if self._timer is not None:
@@ -131,7 +166,7 @@ class Restore:
     def _idle(self) -> None:
         if self._over or self._committing:
             return
-        if self._chunks or self._working or self._reply:
+        if self._chunks or self._working or self._unread or self.parts.waiting:
             self._idle_from_now()
             return
         log.warning("restore for stream %s is stalled", self._path)
@@ -162,26 +197,20 @@ class Restore:
                 self._working = True
                 self._beside.run(self._step, self._stepped)
                 return
-            if self._reply:
-                self._account.publish(self._reply)
-                self._reply = b""
-                self._idle_from_now()
+            self._answer()
             if not self._chunks:
                 return
-            reply, chunk = self._chunks.popleft()
-            self._waiting -= len(chunk)
-            self._received += len(chunk)
-            self._reply = reply
-            if not reply:
-                self._fail(ArchiveError(f"restore for stream {self._path} requires reply subject for each chunk"))
-                self._close()
-                return
-            if not chunk:
+            chunk = self._chunks.popleft()
+            self._waiting -= chunk.size
+            self._received += len(chunk.payload)
+            if not chunk.payload:
+                self._reply = chunk.reply
                 self._reader.end()
                 self._committing = True
                 self.parts.when_settled(self._commit)
                 return
-            self._reader.feed(chunk)
+            self._idle_from_now()
+            self._reader.feed(chunk.payload)
             self._unread = True
 
     def _step(self) -> list[Part] | ArchiveError | None:
@@ -243,7 +272,7 @@ class Restore:
         self._refuse()
 
     def _refuse(self) -> None:
-        reply = self._reply or next((reply for reply, _ in self._chunks if reply), b"")
+        reply = self._reply or next((chunk.reply for chunk in self._chunks if chunk.reply), b"")
         if reply and self._refusal is not None:
             self._account.publish(reply, payload=encode_response(_ANSWER, ErrorPart(error=self._refusal)))
             self._close()

@@ -477,6 +477,8 @@ def test_it_takes_room_while_it_comes(tmp_path: Path) -> None:
     roomy = ConsumerWorld(tmp_path / "roomy", limits=AccountJetStreamOptions(file_max=150_000))
     begun = begin(roomy, answer)
     assert ask(roomy, begun["deliver_subject"], data) == b""
+    for _ in range(10):
+        roomy.advance(0)
     assert roomy.request("INFO")["storage"] == answer["state"]["bytes"]
     assert "error" not in msgspec.json.decode(ask(roomy, begun["deliver_subject"], b"") or b"")
 
@@ -542,6 +544,27 @@ def test_an_index_that_says_far_more_is_gone_than_ever_came(world: ConsumerWorld
     parts.discard()
     world.commit()
     nothing_is_left(world)
+
+
+def test_a_chunk_is_answered_before_it_is_stored_unless_much_waits(
+    world: ConsumerWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client need not wait for what its chunk brings about; it may only not run far ahead."""
+    monkeypatch.setattr("eyot_daemon.jetstream.restore.ANSWERED_MAX", 3000)
+    answer, data = take(world)
+    remove(world)
+    begun = begin(world, answer)
+    [session] = world.jsa.restores.values()
+    session._working = True  # the first chunk takes its time
+    replies = [world.publish(begun["deliver_subject"].encode(), data[at : at + 1000]) for at in range(0, 5000, 1000)]
+    world.commit()
+    assert [world.answer(reply) for reply in replies] == [b"", b"", None, None, None]
+    session._working = False
+    session._advance()
+    for _ in range(20):
+        world.advance(0)
+    assert [world.answer(reply) for reply in replies] == [b""] * 5
+    assert "error" not in send(world, begun["deliver_subject"], data[5000:])
 
 
 def test_what_comes_behind_the_end_of_the_archive_is_taken_and_dropped(world: ConsumerWorld) -> None:
