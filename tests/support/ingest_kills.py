@@ -1,0 +1,195 @@
+"""The ingest job killed at random: driver or worker, with SIGKILL, in mid-batch; then what the table holds is counted.
+
+    python tests/support/ingest_kills.py --kills 20 --hub eyotd --packed
+
+Each life of the job gets new messages to read in many small commits; some time after its first commit either the whole job
+(driver, JVM and workers) or one worker is killed. A last life reads what is left. The payloads are numbers, so a row that is
+missing or there twice is named.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path[:0] = [str(Path(__file__).parents[1])]
+
+import psutil
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+from support.eyotd import Eyotd
+from support.nats_server import NatsServer
+from support.server_process import ServerProcess
+from support.streams import Streams
+
+STREAM = "READINGS"
+CONFIG = """
+server_name: hub
+jetstream { store_dir: "%WORKDIR%/js" }
+"""
+START_S_MAX = 180.0
+POLL_S = 0.01
+
+
+@dataclass
+class Trial:
+    """One table and what is done to the jobs that fill it. `server` gives it a chance to fail as well."""
+
+    url: str
+    folder: Path
+    seed: int
+    packed: bool = False
+    messages: int = 20_000  # for each life
+    per_commit: int = 500
+    wait_s_max: float = 2.0  # from the first commit of a life to its end
+    server: ServerProcess | None = None
+    killed: list[str] = field(default_factory=list)
+    published: int = 0
+
+    def __post_init__(self) -> None:
+        self._random = random.Random(self.seed)
+        self._streams = Streams(int(self.url.rpartition(":")[2]))
+        self._streams.create(STREAM, ["readings.>"])
+        self._log = self.folder / "lake" / "bronze" / "_delta_log"
+        self._toml = self.folder / "hub.toml"
+        self._toml.write_text(
+            f'[nats]\nservers = "{self.url}"\n[lake]\npath = "{self.folder}/lake"\n'
+            f'[bronze]\nstreams = ["{STREAM}"]\nmax_messages_per_commit = {self.per_commit}\npartitions = 2\n'
+            f"compact_every = 25\nfetch_bytes = '64k'\npacked_reads = {str(self.packed).lower()}\n"
+            '[spark]\n"spark.master" = "local[2,4]"\n"spark.ui.enabled" = false\n'
+        )
+
+    def run(self, plan: Sequence[str], report: bool = False) -> None:
+        """Kill what `plan` says (driver, worker, server) one after the other, then let the job read everything that is left."""
+        upcoming = list(plan)
+        job = None
+        while upcoming:
+            if job is None:
+                self.publish()
+                job = self._start()
+            self._await_commit(job)
+            time.sleep(self._random.uniform(0, self.wait_s_max))
+            if job.poll() is not None:  # it had read everything
+                job = None
+            elif self._kill(job, upcoming[0]):
+                self.killed.append(upcoming.pop(0))
+                if self.killed[-1] == "driver":
+                    self._end(job)
+                    job = None
+                if report:
+                    print(f"{len(self.killed)} of {len(plan)}: {self.killed[-1]}; {self.rows():,} rows", flush=True)
+        job = job or self._start()
+        assert job.wait() == 0, self._job_log()
+
+    def publish(self) -> None:
+        first, self.published = self.published, self.published + self.messages
+        self._streams.publish(
+            (f"readings.{number % 7}", b"%d" % number + b" " * 150) for number in range(first, self.published)
+        )
+
+    def rows(self) -> int:
+        """Rows of the table now."""
+        return sum(self._added()) if self._log.exists() else 0
+
+    def check(self) -> None:
+        """Every message is in the table, once."""
+        root = str(self.folder / "lake" / "bronze")
+        numbers: list[int] = []
+        for uri in DeltaTable(root).file_uris():
+            numbers += map(
+                int, pq.read_table(uri, columns=["payload"], partitioning=None).column("payload").to_pylist()
+            )
+        counted = sorted(numbers)
+        missing = sorted(set(range(self.published)) - set(counted))
+        twice = len(counted) - len(set(counted))
+        assert not missing, f"{len(missing)} are missing, the first is {missing[0]}"
+        assert not twice, f"{twice} are there twice"
+        assert len(counted) == self.published
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _added(self) -> Iterator[int]:
+        actions = DeltaTable(str(self._log.parent)).get_add_actions(flatten=True)
+        yield from (int(count) for count in actions.column("num_records").to_pylist())
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "eyot_hub.main", "ingest", "-c", str(self._toml), "--once"]
+        with (self.folder / "job.log").open("ab") as log:
+            return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+
+    def _job_log(self) -> str:
+        return (self.folder / "job.log").read_text(errors="replace")[-4000:]
+
+    def _commits(self) -> int:
+        return len(list(self._log.glob("*.json"))) if self._log.exists() else 0
+
+    def _await_commit(self, job: subprocess.Popen[bytes]) -> None:
+        before, deadline = self._commits(), time.monotonic() + START_S_MAX
+        while self._commits() <= before and job.poll() is None:
+            assert time.monotonic() < deadline, self._job_log()
+            time.sleep(POLL_S)
+
+    def _kill(self, job: subprocess.Popen[bytes], what: str) -> bool:
+        """Kill the whole job or a worker, or kill the server under it and start it; False when there is none."""
+        if what == "driver":
+            os.killpg(job.pid, signal.SIGKILL)
+        elif what == "worker":
+            worker = self._worker(job)
+            if worker is None:
+                return False
+            worker.kill()
+        else:
+            assert self.server is not None
+            self.server.kill()
+            self.server.start()
+        return True
+
+    def _worker(self, job: subprocess.Popen[bytes]) -> psutil.Process | None:
+        """A Python worker: a fork of pyspark's daemon, which is a child of the JVM."""
+        found = []
+        with contextlib.suppress(psutil.NoSuchProcess):
+            for process in psutil.Process(job.pid).children(recursive=True):
+                with contextlib.suppress(psutil.NoSuchProcess, AttributeError):
+                    if "pyspark.daemon" in " ".join(process.cmdline()) and "java" not in process.parent().name():
+                        found.append(process)
+        return self._random.choice(found) if found else None
+
+    def _end(self, job: subprocess.Popen[bytes]) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(job.pid, signal.SIGKILL)
+        job.wait()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Kill the ingest job at random and count the rows.")
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
+    parser.add_argument("--hub", choices=("eyotd", "nats-server"), default="eyotd")
+    parser.add_argument("--packed", action="store_true")
+    parser.add_argument("--restarts", action="store_true", help="restart the server, too")
+    options = parser.parse_args()
+    kind = Eyotd if options.hub == "eyotd" else NatsServer
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder, kind(CONFIG, Path(folder) / "server") as server:
+        url = f"nats://127.0.0.1:{server.client_port}"
+        trial = Trial(url, Path(folder), options.seed, options.packed, server=server)
+        print(f"seed {options.seed}")
+        kinds = ["driver", "worker", "server"] if options.restarts else ["driver", "worker"]
+        trial.run(random.Random(options.seed).choices(kinds, k=options.kills), report=True)
+        trial.check()
+        print(f"{trial.published:,} messages, {trial.rows():,} rows, each once; killed: {', '.join(trial.killed)}")
+
+
+if __name__ == "__main__":
+    main()
