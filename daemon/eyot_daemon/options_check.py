@@ -24,6 +24,7 @@ def check_options(options: Options, reading: Reading) -> None:
     _check_leafnodes(options, reading)
     _check_default_domains(options, reading)
     _check_sync(options, reading)
+    _check_status(options, reading)
     check_imports(options, reading)
 
 
@@ -76,6 +77,12 @@ def _check_operator(options: Options, reading: Reading) -> None:
     if resolver is not None and resolver.kind == "full" and options.system_account == SYSTEM_ACCOUNT_DEFAULT:
         message = "the system account needs to be specified in configuration or the operator jwt"
         raise reading.error("resolver", f"using nats based account resolver - {message}")
+
+
+def _check_status(options: Options, reading: Reading) -> None:
+    status = options.eyot.status
+    if status is not None and status.account not in account_names(options):
+        raise reading.error("status_account", f"the status is for account {status.account}, which does not exist")
 
 
 def _check_users(options: Options, reading: Reading) -> None:

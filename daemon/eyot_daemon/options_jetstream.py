@@ -64,6 +64,14 @@ class EyotStoreOptions(Struct, frozen=True, kw_only=True):
     prev_key_file: str = ""
 
 
+class EyotStatusOptions(Struct, frozen=True, kw_only=True):
+    """`eyot { status { } }`: the device's own status, published on `subject` in `account` again and again."""
+
+    subject: bytes
+    every_s: float = 60.0
+    account: str = "$G"
+
+
 class EyotOptions(Struct, frozen=True, kw_only=True):
     """`eyot { }`: what nats-server has no option for. `control_socket`: path of the Unix socket, "" = none; `sync`: who may use links, when and
     how much."""
@@ -71,3 +79,4 @@ class EyotOptions(Struct, frozen=True, kw_only=True):
     control_socket: str = ""
     store: EyotStoreOptions = EyotStoreOptions()
     sync: SyncPolicies = SyncPolicies()
+    status: EyotStatusOptions | None = None

@@ -8,6 +8,7 @@ from eyot_daemon.options_accounts_read import is_enabled
 from eyot_daemon.options_jetstream import (
     EncryptionOptions,
     EyotOptions,
+    EyotStatusOptions,
     EyotStoreOptions,
     JetStreamLimits,
     JetStreamOptions,
@@ -118,9 +119,25 @@ def read_eyot(block: Block | None) -> EyotOptions:
         control_socket=block.string("control_socket", "control"),
         store=_read_store(block.block("store")),
         sync=read_sync(block.block("sync")),
+        status=_read_status(block.block("status")),
     )
     block.finish()
     return options
+
+
+def _read_status(block: Block | None) -> EyotStatusOptions | None:
+    if block is None:
+        return None
+    status = EyotStatusOptions(
+        subject=block.subject("subject"),
+        every_s=block.seconds("every", "interval", default=60.0, minimum=1.0),
+        account=block.string("account", default="$G"),
+    )
+    if not status.subject or not subject.is_literal(status.subject):
+        raise block.error("must be a subject to publish to, without wildcards", "subject")
+    block.remember("status_account", "account")
+    block.finish()
+    return status
 
 
 def _read_store(block: Block | None) -> EyotStoreOptions:

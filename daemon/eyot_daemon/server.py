@@ -187,9 +187,17 @@ class Server:
         self._services.events.begin_figures()
         if self._claims is not None:
             self._claims.start()
+        self._start_status()
         self._notifier.ready()
         settle()
         nursery.start_soon(self._notifier.run_watchdog, lambda: True)
+
+    def _start_status(self) -> None:
+        status = self.options.eyot.status
+        if status is not None:
+            from eyot_daemon.device_status import StatusPublisher
+
+            StatusPublisher(self.broker, status).start()
 
     def _start_monitoring(self, nursery: trio.Nursery, ports: Ports) -> None:
         options = self.options

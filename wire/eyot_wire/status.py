@@ -182,3 +182,30 @@ class StatusReport(Struct, kw_only=True):
     streams: list[StreamStatus] = []
     copies: list[CopyStatus] = []
     store: StoreStatus | None = None
+
+
+class DeviceStatus(Struct, kw_only=True):
+    """What a device publishes about itself (`eyot { status { } }`), for the hub's job `fleet`.
+
+    `device` is the server's name. `linked`: a leaf link to a hub is up. `backlog`, `backlog_bytes` and `oldest_s` are of the copy
+    that is furthest behind; null while nobody copies from here. `rtt_ms` is the slowest hub link's.
+    """
+
+    device: str
+    domain: str = ""
+    at: str
+    every_s: float
+    version: str
+    uptime_s: float
+    linked: bool = False
+    rtt_ms: float | None = None
+    attempts: int = 0
+    in_bytes: int = 0
+    out_bytes: int = 0
+    synced: bool = False
+    backlog: int | None = None
+    backlog_bytes: int | None = None
+    oldest_s: float | None = None
+    messages: int = 0
+    store_error: str | None = None
+    link_error: str | None = None

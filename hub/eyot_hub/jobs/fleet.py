@@ -1,7 +1,8 @@
-"""The job `fleet`: per device, when it was last heard of, how late its readings arrive, and how much is still on its way.
+"""The job `fleet`: per device, when it was last heard of, how late its readings arrive, and what it says of itself.
 
-Delay is from a reading's event time to its storage at the hub. The backlog comes from the table `origins`, which the job `gaps`
-keeps, for devices that are a JetStream domain of their own.
+Delay is from a reading's event time to its storage at the hub. The hub's view of the backlog comes from the table `origins`, which
+the job `gaps` keeps, for devices that are a JetStream domain of their own. The device's view (`reported_...`, its link) comes from
+the status messages that its daemon publishes, if it is told to (`device_statuses.py`); they show the time offline, too.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pyspark.sql import functions as F
 from eyot_hub.columns import TIMESTAMP
 from eyot_hub.jobs.config import Config
 from eyot_hub.jobs.coverage import ORIGIN
+from eyot_hub.jobs.device_statuses import statuses_by_device
 from eyot_hub.jobs.gaps import origins_table
 from eyot_hub.jobs.silver import silver_table
 from eyot_hub.jobs.table import LakeTable, TableSpec
@@ -33,6 +35,19 @@ FLEET_SCHEMA: Final = pa.schema(
         ("late_readings", pa.int64()),  # stored more than LATE_S after the event
         ("backlog", pa.int64()),  # messages; null when the device's origin has not been asked
         ("computed_at", TIMESTAMP),
+        ("state", pa.string()),  # synced, behind or silent; null without status messages
+        ("statuses", pa.int64()),
+        ("status_at", TIMESTAMP),  # by the device's clock
+        ("status_stored_at", TIMESTAMP),
+        ("version", pa.string()),
+        ("uptime_s", pa.float64()),
+        ("linked", pa.bool_()),
+        ("link_up_share", pa.float64()),  # of the statuses, 0 to 1
+        ("rtt_ms_p50", pa.float64()),
+        ("reported_backlog", pa.int64()),
+        ("reported_backlog_bytes", pa.int64()),
+        ("reported_oldest_s", pa.float64()),
+        ("reported_error", pa.string()),
     ]
 )
 LATE_S: Final = 60.0
@@ -48,13 +63,16 @@ class Fleet:
         self.table = LakeTable(spec, config.lake.storage_options)
 
     def run(self) -> list[dict[str, Any]]:
-        """Replace the table with the fleet as the silver tables show it; returns its rows by device."""
+        """Replace the table with the fleet as the tables show it now; returns its rows by device."""
         self.table.refresh()
-        rows: list[dict[str, Any]] = self._devices().toArrow().to_pylist()
+        devices = self._readings().join(self._backlogs(), "device", "left")
+        devices = devices.join(statuses_by_device(self._spark, self._config), "device", "full_outer")
+        devices = devices.withColumn("computed_at", F.current_timestamp())
+        rows: list[dict[str, Any]] = devices.select(*FLEET_SCHEMA.names).orderBy("device").toArrow().to_pylist()
         self.table.replace(rows)
         return rows
 
-    def _devices(self) -> DataFrame:
+    def _readings(self) -> DataFrame:
         delay = (F.unix_micros("stored_at") - F.unix_micros("event_time")) / 1_000_000
         parts = [
             silver_table(self._config, silver)
@@ -63,8 +81,8 @@ class Fleet:
             for silver in self._config.silver
         ]
         if not parts:
-            return self.table.dataframe(self._spark)
-        devices = (
+            return self.table.dataframe(self._spark, []).select(*FLEET_SCHEMA.names[:9])
+        return (
             reduce(DataFrame.unionByName, parts)
             .groupBy("device")
             .agg(
@@ -78,8 +96,6 @@ class Fleet:
                 F.count_if(F.col("delay") > LATE_S).alias("late_readings"),
             )
         )
-        devices = devices.join(self._backlogs(), "device", "left").withColumn("computed_at", F.current_timestamp())
-        return devices.select(*FLEET_SCHEMA.names).orderBy("device")
 
     def _backlogs(self) -> DataFrame:
         origins = origins_table(self._config).dataframe(self._spark)

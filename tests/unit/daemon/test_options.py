@@ -18,6 +18,7 @@ from eyot_daemon.options_check import check_options
 from eyot_daemon.options_leaf import LeafUrl
 from eyot_daemon.options_permissions import Permissions, ResponsePermission, SubjectPermission
 from eyot_daemon.options_read import Loaded, load_options, read_options
+from eyot_daemon.options_reader import Reading
 from eyot_wire.conf import ConfError, parse_text
 
 USER_KEY = "UCU6OB36HGCC53AMXUNSGKICBTX3QHTEJFTCFPAU67QCK7Z4MDEB2GIQ"
@@ -354,6 +355,30 @@ def test_eyots_own_block() -> None:
     store = options("eyot { store { committer: journal, journal_size: 64MB } }").eyot.store
     assert (store.committer, store.journal_size) == ("journal", 64 << 20)
     assert options("eyot { store { committer: lmdb } }").eyot.store.committer == "lmdb"
+    assert options("eyot { }").eyot.status is None
+    status = options(
+        "accounts { A { } }\neyot { status { subject: fleet.edge.status, every: 30s, account: A } }"
+    ).eyot.status
+    assert status is not None
+    assert (status.subject, status.every_s, status.account) == (b"fleet.edge.status", 30.0, "A")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("every: 1m", "must be a subject to publish to"),
+        ("subject: 'fleet.*'", "must be a subject to publish to"),
+        ("subject: s, every: 10ms", "every"),
+        ("subject: s, account: NONE", "the status is for account NONE, which does not exist"),
+        ("subject: s, to: x", "unknown field"),
+    ],
+)
+def test_a_status_that_is_refused(text: str, words: str) -> None:
+    def read() -> None:
+        check_options(options(f"eyot {{ status {{ {text} }} }}"), Reading())
+
+    with pytest.raises(ConfError, match=words):
+        read()
 
 
 @pytest.mark.parametrize(
