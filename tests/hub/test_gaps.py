@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from pathlib import Path
 
@@ -11,10 +12,11 @@ from pyspark.sql import SparkSession
 
 from eyot_hub.jobs.bronze import Ingest
 from eyot_hub.jobs.config import Config
-from eyot_hub.jobs.coverage import ORIGIN
+from eyot_hub.jobs.coverage import ORIGIN, Segment, segments
 from eyot_hub.jobs.fleet import Fleet
 from eyot_hub.jobs.gaps import Gaps, Report
 from eyot_hub.jobs.report import write_report
+from eyot_hub.jobs.segments import Segments, joined
 from eyot_hub.main import main
 from support.hub_truth import DAY_MS, NEW_YEAR_MS, Hub, message, series, truth
 from support.jobs_config import jobs_config
@@ -79,6 +81,48 @@ def test_what_is_on_its_way(spark: SparkSession, streams: Streams, tmp_path: Pat
     # Not ingested yet: seen at the origin, not in the table.
     assert of_origin(Gaps(spark, config).run(), "DEVICE") == [(1, 6, 10, "in_flight")]
     assert of_origin(run(spark, config), "DEVICE") == []
+
+
+def test_only_what_is_new_is_read(
+    spark: SparkSession, streams: Streams, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    streams.create("DEVICE", ["d.>"])
+    streams.create("HUB", ["hub.x"], sources=[{"name": "DEVICE"}])
+    config = jobs_config(streams.url, tmp_path, ["HUB"])
+
+    def look(published: int) -> Gaps:
+        streams.publish(numbered("d.x", published))
+        arrived(streams, "HUB", streams.state("DEVICE")["last_seq"])
+        job = Ingest(spark, config)
+        job.run(once=True, report=lambda _: None)
+        gaps = Gaps(spark, config)
+        gaps.run()
+        everything = joined(segments(job.table.dataframe(spark)))
+        assert gaps.segments.found() == everything
+        assert gaps.segments.rows_read == 0
+        return gaps
+
+    def read(published: int) -> int:
+        counted: list[int] = []
+        found = Segments.found
+
+        def counting(self: Segments) -> list[Segment]:
+            result = found(self)
+            counted.append(self.rows_read)
+            return result
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Segments, "found", counting)
+            look(published)
+        return counted[0]
+
+    assert [read(30), read(5), read(0)] == [30, 5, 0]
+    monkeypatch.setattr("eyot_hub.jobs.segments.SLACK", -100)
+    rewritten = look(7)
+    assert rewritten.segments.table.rows() == 2  # the stream's and the origin's
+    # The table is thrown away and filled again: what was found in the old one does not count.
+    shutil.rmtree(tmp_path / "lake" / "bronze")
+    assert read(1) == 43
 
 
 def test_an_origin_that_does_not_answer(spark: SparkSession, streams: Streams, tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Which sequences of which origin the bronze table holds, as ranges.
 
 Tasks turn rows into segments (consecutive sequences of one origin), so what reaches the driver is as large as there are
-origins and gaps, not as large as the table. The driver joins segments to islands in the order in which the hub stored them.
+origins and gaps, not as large as the table; `segments.py` keeps them. The driver joins segments to islands in the order in which the hub stored them.
 
 An origin whose stream was deleted and created again counts from 1 anew. Within one stream of the hub an origin's sequences
 only ascend, so a step back means a new life of the origin, an `epoch`, unless the message is the same one again (equal subject
@@ -17,10 +17,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-
-from eyot_hub.jobs.table import LakeTable
 
 ORIGIN: Final = "origin"
 STREAM: Final = "stream"
@@ -107,10 +105,8 @@ class Coverage:
     epochs: dict[Source, list[Epoch]]
 
 
-def coverage(spark: SparkSession, bronze: LakeTable) -> Coverage:
-    """What the bronze table holds."""
-    rows = bronze.dataframe(spark)
-    found = segments(rows)
+def coverage(found: list[Segment], rows: DataFrame) -> Coverage:
+    """What a table holds, from the segments of its rows."""
     by_source: dict[Source, list[Segment]] = defaultdict(list)
     for segment in found:
         by_source[segment.source].append(segment)

@@ -32,6 +32,7 @@ from eyot_hub.jetstream import JetStream, StreamInfo
 from eyot_hub.jobs.bronze import bronze_table
 from eyot_hub.jobs.config import Config
 from eyot_hub.jobs.coverage import ORIGIN, STREAM, Coverage, Epoch, Source, coverage
+from eyot_hub.jobs.segments import Segments
 from eyot_hub.jobs.table import LakeTable, TableSpec
 from eyot_hub.origins import domain_of_prefix
 from eyot_hub.planning import Planner
@@ -135,13 +136,14 @@ class Gaps:
         self._bronze = bronze_table(config)
         self.gaps = gaps_table(config)
         self.origins = origins_table(config)
+        self.segments = Segments(spark, config, self._bronze)
 
     def run(self) -> Report:
         """Look for gaps and replace both tables with what was found."""
         self._bronze.refresh()
         self.origins.refresh()
         self.gaps.refresh()
-        found = coverage(self._spark, self._bronze)
+        found = coverage(self.segments.found(), self._bronze.dataframe(self._spark))
         remembered = self._remembered()
         said = self._ask() if self._config.gaps.ask_origins else {}
         known = {

@@ -1,0 +1,112 @@
+"""The table `segments`: what `coverage.py` found in bronze so far, so that each run reads only rows that are new since.
+
+Bronze only grows, so a segment once found stays true. Each run takes in what lies behind the positions in this table and appends
+its segments in one commit with the new positions; when joining neighbours would halve the table, it is written anew. Segments of
+another bronze table (one that was deleted and begun again has another id) do not count and go with the next rewriting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from eyot_hub.jobs.bronze import position_id
+from eyot_hub.jobs.config import Config
+from eyot_hub.jobs.coverage import Segment, Source, segments
+from eyot_hub.jobs.increments import new_spans, rows_of, streams_in
+from eyot_hub.jobs.table import LakeTable, TableSpec
+
+SCHEMA: Final = pa.schema(
+    [
+        ("bronze", pa.string()),  # the id of the table they were found in
+        ("kind", pa.string()),
+        ("domain", pa.string()),
+        ("name", pa.string()),
+        ("stream", pa.string()),
+        ("stream_created_ns", pa.int64()),
+        ("hub_sequence", pa.int64()),
+        ("first", pa.int64()),
+        ("last", pa.int64()),
+        ("first_us", pa.int64()),
+        ("last_us", pa.int64()),
+    ]
+)
+SLACK: Final = 1000  # so many segments more than needed do not matter
+
+
+class Segments:
+    """All segments of a bronze table."""
+
+    def __init__(self, spark: SparkSession, config: Config, bronze: LakeTable) -> None:
+        self._spark = spark
+        self._bronze = bronze
+        spec = TableSpec(config.folder("segments"), SCHEMA, (), config.lake.compression)
+        self.table = LakeTable(spec, config.lake.storage_options)
+        self.rows_read = 0  # of bronze, by the last `found`
+
+    def found(self) -> list[Segment]:
+        """Take in what is new and return everything, joined and in the order in which the hub stored it."""
+        self.table.refresh()
+        bronze = self._bronze
+        held = [_segment(row) for row in self._rows() if row["bronze"] == bronze.table_id]
+        spans = new_spans(
+            streams_in(self._spark, bronze),
+            lambda *at: self.table.position(self._id(*at)),
+            lambda *at: bronze.position(position_id(*at)),
+        )
+        self.rows_read = sum(span.until - span.after for span in spans)
+        fresh = segments(rows_of(self._spark, bronze, spans)) if spans else []
+        everything = joined([*held, *fresh])
+        if spans:
+            rewrite = len(held) + len(fresh) > 2 * len(everything) + SLACK
+            files = self._write(everything if rewrite else fresh)
+            positions = {self._id(span.stream, span.created_ns): span.until for span in spans}
+            self.table.commit(files, positions, self.table.files() if rewrite else ())
+        return everything
+
+    def _id(self, stream: str, created_ns: int) -> str:
+        return f"{self._bronze.table_id}/{position_id(stream, created_ns)}"
+
+    def _rows(self) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = self.table.dataframe(self._spark).toArrow().to_pylist()
+        return rows
+
+    def _write(self, found: Iterable[Segment]) -> list[Any]:
+        rows = [
+            {
+                "bronze": self._bronze.table_id,
+                **one.source._asdict(),
+                **{k: v for k, v in one._asdict().items() if k != "source"},
+            }
+            for one in found
+        ]
+        writer = self.table.spec.writer()
+        if rows:
+            writer.write(pa.Table.from_pylist(rows, schema=SCHEMA), ())
+        return writer.finish()
+
+
+def joined(found: Iterable[Segment]) -> list[Segment]:
+    """Segments that go on where another one ended, in the same stream and behind it, become one."""
+    order = sorted(found, key=lambda one: (one.source, one.stream_created_ns, one.stream, one.hub_sequence, one.first))
+    result: list[Segment] = []
+    for one in order:
+        last = result[-1] if result else None
+        if last is not None and _goes_on(last, one):
+            result[-1] = last._replace(last=one.last, last_us=one.last_us)
+        else:
+            result.append(one)
+    return sorted(result, key=lambda one: (one.stream_created_ns, one.stream, one.hub_sequence, one.first))
+
+
+def _goes_on(last: Segment, one: Segment) -> bool:
+    same = (last.source, last.stream, last.stream_created_ns) == (one.source, one.stream, one.stream_created_ns)
+    return same and one.first == last.last + 1
+
+
+def _segment(row: dict[str, Any]) -> Segment:
+    values = {name: row[name] for name in Segment._fields if name != "source"}
+    return Segment(source=Source(row["kind"], row["domain"], row["name"]), **values)
