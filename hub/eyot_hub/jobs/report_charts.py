@@ -1,0 +1,124 @@
+"""The pictures of the report as inline SVG, and numbers as people read them. No script, nothing loaded from elsewhere."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from html import escape
+from typing import Final, NamedTuple
+
+WIDTH: Final = 960
+LABEL: Final = 190
+BAR: Final = 20
+COLUMNS_HEIGHT: Final = 150
+LABELS_MAX: Final = 12
+_STEPS: Final = ((86_400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"), (1e-3, "ms"))
+
+
+class Piece(NamedTuple):
+    """A part of a strip: sequences `first` to `last`, and the class that colours it."""
+
+    first: int
+    last: int
+    kind: str
+
+
+def duration(seconds: float | None) -> str:
+    """`2.4 s`, `23 min`, `1.5 d`."""
+    if seconds is None:
+        return "–"
+    for size, unit in _STEPS:
+        if abs(seconds) >= size or unit == "ms":
+            return f"{seconds / size:.3g} {unit}"
+    return "0"
+
+
+def amount(count: float) -> str:
+    """`950`, `12.4 k`, `1.28 M`."""
+    for size, unit in ((1e9, " G"), (1e6, " M"), (1e4, " k")):
+        if abs(count) >= size:
+            return f"{count / (1e3 if unit == ' k' else size):.3g}{unit}"
+    return f"{count:,.0f}"
+
+
+def columns(values: Sequence[tuple[str, float]], unit: str) -> str:
+    """Upright bars side by side, for something over time."""
+    if not values:
+        return "<p class=note>Nothing yet.</p>"
+    most = max(value for _, value in values) or 1
+    left, room = 56, WIDTH - 56
+    step = room / len(values)
+    every = max(1, math.ceil(len(values) / LABELS_MAX))
+    parts = []
+    for share in (0.0, 0.5, 1.0):
+        y = 10 + COLUMNS_HEIGHT * (1 - share)
+        parts.append(f"<line class=grid x1={left} x2={WIDTH} y1={y:.1f} y2={y:.1f} />")
+        parts.append(f"<text class=soft x={left - 8} y={y + 4:.1f} text-anchor=end>{amount(most * share)}</text>")
+    for index, (label, value) in enumerate(values):
+        x, height = left + index * step, COLUMNS_HEIGHT * value / most
+        title = f"<title>{escape(label)}: {value:,.0f} {escape(unit)}</title>"
+        if value:
+            parts.append(
+                f"<rect class=bar x={x + step * 0.12:.1f} y={10 + COLUMNS_HEIGHT - height:.1f} width={step * 0.76:.1f} "
+                f"height={max(height, 1):.1f} rx=2>{title}</rect>"
+            )
+        if index % every == 0:
+            middle = x + step / 2
+            parts.append(
+                f"<text class=soft x={middle:.1f} y={COLUMNS_HEIGHT + 28} text-anchor=middle>{escape(label[5:])}</text>"
+            )
+    return _svg(COLUMNS_HEIGHT + 36, "".join(parts), unit)
+
+
+def lag_bars(values: Sequence[tuple[str, float]]) -> str:
+    """Durations as lying bars on a logarithmic scale from 0.1 s, since delays of a fleet span seconds to days."""
+    if not values:
+        return "<p class=note>Nothing yet.</p>"
+    least, most = 0.1, max([10.0, *(value for _, value in values)])
+    room = WIDTH - LABEL - 90
+
+    def x(value: float) -> float:
+        return room * math.log10(max(value, least) / least) / math.log10(most / least)
+
+    parts, height = [], len(values) * BAR
+    for mark in (1.0, 60.0, 3600.0, 86_400.0):
+        if mark <= most:
+            at = LABEL + x(mark)
+            parts.append(f"<line class=grid x1={at:.1f} x2={at:.1f} y1=0 y2={height} />")
+            parts.append(f"<text class=soft x={at:.1f} y={height + 14} text-anchor=middle>{duration(mark)}</text>")
+    for index, (label, value) in enumerate(values):
+        y = index * BAR
+        parts.append(
+            f"<text x={LABEL - 8} y={y + 14} text-anchor=end>{escape(label[:26])}</text>"
+            f"<rect class=bar x={LABEL} y={y + 3} width={max(1.0, x(value)):.1f} height={BAR - 7} rx=2></rect>"
+            f"<text x={LABEL + x(value) + 6:.1f} y={y + 14}>{duration(value)}</text>"
+        )
+    return _svg(height + 20, "".join(parts), "delay")
+
+
+def strips(lines: Sequence[tuple[str, int, Sequence[Piece]]]) -> str:
+    """For each origin its sequences from 1 to the last, what is in the table and what is not.
+
+    A piece is at least two pixels wide, so that one message among millions can be seen.
+    """
+    if not lines:
+        return "<p class=note>Nothing yet.</p>"
+    room = WIDTH - LABEL - 90
+    parts = []
+    for index, (label, last, pieces) in enumerate(lines):
+        y, scale = index * BAR, room / max(last, 1)
+        parts.append(f"<text x={LABEL - 8} y={y + 14} text-anchor=end>{escape(label[:26])}</text>")
+        parts.append(f"<rect class=held x={LABEL} y={y + 4} width={room} height={BAR - 8} rx=2></rect>")
+        for piece in pieces:
+            width = max(2.0, (piece.last - piece.first + 1) * scale)
+            at = min(LABEL + (piece.first - 1) * scale, LABEL + room - width)
+            parts.append(
+                f"<rect class={piece.kind} x={at:.1f} y={y + 4} width={width:.1f} height={BAR - 8}>"
+                f"<title>{piece.first:,} to {piece.last:,}: {piece.kind.replace('_', ' ')}</title></rect>"
+            )
+        parts.append(f"<text class=soft x={LABEL + room + 8} y={y + 14}>{amount(last)}</text>")
+    return _svg(len(lines) * BAR, "".join(parts), "sequences")
+
+
+def _svg(height: float, inside: str, what: str) -> str:
+    return f"<svg viewBox='0 0 {WIDTH} {height:.0f}' role=img aria-label='{escape(what)}'>{inside}</svg>"

@@ -1,0 +1,124 @@
+"""The page: the verdict, the pictures' geometry, and names that try to be markup."""
+
+from __future__ import annotations
+
+from collections import Counter
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+from eyot_hub.jobs.report import coverage, every_day, render, verdict
+from eyot_hub.jobs.report_charts import Piece, amount, columns, duration, lag_bars, strips
+
+HOSTILE = "<script>alert('x')</script>&"
+ORIGIN = {
+    "kind": "origin",
+    "domain": HOSTILE,
+    "stream": "S",
+    "epoch": 1,
+    "in_table": 90,
+    "last_in_table": 95,
+    "last_sequence": 100,
+    "reachable": True,
+    "last_stored_at": None,
+}
+GAP = {
+    **ORIGIN,
+    "first_sequence": 3,
+    "last_sequence": 7,
+    "count": 5,
+    "status": "missing",
+    "after": None,
+    "before": None,
+}
+DEVICE = {"device": HOSTILE, "readings": 5, "delay_s_p50": 1.0, "delay_s_p95": None, "state": "silent", "statuses": 3}
+
+
+class Page(HTMLParser):
+    """The elements of a page, and its text."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, Any]]] = []
+        self.text = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_the_whole_page() -> None:
+    tables = [{"table": "bronze", "rows": 95, "files": 1}]
+    found = {"tables": tables, "per_day": [("2026-01-01", 95)], "origins": [ORIGIN], "gaps": [GAP], "fleet": [DEVICE]}
+    page = Page(render(found))
+    assert not [tag for tag, _ in page.elements if tag in ("script", "img", "link")]
+    assert not [
+        name for _, attrs in page.elements for name in attrs if name in ("src", "href") or name.startswith("on")
+    ]
+    assert HOSTILE in page.text
+    assert "5 missing." in page.text
+    assert "1 of 1 devices are silent" in page.text
+    assert any(tag == "rect" and attrs.get("class") == "missing" for tag, attrs in page.elements)
+
+
+def test_an_empty_hub() -> None:
+    tables = [{"table": "bronze", "rows": 0, "files": 0}]
+    page = Page(render({"tables": tables, "per_day": [], "origins": [], "gaps": [], "fleet": []}))
+    assert "Everything that the origins hold is in the table." in page.text
+
+
+@pytest.mark.parametrize(
+    ("counts", "start"),
+    [
+        ({"lost": 2, "missing": 1, "unknown": 7}, "<p class='verdict bad'><b>1 missing and 2 lost.</b>"),
+        ({"in_flight": 4}, "<p class='verdict warn'>Nothing is missing as far as is known; 4 in flight."),
+        ({"deleted": 4}, "<p class=verdict>Everything"),
+    ],
+)
+def test_verdicts(counts: dict[str, int], start: str) -> None:
+    assert verdict(Counter(counts), []).startswith(start)
+
+
+def test_days_without_messages_are_shown() -> None:
+    assert every_day([("2026-02-27", 5), ("2026-03-01", 7)]) == [
+        ("2026-02-27", 5.0),
+        ("2026-02-28", 0.0),
+        ("2026-03-01", 7.0),
+    ]
+    assert len(every_day([("2025-01-01", 5), ("2026-03-01", 7)])) == 60
+    assert columns([], "messages").startswith("<p")
+
+
+def test_strips() -> None:
+    again = {**ORIGIN, "epoch": 2, "last_sequence": None, "last_in_table": 9}
+    assert coverage([ORIGIN, again], [GAP]) == [
+        (f"{HOSTILE}/S (1)", 100, [Piece(3, 7, "missing")]),
+        (f"{HOSTILE}/S (2)", 9, []),
+    ]
+    page = Page(strips([("a", 10_000_000, [Piece(10_000_000, 10_000_000, "lost")])]))
+    (lost,) = [attrs for _, attrs in page.elements if attrs.get("class") == "lost"]
+    (held,) = [attrs for _, attrs in page.elements if attrs.get("class") == "held"]
+    assert float(lost["width"]) == 2.0
+    assert float(lost["x"]) + 2.0 <= float(held["x"]) + float(held["width"])
+
+
+def test_numbers() -> None:
+    assert [duration(one) for one in (None, 0.0, 0.25, 59.0, 90.0, 5400.0, 260_000.0)] == [
+        "–",
+        "0 ms",
+        "250 ms",
+        "59 s",
+        "1.5 min",
+        "1.5 h",
+        "3.01 d",
+    ]
+    assert [amount(one) for one in (0, 9_999, 12_400, 1_280_000, 5e9)] == ["0", "9,999", "12.4 k", "1.28 M", "5 G"]
+    widths = [
+        float(attrs["width"]) for tag, attrs in Page(lag_bars([("a", 1e5), ("b", 10.0)])).elements if tag == "rect"
+    ]
+    assert widths == sorted(widths, reverse=True)
+    assert widths[1] > widths[0] / 10
