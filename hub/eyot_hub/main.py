@@ -4,10 +4,11 @@
     eyot-hub aggregate -c hub.toml            silver and gold: typed rows, windows corrected when late data arrives
     eyot-hub gaps      -c hub.toml            which sequences of which origin are not in the table, and why
     eyot-hub fleet     -c hub.toml            devices: last seen, delays, backlog
+    eyot-hub devices   -c hub.toml            the same as it changes: a streaming query with state per device
     eyot-hub backfill  -c hub.toml [TABLE..]  fill silver and gold tables anew
     eyot-hub report    -c hub.toml -o FILE    all of it as one HTML page
 
-`--once` ends ingest and aggregate when they have caught up. The same commands run under spark-submit.
+`--once` ends ingest, aggregate and devices when they have caught up. The same commands run under spark-submit.
 """
 
 from __future__ import annotations
@@ -150,8 +151,24 @@ def _fleet(spark: SparkSession, config: Config, options: argparse.Namespace, sho
             "delay_s_p95",
             "late_readings",
             "backlog",
+            "state",
+            "reported_backlog",
+            "link_up_share",
         ],
     )
+    return 0
+
+
+def _devices(spark: SparkSession, config: Config, options: argparse.Namespace, show: Show) -> int:
+    if not config.silver and not config.fleet.subjects:
+        raise ConfigError(f"{options.config}: devices needs a silver table or fleet.subjects")
+    from eyot_hub.jobs.devices import SCHEMA, Devices  # pandas, which the other jobs do without
+
+    job = Devices(spark, config)
+    job.run(once=options.once, stop=_stop_on_signal())
+    if options.once:
+        rows = job.table.dataframe(spark).orderBy("device").toArrow().to_pylist()
+        show.table(rows, SCHEMA.names)
     return 0
 
 
@@ -184,6 +201,7 @@ def _parser() -> argparse.ArgumentParser:
     command("backfill", _backfill).add_argument("tables", nargs="*", help="silver and gold tables (all)")
     command("gaps", _gaps).add_argument("--check", action="store_true", help="exit 1 when something is missing or lost")
     command("fleet", _fleet)
+    command("devices", _devices).add_argument("--once", action="store_true", help="end when it has caught up")
     command("report", _report).add_argument("-o", "--output", default="eyot-hub.html", help="where to write the page")
     return parser
 

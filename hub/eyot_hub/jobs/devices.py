@@ -1,0 +1,165 @@
+"""The job `devices`: what is known of each device right now, by a streaming query that keeps state per device.
+
+How it works. The query reads the streams with `format("jetstream")`, parses what `[[silver]]` and `[fleet]` declare, and groups by
+device. Spark's `transformWithState` keeps one record a device (`device_record.py`) in RocksDB, under the checkpoint; each batch
+writes the devices that it touched into the table `devices`. Writing a batch again writes the same, so it may be repeated.
+
+In contrast to `fleet`, which computes everything from the tables, this costs the same however much the tables hold. A lost
+checkpoint costs a new start: the query begins at `bronze.start` and the rows are overwritten as it catches up.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from functools import reduce
+from typing import Any, Final
+
+import pandas as pd
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+
+from eyot_hub.columns import TIMESTAMP
+from eyot_hub.jobs import parsing
+from eyot_hub.jobs.config import Config, seconds
+from eyot_hub.jobs.device_record import DeviceRecord, from_state, take, to_state
+from eyot_hub.jobs.device_statuses import said
+from eyot_hub.jobs.table import LakeTable, TableSpec
+
+DEVICES: Final = "devices"
+ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+STATE: Final = "device"
+SCHEMA: Final = pa.schema(
+    [
+        ("device", pa.string()),
+        ("readings", pa.int64()),
+        ("first_event_at", TIMESTAMP),
+        ("last_event_at", TIMESTAMP),
+        ("last_stored_at", TIMESTAMP),
+        ("delay_s_p50", pa.float64()),  # upper ends of classes by powers of two
+        ("delay_s_p95", pa.float64()),
+        ("late_readings", pa.int64()),
+        ("backlog", pa.int64()),
+        ("backlog_at", TIMESTAMP),
+    ]
+)
+_OUTPUT: Final = (
+    "device STRING, readings BIGINT, first_event_us BIGINT, last_event_us BIGINT, last_stored_us BIGINT, "
+    "delay_s_p50 DOUBLE, delay_s_p95 DOUBLE, late_readings BIGINT, backlog BIGINT, backlog_us BIGINT"
+)
+
+
+class DeviceTracker(StatefulProcessor):
+    """Keeps one record a device, and gives the record's figures whenever rows of it arrive."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._state = handle.getValueState(STATE, "record BINARY")
+
+    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
+        stored = self._state.get()
+        record = from_state(None if stored is None else stored[0])
+        for frame in rows:
+            backlogs = [None if pd.isna(backlog) else int(backlog) for backlog in frame["backlog"]]
+            take(record, zip(frame["at_us"], frame["stored_us"], frame["is_status"], backlogs, strict=True))
+        self._state.update((to_state(record),))
+        yield pd.DataFrame([figures(key[0], record)])
+
+    def close(self) -> None:
+        pass
+
+
+def figures(device: str, record: DeviceRecord) -> dict[str, Any]:
+    """A row of the query's output."""
+    return {
+        "device": device,
+        "readings": record.readings,
+        "first_event_us": record.first_event_us,
+        "last_event_us": record.last_event_us,
+        "last_stored_us": record.last_stored_us,
+        "delay_s_p50": record.delay_s(0.5),
+        "delay_s_p95": record.delay_s(0.95),
+        "late_readings": record.late,
+        "backlog": record.backlog,
+        "backlog_us": record.backlog_at_us,
+    }
+
+
+class Devices:
+    """The job. `tracker` makes the processor; another release's may go on with the same state."""
+
+    def __init__(
+        self, spark: SparkSession, config: Config, tracker: Callable[[], StatefulProcessor] = DeviceTracker
+    ) -> None:
+        self._spark = spark
+        self._config = config
+        self._tracker = tracker
+        spec = TableSpec(config.folder(DEVICES), SCHEMA, (), config.lake.compression)
+        self.table = LakeTable(spec, config.lake.storage_options)
+
+    def run(self, *, once: bool, stop: Callable[[], bool] = lambda: False) -> None:
+        """Run the query until it has caught up (`once`), or until `stop` says so. Raises what the query fails with."""
+        self._spark.conf.set("spark.sql.streaming.stateStore.providerClass", ROCKSDB)
+        found = (
+            self._rows()
+            .groupBy("device")
+            .transformWithStateInPandas(self._tracker(), outputStructType=_OUTPUT, outputMode="Update", timeMode="None")
+        )
+        writer = found.writeStream.outputMode("update").foreachBatch(lambda batch, _: self.put(batch))
+        writer = writer.option("checkpointLocation", self._config.folder(f"{DEVICES}-checkpoint"))
+        if once:
+            writer.trigger(availableNow=True).start().awaitTermination()
+            return
+        query = writer.trigger(processingTime=f"{seconds(self._config.bronze.poll):g} seconds").start()
+        while not stop() and query.isActive:
+            time.sleep(0.5)
+        query.stop()
+        failure = query.exception()
+        if failure is not None:
+            raise failure
+
+    def put(self, batch: DataFrame) -> None:
+        """Replace the rows of these devices."""
+        fresh = {row["device"]: _as_row(row) for row in batch.toArrow().to_pylist()}
+        if fresh:
+            self.table.refresh()
+            held = {row["device"]: row for row in self.table.dataframe(self._spark).toArrow().to_pylist()}
+            self.table.replace([row for _, row in sorted({**held, **fresh}.items())])
+
+    def _rows(self) -> DataFrame:
+        """Readings and statuses as `device`, `at_us`, `stored_us`, `is_status`, `backlog`."""
+        parts, rows = [], self._stream()
+        for silver in self._config.silver:
+            read = parsing.parse(rows.where(parsing.matches(silver.subjects)), silver)
+            read = read.where(F.col(parsing.REASON).isNull())
+            parts.append(read.select(*_columns(F.col("event_time"), F.lit(False), F.lit(None).cast("bigint"))))
+        if self._config.fleet.subjects:
+            told = said(rows.where(parsing.matches(self._config.fleet.subjects)), self._config)
+            parts.append(told.select(*_columns(F.col("at"), F.lit(True), F.col("said.backlog"))))
+        return reduce(DataFrame.unionByName, parts)
+
+    def _stream(self) -> DataFrame:
+        """One source for all of it: one position, and one process of Python that plans."""
+        subjects = {subject for silver in self._config.silver for subject in silver.subjects}
+        options = {
+            **self._config.source_mapping(),
+            "subjects": ",".join(sorted(subjects | set(self._config.fleet.subjects))),
+            "maxOffsetsPerTrigger": str(self._config.bronze.max_messages_per_commit),
+        }
+        return self._spark.readStream.format("jetstream").options(**options).load()
+
+
+def _columns(at: Any, is_status: Any, backlog: Any) -> list[Any]:
+    return [
+        F.col("device"),
+        F.unix_micros(at).alias("at_us"),
+        F.unix_micros("stored_at").alias("stored_us"),
+        is_status.alias("is_status"),
+        backlog.alias("backlog"),
+    ]
+
+
+def _as_row(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of the output with the table's columns; Arrow takes microseconds for times."""
+    return {name: row[f"{name[:-3]}_us"] if name.endswith("_at") else row[name] for name in SCHEMA.names}

@@ -1,0 +1,86 @@
+"""State per device in Spark's own stateful API: across batches, restarts and releases, against plain Python."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pandas as pd
+from msgspec import to_builtins
+from pyspark import cloudpickle
+from pyspark.sql import SparkSession
+
+from eyot_hub.jobs.config import convert
+from eyot_hub.jobs.device_record import DeviceRecord
+from eyot_hub.jobs.devices import Devices, DeviceTracker, figures
+from support.hub_truth import NEW_YEAR_MS, Reading, message, series
+from support.jobs_config import jobs_config
+from support.streams import Streams
+
+# Workers cannot import the tests: their processor travels whole.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+
+class EarlierRecord(msgspec.Struct, kw_only=True):
+    """What a release before knew: no delays, no backlog, no first event."""
+
+    last_event_us: int | None = None
+    last_stored_us: int | None = None
+    readings: int = 0
+
+
+class EarlierTracker(DeviceTracker):
+    """The processor of that release."""
+
+    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
+        stored = self._state.get()
+        record = EarlierRecord()
+        if stored is not None:
+            record = msgspec.msgpack.decode(bytes(stored[0]), type=EarlierRecord)
+        for frame in rows:
+            record.readings += len(frame)
+            record.last_event_us = max(record.last_event_us or 0, int(frame["at_us"].max()))
+            record.last_stored_us = max(record.last_stored_us or 0, int(frame["stored_us"].max()))
+        self._state.update((msgspec.msgpack.encode(record),))
+        row = dict.fromkeys(figures("", DeviceRecord()))
+        yield pd.DataFrame([{**row, "device": key[0], **to_builtins(record)}])
+
+
+def test_across_restart_and_release(spark: SparkSession, streams: Streams, tmp_path: Path) -> None:
+    streams.create("READINGS", ["readings.>", "fleet.>"])
+    base = to_builtins(jobs_config(streams.url, tmp_path, max_messages_per_commit=100))
+    config = convert({**base, "gold": [], "fleet": {"subjects": ["fleet.*.status"]}}, "tests")
+
+    def publish(readings: list[Reading]) -> None:
+        streams.publish(map(message, readings))
+
+    def known() -> dict[str, tuple[int, int]]:
+        rows = Devices(spark, config).table.dataframe(spark).collect()
+        assert len({row["device"] for row in rows}) == len(rows)
+        return {row["device"]: (row["readings"], int(row["last_event_at"].timestamp() * 1000)) for row in rows}
+
+    # A release that knew less, in several batches.
+    publish(series("d1", NEW_YEAR_MS, 150) + series("d2", NEW_YEAR_MS, 30))
+    Devices(spark, config, EarlierTracker).run(once=True)
+    assert known() == {"d1": (150, NEW_YEAR_MS + 149 * 7000), "d2": (30, NEW_YEAR_MS + 29 * 7000)}
+    # This one goes on with its state; nothing is counted again.
+    status = {"device": "d1", "at": "2026-01-02T00:00:00Z", "every_s": 60.0, "backlog": 7, "linked": True}
+    streams.publish([("fleet.d1.status", json.dumps(status).encode()), ("readings.d1", b"poison")])
+    publish(series("d1", NEW_YEAR_MS + 86_400_000, 20) + series("d3", NEW_YEAR_MS, 1))
+    Devices(spark, config).run(once=True)
+    assert known() == {
+        "d1": (170, NEW_YEAR_MS + 86_400_000 + 19 * 7000),
+        "d2": (30, NEW_YEAR_MS + 29 * 7000),
+        "d3": (1, NEW_YEAR_MS),
+    }
+    rows = {row["device"]: row for row in Devices(spark, config).table.dataframe(spark).collect()}
+    assert (rows["d1"]["backlog"], rows["d2"]["backlog"]) == (7, None)
+    assert rows["d1"]["late_readings"] == 20  # of those that this release saw: all are from last year
+    assert rows["d1"]["delay_s_p50"] > 86_400.0
+    # A restart without anything new changes nothing.
+    Devices(spark, config).run(once=True)
+    assert known()["d1"][0] == 170
