@@ -23,6 +23,8 @@ $(VENV)/.complete: pyproject.toml packaging/debian-packages.txt $(wildcard wire/
 	test -x $(BIN)/python || python3 -m venv $(VENV)
 	echo "Installing Eyot and its tools into $(VENV) (PySpark is large: this takes a few minutes the first time)"
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[hub,dev]'
+	# Spark looks for packages named pyspark_* in the folders of sys.path, where an editable install does not put them.
+	echo "$(CURDIR)/hub" > "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/eyot-hub-editable.pth"
 	touch $@
 
 demo: packages venv  ## the whole story: offline leaf, power cut, link returns, hub complete, Spark tables

@@ -1,7 +1,9 @@
 """`make bench-hub`: how fast the hub's stream becomes rows and tables; prints a table, writes docs/measured-hub.md.
 
 Readings of about 200 bytes of JSON lie in a stream of the broker named by --hub (both in turn: eyotd and Debian's nats-server).
-Everything runs on this machine, the broker included, so that broker, Spark and readers share its cores.
+Everything runs on this machine, the broker included, so that broker, Spark and readers share its cores. Beside each rate stands
+what it cost: seconds of CPU for a million rows, of the broker and of everything that reads. On a machine that is busy with
+other things these say more than the rates. --grow looks at the cost per row of streams that grow.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import copy
 import json
 import os
 import shutil
@@ -18,7 +21,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -28,6 +31,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT / "hub"), str(ROOT / "wire"
 import subprocess
 
 import nats
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 from nodes import Node
@@ -49,7 +53,29 @@ STREAM = "READINGS"
 START_MS = 1_767_225_600_000
 HOUR_MS = 3_600_000
 NATS_PY_ROWS = 60_000
+PACKED = "eyotd, packed"
 console = Console(highlight=False)
+
+
+def cpu_s(pids: list[int]) -> float:
+    """CPU seconds of processes and all their descendants, those that ended included."""
+    spent = 0.0
+    for pid in pids:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            root = psutil.Process(pid)
+            for process in [root, *root.children(recursive=True)]:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    spent += sum(process.cpu_times()[:4])
+    return spent
+
+
+class Spent(NamedTuple):
+    """What a measurement brought: rows, and seconds by the clock and of CPU (broker, readers)."""
+
+    rows: int
+    clock_s: float
+    broker_s: float
+    readers_s: float
 
 
 def reading(number: int, devices: int = 50, step_ms: int = 100) -> bytes:
@@ -72,7 +98,8 @@ def reading(number: int, devices: int = 50, step_ms: int = 100) -> bytes:
 class Hub:
     """A running broker with a stream of readings."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, known: set[int]) -> None:
+        """`known`: processes that were there before the broker."""
         self.node = node
         self.options = {
             "servers": f"127.0.0.1:{node.port}",
@@ -80,6 +107,13 @@ class Hub:
             "password": "fleet",
             "stream": STREAM,
         }
+        self.broker = [child.pid for child in psutil.Process().children() if child.pid not in known]
+
+    def packed(self) -> Hub:
+        """The same read packed."""
+        other = copy.copy(self)
+        other.options = {**self.options, "packedReads": "true"}
+        return other
 
     def create(self) -> None:
         source = source_options(self.options)
@@ -118,9 +152,14 @@ class Hub:
 
     def config(self, folder: Path, **bronze: Any) -> Config:
         parsed = {
-            "nats": {key: value for key, value in self.options.items() if key != "stream"},
+            "nats": {key: value for key, value in self.options.items() if key not in ("stream", "packedReads")},
             "lake": {"path": str(folder / "lake"), "compression": "snappy"},
-            "bronze": {"streams": [STREAM], "compact_every": 0, **bronze},
+            "bronze": {
+                "streams": [STREAM],
+                "compact_every": 0,
+                "packed_reads": "packedReads" in self.options,
+                **bronze,
+            },
             "silver": [
                 {
                     "name": "readings",
@@ -151,24 +190,34 @@ class Bench:
         finally:
             shutil.rmtree(path)
 
-    def read_only(self) -> float:
+    @contextlib.contextmanager
+    def measured(self, rows: int, out: list[Spent]) -> Iterator[None]:
+        """What happens within, as rows and seconds."""
+        broker, everything, begun = cpu_s(self.hub.broker), cpu_s([os.getpid()]), time.perf_counter()
+        yield
+        clock = time.perf_counter() - begun
+        broker = cpu_s(self.hub.broker) - broker
+        out.append(Spent(rows, clock, broker, cpu_s([os.getpid()]) - everything - broker))
+
+    def read_only(self) -> Spent:
         source = source_options(self.hub.options)
         with JetStream(source.read.connect) as jetstream:
             info = jetstream.stream(STREAM)
         labels = StreamLabels(STREAM, None, None, info.origins())
         span = StreamRange(STREAM, info.created, 1, self.rows)
-        begun = time.perf_counter()
-        count = sum(batch.num_rows for batch in RangeReader(source.read, span, labels).batches())
+        out: list[Spent] = []
+        with self.measured(self.rows, out):
+            count = sum(batch.num_rows for batch in RangeReader(source.read, span, labels).batches())
         assert count == self.rows, count
-        return count / (time.perf_counter() - begun)
+        return out[0]
 
-    def nats_py(self) -> float:
+    def nats_py(self) -> Spent:
         """The same job with nats-py as its reader: fetched in batches, made columns, written as Parquet."""
         count = min(NATS_PY_ROWS, self.rows)
-        with self.folder() as folder:
-            begun = time.perf_counter()
+        out: list[Spent] = []
+        with self.folder() as folder, self.measured(count, out):
             asyncio.run(self._nats_py(count, folder / "out.parquet"))
-            return count / (time.perf_counter() - begun)
+        return out[0]
 
     async def _nats_py(self, count: int, path: Path) -> None:
         client = await nats.connect(self.hub.node.url)
@@ -192,34 +241,34 @@ class Bench:
                 writer.write_table(pa.table(columns, schema=schema))
         await client.close()
 
-    def batch_to_parquet(self) -> float:
-        with self.folder() as folder:
-            begun = time.perf_counter()
+    def batch_to_parquet(self) -> Spent:
+        out: list[Spent] = []
+        with self.folder() as folder, self.measured(self.rows, out):
             frame = self.spark.read.format("jetstream").options(**self.hub.options).load()
             frame.write.parquet(str(folder / "out"))
-            return self.rows / (time.perf_counter() - begun)
+        return out[0]
 
-    def stream_to_parquet(self) -> float:
-        with self.folder() as folder:
-            begun = time.perf_counter()
+    def stream_to_parquet(self) -> Spent:
+        out: list[Spent] = []
+        with self.folder() as folder, self.measured(self.rows, out):
             frame = (
                 self.spark.readStream.format("jetstream").options(**self.hub.options, startingOffsets="earliest").load()
             )
             writer = frame.writeStream.format("parquet").option("path", str(folder / "out"))
             query = writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True).start()
             query.awaitTermination()
-            return self.rows / (time.perf_counter() - begun)
+        return out[0]
 
-    def ingest(self) -> float:
-        """Fused: tasks write the table's files, the driver commits them."""
+    def ingest(self, rows: int | None = None) -> Spent:
+        """Fused: tasks write the table's files, the driver commits them; as one commit, of what lies in the stream."""
+        out: list[Spent] = []
         with self.folder() as folder:
-            job = Ingest(self.spark, self.hub.config(folder, max_messages_per_commit=self.rows))
-            begun = time.perf_counter()
-            job.run(once=True, report=lambda _: None)
-            spent = time.perf_counter() - begun
-            assert job.table.rows() == self.rows
+            job = Ingest(self.spark, self.hub.config(folder, max_messages_per_commit=rows or self.rows))
+            with self.measured(rows or self.rows, out):
+                job.run(once=True, report=lambda _: None)
+            assert job.table.rows() == (rows or self.rows)
             job.close()
-            return self.rows / spent
+        return out[0]
 
     def small_batches_s(self) -> float:
         """Seconds from question to commit of a round of 100 rows, median of 20."""
@@ -257,39 +306,74 @@ class Bench:
             return rate, spent
 
 
-def run(kind: str, spark: SparkSession, options: argparse.Namespace, rows: dict[str, Row]) -> None:
-    def note(what: str, unit: str, figure: float) -> None:
-        rows.setdefault(what, Row(what, unit)).figures.setdefault(kind, []).append(figure)
-        console.print(
-            f"{kind}: {what}: {figure:,.3f} {unit}" if figure < 100 else f"{kind}: {what}: {figure:,.0f} {unit}"
-        )
+class Notes:
+    """The table that grows."""
 
+    def __init__(self) -> None:
+        self.rows: dict[str, Row] = {}
+
+    def figure(self, peer: str, what: str, unit: str, figure: float) -> None:
+        self.rows.setdefault(what, Row(what, unit)).figures.setdefault(peer, []).append(figure)
+        text = f"{figure:,.3f}" if figure < 100 else f"{figure:,.0f}"
+        console.print(f"{peer}: {what}: {text} {unit}")
+
+    def spent(self, peer: str, what: str, spent: Spent) -> None:
+        """A rate and what it cost."""
+        millions = spent.rows / 1e6
+        self.figure(peer, what, "rows/s", spent.rows / spent.clock_s)
+        self.figure(peer, f"{what}: CPU of the broker", "s/M rows", spent.broker_s / millions)
+        self.figure(peer, f"{what}: CPU of the readers", "s/M rows", spent.readers_s / millions)
+
+
+@contextlib.contextmanager
+def hub_of(kind: str) -> Iterator[Hub]:
+    """A running broker with an empty stream."""
     with tempfile.TemporaryDirectory(prefix="eyot-bench-", dir="/var/tmp") as folder:
+        known = {child.pid for child in psutil.Process().children()}
         node = Node(kind, "bench", Path(folder))
         node.start()
         try:
-            hub = Hub(node)
+            hub = Hub(node, known)
             hub.create()
-            begun = time.perf_counter()
-            hub.fill(0, options.rows)
-            console.print(
-                f"{kind}: {options.rows:,} readings of {len(reading(1))} bytes in {time.perf_counter() - begun:.1f} s"
-            )
-            bench = Bench(spark, hub, options.rows)
-            for number in range(options.rounds):
-                console.print(f"{kind}: round {number + 1} of {options.rounds}")
-                note("reading into Arrow, one connection", "rows/s", bench.read_only())
-                note("batch read to Parquet", "rows/s", bench.batch_to_parquet())
-                note("streaming read (availableNow) to Parquet", "rows/s", bench.stream_to_parquet())
-                note("fused ingest to Delta", "rows/s", bench.ingest())
-                note("nats-py to Parquet, no Spark", "rows/s", bench.nats_py())
-                note("round of 100 rows, median", "s", bench.small_batches_s())
-            if not options.no_late:
-                rate, late = bench.refine_and_late(72, 2000)
-                note("bronze through silver to gold", "rows/s", rate)
-                note(f"2,000 late rows over 72 hours of {options.rows:,} rows", "s", late)
+            yield hub
         finally:
             node.stop()
+
+
+def run(kind: str, spark: SparkSession, options: argparse.Namespace, notes: Notes) -> None:
+    with hub_of(kind) as hub:
+        begun = time.perf_counter()
+        hub.fill(0, options.rows)
+        console.print(
+            f"{kind}: {options.rows:,} readings of {len(reading(1))} bytes in {time.perf_counter() - begun:.1f} s"
+        )
+        peers = {PACKED: hub.packed(), kind: hub} if kind == "eyotd" else {kind: hub}
+        for number in range(options.rounds):
+            console.print(f"{kind}: round {number + 1} of {options.rounds}")
+            for peer, seen in peers.items():
+                bench = Bench(spark, seen, options.rows)
+                notes.spent(peer, "reading into Arrow, one connection", bench.read_only())
+                notes.spent(peer, "batch read to Parquet", bench.batch_to_parquet())
+                notes.spent(peer, "streaming read (availableNow) to Parquet", bench.stream_to_parquet())
+                notes.spent(peer, "fused ingest to Delta", bench.ingest())
+                notes.figure(peer, "round of 100 rows, median", "s", bench.small_batches_s())
+            notes.spent(kind, "nats-py to Parquet, no Spark", Bench(spark, hub, options.rows).nats_py())
+        if not options.no_late:
+            peer, seen = next(iter(peers.items()))
+            rate, late = Bench(spark, seen, options.rows).refine_and_late(72, 2000)
+            notes.figure(peer, "bronze through silver to gold", "rows/s", rate)
+            notes.figure(peer, f"2,000 late rows over 72 hours of {options.rows:,} rows", "s", late)
+
+
+def grow(kind: str, spark: SparkSession, sizes: list[int], notes: Notes) -> None:
+    """What a row costs when the stream holds more of them: the whole stream is ingested at each size."""
+    with hub_of(kind) as hub:
+        held = 0
+        for size in sizes:
+            hub.fill(held, size - held)
+            held = size
+            for peer, seen in {PACKED: hub.packed(), kind: hub}.items() if kind == "eyotd" else [(kind, hub)]:
+                notes.spent(peer, f"fused ingest of {size:,} rows", Bench(spark, seen, size).ingest(size))
 
 
 def main() -> None:
@@ -298,19 +382,25 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--hub", choices=("eyotd", "nats-server"), action="append", help="only this broker (both)")
     parser.add_argument("--no-late", action="store_true", help="leave out silver and gold")
+    parser.add_argument(
+        "--grow", type=lambda text: [int(n) for n in text.split(",")], help="only: streams of N,M,... rows"
+    )
     parser.add_argument("--write", type=Path, default=ROOT / "docs" / "measured-hub.md")
     parser.add_argument("--no-write", action="store_true")
     options = parser.parse_args()
     kinds = options.hub or ["eyotd", "nats-server"]
     spark = session("bench", {"spark.master": f"local[{os.cpu_count()},4]"})
     spark.range(10).selectExpr("sum(id)").collect()
-    rows: dict[str, Row] = {}
+    notes = Notes()
     for kind in kinds:
-        run(kind, spark, options, rows)
-    peers = [kind for kind in kinds if kind != "eyotd"]
-    table = markdown(list(rows.values()), "eyotd", peers)
+        if options.grow:
+            grow(kind, spark, options.grow, notes)
+        else:
+            run(kind, spark, options, notes)
+    peers = [PACKED, *kinds] if "eyotd" in kinds else kinds
+    table = markdown(list(notes.rows.values()), peers[0], peers[1:])
     console.print(table, soft_wrap=True)
-    if not options.no_write and len(kinds) == 2:
+    if not options.no_write and not options.grow and len(kinds) == 2:
         versions = {
             kind: subprocess.run([executable(kind), "-v"], capture_output=True, text=True, check=True).stdout.strip()
             for kind in kinds

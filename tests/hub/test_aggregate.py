@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import cbor2
 import msgspec
 import pytest
+from msgspec import to_builtins
 from pyspark.sql import SparkSession
 
-from eyot_hub.jobs.config import convert
+from eyot_hub.errors import HubError
+from eyot_hub.jobs.config import Config, convert
 from support.hub_truth import DAY_MS, NEW_YEAR_MS, Hub, message, series, truth
 from support.jobs_config import SILVER, jobs_config
 from support.streams import Message, Streams
@@ -131,7 +135,10 @@ def test_backfill_gives_the_same_again(spark: SparkSession, readings_stream: Str
     assert not hub.round().busy
 
 
-def test_metrics_as_columns_msgpack_and_months(spark: SparkSession, readings_stream: Streams, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("form", "encode"), [("msgpack", msgspec.msgpack.encode), ("cbor", cbor2.dumps)])
+def test_binary_payloads_metrics_as_columns_and_months(
+    spark: SparkSession, readings_stream: Streams, tmp_path: Path, form: str, encode: Callable[[Any], bytes]
+) -> None:
     base = jobs_config(readings_stream.url, tmp_path)
     parsed = {
         "nats": dict(base.nats),
@@ -140,7 +147,7 @@ def test_metrics_as_columns_msgpack_and_months(spark: SparkSession, readings_str
         "silver": [
             {
                 **SILVER,
-                "format": "msgpack",
+                "format": form,
                 "device": "subject:2",
                 "event_time": "stored_at",
                 "columns": {"temperature": "double", "count": "bigint"},
@@ -149,15 +156,63 @@ def test_metrics_as_columns_msgpack_and_months(spark: SparkSession, readings_str
         ],
         "gold": [{"name": "minute", "silver": "readings", "metrics": ["temperature", "count"], "window": "24h"}],
     }
-    body = msgspec.msgpack.encode({"temperature": 21.5, "count": 3, "more": b"\x00"})
-    readings_stream.publish([("readings.boiler", body)] * 3 + [("readings.boiler", b"\xc1")])
+    body = encode({"temperature": 21.5, "count": 3, "more": b"\x00", "nested": {"at": 1}})
+    poison = {
+        b"\xc1": f"payload is not {form}",
+        b"": f"payload is not {form}",
+        encode([1, 2]): f"payload is no {form} object",
+        encode({"temperature": "warm"}): f"payload is not {form} of the declared types",
+    }
+    readings_stream.publish([("readings.boiler", payload) for payload in [body] * 3 + list(poison)])
     hub = Hub(spark, convert(parsed, "tests"))
     done = hub.round()
     # Three equal payloads are three messages: their sequences differ.
-    assert (done.silver[0].added, done.silver[0].quarantined) == (3, 1)
+    assert (done.silver[0].added, done.silver[0].quarantined) == (3, len(poison))
+    assert hub.reasons() == sorted(poison.values())
     rows = hub.aggregate.gold["minute"].table.dataframe(spark).collect()
     assert {(row["device"], row["metric"], row["count"], row["mean"]) for row in rows} == {
         ("boiler", "temperature", 3, 21.5),
         ("boiler", "count", 3, 3.0),
     }
     assert {row["event_date"].day for row in rows} == {1}
+
+
+def test_schema_drift(spark: SparkSession, readings_stream: Streams, tmp_path: Path) -> None:
+    """Devices send more than is declared, then it is declared, then its type changes: nothing is lost, nothing is guessed."""
+
+    def publish(number: int, **more: Any) -> None:
+        body = {"device": "d", "metric": "m", "at": NEW_YEAR_MS + number, "value": 1.0, **more}
+        readings_stream.publish([("readings.d", json.dumps(body).encode())])
+
+    def config(**columns: str) -> Config:
+        base = jobs_config(readings_stream.url, tmp_path)
+        silver = {**SILVER, "columns": {"metric": "string", "value": "double", **columns}}
+        return convert({**to_builtins(base), "silver": [silver]}, "tests")
+
+    def units(hub: Hub) -> list[Any]:
+        rows = hub.aggregate.silver["readings"].table.dataframe(spark).orderBy("event_time").collect()
+        return [row["unit"] for row in rows]
+
+    publish(1)
+    publish(2, unit="C", new={"deep": [1]})
+    old = Hub(spark, config())
+    assert (old.round().silver[0].added, old.reasons()) == (2, [])
+    publish(3, unit="K")
+    hub = Hub(spark, config(unit="string"))
+    hub.round()
+    assert units(hub) == [None, None, "K"]
+    hub.aggregate.rebuild({"readings"})
+    assert units(hub) == [None, "C", "K"]
+    publish(4, unit=7)
+    publish(5, value="1.0")
+    done = hub.round()
+    assert (done.silver[0].added, done.silver[0].quarantined) == (1, 1)
+    assert units(hub) == [None, "C", "K", "7"]
+    assert hub.reasons() == ["payload is not json of the declared types"]
+    # A job that still has the old configuration goes on writing what it knows.
+    publish(6)
+    behind = Hub(spark, config())
+    assert behind.round().silver[0].added == 1
+    with pytest.raises(HubError, match="its column 'unit' is string, not double"):
+        Hub(spark, config(unit="double"))
+    assert behind.gold() == {("d", NEW_YEAR_MS): (5, 1.0, 1.0, 1.0, 1.0)}

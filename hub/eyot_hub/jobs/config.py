@@ -104,7 +104,7 @@ class Silver(_Section):
     device: str
     event_time: str
     columns: dict[Name, str]
-    format: Literal["json", "msgpack"] = "json"
+    format: Literal["json", "msgpack", "cbor"] = "json"
     event_time_unit: Literal["iso", "s", "ms", "us", "ns"] = "iso"
     required: list[str] = []
     earliest: str = "2000-01-01T00:00:00Z"
@@ -123,6 +123,14 @@ class Gold(_Section):
     percentiles: list[Annotated[float, msgspec.Meta(gt=0, lt=1)]] = []
 
 
+class FleetStatus(_Section):
+    """Where the devices' own status messages are (`eyot { status { } }` of their daemons); no subjects: nowhere."""
+
+    subjects: list[str] = []
+    streams: list[str] = []  # only in these; none: in all of bronze
+    device: str = "device"  # what names it: device (its server's name), domain, or subject:N
+
+
 class Gaps(_Section):
     """How gaps are looked for; `ask_origins`: ask the origins' domains what they still hold."""
 
@@ -136,6 +144,7 @@ class Config(_Section):
     silver: list[Silver] = []
     gold: list[Gold] = []
     gaps: Gaps = msgspec.field(default_factory=Gaps)
+    fleet: FleetStatus = msgspec.field(default_factory=FleetStatus)
     spark: dict[str, Any] = {}
 
     def source(self) -> SourceOptions:
@@ -224,6 +233,13 @@ def _problems(config: Config) -> list[tuple[str, str]]:
     problems: list[tuple[str, str]] = []
     problems += _duration_problems("bronze.poll", config.bronze.poll)
     problems += _duration_problems("bronze.vacuum_after", config.bronze.vacuum_after)
+    problems += [
+        ("fleet.subjects", f"{pattern!r} is no subject")
+        for pattern in config.fleet.subjects
+        if not subject.is_valid(pattern.encode())
+    ]
+    if config.fleet.device not in ("device", "domain") and not _is_token(config.fleet.device):
+        problems.append(("fleet.device", "must be device, domain or subject:N"))
     names = [silver.name for silver in config.silver]
     for index, silver in enumerate(config.silver):
         problems += [(f"silver[{index}].{key}", problem) for key, problem in _silver_problems(silver)]

@@ -1,22 +1,22 @@
 """Payloads to typed columns, by the schema that the configuration declares; what does not fit gets a reason instead.
 
-JSON is parsed by Spark itself, MessagePack by msgspec in Arrow batches. A payload that is no object, a field of another type,
+JSON is parsed by Spark itself; MessagePack and CBOR become JSON in Arrow batches (`binary_payloads.py`), so that one parser judges
+all of them. A payload that is no object, a field of another type,
 a missing device, required field or event time, and an event time that cannot be true (before `earliest`, or further ahead of
 the hub's clock than `ahead`) are reasons; no row stops the job.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import Final
 
-import msgspec
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from eyot_hub.jobs.binary_payloads import DECODERS, json_text
 from eyot_hub.jobs.config import Silver, seconds
 from eyot_wire.js_time import rfc3339_to_ns
 
@@ -37,8 +37,8 @@ def parse(rows: DataFrame, silver: Silver) -> DataFrame:
     """`rows` with `device`, `event_time`, the declared columns, and `reason`, which is null for rows that are good."""
     fields = _fields(silver)
     schema = ", ".join(f"`{name}` {kind.upper()}" for name, kind in fields.items())
-    if silver.format == "msgpack":
-        rows = _msgpack_as_json(rows)
+    if silver.format in DECODERS:
+        rows = _as_json(rows, silver.format)
     else:
         rows = rows.withColumn("_text", F.col("payload").cast("string")).withColumn(
             CORRUPT + "_utf8", ~F.expr("is_valid_utf8(cast(payload as string))")
@@ -69,9 +69,13 @@ def _device(silver: Silver) -> Column:
     if silver.device.startswith("$."):
         return F.col(f"{PARSED}.`{silver.device[2:]}`").cast("string")
     if silver.device.startswith("subject:"):
-        token = int(silver.device.removeprefix("subject:"))
-        return F.get(F.split("subject", r"\."), F.lit(token - 1))
+        return subject_token(silver.device)
     return F.col(silver.device)
+
+
+def subject_token(named: str) -> Column:
+    """Token N of the column `subject`, named `subject:N`."""
+    return F.get(F.split("subject", r"\."), F.lit(int(named.removeprefix("subject:")) - 1))
 
 
 def _event_time(silver: Silver) -> Column:
@@ -105,31 +109,18 @@ def _reason(silver: Silver) -> Column:
     return reason.when(F.col("event_time") > ahead, F.lit(f"event time more than {silver.ahead} ahead of the hub"))
 
 
-def _msgpack_as_json(rows: DataFrame) -> DataFrame:
-    """MessagePack payloads as JSON text, so that one parser judges both; null where a payload is not MessagePack."""
+def _as_json(rows: DataFrame, form: str) -> DataFrame:
+    """Binary payloads as JSON text; null where a payload is not of that form."""
     names = rows.columns
     schema = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in rows.schema.fields)
 
     def convert(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            texts = pa.array([_msgpack_text(payload) for payload in batch.column("payload").to_pylist()], pa.string())
+            texts = pa.array([json_text(form, payload) for payload in batch.column("payload").to_pylist()], pa.string())
             bad = pa.array([False] * batch.num_rows)
             yield pa.RecordBatch.from_arrays([*batch.columns, texts, bad], [*names, "_text", CORRUPT + "_utf8"])
 
     return rows.mapInArrow(convert, f"{schema}, `_text` STRING, `{CORRUPT}_utf8` BOOLEAN")
-
-
-def _msgpack_text(payload: bytes | None) -> str | None:
-    try:
-        return json.dumps(msgspec.msgpack.decode(payload or b""), default=_not_json, allow_nan=True)
-    except (msgspec.DecodeError, TypeError, ValueError):
-        return None
-
-
-def _not_json(value: Any) -> Any:
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "replace")
-    return str(value)
 
 
 def _regex(pattern: str) -> str:

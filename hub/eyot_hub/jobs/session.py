@@ -23,6 +23,8 @@ _LOCAL_DEFAULTS: Final = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}",
     "spark.sql.shuffle.partitions": str(2 * _CORES),
+    # A small machine may take long to start a Python worker.
+    "spark.python.authenticate.socketTimeout": "60s",
 }
 _DEFAULTS: Final = {"spark.sql.session.timeZone": "UTC", "spark.sql.execution.arrow.pyspark.enabled": "true"}
 

@@ -68,7 +68,7 @@ class LakeTable:
         self._storage = dict(storage_options or {}) or None
         self._local = "://" not in spec.root
         self._delta = self._open()
-        self._check_schema()
+        self._fit_schema()
 
     @classmethod
     def exists(cls, root: str, storage_options: Mapping[str, str] | None = None) -> bool:
@@ -89,14 +89,27 @@ class LakeTable:
             )
             return DeltaTable(self.spec.root, storage_options=self._storage)
 
-    def _check_schema(self) -> None:
-        have = pa.schema(self._delta.schema().to_arrow()).names
-        missing = [name for name in self.spec.schema.names if name not in have]
-        if missing:
+    def _fit_schema(self) -> None:
+        """Columns that the table does not have yet are added: null in the rows it holds. Raises HubError for other types."""
+        have = pa.schema(self._delta.schema().to_arrow())
+        by = list(self._delta.metadata().partition_columns)
+        if by != list(self.spec.partition_by):
             raise HubError(
-                f"table {self.root} was made with another configuration: it has no column '{missing[0]}'. Give the table "
-                "another name, or move it away and fill it again with eyot-hub backfill"
+                f"table {self.root} is partitioned by {', '.join(by)}, not by {', '.join(self.spec.partition_by)}: "
+                "give the table another name"
             )
+        wanted = {field.name: field for field in Schema.from_arrow(self.spec.schema).fields}
+        held = {field.name: field for field in self._delta.schema().fields}
+        for name, field in wanted.items():
+            if name in held and held[name].type != field.type:
+                raise HubError(
+                    f"table {self.root} was made with another configuration: its column '{name}' is "
+                    f"{have.field(name).type}, not {self.spec.schema.field(name).type}. Give the column or the table another name"
+                )
+        missing = [field for name, field in wanted.items() if name not in held]
+        if missing:
+            self._delta.alter.add_columns(missing)
+            self.refresh()
 
     @property
     def root(self) -> str:
@@ -105,6 +118,11 @@ class LakeTable:
     @property
     def version(self) -> int:
         return int(self._delta.version())
+
+    @property
+    def table_id(self) -> str:
+        """Tells this table from another one at the same place, before or after it."""
+        return str(self._delta.metadata().id)
 
     def refresh(self) -> None:
         self._delta.update_incremental()

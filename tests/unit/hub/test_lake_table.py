@@ -86,10 +86,17 @@ def test_an_abandoned_task_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_another_schema_is_refused(tmp_path: Path) -> None:
-    LakeTable(spec(tmp_path))
+    """More columns are added; other types and another partitioning are refused."""
+    table = LakeTable(spec(tmp_path))
     wider = SCHEMA.append(pa.field("more", pa.string()))
-    with pytest.raises(HubError, match="no column 'more'"):
-        LakeTable(TableSpec(str(tmp_path / "table"), wider, ("stream", "date")))
+    grown = LakeTable(TableSpec(str(tmp_path / "table"), wider, ("stream", "date")))
+    assert grown.version == table.version + 1
+    assert LakeTable(spec(tmp_path)).version == grown.version
+    other = SCHEMA.set(SCHEMA.get_field_index("sequence"), pa.field("sequence", pa.string()))
+    with pytest.raises(HubError, match="its column 'sequence' is int64, not string"):
+        LakeTable(TableSpec(str(tmp_path / "table"), other, ("stream", "date")))
+    with pytest.raises(HubError, match="is partitioned by stream, date, not by date"):
+        LakeTable(TableSpec(str(tmp_path / "table"), SCHEMA, ("date",)))
 
 
 def test_rows_by_partition() -> None:

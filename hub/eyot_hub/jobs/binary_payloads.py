@@ -1,0 +1,62 @@
+"""Payloads of binary formats as JSON text: MessagePack (msgspec) and CBOR (cbor2, RFC 8949).
+
+What JSON has no word for becomes what a schema can declare: byte strings text, times RFC 3339, decimals and fractions numbers, keys
+of maps text. Whatever a payload holds, the answer is a text or None; nothing that a device sends raises.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from datetime import date
+from decimal import Decimal
+from fractions import Fraction
+from io import BytesIO
+from typing import Any, Final
+
+import cbor2
+import msgspec
+
+
+def _cbor(payload: bytes) -> Any:
+    """One data item, and nothing behind it. Raises CBORError."""
+    stream = BytesIO(payload)
+    value = cbor2.CBORDecoder(stream).decode()
+    if stream.tell() != len(payload):
+        raise cbor2.CBORDecodeError("there is something behind the data item")
+    return value
+
+
+DECODERS: Final[Mapping[str, Callable[[bytes], Any]]] = {"msgpack": msgspec.msgpack.decode, "cbor": _cbor}
+
+
+def json_text(form: str, payload: bytes | None) -> str | None:
+    """A payload as JSON; None when it is not of the form, or holds what cannot be JSON at all (a cycle)."""
+    try:
+        return json.dumps(_plain(DECODERS[form](payload or b"")))
+    except Exception:  # decoders of untrusted bytes: whatever they find to raise, the row is a bad one, not the job
+        return None
+
+
+def _plain(value: Any) -> Any:
+    """`value` in JSON's own types. Raises RecursionError for a cycle, ValueError for numbers that are no numbers."""
+    if value is None or isinstance(value, bool | str | int | float):
+        return value
+    if isinstance(value, Mapping):
+        return {_key(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(item) for item in value]
+    if isinstance(value, Decimal | Fraction):
+        return float(value)
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, cbor2.CBORTag | cbor2.CBORSimpleValue):
+        return _plain(value.value)
+    return None if value is cbor2.undefined else str(value)
+
+
+def _key(key: Any) -> str:
+    plain = _plain(key)
+    return plain if isinstance(plain, str) else json.dumps(plain)

@@ -1,0 +1,102 @@
+"""MessagePack and CBOR as JSON: what a device may send, and what it should not."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import cbor2
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eyot_hub.jobs.binary_payloads import json_text
+
+ENCODERS = {"msgpack": msgspec.msgpack.encode, "cbor": cbor2.dumps}
+FORMS = sorted(ENCODERS)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def decoded(form: str, payload: bytes) -> Any:
+    text = json_text(form, payload)
+    return None if text is None else json.loads(text)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@given(value=VALUES)
+def test_what_json_can_say_comes_through(form: str, value: Any) -> None:
+    text = json_text(form, ENCODERS[form](value))
+    assert text is not None
+    assert json.loads(text) == value
+
+
+@pytest.mark.parametrize("form", FORMS)
+@given(payload=st.binary(max_size=200))
+def test_nothing_raises(form: str, payload: bytes) -> None:
+    json_text(form, payload)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_json_has_no_word_for(form: str) -> None:
+    at = datetime(2026, 1, 31, 8, 0, 0, 250_000, UTC)
+    value = {"at": at, "raw": b"ab\xff", "d": Decimal("21.5"), 7: [b"x"]}
+    if form == "msgpack":
+        value["d"] = 21.5  # msgspec writes decimals as text
+    assert decoded(form, ENCODERS[form](value)) == {
+        "at": "2026-01-31T08:00:00.250000+00:00",
+        "raw": "ab\ufffd",
+        "d": 21.5,
+        "7": ["x"],
+    }
+
+
+def test_cbors_own() -> None:
+    assert decoded("cbor", cbor2.dumps({"none": cbor2.undefined, "tag": cbor2.CBORTag(4711, "inner")})) == {
+        "none": None,
+        "tag": "inner",
+    }
+
+
+@pytest.mark.parametrize(
+    "poison",
+    [
+        b"",
+        b"\xff",
+        b"\xa1\x61",
+        cbor2.dumps({"a": 1}) + b"\x18",
+        cbor2.dumps({"a": "b" * 10_000}) + b"\x00",
+        b"\x81" * 100_000,
+        bytes.fromhex("9b7fffffffffffffff"),
+        bytes.fromhex("5b7fffffffffffffff"),
+        bytes.fromhex("d81c81d81d00"),  # an array that holds itself
+        b"\xc2\x5a\x00\x00\xff\xff" + b"\xff" * 65535,  # a number of 150,000 digits
+        b"\x61\xff",
+    ],
+    ids=[
+        "empty",
+        "break",
+        "cut",
+        "cut behind",
+        "more behind",
+        "deep",
+        "long array",
+        "long bytes",
+        "cycle",
+        "digits",
+        "utf8",
+    ],
+)
+def test_poison_in_cbor(poison: bytes) -> None:
+    assert json_text("cbor", poison) is None
+
+
+@pytest.mark.parametrize("poison", [b"", b"\xc1", b"\x81", b"\x01\x01", b"\x91" * 100_000], ids=range(5))
+def test_poison_in_msgpack(poison: bytes) -> None:
+    assert json_text("msgpack", poison) is None
