@@ -25,29 +25,20 @@ from support.streams import Streams
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
-class EarlierRecord(msgspec.Struct, kw_only=True):
-    """What a release before knew: no delays, no backlog, no first event."""
-
-    last_event_us: int | None = None
-    last_stored_us: int | None = None
-    readings: int = 0
-
-
 class EarlierTracker(DeviceTracker):
-    """The processor of that release."""
+    """The processor of a release that knew less: no delays, no backlog, no first event."""
 
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
         stored = self._state.get()
-        record = EarlierRecord()
+        record: dict[str, Any] = {"last_event_us": 0, "last_stored_us": 0, "readings": 0}
         if stored is not None:
-            record = msgspec.msgpack.decode(bytes(stored[0]), type=EarlierRecord)
+            record = msgspec.msgpack.decode(bytes(stored[0]))
         for frame in rows:
-            record.readings += len(frame)
-            record.last_event_us = max(record.last_event_us or 0, int(frame["at_us"].max()))
-            record.last_stored_us = max(record.last_stored_us or 0, int(frame["stored_us"].max()))
+            record["readings"] += len(frame)
+            record["last_event_us"] = max(record["last_event_us"], int(frame["at_us"].max()))
+            record["last_stored_us"] = max(record["last_stored_us"], int(frame["stored_us"].max()))
         self._state.update((msgspec.msgpack.encode(record),))
-        row = dict.fromkeys(figures("", DeviceRecord()))
-        yield pd.DataFrame([{**row, "device": key[0], **to_builtins(record)}])
+        yield pd.DataFrame([{**figures(key[0], DeviceRecord()), **record}])
 
 
 def test_across_restart_and_release(spark: SparkSession, streams: Streams, tmp_path: Path) -> None:
