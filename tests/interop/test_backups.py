@@ -401,6 +401,39 @@ def test_what_is_refused_is_refused_as_nats_server_does(servers: dict[str, Serve
     asyncio.run(run())
 
 
+def test_mirrors_and_sources_go_on_where_their_last_message_says(servers: dict[str, ServerProcess]) -> None:
+    async def run() -> None:
+        async with clients({name: servers[name] for name in ("eyotd", NEWER)}) as at:
+            nc, js = at[NEWER], at[NEWER].jetstream()
+            await js.add_stream(StreamConfig(name="origin", subjects=["origin.>"]))
+            await api(nc, "STREAM.CREATE.sourced", {"name": "sourced", "sources": [{"name": "origin"}]})
+            await api(nc, "STREAM.CREATE.mirrored", {"name": "mirrored", "mirror": {"name": "origin"}})
+            for i in range(10):
+                await js.publish("origin.x", b"%d" % i)
+            copies = ("sourced", "mirrored")
+            await holding(nc, copies, 10)
+            for name in ("origin", *copies):
+                answer = await restore(at["eyotd"], name, await backup(nc, name))
+                assert "error" not in answer, answer
+                if name == "origin":
+                    for i in range(10, 15):
+                        await at["eyotd"].jetstream().publish("origin.x", b"%d" % i)
+            await holding(at["eyotd"], copies, 15)
+            for name in copies:
+                held = await contents(at["eyotd"], name)
+                assert [(seq, payload) for seq, _, _, _, payload in held] == [(i + 1, b"%d" % i) for i in range(15)]
+
+    asyncio.run(run())
+
+
+async def holding(nc: Client, names: tuple[str, ...], count: int) -> None:
+    """Wait until these streams hold so many messages."""
+    async with asyncio.timeout(30):
+        for name in names:
+            while (await state(nc, name))["messages"] < count:
+                await asyncio.sleep(0.05)
+
+
 def test_advisories_say_the_same(servers: dict[str, ServerProcess]) -> None:
     async def heard(nc: Client) -> list[Any]:
         """Subject, and members but those that say when and who, of every advisory of a backup and a restore."""
