@@ -58,32 +58,33 @@ def drain(kind: str, count: int, hub_jetstream: str = "") -> Drained:
                 source = {"name": "READINGS", "external": {"api": "$JS.leaf.API", "deliver": ""}}
                 peer.request("$JS.API.STREAM.CREATE.FLEET", {"name": "FLEET", "storage": "file", "sources": [source]})
                 wire.publish_acknowledged(leaf.port, 1, 256, PAYLOAD, count)
-                used = cpu_s(hub), cpu_s(leaf)
                 link.restore()
-                rate, first_s = _drained(peer, count)
-                hub_s, leaf_s = cpu_s(hub) - used[0], cpu_s(leaf) - used[1]
-                return Drained(rate, first_s, hub_s * 1e6 / count, leaf_s * 1e6 / count)
+                return _drained(peer, count, (hub, leaf))
             finally:
                 leaf.stop()
                 hub.stop()
 
 
-def _drained(peer: wire.Peer, count: int) -> tuple[float, float]:
+def _drained(peer: wire.Peer, count: int, servers: tuple[Node, Node]) -> Drained:
+    """Everything is reckoned from the moment at which the first message is seen at the hub."""
     begun = time.perf_counter()
-    first = 0.0
+    first = used = None
     seen_at_first = 0
     while True:
         state = peer.request("$JS.API.STREAM.INFO.FLEET")["state"]
         assert isinstance(state, dict)
         now, seen = time.perf_counter(), int(state["messages"])
-        if seen and not first:
-            first, seen_at_first = now, seen
+        if seen and first is None:
+            first, seen_at_first, used = now, seen, [cpu_s(each) for each in servers]
         if seen >= count:
-            spent = max(now - first, 1e-6)
-            return ((count - seen_at_first) / spent if count > seen_at_first else count / spent, first - begun)
-        if now - begun > 300:
+            assert first is not None
+            assert used is not None
+            left = max(1, count - seen_at_first)
+            hub_us, leaf_us = ((cpu_s(each) - was) * 1e6 / left for each, was in zip(servers, used, strict=True))
+            return Drained(left / max(now - first, 1e-6), first - begun, hub_us, leaf_us)
+        if now - begun > 600:
             raise RuntimeError(f"only {seen} of {count} arrived")
-        time.sleep(0.005)
+        time.sleep(0.02)
 
 
 def main() -> None:

@@ -21,7 +21,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-READY_TIMEOUT_S = 20.0
+READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 20.0
 
 _picked: set[int] = set()
