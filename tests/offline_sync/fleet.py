@@ -85,6 +85,8 @@ class Fleet:
         if (node, stream) in self.layout.published:
             life = self.model.begin_life(node, stream, workqueue=config.get("retention") == "workqueue")
             self.say(f"{life} begins")
+            # A backup would bring the former life back: a third one to copies, who keep no more than one.
+            self.nodes[node].backup = None
         else:
             self.say(f"{node}/{stream} is made: {msgspec.json.encode(config).decode()}")
         answer = await self.nodes[node].request(f"STREAM.CREATE.{stream}", {"name": stream, **STREAM, **config})
