@@ -396,15 +396,17 @@ async def _power_cut(server: ServerProcess) -> None:
             await asyncio.sleep(0.02)
     info = await js.consumer_info("S", "C")
     assert (info.num_ack_pending, info.num_pending) == (5, 10)
-    again: list[tuple[int, int]] = []
+    again: dict[int, int] = {}  # by sequence: how often it had been delivered when it came first
     async with asyncio.timeout(30):
         while len(again) < 15:
             try:
                 for msg in await sub.fetch(15, timeout=3):
-                    again.append((msg.metadata.sequence.stream, msg.metadata.num_delivered))
+                    again.setdefault(msg.metadata.sequence.stream, msg.metadata.num_delivered)
                     await msg.ack_sync()
             except NatsTimeout:
                 pass
-    assert sorted(again) == [(seq, 2) for seq in range(2, 11, 2)] + [(seq, 1) for seq in range(11, 21)]
+    # On a busy machine a batch may outlast ack_wait before its end is read: that comes once more then.
+    assert sorted(again) == [*range(2, 11, 2), *range(11, 21)]
+    assert all(again[seq] >= 2 for seq in range(2, 11, 2))
     assert (await js.consumer_info("S", "C")).num_ack_pending == 0
     await nc.close()
