@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import trio
 import trio.testing
 
@@ -42,3 +43,24 @@ async def test_an_hour_on_a_radio_without_a_disconnect(autojump_clock: trio.test
         (state,) = world.leaf.broker.links.remotes
         assert (state.connects, state.is_up) == (1, True)
         assert goodput >= 0.9
+
+
+@pytest.mark.parametrize("outward", [True, False])
+@pytest.mark.parametrize("busy", [True, False])
+async def test_a_black_hole_one_way_is_found_within_fifteen_seconds(
+    outward: bool, busy: bool, autojump_clock: trio.testing.MockClock
+) -> None:
+    """Also on a slow link with bulk under way, where the peer has a reason to be silent for a while."""
+    async with slow_world() as world:
+        await world.start()
+        await world.stream("R", subjects=["r.>"])
+        await world.copy("ALL", "R")
+        await world.until(lambda: world.leaf.broker.links.is_up("ACC"), 60)
+        if busy:
+            world.publish("r.a", b"x" * _MESSAGE, 200)
+        await trio.sleep(20)
+        (state,) = world.leaf.broker.links.remotes
+        world.network.swallow_one_way("leaf", outward=outward)
+        found_s = await world.until(lambda: not state.is_up or state.connects > 1, 60)
+        assert found_s <= 15
+        await world.until(lambda: world.last_seq(world.hub, "ALL") == world.last_seq(world.leaf, "R"), 200)
