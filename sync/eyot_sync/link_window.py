@@ -23,9 +23,10 @@ WINDOW_MIN = 4 * 1024
 WINDOW_MAX = 64 << 20
 #: Marks in a window: how closely answers follow what is sent.
 _MARKS = 4
-#: Rates that are remembered, the highest of them counts; the shortest round trip is forgotten after two such spans (seconds).
+#: A message of so many round trips' worth leaves the link at rest for less than a tenth of the time.
+_RESTS = 9
+#: Rates that are remembered; the highest of them counts.
 _RATES = 10
-_RTT_SPAN_S = 60.0
 #: A rate is not believed from less than this.
 _SAMPLE_MIN = 512
 #: Without any measured rate a link is taken to carry so much (bytes per second) beyond the first `_UNMEASURED_FREE` bytes.
@@ -36,16 +37,29 @@ _PATIENCE_FREE_S = 3.0
 
 
 class _Mark(NamedTuple):
+    """A PING: what was sent and answered before it, and whether the window was at least half full."""
+
     sent: int
     answered: int
     at: float
+    full: bool
 
 
 class LinkWindow:
     """What is under way on one link, bytes, and how much may be. `rate`: bytes per second that the peer was seen to take, 0 unknown."""
 
-    __slots__ = ("_answered", "_marks", "_rates", "_rtt_before", "_rtt_now", "_rtt_since", "_sent", "_since_mark", "rate", "rtt_s",
-                 "window")  # fmt: skip
+    __slots__ = (
+        "_answered",
+        "_marks",
+        "_oversize",
+        "_rates",
+        "_sent",
+        "_since_mark",
+        "rate",
+        "rtt_min_s",
+        "rtt_s",
+        "window",
+    )
 
     def __init__(self) -> None:
         self.window = WINDOW_FIRST
@@ -54,11 +68,11 @@ class LinkWindow:
         self._sent = 0
         self._answered = 0
         self._since_mark = 0
+        self._oversize = 0
         self._marks: deque[_Mark] = deque()
         self._rates: deque[float] = deque(maxlen=_RATES)
-        # Shortest round trips of the present and the previous span.
-        self._rtt_now = self._rtt_before = math.inf
-        self._rtt_since = -math.inf
+        # Of this connection. It is not forgotten: while the link is busy every later one has waited behind our own bytes.
+        self.rtt_min_s = math.inf
 
     @property
     def under_way(self) -> int:
@@ -67,13 +81,15 @@ class LinkWindow:
 
     @property
     def room(self) -> int:
-        """How much more may be sent, bytes."""
-        return max(0, self.window - self.under_way)
+        """How much more may be sent at once, bytes: no more than a mark's distance, so that answers come while the rest is under way.
 
-    @property
-    def rtt_min_s(self) -> float:
-        """The shortest round trip of the last minute or two; infinity: none was measured."""
-        return min(self._rtt_now, self._rtt_before)
+        Messages that are larger than the window leave one by one. Where the link would rest for more than a tenth of the time in
+        between, a second one may follow the first.
+        """
+        window = self.window
+        if self._oversize and self._oversize < _RESTS * self.rate * self.rtt_min_s:
+            window += self._oversize
+        return max(0, min(window - self.under_way, self.window // _MARKS))
 
     @property
     def patience_s(self) -> float:
@@ -86,12 +102,13 @@ class LinkWindow:
         """`size` bytes are on their way. True: a PING must follow them (`marked`)."""
         self._sent += size
         self._since_mark += size
+        self._oversize = size if size > self.window else 0
         return self._since_mark * _MARKS >= self.window
 
     def marked(self, now: float) -> None:
         """A PING follows what was sent so far."""
         self._since_mark = 0
-        self._marks.append(_Mark(self._sent, self._answered, now))
+        self._marks.append(_Mark(self._sent, self._answered, now, self.under_way * 2 >= self.window))
 
     def answered(self, now: float) -> float | None:
         """A PONG arrived: returns the round trip it answers, seconds; None if nothing was asked."""
@@ -100,17 +117,15 @@ class LinkWindow:
         mark = self._marks.popleft()
         rtt_s = self.rtt_s = now - mark.at
         self._answered = mark.sent
-        if now - self._rtt_since >= _RTT_SPAN_S:
-            self._rtt_before, self._rtt_now, self._rtt_since = self._rtt_now, math.inf, now
-        self._rtt_now = min(self._rtt_now, rtt_s)
+        self.rtt_min_s = min(self.rtt_min_s, rtt_s)
         taken = mark.sent - mark.answered
         if taken >= _SAMPLE_MIN:
-            self._measured(taken / max(rtt_s, 1e-4))
+            self._measured(taken / max(rtt_s, 1e-4), mark.full)
         return rtt_s
 
-    def _measured(self, rate: float) -> None:
-        # Less than the window was under way: that is no measure of a rate below the one that is known.
-        if rate < self.rate and self.room > self.window // 2:
+    def _measured(self, rate: float, full: bool) -> None:
+        # With little under way there is no measure of a rate below the one that is known.
+        if rate < self.rate and not full:
             return
         self._rates.append(rate)
         self.rate = max(self._rates)
