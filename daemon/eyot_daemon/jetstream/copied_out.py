@@ -93,8 +93,9 @@ class CopiedOut:
 
     @property
     def missed(self) -> bool:
-        """Does one of the readers have no consumer at the moment?"""
-        return any(not self._is_served(reader.deliver) for reader in self._readers.values())
+        """Does one of the readers have no consumer at the moment, or not listen to the one it has?"""
+        listens = self._stream.account.has_interest
+        return any(not self._is_served(each.deliver) or not listens(each.deliver) for each in self._readers.values())
 
     def wants(self, subject: bytes) -> bool:
         """Does one of the readers copy this subject?"""
