@@ -4,8 +4,8 @@ Spending is counted in bytes as a carrier counts them: what is written and read,
 It is kept by month (from `reset_day` to the day before it, local time), so that a clock that jumps and comes back finds what was spent.
 A clock that was never set (before 2020) spends from the latest month that is known.
 
-What is saved is never less than what was spent: a lease is saved ahead and used up before the next save, so a crash costs at most one
-lease of the budget and never gives anything back. Time is an argument (seconds since the epoch), local time another (`tz`).
+What is saved is ahead of what was spent by a lease, and saved again once that is used up: a crash costs at most one lease of the
+budget, and gives back only what was spent between `must_save` and the save that follows. Time is an argument (seconds since the epoch), local time another (`tz`).
 """
 
 from __future__ import annotations
