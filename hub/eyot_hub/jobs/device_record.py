@@ -48,8 +48,9 @@ class DeviceRecord(msgspec.Struct, kw_only=True, array_like=False):
             self.backlog, self.backlog_at_us = backlog, at_us
 
     def delay_s(self, share: float) -> float | None:
-        """The delay that `share` of the readings do not pass, as the upper end of its class."""
-        wanted, seen = share * self.readings, 0
+        """The delay that `share` of the readings do not pass, as the upper end of its class. A record that an older release
+        began has readings whose delay nobody noted: they do not count here."""
+        wanted, seen = share * sum(self.delays), 0
         for number, count in enumerate(self.delays):
             seen += count
             if count and seen >= wanted:

@@ -57,3 +57,11 @@ def test_records_of_other_releases() -> None:
     later = from_state(msgspec.msgpack.encode(Later(readings=4, firmware="2")))
     assert later.readings == 4
     assert msgspec.msgpack.decode(to_state(earlier), type=Later).readings == 4
+
+
+def test_readings_of_a_release_that_noted_no_delays_do_not_count_in_them() -> None:
+    record = DeviceRecord(readings=150, last_event_us=0, last_stored_us=0)
+    assert record.delay_s(0.5) is None
+    for _ in range(20):
+        record.reading(0, 1_000_000)
+    assert record.delay_s(0.5) == record.delay_s(0.95) == 1.024
