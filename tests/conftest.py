@@ -1,8 +1,8 @@
-"""What holds for every test: whoever drives real processes by real clocks may fail twice before it counts.
+"""What holds for every test: whoever drives real processes or sockets by real clocks may fail twice before it counts.
 
 A client that waits five seconds for an answer gets none when the machine stands still for six (shared builders do). Such
-a test runs again, at most twice, and pytest's summary names every rerun ("R"); a bug fails three times. Tests in one
-process, on mock clocks and memory links, are never run again.
+a test runs again, at most twice, and pytest's summary names every rerun ("R"); a bug fails three times. Tests on mock
+clocks and memory links, of the store and of what only decides are never run again.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from support.server_process import ServerProcess
 
 RERUNS = 2
 HERE = Path(__file__).parent
-WITH_REAL_PROCESSES = tuple(HERE / room for room in ("interop", "hub", "appliance"))
+BY_REAL_CLOCKS = tuple(HERE / room for room in ("interop", "hub", "appliance", "unit/daemon"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if any(item.path.is_relative_to(room) for room in WITH_REAL_PROCESSES) or _starts_processes(_module_of(item)):
+        if any(item.path.is_relative_to(room) for room in BY_REAL_CLOCKS) or _starts_processes(_module_of(item)):
             item.add_marker(pytest.mark.flaky(reruns=RERUNS, reruns_delay=1))
 
 
