@@ -28,7 +28,9 @@ log = logging.getLogger("eyot.transport")
 #: Reading without looking up: what a task of somebody else may have to wait for.
 ROUND_S = 0.0005
 #: How long to look out for the next readable socket before leaving the field to Trio.
-LOOK_S = 0.02
+LOOK_S = 0.005
+#: The longest stay: a timer of Trio's that was set just before it is late by so much at most.
+STAY_S = 0.005
 #: Sockets taken from the kernel at once.
 READY_MAX = 64
 #: A turn ends when so much was read in it: destinations hold no more of it than that before they can send.
@@ -119,6 +121,7 @@ class Readers:
             self._readers.clear()
 
     def _stay(self, epoll: select.epoll, loop: _Loop) -> None:
+        leave_at = monotonic() + STAY_S
         while True:
             round_ends = monotonic() + ROUND_S
             # What was not served in the last stay comes first.
@@ -132,7 +135,7 @@ class Readers:
                 if late:
                     return
             self._one_by_one = asked_to_stall
-            if not loop.nothing_but_reading(self._broker.due_in_s()):
+            if monotonic() > leave_at or not loop.nothing_but_reading(self._broker.due_in_s()):
                 return
 
     def _read(self, epoll: select.epoll, fd: int) -> None:
