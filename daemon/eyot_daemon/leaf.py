@@ -17,16 +17,17 @@ from typing import TYPE_CHECKING
 
 from eyot_daemon.account import Account
 from eyot_daemon.leaf_ingest import publish_all
-from eyot_daemon.leaf_login import Authenticate, admit
+from eyot_daemon.leaf_login import Authenticate, LeafLogin
 from eyot_daemon.leaf_output import SlicedOutput
 from eyot_daemon.leaf_peer_interest import PeerInterest
+from eyot_daemon.leaf_policies import LinkPolicies
 from eyot_daemon.leaf_request_info import with_remote_account
+from eyot_daemon.leaf_timer import SessionTimer
 from eyot_daemon.leaf_wakeups import LeafWakeups
-from eyot_daemon.login import Deferred, Login, Peer, UserToken
+from eyot_daemon.login import Peer, UserToken
 from eyot_daemon.options_leaf import RemoteOptions
 from eyot_daemon.subscription import Kind, Origin, Subscription
 from eyot_daemon.sync_control import LinkGate
-from eyot_daemon.timers import TimerHandle
 from eyot_daemon.transport import Transport
 from eyot_sync import leaf_errors as errors
 from eyot_sync.leaf_broadcast import Source
@@ -45,7 +46,7 @@ from eyot_sync.leaf_interest import InterestOrigin, crosses, may_forward
 from eyot_sync.leaf_registry import LinkIdentity
 from eyot_sync.leaf_session import LeafSession
 from eyot_sync.link_state import LinkState
-from eyot_sync.stream_gate import FULL, LOOK_AGAIN_S, Hold
+from eyot_sync.stream_gate import Hold
 from eyot_wire.frames import FrameLine, LeafMsg, LsAdd, LsDel
 
 if TYPE_CHECKING:
@@ -53,14 +54,6 @@ if TYPE_CHECKING:
     from eyot_daemon.leaf_links import LeafLinks
 
 log = logging.getLogger("eyot.leaf")
-
-#: A peer whose deadline passes while its words lie unread gets this much longer, this often before it is linked.
-REPRIEVE_S = 0.1
-REPRIEVES_MAX = 100
-#: Of one stream so much waits for a link before its consumers pause, bytes: twice what may be under way.
-STREAM_BACKLOG_MIN = 16 * 1024
-STREAM_BACKLOG_MAX = 1 << 20
-STREAM_BACKLOG_WINDOWS = 2
 
 
 class LeafConnection:
@@ -72,13 +65,8 @@ class LeafConnection:
     __slots__ = (
         "__weakref__",
         "_account_links",
-        "_armed_at",
-        "_authenticate",
-        "_decision",
-        "_expiry",
         "_learn",
-        "_policy_timer",
-        "_reprieves",
+        "_login",
         "_timer",
         "_wakeups",
         "account",
@@ -90,7 +78,6 @@ class LeafConnection:
         "end",
         "established",
         "external",
-        "gate",
         "interest_origin",
         "link_identity",
         "links",
@@ -98,6 +85,7 @@ class LeafConnection:
         "output",
         "peer",
         "peer_interest",
+        "policies",
         "session",
         "source",
         "started_ns",
@@ -130,7 +118,6 @@ class LeafConnection:
         self.user = ""
         self.external = False  # a reload does not judge it again
         self.token: UserToken | None = None
-        self._expiry: TimerHandle | None = None
         self.interest_origin = InterestOrigin(is_leaf=True)
         self.source = Source(self, "")
         self.link_identity = LinkIdentity("", "", "", solicited=session.options.role is Role.SOLICIT)
@@ -143,18 +130,14 @@ class LeafConnection:
         self.counts_at_start = replace(state.traffic)
         self.started_ns = links.broker.clock.now_ns()
         self.transport: Transport | None = None
-        self._authenticate = authenticate
+        self._login = None if authenticate is None else LeafLogin(self, authenticate)
         self._learn = learn
-        self._timer: TimerHandle | None = None
-        self._armed_at = 0.0
-        self._decision: Deferred | None = None  # who this is gets decided elsewhere
+        self._timer = SessionTimer(self)
         self._account_links: AccountLinks | None = None
-        self._reprieves = 0
         self._wakeups = LeafWakeups(self)
         self.peer_interest = PeerInterest(self, self._wakeups)
-        self.gate = LinkGate(links.broker.sync, self.account_name, remote)
-        session.delivering = self.gate.delivering
-        self._policy_timer: TimerHandle | None = None
+        self.policies = LinkPolicies(self, remote)
+        session.sender.delivering = self.gate.delivering
         links.opened(self)
 
     def __repr__(self) -> str:
@@ -169,7 +152,7 @@ class LeafConnection:
 
     def start(self) -> None:
         """The session has been started: watch its deadlines, write what it has to say."""
-        self._arm()
+        self._timer.follow()
         self._mark_dirty()
 
     def attach(self, transport: Transport) -> None:
@@ -186,12 +169,11 @@ class LeafConnection:
             return
         self.closed = True
         self.end = end
-        if self._decision is not None:
-            self._decision.abandoned = True
         self._wakeups.stop()
-        for timer in (self._timer, self._policy_timer, self._expiry):
-            if timer is not None:
-                timer.cancel()
+        self._timer.stop()
+        self.policies.stop()
+        if self._login is not None:
+            self._login.stop()
         self._leave()
         self._note_counts()
         self.out += self.session.data_to_send()
@@ -218,10 +200,10 @@ class LeafConnection:
         """Bytes from the peer; the transport ends the turn afterwards."""
         broker = self.links.broker
         if self.established:
-            self._reprieves = 0
+            self._timer.heard()
         self.state.traffic.wire_in_bytes += len(data)
         self.state.last_heard_ns = broker.clock.now_ns()
-        self._crossed(len(data))
+        self.policies.crossed(len(data))
         self.handle(self.session.receive(data, broker.clock.monotonic()))
 
     def handle(self, events: list[LeafEvent]) -> None:
@@ -285,55 +267,29 @@ class LeafConnection:
         data = self.session.data_to_send(bytes_max, self.links.broker.clock.monotonic())
         self.state.traffic.wire_out_bytes += len(data)
         if data:
-            self._crossed(len(data))
+            self.policies.crossed(len(data))
         return data
 
     # -- policies --------------------------------------------------------------------------------------------------
 
-    def _crossed(self, size: int) -> None:
-        """Bytes were written or read: a metered link may have none left. It ends in a turn of its own."""
-        if self.gate.crossed(size) is not None and not self.closed:
-            self._look_at_policies_in(0.0)
-
-    def _look_at_policies_in(self, seconds: float) -> None:
-        if self._policy_timer is not None:
-            self._policy_timer.cancel()
-        self._policy_timer = self.links.broker.timers.call_later(seconds, self._look_at_policies)
-
-    def _look_at_policies(self) -> None:
-        """Is the link within its windows and its budget? Asked again at least every `LOOK_AGAIN_S`."""
-        self._policy_timer = None
-        if self.closed:
-            return
-        hold = self.gate.link_hold()
-        if hold is not None:
-            self._finish(self.session.close(reason=hold.reason, retry_after_s=0.0))
-            self.state.waiting = hold.reason
-            return
-        if self.gate.is_restricted:
-            left_s = self.gate.ends_at_s() - self.links.broker.clock.now_ns() / 1e9
-            self._look_at_policies_in(min(LOOK_AGAIN_S, max(0.1, left_s)))
+    @property
+    def gate(self) -> LinkGate:
+        return self.policies.gate
 
     def hold(self, stream: bytes) -> Hold | None:
-        """What keeps deliveries of a stream back: a policy, or that enough of it waits here already."""
-        session = self.session
-        lanes = session.outbox.streams
-        if lanes:
-            if lanes.waiting(stream) >= self._stream_backlog_max or lanes.bytes > lanes.bytes_max // 2:
-                return FULL
-            if lanes.outranked(self.gate.stream(stream).policy.priority):
-                return FULL
-        return self.gate.hold(stream)
+        """What keeps deliveries of a stream back."""
+        return self.policies.hold(stream)
 
     def allowance(self, stream: bytes) -> int:
-        """Bytes of a stream that may be queued before its gate is asked again."""
-        waits = self.session.outbox.streams.waiting(stream)
-        return max(0, min(self.gate.allowance(stream), self._stream_backlog_max - waits))
+        """Bytes of a stream that may be queued before `hold` is asked again."""
+        return self.policies.allowance(stream)
 
-    @property
-    def _stream_backlog_max(self) -> int:
-        wanted = self.session.window.window * STREAM_BACKLOG_WINDOWS
-        return min(STREAM_BACKLOG_MAX, max(STREAM_BACKLOG_MIN, wanted))
+    def end_for_now(self, reason: str) -> None:
+        """A policy ends the link; its remote waits until the policy lets it dial again."""
+        self._finish(self.session.close(reason=reason, retry_after_s=0.0))
+        self.state.waiting = reason
+
+    # -- writing and waiting ---------------------------------------------------------------------------------------
 
     def _mark_dirty(self) -> None:
         if not self.dirty:
@@ -346,28 +302,7 @@ class LeafConnection:
             return
         if self.session.wants_write:
             self._mark_dirty()
-        if self._timer is None or self.session.next_deadline < self._armed_at:
-            self._arm()
-
-    def _arm(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._armed_at = self.session.next_deadline
-        self._timer = self.links.broker.timers.call_at(self._armed_at, self._tick)
-
-    def _tick(self) -> None:
-        self._timer = None
-        if self.closed:
-            return
-        broker = self.links.broker
-        if self._reprieves < REPRIEVES_MAX and self.transport is not None and self.transport.input_waits():
-            # Many links at once, or a stalled disk: what the peer said in time lies unread in the kernel.
-            self._reprieves += 1
-            self._armed_at = broker.clock.monotonic() + REPRIEVE_S
-            self._timer = broker.timers.call_at(self._armed_at, self._tick)
-            return
-        self.handle(self.session.tick(broker.clock.monotonic()))
-        self.note_rtt()
+        self._timer.follow()
 
     # -- what the session says -------------------------------------------------------------------------------------
 
@@ -378,7 +313,8 @@ class LeafConnection:
             case LsDel(subject=subject, queue=queue):
                 self.peer_interest.removed(subject, queue)
             case ConnectReceived():
-                self._judge(event)
+                assert self._login is not None
+                self._login.judge(event)
             case Established():
                 self._establish(event)
             case InterestComplete():
@@ -399,39 +335,6 @@ class LeafConnection:
 
     # -- binding ---------------------------------------------------------------------------------------------------
 
-    def _judge(self, event: ConnectReceived) -> None:
-        """Accept: decide on a CONNECT. What takes longer than a turn (bcrypt, an auth callout) is awaited."""
-        assert self._authenticate is not None
-        decision = self._authenticate(event.connect, event.nonce.decode(), self.peer, self)
-        if isinstance(decision, Deferred):
-            self._decision = decision
-            decision.when_done(lambda login: self._judged(event, login))
-        else:
-            self._judged(event, decision)
-
-    def _judged(self, event: ConnectReceived, login: Login | None) -> None:
-        self._decision = None
-        if self.closed:
-            return
-        broker = self.links.broker
-        admission = admit(login, broker)
-        account = admission.account
-        if account is None:
-            log.error("%r - %s: leafnode %r, user %r", self, admission.refusal, event.connect.name, event.connect.user)
-            self.handle(self.session.reject(admission.refusal))
-            return
-        self.user = admission.user
-        self.token = admission.token
-        self.external = admission.external
-        self.account_name = account.name
-        if admission.expires_in_s:
-            self._expiry = broker.timers.call_later(admission.expires_in_s, lambda: self.close(errors.USER_EXPIRED))
-        self.handle(
-            self.session.accept_connect(
-                broker.clock.monotonic(), account=account.name, is_system=account.is_system, user=admission.rules
-            )
-        )
-
     def _establish(self, event: Established) -> None:
         """Both sides know each other: enter the account."""
         session, broker = self.session, self.links.broker
@@ -451,23 +354,11 @@ class LeafConnection:
         self.account = account
         self._account_links = account_links
         self.established = True
-        self.gate.bind(account.name)
-        self._look_at_policies_in(0.0)
-        self._note_peer(event)
+        self.policies.bind(account.name)
+        self.state.came_up(broker.clock.now_ns())
+        self.state.met(event, self.account_name, is_spoke=session.is_spoke)
         account_links.join(self)
         log.info("%r - Leafnode connection created for account: %s", self, account.name)
-
-    def _note_peer(self, event: Established) -> None:
-        state = self.state
-        state.came_up(self.links.broker.clock.now_ns())
-        state.account = self.account_name
-        state.peer_name = event.server_name
-        state.peer_id = event.server_id
-        state.peer_version = event.version
-        state.peer_domain = event.domain
-        state.remote_account = event.remote_account
-        state.is_spoke = self.session.is_spoke
-        state.is_isolated = event.peer.isolated
 
     def _announce_again(self) -> None:
         """What may be told has changed: count anew, the peer hears the difference."""
@@ -538,13 +429,9 @@ class LeafConnection:
         """Queue one LMSG/HMSG; `accepts` was asked before."""
         if header and reply and self.session.remote_account:
             header = with_remote_account(header, self.session.remote_account)
-        if not self.session.send_message(subject, reply, header, payload, queues):
+        if not self.session.sender.send(subject, reply, header, payload, queues):
             return False
-        traffic = self.state.traffic
-        traffic.out_msgs += 1
-        traffic.out_bytes += len(header) + len(payload)
-        if not self.dirty:
-            self._mark_dirty()
+        self._count_out(1, len(header) + len(payload))
         return True
 
     def deliver_all_of(self, stream: bytes, subject: bytes, messages: list[tuple[bytes, bytes, bytes]]) -> int:
@@ -552,13 +439,9 @@ class LeafConnection:
         remote_account = self.session.remote_account
         if remote_account:
             messages = [(reply, with_remote_account(header, remote_account), body) for reply, header, body in messages]
-        sent = self.session.send_deliveries(stream, subject, messages)
+        sent = self.session.sender.send_deliveries(stream, subject, messages)
         if sent:
-            traffic = self.state.traffic
-            traffic.out_msgs += sent
-            traffic.out_bytes += sum(len(header) + len(payload) for _, header, payload in messages[:sent])
-            if not self.dirty:
-                self._mark_dirty()
+            self._count_out(sent, sum(len(header) + len(payload) for _, header, payload in messages[:sent]))
         return sent
 
     def deliver_run(self, subject: bytes, line: FrameLine, tails: list[bytes]) -> int:
@@ -566,13 +449,9 @@ class LeafConnection:
         if they have to come through `deliver_leaf`."""
         if line.header_size and line.reply and self.session.remote_account:
             return -1  # each may hold request info
-        sent = self.session.send_run(subject, line.reply, line.total, tails, with_header=line.header_size > 0)
+        sent = self.session.sender.send_run(subject, line.reply, line.total, tails, with_header=line.header_size > 0)
         if sent > 0:
-            traffic = self.state.traffic
-            traffic.out_msgs += sent
-            traffic.out_bytes += sent * line.total
-            if not self.dirty:
-                self._mark_dirty()
+            self._count_out(sent, sent * line.total)
         return sent
 
     def deliver(
@@ -591,6 +470,14 @@ class LeafConnection:
         if self.account is not None:
             self.account.count_in(msgs, size)
 
+    def _count_out(self, msgs: int, size: int) -> None:
+        """Messages wait for the end of the turn."""
+        traffic = self.state.traffic
+        traffic.out_msgs += msgs
+        traffic.out_bytes += size
+        if not self.dirty:
+            self._mark_dirty()
+
     def note_rtt(self) -> None:
         """Bring the record's round-trip time up to date."""
         if self.established and not self.closed:
@@ -600,5 +487,5 @@ class LeafConnection:
         """Fold what the session counted into the link's record, which outlives it."""
         traffic, session = self.state.traffic, self.session
         traffic.dropped_full += session.outbox.dropped_msgs
-        traffic.dropped_too_large += session.refused_too_large
+        traffic.dropped_too_large += session.sender.refused_too_large
         traffic.refused_inbound += session.refused_inbound

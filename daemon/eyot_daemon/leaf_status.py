@@ -43,7 +43,7 @@ def _status(links: LeafLinks, state: LinkState, link: LeafConnection | None) -> 
     if link is not None:
         session = link.session
         full += session.outbox.dropped_msgs
-        large += session.refused_too_large
+        large += session.sender.refused_too_large
         refused += session.refused_inbound
     metered = links.metered.get(state.name)
     return LinkStatus(

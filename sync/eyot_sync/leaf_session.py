@@ -16,7 +16,7 @@ The soliciting side is the spoke and the accepting side the hub, unless CONNECT 
 a spoke keeps quiet about interest it may not have and ignores what it should not have been sent, a hub closes the link on forbidden
 literal interest and on forbidden messages. S2 compression is never offered and never taken.
 
-The session knows nothing of an account's subscriptions: `add_interest` and `remove_interest` say what crosses, `send_message` what
+The session knows nothing of an account's subscriptions: `add_interest` and `remove_interest` say what crosses, `sender` what
 leaves, and the link's rules (`leaf_rules.py`) stand between.
 """
 
@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -47,15 +46,13 @@ from eyot_sync.leaf_events import (
     UserRules,
 )
 from eyot_sync.leaf_interest import LeafInterest, LinkPeer
-from eyot_sync.leaf_lanes import delivered_stream, is_urgent
 from eyot_sync.leaf_liveness import Liveness, Pulse
 from eyot_sync.leaf_outbox import LeafOutbox
 from eyot_sync.leaf_permissions import UNCHECKED_INTEREST, UNCHECKED_MESSAGES
 from eyot_sync.leaf_replies import AllowedReplies
 from eyot_sync.leaf_rules import link_rules, open_rules
+from eyot_sync.leaf_sender import LeafSender
 from eyot_sync.link_window import LinkWindow
-from eyot_sync.policy import PRIORITY_DEFAULT
-from eyot_wire.ack import PREFIX as ACK_PREFIX
 from eyot_wire.frames import (
     PING,
     PONG,
@@ -70,7 +67,6 @@ from eyot_wire.frames import (
     Pong,
     ProtocolError,
     encode_err,
-    encode_leaf_msg,
 )
 from eyot_wire.info import LeafConnect, LeafInfo, decode
 from eyot_wire.leaf_scanner import LeafScanner
@@ -85,16 +81,14 @@ class LeafSession:
         self.state = State.NEW
         self.interest = LeafInterest()
         self.outbox = LeafOutbox(self.interest, options.message_bytes_max)
+        self.sender = LeafSender(self.outbox)
         self.rules = open_rules()
         # What is known of the other side; filled in by its INFO or CONNECT.
         self.peer = LinkPeer(is_upstream=False)
         self.remote_account = ""
         self.account = options.account
-        # Messages refused by reason, beside the outbox's own counts.
+        # Messages refused because the rules forbid them.
         self.refused_inbound = 0
-        self.refused_too_large = 0
-        # Told of every delivery: the stream and its bytes on the wire; says the stream's priority.
-        self.delivering: Callable[[bytes, int], int] = lambda stream, size: PRIORITY_DEFAULT
         self._identity = identity
         self._rng = rng
         self._scanner = LeafScanner(max_payload=identity.max_payload)
@@ -103,8 +97,6 @@ class LeafSession:
         self._deny_pub: tuple[bytes, ...] = ()
         self._peer_info = LeafInfo()
         self._peer_connect = LeafConnect()
-        self._peer_headers = True
-        self._peer_max_payload = 0
         self._nonce = b""
         self._deadline = math.inf
         self._liveness: Liveness | None = None
@@ -112,8 +104,6 @@ class LeafSession:
         self._interest_complete = False
         self._held: list[Op] = []
         self._last_peer_error = ""
-        self._replies: AllowedReplies | None = None
-        self._now = 0.0
 
     # ---------------------------------------------------------------- what the driver asks
 
@@ -144,7 +134,7 @@ class LeafSession:
     @property
     def max_payload(self) -> int:
         """The largest message the peer takes, in bytes; 0 when it did not say."""
-        return self._peer_max_payload
+        return self.sender.max_payload
 
     @property
     def wants_write(self) -> bool:
@@ -157,7 +147,7 @@ class LeafSession:
         window = self.window
         data = self.outbox.take(bytes_max, handshake_done=True, bulk_max=window.room)
         if data and window.sent(len(data)):
-            window.marked(self._now if now is None else now)
+            window.marked(self.sender.now if now is None else now)
             data += PING
         return data
 
@@ -199,9 +189,9 @@ class LeafSession:
             return [self.close(errors.min_version_required(minimum))]
         self._is_spoke = connect.is_hub
         self._deny_pub = tuple(subject.encode() for subject in connect.deny_pub)
-        self._peer_headers = connect.headers
+        self.sender.headers = connect.headers
         self.remote_account = connect.remote_account
-        self._replies = None if user.replies is None else AllowedReplies(user.replies)
+        self.sender.replies = None if user.replies is None else AllowedReplies(user.replies)
         events = self._establish(now, user, isolated=connect.isolate)
         held, self._held = self._held, []
         self._dispatch(held, events, now)
@@ -217,6 +207,7 @@ class LeafSession:
         if text and self.state is not State.CLOSED:
             self.outbox.put_control(encode_err(text))
         self.state = State.CLOSED
+        self.sender.is_open = False
         self._deadline = math.inf
         self._held.clear()
         said = text or reason or "closed"
@@ -237,7 +228,7 @@ class LeafSession:
         events: list[LeafEvent] = []
         if self.state is State.CLOSED:
             return events
-        self._now = now
+        self.sender.now = now
         if self._liveness is not None:
             self._liveness.heard(now)
         failure: ProtocolError | None = None
@@ -253,7 +244,7 @@ class LeafSession:
 
     def tick(self, now: float) -> list[LeafEvent]:
         """Time has passed."""
-        self._now = now
+        self.sender.now = now
         if self.state is State.OPEN:
             assert self._liveness is not None
             pulse = self._liveness.tick(now, self.window.patience_s)
@@ -294,72 +285,6 @@ class LeafSession:
     def may_send(self, subject: bytes) -> bool:
         """Is the link open, and do its rules let a message on this literal subject out?"""
         return self.state is State.OPEN and self.rules.send.permits(subject)
-
-    def send_message(
-        self,
-        subject: bytes,
-        reply: bytes,
-        header: bytes,
-        payload: bytes,
-        queues: tuple[bytes, ...] = (),
-    ) -> bool:
-        """Queue a message that `may_send` allowed. False: dropped, and counted by reason."""
-        if self.state is not State.OPEN:
-            return False
-        if header and not self._peer_headers:
-            header = b""
-        if 0 < self._peer_max_payload < len(header) + len(payload):
-            # The peer would close the link over it, and again after every reconnect.
-            self.refused_too_large += 1
-            return False
-        if self._replies is not None and reply:
-            self._replies.sent(reply, self._now)
-        frame = encode_leaf_msg(subject, reply, header, payload, queues)
-        outbox = self.outbox
-        stream = delivered_stream(reply)
-        if stream and reply.startswith(ACK_PREFIX):
-            return outbox.put_delivery(stream, subject, frame, self.delivering(stream, len(frame)))
-        known = outbox.streams.stream_of(subject)
-        if known is not None and outbox.streams.waits_on(subject):
-            return outbox.put_delivery(known[0], subject, frame, known[1])
-        # A heartbeat or a flow-control request that has nothing to wait for keeps its reader content while the stream has to wait.
-        if known is not None or stream or is_urgent(subject):
-            return outbox.put_urgent(frame)
-        return outbox.put_message(frame)
-
-    def send_deliveries(self, stream: bytes, subject: bytes, messages: Iterable[tuple[bytes, bytes, bytes]]) -> int:
-        """Queue deliveries of one stream on one subject that `may_send` allowed: reply, header and payload of each. Returns how many
-        were queued."""
-        if self._replies is not None or not self._peer_headers:
-            return sum(self.send_message(subject, *message) for message in messages)
-        if self.state is not State.OPEN:
-            return 0
-        size_max = self._peer_max_payload or math.inf
-        frames = []
-        for reply, header, payload in messages:
-            size = len(header) + len(payload)
-            if size > size_max:
-                self.refused_too_large += 1
-            elif header:
-                frames.append(b"HMSG %b %b %d %d\r\n%b%b\r\n" % (subject, reply, len(header), size, header, payload))
-            else:
-                frames.append(b"LMSG %b %b %d\r\n%b\r\n" % (subject, reply, size, payload))
-        priority = self.delivering(stream, sum(map(len, frames)))
-        return self.outbox.put_deliveries(stream, subject, frames, priority)
-
-    def send_run(self, subject: bytes, reply: bytes, size_bytes: int, tails: list[bytes], *, with_header: bool) -> int:
-        """Queue messages that `may_send` allowed and that differ in header and payload only: `tails` are their frames behind
-        `LMSG <subject> ` or `HMSG <subject> `. Returns how many were queued, -1 if they have to be sent one by one."""
-        if (
-            self.state is not State.OPEN
-            or (with_header and not self._peer_headers)
-            or (reply and self._replies is not None)
-        ):
-            return -1
-        if 0 < self._peer_max_payload < size_bytes:
-            self.refused_too_large += len(tails)
-            return 0
-        return self.outbox.put_run(b"%b %b " % (b"HMSG" if with_header else b"LMSG", subject), tails)
 
     # ---------------------------------------------------------------- operations
 
@@ -424,7 +349,7 @@ class LeafSession:
         """A message that the rules forbid: passed if it is a reply, ignored by a spoke, the end of the link on a hub."""
         if subject.startswith(UNCHECKED_MESSAGES):
             return True
-        if self._replies is not None and self._replies.take(subject, self._now):
+        if self.sender.replies is not None and self.sender.replies.take(subject, self.sender.now):
             return True
         self.refused_inbound += 1
         if not self._is_spoke:
@@ -479,8 +404,8 @@ class LeafSession:
             events.append(self.close(reason=errors.WRONG_PORT_SERVER))
             return
         self._peer_info = info
-        self._peer_headers = info.headers
-        self._peer_max_payload = info.max_payload
+        self.sender.headers = info.headers
+        self.sender.max_payload = info.max_payload
         self._nonce = info.nonce.encode()
         self._learn_urls(info, events)
         if (info.tls_required or self.options.tls_required) and not self.options.tls_done:
@@ -533,6 +458,7 @@ class LeafSession:
             rng=self._rng,
         )
         self.state = State.OPEN
+        self.sender.is_open = True
         # The first PING goes out at once: its answer comes behind the peer's initial interest and gives the first round trip.
         self._liveness.pinged(now)
         self._ping(now)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
+from eyot_sync.leaf_events import Established
+
 
 class LinkPhase(Enum):
     """Where a link stands."""
@@ -82,6 +84,17 @@ class LinkState:
         self.attempts = 0
         self.last_error = self.remedy = self.waiting = ""
         self.next_attempt_ns = 0
+
+    def met(self, peer: Established, account: str, *, is_spoke: bool) -> None:
+        """Who the peer is, and which account here the link is for. `is_spoke`: the peer is upstream."""
+        self.account = account
+        self.peer_name = peer.server_name
+        self.peer_id = peer.server_id
+        self.peer_version = peer.version
+        self.peer_domain = peer.domain
+        self.remote_account = peer.remote_account
+        self.is_spoke = is_spoke
+        self.is_isolated = peer.peer.isolated
 
     def went_down(self, now_ns: int) -> None:
         if self.is_up:

@@ -13,6 +13,7 @@ from eyot_daemon.account import Account
 from eyot_daemon.account_setup import set_up_accounts
 from eyot_daemon.auth import ConfigAuthenticator
 from eyot_daemon.broker import Broker
+from eyot_daemon.leaf import LeafConnection
 from eyot_daemon.leaf_listener import LeafListener
 from eyot_daemon.leaf_remotes import LeafRemotes
 from eyot_daemon.login import Peer
@@ -138,3 +139,15 @@ async def leaf_world() -> AsyncIterator[LeafWorld]:
     async with trio.open_nursery() as nursery:
         yield LeafWorld(nursery)
         nursery.cancel_scope.cancel()
+
+
+async def hub_and_leaf(world: LeafWorld) -> tuple[Node, Node]:
+    hub = await world.node("hub")
+    leaf = await world.node("leaf", remote())
+    await until(lambda: leaf.links.is_up("ACC") and hub.links.is_up("ACC"))
+    return hub, leaf
+
+
+def only_link(node: Node) -> LeafConnection:
+    (link,) = node.links.connections.values()
+    return link

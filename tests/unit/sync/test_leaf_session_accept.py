@@ -217,13 +217,13 @@ def test_replies_are_allowed_as_often_and_as_long_as_the_user_may() -> None:
     session = established_hub(
         UserRules(publish=SubjectRule(allow=()), replies=ReplyRule(max_messages=1, expires_s=10.0))
     )
-    assert session.send_message(b"ask", b"_INBOX.1", b"", b"?")
-    assert session.send_message(b"ask", b"_INBOX.2", b"", b"?")
+    assert session.sender.send(b"ask", b"_INBOX.1", b"", b"?")
+    assert session.sender.send(b"ask", b"_INBOX.2", b"", b"?")
     assert session.receive(b"LMSG _INBOX.1 1\r\n!\r\n", 1.0) == [LeafMsg(b"_INBOX.1", payload=b"!")]
     (closed,) = session.receive(b"LMSG _INBOX.1 1\r\n!\r\n", 1.1)
     assert isinstance(closed, Closed)
     late = established_hub(UserRules(publish=SubjectRule(allow=()), replies=ReplyRule(max_messages=1, expires_s=10.0)))
-    late.send_message(b"ask", b"_INBOX.1", b"", b"?")
+    late.sender.send(b"ask", b"_INBOX.1", b"", b"?")
     assert isinstance(late.receive(b"LMSG _INBOX.1 1\r\n!\r\n", 11.0)[0], Closed)
 
 

@@ -93,7 +93,7 @@ def test_messages_arrive_once_unchanged_and_in_the_order_of_their_lane(
     pair = joined()
     messages = [replace(each, payload=b"%d %b" % (at, each.payload)) for at, each in enumerate(messages)]
     for message in messages:
-        assert pair.leaf.send_message(message.subject, message.reply, message.header, message.payload, message.queues)
+        assert pair.leaf.sender.send(message.subject, message.reply, message.header, message.payload, message.queues)
     received = []
     while data := pair.leaf.data_to_send(slice_bytes):
         for start in range(0, len(data), chunk):
@@ -114,7 +114,7 @@ def test_messages_arrive_once_unchanged_and_in_the_order_of_their_lane(
 def test_control_goes_ahead_of_interest_and_interest_ahead_of_messages() -> None:
     pair = joined()
     for number in range(100):
-        pair.leaf.send_message(b"a", b"_INBOX.%d" % number, b"", b"x" * 100)
+        pair.leaf.sender.send(b"a", b"_INBOX.%d" % number, b"", b"x" * 100)
     pair.leaf.add_interest(b"_INBOX.*")
     first = pair.leaf.data_to_send(500)
     assert first.startswith(b"LS+ _INBOX.*\r\nLMSG a _INBOX.0 100\r\n")
@@ -125,7 +125,7 @@ def test_control_goes_ahead_of_interest_and_interest_ahead_of_messages() -> None
 
 def test_a_last_error_is_not_followed_by_messages() -> None:
     pair = joined()
-    pair.leaf.send_message(b"a", b"", b"", b"x")
+    pair.leaf.sender.send(b"a", b"", b"", b"x")
     pair.leaf.add_interest(b"foo")
     pair.leaf.close("Stale Connection")
     assert pair.leaf.data_to_send() == b"-ERR 'Stale Connection'\r\n"
@@ -138,13 +138,13 @@ def test_full_lane_drops_the_newest_and_counts() -> None:
     hub = accepting()
     pair = BackToBack(session, hub)
     pair.run()
-    results = [session.send_message(b"a", b"", b"", b"x" * 90) for _ in range(4)]
+    results = [session.sender.send(b"a", b"", b"", b"x" * 90) for _ in range(4)]
     assert results == [True, True, False, False]
     assert (session.outbox.dropped_msgs, session.outbox.dropped_bytes) == (2, 206)
     pair.hub_events.clear()
     pair.run()
     assert len(pair.hub_events) == 2
-    assert session.send_message(b"a", b"", b"", b"x" * 900), "an empty lane takes one message of any size"
+    assert session.sender.send(b"a", b"", b"", b"x" * 900), "an empty lane takes one message of any size"
 
 
 @settings(deadline=None)
@@ -164,7 +164,7 @@ def test_runs_are_the_same_messages(count: int, reply: bytes, header: bytes, roo
     lead = reply + b" " if reply else b""
     sizes = b"%d %d" % (len(header), len(header) + 3) if header else b"3"
     tails = [b"%b%b\r\n%b%b\r\n" % (lead, sizes, header, message.payload) for message in messages]
-    sent = session.send_run(b"a", reply, len(header) + 3, tails, with_header=bool(header))
+    sent = session.sender.send_run(b"a", reply, len(header) + 3, tails, with_header=bool(header))
     assert sent >= 1
     assert sent + session.outbox.dropped_msgs == count
     assert session.outbox.message_bytes <= max(room, 60)
@@ -243,21 +243,21 @@ DELIVERIES = [
 
 def test_deliveries_sent_together_are_those_sent_one_by_one() -> None:
     together, singly = established_leaf(), established_leaf()
-    assert together.send_deliveries(b"S", b"$JS.M.a", DELIVERIES) == 4
+    assert together.sender.send_deliveries(b"S", b"$JS.M.a", DELIVERIES) == 4
     for delivery in DELIVERIES:
-        assert singly.send_message(b"$JS.M.a", *delivery)
+        assert singly.sender.send(b"$JS.M.a", *delivery)
     assert together.data_to_send() == singly.data_to_send()
 
 
 def test_deliveries_that_find_no_room_are_counted() -> None:
     session = established_leaf(message_bytes_max=100)
-    assert session.send_deliveries(b"S", b"$JS.M.a", DELIVERIES) == 1
+    assert session.sender.send_deliveries(b"S", b"$JS.M.a", DELIVERIES) == 1
     assert session.outbox.dropped_msgs == 3
     assert session.data_to_send().count(b"LMSG") == 1
 
 
 def test_deliveries_larger_than_the_peer_takes_are_left_out() -> None:
     session = established_leaf(info={"max_payload": 3})
-    session._peer_max_payload = 3
-    assert session.send_deliveries(b"S", b"$JS.M.a", [DELIVERIES[0], DELIVERIES[3], DELIVERIES[2]]) == 2
-    assert session.refused_too_large == 1
+    session.sender.max_payload = 3
+    assert session.sender.send_deliveries(b"S", b"$JS.M.a", [DELIVERIES[0], DELIVERIES[3], DELIVERIES[2]]) == 2
+    assert session.sender.refused_too_large == 1

@@ -240,16 +240,16 @@ def test_message_larger_than_the_hub_takes_is_dropped_and_counted() -> None:
     session.receive(first_info(max_payload=10), 0.1)
     session.receive(second_info(max_payload=10), 0.2)
     session.data_to_send()
-    assert not session.send_message(b"a", b"", b"", b"x" * 11)
-    assert session.refused_too_large == 1
-    assert session.send_message(b"a", b"", b"", b"x" * 10)
+    assert not session.sender.send(b"a", b"", b"", b"x" * 11)
+    assert session.sender.refused_too_large == 1
+    assert session.sender.send(b"a", b"", b"", b"x" * 10)
 
 
 def test_headers_are_stripped_for_a_peer_without() -> None:
     session = soliciting()
     session.receive(first_info(headers=False, info_on_connect=False), 0.1)
     session.data_to_send()
-    session.send_message(b"a", b"", b"NATS/1.0\r\nA: b\r\n\r\n", b"xy")
+    session.sender.send(b"a", b"", b"NATS/1.0\r\nA: b\r\n\r\n", b"xy")
     assert session.data_to_send() == b"LMSG a 2\r\nxy\r\n"
 
 
