@@ -1,27 +1,23 @@
-"""The command line of eyotd: nats-server's flags, with Go's flag syntax.
+"""The command line of eyotd: what nats-server's flags (`flags.py`) mean.
 
-`-p 4222`, `--p=4222`, `-D`, `-D=false` are all understood, one dash or two. `parse_args` gives an `Arguments`;
-`apply_arguments` lays it over the options of the configuration file, which flags override. What an eyotd cannot do
-(clusters, a Go profiler) is part of the grammar and refused with the reason.
+`parse_args` gives an `Arguments`; `apply_arguments` lays it over the options of the configuration file, which flags override.
+What an eyotd cannot do (clusters, a Go profiler) is part of the grammar and refused with the reason.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
+from eyot_daemon.flags import UsageError, parse_flags
 from eyot_daemon.options import Options
 from eyot_daemon.options_accounts import AuthorizationOptions
 from eyot_daemon.options_jetstream import JetStreamOptions
 from eyot_daemon.options_listen import split_host_port
 from eyot_daemon.options_tls import TlsOptions
-
-
-class UsageError(Exception):
-    """A command line that cannot be: the text says why; main prints it and exits 1."""
 
 
 class Arguments(Struct, kw_only=True):
@@ -40,6 +36,7 @@ class Arguments(Struct, kw_only=True):
     ports_file_dir: str | None = None
     log_file: str | None = None
     logtime: bool | None = None
+    logtime_utc: bool | None = None
     syslog: bool | None = None
     remote_syslog: str | None = None
     debug: bool | None = None
@@ -72,114 +69,9 @@ class Arguments(Struct, kw_only=True):
     help_tls: bool = False
 
 
-class _Flag(NamedTuple):
-    field: str
-    kind: type
-
-
-_FLAGS: dict[str, _Flag] = {
-    name: _Flag(field, kind)
-    for names, field, kind in (
-        ("a addr net", "addr", str),
-        ("p port", "port", int),
-        ("n name server_name", "server_name", str),
-        ("P pid", "pid_file", str),
-        ("m http_port", "http_port", int),
-        ("ms https_port", "https_port", int),
-        ("c config", "config", str),
-        ("t", "test_config", bool),
-        ("sl signal", "signal", str),
-        ("client_advertise", "client_advertise", str),
-        ("ports_file_dir", "ports_file_dir", str),
-        ("l log", "log_file", str),
-        ("T logtime", "logtime", bool),
-        ("s syslog", "syslog", bool),
-        ("r remote_syslog", "remote_syslog", str),
-        ("D debug", "debug", bool),
-        ("V trace", "trace", bool),
-        ("VV", "trace_verbose", bool),
-        ("DV", "debug_trace", bool),
-        ("DVV", "debug_trace_verbose", bool),
-        ("log_size_limit", "log_size_limit", int),
-        ("max_traced_msg_len", "max_traced_msg_len", int),
-        ("js jetstream", "jetstream", bool),
-        ("sd store_dir", "store_dir", str),
-        ("user", "user", str),
-        ("pass", "password", str),
-        ("auth", "token", str),
-        ("tls", "tls", bool),
-        ("tlscert", "tls_cert", str),
-        ("tlskey", "tls_key", str),
-        ("tlsverify", "tls_verify", bool),
-        ("tlscacert", "tls_ca", str),
-        ("routes", "routes", str),
-        ("cluster", "cluster", str),
-        ("cluster_name", "cluster_name", str),
-        ("no_advertise", "no_advertise", bool),
-        ("cluster_advertise", "cluster_advertise", str),
-        ("connect_retries", "connect_retries", int),
-        ("cluster_listen", "cluster_listen", str),
-        ("profile", "profile", int),
-        ("h help", "help", bool),
-        ("v version", "version", bool),
-        ("help_tls", "help_tls", bool),
-    )
-    for name in names.split()
-}
-
-_TRUE = ("1", "t", "T", "true", "TRUE", "True")
-_FALSE = ("0", "f", "F", "false", "FALSE", "False")
-
-
 def parse_args(argv: Sequence[str]) -> Arguments:
     """Parse the arguments after the program's name. Raises UsageError in the words of Go's flag package."""
-    arguments = Arguments()
-    rest = list(argv)
-    while rest:
-        word = rest.pop(0)
-        if len(word) < 2 or not word.startswith("-") or word == "--":
-            _command(arguments, word if word != "--" else (rest[0] if rest else ""))
-            break
-        name, equals, value = word.removeprefix("-").removeprefix("-").partition("=")
-        if not name or name.startswith("-"):
-            raise UsageError(f"bad flag syntax: {word}")
-        flag = _FLAGS.get(name)
-        if flag is None:
-            raise UsageError(f"flag provided but not defined: -{name}")
-        if flag.kind is bool:
-            setattr(arguments, flag.field, _boolean(name, value) if equals else True)
-            continue
-        if not equals:
-            if not rest:
-                raise UsageError(f"flag needs an argument: -{name}")
-            value = rest.pop(0)
-        setattr(arguments, flag.field, _integer(name, value) if flag.kind is int else value)
-    return arguments
-
-
-def _command(arguments: Arguments, word: str) -> None:
-    """What is left after the flags: `help` and `version` are commands."""
-    if word.lower() == "version":
-        arguments.version = True
-    elif word.lower() == "help":
-        arguments.help = True
-    elif word:
-        raise UsageError(f'unrecognized command: "{word}"')
-
-
-def _boolean(name: str, value: str) -> bool:
-    if value in _TRUE:
-        return True
-    if value in _FALSE:
-        return False
-    raise UsageError(f'invalid boolean value "{value}" for -{name}: parse error')
-
-
-def _integer(name: str, value: str) -> int:
-    try:
-        return int(value, 0)
-    except ValueError:
-        raise UsageError(f'invalid value "{value}" for flag -{name}: parse error') from None
+    return msgspec.convert(parse_flags(argv), Arguments)
 
 
 def refuse_not_offered(arguments: Arguments) -> None:
@@ -238,7 +130,7 @@ def _network(arguments: Arguments, changes: dict[str, Any]) -> None:
 
 
 def _logging(arguments: Arguments, changes: dict[str, Any]) -> None:
-    _copy(arguments, changes, "log_file", "logtime", "syslog", "remote_syslog", "debug", "trace")
+    _copy(arguments, changes, "log_file", "logtime", "logtime_utc", "syslog", "remote_syslog", "debug", "trace")
     _copy(arguments, changes, "log_size_limit", "max_traced_msg_len")
     if arguments.debug_trace or arguments.debug_trace_verbose:
         changes["debug"] = changes["trace"] = True

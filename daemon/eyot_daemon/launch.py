@@ -1,7 +1,8 @@
 """What `eyotd` executes first: a process that can be stopped while it still loads, and that loads without detours.
 
 Launchers of client test suites stop a server a few milliseconds after they started it. Until the daemon takes its signals
-itself, SIGINT ends it silently, as it ends any program, instead of with Python's traceback.
+itself, SIGINT ends it silently, as it ends any program, instead of with Python's traceback. HUP, USR1 and USR2 wait for it. The
+ports for clients are bound before anything else is loaded (`early_listen.py`).
 """
 
 from __future__ import annotations
@@ -10,11 +11,19 @@ import gc
 import signal
 import sys
 
+#: What may be sent to a daemon that is there, and would end one that still loads.
+LATER_SIGNALS = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+
 
 def main() -> int:
     """Entry point of `eyotd`; the exit code is that of `eyot_daemon.main.main`."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    # Their default is to kill; `watch_signals` lets them in.
+    signal.pthread_sigmask(signal.SIG_BLOCK, LATER_SIGNALS)
     gc.disable()  # until the daemon is ready (collector.py): what is loaded stays, and looking through it takes time
+    from eyot_daemon.early_listen import listen_early
+
+    listen_early(sys.argv[1:])
     from eyot_daemon import main as daemon
 
     return daemon.main()

@@ -13,14 +13,14 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
+from eyot_daemon.early_listen import bind
+
 log = logging.getLogger("eyot.listener")
 
 #: Connections accepted before other tasks get their turn.
 ACCEPTS_PER_TURN = 64
 #: What to wait when the process is out of file descriptors or memory; pending connections stay in the backlog.
 ACCEPT_RETRY_S = 0.1
-#: Connections the kernel holds until they are accepted; a burst beyond it waits a second for its SYN to be repeated.
-BACKLOG = 4096
 
 _OUT_OF_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
@@ -37,20 +37,7 @@ class TcpListener:
     @classmethod
     def bind(cls, host: str, port: int) -> TcpListener:
         """Bind and listen; `port` -1 or 0: any free one. OSError if that is not possible."""
-        wanted = max(port, 0)
-        family, _, _, _, address = socket.getaddrinfo(host, wanted, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        sock = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6 and host in ("::", ""):
-                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-            sock.setblocking(False)
-            sock.bind(address)
-            sock.listen(BACKLOG)
-        except BaseException:
-            sock.close()
-            raise
-        return cls(sock)
+        return cls(bind(host, max(port, 0)))
 
     def close(self) -> None:
         """Stop listening; connections that were accepted live on."""

@@ -17,7 +17,8 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
-from eyot_daemon.args import Arguments, UsageError, apply_arguments, parse_args
+from eyot_daemon.args import Arguments, apply_arguments, parse_args
+from eyot_daemon.flags import UsageError
 from eyot_daemon.logs import Logs
 from eyot_daemon.options import Options
 from eyot_daemon.options_check import check_options

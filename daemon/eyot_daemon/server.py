@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import trio
 
+from eyot_daemon import early_listen
 from eyot_daemon.account_setup import set_up_accounts
 from eyot_daemon.account_tokens import TokenStoreError
-from eyot_daemon.args import UsageError
 from eyot_daemon.auth import ConfigAuthenticator
 from eyot_daemon.auth_callout import Callout, CalloutAuthenticator, new_id, server_key
 from eyot_daemon.banner import log_banner
@@ -22,6 +22,7 @@ from eyot_daemon.broker import Broker
 from eyot_daemon.client_listener import ClientListener
 from eyot_daemon.clients import Clients
 from eyot_daemon.collector import settle
+from eyot_daemon.flags import UsageError
 from eyot_daemon.leaf_part import LeafPart
 from eyot_daemon.listener import TcpListener
 from eyot_daemon.login import Applicant, Authenticator, Deferred, Login, Peer
@@ -182,6 +183,7 @@ class Server:
         self._start_jetstream()
         self._start_leafs(connections, ports)
         self._start_clients(connections, ports)
+        early_listen.release()
         self._write_files(ports)
         log.info("Server is ready")
         self._services.events.begin_figures()

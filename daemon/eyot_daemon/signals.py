@@ -51,6 +51,7 @@ async def watch_signals(reactions: Reactions, task_status: trio.TaskStatus[None]
     """React until cancelled: INT and TERM stop, HUP reloads, USR1 reopens the log, USR2 begins lame-duck mode."""
     handled = (*STOP_SIGNALS, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
     with trio.open_signal_receiver(*handled) as received:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, handled)  # those that came while it loaded come now
         task_status.started()
         async for number in received:
             log.info('Trapped "%s" signal', _SPOKEN[signal.Signals(number)])

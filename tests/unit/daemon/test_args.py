@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from eyot_daemon.args import Arguments, UsageError, apply_arguments, parse_args
+from eyot_daemon.args import Arguments, apply_arguments, parse_args
+from eyot_daemon.flags import UsageError
 from eyot_daemon.options import Options
 from eyot_daemon.options_accounts import AuthorizationOptions
 from eyot_daemon.options_jetstream import JetStreamOptions
