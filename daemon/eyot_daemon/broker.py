@@ -15,6 +15,7 @@ from typing import Any
 
 from eyot_daemon.account import Account
 from eyot_daemon.clock import Clock
+from eyot_daemon.gate import Gate
 from eyot_daemon.leaf_links import LeafLinks
 from eyot_daemon.options import Options
 from eyot_daemon.options_accounts import GLOBAL_ACCOUNT
@@ -53,6 +54,7 @@ class Broker:
         self.config_loaded_ns = self.started_ns
         self._dirty: list[Flushing] = []
         self._stall_s = 0.0
+        self._gate: Gate | None = None
         self.accounts: dict[str, Account] = {}
         #: told of every account made from now on
         self.account_listeners: list[Callable[[Account], None]] = []
@@ -118,6 +120,20 @@ class Broker:
         if stall_s:
             self.stalled_clients += 1
         return stall_s
+
+    def hold_back(self, gate: Gate) -> None:
+        """A destination of this turn has taken in more than it can deal with: whoever published shall wait at its gate."""
+        self._gate = gate
+
+    def take_gate(self) -> Gate | None:
+        """Where the connection whose turn just ended shall wait before its next read; None: nowhere."""
+        gate, self._gate = self._gate, None
+        return gate
+
+    def end_own_turn(self) -> None:
+        """End a turn in which no connection was read: nobody waits for what it did."""
+        self.flush()
+        self._stall_s, self._gate = 0.0, None
 
     def due_in_s(self) -> float:
         """How long until the next timer falls due; infinity when there is none."""

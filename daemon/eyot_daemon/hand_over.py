@@ -11,6 +11,8 @@ import os
 from collections import deque
 from collections.abc import Callable
 
+from eyot_daemon.gate import Gate
+
 log = logging.getLogger("eyot.broker")
 
 
@@ -54,6 +56,9 @@ class HandOver:
 
     def stall(self, seconds: float) -> None:
         """Nobody to wait: what is handed over has happened already."""
+
+    def hold(self, gate: Gate) -> None:
+        """The same."""
 
     def close(self) -> None:
         """Take no more calls. Whoever hands over must have ended (another thread may be about to write)."""

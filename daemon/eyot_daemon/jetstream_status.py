@@ -54,6 +54,9 @@ def jsz(part: JetStreamPart, query: JszQuery) -> Json:
         "messages": sum(state.messages for state in states),
         "bytes": sum(state.bytes for state in states),
         "total": len(_enabled(part)),
+        # Eyot's own: see docs/operations.md
+        "refused": engine.store_gate.streams_refused,
+        "held_back": engine.store_gate.streams_held,
     }
     if query.account:
         wanted = [jsa for jsa in _enabled(part) if jsa.account.name == query.account]
@@ -197,6 +200,7 @@ def stream_status(stream: Stream) -> StreamStatus:
         last_time=ns_to_rfc3339(state.last_ts_ns) if state.last_ts_ns else None,
         consumers=len(list(_consumers(stream))),
         storage=stream.config.storage,
+        refused=stream.buffered.refused,
     )
 
 
@@ -209,6 +213,8 @@ def store_status(part: JetStreamPart) -> StoreStatus:
         commits=stats.commits,
         flush_ms=stats.flush_ns_last / 1e6 if stats.flush_ns_last else None,
         backlog_bytes=store.backlog_bytes,
+        refused=part.engine.store_gate.streams_refused,
+        held_back=part.engine.store_gate.streams_held,
         error="closed" if store.closed else None,
         free_bytes=disk.f_bavail * disk.f_frsize,
         total_bytes=disk.f_blocks * disk.f_frsize,

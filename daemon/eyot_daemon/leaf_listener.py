@@ -21,7 +21,7 @@ from eyot_daemon.login import Peer
 from eyot_daemon.options_leaf import LEAF_PORT_DEFAULT, LeafNodesOptions
 from eyot_daemon.tls_checks import check_pinned
 from eyot_daemon.tls_hello import TLS_HANDSHAKE, first_byte
-from eyot_daemon.transport import SocketTransport, StreamTransport, TransportLimits
+from eyot_daemon.transport import LEAF_HOLD_S, SocketTransport, StreamTransport, TransportLimits
 from eyot_sync.leaf_events import LeafOptions, Role
 from eyot_sync.leaf_session import LeafSession
 from eyot_sync.link_state import LinkPhase, LinkState
@@ -155,7 +155,7 @@ def leaf_limits(links: LeafLinks) -> TransportLimits:
     """Bounds of a leaf link's transport. Without `leafnodes { write_deadline }` silence alone decides that a link is dead: on a link that
     hardly moves, one that still answers is better than none."""
     options = links.broker.options
-    return TransportLimits(options.max_pending, options.leafnodes.write_deadline_s or 0.0)
+    return TransportLimits(options.max_pending, options.leafnodes.write_deadline_s or 0.0, LEAF_HOLD_S)
 
 
 def _tls_peer(peer: Peer, stream: trio.SSLStream[trio.SocketStream]) -> Peer:

@@ -48,6 +48,10 @@ class JetStreamOptions(Struct, frozen=True, kw_only=True):
     limits: JetStreamLimits = JetStreamLimits()
     request_queue_limit: int = 10_000
     encryption: EncryptionOptions | None = None
+    buffered_msgs_max: int = (
+        0  # of one stream, published and not on flash; 0 = nats-server's default, negative = no bound
+    )
+    buffered_bytes_max: int = 0
 
 
 class EyotStoreOptions(Struct, frozen=True, kw_only=True):

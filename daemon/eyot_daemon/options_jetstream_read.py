@@ -51,9 +51,11 @@ def read_jetstream(parent: Block) -> JetStreamOptions | None:
         limits=_read_limits(block.block("limits")),
         request_queue_limit=block.integer("request_queue_limit", default=10_000, minimum=0),
         encryption=_read_encryption(block),
+        buffered_msgs_max=block.integer("max_buffered_msgs", default=0),
+        buffered_bytes_max=block.size("max_buffered_size", default=0),
     )
-    # Of clusters, of nats-server's own files, or of its write buffers: nothing to do here.
-    block.ignore("max_outstanding_catchup", "max_buffered_size", "max_buffered_msgs", "info_queue_limit")
+    # Of clusters, or of nats-server's own files: nothing to do here.
+    block.ignore("max_outstanding_catchup", "info_queue_limit")
     block.ignore("meta_compact", "meta_compact_size", "meta_compact_sync")
     block.finish()
     return options if enabled else None

@@ -23,6 +23,8 @@ from typing import Any, Protocol
 
 import trio
 
+from eyot_daemon.gate import Gate
+
 log = logging.getLogger("eyot.transport")
 
 #: Reading without looking up: what a task of somebody else may have to wait for.
@@ -54,6 +56,10 @@ class Reader(Protocol):
         """Who is served is far behind with what this one sends: read on after a while only."""
         ...
 
+    def hold(self, gate: Gate) -> None:
+        """What this one sends is more than can be taken in: read on when the gate is open."""
+        ...
+
 
 class TurnEnd(Protocol):
     """The broker, as far as it is known here."""
@@ -64,6 +70,10 @@ class TurnEnd(Protocol):
 
     def take_stall_s(self) -> float:
         """How long whoever was read in the turn that just ended shall wait; 0: go on."""
+        ...
+
+    def take_gate(self) -> Gate | None:
+        """Where whoever was read in the turn that just ended shall wait; None: nowhere."""
         ...
 
     def due_in_s(self) -> float:
@@ -154,11 +164,14 @@ class Readers:
         """Returns whether a destination asked for a slower pace."""
         turn, self._turn, self._turn_bytes = self._turn, [], 0
         self._broker.flush()
-        stall_s = self._broker.take_stall_s()
-        if not stall_s:
+        stall_s, gate = self._broker.take_stall_s(), self._broker.take_gate()
+        if not stall_s and gate is None:
             return False
         if len(turn) == 1:
-            turn[0].stall(stall_s)
+            if gate is not None:
+                turn[0].hold(gate)
+            else:
+                turn[0].stall(stall_s)
         self._one_by_one = True
         return True
 

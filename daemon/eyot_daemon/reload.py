@@ -155,6 +155,10 @@ def _check_jetstream(before: JetStreamOptions | None, after: JetStreamOptions | 
     for old, new in ((before.memory_max, after.memory_max), (before.file_max, after.file_max)):
         if old != new and (old < 0 or 0 <= new < old):
             raise ReloadError("config reload not supported for decreasing jetstream max memory and store")
+    if before.buffered_msgs_max != after.buffered_msgs_max:
+        raise _refusal("StreamMaxBufferedMsgs", "", before.buffered_msgs_max, after.buffered_msgs_max)
+    if before.buffered_bytes_max != after.buffered_bytes_max:
+        raise _refusal("StreamMaxBufferedSize", "", before.buffered_bytes_max, after.buffered_bytes_max)
 
 
 def _check_operator(before: OperatorOptions | None, after: OperatorOptions | None) -> None:

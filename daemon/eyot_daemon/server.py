@@ -156,7 +156,7 @@ class Server:
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             await nursery.start(watch_signals, self)
-            nursery.start_soon(self.broker.timers.run, self.broker.flush)
+            nursery.start_soon(self.broker.timers.run, self.broker.end_own_turn)
             nursery.start_soon(self.broker.readers.run)
             try:
                 async with trio.open_nursery() as connections:

@@ -26,6 +26,7 @@ from typing import Protocol
 
 import trio
 
+from eyot_daemon.gate import Gate
 from eyot_daemon.readers import Readers
 
 log = logging.getLogger("eyot.transport")
@@ -40,6 +41,11 @@ LINGER_S = 0.5
 #: A peer with more than this share of `max_pending` waiting slows down who publishes to it, by so much per read.
 STALL_SHARE = 0.75
 STALL_S = 0.01
+
+#: The longest that a peer waits at a gate before it is read once more: it may have asked for life, or hung up.
+HOLD_S = 2.0
+#: The same for a leaf link, which carries what others send, and hears of a dead peer within seconds.
+LEAF_HOLD_S = 0.25
 
 SLOW_PENDING = "Slow Consumer (Pending Bytes)"
 SLOW_DEADLINE = "Slow Consumer (Write Deadline)"
@@ -103,11 +109,12 @@ class Transport(Protocol):
 class TransportLimits:
     """Bounds of one kind of connection, shared by all its transports; a reload changes them in place."""
 
-    __slots__ = ("max_pending", "write_deadline_s")
+    __slots__ = ("hold_s", "max_pending", "write_deadline_s")
 
-    def __init__(self, max_pending: int, write_deadline_s: float) -> None:
+    def __init__(self, max_pending: int, write_deadline_s: float, hold_s: float = HOLD_S) -> None:
         self.max_pending = max_pending
         self.write_deadline_s = write_deadline_s
+        self.hold_s = hold_s
 
 
 class TurnEnd(Protocol):
@@ -123,6 +130,8 @@ class TurnEnd(Protocol):
 
     def take_stall_s(self) -> float: ...
 
+    def take_gate(self) -> Gate | None: ...
+
 
 _read_buffer = bytearray(READ_SIZE)
 _read_view = memoryview(_read_buffer)
@@ -135,6 +144,7 @@ class SocketTransport:
         "_call",
         "_closing",
         "_draining",
+        "_gate",
         "_limits",
         "_linger",
         "_session",
@@ -161,6 +171,7 @@ class SocketTransport:
         self._closing = False
         self._linger = False
         self._stall_s = 0.0
+        self._gate: Gate | None = None  # waited at before the next read
         self._call = trio.Event()  # the task is wanted: to close, or to let the peer wait
 
     @property
@@ -266,6 +277,10 @@ class SocketTransport:
         """One read, taken in by the session; the readers end the turn."""
         session = self._session
         assert session is not None
+        gate, self._gate = self._gate, None
+        if gate is not None and gate.shut:
+            self.hold(gate)  # those who were let in before have filled it again
+            return 0
         reason = CLIENT_CLOSED
         try:
             size = self._sock.recv_into(_read_buffer)
@@ -295,6 +310,19 @@ class SocketTransport:
             self._stall_s = seconds
             self._call.set()
 
+    def hold(self, gate: Gate) -> None:
+        """Wait at the gate before the next read."""
+        if not self._closing:
+            self._turn.readers.remove(self._sock)
+            self._gate = gate
+            gate.wait(self._read_on, self._limits.hold_s)
+
+    def _read_on(self) -> None:
+        if self._gate is not None and self._gate.shut:
+            self._gate = None  # it was long enough: one read
+        if not self._closing:
+            self._turn.readers.add(self._sock, self)
+
     async def _say_last_words(self, session: Session) -> None:
         sock, out = self._sock, session.out
         with trio.move_on_after(LINGER_S):
@@ -316,7 +344,18 @@ class SocketTransport:
 class StreamTransport:
     """The same over a `trio.abc.Stream`; what the writer has taken out of `out` still counts as pending."""
 
-    __slots__ = ("_cancel", "_closing", "_in_flight", "_limits", "_linger", "_session", "_stream", "_turn", "_wake")
+    __slots__ = (
+        "_cancel",
+        "_closing",
+        "_held",
+        "_in_flight",
+        "_limits",
+        "_linger",
+        "_session",
+        "_stream",
+        "_turn",
+        "_wake",
+    )
 
     def __init__(self, stream: trio.abc.Stream, limits: TransportLimits, turn: TurnEnd) -> None:
         self._stream = stream
@@ -324,6 +363,7 @@ class StreamTransport:
         self._turn = turn
         self._session: Session | None = None
         self._in_flight = 0
+        self._held = False
         self._closing = False
         self._linger = False
         self._wake = trio.Event()
@@ -334,7 +374,7 @@ class StreamTransport:
         return self._in_flight + (0 if self._session is None else len(self._session.out))
 
     def input_waits(self) -> bool:
-        return False  # a stream cannot tell
+        return self._held  # a stream cannot tell: while it is not read there may be something
 
     def send(self) -> None:
         session = self._session
@@ -385,7 +425,11 @@ class StreamTransport:
                     session.received(data)
                     data = further_record(self._stream)
                 self._turn.flush()
-                await trio.sleep(self._turn.take_stall_s())
+                stall_s, gate = self._turn.take_stall_s(), self._turn.take_gate()
+                if gate is None:
+                    await trio.sleep(stall_s)
+                else:
+                    await self._wait_at(gate)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             if not self._closing:
                 session.lost(CLIENT_CLOSED)
@@ -393,6 +437,17 @@ class StreamTransport:
             # A fault of ours in handling this peer's bytes ends this connection, nobody else's.
             log.exception("connection failed")
             session.lost(INTERNAL_ERROR)
+
+    async def _wait_at(self, gate: Gate) -> None:
+        self._held = True
+        until = trio.current_time() + self._limits.hold_s
+        while (left_s := until - trio.current_time()) > 0:
+            opened = trio.Event()
+            gate.wait(opened.set, left_s)
+            await opened.wait()
+            if not gate.shut:
+                break
+        self._held = False
 
     async def _write(self, session: Session) -> None:
         try:

@@ -47,7 +47,10 @@ exec busybox chroot /root {python} -m eyot_daemon.main -c /eyotd.conf
 """
 CONF = """
 listen: 0.0.0.0:4222
-jetstream {{ store_dir: "/data" {more} }}
+jetstream {{
+    store_dir: "/data"
+    {more}
+}}
 """
 
 

@@ -31,7 +31,7 @@ from eyot_store.check import check
 from eyot_store.vault import StoreKeys
 
 KEY = "pulled"
-BOOT_S_MAX = 600.0
+BOOT_S_MAX = 1800.0
 IN_FLIGHT = 32
 
 

@@ -53,7 +53,8 @@ class LinkStatus(Struct, kw_only=True):
 
 
 class StreamStatus(Struct, kw_only=True):
-    """One stream of this daemon. `committed_seq` is the last sequence that is on flash."""
+    """One stream of this daemon. `committed_seq` is the last sequence that is on flash; `refused` counts messages that were refused
+    because too much was on its way there."""
 
     account: str
     name: str
@@ -65,6 +66,7 @@ class StreamStatus(Struct, kw_only=True):
     last_time: str | None = None
     consumers: int = 0
     storage: str = "file"
+    refused: int = 0
 
 
 class CopyStatus(Struct, kw_only=True):
@@ -157,13 +159,16 @@ class SyncReport(Struct, kw_only=True):
 
 
 class StoreStatus(Struct, kw_only=True):
-    """The store: when it last committed, and how; what is free on its file system, and its size."""
+    """The store: when it last committed, and how; what is free on its file system, and its size. `refused` counts messages refused
+    because too much was on its way to flash, `held_back` how often a publisher was not read for a while because much was."""
 
     path: str
     last_commit: str | None = None
     commits: int = 0
     flush_ms: float | None = None
     backlog_bytes: int = 0
+    refused: int = 0
+    held_back: int = 0
     error: str | None = None
     free_bytes: int | None = None
     total_bytes: int | None = None

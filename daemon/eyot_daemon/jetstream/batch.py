@@ -32,6 +32,7 @@ class Batch:
     `removed`      sequences that limits removed
     `purged`       true when an unknown number of messages went (age, roll-up, purge)
     `stored`       messages appended, for which consumers are woken
+    `size`         bytes of the transaction, where the messages were published
     `ttls`         (sequence, due time) of appended messages that have a TTL
     `schedules`    (due time, sequence) of schedules that were stored or are due again
     `schedules_due`, `schedules_before`   what of the table of schedules to bring back if it fails
@@ -47,6 +48,7 @@ class Batch:
         "schedules",
         "schedules_before",
         "schedules_due",
+        "size",
         "stored",
         "then",
         "ttls",
@@ -59,6 +61,7 @@ class Batch:
         self.purged = False
         self.republished: list[Republished] = []
         self.stored = 0
+        self.size = 0
         self.ttls: list[tuple[int, int]] = []
         self.schedules: list[tuple[int, int]] = []
         self.schedules_due: list[tuple[int, int]] = []

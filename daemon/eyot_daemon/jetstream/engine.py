@@ -11,6 +11,7 @@ from eyot_daemon.broker import Broker
 from eyot_daemon.jetstream import api
 from eyot_daemon.jetstream.account_js import JetStreamAccount
 from eyot_daemon.jetstream.batch_budget import BatchBudget
+from eyot_daemon.jetstream.buffered import StoreGate
 from eyot_daemon.jetstream.clock_watch import ClockWatch
 from eyot_daemon.jetstream.copied_out import copied_out_of, copies_missed
 from eyot_daemon.jetstream.copying_off import CopyingOff
@@ -55,6 +56,7 @@ class JetStream:
         self.beside: Beside = beside or Inline()
         self.packed_reads_open = 0
         self.batch_budget = BatchBudget()
+        self.store_gate = StoreGate(broker.timers, store)
         self.clock_watch = ClockWatch(broker.clock)
         self._clock_timer: TimerHandle | None = None
         self.accounts: dict[str, JetStreamAccount] = {}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from eyot_daemon.jetstream import fast_batches, limits
 from eyot_daemon.jetstream.atomic_batches import MARK, Commit
 from eyot_daemon.jetstream.batch import Batch, Republished
+from eyot_daemon.jetstream.buffered import TOO_MANY_REQUESTS
 from eyot_daemon.jetstream.expiry import due_of
 from eyot_daemon.jetstream.intake import Intake, Published
 from eyot_daemon.jetstream.publish_headers import BATCH_ID, MSG_ID, ROLLUP, TTL, BatchSoFar, nats_fields
@@ -108,6 +109,7 @@ class Ingest(Intake):
             if stored:
                 self._enforce(txn, batch, subjects)
         if stored:
+            stream.buffered.took(batch, txn.bytes)
             stream.submit(txn, batch)
         elif batch.acks:
             stream.after_commits(lambda failure: stream.send_acks(batch, failure))
@@ -148,6 +150,7 @@ class Ingest(Intake):
             return
         tail = b',"batch":%b,"count":%d}' % (encode(commit.id.decode("utf-8", "replace")), len(commit.messages))
         self._acknowledge(batch, commit.reply, self._log.state.last_seq, tail)
+        self._stream.buffered.took(batch, txn.bytes)
         self._stream.submit(txn, batch)
 
     def run_scheduled(self, due: "Sequence[Due]", now_ns: int) -> None:
@@ -300,9 +303,10 @@ class Ingest(Intake):
         self.taken_back(batch)
         self._stream.fast_batches.drop_all()
         # Too much on its way to the disk is the publisher's pace; everything else is ours.
-        text = self.refusal(error(10167) if failure.reason == "busy" else error(10077, err=failure.message))
+        busy = failure.reason == "busy"
+        text = self.refusal(error(10167) if busy else error(10077, err=failure.message))
         for reply, _ in batch.acks:
-            self._stream.account.publish(reply, payload=text)
+            self._stream.account.publish(reply, header=TOO_MANY_REQUESTS if busy else b"", payload=text)
 
     def taken_back(self, batch: Batch) -> None:
         """What was staged with `batch` is not stored: forget it."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from eyot_daemon.jetstream import limits, purging
 from eyot_daemon.jetstream.atomic_batches import AtomicBatches
 from eyot_daemon.jetstream.batch import Batch, Settled
+from eyot_daemon.jetstream.buffered import Buffered
 from eyot_daemon.jetstream.copied_out import copied_out_of
 from eyot_daemon.jetstream.dedupe import DedupeWindow, IdsMark
 from eyot_daemon.jetstream.expiry import Expiry
@@ -74,6 +75,8 @@ class Stream:
         self.fast_batches = FastBatches(self, jsa.engine.batch_budget)
         self._ingest = Ingest(self)
         self._inbox: list[Published] = []
+        options = jsa.engine.options
+        self.buffered = Buffered(self, jsa.engine.store_gate, options.buffered_msgs_max, options.buffered_bytes_max)
         self._in_flight: deque[Batch] = deque()
         self._subscriptions: dict[str, Subscription] = {}
         self.live = False
@@ -231,8 +234,14 @@ class Stream:
     def flush(self) -> None:
         """End of the turn: take in what was published."""
         messages, self._inbox = self._inbox, []
-        if messages and self.live:
+        if not messages or not self.live:
+            return
+        messages = self.buffered.admitted(messages)
+        if messages:
             self._ingest.run(messages)
+        gate = self.buffered.shut()
+        if gate is not None:
+            self.broker.hold_back(gate)
 
     @property
     def ack_head(self) -> bytes:
@@ -276,6 +285,8 @@ class Stream:
 
     def _settled(self, batch: Batch, failure: StoreError | None) -> None:
         self._in_flight.remove(batch)
+        if batch.size:
+            self.buffered.settled(batch, refused=failure is not None and failure.reason == "busy")
         if failure is not None:
             self._note_failure(failure)
             self._ingest.failed(batch, failure)

@@ -230,6 +230,10 @@ def test_jetstream_forms() -> None:
     ).jetstream
     assert js is not None
     assert (js.store_dir, js.memory_max, js.file_max, js.sync_always, js.strict) == ("/x", 1 << 30, 2048, True, False)
+    assert (js.buffered_msgs_max, js.buffered_bytes_max) == (0, 0)
+    js = options("jetstream { max_buffered_msgs: 10, max_buffered_size: 64MB }").jetstream
+    assert js is not None
+    assert (js.buffered_msgs_max, js.buffered_bytes_max) == (10, 64 << 20)
 
 
 def test_users_and_permissions() -> None:

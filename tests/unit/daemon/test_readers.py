@@ -15,6 +15,7 @@ import trio.lowlevel
 import trio.testing
 
 from eyot_daemon.broker import Broker
+from eyot_daemon.gate import Gate
 from eyot_daemon.hand_over import HandOver
 from eyot_daemon.readers import TURN_BYTES, Readers, _epoll_of_trio
 
@@ -25,12 +26,16 @@ class Turns:
 
     ended: list[list[object]] = field(default_factory=lambda: [[]])
     stall_s: float = 0.0
+    gate: Gate | None = None
 
     def flush(self) -> None:
         self.ended.append([])
 
     def take_stall_s(self) -> float:
         return self.stall_s
+
+    def take_gate(self) -> Gate | None:
+        return self.gate
 
     def due_in_s(self) -> float:
         return math.inf
@@ -49,6 +54,9 @@ class Reading:
 
     def stall(self, seconds: float) -> None:
         self.stalls.append(seconds)
+
+    def hold(self, gate: Gate) -> None:
+        raise AssertionError("nobody asked for that")
 
 
 @contextmanager

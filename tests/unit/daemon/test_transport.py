@@ -10,6 +10,7 @@ import pytest
 import trio
 import trio.testing
 
+from eyot_daemon.gate import Gate
 from eyot_daemon.readers import Readers
 from eyot_daemon.transport import (
     CLIENT_CLOSED,
@@ -29,6 +30,7 @@ class Turn:
 
     stalls: list[float] = field(default_factory=list)
     stall_s: float = 0.0
+    gate: Gate | None = None
     readers: Readers = field(init=False)
 
     def __post_init__(self) -> None:
@@ -42,6 +44,9 @@ class Turn:
 
     def take_stall_s(self) -> float:
         return self.stall_s
+
+    def take_gate(self) -> Gate | None:
+        return self.gate
 
     def due_in_s(self) -> float:
         return math.inf
