@@ -26,6 +26,7 @@ from eyot_store.records import (
     seq_of,
     unpack_u64,
 )
+from eyot_wire.hot import StoredRun
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -146,6 +147,35 @@ class LmdbReader:
                     if scanned >= max_scanned:
                         return ReadResult(out, seq + 1)
         return ReadResult(out, last + 1)
+
+    @_reading
+    def gather(self, run: StoredRun, first: int, last: int, count: int, max_bytes: int) -> int:
+        environment, codec = self._environment, self._codec
+        begun = len(run)
+        with environment.lock:
+            db = environment.messages.get(self._id)
+            if db is None:
+                return last + 1
+            with environment.lmdb.begin(db) as txn:
+                cursor = txn.cursor()
+                if not cursor.set_range(pack_u64(first)):
+                    return last + 1
+                if codec.opened is None:
+                    next_seq = run.gather(cursor, last, min(count, RECORDS_MAX), max_bytes, codec.salt)
+                else:
+                    try:
+                        opened = ((key, bytes(codec.body(key, value))) for key, value in cursor)
+                        next_seq = run.gather(opened, last, min(count, RECORDS_MAX), max_bytes)
+                    except StoreError as error:
+                        if len(run) == begun:
+                            raise
+                        return error.seq
+                if not next_seq:
+                    return last + 1
+                if len(run) == begun:
+                    codec.message(cursor.key(), cursor.value())
+                    raise StoreError("corrupt", "record is malformed", seq=next_seq)
+                return next_seq
 
     def reading(self, first: int, last: int, max_bytes: int) -> Reading:
         return partial(self.block, first, last, max_bytes)

@@ -16,17 +16,22 @@ from eyot_store.log_view import KEYS_MAX
 from eyot_store.record_block import RECORDS_MAX, Reading, RecordBlock, block_of, matching, without
 from eyot_store.records import ReadResult, StoredMessage
 from eyot_store.subjects import SubjectEntry, matcher
+from eyot_wire.hot import StoredRun
 
 SCAN_MAX = 4096
 """Records that one filtered read looks at before it answers (about two milliseconds)."""
 
 _NO_LIMIT = 1 << 62
 _SPARSE = 8  # a filter is sparse where it takes less than one record in so many
+_FILTERED_MIN = 256  # records that a filtered reading of a run looks at in one go, at least
 _MERGED_MAX = 256  # subjects whose sequences are merged to read a sparse filter
 
 
 class LogReads(LogSubjects):
     """The reading half of a log; ``Log`` adds the staging half."""
+
+    _answers_for: tuple[bytes, ...] = ()
+    _answered: dict[bytes, bool] = {}  # noqa: RUF012 (set anew, never changed, before it is used)
 
     def read(
         self,
@@ -64,10 +69,49 @@ class LogReads(LogSubjects):
             and result.next_seq <= last
             and len(result.messages) < min(max_messages, SCAN_MAX // _SPARSE)
         ):
-            self._track_if_worth_it(first, result)
+            self._track_if_worth_it(first, result.next_seq)
         if self._hidden or self._hidden_ranges:
             return ReadResult([m for m in result.messages if not self._is_hidden(m.seq)], result.next_seq)
         return result
+
+    def read_run(
+        self, from_seq: int, *, max_messages: int, max_bytes: int, filters: tuple[bytes, ...] = ()
+    ) -> tuple[StoredRun, int] | None:
+        """The same as ``read``, unopened: the messages as a run, and where to go on. ``max_bytes`` is of the records. None where few
+        messages match, which are better read one by one."""
+        last = self.committed_seq
+        next_seq = first = self._first_seen(from_seq)
+        run = StoredRun()
+        if first > last or max_messages <= 0:
+            return run, first
+        match = matcher(filters)
+        if match is not None and self._sparse(filters) is not None:
+            return None
+        scan_to = first + SCAN_MAX
+        while next_seq <= last and len(run) < max_messages and next_seq < scan_to and run.size < max_bytes:
+            begun = len(run)
+            wanted = max_messages - begun
+            # Of a filtered read nobody knows how many records it takes.
+            count = wanted if match is None else max(wanted, _FILTERED_MIN)
+            try:
+                next_seq = self._reader.gather(run, next_seq, last, count, max_bytes - run.size)
+            except StoreError as error:
+                if self._is_hidden(error.seq):
+                    next_seq = error.seq + 1
+                    continue
+                if len(run):
+                    break
+                raise self._named(error) from None
+            if self._hidden or self._hidden_ranges:
+                run.without([seq for seq in run.seqs()[begun:] if self._is_hidden(seq)], begun)
+            if match is not None:
+                run.matching(match, self._answers(filters), begun)
+        if len(run) > max_messages:
+            next_seq = run.seq(max_messages)
+            run.cut(max_messages)
+        elif match is not None and next_seq <= last and len(run) < min(max_messages, SCAN_MAX // _SPARSE):
+            self._track_if_worth_it(first, next_seq)
+        return run, next_seq
 
     def reading(self, from_seq: int, *, up_to: int, max_bytes: int, filters: tuple[bytes, ...] = ()) -> Reading:
         """A function that reads committed records of [from_seq, up_to] as they are stored, in any thread (``record_block``).
@@ -211,9 +255,15 @@ class LogReads(LogSubjects):
             return ReadResult(result.messages, last + 1)
         return result
 
-    def _track_if_worth_it(self, first: int, result: ReadResult) -> None:
+    def _answers(self, filters: tuple[bytes, ...]) -> dict[bytes, bool]:
+        """What was found out about subjects and the filters of the latest run."""
+        if filters != self._answers_for:
+            self._answers_for, self._answered = filters, {}
+        return self._answered
+
+    def _track_if_worth_it(self, first: int, next_seq: int) -> None:
         """A filtered read went through all the records it may and found little: reads like it repeat."""
-        scanned = result.next_seq - first
+        scanned = next_seq - first
         if scanned >= SCAN_MAX and self._subjects is not None and self.state.messages <= TRACKED_MESSAGES_MAX:
             self.track()
 

@@ -11,8 +11,18 @@ from collections.abc import Callable, Collection
 from eyot_store.errors import StoreError
 from eyot_store.log import Log
 from eyot_store.record_block import RECORDS_MAX, Reading, block_of
-from eyot_store.records import CRC_SIZE, ReadResult, StoredMessage, decode_body, memory_message_bytes, seq_of
+from eyot_store.records import (
+    CRC_SIZE,
+    ReadResult,
+    StoredMessage,
+    decode_body,
+    encode_body,
+    memory_message_bytes,
+    pack_u64,
+    seq_of,
+)
 from eyot_store.txn import LogPart, Op
+from eyot_wire.hot import StoredRun
 
 
 class MemoryRecords:
@@ -67,6 +77,14 @@ class MemoryRecords:
             if scanned >= max_scanned:
                 return ReadResult(out, seq + 1)
         return ReadResult(out, last + 1)
+
+    def gather(self, run: StoredRun, first: int, last: int, count: int, max_bytes: int) -> int:
+        messages, next_seq = self.scan(first, last, count, max_bytes, count, None)
+        pairs = [
+            (pack_u64(each.seq), encode_body((each.ts_ns, each.subject, each.header, each.payload)))
+            for each in messages
+        ]
+        return run.gather(pairs, last, count, max_bytes) or next_seq
 
     def reading(self, first: int, last: int, max_bytes: int) -> Reading:
         block = block_of(*self.scan(first, last, RECORDS_MAX, max_bytes, RECORDS_MAX, None), max_bytes)

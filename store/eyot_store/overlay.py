@@ -21,6 +21,7 @@ from eyot_store.record_block import RECORD_COST, RECORDS_MAX, Reading, RecordBlo
 from eyot_store.records import CRC_SIZE, ReadResult, StoredMessage, decode_body, decode_head, pack_u64, seq_of
 from eyot_store.subject_index import Change
 from eyot_store.txn import Op
+from eyot_wire.hot import StoredRun
 
 _NONE = 1 << 63
 _CONFIG, _STATE, _POSITION = range(3)
@@ -188,6 +189,42 @@ class OverlayReader:
             if scanned >= max_scanned:
                 return ReadResult(out, seq + 1)
         return ReadResult(out, last + 1)
+
+    def gather(self, run: StoredRun, first: int, last: int, count: int, max_bytes: int) -> int:
+        if first >= self._base:
+            return self._gather(run, first, last, count, max_bytes)
+        end, begun = min(last, self._base - 1), len(run)
+        try:
+            next_seq = self._below.gather(run, first, end, count, max_bytes)
+        except StoreError as error:
+            if error.seq in self._removed:
+                return error.seq + 1
+            raise
+        if self._removed:
+            run.without(self._removed, begun)
+        return next_seq
+
+    def _gather(self, run: StoredRun, first: int, last: int, count: int, max_bytes: int) -> int:
+        """What the runs hold of the range."""
+        firsts, begun, end = self._firsts, len(run), run.size + max_bytes
+        next_seq = 0
+        for index in range(max(bisect_right(firsts, first) - 1, 0), len(firsts)):
+            if firsts[index] > last:
+                break
+            if next_seq or len(run) - begun >= count or run.size >= end:
+                next_seq = next_seq or firsts[index]
+                break
+            items = self._runs[index]
+            start = bisect_left(items, first, key=_item_seq) if firsts[index] < first else 0
+            before = len(run)
+            next_seq = run.gather(items[start:] if start else items, last, count - before + begun, end - run.size)
+            if next_seq and len(run) == before:
+                if before == begun:
+                    raise StoreError("corrupt", "record is malformed", seq=next_seq)
+                break
+        if self._removed:
+            run.without(self._removed, begun)
+        return next_seq or last + 1
 
     def reading(self, first: int, last: int, max_bytes: int) -> Reading:
         if first < self._base:

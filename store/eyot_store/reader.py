@@ -8,6 +8,7 @@ from typing import Protocol
 from eyot_store.index_reader import Indexed
 from eyot_store.record_block import Reading
 from eyot_store.records import ReadResult, StoredMessage
+from eyot_wire.hot import StoredRun
 
 
 class RecordReader(Protocol):
@@ -34,6 +35,11 @@ class RecordReader(Protocol):
     def reading(self, first: int, last: int, max_bytes: int) -> Reading:
         """A function that reads records of [first, last] as they are stored, in any thread: up to ``max_bytes`` of them, yet
         one however large. It may end earlier; its ``next_seq`` says where."""
+
+    def gather(self, run: StoredRun, first: int, last: int, count: int, max_bytes: int) -> int:
+        """Append up to ``count`` records of [first, last] to ``run``, unopened, of together ``max_bytes``, yet one however large.
+        Returns where to go on, beyond ``last`` when there is nothing more. It may end earlier, and with nothing appended. A
+        corrupt record raises if it is the first met, else what is appended ends before it."""
 
     def heads(self, first: int, last: int, limit: int) -> tuple[list[tuple[int, bytes]], list[int], int]:
         """(seq, subject) of up to ``limit`` records of [first, last], the sequences of corrupt ones among them, and where

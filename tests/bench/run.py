@@ -77,6 +77,15 @@ class Bench:
         count = self._count(40_000) // 500 * 500 or 500
         return count / wire.fetch_acknowledged(node.port, "BENCH", 500, count)
 
+    def ordered_replay(self, node: Node) -> float:
+        """Of a stream of its own, which is filled first."""
+        count = self._count(1_000_000)
+        wire.make_stream(node.port, "REPLAY", "bench.replay")
+        wire.publish_acknowledged(node.port, 1, 1024, PAYLOAD, count, subject="bench.replay")
+        rate = count / wire.ordered_replay(node.port, "REPLAY", count)
+        wire.delete_stream(node.port, "REPLAY")
+        return rate
+
 
 @contextmanager
 def running(kind: str, jetstream: str = "") -> Iterator[Node]:
@@ -108,6 +117,7 @@ def measure(bench: Bench, kinds: dict[str, tuple[str, str]], rounds: int) -> lis
         ("pull fetch of 500, explicit acks", "msgs/s", bench.fetch),
     ]
     rows = [Row(what, unit) for what, unit, _ in (*core, *durable)]
+    replay = Row(f"ordered replay of {bench._count(1_000_000):,} messages", "msgs/s")
     drains = [Row("backlog drain over a leaf link", "msgs/s"), Row("link-up to first message at the hub", "s")]
     for number in range(rounds):
         for peer, (kind, jetstream) in kinds.items():
@@ -117,10 +127,13 @@ def measure(bench: Bench, kinds: dict[str, tuple[str, str]], rounds: int) -> lis
                     if peer == ALWAYS and action not in [each[2] for each in durable]:
                         continue
                     row.figures.setdefault(peer, []).append(action(node))
+            # Reading does not depend on when it was flushed, and filling would.
+            with running(kind) as node:
+                replay.figures.setdefault(peer, []).append(bench.ordered_replay(node))
             drained = drain(kind, bench._count(50_000), hub_jetstream=jetstream)
             drains[0].figures.setdefault(peer, []).append(drained.rate)
             drains[1].figures.setdefault(peer, []).append(drained.first_s)
-    return [*rows, *drains]
+    return [*rows, replay, *drains]
 
 
 def _version(kind: str) -> str:

@@ -137,14 +137,16 @@ def request_reply(port: int, payload: bytes, count: int) -> list[float]:
     return times
 
 
-def publish_acknowledged(port: int, connections: int, in_flight: int, payload: bytes, count: int) -> float:
-    """Seconds until `count` publishes to the stream's subject were acknowledged, `in_flight` at a time per connection."""
+def publish_acknowledged(
+    port: int, connections: int, in_flight: int, payload: bytes, count: int, subject: str = "bench.durable"
+) -> float:
+    """Seconds until `count` publishes to a stream's subject were acknowledged, `in_flight` at a time per connection."""
     peers = [Peer(port) for _ in range(connections)]
     selector = selectors.DefaultSelector()
     frames, carry = {}, {}
     for number, peer in enumerate(peers):
         inbox = f"_INBOX.a.{number}"
-        frames[peer] = f"PUB bench.durable {inbox} {len(payload)}\r\n".encode() + payload + b"\r\n"
+        frames[peer] = f"PUB {subject} {inbox} {len(payload)}\r\n".encode() + payload + b"\r\n"
         peer.socket.sendall(f"SUB {inbox} 1\r\n".encode())
         peer.barrier()
         selector.register(peer.socket, selectors.EVENT_READ, peer)
@@ -179,6 +181,12 @@ def make_stream(port: int, name: str, subject: str) -> None:
     config = {"name": name, "subjects": [subject], "retention": "limits", "storage": "file", "num_replicas": 1,
               "max_consumers": -1, "max_msgs": -1, "max_bytes": -1, "max_age": 0, "discard": "old"}  # fmt: skip
     peer.request(f"$JS.API.STREAM.CREATE.{name}", config)
+    peer.close()
+
+
+def delete_stream(port: int, name: str) -> None:
+    peer = Peer(port)
+    peer.request(f"$JS.API.STREAM.DELETE.{name}")
     peer.close()
 
 
@@ -221,6 +229,58 @@ def _take_and_ack(peer: Peer, wanted: int) -> int:
         peer.socket.sendall(b"".join(b"PUB %b 4\r\n+ACK\r\n" % ack for ack in acks))
         taken += len(acks)
     return taken
+
+
+def ordered_replay(port: int, stream: str, count: int) -> float:
+    """Seconds until an ordered consumer (push, no acknowledgements, flow control, as client libraries make it) has brought the first
+    `count` messages of a stream."""
+    peer = Peer(port)
+    peer.socket.sendall(b"SUB _INBOX.o 3\r\n")
+    consumer = {
+        "name": "replay",
+        "deliver_subject": "_INBOX.o",
+        "deliver_policy": "all",
+        "ack_policy": "none",
+        "max_deliver": 1,
+        "mem_storage": True,
+        "flow_control": True,
+        "idle_heartbeat": 5_000_000_000,
+        "inactive_threshold": 300_000_000_000,
+        "num_replicas": 1,
+    }
+    request = json.dumps({"stream_name": stream, "config": consumer}).encode()
+    begun = time.perf_counter()
+    peer.socket.sendall(
+        f"PUB $JS.API.CONSUMER.CREATE.{stream}.replay _INBOX.c {len(request)}\r\n".encode() + request + b"\r\n"
+    )
+    _take_ordered(peer, count)
+    elapsed = time.perf_counter() - begun
+    peer.socket.sendall(b"UNSUB 3\r\n")
+    peer.barrier()
+    peer.request(f"$JS.API.CONSUMER.DELETE.{stream}.replay")
+    peer.close()
+    return elapsed
+
+
+def _take_ordered(peer: Peer, count: int) -> None:
+    """Reads `count` messages, answering flow control."""
+    mark, ask = b" $JS.ACK.", b" $JS.FC."
+    taken = 0
+    rest = answered = b""
+    while taken < count:
+        read = peer.socket.recv(RECEIVE_BYTES)
+        if not read:
+            raise ConnectionError("the server closed the connection")
+        data = rest + read
+        taken += data.count(mark) - rest.count(mark)
+        at = data.rfind(ask)
+        if at >= 0:
+            subject = data[at + 1 :].split(b" ", 1)[0]
+            # Of a request that the read cut in two, what is known is the end of `rest` next time.
+            if b" " in data[at + 1 :] and subject != answered:
+                answered = subject
+                peer.socket.sendall(b"PUB %b 0\r\n\r\n" % subject)
+        rest = data[-200:]
 
 
 def timed(action: Callable[[], object]) -> float:

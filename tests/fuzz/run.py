@@ -25,6 +25,7 @@ from connections import Daemons
 
 from support import hostile
 from support.fan_out_world import fanned_out
+from support.stored_run_world import ran
 from support.twins import GRAMMARS, assert_same
 
 # One turn of a step lasts about so long, seconds.
@@ -44,16 +45,26 @@ def fan_outs(seed: int) -> None:
     assert fanned_out(1, seed) == fanned_out(0, seed)
 
 
+def stored_runs(seed: int) -> None:
+    """Both runs of stored messages take up, drop and write the same."""
+    assert ran(1, seed) == ran(0, seed)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="throws anything at Eyot's scanners and connections")
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--seed", type=int, help="where to begin counting seeds; random if not given")
-    parser.add_argument("--only", help="one step: scanners, fan_outs, conversations, crowds, leafs")
+    parser.add_argument("--only", help="one step: scanners, fan_outs, stored_runs, conversations, crowds, leafs")
     options = parser.parse_args()
     seed: int = secrets.randbits(40) if options.seed is None else options.seed
     print(f"fuzzing for {options.seconds:.0f} s from seed {seed}", flush=True)
     with tempfile.TemporaryDirectory(prefix="eyot-fuzz-") as folder, Daemons(Path(folder)) as daemons:
-        steps: dict[str, Callable[[int], None]] = {"scanners": scanners, "fan_outs": fan_outs, **daemons.steps()}
+        steps: dict[str, Callable[[int], None]] = {
+            "scanners": scanners,
+            "fan_outs": fan_outs,
+            "stored_runs": stored_runs,
+            **daemons.steps(),
+        }
         if options.only:
             steps = {options.only: steps[options.only]}
         done = dict.fromkeys(steps, 0)

@@ -9,8 +9,11 @@ import msgspec
 
 from eyot_daemon.jetstream.consumer import Consumer
 from eyot_daemon.jetstream.consumers import Consumers
-from eyot_daemon.subscription import Subscription
+from eyot_daemon.subscription import Kind, Origin, Subscription
 from eyot_wire.ack import AckReply, decode_ack_reply
+from eyot_wire.frames import Msg
+from eyot_wire.hot import Outlet
+from eyot_wire.scanner import Scanner
 from support.destinations import Got, Recorder
 from support.js_world import World
 
@@ -48,10 +51,39 @@ class Box(Recorder):
         return messages
 
 
-class ConsumerWorld(World):
-    """`pull` and `listen` make subscribers; everything commits unless `hold` says otherwise."""
+class ClientBox(Outlet, Box):  # type: ignore[misc]
+    """A subscriber that is a client's connection: what consumers write into its buffer is scanned when the turn ends."""
 
-    def __init__(self, path: Path, **options: Any) -> None:
+    def __init__(self) -> None:
+        Outlet.__init__(self)
+        Box.__init__(self, kind=Kind.CLIENT)
+        self.headers = True
+        self._scanner = Scanner("client")
+        self.written = 0  # frames that were not delivered one by one
+
+    def deliver(
+        self, sub: Subscription, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Origin | None
+    ) -> bool:
+        self.flush()
+        return Box.deliver(self, sub, subject, reply, header, payload, origin)
+
+    def flush(self) -> None:
+        self.dirty = False
+        data = bytes(self.out)
+        self.out.clear()
+        for op in self._scanner.feed(data):
+            assert isinstance(op, Msg)
+            assert op.sid == self.sub.sid
+            self.written += 1
+            self.got.append(Got(op.subject, op.reply, op.header, op.payload, self.sub))
+
+
+class ConsumerWorld(World):
+    """`pull` and `listen` make subscribers; everything commits unless `hold` says otherwise. With `clients` they are connections,
+    to which consumers may write."""
+
+    def __init__(self, path: Path, *, clients: bool = False, **options: Any) -> None:
+        self._box_type = ClientBox if clients else Box
         options.setdefault("consumers", Consumers())
         super().__init__(path, **options)
         self._boxes = 0
@@ -81,8 +113,8 @@ class ConsumerWorld(World):
 
     def listen(self, subject: bytes, queue: bytes = b"") -> Box:
         """A subscriber on `subject`."""
-        box = Box()
-        box.sub = self.account.subscribe(subject, box, queue=queue)
+        box = self._box_type()
+        box.sub = self.account.subscribe(subject, box, queue=queue, sid=b"7")
         self.commit()
         return box
 
@@ -139,4 +171,5 @@ class ConsumerWorld(World):
         return self._again()
 
     def _again(self) -> ConsumerWorld:
-        return ConsumerWorld(self.path, options=self.js.options, clock=self.clock)
+        clients = self._box_type is ClientBox
+        return ConsumerWorld(self.path, clients=clients, options=self.js.options, clock=self.clock)

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from eyot_wire import _fan_out, _frame_scanner, fan_out, frame_scanner, frames
+from eyot_wire import _fan_out, _frame_scanner, _stored_run, fan_out, frame_scanner, frames, stored_run
 from eyot_wire.frames import ProtocolError, Pub
 from eyot_wire.grammar import Grammar
 from eyot_wire.leaf_scanner import FROM_LEAF
 from eyot_wire.scanner import FROM_CLIENT, FROM_SERVER
 
-__all__ = ["FAN_OUTS", "GRAMMARS", "SCANNERS", "assert_same", "meaning", "outcome"]
+__all__ = ["FAN_OUTS", "GRAMMARS", "SCANNERS", "STORED_RUNS", "assert_same", "meaning", "outcome"]
 
 GRAMMARS: dict[str, Grammar] = {"PUB": FROM_CLIENT, "MSG": FROM_SERVER, "LMSG": FROM_LEAF}
 SCANNERS: tuple[type, type] = (frame_scanner.FrameScanner, _frame_scanner.FrameScanner)
 FAN_OUTS = (fan_out, _fan_out)
+STORED_RUNS: tuple[type, type] = (stored_run.StoredRun, _stored_run.StoredRun)
 _ROWS = (frames.Publishes, _frame_scanner.Publishes)
 
 

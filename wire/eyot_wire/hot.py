@@ -7,6 +7,7 @@ one. What each class does is said in the plain twin:
     Publishes                           frames.py
     FanOut, Interest, Match, Outlet,
     Traffic                             fan_out.py
+    StoredRun                           stored_run.py
 
 COMPILED says which twin this process runs.
 """
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from eyot_wire.fan_out import FanOut, Interest, Match, Outlet, Traffic
     from eyot_wire.frame_scanner import FrameScanner
     from eyot_wire.frames import Publishes
+    from eyot_wire.stored_run import StoredRun
 
     COMPILED: Final[bool] = False
 else:
@@ -26,13 +28,15 @@ else:
             raise ImportError("EYOT_PLAIN is set")
         from eyot_wire._fan_out import FanOut, Interest, Match, Outlet, Traffic
         from eyot_wire._frame_scanner import FrameScanner, Publishes
+        from eyot_wire._stored_run import StoredRun
 
         COMPILED = True
     except ImportError:
         from eyot_wire.fan_out import FanOut, Interest, Match, Outlet, Traffic
         from eyot_wire.frame_scanner import FrameScanner
         from eyot_wire.frames import Publishes
+        from eyot_wire.stored_run import StoredRun
 
         COMPILED = False
 
-__all__ = ["COMPILED", "FanOut", "FrameScanner", "Interest", "Match", "Outlet", "Publishes", "Traffic"]
+__all__ = ["COMPILED", "FanOut", "FrameScanner", "Interest", "Match", "Outlet", "Publishes", "StoredRun", "Traffic"]

@@ -19,6 +19,7 @@ from eyot_wire.js_time import rfc3339_to_ns
 
 if TYPE_CHECKING:
     from eyot_store import Log, StoredMessage
+    from eyot_wire.hot import StoredRun
 
 #: How far the log is searched in one read before others get their turn is the log's own bound; this is what one read
 #: may bring into memory, bytes.
@@ -172,6 +173,20 @@ class ConsumerReader:
         if upto >= log.committed_seq:
             self._know(len(result.messages))
         return result.messages, upto
+
+    def read_run(self, above: int, count: int) -> "tuple[StoredRun, int] | None":
+        """The same as `read`, the messages unopened. None where they have to be picked one by one."""
+        if self.last_per_subject is not None:
+            return None
+        log = self._log
+        found = log.read_run(above + 1, max_messages=count, max_bytes=READ_BYTES_MAX, filters=self.filters)
+        if found is None:
+            return None
+        run, next_seq = found
+        upto = max(above, next_seq - 1)
+        if upto >= log.committed_seq:
+            self._know(len(run))
+        return run, upto
 
     def _read_listed(self, listed: LastPerSubject, above: int, count: int) -> "list[StoredMessage]":
         messages: list[StoredMessage] = []

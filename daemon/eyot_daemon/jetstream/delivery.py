@@ -6,6 +6,7 @@ within the daemon may answer while it is being delivered to.
 """
 
 import logging
+from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 from eyot_store.errors import StoreError
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from eyot_daemon.route import FastTarget, LeafMember, Route
     from eyot_daemon.subscription import Destination, Subscription
     from eyot_store import StoredMessage
+    from eyot_wire.hot import StoredRun
 
 log = logging.getLogger("eyot.jetstream")
 
@@ -99,7 +101,7 @@ class Delivery:
         self._headers_only = consumer.config.headers_only
         self._prefix = b"$JS.ACK.%b.%b." % (consumer.stream.name.encode(), consumer.name.encode())
         # tokens and dots around the numbers of an acknowledgement subject: delivery count, two sequences, time, pending
-        self._reply_overhead = len(self._prefix) + 40
+        self.overhead = len(self._prefix) + 40
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
@@ -121,6 +123,14 @@ class Delivery:
             self.unreadable += 1
             self.reader.gave_back()
             return [], failure.seq
+
+    def read_run(self, count: int, now: float) -> "tuple[StoredRun, int] | None":
+        """The same as `read_new`, the messages unopened. None if `read_new` has to be asked: where they are picked one by one, or
+        cannot be read."""
+        try:
+            return self.reader.read_run(self.state.delivered_sseq, count)
+        except StoreError:
+            return None
 
     def read_again(self, sseq: int, now: float) -> "StoredMessage | None":
         """A message to be redelivered; None when it is gone or damaged (it is pending no longer) or the store fails."""
@@ -147,7 +157,7 @@ class Delivery:
     def size_of(self, message: "StoredMessage") -> int:
         """What a delivery counts for against the flow-control window and the rate limit, bytes."""
         body = 0 if self._headers_only else len(message.payload)
-        return len(message.subject) + len(message.header) + body + self._reply_overhead
+        return len(message.subject) + len(message.header) + body + self.overhead
 
     def exact_size(self, message: "StoredMessage", reply: bytes) -> int:
         """What a delivery counts for against a pull request's `max_bytes`."""
@@ -169,6 +179,36 @@ class Delivery:
         if pin_id:
             header = add_field(header, b"Nats-Pin-Id", pin_id.encode())
         self.account.deliver(route, reply, header, payload, origin=None, original=message.subject)
+
+    def plain_client(self, route: "Route") -> "tuple[Subscription, FastTarget] | None":
+        """The connection that takes first deliveries on `route` as they are stored (`send_run`); None if there is more to it."""
+        return None if self._headers_only else _only_client(route)
+
+    def send_run(
+        self,
+        client: "tuple[Subscription, FastTarget]",
+        run: "StoredRun",
+        start: int,
+        stop: int,
+        cseq: int,
+        pending: int,
+    ) -> None:
+        """Hand the messages of `run` from `start` to before `stop` to a plain client as first deliveries: `cseq` is the first one's,
+        `pending` what there was before it left."""
+        sub, dest = client
+        size = run.write_msgs(dest.out, start, stop, sub.sid, self._prefix, cseq, pending)
+        self._count(sub, dest, stop - start, size)
+
+    def _count(self, sub: "Subscription", dest: "FastTarget", count: int, size: int) -> None:
+        """Messages, of so many bytes of header and payload together, are in a connection's buffer."""
+        if not dest.dirty:
+            dest.dirty = True
+            self.consumer.broker.mark_dirty(dest)
+        sub.delivered += count
+        dest.out_msgs += count
+        dest.out_bytes += size
+        self.account.out_msgs += count
+        self.account.out_bytes += size
 
     def send_all(self, route: "Route", messages: "list[StoredMessage]", cseq: int, pending: int) -> None:
         """Hand out first deliveries: `cseq` is the first one's, `pending` what there was before it left.
@@ -207,15 +247,7 @@ class Delivery:
             size += total
             cseq += 1
         dest.out.extend(b"".join(frames))
-        if not dest.dirty:
-            dest.dirty = True
-            self.consumer.broker.mark_dirty(dest)
-        count = len(messages)
-        sub.delivered += count
-        dest.out_msgs += count
-        dest.out_bytes += size
-        self.account.out_msgs += count
-        self.account.out_bytes += size
+        self._count(sub, dest, len(messages), size)
 
     def _send_to_leaf(self, leaf: "LeafMember", messages: "list[StoredMessage]", cseq: int, pending: int) -> None:
         """As `Account.deliver` would, all at once: the reply tells the other side the message's own subject."""
@@ -261,6 +293,11 @@ class Delivery:
             if left < 0:
                 return max(1, index)
         return len(messages)
+
+    def cut_to_allowance(self, run: "StoredRun") -> None:
+        """The same for a run: what may not leave is dropped from it."""
+        if self._allowance < UNLIMITED:
+            run.cut(max(1, bisect_right(run.sizes(self.overhead), self._allowance)))
 
     # -- life ------------------------------------------------------------------------------------------------------
 

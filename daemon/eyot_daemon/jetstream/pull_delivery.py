@@ -129,17 +129,53 @@ class PullDelivery(Delivery):
         room = self.state.room()
         if not room:
             return 0, False
-        messages, upto = self.read_new(min(self.queue.demand(), room, budget), now)
+        wanted = min(self.queue.demand(), room, budget)
+        request = self.queue.solo(now)
+        if request is not None:
+            used = self._deliver_run(request, wanted, now)
+            if used is not None:
+                return used
+        messages, upto = self.read_new(wanted, now)
         if not messages:
-            searched = upto - self.state.delivered_sseq
-            self.searched(upto, more=False)
-            return (EMPTY_READ_COST, False) if searched and upto < self._end() else (0, upto >= self._end())
+            return self._found_nothing(upto)
         count = len(messages)
         given = self._give_solo(messages, now)
         if given is None:
             given = self._give_in_turn(messages, now)
         self.searched(upto, more=given < count)
         return given, False
+
+    def _deliver_run(self, request: PullRequest, count: int, now: float) -> tuple[int, bool] | None:
+        """`_deliver_new` where all there is to it is to copy messages to one client, whose request is the only one. None if that is
+        not so."""
+        route = self.account.route(request.reply)
+        client = self.plain_client(route)
+        found = None if client is None else self.read_run(count, now)
+        if client is None or found is None:
+            return None
+        run, upto = found
+        read = len(run)
+        if not read:
+            return self._found_nothing(upto)
+        if self.backlogged(route, now):
+            return 0, False
+        run.cut(max(1, request.batch))
+        self.cut_to_allowance(run)
+        pending = self.reader.pending(self.state.delivered_sseq)
+        seqs = run.seqs()
+        cseq = self.state.deliver(seqs, now)
+        self.reader.took(len(run))
+        self.queue.served(request, len(run), now)
+        self.searched(upto, more=len(run) < read)
+        self.send_run(client, run, 0, len(run), cseq, pending)
+        self.consumer.acks.sent(seqs, now)
+        return len(run), False
+
+    def _found_nothing(self, upto: int) -> tuple[int, bool]:
+        """What a read that brought nothing costs of the turn, and whether there is nothing more to deliver."""
+        searched = upto - self.state.delivered_sseq
+        self.searched(upto, more=False)
+        return (EMPTY_READ_COST, False) if searched and upto < self._end() else (0, upto >= self._end())
 
     def _end(self) -> int:
         return self.consumer.stream.log.committed_seq

@@ -1,5 +1,6 @@
 """Delivery to a deliver subject: while somebody listens there, within window, rate and pace, with heartbeats."""
 
+from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 from eyot_daemon.jetstream.copied_out import CONFIRM_WITHIN_S, copied_out_of
@@ -12,7 +13,10 @@ from eyot_wire.nuid import short_id
 
 if TYPE_CHECKING:
     from eyot_daemon.jetstream.consumer import Consumer
+    from eyot_daemon.route import FastTarget
+    from eyot_daemon.subscription import Subscription
     from eyot_store import StoredMessage
+    from eyot_wire.hot import StoredRun
 
 #: Gaps between messages shorter than this are not replayed, seconds.
 REPLAY_GAP_S_MIN = 0.001
@@ -147,11 +151,13 @@ class PushDelivery(Delivery):
         if not room:
             return 0
         one_by_one = self._rate is not None or self.state.delivered_sseq < self._replay_upto
+        if not one_by_one:
+            used = self._deliver_run(min(room, budget), now)
+            if used is not None:
+                return used
         messages, upto = self.read_new(min(room, budget, 16 if one_by_one else budget), now)
         if not messages:
-            searched = upto - self.state.delivered_sseq
-            self.searched(upto, more=False)
-            return EMPTY_READ_COST if searched and upto < self.consumer.stream.log.committed_seq else 0
+            return self._found_nothing(upto)
         count = len(messages)
         admitted = self._admitted(messages, now) if one_by_one else self._within_window(messages)
         if admitted:
@@ -167,6 +173,57 @@ class PushDelivery(Delivery):
         self._push_all(messages, cseq, pending, now)
         self.consumer.acks.sent(seqs, now)
         return len(seqs)
+
+    def _deliver_run(self, count: int, now: float) -> int | None:
+        """`_deliver_new` where all there is to it is to copy messages to one client. None if that is not so."""
+        client = self.plain_client(self.account.route(self._subject))
+        found = None if client is None else self.read_run(count, now)
+        if client is None or found is None:
+            return None
+        run, upto = found
+        read = len(run)
+        if not read:
+            return self._found_nothing(upto)
+        if self.flow is not None:
+            left = self.flow.window - self.flow.in_flight
+            run.cut(bisect_right(run.sizes(self.overhead), left) + 1)
+        self.cut_to_allowance(run)
+        pending = self.reader.pending(self.state.delivered_sseq)
+        seqs = run.seqs()
+        cseq = self.state.deliver(seqs, now)
+        self.reader.took(len(run))
+        self.searched(upto, more=len(run) < read)
+        self._push_run(client, run, cseq, pending)
+        self._last_sent = now
+        self._ask_to_confirm(now)
+        self.consumer.acks.sent(seqs, now)
+        return len(run)
+
+    def _push_run(self, client: "tuple[Subscription, FastTarget]", run: "StoredRun", cseq: int, pending: int) -> None:
+        """Send first deliveries; the flow-control request stands where half of the window is passed."""
+        start, stop, flow = 0, len(run), self.flow
+        if flow is not None:
+            sizes = run.sizes(self.overhead)
+            sent = 0
+            while start < stop:
+                half = sent + flow.window // 2 - flow.in_flight
+                index = stop if flow.awaited else bisect_right(sizes, half, start)
+                if index >= stop:
+                    flow.delivered(sizes[-1] - sent)
+                    break
+                flow.delivered(sizes[index] - sent)
+                sent = sizes[index]
+                self.send_run(client, run, start, index + 1, cseq + start, pending - start)
+                start = index + 1
+                self._ask_flow_control(flow, run.seq(index))
+        if start < stop:
+            self.send_run(client, run, start, stop, cseq + start, pending - start)
+
+    def _found_nothing(self, upto: int) -> int:
+        """What a read that brought nothing costs of the turn."""
+        searched = upto - self.state.delivered_sseq
+        self.searched(upto, more=False)
+        return EMPTY_READ_COST if searched and upto < self.consumer.stream.log.committed_seq else 0
 
     def _push_all(self, messages: "list[StoredMessage]", cseq: int, pending: int, now: float) -> None:
         """Send first deliveries; the flow-control request stands where half of the window is passed."""

@@ -9,9 +9,9 @@ from support.js_consumers import ConsumerWorld
 S = 1_000_000_000
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> ConsumerWorld:
-    world = ConsumerWorld(tmp_path)
+@pytest.fixture(params=[False, True], ids=["services", "clients"])
+def world(tmp_path: Path, request: pytest.FixtureRequest) -> ConsumerWorld:
+    world = ConsumerWorld(tmp_path, clients=request.param)
     world.create(subjects=["s.>", "t.>"])
     return world
 

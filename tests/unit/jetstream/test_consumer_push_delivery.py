@@ -9,7 +9,7 @@ import pytest
 from eyot_daemon.jetstream.push import FlowControl, RateLimit
 from eyot_sync.stream_gate import FULL, Hold
 from support.destinations import LeafRecorder
-from support.js_consumers import ConsumerWorld
+from support.js_consumers import Box, ClientBox, ConsumerWorld
 
 S = 1_000_000_000
 
@@ -29,9 +29,9 @@ MIRROR_CONSUMER: dict[str, Any] = {
 }
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> ConsumerWorld:
-    world = ConsumerWorld(tmp_path)
+@pytest.fixture(params=[False, True], ids=["services", "clients"])
+def world(tmp_path: Path, request: pytest.FixtureRequest) -> ConsumerWorld:
+    world = ConsumerWorld(tmp_path, clients=request.param)
     world.create(subjects=["s.>", "t.>"])
     return world
 
@@ -204,12 +204,12 @@ def test_a_subscriber_that_does_not_read_is_waited_for(world: ConsumerWorld) -> 
     world.fill(30, size=400_000)
     world.add(deliver_subject="d.1")
 
-    class Slow(type(world.listen(b"other"))):  # type: ignore[misc]
+    class Slow(Box):
         out = bytearray()
 
         def deliver(self, *args: Any) -> bool:
             self.out += args[4]
-            return bool(super().deliver(*args))
+            return super().deliver(*args)
 
     slow = Slow()
     world.account.subscribe(b"d.1", slow)
@@ -219,6 +219,32 @@ def test_a_subscriber_that_does_not_read_is_waited_for(world: ConsumerWorld) -> 
     slow.out.clear()
     world.advance(1.0, step_s=0.1)
     assert len(slow.got) > 16
+
+
+def test_a_client_that_does_not_read_is_waited_for(tmp_path: Path) -> None:
+    class Slow(ClientBox):
+        reads = False
+
+        def flush(self) -> None:
+            if self.reads:
+                super().flush()
+
+    world = ConsumerWorld(tmp_path)
+    world.create(subjects=["s.>"])
+    world.fill(30, size=400_000)
+    world.add(deliver_subject="d.1")
+    slow = Slow()
+    slow.sub = world.account.subscribe(b"d.1", slow, sid=b"1")
+    world.commit()
+    world.advance(1.0, step_s=0.1)
+    assert 4 << 20 < len(slow.out) < 8 << 20
+    assert 10 < slow.sub.delivered == slow.out_msgs < 30
+    slow.reads = True
+    slow.flush()
+    world.advance(1.0, step_s=0.1)
+    assert slow.seqs == list(range(1, 31))
+    assert slow.written == slow.sub.delivered == slow.out_msgs == 30
+    assert slow.out_bytes == 30 * 400_000
 
 
 def test_many_messages_take_many_turns(world: ConsumerWorld) -> None:
@@ -260,14 +286,17 @@ def test_damaged_message_is_passed_over(world: ConsumerWorld, monkeypatch: pytes
 
     world.fill(4)
     stream_log = world.stream().log
-    read = stream_log.read
 
-    def damaged(from_seq: int, *, max_messages: int, **rest: Any) -> Any:
-        if from_seq == 2:
-            raise StoreError("corrupt", "checksum does not fit", stream="$G/S", seq=2)
-        return read(from_seq, max_messages=min(max_messages, 1 if from_seq < 2 else max_messages), **rest)
+    def damaged(read: Any) -> Any:
+        def until_there(from_seq: int, *, max_messages: int, **rest: Any) -> Any:
+            if from_seq == 2:
+                raise StoreError("corrupt", "checksum does not fit", stream="$G/S", seq=2)
+            return read(from_seq, max_messages=min(max_messages, 1 if from_seq < 2 else max_messages), **rest)
 
-    monkeypatch.setattr(stream_log, "read", damaged)
+        return until_there
+
+    for name in ("read", "read_run"):
+        monkeypatch.setattr(stream_log, name, damaged(getattr(stream_log, name)))
     world.add(deliver_subject="d.1")
     box = world.listen(b"d.1")
     assert box.seqs == [1, 3, 4]

@@ -66,6 +66,11 @@ def test_a_flipped_bit_in_a_record(path: Path) -> None:
         log.reading(4, up_to=10, max_bytes=1 << 20)()
     behind = log.reading(5, up_to=10, max_bytes=1 << 20)()
     assert ([key[-1] for key in behind.keys], behind.next_seq) == ([5, 6, 7, 8, 9, 10], 11)
+    found = log.read_run(1, max_messages=99, max_bytes=999)
+    assert found is not None
+    assert (found[0].seqs(), found[1]) == ([1, 2, 3], 4)
+    with pytest.raises(StoreError, match="stream A/S sequence 4: checksum does not match"):
+        log.read_run(4, max_messages=99, max_bytes=999)
     # A read ends before it, the next one says so, and one goes on behind it.
     result = log.read(1, max_messages=99, max_bytes=999)
     assert ([m.seq for m in result.messages], result.next_seq) == ([1, 2, 3], 4)

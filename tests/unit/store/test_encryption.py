@@ -10,6 +10,7 @@ from eyot_store.check import check
 from eyot_store.check_main import main
 from eyot_store.vault import StoreKeys, Vault, new_vault, unlock
 from support.store import FAST, JOURNAL, commit, fill, make_log, open_inline
+from support.stored_runs import written_of
 
 KEYS = StoreKeys(b"correct horse")
 OTHERS = StoreKeys(b"battery staple")
@@ -64,6 +65,9 @@ def assert_same(store: Store, count: int = 29) -> None:
     block = log.reading(1, up_to=30, max_bytes=1 << 20)()
     assert len(block.records) == count
     assert all(b"secret-payload" in record for record in block.records)
+    run = log.read_run(1, max_messages=99, max_bytes=1 << 20)
+    assert run is not None
+    assert {seq: message[3] for seq, message in written_of(run[0]).items()} == {m.seq: m.payload for m in messages}
 
 
 def everything(path: Path) -> bytes:

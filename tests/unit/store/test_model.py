@@ -21,6 +21,7 @@ from eyot_store.check import check
 from eyot_store.records import decode_body, seq_of
 from eyot_store.subjects import matcher
 from support.store import FAST, JOURNAL, open_inline
+from support.stored_runs import written_of
 
 SUBJECTS = [b"a", b"b", b"a.x", b"a.y", b"a.x.z"]
 FILTERS = [(), (b"a",), (b"a.*",), (b"a.>", b"b"), (b">",), (b"none",), (b"a.x", b"a.y")]
@@ -458,6 +459,26 @@ class StoreMachine(RuleBasedStateMachine):
         assert found == [s for s in wanted if s >= start]
         assert log.count(start, filters) == len(found)
         assert self.copied(log, start, max_bytes, filters) == {s: stream.messages[s] for s in found}
+        assert self.in_runs(log, start, limit, max_bytes, filters) == {s: stream.messages[s] for s in found}
+
+    @staticmethod
+    def in_runs(log: Log, seq: int, limit: int, max_bytes: int, filters: tuple[bytes, ...]) -> dict[int, Message]:
+        """What runs of records bring, by the frames that are written of them."""
+        found = {}
+        while seq <= log.committed_seq:
+            read = log.read_run(seq, max_messages=limit, max_bytes=max_bytes, filters=filters)
+            if read is None:
+                result = log.read(seq, max_messages=limit, max_bytes=max_bytes, filters=filters)
+                found.update({m.seq: (m.ts_ns, m.subject, m.header, m.payload) for m in result.messages})
+                seq = result.next_seq
+                continue
+            run, next_seq = read
+            assert len(run) <= limit
+            assert next_seq > seq
+            assert all(seq <= at < next_seq for at in run.seqs())
+            found.update(written_of(run))
+            seq = next_seq
+        return found
 
     @staticmethod
     def copied(log: Log, seq: int, max_bytes: int, filters: tuple[bytes, ...]) -> dict[int, Message]:

@@ -16,6 +16,7 @@ SAME_TESTS = [
     "unit/daemon/test_client_protocol.py",
     "unit/daemon/test_client_fuzz.py",
     "unit/daemon/test_imports.py",
+    "unit/jetstream/test_consumer_push_delivery.py",
 ]
 
 

@@ -1,0 +1,391 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, auto_pickle=False, embedsignature=False
+"""Stored messages in a row in C: twin of stored_run.py, where it is said what everything does.
+
+Of a record only its places are noted; the bytes stay in the object that was handed in, which is kept. Frames are written
+straight from there into the subscriber's buffer.
+"""
+
+cimport cython
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.dict cimport PyDict_GetItemWithError
+from cpython.ref cimport PyObject
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcmp, memcpy
+
+from eyot_wire.stored_run import CRC_RESIDUE, KNOWN_SUBJECTS_MAX
+
+cdef uint32_t RESIDUE = CRC_RESIDUE
+cdef Py_ssize_t KNOWN_MAX = KNOWN_SUBJECTS_MAX
+cdef uint64_t TS_MAX = (1 << 63) - 1
+cdef uint64_t LENGTH_MAX = 0xFFFFFFFF
+
+# Places to begin with, enough for most runs.
+cdef Py_ssize_t ROOM = 512
+# A number takes so much at most, with its sign.
+cdef enum:
+    DIGITS_MAX = 20
+# What a frame has besides its parts: `HMSG`, six spaces, the delivery count and four dots, six numbers, three line ends.
+cdef Py_ssize_t FRAME_EXTRA = 4 + 6 + 5 + 6 * DIGITS_MAX + 6
+
+
+cdef struct Place:
+    # One record; offsets and lengths are bytes in `data`.
+    uint64_t seq
+    int64_t ts_ns
+    const uint8_t* data
+    uint32_t subject
+    uint32_t subject_size
+    uint32_t header
+    uint32_t header_size
+    uint32_t payload
+    uint32_t payload_size
+
+
+# -- CRC-32 (zlib's), eight bytes at a time ------------------------------------------------------------------------------
+
+cdef uint32_t crc_table[8][256]
+
+cdef void make_crc_table() noexcept:
+    cdef uint32_t value
+    cdef int index, bit
+    for index in range(256):
+        value = index
+        for bit in range(8):
+            value = (value >> 1) ^ (0xEDB88320 if value & 1 else 0)
+        crc_table[0][index] = value
+    for index in range(256):
+        for bit in range(1, 8):
+            value = crc_table[bit - 1][index]
+            crc_table[bit][index] = (value >> 8) ^ crc_table[0][value & 255]
+
+make_crc_table()
+
+
+cdef uint32_t crc32(uint32_t crc, const uint8_t* data, Py_ssize_t size) noexcept nogil:
+    cdef uint32_t low
+    crc = ~crc
+    while size >= 8:
+        low = crc ^ (data[0] | (<uint32_t>data[1] << 8) | (<uint32_t>data[2] << 16) | (<uint32_t>data[3] << 24))
+        crc = (
+            crc_table[7][low & 255] ^ crc_table[6][(low >> 8) & 255]
+            ^ crc_table[5][(low >> 16) & 255] ^ crc_table[4][low >> 24]
+            ^ crc_table[3][data[4]] ^ crc_table[2][data[5]] ^ crc_table[1][data[6]] ^ crc_table[0][data[7]]
+        )
+        data += 8
+        size -= 8
+    while size > 0:
+        crc = (crc >> 8) ^ crc_table[0][(crc ^ data[0]) & 255]
+        data += 1
+        size -= 1
+    return ~crc
+
+
+# -- MessagePack ---------------------------------------------------------------------------------------------------------
+
+cdef inline uint64_t big_endian(const uint8_t* data, Py_ssize_t width) noexcept nogil:
+    cdef uint64_t value = 0
+    cdef Py_ssize_t index
+    for index in range(width):
+        value = (value << 8) | data[index]
+    return value
+
+
+cdef Py_ssize_t read_integer(const uint8_t* data, Py_ssize_t at, Py_ssize_t size, int64_t* found) noexcept nogil:
+    # Where the integer ends; -1: there is none of 64 bits with a sign.
+    cdef uint8_t kind
+    cdef uint64_t value
+    cdef Py_ssize_t width
+    if at >= size:
+        return -1
+    kind = data[at]
+    if kind < 0x80:
+        found[0] = kind
+        return at + 1
+    if kind >= 0xE0:
+        found[0] = <int64_t>kind - 256
+        return at + 1
+    if 0xCC <= kind <= 0xCF:
+        width = 1 << (kind - 0xCC)
+    elif 0xD0 <= kind <= 0xD3:
+        width = 1 << (kind - 0xD0)
+    else:
+        return -1
+    if at + 1 + width > size:
+        return -1
+    value = big_endian(data + at + 1, width)
+    if kind <= 0xCF:
+        if value > TS_MAX:
+            return -1
+    elif width < 8 and (value >> (8 * width - 1)) & 1:
+        value |= ~<uint64_t>0 << (8 * width)
+    found[0] = <int64_t>value
+    return at + 1 + width
+
+
+cdef inline Py_ssize_t read_binary(
+    const uint8_t* data, Py_ssize_t at, Py_ssize_t size, uint32_t* start, uint32_t* length
+) noexcept nogil:
+    # Where the binary string ends; -1: there is none.
+    cdef Py_ssize_t width
+    if at >= size or not 0xC4 <= data[at] <= 0xC6:
+        return -1
+    width = 1 << (data[at] - 0xC4)
+    at += 1
+    if at + width > size:
+        return -1
+    length[0] = <uint32_t>big_endian(data + at, width)
+    at += width
+    start[0] = <uint32_t>at
+    at += length[0]
+    return at if at <= size else -1
+
+
+cdef bint read_record(const uint8_t* data, Py_ssize_t size, Place* place) noexcept nogil:
+    cdef Py_ssize_t at
+    if size < 1 or data[0] != 0x94 or <uint64_t>size > LENGTH_MAX:
+        return False
+    at = read_integer(data, 1, size, &place.ts_ns)
+    if at > 0:
+        at = read_binary(data, at, size, &place.subject, &place.subject_size)
+    if at > 0:
+        at = read_binary(data, at, size, &place.header, &place.header_size)
+    if at > 0:
+        at = read_binary(data, at, size, &place.payload, &place.payload_size)
+    place.data = data
+    return at > 0
+
+
+# -- writing -------------------------------------------------------------------------------------------------------------
+
+cdef inline char* put(char* to, const void* data, Py_ssize_t size) noexcept nogil:
+    memcpy(to, data, size)
+    return to + size
+
+
+cdef inline char* put_unsigned(char* to, uint64_t value) noexcept nogil:
+    cdef char digits[DIGITS_MAX]
+    cdef int at = DIGITS_MAX
+    while True:
+        at -= 1
+        digits[at] = <char>(48 + value % 10)
+        value //= 10
+        if not value:
+            break
+    memcpy(to, digits + at, DIGITS_MAX - at)
+    return to + DIGITS_MAX - at
+
+
+cdef inline char* put_signed(char* to, int64_t value) noexcept nogil:
+    if value >= 0:
+        return put_unsigned(to, <uint64_t>value)
+    to[0] = 45
+    return put_unsigned(to + 1, ~<uint64_t>value + 1)
+
+
+cdef char* put_reply(char* to, bytes prefix, Place* place, uint64_t cseq, int64_t pending) noexcept:
+    to = put(to, PyBytes_AS_STRING(prefix), PyBytes_GET_SIZE(prefix))
+    to = put(to, b"1.", 2)
+    to = put_unsigned(to, place.seq)
+    to[0] = 46
+    to = put_unsigned(to + 1, cseq)
+    to[0] = 46
+    to = put_signed(to + 1, place.ts_ns)
+    to[0] = 46
+    return put_signed(to + 1, pending)
+
+
+cdef inline bint same_subject(Place* one, Place* other) noexcept nogil:
+    return one.subject_size == other.subject_size and memcmp(
+        one.data + one.subject, other.data + other.subject, one.subject_size
+    ) == 0
+
+
+@cython.final
+cdef class StoredRun:
+    cdef Place* _places
+    cdef Py_ssize_t _count
+    cdef Py_ssize_t _room
+    cdef list _owners  # of the bytes that places point into
+    cdef readonly Py_ssize_t size
+
+    def __cinit__(self):
+        self._owners = []
+
+    def __dealloc__(self):
+        free(self._places)
+
+    def __len__(self):
+        return self._count
+
+    cdef Place* _next(self) except NULL:
+        cdef Py_ssize_t room
+        cdef Place* places
+        if self._count == self._room:
+            room = 2 * self._room if self._room else ROOM
+            places = <Place*>realloc(self._places, room * sizeof(Place))
+            if places == NULL:
+                raise MemoryError
+            self._places = places
+            self._room = room
+        return &self._places[self._count]
+
+    # -- taking up
+
+    def gather(self, pairs, uint64_t last, Py_ssize_t count, Py_ssize_t room, int64_t salt=-1):
+        cdef Py_ssize_t begun = self._count
+        cdef tuple pair
+        cdef bytes key, value
+        cdef const uint8_t* data
+        cdef Py_ssize_t size
+        cdef uint64_t seq
+        cdef Place* place
+        for pair in pairs:
+            key, value = pair
+            if key is None or value is None or PyBytes_GET_SIZE(key) != 8:
+                raise ValueError("a key is not a sequence")
+            data = <const uint8_t*>PyBytes_AS_STRING(key)
+            seq = big_endian(data, 8)
+            if seq > last:
+                return 0
+            size = PyBytes_GET_SIZE(value)
+            room -= size
+            if room < 0 and self._count > begun:
+                return seq
+            if salt >= 0 and crc32(crc32(<uint32_t>salt, data, 8), <const uint8_t*>PyBytes_AS_STRING(value), size) != RESIDUE:
+                return seq
+            place = self._next()
+            if not read_record(<const uint8_t*>PyBytes_AS_STRING(value), size, place):
+                return seq
+            place.seq = seq
+            self._owners.append(value)
+            self.size += size
+            self._count += 1
+            if self._count - begun >= count:
+                return seq + 1
+        return 0
+
+    def without(self, seqs, Py_ssize_t start):
+        cdef Py_ssize_t index, kept
+        kept = start = self._checked(start, self._count)
+        for index in range(start, self._count):
+            if self._places[index].seq not in seqs:
+                self._places[kept] = self._places[index]
+                kept += 1
+        self._count = kept
+
+    def matching(self, wanted, dict known not None, Py_ssize_t start):
+        cdef Py_ssize_t index, kept
+        cdef Py_ssize_t before = -1  # the same subject comes often several times in a row
+        cdef bint answer = False
+        cdef PyObject* found
+        cdef bytes subject
+        kept = start = self._checked(start, self._count)
+        index = start
+        while index < self._count:
+            if before < 0 or not same_subject(&self._places[before], &self._places[index]):
+                subject = PyBytes_FromStringAndSize(
+                    <const char*>self._places[index].data + self._places[index].subject,
+                    self._places[index].subject_size,
+                )
+                found = PyDict_GetItemWithError(known, subject)
+                if found == NULL:
+                    answer = bool(wanted(subject))
+                    if len(known) >= KNOWN_MAX:
+                        known.clear()
+                    known[subject] = answer
+                else:
+                    answer = <object>found
+            before = index
+            if answer:
+                # The place before is overwritten by itself, or not at all.
+                self._places[kept] = self._places[index]
+                kept += 1
+            index += 1
+        self._count = kept
+
+    def cut(self, Py_ssize_t count):
+        if count < 0:
+            raise IndexError(count)
+        if count < self._count:
+            self._count = count
+
+    # -- what is in it
+
+    cdef Py_ssize_t _checked(self, Py_ssize_t start, Py_ssize_t stop) except -1:
+        if not 0 <= start <= stop <= self._count:
+            raise IndexError((start, stop))
+        return start
+
+    def seq(self, Py_ssize_t index):
+        if not 0 <= index < self._count:
+            raise IndexError(index)
+        return self._places[index].seq
+
+    def seqs(self):
+        cdef Py_ssize_t index
+        return [self._places[index].seq for index in range(self._count)]
+
+    def sizes(self, Py_ssize_t extra):
+        cdef Py_ssize_t index, total = 0
+        cdef list found = []
+        cdef Place* place
+        for index in range(self._count):
+            place = &self._places[index]
+            total += <Py_ssize_t>place.subject_size + place.header_size + place.payload_size + extra
+            found.append(total)
+        return found
+
+    # -- frames
+
+    cdef Py_ssize_t _room_for(self, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t extra) noexcept:
+        # Bytes that the frames take at most.
+        cdef Py_ssize_t index, total = 0
+        cdef Place* place
+        for index in range(start, stop):
+            place = &self._places[index]
+            total += <Py_ssize_t>place.subject_size + place.header_size + place.payload_size + extra
+        return total
+
+    def write_msgs(
+        self, bytearray out not None, Py_ssize_t start, Py_ssize_t stop, bytes sid not None, bytes prefix not None,
+        uint64_t cseq, int64_t pending,
+    ):
+        cdef Py_ssize_t index, before, total, size = 0
+        cdef Py_ssize_t sid_size = PyBytes_GET_SIZE(sid)
+        cdef Place* place
+        cdef char* to
+        self._checked(start, stop)
+        before = PyByteArray_GET_SIZE(out)
+        total = self._room_for(start, stop, FRAME_EXTRA + sid_size + PyBytes_GET_SIZE(prefix))
+        PyByteArray_Resize(out, before + total)
+        to = PyByteArray_AS_STRING(out) + before
+        for index in range(start, stop):
+            place = &self._places[index]
+            pending -= 1
+            if place.header_size:
+                to = put(to, b"HMSG ", 5)
+            else:
+                to = put(to, b"MSG ", 4)
+            to = put(to, place.data + place.subject, place.subject_size)
+            to[0] = 32
+            to = put(to + 1, PyBytes_AS_STRING(sid), sid_size)
+            to[0] = 32
+            to = put_reply(to + 1, prefix, place, cseq, pending)
+            to[0] = 32
+            to += 1
+            cseq += 1
+            if place.header_size:
+                to = put_unsigned(to, place.header_size)
+                to[0] = 32
+                to += 1
+            total = <Py_ssize_t>place.header_size + place.payload_size
+            size += total
+            to = put_unsigned(to, total)
+            to = put(to, b"\r\n", 2)
+            to = put(to, place.data + place.header, place.header_size)
+            to = put(to, place.data + place.payload, place.payload_size)
+            to = put(to, b"\r\n", 2)
+        PyByteArray_Resize(out, to - PyByteArray_AS_STRING(out))
+        return size

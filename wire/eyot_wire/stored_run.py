@@ -1,0 +1,197 @@
+"""Stored messages in a row on their way to a subscriber, in plain Python: records in, frames out.
+
+A consumer's plain deliveries are copies: subject, header and payload leave as they are stored, between numbers that count
+upwards. So a range of a stream is taken up here as its records, unopened, and written as the frames of one subscriber; no
+object is made per message, and no Python code runs per message in the compiled twin (`_stored_run.pyx`). This one runs where
+nothing was compiled, and is what the compiled one is tested against.
+
+A record is a MessagePack array `[ts_ns, subject, header, payload]`; bytes behind it are not looked at (a checksum, as a rule).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from itertools import accumulate
+from typing import Final, NamedTuple
+from zlib import crc32
+
+#: CRC-32 over anything and its own CRC-32 in little-endian order.
+CRC_RESIDUE: Final = 0x2144DF1C
+#: Subjects whose answer `matching` remembers.
+KNOWN_SUBJECTS_MAX: Final = 4096
+
+_ARRAY_OF_4: Final = 0x94
+_UNSIGNED: Final = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}
+_SIGNED: Final = {0xD0: 1, 0xD1: 2, 0xD2: 4, 0xD3: 8}
+_BINARY: Final = {0xC4: 1, 0xC5: 2, 0xC6: 4}
+_TS_MAX: Final = (1 << 63) - 1
+
+
+class _Stored(NamedTuple):
+    seq: int
+    ts_ns: int
+    subject: bytes
+    header: bytes
+    payload: bytes
+
+
+class StoredRun:
+    """Stored messages in ascending order. Indexes count from 0; ranges of them end before `stop`."""
+
+    __slots__ = ("_rows", "_size")
+
+    def __init__(self) -> None:
+        self._rows: list[_Stored] = []
+        self._size = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes of the records that were taken up, also of those that were dropped again."""
+        return self._size
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    # -- taking up -----------------------------------------------------------------------------------------------------
+
+    def gather(self, pairs: Iterable[tuple[bytes, bytes]], last: int, count: int, room: int, salt: int = -1) -> int:
+        """Append records from `pairs` (key: the sequence, 8 bytes big-endian; value: the record), which ascend.
+
+        Ends after `count` records (at least one), before the one with which they would be larger than `room` bytes (the first comes
+        however large), behind sequence `last`, or before a record that does not hold what was written: its shape is not that of
+        a record, or, if a `salt` is given, CRC-32 begun with that over key and value does not come to CRC_RESIDUE.
+
+        Returns the sequence to go on at, 0 when `pairs` held nothing more up to `last`. When nothing was appended and it is not 0, the
+        record there is damaged.
+        """
+        rows = self._rows
+        begun = len(rows)
+        for key, value in pairs:
+            if len(key) != 8:
+                raise ValueError("a key is not a sequence")
+            seq = int.from_bytes(key, "big")
+            if seq > last:
+                return 0
+            room -= len(value)
+            if room < 0 and len(rows) > begun:
+                return seq
+            fields = None
+            if salt < 0 or crc32(value, crc32(key, salt)) == CRC_RESIDUE:
+                fields = _fields_of(value)
+            if fields is None:
+                return seq
+            rows.append(_Stored(seq, *fields))
+            self._size += len(value)
+            if len(rows) - begun >= count:
+                return seq + 1
+        return 0
+
+    def without(self, seqs: Collection[int], start: int) -> None:
+        """Drop the messages at `seqs` from index `start` on."""
+        self._rows[start:] = [row for row in self._rows[start:] if row.seq not in seqs]
+
+    def matching(self, wanted: Callable[[bytes], bool], known: dict[bytes, bool], start: int) -> None:
+        """Keep of the messages from index `start` on those whose subject is wanted; `known` is the caller's memory of answers."""
+        rows = self._rows
+        kept = []
+        for row in rows[start:]:
+            answer = known.get(row.subject)
+            if answer is None:
+                answer = bool(wanted(row.subject))
+                if len(known) >= KNOWN_SUBJECTS_MAX:
+                    known.clear()
+                known[row.subject] = answer
+            if answer:
+                kept.append(row)
+        rows[start:] = kept
+
+    def cut(self, count: int) -> None:
+        """Keep the first `count` messages."""
+        if count < 0:
+            raise IndexError(count)
+        del self._rows[count:]
+
+    # -- what is in it -------------------------------------------------------------------------------------------------
+
+    def seq(self, index: int) -> int:
+        """The sequence of a message."""
+        if not 0 <= index < len(self._rows):
+            raise IndexError(index)
+        return self._rows[index].seq
+
+    def seqs(self) -> list[int]:
+        """The sequences of all messages."""
+        return [row.seq for row in self._rows]
+
+    def sizes(self, extra: int) -> list[int]:
+        """Running totals of the messages' sizes, bytes: subject, header, payload and `extra` each."""
+        return list(accumulate(len(row.subject) + len(row.header) + len(row.payload) + extra for row in self._rows))
+
+    # -- frames --------------------------------------------------------------------------------------------------------
+
+    def write_msgs(
+        self, out: bytearray, start: int, stop: int, sid: bytes, prefix: bytes, cseq: int, pending: int
+    ) -> int:
+        """Append the messages' frames for a client: MSG, or HMSG where there is a header, as first deliveries of a consumer.
+
+        The reply subject is `<prefix>1.<sseq>.<cseq>.<ts_ns>.<pending>`: `cseq` is the first message's, `pending` what there was
+        before it left. Returns the bytes of header and payload.
+        """
+        size = 0
+        frames = []
+        for row in self._chosen(start, stop):
+            pending -= 1
+            reply = b"%b1.%d.%d.%d.%d" % (prefix, row.seq, cseq, row.ts_ns, pending)
+            cseq += 1
+            total = len(row.header) + len(row.payload)
+            size += total
+            if row.header:
+                frames.append(
+                    b"HMSG %b %b %b %d %d\r\n%b%b\r\n"
+                    % (row.subject, sid, reply, len(row.header), total, row.header, row.payload)
+                )
+            else:
+                frames.append(b"MSG %b %b %b %d\r\n%b\r\n" % (row.subject, sid, reply, total, row.payload))
+        out += b"".join(frames)
+        return size
+
+    def _chosen(self, start: int, stop: int) -> list[_Stored]:
+        if not 0 <= start <= stop <= len(self._rows):
+            raise IndexError((start, stop))
+        return self._rows[start:stop]
+
+
+def _fields_of(record: bytes) -> tuple[int, bytes, bytes, bytes] | None:
+    """What a record says; None if it does not have the shape of one."""
+    if not record or record[0] != _ARRAY_OF_4:
+        return None
+    ts_ns, at = _integer(record, 1)
+    if ts_ns is None:
+        return None
+    found = []
+    for _ in range(3):
+        width = _BINARY.get(record[at]) if at < len(record) else None
+        if width is None or at + 1 + width > len(record):
+            return None
+        size = int.from_bytes(record[at + 1 : at + 1 + width], "big")
+        at += 1 + width
+        if at + size > len(record):
+            return None
+        found.append(record[at : at + size])
+        at += size
+    return ts_ns, found[0], found[1], found[2]
+
+
+def _integer(record: bytes, at: int) -> tuple[int | None, int]:
+    """The integer at `at` and where it ends; None: there is none of 64 bits with a sign."""
+    if at >= len(record):
+        return None, at
+    kind = record[at]
+    if kind < 0x80 or kind >= 0xE0:
+        return (kind if kind < 0x80 else kind - 256), at + 1
+    width = _UNSIGNED.get(kind) or _SIGNED.get(kind)
+    end = at + 1 + (width or 0)
+    if width is None or end > len(record):
+        return None, at
+    value = int.from_bytes(record[at + 1 : end], "big", signed=kind in _SIGNED)
+    return (value if value <= _TS_MAX else None), end
