@@ -1,7 +1,7 @@
 """The command line of eyotd: what nats-server's flags (`flags.py`) mean.
 
 `parse_args` gives an `Arguments`; `apply_arguments` lays it over the options of the configuration file, which flags override.
-What an eyotd cannot do (clusters, a Go profiler) is part of the grammar and refused with the reason.
+What an eyotd cannot do (clusters) is part of the grammar and refused with the reason; `--profile` is passed over.
 """
 
 from __future__ import annotations
@@ -82,8 +82,6 @@ def refuse_not_offered(arguments: Arguments) -> None:
                 f"--{field}: clusters are the hub's job: run a real nats-server cluster there; "
                 "eyotd is one server with leaf links"
             )
-    if arguments.profile:
-        raise UsageError("--profile: eyotd has no Go profiler")
 
 
 def apply_arguments(options: Options, arguments: Arguments) -> Options:

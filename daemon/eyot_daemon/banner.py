@@ -30,7 +30,7 @@ def log_banner(broker: Broker, reading: Reading) -> None:
         log.warning("Maximum payloads over 8.00 MB are generally discouraged and could lead to poor performance")
     if options.config_file:
         log.info("Using configuration file: %s (%s)", options.config_file, options.config_digest)
-    for warning in reading.warnings:
+    for warning in (*reading.warnings, *reading.notes):
         log.warning("%s", warning)
 
 

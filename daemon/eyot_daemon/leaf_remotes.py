@@ -22,6 +22,7 @@ from eyot_daemon.leaf_listener import leaf_limits
 from eyot_daemon.leaf_socket import limit_unsent
 from eyot_daemon.login import Peer
 from eyot_daemon.options_leaf import LeafUrl, RemoteOptions
+from eyot_daemon.tls_checks import check_pinned
 from eyot_daemon.tls_context import TlsError, client_context
 from eyot_daemon.transport import (
     READ_ERROR,
@@ -299,6 +300,8 @@ class RemoteRunner:
             secured = trio.SSLStream(stream, context, server_hostname=self._tls_name(address), https_compatible=True)
             with trio.fail_after(options.timeout_s if options is not None else _TLS_TIMEOUT_S):
                 await secured.do_handshake()
+            if options is not None:
+                check_pinned(options, secured)
         except trio.TooSlowError:
             link.lost("TLS handshake took too long")
         except (TlsError, trio.BrokenResourceError, ssl.SSLError, OSError) as error:

@@ -55,7 +55,7 @@ def read_jetstream(parent: Block) -> JetStreamOptions | None:
         buffered_bytes_max=block.size("max_buffered_size", default=0),
     )
     # Of clusters, or of nats-server's own files: nothing to do here.
-    block.ignore("max_outstanding_catchup", "info_queue_limit")
+    block.ignore("max_outstanding_catchup", "info_queue_limit", "max_concurrent_io")
     block.ignore("meta_compact", "meta_compact_size", "meta_compact_sync")
     block.finish()
     return options if enabled else None

@@ -10,7 +10,7 @@ from eyot_daemon.options_listen import read_listen
 from eyot_daemon.options_permissions_read import read_subjects
 from eyot_daemon.options_reader import Block, expect_string
 from eyot_daemon.options_tls_read import read_tls
-from eyot_daemon.options_users_read import read_leaf_users
+from eyot_daemon.options_users_read import read_leaf_users, refuse_proxy_required
 from eyot_wire import nkey
 from eyot_wire.conf import ConfEntry, ConfError, ConfMap, ConfValue
 
@@ -35,7 +35,7 @@ def read_leafnodes(block: Block | None) -> LeafNodesOptions:
         port=port,
         authorization=authorization,
         tls=read_tls(block, "tls"),
-        advertise=block.string("advertise"),
+        advertise=block.string("advertise", "leafnode_advertise"),
         no_advertise=block.boolean("no_advertise"),
         min_version=_read_min_version(block),
         compression=_read_compression(block),
@@ -59,6 +59,7 @@ def _optional_seconds(block: Block, key: str) -> float | None:
 def _read_authorization(block: Block | None) -> LeafAuthorization | None:
     if block is None:
         return None
+    refuse_proxy_required(block)
     public_key = block.string("nkey")
     if public_key and not nkey.is_public(public_key, "U"):
         raise block.error("Not a valid public nkey for a user", "nkey")
@@ -81,14 +82,15 @@ def _read_authorization(block: Block | None) -> LeafAuthorization | None:
 
 def _read_min_version(block: Block) -> str:
     """Kept as `x.y.z`; below 2.8.0 cannot be asked for."""
-    version = block.string("min_version")
+    keys = ("min_version", "minimum_version")
+    version = block.string(*keys)
     if not version:
         return ""
     parts = version.removeprefix("v").split("-")[0].split(".")
     if len(parts) != 3 or not all(part.isdecimal() for part in parts):
-        raise block.error(f'invalid leafnode\'s minimum version "{version}"', "min_version")
+        raise block.error(f'invalid leafnode\'s minimum version "{version}"', *keys)
     if tuple(map(int, parts)) < (2, 8, 0):
-        raise block.error("the minimum version should be at least 2.8.0", "min_version")
+        raise block.error("the minimum version should be at least 2.8.0", *keys)
     return ".".join(parts)
 
 
@@ -109,7 +111,7 @@ def _read_compression(block: Block) -> str:
         mode = expect_string(entry.value, entry.key).lower()
     if mode in ("off", "disabled", "accept", "not supported"):
         return mode
-    block.reading.warn(entry.value.position, entry.key, "leaf links of eyotd are not compressed")
+    block.reading.note(entry, "leaf links of eyotd are not compressed")
     return mode
 
 
@@ -127,7 +129,7 @@ def _read_remote(block: Block, index: int) -> RemoteOptions:
         deny_imports=_read_denies(block, "deny_imports", "deny_import"),
         deny_exports=_read_denies(block, "deny_exports", "deny_export"),
         no_randomize=block.boolean("no_randomize", "dont_randomize"),
-        ws_compression=block.boolean("ws_compression", "websocket_compression"),
+        ws_compression=block.boolean("ws_compression", "ws_compress", "websocket_compression", "websocket_compress"),
         ws_no_masking=block.boolean("ws_no_masking", "websocket_no_masking"),
         isolate=block.boolean("isolate", "isolate_leafnode_interest"),
         request_isolation=block.boolean("request_isolation"),
@@ -137,7 +139,7 @@ def _read_remote(block: Block, index: int) -> RemoteOptions:
         disabled=block.boolean("disabled"),
         ignore_discovered_servers=block.boolean("ignore_discovered_servers"),
     )
-    block.boolean("jetstream_cluster_migrate")  # a cluster's matter; nothing to do on one server
+    block.ignore("jetstream_cluster_migrate", "js_cluster_migrate")  # a cluster's matter; nothing to do on one server
     block.finish()
     if remote.credentials and remote.nkey:
         raise block.error("a remote takes credentials or an nkey, not both", "nkey", "seed")

@@ -105,6 +105,7 @@ def _read_directory(block: Block) -> ResolverOptions:
     # With other servers' stores we do not compare ours, and ask nobody.
     block.seconds("interval", default=0.0)
     block.seconds("timeout", default=0.0)
+    block.ignore("ttl")  # of a cache
     block.finish()
     if kind in _MEMORY:
         return ResolverOptions(kind="memory")

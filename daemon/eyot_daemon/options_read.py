@@ -38,11 +38,9 @@ _OPERATOR_MODE = (
     "default_sentinel",
 )
 _NOT_OFFERED = {
-    "resolver_tls": "resolvers of other servers are not offered by eyotd",
     "gateway": f"a gateway {_HUBS_JOB}",
     "mqtt": "MQTT is not offered by eyotd",
     "proxies": "trusted proxies are not offered by eyotd",
-    "prof_port": "eyotd has no Go profiler",
 }
 
 
@@ -86,10 +84,17 @@ def _refuse_not_offered(block: Block) -> None:
         # An empty value or `false` asks for nothing.
         if entry is not None and entry.value.plain() not in (False, "", 0, [], {}) and not entry.used_as_variable:
             raise block.error(why, key)
-    for key in ("ocsp", "ocsp_cache", "proxy_protocol"):
+    for key in ("ocsp", "proxy_protocol"):
         entry = block.entry(key)
         if entry is not None and entry.value.plain() is not False:
             raise block.error("is not offered by eyotd", key)
+    block.ignore("ocsp_cache")  # it keeps answers about peers, which nobody can ask for here
+    profiler = block.entry("prof_port")
+    if profiler is not None and profiler.value.plain():
+        block.reading.note(profiler, "eyotd has no Go profiler, nothing listens there")
+    block.ignore(
+        "prof_block_rate", "resolver_tls"
+    )  # of the profiler, and of a resolver by URL, which is refused itself
     cluster = block.block("cluster")
     if cluster is not None:
         name_only = cluster.entry("name") is not None and len(list(cluster.all())) == 1

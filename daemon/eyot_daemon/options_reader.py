@@ -2,7 +2,7 @@
 
 A `Block` hands out the values of a `ConfMap` by key (any case, any of several names), checks their types, remembers what
 was asked for, and `finish()` refuses what nobody asked for. Whatever is wrong becomes a ConfError at the value's place.
-A `Reading` is what all blocks of one configuration share: warnings, and the places that later checks name.
+A `Reading` is what all blocks of one configuration share: warnings, notes, and the places that later checks name.
 """
 
 from __future__ import annotations
@@ -17,15 +17,22 @@ PORT_MAX = 65_535
 
 
 class Reading:
-    """Shared by all blocks of one configuration. `places[name]` is where an option stood, for checks that come later."""
+    """Shared by all blocks of one configuration. `places[name]` is where an option stood, for checks that come later.
+
+    `warnings` are mistakes to `-t`, as in nats-server. `notes` say what is taken otherwise than nats-server takes it, and are only told.
+    """
 
     def __init__(self) -> None:
         self.warnings: list[str] = []
+        self.notes: list[str] = []
         self.plaintext_passwords = False
         self.places: dict[str, tuple[Position, str]] = {}
 
     def warn(self, position: Position, key: str, message: str) -> None:
         self.warnings.append(f'{position}: key "{key}": {message}')
+
+    def note(self, entry: ConfEntry, message: str) -> None:
+        self.notes.append(f'{entry.value.position}: key "{entry.key}": {message}')
 
     def error(self, place: str, message: str) -> ConfError:
         """A ConfError at a remembered place; without one (set by a flag) it names only the option."""

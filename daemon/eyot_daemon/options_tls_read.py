@@ -5,16 +5,16 @@ from __future__ import annotations
 import re
 
 from eyot_daemon.options_reader import Block, expect_boolean, expect_duration
-from eyot_daemon.options_tls import TlsOptions
+from eyot_daemon.options_tls import CURVES, INSECURE_CIPHERS, TlsOptions
 from eyot_wire.conf import ConfError
 
+#: What Go knows and Python's ssl cannot be told.
+_CURVES_OF_GO = ("X25519MLKEM768",)
 _FALLBACK_AUTO_S = 0.05
 _WINDOWS_ONLY = (
     "cert_store",
     "cert_match_by",
     "cert_match",
-    "cert_match_skip_invalid",
-    "ca_certs_match",
 )
 _VERSIONS = {"1.2": "1.2", "1.3": "1.3", "tls1.2": "1.2", "tls1.3": "1.3"}
 
@@ -27,14 +27,16 @@ def read_tls(parent: Block, *keys: str, client: bool = False) -> TlsOptions | No
     for key in _WINDOWS_ONLY:
         if key in block:
             raise block.error("certificate stores are a matter of Windows; use cert_file and key_file", key)
-    if block.entry("ocsp_peer") is not None:
+    block.ignore("cert_match_skip_invalid", "ca_certs_match")  # of certificate stores
+    ocsp_peer = block.entry("ocsp_peer")
+    if ocsp_peer is not None and ocsp_peer.value.plain() is not False:
         raise block.error("OCSP is not offered by eyotd", "ocsp_peer")
     known_urls = block.entry("verify_cert_and_check_known_urls")
     if known_urls is not None and known_urls.value.plain() is not False:
         raise block.error("is a matter of clusters, which are the hub's job", "verify_cert_and_check_known_urls")
     if client:
         _refuse_listeners_own(block)
-    cert_file, key_file = _read_certificate(block)
+    (cert_file, key_file), *more_certs = _read_certificates(block)
     first, fallback_s = _read_handshake_first(block)
     tls = TlsOptions(
         cert_file=cert_file,
@@ -44,8 +46,9 @@ def read_tls(parent: Block, *keys: str, client: bool = False) -> TlsOptions | No
         verify_and_map=block.boolean("verify_and_map"),
         check_known_urls=block.boolean("verify_cert_and_check_known_urls"),
         insecure=block.boolean("insecure"),
-        cipher_suites=block.strings("cipher_suites"),
-        curve_preferences=_read_curves(block),
+        more_certs=tuple(more_certs),
+        cipher_suites=_read_ciphers(block),
+        curve=_read_curves(block),
         timeout_s=block.timeout("timeout", default=2.0),
         connection_rate_limit=block.integer("connection_rate_limit", default=0, minimum=0),
         pinned_certs=_read_pinned(block),
@@ -64,36 +67,52 @@ def read_tls(parent: Block, *keys: str, client: bool = False) -> TlsOptions | No
 
 def _refuse_listeners_own(block: Block) -> None:
     """What only a listener can keep must not look as if a remote kept it."""
-    for key in ("verify_and_map", "pinned_certs", "connection_rate_limit"):
+    for key in ("verify_and_map", "connection_rate_limit"):
         entry = block.entry(key)
         if entry is not None and entry.value.plain() not in (False, 0, []):
             raise block.error("is not offered by eyotd for remotes", key)
 
 
-def _read_curves(block: Block) -> tuple[str, ...]:
+def _read_ciphers(block: Block) -> tuple[str, ...]:
+    allowed = block.boolean("allow_insecure_cipher_suites")
+    names = block.strings("cipher_suites")
+    insecure = [name for name in names if name.upper() in INSECURE_CIPHERS]
+    if insecure and not allowed:
+        message = "insecure cipher suites configured without 'allow_insecure_cipher_suites' option set: "
+        raise block.error(message + ", ".join(insecure), "cipher_suites")
+    return names
+
+
+def _read_curves(block: Block) -> str:
+    """The curve to keep to, "" for OpenSSL's own choice. Python's ssl takes only one."""
     keys = ("curve_preferences", "curves")
     curves = block.strings(*keys)
     for curve in curves:
-        if curve.upper() not in ("CURVEP256", "CURVEP384", "CURVEP521", "X25519"):
+        if curve.upper() not in (*CURVES, *_CURVES_OF_GO):
             raise block.error(f"unrecognized curve preference {curve}", *keys)
-    if len(curves) > 1:
-        raise block.error("only one curve can be preferred with eyotd", *keys)
-    return curves
+    chosen = next((curve for curve in curves if curve.upper() in CURVES), None)
+    entry = block.entry(*keys)
+    if entry is not None and chosen is None:
+        block.reading.note(entry, "none of these is to be had here, OpenSSL chooses")
+    elif entry is not None and len(curves) > 1:
+        block.reading.note(entry, f"eyotd keeps to one curve: {chosen}, the first of these that is to be had here")
+    return chosen or ""
 
 
-def _read_certificate(block: Block) -> tuple[str, str]:
-    """`cert_file` and `key_file`, or the first of `certs`."""
+def _read_certificates(block: Block) -> list[tuple[str, str]]:
+    """`cert_file` and `key_file`, or those of `certs`; at least one pair."""
     certificates = block.blocks("certs", "certificates")
     cert_file, key_file = block.string("cert_file"), block.string("key_file")
     if not certificates:
-        return cert_file, key_file
+        return [(cert_file, key_file)]
     if cert_file or key_file:
         raise block.error("cannot combine 'cert_file' option with 'certs' option", "certs", "certificates")
-    if len(certificates) > 1:
-        raise block.error("only one certificate for each listener is offered by eyotd", "certs", "certificates")
-    pair = certificates[0].string("cert_file"), certificates[0].string("key_file")
-    certificates[0].finish()
-    return pair
+    pairs = [(one.string("cert_file"), one.string("key_file")) for one in certificates]
+    for one, (cert_file, key_file) in zip(certificates, pairs, strict=True):
+        one.finish()
+        if not cert_file or not key_file:
+            raise one.error("a certificate needs cert_file and key_file")
+    return pairs
 
 
 def _read_handshake_first(block: Block) -> tuple[bool, float | None]:
@@ -107,7 +126,7 @@ def _read_handshake_first(block: Block) -> tuple[bool, float | None]:
         return True, None
     if word in ("false", "off"):
         return False, None
-    if word == "auto":
+    if word in ("auto", "auto_fallback"):
         return True, _FALLBACK_AUTO_S
     return True, expect_duration(entry.value, entry.key)
 

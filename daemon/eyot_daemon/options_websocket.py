@@ -24,7 +24,9 @@ def read_websocket(parent: Block) -> WebsocketOptions | None:
         tls=read_tls(block, "tls"),
         no_tls=block.boolean("no_tls"),
         same_origin=block.boolean("same_origin"),
-        allowed_origins=block.strings("allowed_origins", "allowed_origin", "allow_origins", "allow_origin", "origins"),
+        allowed_origins=block.strings(
+            "allowed_origins", "allowed_origin", "allow_origins", "allow_origin", "origins", "origin"
+        ),
         handshake_timeout_s=block.seconds("handshake_timeout", default=2.0),
         compression=block.boolean("compress", "compression"),
         authorization=_read_authorization(block.block("authorization", "authentication")),

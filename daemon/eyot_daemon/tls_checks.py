@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 import time
+from typing import Any
 
 import trio
 
@@ -27,7 +28,7 @@ class RateLimit:
         return not most or self._count <= most
 
 
-def check_pinned(tls: TlsOptions, stream: trio.SSLStream[trio.SocketStream]) -> None:
+def check_pinned(tls: TlsOptions, stream: trio.SSLStream[Any]) -> None:
     """Raise ssl.SSLError if the peer's certificate is not among `pinned_certs`."""
     if not tls.pinned_certs:
         return

@@ -4,33 +4,12 @@ from __future__ import annotations
 
 import ssl
 
-from eyot_daemon.options_tls import TlsOptions
+import msgspec
+
+from eyot_daemon.options_tls import CIPHERS, CURVES, INSECURE_CIPHERS, TlsOptions
+from eyot_daemon.tls_names import choose_by_name, dns_names
 
 _VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
-# Go's names, which configurations use, to OpenSSL's; those of TLS 1.3 (always on) have none.
-_CIPHERS = {
-    "TLS_RSA_WITH_AES_128_CBC_SHA": "AES128-SHA",
-    "TLS_RSA_WITH_AES_256_CBC_SHA": "AES256-SHA",
-    "TLS_RSA_WITH_AES_128_GCM_SHA256": "AES128-GCM-SHA256",
-    "TLS_RSA_WITH_AES_256_GCM_SHA384": "AES256-GCM-SHA384",
-    "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA": "ECDHE-ECDSA-AES128-SHA",
-    "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA": "ECDHE-ECDSA-AES256-SHA",
-    "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA": "ECDHE-RSA-AES128-SHA",
-    "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA": "ECDHE-RSA-AES256-SHA",
-    "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256": "ECDHE-RSA-AES128-GCM-SHA256",
-    "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384": "ECDHE-RSA-AES256-GCM-SHA384",
-    "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256": "ECDHE-ECDSA-AES128-GCM-SHA256",
-    "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384": "ECDHE-ECDSA-AES256-GCM-SHA384",
-    "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305": "ECDHE-RSA-CHACHA20-POLY1305",
-    "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-RSA-CHACHA20-POLY1305",
-    "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305": "ECDHE-ECDSA-CHACHA20-POLY1305",
-    "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-ECDSA-CHACHA20-POLY1305",
-    "TLS_AES_128_GCM_SHA256": "",
-    "TLS_AES_256_GCM_SHA384": "",
-    "TLS_CHACHA20_POLY1305_SHA256": "",
-}
-
-_CURVES = {"CURVEP256": "prime256v1", "CURVEP384": "secp384r1", "CURVEP521": "secp521r1", "X25519": "X25519"}
 
 
 class TlsError(Exception):
@@ -39,6 +18,17 @@ class TlsError(Exception):
 
 def server_context(tls: TlsOptions) -> ssl.SSLContext:
     """The context of a listener. Raises TlsError."""
+    context = _server_context(tls)
+    if tls.more_certs:
+        contexts = []
+        for cert_file, key_file in tls.more_certs:
+            alone = msgspec.structs.replace(tls, cert_file=cert_file, key_file=key_file, more_certs=())
+            contexts.append((dns_names(cert_file), _server_context(alone)))
+        choose_by_name(context, dns_names(tls.cert_file), contexts)
+    return context
+
+
+def _server_context(tls: TlsOptions) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _apply(context, tls)
     if tls.verify or tls.verify_and_map:
@@ -76,20 +66,21 @@ def client_context(tls: TlsOptions | None) -> ssl.SSLContext:
 
 def _apply(context: ssl.SSLContext, tls: TlsOptions) -> None:
     context.minimum_version = _VERSIONS[tls.min_version]
-    if tls.cert_file:
+    # OpenSSL keeps one certificate of each kind of key, the last: so the first is loaded last.
+    for cert_file, key_file in (*reversed(tls.more_certs), (tls.cert_file, tls.key_file)):
+        if not cert_file:
+            continue
         try:
-            context.load_cert_chain(tls.cert_file, tls.key_file)
+            context.load_cert_chain(cert_file, key_file)
         except (OSError, ssl.SSLError) as error:
-            raise TlsError(
-                f"error parsing X509 certificate/key pair: {tls.cert_file}, {tls.key_file}: {error}"
-            ) from None
+            raise TlsError(f"error parsing X509 certificate/key pair: {cert_file}, {key_file}: {error}") from None
     if tls.ca_file:
         try:
             context.load_verify_locations(tls.ca_file)
         except (OSError, ssl.SSLError) as error:
             raise TlsError(f"failed to parse root ca certificate {tls.ca_file}: {error}") from None
-    if tls.curve_preferences:
-        context.set_ecdh_curve(_CURVES[tls.curve_preferences[0].upper()])
+    if tls.curve:
+        context.set_ecdh_curve(CURVES[tls.curve.upper()])
     ciphers = [cipher_name(name) for name in tls.cipher_suites]
     if any(ciphers):
         try:
@@ -100,7 +91,7 @@ def _apply(context: ssl.SSLContext, tls: TlsOptions) -> None:
 
 def cipher_name(name: str) -> str:
     """OpenSSL's name of a cipher suite, "" for those of TLS 1.3. Raises TlsError."""
-    try:
-        return _CIPHERS[name.upper()]
-    except KeyError:
-        raise TlsError(f'unrecognized cipher "{name}"') from None
+    known = CIPHERS.get(name.upper(), INSECURE_CIPHERS.get(name.upper()))
+    if known is None:
+        raise TlsError(f'unrecognized cipher "{name}"')
+    return known

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from pathlib import Path
 
 import pytest
 from nats.aio.client import Client
 
+from eyot_daemon.cert_names import public_key_digest
 from support.certificates import Authority
 from support.leaf_pair import Clients, Inbox, LeafPair, linked
 
@@ -100,6 +102,22 @@ def test_hub_of_another_authority_is_not_trusted(hub: str, tmp_path: Path) -> No
         status = pair.leaf.monitor("/eyot/status")["links"][0]
         assert "CERTIFICATE_VERIFY_FAILED" in status["last_error"]
         assert "certificates" in status["remedy"]
+
+
+@pytest.mark.parametrize("pinned", [True, False])
+def test_a_remote_keeps_to_pinned_certificates(pinned: bool, tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "ca")
+    hub_tls = authority.block("hub")
+    der = ssl.PEM_cert_to_DER_cert((tmp_path / "ca" / "hub.pem").read_text())
+    pin = public_key_digest(der) if pinned else "0" * 64
+    leaf_tls = f'tls {{ ca_file: "{authority.ca_file}", pinned_certs: ["{pin}"] }}'
+    config = {"hub_config": hub_config(hub_tls), "leaf_config": leaf_config(leaf_tls)}
+    with LeafPair("nats-server", "eyotd", tmp_path, accounts=ACCOUNTS, **config) as pair:
+        if pinned:
+            pair.play(_bulk)
+        else:
+            pair.leaf.wait_log("TLS handshake error: .*certificate not pinned")
+            _nothing_passes(pair)
 
 
 @pytest.mark.parametrize("leaf", ["nats-server", "eyotd"])

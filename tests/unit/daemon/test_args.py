@@ -109,9 +109,7 @@ def test_clusters_are_the_hubs_job(flag: str) -> None:
         applied(flag, "nats://x:6222")
 
 
-@pytest.mark.parametrize(
-    "argv", [["-p", "70000"], ["-m", "-2"], ["--profile", "1"], ["-ms", "70000"], ["--client_advertise", "a:b"]]
-)
+@pytest.mark.parametrize("argv", [["-p", "70000"], ["-m", "-2"], ["-ms", "70000"], ["--client_advertise", "a:b"]])
 def test_values_that_cannot_be(argv: list[str]) -> None:
     with pytest.raises(UsageError):
         applied(*argv)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import trio
 import trio.testing
+from cryptography import x509
 
 from eyot_daemon.client_listener import ClientListener
 from eyot_daemon.listener import TcpListener
@@ -152,7 +153,7 @@ async def test_silence_instead_of_a_handshake_ends_the_connection(authority: Aut
     ],
 )
 async def test_curve_preferences(authority: Authority, preferred: str, offered: str, agreed: bool) -> None:
-    async with listening(authority, curve_preferences=(preferred,)) as (_, port):
+    async with listening(authority, curve=preferred) as (_, port):
         made = context(authority)
         made.set_ecdh_curve(offered)
         stream = await trio.open_tcp_stream("127.0.0.1", port)
@@ -180,3 +181,29 @@ async def test_records_that_came_together_are_read_together(authority: Authority
     assert [further_record(server) for _ in range(3)] == [b"two", b"three", b""]
     await client.send_all(b"four")
     assert await server.receive_some(100) == b"four"
+
+
+async def test_of_several_certificates_the_first_for_the_name_is_shown(authority: Authority) -> None:
+    pairs = []
+    for name in ("a", "b", "c"):
+        names: list[x509.GeneralName] = [x509.DNSName(f"{name}.example.com"), x509.DNSName(f"*.{name}.example.com")]
+        certificate, key = authority.issue(name, names=names)
+        pairs.append((str(certificate), str(key)))
+    async with listening(authority, more_certs=tuple(pairs)) as (_, port):
+        shown = {}
+        for wanted in ("localhost", "b.example.com", "X.C.example.com", "nobody.example.com"):
+            stream = await trio.open_tcp_stream("127.0.0.1", port)
+            await read_info(stream)
+            made = context(authority)
+            made.check_hostname = False
+            secured = trio.SSLStream(stream, made, server_hostname=wanted, https_compatible=True)
+            await secured.do_handshake()
+            subject = dict(pair for (pair,) in secured.getpeercert()["subject"])
+            shown[wanted] = subject["commonName"]
+            await trio.aclose_forcefully(secured)
+    assert shown == {
+        "localhost": "server",
+        "b.example.com": "b",
+        "X.C.example.com": "c",
+        "nobody.example.com": "server",
+    }

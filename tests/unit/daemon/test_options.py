@@ -20,6 +20,7 @@ from eyot_daemon.options_permissions import Permissions, ResponsePermission, Sub
 from eyot_daemon.options_read import Loaded, load_options, read_options
 from eyot_daemon.options_reader import Reading
 from eyot_wire.conf import ConfError, parse_text
+from support.certificates import Authority
 
 USER_KEY = "UCU6OB36HGCC53AMXUNSGKICBTX3QHTEJFTCFPAU67QCK7Z4MDEB2GIQ"
 
@@ -440,6 +441,26 @@ def test_bare_numbers_for_durations_warn_as_the_traps_they_are() -> None:
     assert result.reading.warnings == [
         't.conf:1:16: key "ping_interval": ping_interval should be converted to a duration'
     ]
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+def test_what_is_taken_otherwise_than_nats_server_takes_it_is_told_but_no_mistake(authority: Authority) -> None:
+    tls = authority.block("server", 'curve_preferences: ["X25519MLKEM768", "CurveP384", "X25519"]')
+    result = loaded(f"leafnodes {{ port: -1, compression: s2_fast }}\nprof_port: 6060\n{tls}")
+    assert result.reading.warnings == []
+    assert [note.partition(": ")[2] for note in result.reading.notes] == [
+        'key "prof_port": eyotd has no Go profiler, nothing listens there',
+        'key "curve_preferences": eyotd keeps to one curve: CurveP384, the first of these that is to be had here',
+        'key "compression": leaf links of eyotd are not compressed',
+    ]
+    assert result.options.tls is not None
+    assert result.options.tls.curve == "CurveP384"
+    (note,) = loaded(authority.block("server", "curve_preferences: X25519MLKEM768")).reading.notes
+    assert note.endswith("none of these is to be had here, OpenSSL chooses")
 
 
 def test_plaintext_passwords_are_noticed() -> None:

@@ -1,0 +1,108 @@
+"""Every key and flag that nats-server 2.14 knows: accepted here too, or refused with a reason, never unknown."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from eyot_daemon.args import parse_args
+from eyot_daemon.main import load
+from eyot_wire.conf import ConfError
+from support.certificates import Authority
+from support.newer_nats_server import VERSION, binary
+from support.option_keys import REFUSED, TAKEN
+
+ACCOUNT = "AAMRCQ5THMBHIH6W5ITYAFDMHLZNLY7DTDXELPVEICXBKOTOXQSSBDBZ"
+USER = "UAIN5L4NXZDXOJ6BSWHCC6COB27LSG4E4UHSG7BX6G7BCECTDAVZTHIC"
+CURVE = "XALDOQ43JAPQYV4KPA3PBRSL4ESVN6Y3RGYVRVUGPDIS5MUEWOVQBXXU"
+SEED = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY"
+FORMS = {
+    "": "%s",
+    "leafnodes": "leafnodes: { port: 7422, %s }",
+    "remotes": 'leafnodes: { remotes: [ { url: "nats://127.0.0.1:7422", %s } ] }',
+    "jetstream": "jetstream: { %s }",
+    "accounts": 'accounts: { A: { %s }, B: { exports: [ { stream: "s.>" }, { service: q } ] } }',
+    "authorization": "authorization: { %s }",
+    "tls": "tls: { %s }",
+    "websocket": "websocket: { %s }",
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("keys")
+    Authority(made).issue("server")
+    (made / "a.creds").write_text("not read by -t")
+    return made
+
+
+def write(folder: Path, block: str, text: str) -> Path:
+    words = {
+        "CERT": folder / "server.pem",
+        "KEY": folder / "server-key.pem",
+        "CA": folder / "ca.pem",
+        "TMP": folder,
+        "ACCOUNT": ACCOUNT,
+        "USER": USER,
+        "CURVE": CURVE,
+        "SEED": f'"{SEED}"',
+    }
+    for word, value in words.items():
+        text = re.sub(rf"\b{word}\b", str(value), text)
+    path = folder / "server.conf"
+    path.write_text(FORMS[block] % text + "\n")
+    return path
+
+
+def theirs(path: Path) -> str:
+    """What nats-server says against a file, "" if nothing."""
+    done = subprocess.run([binary(VERSION), "-t", "-c", str(path)], capture_output=True, text=True, timeout=60)
+    return done.stderr if done.returncode else ""
+
+
+def ours(path: Path) -> str:
+    try:
+        return "; ".join(load(parse_args(["-c", str(path)])).reading.warnings)
+    except ConfError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("block", TAKEN)
+def test_both_servers_take_it(block: str, folder: Path) -> None:
+    objections = []
+    for text in TAKEN[block]:
+        path = write(folder, block, text)
+        said = [theirs(path), ours(path)]
+        if any(said):
+            objections.append((text, *said))
+    assert objections == []
+
+
+def test_what_is_not_offered_is_refused_with_the_reason(folder: Path) -> None:
+    for block, text, reason in REFUSED:
+        path = write(folder, block, text)
+        assert theirs(path) == "", text
+        assert reason in ours(path), text
+
+
+def test_all_flags_are_known() -> None:
+    usage = subprocess.run([binary(VERSION), "-h"], capture_output=True, text=True, timeout=60)
+    names = set(re.findall(r"(?<![\w-])--?([A-Za-z_]+)\b", usage.stdout + usage.stderr))
+    assert {"p", "port", "DVV", "cluster_name", "tlscacert", "ports_file_dir"} <= names
+    unknown = [name for name in sorted(names) if not _is_known(name)]
+    assert unknown == []
+
+
+def _is_known(name: str) -> bool:
+    for value in ("1", "true"):
+        try:
+            parse_args([f"-{name}={value}"])
+        except Exception as error:
+            if "not defined" in str(error):
+                return False
+        else:
+            return True
+    return False
