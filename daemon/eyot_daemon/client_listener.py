@@ -17,6 +17,7 @@ import trio
 from eyot_daemon.client import ClientConnection
 from eyot_daemon.clients import Clients
 from eyot_daemon.login import Peer
+from eyot_daemon.tls_alert import handshake
 from eyot_daemon.tls_checks import RateLimit, check_pinned
 from eyot_daemon.tls_hello import TLS_HANDSHAKE, first_byte
 from eyot_daemon.transport import SocketTransport, StreamTransport
@@ -107,7 +108,7 @@ class ClientListener:
                 if options.allow_non_tls and await first_byte(sock, tls.timeout_s) != TLS_HANDSHAKE:
                     return None
             stream = trio.SSLStream(raw, context, server_side=True, https_compatible=True)
-            await stream.do_handshake()
+            await handshake(stream)
             check_pinned(tls, stream)
             return stream
 

@@ -19,6 +19,7 @@ from eyot_daemon.leaf_login import Authenticate
 from eyot_daemon.leaf_socket import limit_unsent
 from eyot_daemon.login import Peer
 from eyot_daemon.options_leaf import LEAF_PORT_DEFAULT, LeafNodesOptions
+from eyot_daemon.tls_alert import handshake
 from eyot_daemon.tls_checks import check_pinned
 from eyot_daemon.tls_hello import TLS_HANDSHAKE, first_byte
 from eyot_daemon.transport import LEAF_HOLD_S, SocketTransport, StreamTransport, TransportLimits
@@ -137,7 +138,7 @@ class LeafListener:
                     first = await first_byte(sock, options.handshake_first_fallback_s) == TLS_HANDSHAKE
                 if not first:
                     await raw.send_all(link.session.data_to_send())
-                await stream.do_handshake()
+                await handshake(stream)
             check_pinned(options, stream)
         except (trio.BrokenResourceError, trio.TooSlowError, ssl.SSLError, OSError) as error:
             log.error("%r - TLS leafnode handshake error: %s", link, error)

@@ -22,6 +22,7 @@ from eyot_daemon.leaf_listener import leaf_limits
 from eyot_daemon.leaf_socket import limit_unsent
 from eyot_daemon.login import Peer
 from eyot_daemon.options_leaf import LeafUrl, RemoteOptions
+from eyot_daemon.tls_alert import handshake
 from eyot_daemon.tls_checks import check_pinned
 from eyot_daemon.tls_context import TlsError, client_context
 from eyot_daemon.transport import (
@@ -299,7 +300,7 @@ class RemoteRunner:
             context = client_context(options)
             secured = trio.SSLStream(stream, context, server_hostname=self._tls_name(address), https_compatible=True)
             with trio.fail_after(options.timeout_s if options is not None else _TLS_TIMEOUT_S):
-                await secured.do_handshake()
+                await handshake(secured)
             if options is not None:
                 check_pinned(options, secured)
         except trio.TooSlowError:

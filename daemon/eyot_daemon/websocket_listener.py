@@ -14,6 +14,7 @@ from wsproto.events import Request
 from eyot_daemon.client_listener import ClientListener, tls_peer
 from eyot_daemon.login import Peer
 from eyot_daemon.options import WebsocketOptions
+from eyot_daemon.tls_alert import handshake
 from eyot_daemon.tls_checks import RateLimit, check_pinned
 from eyot_daemon.websocket_stream import BROWSER_FRAME_BYTES, WebSocketStream
 from eyot_daemon.websocket_upgrade import Cookies, UpgradeError, Verdict, judge
@@ -81,7 +82,7 @@ class WebSocketListener:
         assert isinstance(stream, trio.SocketStream)
         secured = trio.SSLStream(stream, self.tls, server_side=True, https_compatible=True)
         with trio.fail_after(tls.timeout_s):
-            await secured.do_handshake()
+            await handshake(secured)
         check_pinned(tls, secured)
         return secured, tls_peer(peer, secured)
 

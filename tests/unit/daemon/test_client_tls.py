@@ -207,3 +207,24 @@ async def test_of_several_certificates_the_first_for_the_name_is_shown(authority
         "X.C.example.com": "c",
         "nobody.example.com": "server",
     }
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_who_has_no_certificate_is_told_so(authority: Authority, first: bool, version: ssl.TLSVersion) -> None:
+    async with listening(authority, verify=True, handshake_first=first) as (_, port):
+        stream = await trio.open_tcp_stream("127.0.0.1", port)
+        if not first:
+            await read_info(stream)
+        made = context(authority)
+        made.maximum_version = version
+        secured = trio.SSLStream(stream, made, server_hostname="localhost", https_compatible=True)
+
+        async def talk() -> None:
+            await secured.do_handshake()
+            await secured.send_all(b"CONNECT {}\r\nPING\r\n")
+            await secured.receive_some(1)
+
+        with pytest.raises(trio.BrokenResourceError) as told:
+            await talk()
+        assert "ALERT" in str(told.value.__cause__)
