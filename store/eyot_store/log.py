@@ -9,7 +9,7 @@ something that never happened.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from zlib import crc32
 
 from eyot_store.directory import Directory
@@ -19,11 +19,15 @@ from eyot_store.reader import RecordReader
 from eyot_store.records import encode_body, file_message_bytes, pack_crc, pack_u64, salt_of
 from eyot_store.state import LogState
 from eyot_store.subjects import Subjects, matcher
+from eyot_store.tracking import Tracking
 from eyot_store.txn import OPEN, AppendRun, HiddenRange, LogPart, Op, Txn
 
 _CHUNK = 1024
 _CHUNK_BYTES = 16 << 20
 _READS_MAX = 4  # of one slice of a purge
+
+Unwanted = Callable[[int, bytes], bool]
+"""(sequence, subject) -> whether nobody wants the message."""
 
 
 class Log(LogReads):
@@ -60,6 +64,8 @@ class Log(LogReads):
         self._hidden: dict[int, LogPart] = {}
         self._hidden_ranges: list[HiddenRange] = []
         self._subjects: Subjects | None = None
+        self._tracking: Tracking | None = None
+        self.on_slow: Callable[[], None] | None = None
         self._committed_config = config
         self._committed_ts_ns = 0
 
@@ -149,7 +155,7 @@ class Log(LogReads):
                 raise
             found = (b"", 0)  # nobody can say what it was, but it can go
             self._remove(txn, seq, *found)
-            self._subjects = None
+            self._subjects = self._tracking = None
             return True
         if found is None:
             return False
@@ -201,6 +207,24 @@ class Log(LogReads):
             gone += len(found.messages)
             seq = found.next_seq
         return gone, max(seq, last + 1) if seq > self.committed_seq else seq
+
+    def sweep(self, txn: Txn, first: int, last: int, unwanted: Unwanted, at_most: int) -> tuple[list[int], int]:
+        """Stage the removal of up to ``at_most`` committed messages of [first, last] that are ``unwanted``, asked in their order,
+        looking at a bounded number of records. Returns which go, and where to go on."""
+        gone: list[int] = []
+        seq, last = first, min(last, self.committed_seq)
+        for _ in range(_READS_MAX):
+            if seq > last:
+                break
+            heads, _, seq = self._reader.heads(seq, last, _CHUNK)
+            for at, subject in heads:
+                if self._is_hidden(at) or not unwanted(at, subject):
+                    continue
+                if len(gone) == at_most:
+                    return gone, at
+                if self.remove(txn, at):
+                    gone.append(at)
+        return gone, seq
 
     # -- staging: everything else ----------------------------------------------------------------------------------
 
@@ -296,7 +320,7 @@ class Log(LogReads):
             state.messages += hidden.messages
             state.bytes += hidden.bytes
             state.first_may_be(hidden.first)
-            self._subjects = None
+            self._subjects = self._tracking = None
         for seq, (subject, size) in part.removed.items():
             self._hidden.pop(seq, None)
             self._put_back(seq, subject, size)
@@ -327,8 +351,9 @@ class Log(LogReads):
         self.state.messages += 1
         self.state.bytes += size
         self.state.first_may_be(seq)
-        if self._subjects is not None:
-            self._subjects.restore(subject, seq)
+        for subjects in (self._subjects, self._tracking):
+            if subjects is not None:
+                subjects.restore(subject, seq)
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
@@ -395,8 +420,12 @@ class Log(LogReads):
         state.messages -= 1
         state.bytes -= size
         state.first_gone(seq)
-        if self._subjects is not None:
-            self._subjects.discard(subject, seq)
+        self._uncount(subject, seq)
+
+    def _uncount(self, subject: bytes, seq: int) -> None:
+        for subjects in (self._subjects, self._tracking):
+            if subjects is not None:
+                subjects.discard(subject, seq)
 
     def seq_from_end(self, keep: int) -> int:
         """The sequence of the ``keep``-th live message counted from the newest, staged ones included; looks at as many keys."""
@@ -437,6 +466,7 @@ class Log(LogReads):
             staged = [size for _, _, size in self._staged_live()]
             messages, bytes_ = state.messages - len(staged), state.bytes - sum(staged)
             self._subjects = None if staged else Subjects()
+            self._tracking = None
         elif last - first <= self.committed_seq - last:
             messages, bytes_ = self._take_off(first, last)
         else:
@@ -469,7 +499,7 @@ class Log(LogReads):
                     bytes_ += size
                     before = subjects.add(subject, seq)
                     part.before.setdefault(subject, before)
-        self._subjects = subjects
+        self._subjects, self._tracking = subjects, None
         return messages, bytes_
 
     def _take_off(self, first: int, last: int) -> tuple[int, int]:
@@ -478,8 +508,7 @@ class Log(LogReads):
         for seq, subject, size in self._live_between(first, last):
             messages += 1
             bytes_ += size
-            if self._subjects is not None:
-                self._subjects.discard(subject, seq)
+            self._uncount(subject, seq)
         return messages, bytes_
 
     def _live_between(self, first: int, last: int, filters: tuple[bytes, ...] = ()) -> Iterator[tuple[int, bytes, int]]:

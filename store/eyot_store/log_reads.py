@@ -265,7 +265,10 @@ class LogReads(LogSubjects):
         """A filtered read went through all the records it may and found little: reads like it repeat."""
         scanned = next_seq - first
         if scanned >= SCAN_MAX and self._subjects is not None and self.state.messages <= TRACKED_MESSAGES_MAX:
-            self.track()
+            if self.on_slow is None:
+                self.track()
+            else:
+                self.on_slow()
 
     def _count_between(self, first: int, last: int, subjects: set[bytes] | None) -> int:
         total = 0

@@ -8,22 +8,28 @@ committed.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from eyot_store.errors import StoreError
 from eyot_store.index_reader import Indexed, entries_of
 from eyot_store.log_view import KEYS_MAX, LogView
 from eyot_store.records import StoredMessage
 from eyot_store.subjects import SubjectEntry, Subjects
+from eyot_store.tracking import Tracking
 
 TRACKED_MESSAGES_MAX = 1 << 22
 """Logs with more messages are not tracked by themselves: 8 bytes of memory a message, and a pass to build it."""
+
+_TRACK_READS = 8  # of one slice of tracking
 
 
 class LogSubjects(LogView):
     """Reading by subject."""
 
     _subjects: Subjects | None
+    _tracking: Tracking | None
+    on_slow: Callable[[], None] | None
+    """Called where tracking would help; whoever sets it calls ``track_some`` until that is true. None: it is done at once."""
 
     def subjects(self) -> Subjects:
         """Per-subject numbers, staged operations included; one pass over the log on first use."""
@@ -36,7 +42,38 @@ class LogSubjects(LogView):
         """The same, with the sequences of every subject: cheap removal of a subject's oldest, cheap sparse filters."""
         if self._subjects is None or not self._subjects.tracked:
             self._subjects = self._build_subjects(tracked=True)
+            self._tracking = None
         return self._subjects
+
+    def track_some(self) -> bool:
+        """A slice of ``track``, however much there is; True when the log is tracked."""
+        if self._subjects is not None and self._subjects.tracked:
+            return True
+        tracking = self._tracking
+        if tracking is None:
+            tracking = self._tracking = Tracking(self._next_live(1) or self.committed_seq + 1)
+        for _ in range(_TRACK_READS):
+            if tracking.next_seq > self.committed_seq:
+                self._add_staged(tracking.subjects)
+                self._subjects, self._tracking = tracking.subjects, None
+                return True
+            tracking.next_seq = self._add_heads(tracking.subjects, tracking.next_seq)
+        return False
+
+    def oldest_soon(self, subject: bytes) -> int | None:
+        """The same as ``first_seq_for``; None when it would take long to find. Then ``on_slow`` has been called."""
+        entry = self.subjects().entries.get(subject)
+        if entry is None:
+            return 0
+        seq = max(entry.floor, self._floor)
+        if not entry.first and self.on_slow is not None and self.committed_seq - seq >= KEYS_MAX:
+            heads, _, _ = self._reader.heads(seq, self.committed_seq, KEYS_MAX)
+            found = next((at for at, each in heads if each == subject and not self._is_hidden(at)), 0)
+            if not found:
+                self.on_slow()
+                return None
+            entry.first = entry.floor = found
+        return entry.first or self._search_first(subject, entry)
 
     def subject_totals(self, subject_filter: bytes = b">") -> Iterable[tuple[bytes, int]]:
         """(subject, messages) of every subject the filter matches; staged messages count."""
@@ -82,7 +119,6 @@ class LogSubjects(LogView):
         """From the index on disk; one pass over the records where there is none, or every sequence is asked for. Corrupt records
         count for no subject; whoever reads one is told."""
         subjects = Subjects(tracked=tracked)
-        add = subjects.add
         indexed = None if tracked else self._indexed()
         if indexed is None:
             seq = self._next_live(1) or self.committed_seq + 1
@@ -90,18 +126,27 @@ class LogSubjects(LogView):
             subjects.entries = entries_of(indexed.summary)
             seq = self.committed_seq + 1
         while seq <= self.committed_seq:
-            heads, _, seq = self._reader.heads(seq, self.committed_seq, KEYS_MAX)
-            if self._hidden or self._hidden_ranges:
-                heads = [head for head in heads if not self._is_hidden(head[0])]
-            for at, subject in heads:
-                add(subject, at)
+            seq = self._add_heads(subjects, seq)
+        self._add_staged(subjects)
+        return subjects
+
+    def _add_heads(self, subjects: Subjects, seq: int) -> int:
+        """Take in the next committed records; returns where to go on."""
+        heads, _, seq = self._reader.heads(seq, self.committed_seq, KEYS_MAX)
+        if self._hidden or self._hidden_ranges:
+            heads = [head for head in heads if not self._is_hidden(head[0])]
+        add = subjects.add
+        for at, subject in heads:
+            add(subject, at)
+        return seq
+
+    def _add_staged(self, subjects: Subjects) -> None:
         for part in self._parts:
             part.before.clear()
             for at, (subject, _) in part.added.items():
                 if at not in self._hidden:
-                    before = add(subject, at)
+                    before = subjects.add(subject, at)
                     part.before.setdefault(subject, before)
-        return subjects
 
     def _indexed(self) -> Indexed | None:
         floor = max([self._floor, *(hidden.last + 1 for hidden in self._hidden_ranges)])
@@ -140,8 +185,10 @@ class LogSubjects(LogView):
                     entry.first = entry.floor = at
                     return at
             if near and self.state.messages <= TRACKED_MESSAGES_MAX:
-                tracked = self.track().entries.get(subject)
-                return tracked.first if tracked else 0
+                if self.on_slow is None:
+                    tracked = self.track().entries.get(subject)
+                    return tracked.first if tracked else 0
+                self.on_slow()
             near = False
         entry.first = next((at for at, found, _ in self._staged_live() if found == subject), 0)
         return entry.first

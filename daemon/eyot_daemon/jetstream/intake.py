@@ -107,7 +107,7 @@ class Intake:
     def _enforce(self, txn: "Txn", batch: Batch, subjects: Iterable[bytes]) -> None:
         """Make room. A record that cannot be read stays where it is: that must not keep new ones from being stored."""
         try:
-            batch.removed += limits.enforce(self.config, self._log, txn, subjects)
+            batch.removed += limits.enforce(self.config, self._log, txn, subjects, self._stream.sweep.overdue)
         except StoreError as failure:
             log.error("Stream '%s > %s': limits not enforced: %s", self._log.account, self._log.name, failure)
 

@@ -4,7 +4,7 @@ Counts and bytes are those of the log, staged messages included. Ages are judged
 what jumps of the clock add to them, against wall time.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from eyot_daemon.jetstream.clock_watch import ClockCredits
@@ -47,16 +47,22 @@ def _makes_room(config: StreamConfig, log: "Log", subject: bytes, size: int) -> 
     return log.state.bytes + size - freed <= config.max_bytes
 
 
-def enforce(config: StreamConfig, log: "Log", txn: "Txn", subjects: Iterable[bytes]) -> list[int]:
-    """Stage the removal of what is over the limits after messages on `subjects` came; returns what goes, in order. Of what is over the
-    stream's own limits no more than ENFORCED_MAX go at a time, besides one for each message staged: limits that were
-    lowered come into force slice by slice."""
+def enforce(
+    config: StreamConfig, log: "Log", txn: "Txn", subjects: Iterable[bytes], overdue: set[bytes] | None = None
+) -> list[int]:
+    """Stage the removal of what is over the limits after messages on `subjects` came; returns what goes, in order. No more than
+    ENFORCED_MAX go at a time, besides one for each message staged: limits that were lowered come into force slice by slice.
+    Subjects whose turn that makes it another time are put into `overdue`, as are those whose oldest message takes long to find."""
     gone: list[int] = []
     most = ENFORCED_MAX + log.state.last_seq - log.committed_seq
     if config.max_msgs_per_subject > 0:
         for subject in subjects:
             while log.subject_count(subject) > config.max_msgs_per_subject:
-                _remove(log, txn, log.first_seq_for(subject), gone)
+                oldest = log.first_seq_for(subject) if overdue is None else log.oldest_soon(subject)
+                if overdue is not None and (oldest is None or len(gone) >= most):
+                    overdue.add(subject)
+                    break
+                _remove(log, txn, oldest or 0, gone)
     if config.max_msgs > 0:
         while log.state.messages > config.max_msgs and len(gone) < most:
             _remove(log, txn, log.state.first_seq, gone)
@@ -64,15 +70,6 @@ def enforce(config: StreamConfig, log: "Log", txn: "Txn", subjects: Iterable[byt
         while log.state.bytes > config.max_bytes and log.state.messages and len(gone) < most:
             _remove(log, txn, log.state.first_seq, gone)
     return gone
-
-
-def enforce_all(config: StreamConfig, log: "Log", txn: "Txn") -> list[int]:
-    """The same for every subject: the limits themselves have changed."""
-    subjects: Sequence[bytes] = ()
-    if config.max_msgs_per_subject > 0:
-        most = config.max_msgs_per_subject
-        subjects = [subject for subject, count in log.subject_totals(b">") if count > most]
-    return enforce(config, log, txn, subjects)
 
 
 def exceeded(config: StreamConfig, log: "Log") -> bool:

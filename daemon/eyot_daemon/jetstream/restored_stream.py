@@ -85,7 +85,9 @@ def _tidy(stream: Stream, in_memory: list[str]) -> None:
     with stream.staging() as txn:
         for name in in_memory:
             stream.log.delete_consumer(txn, name)
-        batch.removed = limits.enforce_all(stream.config, stream.log, txn)
+        batch.removed = limits.enforce(stream.config, stream.log, txn, ())
+        if stream.config.max_msgs_per_subject > 0:
+            batch.removed += stream.sweep.begin(txn)
         if not txn.parts:
             stream.store.abort(txn)
             return

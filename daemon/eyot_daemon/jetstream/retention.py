@@ -16,10 +16,10 @@ from eyot_daemon.jetstream.ports import ConsumerPort
 
 if TYPE_CHECKING:
     from eyot_daemon.jetstream.stream import Stream
-    from eyot_store.log import Log
+    from eyot_store.log import Log, Unwanted
     from eyot_store.txn import Txn
 
-#: Messages looked at in one go when a consumer leaves.
+#: Messages looked at in one go.
 READ_MESSAGES_MAX = 1024
 READ_BYTES_MAX = 4 << 20
 
@@ -75,19 +75,21 @@ class Retention:
         return copied_out_of(self._stream).needs(seq, message.subject)
 
     def drop_unneeded(self, txn: "Txn") -> None:
-        """Stage the removal of every committed message that no consumer needs (one left, or interest came into force)."""
+        """Stage the removal of every committed message that no consumer needs (one left, or interest came into force); of many
+        messages some later."""
         if self._stream.config.retention != "interest":
             return
+        if not self._stream.consumers and not copied_out_of(self._stream).known:
+            self._log.purge(txn)
+        else:
+            self._stream.sweep.begin(txn)
+
+    def unneeded(self) -> "Unwanted":
+        """Whether no consumer needs a message, with interest retention; as of now, to be asked of many messages."""
         consumers = list(self._stream.consumers.values())
         out = copied_out_of(self._stream)
-        if not consumers and not out.known:
-            self._log.purge(txn)
-            return
-        seq = max(self._log.state.first_seq, 1)
-        while seq <= self._log.committed_seq:
-            read = self._log.read(seq, max_messages=READ_MESSAGES_MAX, max_bytes=READ_BYTES_MAX)
-            for message in read.messages:
-                wanted = any(consumer.needs(message.seq, message.subject) for consumer in consumers)
-                if not wanted and not out.needs(message.seq, message.subject):
-                    self._log.remove(txn, message.seq)
-            seq = read.next_seq
+
+        def unneeded(seq: int, subject: bytes) -> bool:
+            return not any(consumer.needs(seq, subject) for consumer in consumers) and not out.needs(seq, subject)
+
+        return unneeded

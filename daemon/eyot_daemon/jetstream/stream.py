@@ -25,6 +25,7 @@ from eyot_daemon.jetstream.ports import ConsumerPort, RemovalReason
 from eyot_daemon.jetstream.publish_headers import MSG_ID, nats_fields
 from eyot_daemon.jetstream.retention import Retention
 from eyot_daemon.jetstream.schedules import Due, Schedules
+from eyot_daemon.jetstream.sweep import Sweep
 from eyot_daemon.subscription import Kind, Origin, Subscription
 from eyot_store.errors import StoreError
 from eyot_wire.js_errors import ApiError, error
@@ -73,6 +74,7 @@ class Stream:
         self.schedules = Schedules(self)
         self.batches = AtomicBatches(self, jsa.engine.batch_budget)
         self.fast_batches = FastBatches(self, jsa.engine.batch_budget)
+        self.sweep = Sweep(self)
         self._ingest = Ingest(self)
         self._inbox: list[Published] = []
         options = jsa.engine.options
@@ -102,6 +104,7 @@ class Stream:
         """Subscribe, and start what runs by time."""
         self.live = True
         self._subscribe()
+        self.sweep.start()
         self.expiry.start()
         if self.config.allow_msg_schedules:
             self.schedules.start()
@@ -163,10 +166,12 @@ class Stream:
         batch = Batch()
         with self.staging() as txn:
             self.log.set_config(txn, encode(config))
-            batch.removed = limits.enforce_all(config, self.log, txn)
+            batch.removed = limits.enforce(config, self.log, txn, ())
             if config.retention == "interest" and old.retention == "limits":
                 self.retention.drop_unneeded(txn)
                 batch.purged = True
+            if 0 < config.max_msgs_per_subject != old.max_msgs_per_subject:
+                batch.removed += self.sweep.begin(txn)
 
         def settle(failure: StoreError | None) -> None:
             if failure is not None and self.config is config:

@@ -1,0 +1,218 @@
+"""What has to look at a whole stream does so in slices: with the same outcome, with others' turns in between, and over restarts."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eyot_daemon.jetstream import limits, sweep
+from eyot_store import log_reads, log_subjects
+from support.js_consumers import ConsumerWorld
+from support.js_world import World
+
+SUBJECTS, EACH = 10, 12
+COUNT = SUBJECTS * EACH
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ConsumerWorld:
+    monkeypatch.setattr(sweep, "SWEEP_SLICE", 7)
+    monkeypatch.setattr(limits, "ENFORCED_MAX", 7)
+    monkeypatch.setattr("eyot_store.log._CHUNK", 5)
+    monkeypatch.setattr(log_subjects, "KEYS_MAX", 5)
+    monkeypatch.setattr(log_subjects, "_TRACK_READS", 2)
+    monkeypatch.setattr(log_reads, "SCAN_MAX", 16)
+    return ConsumerWorld(tmp_path / "store")
+
+
+def filled(world: World, **config: Any) -> None:
+    world.create(**config)
+    for number in range(COUNT):
+        world.publish(b"s.%d" % (number % SUBJECTS), b"%d" % number)
+    world.commit()
+
+
+def seqs(world: World) -> list[int]:
+    log = world.stream().log
+    found: list[int] = []
+    seq = 1
+    while seq <= log.committed_seq:
+        read = log.read(seq, max_messages=1000, max_bytes=1 << 20)
+        found += [message.seq for message in read.messages]
+        seq = read.next_seq
+    return found
+
+
+def update(world: World, **config: Any) -> None:
+    """Ask for another configuration; the answer comes, and nothing that takes long is done yet."""
+    reply = world.publish(b"$JS.API.STREAM.UPDATE.S", json.dumps({"name": "S", "subjects": ["s.>"], **config}).encode())
+    world.broker.flush()
+    world.store.commit_now()
+    world.broker.flush()
+    assert b'"error"' not in (world.answer(reply) or b'"error"')
+
+
+def turns(world: World) -> int:
+    """Let everything come to its end; returns how many turns of timers that took."""
+    count = 0
+    while True:
+        deadline = world.broker.timers.next_deadline
+        if deadline is None or deadline > world.clock.monotonic():
+            return count
+        world.broker.timers.run_due(world.clock.monotonic(), limit=1)
+        world.commit()
+        count += 1
+
+
+NEWEST = {keep: list(range(COUNT - keep * SUBJECTS + 1, COUNT + 1)) for keep in (1, 2, 3)}
+
+
+def test_fewer_messages_for_each_subject(world: ConsumerWorld) -> None:
+    filled(world)
+    update(world, max_msgs_per_subject=2)
+    assert len(seqs(world)) > COUNT - 20
+    assert turns(world) > 5
+    assert seqs(world) == NEWEST[2]
+    assert set(dict(world.stream().log.subject_totals(b">")).values()) == {2}
+    assert sweep.KEY not in world.stream().log.positions()
+
+
+def test_others_are_answered_in_between_and_what_they_publish_is_right(world: ConsumerWorld) -> None:
+    filled(world)
+    update(world, max_msgs_per_subject=2)
+    for number in range(SUBJECTS):
+        deadline = world.broker.timers.next_deadline
+        assert deadline is not None
+        world.broker.timers.run_due(world.clock.monotonic(), limit=1)
+        assert world.put(b"s.%d" % number, b"new")["seq"] == COUNT + number + 1
+        assert world.request("STREAM.INFO.S")["state"]["last_seq"] == COUNT + number + 1
+    turns(world)
+    assert seqs(world) == list(range(COUNT - SUBJECTS + 1, COUNT + SUBJECTS + 1))
+
+
+def test_a_limit_that_is_lowered_again_meanwhile(world: ConsumerWorld) -> None:
+    filled(world)
+    update(world, max_msgs_per_subject=3)
+    world.broker.timers.run_due(world.clock.monotonic(), limit=1)
+    update(world, max_msgs_per_subject=1)
+    turns(world)
+    assert seqs(world) == NEWEST[1]
+
+
+def test_a_limit_that_is_lifted_meanwhile_takes_nothing_more(world: ConsumerWorld) -> None:
+    filled(world)
+    update(world, max_msgs_per_subject=1)
+    world.broker.timers.run_due(world.clock.monotonic(), limit=1)
+    world.commit()
+    left = seqs(world)
+    update(world)
+    turns(world)
+    assert seqs(world) == left
+    assert sweep.KEY not in world.stream().log.positions()
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_a_restart_in_the_midst_goes_on(world: ConsumerWorld, crash: bool) -> None:
+    filled(world)
+    update(world, max_msgs_per_subject=2)
+    world.broker.timers.run_due(world.clock.monotonic(), limit=1)
+    world.commit()
+    assert len(seqs(world)) > len(NEWEST[2])
+    again = world.crash() if crash else world.restart()
+    turns(again)
+    assert seqs(again) == NEWEST[2]
+    assert turns(again.restart()) == 0
+
+
+def test_a_write_that_fails_is_tried_again(world: ConsumerWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    from eyot_store.errors import StoreError
+
+    filled(world)
+    update(world, max_msgs_per_subject=2)
+    committer = world.store._committer
+    with monkeypatch.context() as broken:
+        broken.setattr(committer, "commit", lambda group: [StoreError("io", "as expected")] * len(group))
+        turns(world)
+    assert len(seqs(world)) == COUNT
+    world.clock.advance(sweep.RETRY_S)
+    turns(world)
+    assert seqs(world) == NEWEST[2]
+
+
+def test_interest_that_comes_into_force(world: ConsumerWorld) -> None:
+    filled(world)
+    for name, subject in (("A", "s.1"), ("B", "s.2")):
+        assert "error" not in world.add(name, ack_policy="explicit", filter_subject=subject)
+    update(world, retention="interest")
+    assert len(seqs(world)) > COUNT - 20
+    assert turns(world) > 5
+    assert seqs(world) == [seq for seq in range(1, COUNT + 1) if (seq - 1) % SUBJECTS in (1, 2)]
+    reply = world.publish(b"$JS.API.CONSUMER.DELETE.S.B")
+    world.commit()
+    assert b'"success":true' in (world.answer(reply) or b"")
+    turns(world)
+    assert seqs(world) == [seq for seq in range(1, COUNT + 1) if (seq - 1) % SUBJECTS == 1]
+    world.request("CONSUMER.DELETE.S.A")
+    assert seqs(world) == []
+
+
+def test_sequences_are_gathered_beside_what_goes_on(world: ConsumerWorld) -> None:
+    """A sparse filter makes the log worth tracking: that happens in slices, and nothing is missed meanwhile."""
+    filled(world, max_msgs=1000)
+    log = world.stream().log
+    log.subjects()
+    assert log.read(1, max_messages=10, max_bytes=1 << 20, filters=(b"s.none",)).messages == []
+    number = 0
+    while not log.subjects().tracked:
+        assert world.broker.timers.run_due(world.clock.monotonic(), limit=1)
+        number += 1
+        world.put(b"s.new", b"%d" % number)
+        world.request("STREAM.MSG.DELETE.S", {"seq": number})
+        world.request("STREAM.MSG.DELETE.S", {"seq": COUNT - number})
+    assert number > 5
+    tracked = {subject: (e.count, e.first, e.last) for subject, e in log.subjects().entries.items()}
+    log._subjects = None
+    fresh = {subject: (e.count, e.first, e.last) for subject, e in log.track().entries.items()}
+    assert tracked == fresh
+
+
+def test_a_purge_meanwhile_begins_anew(world: ConsumerWorld) -> None:
+    filled(world)
+    log = world.stream().log
+    log.subjects()
+    assert not log.track_some()
+    world.request("STREAM.PURGE.S", {"keep": 30})
+    while not log.track_some():
+        pass
+    assert [entry.count for entry in log.subjects().entries.values()] == [3] * SUBJECTS
+
+
+def test_a_subject_whose_oldest_is_far_away_is_cut_down_a_little_later(world: ConsumerWorld) -> None:
+    filled(world, max_msgs_per_subject=EACH)
+    world = world.restart()  # the numbers come from one pass, sequences are not kept
+    log = world.stream().log
+    for number in range(3):
+        world.publish(b"s.0", b"more %d" % number)
+        world.commit()
+    assert log.subject_count(b"s.0") >= EACH
+    turns(world)
+    assert log.subjects().tracked
+    assert log.subject_count(b"s.0") == EACH
+    assert [seq for seq in seqs(world) if seq <= COUNT and (seq - 1) % SUBJECTS == 0] == list(
+        range(31, COUNT, SUBJECTS)
+    )
+
+
+def test_a_log_too_large_to_be_tracked_is_walked_instead(world: ConsumerWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    for room in (log_subjects, log_reads, sweep):
+        monkeypatch.setattr(room, "TRACKED_MESSAGES_MAX", 50)
+    filled(world, max_msgs_per_subject=EACH)
+    world = world.restart()
+    for number in range(3):
+        world.publish(b"s.0", b"more %d" % number)
+        world.commit()
+    turns(world)
+    log = world.stream().log
+    assert not log.subjects().tracked
+    assert log.subject_count(b"s.0") == EACH
