@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -19,6 +20,7 @@ from eyot_daemon import client_interest
 from eyot_daemon.access import Access
 from eyot_daemon.account import Account
 from eyot_daemon.client_publish import publish
+from eyot_daemon.close_reasons import close_reason
 from eyot_daemon.login import WEBSOCKET, Deferred, Login, Peer, UserToken
 from eyot_daemon.subscription import Kind, Origin, Subscription
 from eyot_daemon.timers import TimerHandle
@@ -47,6 +49,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("eyot.client")
 
+#: Of how many subscriptions a closed connection is remembered.
+CLOSED_SUBJECTS_MAX = 32
 AUTHORIZATION_VIOLATION = "Authorization Violation"
 AUTHENTICATION_TIMEOUT = "Authentication Timeout"
 USER_EXPIRED = "User Authentication Expired"
@@ -97,6 +101,7 @@ class ClientConnection(Outlet):
         "rtt_s",
         "started_ns",
         "stopped_ns",
+        "subjects_at_close",
         "subs",
         "subs_at_close",
         "token",
@@ -139,6 +144,7 @@ class ClientConnection(Outlet):
         self.started_ns = broker.clock.now_ns()
         self.stopped_ns = 0
         self.subs_at_close = 0
+        self.subjects_at_close: tuple[bytes, ...] = ()
         self.presented: ClientConnect | None = None  # credentials of its CONNECT, for a later look at them
         self.external = False
         self.token: UserToken | None = None
@@ -202,7 +208,7 @@ class ClientConnection(Outlet):
             if error.text:
                 self.send_error(error.text)
             log.error("%r - Client parser ERROR: %s", self, error.detail)
-            self.close(error.text or "Protocol Violation", linger=True)
+            self.close(close_reason(error.text), linger=True)
 
     def lost(self, reason: str) -> None:
         """The transport ended by itself."""
@@ -226,7 +232,7 @@ class ClientConnection(Outlet):
         """Say `-ERR 'text'` and close."""
         if not self.closed:
             self.send_error(text)
-            self.close(text, linger=True)
+            self.close(close_reason(text), linger=True)
 
     def close(self, reason: str, *, linger: bool) -> None:
         """End the connection: subscriptions go at once, `out` is sent if the peer may `linger`."""
@@ -236,6 +242,7 @@ class ClientConnection(Outlet):
         self.close_reason = reason
         self.stopped_ns = self.clients.broker.clock.now_ns()
         self.subs_at_close = len(self.subs)
+        self.subjects_at_close = tuple(sub.subject for sub in islice(self.subs.values(), CLOSED_SUBJECTS_MAX))
         if self._timer is not None:
             self._timer.cancel()
         if self._expiry is not None:

@@ -55,6 +55,7 @@ class ClosedClient(msgspec.Struct, frozen=True):
     out_bytes: int
     rtt_s: float
     subscriptions: int = 0
+    subjects: tuple[bytes, ...] = ()
 
 
 class Clients:
@@ -122,6 +123,7 @@ class Clients:
                 out_bytes=client.out_bytes,
                 rtt_s=client.rtt_s,
                 subscriptions=client.subs_at_close,
+                subjects=client.subjects_at_close,
             )
         )
 

@@ -12,6 +12,7 @@ from itertools import islice
 
 import msgspec
 
+from eyot_daemon.broker import Broker
 from eyot_daemon.jetstream.account_js import JetStreamAccount
 from eyot_daemon.jetstream.copied_out import copied_out_of
 from eyot_daemon.jetstream.ports import ConsumerPort
@@ -29,7 +30,7 @@ _UNLIMITED_RESERVATION = 2**64 - 1  # how nats-server shows an account without l
 def provide(part: JetStreamPart, providers: Providers) -> None:
     """Let the status pages show JetStream."""
     providers.jsz = lambda query: jsz(part, query)
-    providers.jetstream_varz = lambda: {"config": _config(part), "stats": _stats(part), "limits": {}}
+    providers.jetstream_varz = lambda: {"config": _config(part), "stats": _stats(part), "limits": _limits(part)}
     providers.health_checks.append(lambda query: health(part, query))
     providers.streams = lambda: [stream_status(stream) for stream in part.engine.streams()]
     providers.copies = lambda: [task.status() for task in part.copying.tasks()]
@@ -47,7 +48,7 @@ def jsz(part: JetStreamPart, query: JszQuery) -> Json:
     engine = part.engine
     streams = engine.streams()
     states = [stream.log.state for stream in streams]
-    page: Json = {"config": _config(part), "limits": {}} | _stats(part)
+    page: Json = {"config": _config(part), "limits": _limits(part)} | _stats(part)
     page |= {
         "streams": len(streams),
         "consumers": sum(len(list(_consumers(stream))) for stream in streams),
@@ -64,6 +65,8 @@ def jsz(part: JetStreamPart, query: JszQuery) -> Json:
         wanted = list(islice(_enabled(part), query.offset, query.offset + query.limit))
     else:
         return page
+    if query.raft:
+        page |= {"streams_leader": page["streams"], "consumers_leader": page["consumers"]}
     if wanted:
         page["account_details"] = [_account(jsa, query) for jsa in wanted]
     return page
@@ -104,8 +107,25 @@ def _config(part: JetStreamPart) -> Json:
         config["sync_always"] = True
     if options.domain:
         config["domain"] = options.domain
+    if options.memory_max >= 0 and options.file_max >= 0:
+        config["compress_ok"] = True  # nats-server says so only where both limits are configured
     config["strict"] = options.strict
     return config
+
+
+def _limits(part: JetStreamPart) -> Json:
+    limits = part.options.limits
+    shown = {
+        "max_request_batch": limits.request_batch_max,
+        "max_ack_pending": limits.ack_pending_max,
+        "max_ha_assets": limits.ha_assets_max,
+        "max_duplicate_window": int(limits.duplicate_window_s * 1e9),
+        "max_batch_inflight_per_stream": limits.batch_inflight_per_stream_max,
+        "max_batch_inflight_total": limits.batch_inflight_total_max,
+        "max_batch_size": limits.batch_size_max,
+        "max_batch_timeout": int(limits.batch_timeout_s * 1e9),
+    }
+    return {name: limit for name, limit in shown.items() if limit}
 
 
 def _stats(part: JetStreamPart) -> Json:
@@ -152,15 +172,25 @@ def _account(jsa: JetStreamAccount, query: JszQuery) -> Json:
 def _stream(stream: Stream, query: JszQuery) -> Json:
     info = stream_info(stream)
     detail: Json = {"name": stream.name, "created": info.created, "state": info.state}
+    detail["cluster"] = _cluster(stream.account.broker)
     if query.config:
         detail["config"] = info.config
     if query.consumers:
         detail["consumer_detail"] = [_without_config(consumer.info(), query) for consumer in _consumers(stream)]
+    direct = [consumer for consumer in stream.consumers.values() if consumer.config.direct]
+    if query.direct_consumers and direct:
+        detail["direct_consumer_detail"] = [_without_config(consumer.info(), query) for consumer in direct]
     if info.mirror is not None:
         detail["mirror"] = info.mirror
     if info.sources:
         detail["sources"] = info.sources
     return detail
+
+
+def _cluster(broker: Broker) -> Json:
+    """A server alone leads; one with leaf remotes and no cluster is called after itself."""
+    alone = {"leader": broker.server_name}
+    return {"name": broker.server_name} | alone if broker.options.leafnodes.remotes else alone
 
 
 def _without_config(info: msgspec.Struct, query: JszQuery) -> Json:

@@ -9,6 +9,7 @@ from msgspec import Struct
 from eyot_daemon.account import Account
 from eyot_daemon.broker import Broker
 from eyot_daemon.client import ClientConnection
+from eyot_daemon.monitor_account_detail import shared_members, token_members
 from eyot_daemon.monitor_connz import subscription_row
 from eyot_daemon.providers import Json, JszQuery, LeafzQuery
 from eyot_wire.js_time import ns_to_rfc3339
@@ -94,43 +95,16 @@ def accountz(broker: Broker, account_name: str) -> Json:
     jetstream = broker.options.jetstream is not None and not account.is_system
     if configured is not None:
         jetstream = jetstream and configured.jetstream is not None
+    claims = broker.providers.account_claims(account_name)
     detail |= {
-        "expired": False,
+        "expired": claims is not None and not claims.claims.valid_at(broker.clock.now_ns() / 1e9),
         "complete": True,
         "jetstream_enabled": jetstream,
         "leafnode_connections": len(account.leafnodes),
         "client_connections": len(account.connections),
         "subscriptions": len(account.sublist),
     }
-    if configured is not None:
-        if configured.mappings:
-            detail["mappings"] = {
-                mapping.source: [{"subject": one.subject, "weight": one.weight} for one in mapping.destinations]
-                for mapping in configured.mappings
-            }
-        if configured.exports:
-            detail["exports"] = [
-                {
-                    "subject": export.subject.decode(),
-                    "type": export.kind,
-                    "response_type": export.response_type.capitalize() if export.kind == "service" else "",
-                }
-                for export in configured.exports
-            ]
-        if configured.imports:
-            detail["imports"] = [
-                {
-                    "subject": one.subject.decode(),
-                    "account": one.account,
-                    "to": (one.to or one.prefix or one.subject).decode(),
-                    "local_subject": (one.to or one.prefix or one.subject).decode(),
-                    "type": one.kind,
-                    "invalid": False,
-                    "share": one.share,
-                    "tracking": False,
-                }
-                for one in configured.imports
-            ]
+    detail |= shared_members(broker, account, configured) | token_members(claims)
     detail["sublist_stats"] = sublist_stats([account])
     page["account_detail"] = detail
     return page

@@ -64,6 +64,7 @@ class ConnzQuery(Struct, frozen=True, kw_only=True):
     user: str = ""
     account: str = ""
     filter_subject: str = ""
+    mqtt_client: str = ""
 
 
 def connz(clients: Clients, query: ConnzQuery) -> Json:
@@ -131,6 +132,7 @@ def _wanted(query: ConnzQuery, row: _Row) -> bool:
         (not query.cid or row.cid == query.cid)
         and (not query.user or row.user == query.user)
         and (not query.account or account == query.account)
+        and not query.mqtt_client
     )
 
 
@@ -242,7 +244,11 @@ def _leaf(leaf: LeafRow, query: ConnzQuery, now_ns: int) -> Json:
     row |= _described(leaf.name, "", "")
     if query.authenticated:
         row |= _who(leaf.user, leaf.account_name, leaf.account_name)
-    if query.subscriptions:
+    if query.subscriptions == "detail":
+        row["subscriptions_list_detail"] = [
+            {"subject": _text(subject), "sid": _text(subject), "msgs": 0, "cid": leaf.cid} for subject in leaf.subjects
+        ]
+    elif query.subscriptions:
         row["subscriptions_list"] = [_text(subject) for subject in leaf.subjects]
     return row
 
@@ -258,6 +264,7 @@ def _closed_row(closed: ClosedClient, query: ConnzQuery) -> Json:
         "last_activity": ns_to_rfc3339(closed.last_activity_ns),
         "stop": ns_to_rfc3339(closed.stopped_ns),
         "reason": closed.close_reason,
+        "rtt": rtt_text(closed.rtt_s),
         "uptime": short_duration((closed.stopped_ns - closed.started_ns) // _NS),
         "idle": short_duration(max(0, closed.stopped_ns - closed.last_activity_ns) // _NS),
         "pending_bytes": 0,
@@ -270,6 +277,14 @@ def _closed_row(closed: ClosedClient, query: ConnzQuery) -> Json:
     row |= _described(closed.name, closed.lang, closed.version)
     if query.authenticated:
         row |= _who(closed.user, closed.account, closed.account)
+    if query.subscriptions == "detail" and closed.subjects:
+        account = {"account": closed.account, "account_tag": closed.account} if query.authenticated else {}
+        row["subscriptions_list_detail"] = [
+            account | {"subject": _text(subject), "sid": "", "msgs": 0, "cid": closed.cid}
+            for subject in closed.subjects
+        ]
+    elif query.subscriptions and closed.subjects:
+        row["subscriptions_list"] = [_text(subject) for subject in closed.subjects]
     return row
 
 

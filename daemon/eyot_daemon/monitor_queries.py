@@ -71,6 +71,7 @@ def connz_query(query: Query) -> ConnzQuery:
         user=query.text("user"),
         account=query.text("acc"),
         filter_subject=query.text("filter_subject"),
+        mqtt_client=query.text("mqtt_client"),
     )
 
 
@@ -90,12 +91,15 @@ def leafz_query(query: Query) -> LeafzQuery:
 
 def jsz_query(query: Query) -> JszQuery:
     consumers = query.flag("consumers")
-    streams = query.flag("streams") or consumers
+    direct_consumers = query.flag("direct-consumers") or query.flag("direct_consumer")
+    streams = query.flag("streams") or consumers or direct_consumers
     return JszQuery(
         account=query.text("acc"),
         accounts=query.flag("accounts") or streams,
         streams=streams,
         consumers=consumers,
+        direct_consumers=direct_consumers,
+        raft=query.flag("raft"),
         config=query.flag("config"),
         offset=query.number("offset"),
         limit=query.number("limit") or 1024,

@@ -13,6 +13,8 @@ from collections import Counter
 
 from eyot_daemon.broker import CLIENT_PROTO, Broker
 from eyot_daemon.clients import Clients
+from eyot_daemon.options import HANDSHAKE_TIMEOUT_DEFAULT_S
+from eyot_daemon.options_leaf import RemoteOptions
 from eyot_daemon.providers import HealthzQuery, Json
 from eyot_daemon.version import VERSION, commit, own_version
 from eyot_wire.duration import format_duration
@@ -96,7 +98,7 @@ def varz(clients: Clients, cpu: CpuMeter, requests: Counter[str]) -> Json:
     }
     if built_from := commit():
         page["git_commit"] = built_from
-    if clients.authenticator.auth_required:
+    if clients.authenticator.auth_required or options.no_auth_user:
         page["auth_required"] = True
     if options.tls is not None:
         page["tls_required"] = not options.allow_non_tls
@@ -163,8 +165,13 @@ def _websocket(broker: Broker) -> Json:
     page: Json = {"host": websocket.host, "port": broker.bound.get("websocket", websocket.port)}
     if websocket.no_auth_user:
         page["no_auth_user"] = websocket.no_auth_user
-    page["handshake_timeout"] = int(websocket.handshake_timeout_s * _NS)
-    flags = (("same_origin", websocket.same_origin), ("compression", websocket.compression))
+    if websocket.handshake_timeout_s != HANDSHAKE_TIMEOUT_DEFAULT_S:
+        page["handshake_timeout"] = int(websocket.handshake_timeout_s * _NS)
+    flags = (
+        ("no_tls", websocket.no_tls),
+        ("same_origin", websocket.same_origin),
+        ("compression", websocket.compression),
+    )
     page |= {name: True for name, is_set in flags if is_set}
     if websocket.allowed_origins:
         page["allowed_origins"] = list(websocket.allowed_origins)
@@ -181,10 +188,17 @@ def _leafnodes(broker: Broker) -> Json:
         if leafnodes.tls is not None:
             page["tls_required"] = True
     if leafnodes.remotes:
-        page["remotes"] = [
-            {"local_account": remote.account, "urls": [str(url) for url in remote.urls]} for remote in leafnodes.remotes
-        ]
+        page["remotes"] = [_remote(remote) for remote in leafnodes.remotes]
     return {"leaf": page}
+
+
+def _remote(remote: RemoteOptions) -> Json:
+    shown: Json = {"local_account": remote.account, "urls": [f"{url.host}:{url.port}" for url in remote.urls]}
+    denied = {"imports": remote.deny_imports, "exports": remote.deny_exports}
+    deny = {name: [subject.decode() for subject in subjects] for name, subjects in denied.items() if subjects}
+    if deny:
+        shown["deny"] = deny
+    return shown
 
 
 def _traffic(clients: Clients) -> Json:

@@ -25,6 +25,10 @@ CLIENT_PORT_DEFAULT = 4222
 MONITOR_PORT_DEFAULT = 8222
 
 
+#: How long a WebSocket client may take to upgrade.
+HANDSHAKE_TIMEOUT_DEFAULT_S = 2.0
+
+
 class WebsocketOptions(Struct, frozen=True, kw_only=True):
     """`websocket { }`: the listener for WebSocket clients and leaf nodes; `port` -1 = any free port."""
 
@@ -35,7 +39,7 @@ class WebsocketOptions(Struct, frozen=True, kw_only=True):
     no_tls: bool = False
     same_origin: bool = False
     allowed_origins: tuple[str, ...] = ()
-    handshake_timeout_s: float = 2.0
+    handshake_timeout_s: float = HANDSHAKE_TIMEOUT_DEFAULT_S
     compression: bool = False
     authorization: AuthorizationOptions | None = None
     jwt_cookie: str = ""

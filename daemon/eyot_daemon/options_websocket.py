@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from eyot_daemon.options import Options, WebsocketOptions
+from eyot_daemon.options import HANDSHAKE_TIMEOUT_DEFAULT_S, Options, WebsocketOptions
 from eyot_daemon.options_accounts import AuthorizationOptions
 from eyot_daemon.options_listen import read_listen
 from eyot_daemon.options_reader import Block
@@ -27,7 +27,7 @@ def read_websocket(parent: Block) -> WebsocketOptions | None:
         allowed_origins=block.strings(
             "allowed_origins", "allowed_origin", "allow_origins", "allow_origin", "origins", "origin"
         ),
-        handshake_timeout_s=block.seconds("handshake_timeout", default=2.0),
+        handshake_timeout_s=block.seconds("handshake_timeout", default=HANDSHAKE_TIMEOUT_DEFAULT_S),
         compression=block.boolean("compress", "compression"),
         authorization=_read_authorization(block.block("authorization", "authentication")),
         jwt_cookie=block.string("jwt_cookie"),

@@ -7,11 +7,14 @@ registers a small function here when it starts; until then the page says that th
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from eyot_wire.status import CopyStatus, LinkStatus, StoreStatus, StreamStatus, SyncStatus
+
+if TYPE_CHECKING:
+    from eyot_wire.jwt_account import AccountClaims
 
 #: What a JSON page is made of.
 Json = dict[str, Any]
@@ -25,13 +28,15 @@ class LeafzQuery(Struct, frozen=True, kw_only=True):
 
 
 class JszQuery(Struct, frozen=True, kw_only=True):
-    """`/jsz?acc=&accounts=&streams=&consumers=&config=&offset=&limit=`."""
+    """`/jsz?acc=&accounts=&streams=&consumers=&direct-consumers=&config=&raft=&offset=&limit=`."""
 
     account: str = ""
     accounts: bool = False
     streams: bool = False
     consumers: bool = False
+    direct_consumers: bool = False
     config: bool = False
+    raft: bool = False
     offset: int = 0
     limit: int = 1024
 
@@ -58,6 +63,8 @@ class Providers:
         self.store: Callable[[], StoreStatus | None] = _no_store
         #: entries of `/leafz`'s `leafs`
         self.leafz: Callable[[LeafzQuery], list[Json]] = _no_leafs
+        #: in operator mode, the token of an account
+        self.account_claims: Callable[[str], AccountClaims | None] = _no_claims
         #: the members of `/jsz` besides server_id and now; None: JetStream is disabled
         self.jsz: Callable[[JszQuery], Json | None] = _no_jetstream
         #: the `jetstream` member of `/varz`; None: JetStream is disabled
@@ -71,6 +78,10 @@ class Providers:
         self.jsz, self.jetstream_varz = none.jsz, none.jetstream_varz
         self.streams, self.copies, self.store, self.copied_out = none.streams, none.copies, none.store, none.copied_out
         self.health_checks.clear()
+
+
+def _no_claims(account: str) -> AccountClaims | None:
+    return None
 
 
 def _no_store() -> StoreStatus | None:

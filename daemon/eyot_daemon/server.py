@@ -140,6 +140,7 @@ class Server:
             assert self._trust is not None
             return self._trust
 
+        self.broker.providers.account_claims = lambda name: trust().accounts.get(name)
         self._claims = ClaimsKeeper(self.clients, trust, lambda: OperatorAuthenticator(trust()), self._accounts_changed)
         if self.broker.system_account is not None:
             info = self._services.server_info

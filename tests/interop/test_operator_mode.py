@@ -220,8 +220,11 @@ def test_what_monitoring_and_events_say_of_tokens(kind: str, tmp_path: Path) -> 
         assert (row["account"], row["name_tag"], row["tags"]) == (ALPHA.public, name, ["team:a"])
         detail = door.process.monitor(f"/accountz?acc={ALPHA.public}")["account_detail"]
         assert (detail["account_name"], detail["name_tag"], detail["expired"]) == (ALPHA.public, name, False)
+        assert (detail["jwt"], detail["issuer_key"]) == (account, OPERATOR.public)
+        assert (detail["decoded_jwt"]["sub"], detail["revoked_user"].keys()) == (ALPHA.public, {OTHER.public})
 
-    play(kind, tmp_path, operator_conf(OPERATOR.account(ALPHA)), scenario)
+    account = OPERATOR.account(ALPHA, revocations={OTHER.public: 1_700_000_000})
+    play(kind, tmp_path, operator_conf(account), scenario)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -251,6 +254,8 @@ def test_an_account_expires_under_its_clients(kind: str, tmp_path: Path) -> None
         assert "user authentication expired" in await door.thrown_out(short)
         assert "account authentication expired" in await door.thrown_out(client)
         assert not await door.is_in(ALPHA.user(USER))
+        assert door.process.monitor(f"/accountz?acc={ALPHA.public}")["account_detail"]["expired"]
+        assert not door.process.monitor(f"/accountz?acc={BETA.public}")["account_detail"]["expired"]
 
     play(kind, tmp_path, config, scenario)
 

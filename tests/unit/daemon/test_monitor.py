@@ -130,7 +130,7 @@ async def test_connz(up: Running, http: httpx.AsyncClient) -> None:
     while len(up.clients.connections) > 1:
         await trio.sleep(0.005)
     closed = (await page(http, "/connz?state=closed&auth=1"))["connections"]
-    assert [(row["cid"], row["reason"], row["in_msgs"]) for row in closed] == [(2, "Unknown Protocol Operation", 3)]
+    assert [(row["cid"], row["reason"], row["in_msgs"]) for row in closed] == [(2, "Protocol Violation", 3)]
     assert (await page(http, "/connz?state=all&sort=stop"))["total"] == 2
 
 
