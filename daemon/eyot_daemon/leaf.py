@@ -268,6 +268,8 @@ class LeafConnection:
         self.state.traffic.wire_out_bytes += len(data)
         if data:
             self.policies.crossed(len(data))
+        else:
+            self._timer.follow()  # what waits may have room before the next answer
         return data
 
     # -- policies --------------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from eyot_daemon.tls_alert import handshake
 from eyot_daemon.tls_checks import check_pinned
 from eyot_daemon.tls_hello import TLS_HANDSHAKE, first_byte
 from eyot_daemon.transport import LEAF_HOLD_S, SocketTransport, StreamTransport, TransportLimits
+from eyot_sync.leaf_compression import LeafCompression
 from eyot_sync.leaf_events import LeafOptions, Role
 from eyot_sync.leaf_session import LeafSession
 from eyot_sync.link_state import LinkPhase, LinkState
@@ -75,9 +76,11 @@ class LeafListener:
         transport = SocketTransport(sock, self._spawn, self.limits, self.links.broker)
         await self._run(link, transport)
 
-    async def serve_stream(self, stream: trio.abc.Stream, peer: Peer, local_host: str = "127.0.0.1") -> None:
-        """A connection over any stream: in-memory links, TLS already done."""
-        link = self._open(peer, local_host)
+    async def serve_stream(
+        self, stream: trio.abc.Stream, peer: Peer, local_host: str = "127.0.0.1", *, is_compressed: bool = False
+    ) -> None:
+        """A connection over any stream: in-memory links, TLS already done. What is compressed already is not compressed once more."""
+        link = self._open(peer, local_host, may_compress=not is_compressed)
         await self._run(link, StreamTransport(stream, self.limits, self.links.broker))
 
     async def _run(self, link: LeafConnection, transport: SocketTransport | StreamTransport) -> None:
@@ -86,7 +89,7 @@ class LeafListener:
         self.links.broker.flush()
         await transport.run(link)
 
-    def _open(self, peer: Peer, local_host: str) -> LeafConnection:
+    def _open(self, peer: Peer, local_host: str, *, may_compress: bool = True) -> LeafConnection:
         """A connection whose first INFO waits to be sent."""
         links, options = self.links, self._options
         broker = links.broker
@@ -99,6 +102,7 @@ class LeafListener:
             client_id=broker.next_cid(),
             times=links.times(auth_s=auth_s),
             message_bytes_max=broker.options.max_pending,
+            compression=options.compression.effective() if may_compress else LeafCompression(),
             isolate=options.isolate_leafnode_interest,
             default_js_domains=dict(broker.options.default_js_domain),
             leafnode_urls=self._urls(local_host),

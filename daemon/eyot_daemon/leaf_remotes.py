@@ -36,6 +36,7 @@ from eyot_daemon.transport import (
 )
 from eyot_daemon.websocket_upgrade import UpgradeError
 from eyot_sync.dialer import Dialer, TcpDialer
+from eyot_sync.leaf_compression import LeafCompression
 from eyot_sync.leaf_events import LeafEvent, LeafOptions, LeafTimes, Role, State, TlsRequired
 from eyot_sync.leaf_session import LeafSession
 from eyot_sync.link_state import LinkPhase, LinkState
@@ -201,6 +202,7 @@ class RemoteRunner:
             client_id=broker.next_cid(),
             times=self._times(),
             message_bytes_max=broker.options.max_pending,
+            compression=self._compression(address),
             isolate=remote.isolate,
             default_js_domains=dict(broker.options.default_js_domain),
             account=remote.account,
@@ -217,6 +219,12 @@ class RemoteRunner:
         session = LeafSession(links.identity(), options, broker.rng)
         peer = _peer_of(stream, address)
         return LeafConnection(links, session, peer, state, learn=learn, remote=remote)
+
+    def _compression(self, address: LinkAddress) -> LeafCompression:
+        """What WebSocket compresses is not compressed once more."""
+        if address.scheme in WEBSOCKET_SCHEMES and self.remote.ws_compression:
+            return LeafCompression()
+        return self.remote.compression.effective()
 
     @property
     def _tls_first(self) -> bool:

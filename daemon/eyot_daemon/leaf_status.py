@@ -69,6 +69,7 @@ def _status(links: LeafLinks, state: LinkState, link: LeafConnection | None) -> 
         queued_bytes=0 if link is None else link.backlog,
         dropped={"full": full, "too_large": large},
         refused=refused,
+        compression=None if link is None or not link.established else link.session.compression,
         waiting=state.waiting or None,
         metered=None if metered is None else metered(),
     )
@@ -89,7 +90,7 @@ def _leaf(link: LeafConnection, query: LeafzQuery) -> Json:
         "in_bytes": state.traffic.in_bytes - start.in_bytes,
         "out_bytes": state.traffic.out_bytes - start.out_bytes,
         "subscriptions": len(link.peer_interest.subs),
-        "compression": "off",
+        "compression": link.session.compression,
     }
     if state.is_isolated:
         entry["is_isolated"] = True

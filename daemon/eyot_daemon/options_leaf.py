@@ -9,6 +9,8 @@ from msgspec import Struct
 
 from eyot_daemon.options_accounts import GLOBAL_ACCOUNT, UserOptions
 from eyot_daemon.options_tls import TlsOptions
+from eyot_sync.leaf_compression import AUTO, OFF, THRESHOLDS_S, LeafCompression
+from eyot_wire.archive.native import COMPILED
 
 LEAF_PORT_DEFAULT = 7422
 
@@ -31,6 +33,18 @@ class LeafUrl(Struct, frozen=True, kw_only=True):
     __str__ = __repr__
 
 
+class CompressionOptions(Struct, frozen=True, kw_only=True):
+    """`compression`: the mode in nats-server's words, "" where nothing is said; `thresholds_s`: the round-trip times of `s2_auto`."""
+
+    mode: str = ""
+    thresholds_s: tuple[float, ...] = THRESHOLDS_S
+
+    def effective(self) -> LeafCompression:
+        """What a link offers. Without compiled code, checksums would cost more than compression saves: nothing, unless asked for."""
+        default = AUTO if COMPILED else OFF
+        return LeafCompression(self.mode or default, self.thresholds_s)
+
+
 class RemoteOptions(Struct, frozen=True, kw_only=True):
     """One entry of `leafnodes { remotes }`: a hub this server dials, bound to one local account."""
 
@@ -47,7 +61,7 @@ class RemoteOptions(Struct, frozen=True, kw_only=True):
     ws_no_masking: bool = False
     isolate: bool = False
     request_isolation: bool = False
-    compression: str = ""
+    compression: CompressionOptions = CompressionOptions()
     first_info_timeout_s: float = 1.0
     dial_timeout_s: float = 1.0
     disabled: bool = False
@@ -75,7 +89,7 @@ class LeafNodesOptions(Struct, frozen=True, kw_only=True):
     advertise: str = ""
     no_advertise: bool = False
     min_version: str = ""
-    compression: str = ""
+    compression: CompressionOptions = CompressionOptions()
     isolate_leafnode_interest: bool = False
     reconnect_delay_s: float = 1.0
     dial_timeout_s: float = 1.0

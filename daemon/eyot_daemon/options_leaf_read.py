@@ -5,19 +5,38 @@ from __future__ import annotations
 from urllib.parse import unquote, urlsplit
 
 from eyot_daemon.options_accounts import GLOBAL_ACCOUNT
-from eyot_daemon.options_leaf import LEAF_PORT_DEFAULT, LeafAuthorization, LeafNodesOptions, LeafUrl, RemoteOptions
+from eyot_daemon.options_leaf import (
+    LEAF_PORT_DEFAULT,
+    CompressionOptions,
+    LeafAuthorization,
+    LeafNodesOptions,
+    LeafUrl,
+    RemoteOptions,
+)
 from eyot_daemon.options_listen import read_listen
 from eyot_daemon.options_permissions_read import read_subjects
 from eyot_daemon.options_reader import Block, expect_string
 from eyot_daemon.options_tls_read import read_tls
 from eyot_daemon.options_users_read import read_leaf_users, refuse_proxy_required
+from eyot_sync.leaf_compression import ACCEPT, AUTO, BEST, BETTER, FAST, NOT_SUPPORTED, OFF, THRESHOLDS_S
 from eyot_wire import nkey
 from eyot_wire.conf import ConfEntry, ConfError, ConfMap, ConfValue
+from eyot_wire.duration import parse_duration_ns
 
 _WEBSOCKET_SCHEMES = ("ws", "wss")
 _PORTS = {"ws": 80, "wss": 443}
 #: Schemes that mean something; nats-server takes any other (`leaf`, `nats-leaf`) as a plain link, and so do we.
 _SCHEMES = ("nats", "tls", *_WEBSOCKET_SCHEMES)
+#: The words for compression.
+_MODES = {
+    **dict.fromkeys(("on", "enabled", "true", "auto", AUTO), AUTO),
+    **dict.fromkeys((OFF, "disabled", "false"), OFF),
+    **dict.fromkeys((NOT_SUPPORTED, "not_supported"), NOT_SUPPORTED),
+    ACCEPT: ACCEPT,
+    **dict.fromkeys(("fast", FAST), FAST),
+    **dict.fromkeys(("better", BETTER), BETTER),
+    **dict.fromkeys(("best", BEST), BEST),
+}
 
 
 def read_leafnodes(block: Block | None) -> LeafNodesOptions:
@@ -94,25 +113,45 @@ def _read_min_version(block: Block) -> str:
     return ".".join(parts)
 
 
-def _read_compression(block: Block) -> str:
-    """The mode asked for; leaf links stay uncompressed, and a configuration that insists is told so."""
+def _read_compression(block: Block) -> CompressionOptions:
     entry = block.entry("compression")
     if entry is None:
-        return ""
+        return CompressionOptions()
     value = entry.value.value
+    thresholds: tuple[float, ...] = THRESHOLDS_S
     if isinstance(value, ConfMap):
         nested = block.nested(entry.value, entry.key)
-        mode = nested.string("mode", default="s2_auto")
-        nested.strings("rtt_thresholds", "thresholds", "rtts", "rtt")
+        word = nested.string("mode", default=AUTO)
+        thresholds = _read_thresholds(nested)
         nested.finish()
     elif isinstance(value, bool):
-        mode = "s2_auto" if value else "off"
+        word = "on" if value else OFF
     else:
-        mode = expect_string(entry.value, entry.key).lower()
-    if mode in ("off", "disabled", "accept", "not supported"):
-        return mode
-    block.reading.note(entry, "leaf links of eyotd are not compressed")
-    return mode
+        word = expect_string(entry.value, entry.key)
+    mode = _MODES.get(word.lower())
+    if mode is None:
+        raise block.error(f'unsupported compression mode "{word}"', "compression")
+    return CompressionOptions(mode=mode, thresholds_s=thresholds)
+
+
+def _read_thresholds(block: Block) -> tuple[float, ...]:
+    """Round-trip times for uncompressed, fast, better and best; 0 leaves a level out. Without any, the default."""
+    keys = ("rtt_thresholds", "thresholds", "rtts", "rtt")
+    texts = block.strings(*keys)
+    if not texts:
+        return THRESHOLDS_S
+    try:
+        found = [max(0.0, parse_duration_ns(text) / 1e9) for text in texts]
+    except ValueError as error:
+        raise block.error(str(error), *keys) from None
+    said = [each for each in found if each]
+    if said != sorted(said):
+        raise block.error("RTT threshold values should be in ascending order", *keys)
+    while found and not found[-1]:
+        found.pop()
+    if not 1 <= len(found) <= 4:
+        raise block.error("one to four RTT threshold values are needed", *keys)
+    return tuple(found)
 
 
 def _read_remote(block: Block, index: int) -> RemoteOptions:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import socket
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
+from typing import Protocol
 
 import msgspec
 import trio
@@ -24,8 +25,13 @@ log = logging.getLogger("eyot.websocket")
 CLIENT_TYPE = "WEBSOCKET"
 LEAF_TYPE = "LEAFNODE_WS"
 
-#: Serves a stream as a leaf link: (stream, peer, the address at which it reached us).
-ServeLeaf = Callable[[trio.abc.Stream, Peer, str], Awaitable[None]]
+
+class ServeLeaf(Protocol):
+    """Serves a stream as a leaf link; `local_host`: the address at which it reached us."""
+
+    def __call__(
+        self, stream: trio.abc.Stream, peer: Peer, local_host: str, *, is_compressed: bool
+    ) -> Awaitable[None]: ...
 
 
 class WebSocketListener:
@@ -69,7 +75,8 @@ class WebSocketListener:
             websocket.fragment_bytes = BROWSER_FRAME_BYTES
         if verdict.is_leaf:
             assert self._serve_leaf is not None
-            await self._serve_leaf(websocket, msgspec.structs.replace(peer, connection_type=LEAF_TYPE), local_host)
+            peer = msgspec.structs.replace(peer, connection_type=LEAF_TYPE)
+            await self._serve_leaf(websocket, peer, local_host, is_compressed=websocket.is_compressed)
         else:
             await self._clients.serve_stream(websocket, _with_cookies(peer, verdict.cookies))
 

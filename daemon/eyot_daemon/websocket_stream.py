@@ -37,6 +37,7 @@ class WebSocketStream(trio.abc.Stream):
     def __init__(self, stream: trio.abc.Stream) -> None:
         self.stream = stream
         self.fragment_bytes = 0  # 0: every send is one frame
+        self.is_compressed = False
         self._ws = WSConnection(ConnectionType.SERVER)
         self._ended = False
         self._within_frame = False
@@ -67,6 +68,7 @@ class WebSocketStream(trio.abc.Stream):
             extensions.append(PerMessageDeflate(client_no_context_takeover=True, server_no_context_takeover=True))
         extra = [(name.encode(), value.encode()) for name, value in headers]
         await self._send(AcceptConnection(extensions=extensions, extra_headers=extra))
+        self.is_compressed = any(extension.enabled() for extension in extensions)
 
     async def reject(self, status: int, reason: str) -> None:
         """Answer with an HTTP error."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from eyot_sync.leaf_compression import LeafCompression
 from eyot_sync.leaf_interest import LinkPeer
 from eyot_sync.leaf_permissions import ALLOW_ALL, SubjectRule
 from eyot_wire.frames import LeafMsg, LsAdd, LsDel
@@ -28,6 +29,7 @@ class State(Enum):
     NEW = "new"
     WAIT_INFO = "waiting for INFO"
     WAIT_TLS = "waiting for TLS"
+    WAIT_S2 = "waiting for the INFO in S2"
     WAIT_ACCOUNT = "waiting for the INFO that answers CONNECT"
     WAIT_CONNECT = "waiting for CONNECT"
     WAIT_VERDICT = "waiting for the verdict on CONNECT"
@@ -92,6 +94,7 @@ class LeafOptions:
     client_id: int
     times: LeafTimes = LeafTimes()
     message_bytes_max: int = 64 * 1024 * 1024
+    compression: LeafCompression = field(default_factory=LeafCompression)
     # Leaf interest is not announced to this peer.
     isolate: bool = False
     default_js_domains: Mapping[str, str] = field(default_factory=dict)

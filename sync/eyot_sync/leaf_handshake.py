@@ -1,7 +1,7 @@
 """The words of a leaf handshake: the two INFOs, CONNECT, and the checks on each. Pure functions.
 
-Nothing here ever fills `lang`: a peer takes a CONNECT with a language for a client on the wrong port. `compression` stays out of INFO
-and CONNECT says `off`, which keeps either side from switching to S2.
+Nothing here ever fills `lang`: a peer takes a CONNECT with a language for a client on the wrong port. Without `compression` in INFO and
+with `off` in CONNECT neither side switches to S2.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import re
 import msgspec
 
 from eyot_sync import leaf_errors as errors
+from eyot_sync.leaf_compression import NOT_SUPPORTED, OFF
 from eyot_sync.leaf_events import LeafIdentity, LeafOptions, UserRules
 from eyot_sync.leaf_permissions import SubjectRule
 from eyot_wire.info import LeafConnect, LeafInfo, SubjectPermission
@@ -31,6 +32,8 @@ def first_info(identity: LeafIdentity, options: LeafOptions, nonce: bytes) -> Le
     """The accepting side's opening words."""
     info = _common_info(identity, options)
     info.nonce = nonce.decode()
+    if options.compression.mode not in ("", NOT_SUPPORTED):
+        info.compression = options.compression.mode
     return info
 
 
@@ -70,7 +73,7 @@ def connect_for(identity: LeafIdentity, options: LeafOptions, nonce: bytes) -> L
         is_hub=options.is_hub,
         deny_pub=_texts(options.deny_imports),
         isolate=options.request_isolation,
-        compress_mode="off",
+        compress_mode=OFF,
         remote_account=options.account,
         protocol=PROTO,
     )

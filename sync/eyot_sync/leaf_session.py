@@ -12,9 +12,12 @@ Bytes go in with `receive`, time with `tick` (at `next_deadline`), both return e
     Established; LS+ ...                    --->
                                             <---  Established; LS+ ...
 
+Two sides that agree on compression (`leaf_compression.py`) speak S2 after the first INFO: the soliciting side answers it with an INFO of
+its own, its last words in clear, and the accepting side begins again with an INFO in S2, upon which CONNECT follows.
+
 The soliciting side is the spoke and the accepting side the hub, unless CONNECT says `is_hub`. The roles differ in who enforces what:
 a spoke keeps quiet about interest it may not have and ignores what it should not have been sent, a hub closes the link on forbidden
-literal interest and on forbidden messages. S2 compression is never offered and never taken.
+literal interest and on forbidden messages.
 
 The session knows nothing of an account's subscriptions: `add_interest` and `remove_interest` say what crosses, `sender` what
 leaves, and the link's rules (`leaf_rules.py`) stand between.
@@ -25,26 +28,21 @@ from __future__ import annotations
 import math
 import random
 
-import msgspec
-
 from eyot_sync import leaf_errors as errors
-from eyot_sync import leaf_handshake as handshake
+from eyot_sync.leaf_codec import LeafCodec
 from eyot_sync.leaf_events import (
     Closed,
-    ConnectReceived,
     Established,
     InterestComplete,
     LeafEvent,
     LeafIdentity,
     LeafOptions,
     PeerError,
-    PermissionsChanged,
     Role,
     State,
-    TlsRequired,
-    UrlsDiscovered,
     UserRules,
 )
+from eyot_sync.leaf_greeting import LeafGreeting
 from eyot_sync.leaf_interest import LeafInterest, LinkPeer
 from eyot_sync.leaf_liveness import Liveness, Pulse
 from eyot_sync.leaf_outbox import LeafOutbox
@@ -53,6 +51,7 @@ from eyot_sync.leaf_replies import AllowedReplies
 from eyot_sync.leaf_rules import link_rules, open_rules
 from eyot_sync.leaf_sender import LeafSender
 from eyot_sync.link_window import LinkWindow
+from eyot_wire.archive.errors import ArchiveError
 from eyot_wire.frames import (
     PING,
     PONG,
@@ -68,7 +67,6 @@ from eyot_wire.frames import (
     ProtocolError,
     encode_err,
 )
-from eyot_wire.info import LeafConnect, LeafInfo, decode
 from eyot_wire.leaf_scanner import LeafScanner
 from eyot_wire.subject import is_valid
 
@@ -95,10 +93,9 @@ class LeafSession:
         self._is_spoke = (options.role is Role.SOLICIT) != options.is_hub
         self._is_system = options.is_system
         self._deny_pub: tuple[bytes, ...] = ()
-        self._peer_info = LeafInfo()
-        self._peer_connect = LeafConnect()
-        self._nonce = b""
-        self._deadline = math.inf
+        self.codec = LeafCodec(options.compression)
+        self.deadline = math.inf  # of the handshake
+        self._greeting = LeafGreeting(self, identity)
         self._liveness: Liveness | None = None
         self.window = LinkWindow()
         self._interest_complete = False
@@ -123,9 +120,12 @@ class LeafSession:
     @property
     def next_deadline(self) -> float:
         """Monotonic seconds at which `tick` must be called; infinity when there is nothing to wait for."""
+        if self.codec.is_behind and self.state is not State.CLOSED:
+            return self.sender.now
         if self._liveness is not None and self.state is State.OPEN:
-            return self._liveness.next_deadline
-        return self._deadline
+            due, room_at = self._liveness.next_deadline, self.window.room_at
+            return min(due, room_at) if self.outbox and room_at > self.sender.now else due
+        return self.deadline
 
     @property
     def rtt_s(self) -> float | None:
@@ -138,61 +138,66 @@ class LeafSession:
 
     @property
     def wants_write(self) -> bool:
-        return self.outbox.has_control or (self.state is State.OPEN and bool(self.outbox))
+        return self.outbox.has_control or self.codec.has_clear or (self.state is State.OPEN and bool(self.outbox))
 
     def data_to_send(self, bytes_max: int = 1 << 20, now: float | None = None) -> bytes:
         """The next slice to write, whole frames; b"" when there is nothing, or when as much bulk is under way as may be."""
+        codec, window = self.codec, self.window
+        if codec.has_clear:
+            return codec.take_clear()
         if self.state is not State.OPEN:
-            return self.outbox.take(bytes_max, handshake_done=False)
-        window = self.window
-        data = self.outbox.take(bytes_max, handshake_done=True, bulk_max=window.room)
-        if data and window.sent(len(data)):
-            window.marked(self.sender.now if now is None else now)
-            data += PING
+            return codec.pack(self.outbox.take(bytes_max, handshake_done=False), self._distance_s)
+        at = self.sender.now if now is None else now
+        bulk_max = int(window.room(at) * codec.ratio)
+        data = self.outbox.take(int(bytes_max * codec.ratio), handshake_done=True, bulk_max=bulk_max)
+        data = codec.pack(data, self._distance_s)
+        if data and window.sent(len(data), at):
+            window.marked(at)
+            data += codec.pack(PING, self._distance_s)
         return data
+
+    @property
+    def _distance_s(self) -> float | None:
+        """The round trip without what waits on the link."""
+        return None if self.window.rtt_s is None else self.window.rtt_min_s
+
+    @property
+    def compression(self) -> str:
+        """What this side does at the moment, in nats-server's words."""
+        return self.codec.level(self._distance_s)
 
     # ---------------------------------------------------------------- handshake, called by the driver
 
     def start(self, now: float) -> None:
         """The transport is there."""
-        times = self.options.times
-        if self.options.role is Role.SOLICIT:
-            self.state = State.WAIT_INFO
-            self._deadline = now + times.first_info_s
-            return
-        self._nonce = handshake.new_nonce(self._rng)
-        self.outbox.put_control(handshake.encode_info(handshake.first_info(self._identity, self.options, self._nonce)))
-        self.state = State.WAIT_CONNECT
-        self._deadline = now + times.auth_s
+        self._greeting.start(now, self._rng)
 
     def tls_established(self, now: float) -> list[LeafEvent]:
         """Solicit: the TLS handshake that `TlsRequired` asked for is done."""
         assert self.state is State.WAIT_TLS
-        return self._send_connect(now)
+        return self._greeting.negotiate(now)
 
     @property
     def nonce(self) -> str:
         """What the soliciting side signs with its nkey."""
-        return self._nonce.decode()
+        return self._greeting.nonce.decode()
 
     def accept_connect(self, now: float, *, account: str, is_system: bool, user: UserRules) -> list[LeafEvent]:
         """Accept: the peer is who it says, and bound to `account`. Returns `Established` and what came in meanwhile."""
         if self.state is not State.WAIT_VERDICT:
             return []
-        connect = self._peer_connect
+        connect = self._greeting.connect
         self.account = account
         self._is_system = is_system
-        answer = handshake.second_info(self._identity, self.options, account=account, is_system=is_system, user=user)
-        self.outbox.put_control(handshake.encode_info(answer))
-        minimum = self.options.min_version
-        if minimum and handshake.version_below(connect.version, minimum):
-            return [self.close(errors.min_version_required(minimum))]
+        refused = self._greeting.welcome(account, user, is_system=is_system)
+        if refused is not None:
+            return [refused]
         self._is_spoke = connect.is_hub
         self._deny_pub = tuple(subject.encode() for subject in connect.deny_pub)
         self.sender.headers = connect.headers
         self.remote_account = connect.remote_account
         self.sender.replies = None if user.replies is None else AllowedReplies(user.replies)
-        events = self._establish(now, user, isolated=connect.isolate)
+        events = self.establish(now, user, isolated=connect.isolate)
         held, self._held = self._held, []
         self._dispatch(held, events, now)
         return events
@@ -208,7 +213,7 @@ class LeafSession:
             self.outbox.put_control(encode_err(text))
         self.state = State.CLOSED
         self.sender.is_open = False
-        self._deadline = math.inf
+        self.deadline = math.inf
         self._held.clear()
         said = text or reason or "closed"
         return Closed(said, errors.retry_delay_s(said) if retry_after_s is None else retry_after_s)
@@ -231,6 +236,10 @@ class LeafSession:
         self.sender.now = now
         if self._liveness is not None:
             self._liveness.heard(now)
+        self._unpack(data, events, now)
+        return events
+
+    def _scan(self, data: bytes | bytearray | memoryview, events: list[LeafEvent], now: float) -> None:
         failure: ProtocolError | None = None
         try:
             ops = self._scanner.feed(data)
@@ -240,11 +249,23 @@ class LeafSession:
         self._dispatch(ops, events, now)
         if failure is not None and not self.is_closed:
             events.append(self._protocol_failure(failure))
-        return events
+
+    def _unpack(self, data: bytes | bytearray | memoryview, events: list[LeafEvent], now: float) -> None:
+        try:
+            for part in self.codec.unpack(data):
+                self._scan(part, events, now)
+                if self.is_closed:
+                    return
+        except ArchiveError as error:
+            events.append(self.close(reason=str(error)))
 
     def tick(self, now: float) -> list[LeafEvent]:
         """Time has passed."""
         self.sender.now = now
+        if self.codec.is_behind and not self.is_closed:
+            behind: list[LeafEvent] = []
+            self._unpack(b"", behind, now)
+            return behind
         if self.state is State.OPEN:
             assert self._liveness is not None
             pulse = self._liveness.tick(now, self.window.patience_s)
@@ -253,17 +274,9 @@ class LeafSession:
             elif pulse is Pulse.STALE:
                 return [self.close(errors.STALE_CONNECTION)]
             return []
-        if now < self._deadline or self.state is State.CLOSED:
+        if now < self.deadline or self.state is State.CLOSED:
             return []
-        match self.state:
-            case State.WAIT_INFO:
-                return [self.close(reason="no INFO from the peer in time")]
-            case State.WAIT_ACCOUNT:
-                return [self.close(errors.STALE_HANDSHAKE)]
-            case State.WAIT_TLS:
-                return [self.close(reason="TLS handshake took too long")]
-            case _:
-                return [self.close(errors.AUTHENTICATION_TIMEOUT)]
+        return [self._greeting.late()]
 
     def _ping(self, now: float) -> None:
         self.outbox.put_control(PING)
@@ -290,6 +303,7 @@ class LeafSession:
 
     def _dispatch(self, ops: list[Op], events: list[LeafEvent], now: float) -> None:
         receive = self.rules.receive
+        scanner = self._scanner
         for index, op in enumerate(ops):
             if type(op) is LeafMsg and self.state is State.OPEN:
                 if receive.permits(op.subject) or self._tolerates(op.subject, events):
@@ -301,6 +315,11 @@ class LeafSession:
                 self._operation(op, events, now)
                 receive = self.rules.receive
             if self.state is State.CLOSED:
+                return
+            if self._scanner is not scanner:
+                # S2 begins with the peer's next byte.
+                if ops[index + 1 :]:
+                    events.append(self.close(errors.AUTHORIZATION_VIOLATION))
                 return
 
     def _operation(self, op: Op, events: list[LeafEvent], now: float) -> None:
@@ -317,9 +336,9 @@ class LeafSession:
             case Err(text=text):
                 self._peer_error(text, events)
             case Info():
-                self._info(op, events, now)
+                self._greeting.heard_info(op, events, now)
             case Connect() if self.state is State.WAIT_CONNECT:
-                self._connect(op, events)
+                self._greeting.heard_connect(op, events)
             case LsAdd() if self.state is State.OPEN:
                 self._interest_added(op, events)
             case LsDel() if self.state is State.OPEN:
@@ -370,85 +389,21 @@ class LeafSession:
             return self.close(reason=f"{errors.WRONG_PORT_SERVER}: {failure.detail}")
         return self.close(failure.text, reason=failure.detail)
 
-    # ---------------------------------------------------------------- handshake
+    # ---------------------------------------------------------------- from the greeting to the open link
 
-    def _info(self, op: Info, events: list[LeafEvent], now: float) -> None:
-        if self.options.role is Role.ACCEPT:
-            if self.state is State.WAIT_CONNECT:
-                # Only a peer that wants to switch to S2 opens with INFO, and it was not offered.
-                events.append(self.close(errors.AUTHORIZATION_VIOLATION))
-            return
-        try:
-            info = decode(op.json, LeafInfo)
-        except msgspec.DecodeError as error:
-            events.append(self.close(reason=f"{errors.WRONG_PORT_SERVER}: unreadable INFO: {error}"))
-            return
-        match self.state:
-            case State.WAIT_INFO:
-                self._first_info(info, events, now)
-            case State.WAIT_ACCOUNT if info.connect_info:
-                self._learn_urls(info, events)
-                self.remote_account = info.remote_account
-                self._peer_info.domain = info.domain or self._peer_info.domain
-                events += self._establish(now, handshake.user_rules(info), isolated=False)
-            case State.WAIT_ACCOUNT | State.OPEN:
-                self._learn_urls(info, events)
-                if self.state is State.OPEN and info.connect_info:
-                    self._apply_rules(handshake.user_rules(info))
-                    events.append(PermissionsChanged())
-            case _:
-                pass
+    def scan_anew(self) -> None:
+        """What the peer says next is a stream of its own."""
+        self._scanner = LeafScanner(max_payload=self._identity.max_payload)
 
-    def _first_info(self, info: LeafInfo, events: list[LeafEvent], now: float) -> None:
-        if handshake.wrong_port(info):
-            events.append(self.close(reason=errors.WRONG_PORT_SERVER))
-            return
-        self._peer_info = info
-        self.sender.headers = info.headers
-        self.sender.max_payload = info.max_payload
-        self._nonce = info.nonce.encode()
-        self._learn_urls(info, events)
-        if (info.tls_required or self.options.tls_required) and not self.options.tls_done:
-            self.state = State.WAIT_TLS
-            self._deadline = now + self.options.times.connect_s
-            events.append(TlsRequired())
-            return
-        events += self._send_connect(now)
-
-    def _send_connect(self, now: float) -> list[LeafEvent]:
-        connect = handshake.connect_for(self._identity, self.options, self._nonce)
-        connect.headers = self._identity.headers and self._peer_info.headers
-        self.outbox.put_control(handshake.encode_connect(connect))
-        if not self._peer_info.info_on_connect:
-            return self._establish(now, UserRules(), isolated=False)
-        self.state = State.WAIT_ACCOUNT
-        self._deadline = now + self.options.times.connect_s
-        return []
-
-    def _connect(self, op: Connect, events: list[LeafEvent]) -> None:
-        try:
-            connect = decode(op.json, LeafConnect)
-        except msgspec.DecodeError as error:
-            events.append(self.close(reason=f"unreadable CONNECT: {error}"))
-            return
-        refusal = handshake.connect_refusal(connect, self._identity)
-        if refusal:
-            events.append(self.close(refusal))
-            return
-        self._peer_connect = connect
-        self.state = State.WAIT_VERDICT
-        events.append(ConnectReceived(connect, self._nonce))
-
-    def _establish(self, now: float, user: UserRules, *, isolated: bool) -> list[LeafEvent]:
-        times = self.options.times
-        accepted = self.options.role is Role.ACCEPT
-        connect, info = self._peer_connect, self._peer_info
+    def establish(self, now: float, user: UserRules, *, isolated: bool) -> list[LeafEvent]:
+        """The peer is known and may talk: interest and messages flow."""
+        times, greeting = self.options.times, self._greeting
         self.peer = LinkPeer(
             is_upstream=self._is_spoke,
-            cluster=connect.cluster if accepted else info.cluster,
+            cluster=greeting.cluster,
             isolated=isolated or self.options.isolate,
         )
-        self._apply_rules(user)
+        self.apply_rules(user)
         self._liveness = Liveness(
             now,
             ping_interval_s=times.ping_interval_s,
@@ -459,17 +414,14 @@ class LeafSession:
         )
         self.state = State.OPEN
         self.sender.is_open = True
+        self.codec.established()
         # The first PING goes out at once: its answer comes behind the peer's initial interest and gives the first round trip.
         self._liveness.pinged(now)
         self._ping(now)
-        who = handshake.accepted_peer(connect) if accepted else handshake.solicited_peer(info)
-        return [Established(*who, remote_account=self.remote_account, peer=self.peer)]
+        return [Established(*greeting.who, remote_account=self.remote_account, peer=self.peer)]
 
-    @property
-    def _peer_domain(self) -> str:
-        return self._peer_connect.domain if self.options.role is Role.ACCEPT else self._peer_info.domain
-
-    def _apply_rules(self, user: UserRules) -> None:
+    def apply_rules(self, user: UserRules) -> None:
+        """What the link may carry is known, or has changed."""
         self.rules = link_rules(
             self.options,
             self._identity,
@@ -477,11 +429,6 @@ class LeafSession:
             account=self.account,
             is_system=self._is_system,
             is_spoke=self._is_spoke,
-            peer_domain=self._peer_domain,
+            peer_domain=self._greeting.domain,
             deny_pub=self._deny_pub,
         )
-
-    def _learn_urls(self, info: LeafInfo, events: list[LeafEvent]) -> None:
-        urls = info.ws_connect_urls if self.options.websocket else info.leafnode_urls
-        if urls:
-            events.append(UrlsDiscovered(tuple(urls)))

@@ -5,6 +5,9 @@ minutes of it. So the amount that the peer is not known to have read is bounded.
 everything before it arrived, how long that took, and thereby how fast the link is. The window is what the link carries in its shortest
 round trip and `TARGET_S` beyond: enough to keep it busy, and no more than that to wait behind.
 
+A message larger than the window leaves alone, and the link would rest until it is answered. The next one may follow as soon as what is
+under way is expected to be through in `TARGET_S`: then nothing urgent waits for more than one such message and that.
+
 A fast link gets a window that never holds it up; a slow one is found out by the first `WINDOW_FIRST`. Time is an argument (monotonic
 seconds). PINGs of other origin pass through here too, for PONGs answer in order.
 """
@@ -37,11 +40,13 @@ _PATIENCE_FREE_S = 3.0
 
 
 class _Mark(NamedTuple):
-    """A PING: what was sent and answered before it, and whether the window was at least half full."""
+    """A PING: what was sent and answered before it, since when the link has been busy with the difference, and whether the window was
+    at least half full."""
 
     sent: int
     answered: int
     at: float
+    since: float
     full: bool
 
 
@@ -50,6 +55,8 @@ class LinkWindow:
 
     __slots__ = (
         "_answered",
+        "_busy_since",
+        "_free_at",
         "_marks",
         "_oversize",
         "_rates",
@@ -68,7 +75,12 @@ class LinkWindow:
         self._sent = 0
         self._answered = 0
         self._since_mark = 0
+        # The largest message under way that does not fit into the window.
         self._oversize = 0
+        # Since the last answer, or since there is something under way.
+        self._busy_since = 0.0
+        # When what is under way is expected to be on its way as a whole.
+        self._free_at = -math.inf
         self._marks: deque[_Mark] = deque()
         self._rates: deque[float] = deque(maxlen=_RATES)
         # Of this connection. It is not forgotten: while the link is busy every later one has waited behind our own bytes.
@@ -79,17 +91,22 @@ class LinkWindow:
         """Bytes that the peer is not known to have read."""
         return self._sent - self._answered
 
-    @property
-    def room(self) -> int:
-        """How much more may be sent at once, bytes: no more than a mark's distance, so that answers come while the rest is under way.
-
-        Messages that are larger than the window leave one by one. Where the link would rest for more than a tenth of the time in
-        between, a second one may follow the first.
-        """
+    def room(self, now: float) -> int:
+        """How much more may be sent at once, bytes: no more than a mark's distance, so that answers come while the rest is under way."""
         window = self.window
-        if self._oversize and self._oversize < _RESTS * self.rate * self.rtt_min_s:
+        if now >= self.room_at:
             window += self._oversize
         return max(0, min(window - self.under_way, self.window // _MARKS))
+
+    @property
+    def room_at(self) -> float:
+        """When another message may follow one that is larger than the window; infinity: not before an answer.
+
+        Where the link rests for less than a tenth of the time in between, it is left to rest.
+        """
+        if not 0 < self._oversize < _RESTS * self.rate * self.rtt_min_s:
+            return math.inf
+        return self._free_at - TARGET_S
 
     @property
     def patience_s(self) -> float:
@@ -98,17 +115,23 @@ class LinkWindow:
             return max(0.0, 2 * self.under_way / self.rate - _PATIENCE_FREE_S)
         return max(0, self.under_way - _UNMEASURED_FREE) / _RATE_UNMEASURED
 
-    def sent(self, size: int) -> bool:
+    def sent(self, size: int, now: float) -> bool:
         """`size` bytes are on their way. True: a PING must follow them (`marked`)."""
+        if not self.under_way:
+            self._busy_since = now
         self._sent += size
         self._since_mark += size
-        self._oversize = size if size > self.window else 0
+        if size > self.window:
+            self._oversize = max(self._oversize, size)
+        if self.rate:
+            self._free_at = max(self._free_at, now) + size / self.rate
         return self._since_mark * _MARKS >= self.window
 
     def marked(self, now: float) -> None:
         """A PING follows what was sent so far."""
         self._since_mark = 0
-        self._marks.append(_Mark(self._sent, self._answered, now, self.under_way * 2 >= self.window))
+        full = self.under_way * 2 >= self.window
+        self._marks.append(_Mark(self._sent, self._answered, now, self._busy_since, full))
 
     def answered(self, now: float) -> float | None:
         """A PONG arrived: returns the round trip it answers, seconds; None if nothing was asked."""
@@ -117,10 +140,15 @@ class LinkWindow:
         mark = self._marks.popleft()
         rtt_s = self.rtt_s = now - mark.at
         self._answered = mark.sent
+        self._busy_since = now
         self.rtt_min_s = min(self.rtt_min_s, rtt_s)
         taken = mark.sent - mark.answered
         if taken >= _SAMPLE_MIN:
-            self._measured(taken / max(rtt_s, 1e-4), mark.full)
+            self._measured(taken / max(now - mark.since, 1e-4), mark.full)
+        if self.under_way <= self.window:
+            self._oversize = 0
+        if self.rate:
+            self._free_at = now - self.rtt_min_s + self.under_way / self.rate
         return rtt_s
 
     def _measured(self, rate: float, full: bool) -> None:

@@ -157,7 +157,6 @@ FIRST = {
     "PING first": b"PING\r\n",
     "SUB first": b"SUB a 1\r\n",
     "HTTP": b"GET / HTTP/1.1\r\n\r\n",
-    "INFO first": b'INFO {"compression":"s2_fast"}\r\n',
     "nothing": b"",
     "an empty line": b"\r\n",
     "isolated": connect(isolate=True),

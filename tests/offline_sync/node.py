@@ -30,7 +30,7 @@ from eyot_daemon.login import Peer
 from eyot_daemon.options import Options
 from eyot_daemon.options_accounts import AccountJetStreamOptions, AccountOptions, UserOptions
 from eyot_daemon.options_jetstream import JetStreamOptions
-from eyot_daemon.options_leaf import LeafNodesOptions, LeafUrl, RemoteOptions
+from eyot_daemon.options_leaf import CompressionOptions, LeafNodesOptions, LeafUrl, RemoteOptions
 from eyot_daemon.subscription import Kind, Origin, Subscription
 from eyot_store import Store, StoreOptions
 from eyot_store.errors import StoreError
@@ -134,6 +134,8 @@ class Node:
         self.links_up: list[float] = []
         self.backup: Path | None = None
         self.was_restored = False
+        #: Of its links; what they carry is what messages are, unless somebody wants it otherwise.
+        self.compression = CompressionOptions(mode="off")
         self._remote_changes = 0
         self._seed = seed
         self._scope = trio.CancelScope()
@@ -154,7 +156,7 @@ class Node:
             server_name=self.name,
             accounts=(AccountOptions(name=ACCOUNT, users=(user,), jetstream=AccountJetStreamOptions()),),
             jetstream=JetStreamOptions(domain=self.name),
-            leafnodes=LeafNodesOptions(port=-1, remotes=self._remotes()),
+            leafnodes=LeafNodesOptions(port=-1, remotes=self._remotes(), compression=self.compression),
         )
 
     def _remotes(self) -> tuple[RemoteOptions, ...]:
@@ -162,7 +164,10 @@ class Node:
         if not self.dials:
             return ()
         urls = tuple(LeafUrl(scheme="nats", host=each, port=7422, user="acc", password="acc") for each in self.dials)
-        return (RemoteOptions(urls=urls, account=ACCOUNT, first_info_timeout_s=1.0 + self._remote_changes / 1000),)
+        patience_s = 1.0 + self._remote_changes / 1000
+        return (
+            RemoteOptions(urls=urls, account=ACCOUNT, first_info_timeout_s=patience_s, compression=self.compression),
+        )
 
     async def run(self, *, task_status: Any = trio.TASK_STATUS_IGNORED) -> None:
         """From power on to power off."""

@@ -23,7 +23,7 @@ class LinkStatus(Struct, kw_only=True):
 
     `state` is `up`, `connecting`, `waiting` (for the next attempt) or `disabled`; `since` is when that state began. `waiting` says what a
     policy makes the link wait for (`budget used up until 1 December`). `dropped` counts messages that were not sent by reason, `refused`
-    those that the peer should not have sent.
+    those that the peer should not have sent. `compression` is what this side does at the moment, in nats-server's words.
     """
 
     name: str
@@ -48,6 +48,7 @@ class LinkStatus(Struct, kw_only=True):
     queued_bytes: int = 0
     dropped: dict[str, int] = {}
     refused: int = 0
+    compression: str | None = None
     waiting: str | None = None
     metered: MeteredStatus | None = None
 

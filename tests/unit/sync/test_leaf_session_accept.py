@@ -42,6 +42,7 @@ def test_handshake_in_order() -> None:
         "client_id": 7,
         "leafnode_urls": ["10.0.0.1:7422"],
         "info_on_connect": True,
+        "compression": "off",
     }
     (event,) = session.receive(connect(), 0.1)
     assert isinstance(event, ConnectReceived)

@@ -22,16 +22,21 @@ BLOCK_MAX = 4 << 20
 PIECE = 256 << 10
 """So much is compressed in one call: the library holds the interpreter's lock meanwhile, and others wait."""
 _IDENTIFIERS = (b"S2sTwO", b"sNaPpY")
+_SNAPPY_BLOCK = 64 << 10
 _COMPRESSED, _PLAIN, _SKIPPABLE, _IDENTIFIER = 0x00, 0x01, 0x80, 0xFF
 _CRC_BYTES = 4
-_CONTENT_MAX = BLOCK_MAX + (BLOCK_MAX >> 5) + 64
-"""What a block of the largest size can take when it cannot be made smaller."""
+
+
+def _content_max(block_max: int) -> int:
+    """What a block of the largest size can take when it cannot be made smaller."""
+    return block_max + (block_max >> 5) + 64
 
 
 class S2Reader:
-    """Takes a stream in pieces of any size and gives it back block by block."""
+    """Takes a stream in pieces of any size and gives it back block by block. `block_max`: the most a block may stand for, bytes."""
 
-    def __init__(self) -> None:
+    def __init__(self, block_max: int = BLOCK_MAX) -> None:
+        self.block_max = block_max
         self._input = bytearray()
         self._identified = False
         self._skip = 0  # of a chunk that is passed over
@@ -41,7 +46,7 @@ class S2Reader:
         """Bytes taken and not yet looked at."""
         return len(self._input)
 
-    def feed(self, data: bytes) -> None:
+    def feed(self, data: bytes | bytearray | memoryview) -> None:
         self._input += data
 
     def next_block(self) -> bytes | None:
@@ -82,20 +87,19 @@ class S2Reader:
             raise ArchiveError("s2: corrupt input")
         if kind == _IDENTIFIER and size != len(_IDENTIFIERS[0]):
             raise ArchiveError("s2: corrupt input")
-        if kind in (_COMPRESSED, _PLAIN) and not _CRC_BYTES <= size <= _CONTENT_MAX:
+        if kind in (_COMPRESSED, _PLAIN) and not _CRC_BYTES <= size <= _content_max(self.block_max):
             raise ArchiveError("s2: corrupt input")
         if _PLAIN < kind < _SKIPPABLE:
             raise ArchiveError("s2: unsupported input")
 
-    @staticmethod
-    def _block(kind: int, content: bytes) -> bytes:
+    def _block(self, kind: int, content: bytes) -> bytes:
         data = content[_CRC_BYTES:]
         if kind == _COMPRESSED:
             try:
-                data = decode_block(data, BLOCK_MAX)
+                data = decode_block(data, self.block_max)
             except ValueError as error:
                 raise ArchiveError(str(error)) from None
-        elif len(data) > BLOCK_MAX:
+        elif len(data) > self.block_max:
             raise ArchiveError("s2: corrupt input")
         if masked_crc(data) != int.from_bytes(content[:_CRC_BYTES], "little"):
             raise ArchiveError("s2: corrupt input")
@@ -113,6 +117,21 @@ class S2Writer:
         for at in range(0, len(data), PIECE):
             self._compressor.compress(data[at : at + PIECE])
         return bytes(self._compressor.flush())
+
+
+def chunks(data: bytes, *, compress: bool) -> bytes:
+    """`data` as chunks of a stream whose identifier was sent before: compressed where that makes them smaller, if at all."""
+    parts: list[bytes] = []
+    for at in range(0, len(data), _SNAPPY_BLOCK):
+        piece = data[at : at + _SNAPPY_BLOCK]
+        kind, content = _PLAIN, piece
+        if compress:
+            packed = bytes(cramjam.snappy.compress_raw(piece))
+            if len(packed) < len(piece):
+                kind, content = _COMPRESSED, packed
+        size = len(content) + _CRC_BYTES
+        parts += (bytes((kind,)), size.to_bytes(3, "little"), masked_crc(piece).to_bytes(4, "little"), content)
+    return b"".join(parts)
 
 
 def masked_crc(data: bytes) -> int:
