@@ -450,12 +450,11 @@ def authority(tmp_path: Path) -> Authority:
 
 def test_what_is_taken_otherwise_than_nats_server_takes_it_is_told_but_no_mistake(authority: Authority) -> None:
     tls = authority.block("server", 'curve_preferences: ["X25519MLKEM768", "CurveP384", "X25519"]')
-    result = loaded(f"leafnodes {{ port: -1, compression: s2_fast }}\nprof_port: 6060\n{tls}")
+    result = loaded(f"leafnodes {{ port: -1 }}\nprof_port: 6060\n{tls}")
     assert result.reading.warnings == []
     assert [note.partition(": ")[2] for note in result.reading.notes] == [
         'key "prof_port": eyotd has no Go profiler, nothing listens there',
         'key "curve_preferences": eyotd keeps to one curve: CurveP384, the first of these that is to be had here',
-        'key "compression": leaf links of eyotd are not compressed',
     ]
     assert result.options.tls is not None
     assert result.options.tls.curve == "CurveP384"
@@ -467,3 +466,26 @@ def test_plaintext_passwords_are_noticed() -> None:
     assert loaded("authorization { user: a, password: b }").reading.plaintext_passwords
     hashed = "$2a$04$cMnMd4.CE8x0QrzzXfnBseSdKFRbTbuA.2WRsmqqvCbrXBcTw1Jga"
     assert not loaded(f"authorization {{ user: a, password: {hashed} }}").reading.plaintext_passwords
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "thresholds_s"),
+    [
+        ("on", "s2_auto", (0.01, 0.05, 0.1)),
+        ("false", "off", (0.01, 0.05, 0.1)),
+        ("Best", "s2_best", (0.01, 0.05, 0.1)),
+        ("not_supported", "not supported", (0.01, 0.05, 0.1)),
+        ('{ mode: s2_auto, rtt_thresholds: ["5ms", "0", "20ms", "0"] }', "s2_auto", (0.005, 0.0, 0.02)),
+    ],
+)
+def test_compression_of_leaf_links(text: str, mode: str, thresholds_s: tuple[float, ...]) -> None:
+    result = loaded(f'leafnodes {{ port: -1, remotes: [{{ url: "h", compression: {text} }}] }}')
+    (remote,) = result.options.leafnodes.remotes
+    assert (remote.compression.mode, remote.compression.thresholds_s) == (mode, thresholds_s)
+    assert result.options.leafnodes.compression.mode == ""
+
+
+@pytest.mark.parametrize("text", ["zstd", '{ rtts: ["20ms", "10ms"] }', '{ rtts: ["0"] }', '{ rtts: ["soon"] }'])
+def test_compression_that_is_none(text: str) -> None:
+    with pytest.raises(ConfError, match="compression|RTT|duration"):
+        loaded(f"leafnodes {{ port: -1, compression: {text} }}")
