@@ -487,5 +487,5 @@ def test_compression_of_leaf_links(text: str, mode: str, thresholds_s: tuple[flo
 
 @pytest.mark.parametrize("text", ["zstd", '{ rtts: ["20ms", "10ms"] }', '{ rtts: ["0"] }', '{ rtts: ["soon"] }'])
 def test_compression_that_is_none(text: str) -> None:
-    with pytest.raises(ConfError, match="compression|RTT|duration"):
+    with pytest.raises(ConfError, match=r"compression|RTT|duration"):
         loaded(f"leafnodes {{ port: -1, compression: {text} }}")
