@@ -19,7 +19,7 @@ The `Route` of a subject hangs on its remembered `Match` (`Match.memo`), so it i
 `SubList` forgets precisely the matches that a coming or going subscription changes.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol
 
 from eyot_daemon.delivery import Delivery
@@ -157,6 +157,7 @@ class Account(Traffic):
             if not match:
                 return NO_ROUTE  # the empty match is shared: nothing may hang on it
             route = match.memo = Route(subject, match)
+            match.taker = route.taker
         return route
 
     def publish(
@@ -188,30 +189,16 @@ class Account(Traffic):
             return 0
         return self.deliver(route, reply, header, payload, origin=origin, queues=queues, original=original)
 
-    def answer(self, answers: Iterable[tuple[bytes, bytes]]) -> None:
+    def answer(self, answers: list[tuple[bytes, bytes]]) -> None:
         """Publish the daemon's own answers, (subject, payload) each: the same as `publish`, with little ado for the usual
         subject, an inbox of one client."""
-        route_of, mark_dirty = self.route, self.broker.mark_dirty
-        for subject, payload in answers:
-            route = route_of(subject)
-            if not route.simple or len(route.targets) != 1:
-                if route:
-                    self.deliver(route, b"", b"", payload, origin=None)
-                continue
-            sub, dest, msg, _ = route.targets[0]
-            if sub.slow or dest.closed or not sub.active:
+        at = 0
+        while (at := self.fan_out.answer(answers, at)) < len(answers):
+            subject, payload = answers[at]
+            route = self.route(subject)
+            if route:
                 self.deliver(route, b"", b"", payload, origin=None)
-                continue
-            size = len(payload)
-            dest.out += b"%b%d\r\n%b\r\n" % (msg, size, payload)
-            dest.out_msgs += 1
-            dest.out_bytes += size
-            sub.delivered += 1
-            if not dest.dirty:
-                dest.dirty = True
-                mark_dirty(dest)
-            self.out_msgs += 1
-            self.out_bytes += size
+            at += 1
 
     def deliver(
         self,

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from eyot_daemon.route import Route, Target
 from eyot_wire.ack import PREFIX
-from eyot_wire.fan_out import EARLY_FLUSH, RESERVED_REPLIES, TRACE_HEADER
-from eyot_wire.frames import OK, FrameLine, encode_err
+from eyot_wire.fan_out import EARLY_FLUSH, RENAMES, RESERVED_REPLIES, TRACE_HEADER
+from eyot_wire.frames import OK, FrameLine, Published, encode_err
 from eyot_wire.headers import NO_RESPONDERS, set_field
-from eyot_wire.hot import Publishes
+from eyot_wire.hot import Inlet, Publishes
 from eyot_wire.subject import is_valid_literal
 
 if TYPE_CHECKING:
@@ -123,10 +123,8 @@ def _publish_run(client: ClientConnection, account: Account, row: Publishes, run
     route = account.route(line.subject)
     if not route:
         _nobody_there(client, line, count)
-    elif route.taker is not None and b"@" not in line.reply:
-        route.taker.deliver_all(line.subject, line.reply, map(row.content, run))
-        account.out_msgs += count
-        account.out_bytes += count * line.total
+    elif route.taker is not None and RENAMES not in line.reply:
+        _take_in(account, route.taker, line, row, run)
     elif not route.fast or not _append_run(client, account, line, route, row, run):
         for index in run:
             _publish_one(client, line, *row.content(index))
@@ -231,6 +229,16 @@ def _append_run(
     account.out_msgs += copies
     account.out_bytes += copies * total
     return True
+
+
+def _take_in(account: Account, inlet: Inlet, line: FrameLine, row: Publishes, run: range) -> None:
+    """Give a run to the stream that gathers there."""
+    if not inlet:
+        account.broker.mark_dirty(inlet.owner)
+    for index in run:
+        inlet.add(Published(line.subject, line.reply, *row.content(index)))
+    account.out_msgs += len(run)
+    account.out_bytes += len(run) * line.total
 
 
 def _append_shared(

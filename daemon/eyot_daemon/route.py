@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import NamedTuple, Protocol, cast
 
 from eyot_daemon.subscription import Destination, Kind, LeafDestination, Subscription
-from eyot_wire.hot import Match
+from eyot_wire.hot import Inlet, Match
 from eyot_wire.sublist import EMPTY
 
 
@@ -23,14 +23,6 @@ class FastTarget(Destination, Protocol):
     headers: bool
     closed: bool
     dirty: bool
-
-
-class RunTaker(Protocol):
-    """A destination that takes messages of one control line at once (a stream)."""
-
-    def deliver_all(self, subject: bytes, reply: bytes, contents: Iterable[tuple[bytes, bytes]]) -> None:
-        """`contents`: header and payload of each."""
-        ...
 
 
 class Member(NamedTuple):
@@ -70,8 +62,8 @@ class Route:
 
     `targets` are the client connections of the plain path. It can be taken (`fast`) if no others than client connections
     and leaf links match plainly, and every queue group has local members that are all client connections. `simple`:
-    there is nothing but `targets`; `local`: there are no leaf links and no groups. `taker`: the one destination, if it is a
-    stream.
+    there is nothing but `targets`; `local`: there are no leaf links and no groups. `taker`: of the one destination,
+    if it is a stream.
     """
 
     __slots__ = ("fast", "groups", "leafs", "local", "plain", "simple", "subject", "taker", "targets")
@@ -83,7 +75,7 @@ class Route:
 
     def __init__(self, subject: bytes, match: Match[Subscription]) -> None:
         self.subject = subject
-        self.taker: RunTaker | None = None
+        self.taker: Inlet | None = None
         if len(match.plain) == 1 and not match.groups and _is_plain_client(match.plain[0]):
             # A reply to an inbox: its subject is used once, so its route must cost little.
             member = Member(match.plain[0], b"")
@@ -124,10 +116,10 @@ def _sort(subject: bytes, subs: Iterable[Subscription]) -> tuple[tuple[Member, .
     return tuple(local), tuple(leafs)
 
 
-def _taker(sub: Subscription, local: bytes) -> RunTaker | None:
-    if local or sub.rewrite is not None or sub.dest.kind is not Kind.JETSTREAM or not hasattr(sub.dest, "deliver_all"):
+def _taker(sub: Subscription, local: bytes) -> Inlet | None:
+    if local or sub.rewrite is not None or sub.dest.kind is not Kind.JETSTREAM:
         return None
-    return cast(RunTaker, sub.dest)
+    return cast(Inlet | None, getattr(sub.dest, "inlet", None))
 
 
 def _is_plain_client(sub: Subscription) -> bool:

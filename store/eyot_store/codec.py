@@ -75,6 +75,13 @@ class RecordCodec:
         except (StoreError, msgspec.MsgspecError):
             return None
 
+    def body_or_none(self, key: bytes, value: bytes) -> bytes | None:
+        """The MessagePack array in a record; None: it cannot be read."""
+        try:
+            return bytes(self.body(key, value))
+        except StoreError:
+            return None
+
     def _open(self, key: bytes, body: Buffer) -> bytes:
         vault = self._vault
         assert vault is not None

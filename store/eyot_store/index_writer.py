@@ -153,13 +153,11 @@ class Indexes:
             self.wipe(txn, stream_id)
         if db is not None:
             cursor, codec = txn.cursor(db), self._environment.codec(stream_id)
-            left = SLICE_RECORDS
-            for key, value in cursor.iternext() if cursor.set_range(pack_u64(covered + 1)) else ():
-                if not left:
-                    break
-                covered, left = seq_of(key), left - 1
-                change.came(codec.subject(key, value), covered)
-            if left:
+            count = 0
+            if cursor.set_range(pack_u64(covered + 1)):
+                count, last = change.came_all(cursor.iternext(), SLICE_RECORDS, codec)
+                covered = last if count else covered
+            if count < SLICE_RECORDS:
                 covered = max(covered, last_seq)
         if last_seq - covered < INDEX_EVERY:
             self.behind.discard(stream_id)

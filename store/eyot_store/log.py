@@ -14,8 +14,10 @@ from zlib import crc32
 
 from eyot_store.directory import Directory
 from eyot_store.errors import StoreError
+from eyot_store.hot import encode_run
 from eyot_store.log_reads import LogReads
 from eyot_store.reader import RecordReader
+from eyot_store.record_run import Message
 from eyot_store.records import encode_body, file_message_bytes, pack_crc, pack_u64, salt_of
 from eyot_store.state import LogState
 from eyot_store.subjects import Subjects, matcher
@@ -34,6 +36,8 @@ class Log(LogReads):
     """One stream's messages, consumers and positions. All methods belong to the loop's thread."""
 
     durable = True
+    header_bytes = 4
+    """What a message counts for beyond its bytes and those that all count for, if it has a header (``message_bytes``)."""
 
     def __init__(
         self,
@@ -104,35 +108,41 @@ class Log(LogReads):
                 part.before[subject] = before
         return seq
 
-    def append_all(self, txn: Txn, messages: Sequence[tuple[bytes, bytes, bytes]], ts_ns: int) -> int:
-        """Stage messages (subject, header, payload) in a row, the first stored at ``ts_ns``, each 1 ns after the one before.
-        Returns the sequence of the first. The same as ``append`` for each, at half its cost."""
+    def append_all(self, txn: Txn, messages: Sequence[Message], ts_ns: int) -> int:
+        """Stage messages in a row, the first stored at ``ts_ns``, each 1 ns after the one before. Returns the sequence of the first.
+        The same as ``append`` for each, at a fraction of its cost."""
         state = self.state
-        first = seq = state.last_seq + 1
+        first = state.last_seq + 1
         part = txn.parts.get(self.id) or self.join(txn)
         run = part.appends or self._append_run(part)
-        record, counted, items, added, before = self._record, self.message_bytes, run.items, part.added, part.before
         subjects = self._subjects
-        total = written = 0
-        for subject, header, payload in messages:
-            size = counted(subject, header, payload)
-            total += size
-            written += record(items, seq, ts_ns, subject, header, payload)
-            added[seq] = (subject, size)
-            if subjects is not None:
-                previous = subjects.add(subject, seq)
-                if subject not in before:
-                    before[subject] = previous
-            seq += 1
-            ts_ns += 1
+        touched: dict[bytes, list[int]] | None = None if subjects is None else {}
+        counted, written = encode_run(
+            messages,
+            first,
+            ts_ns,
+            self._salt,
+            self.message_bytes(b"", b"", b""),
+            self.header_bytes,
+            run.items,
+            part.added,
+            touched,
+        )
+        if subjects is not None and touched:
+            if subjects.tracked:
+                for seq, (subject, *_) in enumerate(messages, first):
+                    part.before.setdefault(subject, subjects.add(subject, seq))
+            else:
+                for subject, (count, low, high) in touched.items():
+                    part.before.setdefault(subject, subjects.add_some(subject, count, low, high))
         if not state.messages:
             state.first_is(first)
-        run.bytes += total
+        run.bytes += counted
         txn.bytes += written
-        run.last_ts_ns = part.last_ts_ns = state.last_ts_ns = ts_ns - 1
-        part.last_seq = state.last_seq = seq - 1
+        run.last_ts_ns = part.last_ts_ns = state.last_ts_ns = ts_ns + len(messages) - 1
+        part.last_seq = state.last_seq = first + len(messages) - 1
         state.messages += len(messages)
-        state.bytes += total
+        state.bytes += counted
         return first
 
     def skip_to(self, txn: Txn, seq: int) -> None:

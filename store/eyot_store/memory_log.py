@@ -153,6 +153,7 @@ class MemoryLog(Log):
     """A log without a disk."""
 
     durable = False
+    header_bytes = 0
     _reader: MemoryRecords
 
     @staticmethod

@@ -107,6 +107,14 @@ def decode_record(salt: int, key: bytes | memoryview, value: bytes | memoryview)
     return message
 
 
+def subject_in(body: bytes) -> bytes | None:
+    """The subject in a record's MessagePack array; None if it cannot be read."""
+    try:
+        return decode_head(body).subject
+    except msgspec.MsgspecError:
+        return None
+
+
 def file_message_bytes(subject: bytes, header: bytes, payload: bytes) -> int:
     """What one message counts for in a file stream's ``bytes``, as nats-server's file store counts."""
     return 30 + len(subject) + len(payload) + (len(header) + 4 if header else 0)

@@ -16,7 +16,9 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from eyot_store.codec import RecordCodec
 from eyot_store.errors import StoreError
+from eyot_store.hot import note_records
 
 Entry = tuple[bytes | None, int, int, int, int, int]
 
@@ -71,6 +73,11 @@ class Change:
             entry[0] += 1
             entry[1] = entry[1] or seq
             entry[2] = seq
+
+    def came_all(self, records: Iterable[tuple[bytes, bytes]], limit: int, codec: RecordCodec) -> tuple[int, int]:
+        """Records (key, value) in ascending order are there, ``limit`` at most are looked at: how many, and the last's sequence."""
+        opened = None if codec.opened is None else codec.body_or_none
+        return note_records(records, limit, codec.salt, opened, self._entries)
 
     def went(self, subject: bytes | None, seq: int) -> None:
         """A record is gone."""

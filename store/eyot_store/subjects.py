@@ -99,6 +99,19 @@ class Subjects:
         entry.last = seq
         return previous
 
+    def add_some(self, subject: bytes, count: int, first: int, last: int) -> int:
+        """The same for ``count`` sequences, where they are not tracked."""
+        entry = self.entries.get(subject)
+        if entry is None:
+            entry = self.entries[subject] = SubjectEntry(first)
+            entry.count = count
+            entry.last = last
+            return 0
+        previous = entry.last
+        entry.count += count
+        entry.last = last
+        return previous
+
     def discard(self, subject: bytes, seq: int) -> None:
         """The message at ``seq`` went away."""
         entry = self.entries.get(subject)

@@ -28,9 +28,10 @@ class World:
         for client in self.clients.values():
             client.headers = rng.random() < 0.7
             client.closed = rng.random() < 0.1
+        self.streams = {f"s{number}": Stream(twin) for number in range(2)}
         sub_type = type("Sub", (twin.Interest,), {"__slots__": ("queue", "subject")})
         for number in range(rng.randrange(8)):
-            outlet = rng.choice(list(self.clients.values()))
+            outlet = rng.choice([*self.clients.values(), *self.streams.values()])
             sub = sub_type(object() if rng.random() < 0.05 else outlet, b"%d" % number)
             sub.subject = rng.choice([b"a", b"b", b"a.*", b"a.b", b">", b"c.d.e", b"_INBOX.x.*"])
             sub.queue = rng.choice([b"", b"", b"q", b"p"])
@@ -44,8 +45,8 @@ class World:
         self.no_responders = rng.random() < 0.5
         self.fan_out = twin.FanOut(self.traffic, self.index, self.mappings, self.draws.random, self._mark)
 
-    def _mark(self, client: object) -> None:
-        self.dirty += [name for name, one in self.clients.items() if one is client]
+    def _mark(self, dest: object) -> None:
+        self.dirty += [name for name, one in (*self.clients.items(), *self.streams.items()) if one is dest]
 
     def publish(self, row: Publishes) -> None:
         """What is not plain is noted and passed over."""
@@ -54,6 +55,21 @@ class World:
             at = self.fan_out.publish(row, at, self.publisher, self.access, self.no_responders)
             if at < len(row):
                 self.left.append((row.line(at).subject, row.line(at).reply, row.content(at)))
+                self._route(row.line(at).subject)
+            at += 1
+
+    def _route(self, subject: bytes) -> None:
+        """A stream that is the only destination takes the messages that come next."""
+        match = self.index.match(subject)
+        if len(match.plain) == 1 and not match.groups and isinstance(match.plain[0].dest, Stream):
+            match.taker = match.plain[0].dest.inlet
+
+    def answer(self, answers: list[tuple[bytes, bytes]]) -> None:
+        """What does not go to one client is noted and passed over."""
+        at = 0
+        while at < len(answers):
+            at = self.fan_out.answer(answers, at)
+            self.left += answers[at : at + 1]
             at += 1
 
     def state(self) -> list[object]:
@@ -61,7 +77,13 @@ class World:
             (one.in_msgs, one.in_bytes, one.out_msgs, one.out_bytes) for one in (self.traffic, *self.clients.values())
         ]
         outs = [(bytes(one.out), one.dirty, one.closed) for one in self.clients.values()]
-        return [counts, outs, self.dirty, self.left, [sub.delivered for sub in self.subs], self.draws.random()]  # type: ignore[attr-defined]
+        taken = [[tuple(message) for message in stream.inlet.take()] for stream in self.streams.values()]
+        return [counts, outs, taken, self.dirty, self.left, [sub.delivered for sub in self.subs], self.draws.random()]  # type: ignore[attr-defined]
+
+
+class Stream:
+    def __init__(self, twin: ModuleType) -> None:
+        self.inlet = twin.Inlet(self)
 
 
 class Access:
@@ -79,7 +101,7 @@ def fanned_out(twin: int, seed: int) -> list[object]:
     data = b""
     while len(data) < 4000:
         subject = rng.choice([b"a", b"b", b"a.b", b"c.d.e", b"_INBOX.x.1", b"$JS.x", b"none"])
-        reply = rng.choice([b"", b"", b"r ", b"$JS.ACK.x ", b"_R_.x "])
+        reply = rng.choice([b"", b"", b"r ", b"$JS.ACK.x ", b"_R_.x ", b"r@a "])
         payload = b"x" * rng.randrange(30)
         if rng.random() < 0.2:
             frame = b"HPUB %b %b12 %d\r\nNATS/1.0\r\n\r\n%b\r\n" % (subject, reply, 12 + len(payload), payload)
@@ -91,4 +113,6 @@ def fanned_out(twin: int, seed: int) -> list[object]:
     for piece in hostile.cut(rng, data):
         for row in scanner.feed(piece):
             world.publish(row)
+    inboxes = [b"a", b"b", b"_INBOX.x.1", b"_INBOX.x.2", b"none", b"c.d.e"]
+    world.answer([(rng.choice(inboxes), b"y" * rng.choice([0, 3, 11, 1000])) for _ in range(rng.randrange(40))])
     return world.state()

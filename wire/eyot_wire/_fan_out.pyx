@@ -9,14 +9,19 @@ interest: a destination's `flush`.
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_GetItemWithError
-from cpython.ref cimport PyObject
-from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
-from libc.string cimport memcmp, memcpy
+from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
+from cpython.ref cimport Py_INCREF, PyObject
+from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE, PyTuple_SET_ITEM
+from libc.string cimport memchr, memcmp, memcpy
 
 from eyot_wire._frame_scanner cimport Place, Publishes
 
 from eyot_wire._frame_scanner import PLACE_BYTES
-from eyot_wire.fan_out import EARLY_FLUSH, RESERVED_REPLIES, RESERVED_SUBJECTS, TRACE_HEADER
+from eyot_wire.fan_out import EARLY_FLUSH, RENAMES, RESERVED_REPLIES, RESERVED_SUBJECTS, TRACE_HEADER
+from eyot_wire.frames import Published
+
+cdef extern from "Python.h":
+    object PyType_GenericAlloc(type kind, Py_ssize_t items)
 
 cdef extern from "string.h" nogil:
     void* memmem(const void* haystack, size_t haystack_size, const void* needle, size_t needle_size)
@@ -29,17 +34,21 @@ cdef Py_ssize_t FLUSH_AT = EARLY_FLUSH
 cdef tuple REPLIES = RESERVED_REPLIES
 cdef bytes TRACED = TRACE_HEADER
 cdef char RESERVED_START = RESERVED_SUBJECTS[0]
+cdef char RENAMING = RENAMES[0]
+cdef type MESSAGE = Published  # a tuple: made here field by field
 
 
 cdef class Match:
     cdef readonly tuple plain
     cdef readonly tuple groups
     cdef public object memo
+    cdef public object taker
 
-    def __init__(self, tuple plain not None, tuple groups not None=(), memo=None):
+    def __init__(self, tuple plain not None, tuple groups not None=(), memo=None, taker=None):
         self.plain = plain
         self.groups = groups
         self.memo = memo
+        self.taker = taker
 
     def __class_getitem__(cls, item):
         return cls
@@ -73,6 +82,26 @@ cdef class Outlet(Traffic):
 
     def flush(self):
         pass
+
+
+cdef class Inlet:
+    cdef readonly object owner
+    cdef list _messages
+
+    def __init__(self, owner):
+        self.owner = owner
+        self._messages = []
+
+    def __len__(self):
+        return PyList_GET_SIZE(self._messages)
+
+    def add(self, message):
+        self._messages.append(message)
+
+    def take(self):
+        cdef list messages = self._messages
+        self._messages = []
+        return messages
 
 
 cdef class Interest:
@@ -122,6 +151,19 @@ cdef inline bint is_traced(const char* data, Place* place):
     ) != NULL
 
 
+cdef object published(bytes subject, bytes reply, bytes header, bytes payload):
+    cdef object message = PyType_GenericAlloc(MESSAGE, 4)
+    Py_INCREF(subject)
+    PyTuple_SET_ITEM(message, 0, subject)
+    Py_INCREF(reply)
+    PyTuple_SET_ITEM(message, 1, reply)
+    Py_INCREF(header)
+    PyTuple_SET_ITEM(message, 2, header)
+    Py_INCREF(payload)
+    PyTuple_SET_ITEM(message, 3, payload)
+    return message
+
+
 cdef inline char* put(char* to, const char* text, Py_ssize_t size) noexcept:
     memcpy(to, text, size)
     return to + size
@@ -155,6 +197,8 @@ cdef class FanOut:
         cdef Match checked = None  # the last match found to be plain, and for messages with headers or without
         cdef bint checked_headers = False
         cdef bytes subject = None
+        cdef bytes reply = None
+        cdef Inlet inlet = None
         cdef bint reaches = False
         cdef object mappings = self._mappings if self._mappings else None
         if not 0 <= at <= count:
@@ -183,23 +227,66 @@ cdef class FanOut:
                             break
                         match = self._match(subject)
                         reaches = PyTuple_GET_SIZE(match.plain) > 0 or PyTuple_GET_SIZE(match.groups) > 0
+                    inlet = None
                     if reaches and (checked is not match or checked_headers != (place.header_size > 0)):
-                        if not is_plain_match(match, place.header_size > 0):
+                        if is_plain_match(match, place.header_size > 0):
+                            checked = match
+                            checked_headers = place.header_size > 0
+                        elif isinstance(match.taker, Inlet) and memchr(data + place.reply, RENAMING, place.reply_size) == NULL:
+                            inlet = <Inlet>match.taker
+                            reply = PyBytes_FromStringAndSize(data + place.reply, place.reply_size)
+                        else:
                             break
-                        checked = match
-                        checked_headers = place.header_size > 0
                     if not reaches and no_responders and place.reply_size:
                         break
                 at += 1
                 msgs += 1
                 size += place.total
-                if reaches:
+                if inlet is not None:
+                    self._take_in(inlet, subject, reply, data, place)
+                elif reaches:
                     self._hand_out(match, data, place)
         finally:
             client.in_msgs += msgs
             client.in_bytes += size
             traffic.in_msgs += msgs
             traffic.in_bytes += size
+        return at
+
+    def answer(self, list answers not None, Py_ssize_t at):
+        cdef Match match
+        cdef Interest sub = None
+        cdef bytes subject = None
+        cdef bytes to, payload
+        cdef tuple answer
+        if not 0 <= at <= PyList_GET_SIZE(answers):
+            raise IndexError(at)
+        self._flushed = True
+        while at < PyList_GET_SIZE(answers):
+            answer = <tuple?><object>PyList_GET_ITEM(answers, at)
+            if PyTuple_GET_SIZE(answer) != 2:
+                raise ValueError("an answer is subject and payload")
+            to = <bytes?><object>PyTuple_GET_ITEM(answer, 0)
+            payload = <bytes?><object>PyTuple_GET_ITEM(answer, 1)
+            if to is None or payload is None:
+                raise TypeError("an answer is subject and payload")
+            if (
+                self._flushed
+                or PyBytes_GET_SIZE(to) != PyBytes_GET_SIZE(subject)
+                or memcmp(PyBytes_AS_STRING(to), PyBytes_AS_STRING(subject), PyBytes_GET_SIZE(to)) != 0
+            ):
+                self._flushed = False
+                subject = to
+                match = self._match(subject)
+                if PyTuple_GET_SIZE(match.plain) != 1 or PyTuple_GET_SIZE(match.groups):
+                    break
+                if not is_plain(<object>PyTuple_GET_ITEM(match.plain, 0), False):
+                    break
+                sub = <Interest>PyTuple_GET_ITEM(match.plain, 0)
+            if (<Outlet?>sub.dest).closed:
+                break
+            self._send_own(sub, subject, payload)
+            at += 1
         return at
 
     cdef bint _may_publish(self, bytes subject, access, mappings) except -1:
@@ -233,6 +320,50 @@ cdef class FanOut:
                         break
         return 0
 
+    cdef int _take_in(self, Inlet inlet, bytes subject, bytes reply, const char* data, Place* place) except -1:
+        cdef Py_ssize_t start = <Py_ssize_t>place.line + place.length
+        cdef Py_ssize_t header_size = place.header_size
+        cdef bytes header = PyBytes_FromStringAndSize(data + start, header_size)
+        cdef bytes payload = PyBytes_FromStringAndSize(data + start + header_size, place.total - header_size)
+        if not PyList_GET_SIZE(inlet._messages):
+            self._mark_dirty(inlet.owner)
+        inlet._messages.append(published(subject, reply, header, payload))
+        self._traffic.out_msgs += 1
+        self._traffic.out_bytes += place.total
+        return 0
+
+    cdef int _send_own(self, Interest sub, bytes subject, bytes payload) except -1:
+        cdef Outlet dest = <Outlet?>sub.dest
+        cdef bytearray out = dest.out
+        cdef bytes sid = sub.sid
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(payload), before, frame_size, digits_at = 24
+        cdef Py_ssize_t rest = size
+        cdef char digits[24]
+        cdef char* to
+        if out is None or sid is None:
+            raise TypeError("an outlet without a buffer, or a subscription without a sid")
+        while True:
+            digits_at -= 1
+            digits[digits_at] = <char>(48 + rest % 10)
+            rest //= 10
+            if not rest:
+                break
+        before = PyByteArray_GET_SIZE(out)
+        frame_size = 4 + PyBytes_GET_SIZE(subject) + 1 + PyBytes_GET_SIZE(sid) + 1 + (24 - digits_at) + 2 + size + 2
+        PyByteArray_Resize(out, before + frame_size)
+        to = PyByteArray_AS_STRING(out) + before
+        to = put(to, b"MSG ", 4)
+        to = put(to, PyBytes_AS_STRING(subject), PyBytes_GET_SIZE(subject))
+        to = put(to, b" ", 1)
+        to = put(to, PyBytes_AS_STRING(sid), PyBytes_GET_SIZE(sid))
+        to = put(to, b" ", 1)
+        to = put(to, digits + digits_at, 24 - digits_at)
+        to = put(to, b"\r\n", 2)
+        to = put(to, PyBytes_AS_STRING(payload), size)
+        put(to, b"\r\n", 2)
+        self._sent(sub, dest, size, before, frame_size)
+        return 0
+
     cdef bint _append(self, Interest sub, const char* data, Place* place) except -1:
         # The frame for one subscription, unless its destination is closed. Python code (marks, flushes) has run since the
         # match was found to be plain, and the fields are anybody's: what they hold is looked at before it is used as C.
@@ -258,18 +389,23 @@ cdef class FanOut:
         to = put(to, PyBytes_AS_STRING(sid), sid_size)
         to = put(to, b" ", 1)
         put(to, data + tail, tail_size)
+        self._sent(sub, dest, place.total, before, tail_size)
+        return True
+
+    cdef int _sent(self, Interest sub, Outlet dest, Py_ssize_t size, Py_ssize_t before, Py_ssize_t more) except -1:
+        # Counts a message of `size` bytes; `out` held `before` bytes, and got `more` at least.
         dest.out_msgs += 1
-        dest.out_bytes += place.total
+        dest.out_bytes += size
         self._traffic.out_msgs += 1
-        self._traffic.out_bytes += place.total
+        self._traffic.out_bytes += size
         sub.delivered += 1
         if not dest.dirty:
             dest.dirty = True
             self._mark_dirty(dest)
         if before + FLUSH_AT < dest._flush_at or dest._flush_at == 0:
             dest._flush_at = before + FLUSH_AT
-        if before + tail_size > dest._flush_at:
+        if before + more > dest._flush_at:
             dest.flush()
             dest._flush_at = PyByteArray_GET_SIZE(dest.out) + FLUSH_AT
             self._flushed = True
-        return True
+        return 0

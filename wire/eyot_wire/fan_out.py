@@ -17,7 +17,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
-from eyot_wire.frames import FrameLine, Publishes
+from eyot_wire.frames import FrameLine, Published, Publishes, encode_msg
 
 # A destination that gathered this much, in bytes, does not wait for the end of the turn to send; nor does one that could
 # not send, after as much again: bounds what a fan-out gathers, and how late a destination notices that it is too slow.
@@ -28,6 +28,9 @@ RESERVED_REPLIES: Final = (b"_R_.", b"$JS.ACK.", b"_GR_.")
 # What subjects begin with that have a meaning to the broker itself ($JS, $SYS, $SRV, ...).
 RESERVED_SUBJECTS: Final = b"$"
 
+# In a reply subject: behind it stands the subject under which a leaf link or an import knows a message.
+RENAMES: Final = b"@"
+
 # The header by which a publisher asks what becomes of a message.
 TRACE_HEADER: Final = b"Nats-Trace-Dest"
 
@@ -36,11 +39,13 @@ S = TypeVar("S")
 
 class Match(Struct, Generic[S], eq=False):
     """The subscriptions one subject reaches: `plain` ones, and `groups` (queue name, members) of which one member each
-    gets a message. False when there are none. `memo` is free for the caller; it lives as long as the match is right."""
+    gets a message. False when there are none. `memo` is free for the caller; it lives as long as the match is right, and so does
+    `taker`: where messages go when their only destination gathers them."""
 
     plain: tuple[S, ...]
     groups: tuple[tuple[bytes, tuple[S, ...]], ...] = ()
     memo: Any = None
+    taker: Inlet | None = None
 
     def __bool__(self) -> bool:
         return bool(self.plain or self.groups)
@@ -50,6 +55,28 @@ class Match(Struct, Generic[S], eq=False):
         yield from self.plain
         for _, members in self.groups:
             yield from members
+
+
+class Inlet:
+    """Where a destination that is no connection (a stream, `owner`) gathers messages until the turn ends."""
+
+    __slots__ = ("_messages", "owner")
+
+    def __init__(self, owner: Any) -> None:
+        self.owner = owner
+        self._messages: list[Published] = []
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def add(self, message: Published) -> None:
+        """Gather one more. Who adds the first announces the owner to `mark_dirty`."""
+        self._messages.append(message)
+
+    def take(self) -> list[Published]:
+        """All messages, in order; none is left."""
+        messages, self._messages = self._messages, []
+        return messages
 
 
 class Traffic:
@@ -181,7 +208,9 @@ class FanOut:
             for traffic in (client, self._traffic):
                 traffic.in_msgs += run
                 traffic.in_bytes += size
-            if match:
+            if match and match.taker is not None:
+                self._take_in(match.taker, line, row, range(at, at + run))
+            elif match:
                 tails = row.tails(at, run)
                 dests = {sub.dest for sub in match.plain}
                 if match.groups or len(dests) < len(match.plain):
@@ -192,6 +221,32 @@ class FanOut:
                     self._hand_out(match, line, tails)
             at += run
         return at
+
+    def answer(self, answers: list[tuple[bytes, bytes]], at: int) -> int:
+        """Hand the daemon's own messages (subject, payload) from index `at` on to the one subscription that each reaches; the index
+        of the first for which there is none, or more to it than that; the list's length when there is no such."""
+        while at < len(answers):
+            subject, payload = answers[at]
+            match = self._index.match(subject)
+            if len(match.plain) != 1 or match.groups or not _is_plain(match.plain[0], has_header=False):
+                return at
+            sub = match.plain[0]
+            if sub.dest.closed:
+                return at
+            dest: Outlet = sub.dest
+            before = len(dest.out)
+            dest.out += encode_msg(subject, sub.sid, b"", b"", payload)
+            self._sent(sub, 1, len(payload), before)
+            at += 1
+        return at
+
+    def _take_in(self, inlet: Inlet, line: FrameLine, row: Publishes, run: range) -> None:
+        if not inlet:
+            self._mark_dirty(inlet.owner)
+        for index in run:
+            inlet.add(Published(line.subject, line.reply, *row.content(index)))
+        self._traffic.out_msgs += len(run)
+        self._traffic.out_bytes += len(run) * line.total
 
     def _untraced(self, row: Publishes, at: int, run: int) -> int:
         """How many of a run come before the first that is to be traced."""
@@ -211,9 +266,12 @@ class FanOut:
         if self._mappings and self._mappings.maps(subject):
             return None
         match = self._index.match(subject)
-        if not all(_is_plain(sub, line) for sub in match.plain):
+        if match.taker is not None:
+            return None if RENAMES in line.reply else match
+        has_header = line.header_size > 0
+        if not all(_is_plain(sub, has_header) for sub in match.plain):
             return None
-        if not all(_is_plain(sub, line) for _, members in match.groups for sub in members):
+        if not all(_is_plain(sub, has_header) for _, members in match.groups for sub in members):
             return None
         return match
 
@@ -232,10 +290,15 @@ class FanOut:
             return False
         prefix = b"%b %b %b " % (b"HMSG" if line.header_size else b"MSG", line.subject, sub.sid)
         count = len(tails)
-        size = count * line.total
         before = len(dest.out)
         dest.out += prefix
         dest.out += prefix.join(tails)
+        self._sent(sub, count, count * line.total, before)
+        return True
+
+    def _sent(self, sub: Interest, count: int, size: int, before: int) -> None:
+        """Count messages; the destination's `out` held `before` bytes."""
+        dest: Outlet = sub.dest
         for traffic in (dest, self._traffic):
             traffic.out_msgs += count
             traffic.out_bytes += size
@@ -248,11 +311,10 @@ class FanOut:
         if len(dest.out) > dest._flush_at:
             dest.flush()
             dest._flush_at = len(dest.out) + EARLY_FLUSH
-        return True
 
 
-def _is_plain(sub: Any, line: FrameLine) -> bool:
+def _is_plain(sub: Any, has_header: bool) -> bool:
     if not isinstance(sub, Interest) or sub.slow:
         return False
     dest = sub.dest
-    return isinstance(dest, Outlet) and (dest.headers or not line.header_size)
+    return isinstance(dest, Outlet) and (dest.headers or not has_header)

@@ -11,7 +11,7 @@ are cut out only when asked for.
 """
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import Struct, json
 
@@ -207,6 +207,15 @@ Op = Connect | Info | Ping | Pong | Ok | Err | Pub | Publishes | Sub | Unsub | M
 PING_OP: Final = Ping()
 PONG_OP: Final = Pong()
 OK_OP: Final = Ok()
+
+
+class Published(NamedTuple):
+    """A message as a subscription delivered it."""
+
+    subject: bytes
+    reply: bytes
+    header: bytes
+    payload: bytes
 
 
 class ProtocolError(Exception):

@@ -5,8 +5,8 @@ one. What each class does is said in the plain twin:
 
     FrameScanner                        frame_scanner.py
     Publishes                           frames.py
-    FanOut, Interest, Match, Outlet,
-    Traffic                             fan_out.py
+    FanOut, Inlet, Interest, Match,
+    Outlet, Traffic                     fan_out.py
     StoredRun                           stored_run.py
 
 COMPILED says which twin this process runs.
@@ -16,7 +16,7 @@ import os
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from eyot_wire.fan_out import FanOut, Interest, Match, Outlet, Traffic
+    from eyot_wire.fan_out import FanOut, Inlet, Interest, Match, Outlet, Traffic
     from eyot_wire.frame_scanner import FrameScanner
     from eyot_wire.frames import Publishes
     from eyot_wire.stored_run import StoredRun
@@ -26,17 +26,28 @@ else:
     try:
         if os.environ.get("EYOT_PLAIN", "0") not in ("", "0"):
             raise ImportError("EYOT_PLAIN is set")
-        from eyot_wire._fan_out import FanOut, Interest, Match, Outlet, Traffic
+        from eyot_wire._fan_out import FanOut, Inlet, Interest, Match, Outlet, Traffic
         from eyot_wire._frame_scanner import FrameScanner, Publishes
         from eyot_wire._stored_run import StoredRun
 
         COMPILED = True
     except ImportError:
-        from eyot_wire.fan_out import FanOut, Interest, Match, Outlet, Traffic
+        from eyot_wire.fan_out import FanOut, Inlet, Interest, Match, Outlet, Traffic
         from eyot_wire.frame_scanner import FrameScanner
         from eyot_wire.frames import Publishes
         from eyot_wire.stored_run import StoredRun
 
         COMPILED = False
 
-__all__ = ["COMPILED", "FanOut", "FrameScanner", "Interest", "Match", "Outlet", "Publishes", "StoredRun", "Traffic"]
+__all__ = [
+    "COMPILED",
+    "FanOut",
+    "FrameScanner",
+    "Inlet",
+    "Interest",
+    "Match",
+    "Outlet",
+    "Publishes",
+    "StoredRun",
+    "Traffic",
+]

@@ -15,9 +15,9 @@ from eyot_wire.js_errors import ApiError, error
 
 if TYPE_CHECKING:
     from eyot_daemon.jetstream.advisories import AbandonReason
-    from eyot_daemon.jetstream.intake import Published
     from eyot_daemon.jetstream.stream import Stream
     from eyot_daemon.timers import TimerHandle
+    from eyot_wire.frames import Published
 
 MESSAGES_MAX = 1000
 ID_LENGTH_MAX = 64

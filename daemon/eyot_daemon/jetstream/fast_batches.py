@@ -21,9 +21,9 @@ from eyot_wire.js_errors import ApiError, error
 from eyot_wire.js_model import encode
 
 if TYPE_CHECKING:
-    from eyot_daemon.jetstream.intake import Published
     from eyot_daemon.jetstream.stream import Stream
     from eyot_daemon.timers import TimerHandle
+    from eyot_wire.frames import Published
 
 MARK = b".$FI"
 FLOW_DEFAULT = 10

@@ -14,9 +14,10 @@ from eyot_daemon.jetstream.atomic_batches import MARK, Commit
 from eyot_daemon.jetstream.batch import Batch, Republished
 from eyot_daemon.jetstream.buffered import TOO_MANY_REQUESTS
 from eyot_daemon.jetstream.expiry import due_of
-from eyot_daemon.jetstream.intake import Intake, Published
+from eyot_daemon.jetstream.intake import Intake
 from eyot_daemon.jetstream.publish_headers import BATCH_ID, MSG_ID, ROLLUP, TTL, BatchSoFar, nats_fields
 from eyot_store.errors import StoreError
+from eyot_wire.frames import Published
 from eyot_wire.js_errors import ApiError, JetStreamError, error
 from eyot_wire.js_model import encode
 
@@ -54,7 +55,7 @@ class Ingest(Intake):
 
     # -- published messages ----------------------------------------------------------------------------------------
 
-    def run(self, messages: Sequence[Published]) -> None:
+    def run(self, messages: list[Published]) -> None:
         """Take in one turn's messages."""
         self._now_ns = self._start_ns()
         answers: list[tuple[bytes, bytes]] = []
@@ -65,7 +66,7 @@ class Ingest(Intake):
         for reply, answer in answers:
             self._stream.account.publish(reply, payload=answer)
 
-    def _run_mixed(self, messages: Sequence[Published], answers: list[tuple[bytes, bytes]]) -> None:
+    def _run_mixed(self, messages: list[Published], answers: list[tuple[bytes, bytes]]) -> None:
         """Messages of atomic batches among others: what comes before the commit of a batch is stored before it."""
         single: list[Published] = []
         for message in messages:
@@ -82,7 +83,7 @@ class Ingest(Intake):
                 answers.append((message.reply, self.refusal(taken) if isinstance(taken, ApiError) else b""))
         self._run_single(single, answers)
 
-    def _run_single(self, messages: Sequence[Published], answers: list[tuple[bytes, bytes]]) -> None:
+    def _run_single(self, messages: list[Published], answers: list[tuple[bytes, bytes]]) -> None:
         """Messages that stand for themselves, one transaction."""
         if not messages:
             return
@@ -93,8 +94,9 @@ class Ingest(Intake):
         with stream.staging() as txn:
             if self._all_plain(messages):
                 self._take_plain(txn, batch, messages)
-                subjects.update([message.subject for message in messages])
-                messages = ()
+                if self.config.max_msgs_per_subject > 0:
+                    subjects.update([message.subject for message in messages])
+                messages = []
             for message in messages:
                 try:
                     if message.reply.endswith(fast_batches.MARK):

@@ -5,8 +5,8 @@ when its answers leave.
 """
 
 import logging
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from eyot_daemon.jetstream import fast_batches, limits
 from eyot_daemon.jetstream.batch import Batch, Republished
@@ -26,7 +26,9 @@ from eyot_daemon.jetstream.publish_headers import (
 from eyot_daemon.jetstream.republish import Republisher
 from eyot_daemon.jetstream.schedule import SCHEDULE, ended_scheduler
 from eyot_store.errors import StoreError
+from eyot_store.hot import plain_size, pub_acks
 from eyot_wire import headers
+from eyot_wire.frames import Published
 from eyot_wire.js_errors import ApiError, error
 from eyot_wire.js_model import NS_PER_S, PubAckError, StreamConfig, encode
 from eyot_wire.transform import Transform
@@ -40,15 +42,6 @@ log = logging.getLogger("eyot.jetstream")
 
 #: A clock that was set back by less than this does not show in the stored times.
 CLOCK_STEP_NS = 1_000_000_000
-
-
-class Published(NamedTuple):
-    """A message as a subscription delivered it."""
-
-    subject: bytes
-    reply: bytes
-    header: bytes
-    payload: bytes
 
 
 class Intake:
@@ -191,32 +184,29 @@ class Intake:
         self._acknowledge(batch, reply, seq, tail)
         return None
 
-    def _all_plain(self, messages: Sequence[Published]) -> bool:
+    def _all_plain(self, messages: list[Published]) -> bool:
         """Whether nothing has to be looked at but the messages' sizes, and those are right."""
         if not self._plain:
             return False
-        size = 0
-        size_max = self._plain_size_max
-        for subject, reply, header, payload in messages:
-            if header or len(payload) > size_max or reply.endswith(fast_batches.MARK):
-                return False
-            size += self._log.message_bytes(subject, header, payload)
+        size = plain_size(messages, self._plain_size_max, fast_batches.MARK)
+        if size < 0:
+            return False
         jsa = self._stream.jsa
-        return not jsa.storage_limited or jsa.no_storage_for(self.config.storage, size) is None
+        if not jsa.storage_limited:
+            return True
+        size += len(messages) * self._log.message_bytes(b"", b"", b"")
+        return jsa.no_storage_for(self.config.storage, size) is None
 
-    def _take_plain(self, txn: "Txn", batch: Batch, messages: Sequence[Published]) -> None:
-        """Stage messages that are all plain: the same as `_take` for each, at half its cost."""
-        first = self._log.append_all(txn, [(message[0], b"", message[3]) for message in messages], self._now_ns)
+    def _take_plain(self, txn: "Txn", batch: Batch, messages: list[Published]) -> None:
+        """Stage messages that are all plain: the same as `_take` for each, at a fraction of its cost."""
+        first = self._log.append_all(txn, messages, self._now_ns)
         count = len(messages)
         self._now_ns += count
         self._taken_seq = first + count - 1
         self._last_msg_id = b""
         batch.stored += count
         if not self.config.no_ack:
-            head = self.ack_head
-            batch.acks += [
-                (reply, b"%b%d}" % (head, seq)) for seq, (_, reply, _, _) in enumerate(messages, first) if reply
-            ]
+            batch.acks += pub_acks(messages, self.ack_head, first)
 
     def _note_schedules(self, txn: "Txn", batch: Batch, subject: bytes, seq: int, fields: dict[bytes, bytes]) -> None:
         """What a stored message means for schedules: it is one, or ends its own subject's or another's."""

@@ -20,7 +20,6 @@ from eyot_daemon.jetstream.dedupe import DedupeWindow, IdsMark
 from eyot_daemon.jetstream.expiry import Expiry
 from eyot_daemon.jetstream.fast_batches import FastBatches
 from eyot_daemon.jetstream.ingest import CopiedMessage, Ingest
-from eyot_daemon.jetstream.intake import Published
 from eyot_daemon.jetstream.ports import ConsumerPort, RemovalReason
 from eyot_daemon.jetstream.publish_headers import MSG_ID, nats_fields
 from eyot_daemon.jetstream.retention import Retention
@@ -28,6 +27,8 @@ from eyot_daemon.jetstream.schedules import Due, Schedules
 from eyot_daemon.jetstream.sweep import Sweep
 from eyot_daemon.subscription import Kind, Origin, Subscription
 from eyot_store.errors import StoreError
+from eyot_wire.frames import Published
+from eyot_wire.hot import Inlet
 from eyot_wire.js_errors import ApiError, error
 from eyot_wire.js_model import StreamConfig, encode
 
@@ -76,7 +77,8 @@ class Stream:
         self.fast_batches = FastBatches(self, jsa.engine.batch_budget)
         self.sweep = Sweep(self)
         self._ingest = Ingest(self)
-        self._inbox: list[Published] = []
+        #: What was published since the last turn.
+        self.inlet = Inlet(self)
         options = jsa.engine.options
         self.buffered = Buffered(self, jsa.engine.store_gate, options.buffered_msgs_max, options.buffered_bytes_max)
         self._in_flight: deque[Batch] = deque()
@@ -225,20 +227,14 @@ class Stream:
         self, sub: Subscription, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Origin | None
     ) -> bool:
         """Take one published message; it is looked at when the turn ends."""
-        if not self._inbox:
+        if not self.inlet:
             self.broker.mark_dirty(self)
-        self._inbox.append(Published(subject, reply, header, payload))
+        self.inlet.add(Published(subject, reply, header, payload))
         return True
-
-    def deliver_all(self, subject: bytes, reply: bytes, contents: Iterable[tuple[bytes, bytes]]) -> None:
-        """The same for messages that share their control line."""
-        if not self._inbox:
-            self.broker.mark_dirty(self)
-        self._inbox += [Published(subject, reply, header, payload) for header, payload in contents]
 
     def flush(self) -> None:
         """End of the turn: take in what was published."""
-        messages, self._inbox = self._inbox, []
+        messages = self.inlet.take()
         if not messages or not self.live:
             return
         messages = self.buffered.admitted(messages)

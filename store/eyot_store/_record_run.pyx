@@ -1,0 +1,295 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, auto_pickle=False, embedsignature=False
+"""Encoding a run of messages, and noting the subjects of records, in C: twin of record_run.py, where it is said what the
+functions do.
+
+What a record looks like is said in records.py. Times below 2^32 ns, which only clocks of tests give, have a shorter form in
+MessagePack: such a run is the plain twin's.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.dict cimport PyDict_GetItemWithError
+from cpython.ref cimport PyObject
+from cpython.tuple cimport PyTuple_Check, PyTuple_GET_ITEM, PyTuple_GET_SIZE
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcmp, memcpy
+
+from eyot_store import record_run
+from eyot_store.records import CRC_RESIDUE, CRC_SIZE, subject_in
+
+cdef uint32_t RESIDUE = CRC_RESIDUE
+cdef uint64_t LONG_TIME = 1 << 32  # from here on a time takes 8 bytes in MessagePack
+cdef Py_ssize_t SIZE_MAX = 1 << 31
+
+# CRC-32 (zlib's), eight bytes a step.
+cdef uint32_t crc_table[8][256]
+
+
+cdef void fill_crc_table() noexcept:
+    cdef uint32_t value
+    cdef int index, step
+    for index in range(256):
+        value = index
+        for step in range(8):
+            value = (value >> 1) ^ (0xEDB88320U if value & 1 else 0)
+        crc_table[0][index] = value
+    for index in range(256):
+        value = crc_table[0][index]
+        for step in range(1, 8):
+            value = crc_table[0][value & 0xFF] ^ (value >> 8)
+            crc_table[step][index] = value
+
+
+fill_crc_table()
+
+
+cdef uint32_t crc32(const uint8_t* data, Py_ssize_t size, uint32_t start) noexcept nogil:
+    cdef uint32_t crc = ~start
+    cdef uint32_t low, high
+    while size >= 8:
+        low = crc ^ (data[0] | <uint32_t>data[1] << 8 | <uint32_t>data[2] << 16 | <uint32_t>data[3] << 24)
+        high = data[4] | <uint32_t>data[5] << 8 | <uint32_t>data[6] << 16 | <uint32_t>data[7] << 24
+        crc = (
+            crc_table[7][low & 0xFF]
+            ^ crc_table[6][(low >> 8) & 0xFF]
+            ^ crc_table[5][(low >> 16) & 0xFF]
+            ^ crc_table[4][low >> 24]
+            ^ crc_table[3][high & 0xFF]
+            ^ crc_table[2][(high >> 8) & 0xFF]
+            ^ crc_table[1][(high >> 16) & 0xFF]
+            ^ crc_table[0][high >> 24]
+        )
+        data += 8
+        size -= 8
+    while size:
+        crc = crc_table[0][(crc ^ data[0]) & 0xFF] ^ (crc >> 8)
+        data += 1
+        size -= 1
+    return ~crc
+
+
+cdef inline void put_be(uint8_t* to, uint64_t value, int size) noexcept nogil:
+    cdef int index
+    for index in range(size):
+        to[index] = <uint8_t>(value >> (8 * (size - 1 - index)))
+
+
+cdef inline uint64_t get_be(const uint8_t* data, int size) noexcept nogil:
+    cdef uint64_t value = 0
+    cdef int index
+    for index in range(size):
+        value = value << 8 | data[index]
+    return value
+
+
+cdef inline Py_ssize_t bin_size(Py_ssize_t size) noexcept nogil:
+    return size + (2 if size < 256 else 3 if size < 65536 else 5)
+
+
+cdef inline uint8_t* put_bin(uint8_t* to, const char* data, Py_ssize_t size) noexcept nogil:
+    if size < 256:
+        to[0] = 0xC4
+        put_be(to + 1, size, 1)
+        to += 2
+    elif size < 65536:
+        to[0] = 0xC5
+        put_be(to + 1, size, 2)
+        to += 3
+    else:
+        to[0] = 0xC6
+        put_be(to + 1, size, 4)
+        to += 5
+    memcpy(to, data, size)
+    return to + size
+
+
+cdef bytes record_of(const uint8_t* key, uint32_t salt, uint64_t ts_ns, bytes subject, bytes header, bytes payload):
+    cdef Py_ssize_t subject_size = PyBytes_GET_SIZE(subject)
+    cdef Py_ssize_t header_size = PyBytes_GET_SIZE(header)
+    cdef Py_ssize_t payload_size = PyBytes_GET_SIZE(payload)
+    cdef Py_ssize_t size
+    cdef bytes record
+    cdef uint8_t* start
+    cdef uint8_t* to
+    cdef uint32_t crc
+    cdef int index
+    if subject_size > SIZE_MAX or header_size > SIZE_MAX or payload_size > SIZE_MAX:
+        raise OverflowError("too long for a record")
+    size = 10 + bin_size(subject_size) + bin_size(header_size) + bin_size(payload_size) + 4
+    record = PyBytes_FromStringAndSize(NULL, size)
+    start = <uint8_t*>PyBytes_AS_STRING(record)
+    start[0] = 0x94
+    start[1] = 0xCF
+    put_be(start + 2, ts_ns, 8)
+    to = put_bin(start + 10, PyBytes_AS_STRING(subject), subject_size)
+    to = put_bin(to, PyBytes_AS_STRING(header), header_size)
+    to = put_bin(to, PyBytes_AS_STRING(payload), payload_size)
+    crc = crc32(start, size - 4, crc32(key, 8, salt))
+    for index in range(4):
+        to[index] = <uint8_t>(crc >> (8 * index))
+    return record
+
+
+cdef inline object message_of(object message):
+    # Named tuples too: they are no exact tuples.
+    if not PyTuple_Check(message) or PyTuple_GET_SIZE(message) != 4:
+        raise TypeError("a message is subject, reply, header, payload")
+    return message
+
+
+cdef inline bytes field(object message, Py_ssize_t index):
+    return <bytes?><object>PyTuple_GET_ITEM(message, index)
+
+
+def encode_run(
+    messages,
+    int64_t seq,
+    int64_t ts_ns,
+    uint32_t salt,
+    Py_ssize_t cost,
+    Py_ssize_t header_cost,
+    list items not None,
+    dict added not None,
+    dict subjects,
+):
+    cdef uint8_t key[8]
+    cdef Py_ssize_t counted = 0, written = 0, size
+    cdef bytes subject, header, payload, record
+    cdef bytes before = None
+    cdef list entry = None
+    cdef object message
+    cdef object number
+    cdef PyObject* known
+    if ts_ns < <int64_t>LONG_TIME:
+        return record_run.encode_run(messages, seq, ts_ns, salt, cost, header_cost, items, added, subjects)
+    for one in messages:
+        message = message_of(one)
+        subject = field(message, 0)
+        header = field(message, 2)
+        payload = field(message, 3)
+        put_be(key, seq, 8)
+        record = record_of(key, salt, ts_ns, subject, header, payload)
+        items.append((PyBytes_FromStringAndSize(<char*>key, 8), record))
+        written += PyBytes_GET_SIZE(record)
+        size = PyBytes_GET_SIZE(subject) + PyBytes_GET_SIZE(header) + PyBytes_GET_SIZE(payload) + cost
+        if PyBytes_GET_SIZE(header):
+            size += header_cost
+        counted += size
+        number = seq
+        added[number] = (subject, size)
+        if subjects is not None:
+            if subject is not before:
+                known = PyDict_GetItemWithError(subjects, subject)
+                entry = None if known == NULL else <list?><object>known
+                before = subject
+            if entry is None:
+                entry = [1, number, number]
+                subjects[subject] = entry
+            else:
+                entry[0] += 1
+                entry[2] = number
+        seq += 1
+        ts_ns += 1
+    return counted, written
+
+
+def plain_size(messages, Py_ssize_t payload_max, bytes mark not None):
+    cdef Py_ssize_t size = 0, length
+    cdef Py_ssize_t mark_size = PyBytes_GET_SIZE(mark)
+    cdef object message
+    cdef bytes reply, payload
+    for one in messages:
+        message = message_of(one)
+        reply = field(message, 1)
+        payload = field(message, 3)
+        if PyBytes_GET_SIZE(field(message, 2)) or PyBytes_GET_SIZE(payload) > payload_max:
+            return -1
+        length = PyBytes_GET_SIZE(reply)
+        if length >= mark_size and memcmp(
+            PyBytes_AS_STRING(reply) + length - mark_size, PyBytes_AS_STRING(mark), mark_size
+        ) == 0:
+            return -1
+        size += PyBytes_GET_SIZE(field(message, 0)) + PyBytes_GET_SIZE(payload)
+    return size
+
+
+def pub_acks(messages, bytes head not None, int64_t seq):
+    cdef list acks = []
+    cdef char digits[24]
+    cdef Py_ssize_t head_size = PyBytes_GET_SIZE(head), at
+    cdef bytes reply, ack
+    cdef uint64_t rest
+    cdef char* to
+    for one in messages:
+        reply = field(message_of(one), 1)
+        if PyBytes_GET_SIZE(reply):
+            at = 24
+            rest = seq
+            at -= 1
+            digits[at] = 125  # }
+            while True:
+                at -= 1
+                digits[at] = <char>(48 + rest % 10)
+                rest //= 10
+                if not rest:
+                    break
+            ack = PyBytes_FromStringAndSize(NULL, head_size + 24 - at)
+            to = PyBytes_AS_STRING(ack)
+            memcpy(to, PyBytes_AS_STRING(head), head_size)
+            memcpy(to + head_size, digits + at, 24 - at)
+            acks.append((reply, ack))
+        seq += 1
+    return acks
+
+
+cdef inline bytes usual_subject(const uint8_t* body, Py_ssize_t size):
+    # Of a record as nearly all are: an array, a time in 8 bytes, a subject of less than 256 bytes. None of any other.
+    if size < 12 or body[0] != 0x94 or body[1] != 0xCF or body[10] != 0xC4 or size < 12 + body[11]:
+        return None
+    return PyBytes_FromStringAndSize(<const char*>body + 12, body[11])
+
+
+def note_records(records, Py_ssize_t limit, uint32_t salt, opened, dict entries not None):
+    cdef Py_ssize_t count = 0, size
+    cdef uint64_t seq = 0
+    cdef bytes key, value, subject
+    cdef bytes before = None
+    cdef list entry = None
+    cdef object number
+    cdef const uint8_t* data
+    cdef PyObject* known
+    for pair in records:
+        key = <bytes?>pair[0]
+        value = <bytes?>pair[1]
+        if PyBytes_GET_SIZE(key) != 8:
+            raise ValueError("a record's key has 8 bytes")
+        seq = get_be(<const uint8_t*>PyBytes_AS_STRING(key), 8)
+        count += 1
+        if opened is not None:
+            value = <bytes>opened(key, value)
+        else:
+            data = <const uint8_t*>PyBytes_AS_STRING(value)
+            size = PyBytes_GET_SIZE(value)
+            if crc32(data, size, crc32(<const uint8_t*>PyBytes_AS_STRING(key), 8, salt)) != RESIDUE:
+                value = None
+        if value is None:
+            subject = None
+        else:
+            subject = usual_subject(<const uint8_t*>PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value))
+            if subject is None:
+                subject = subject_in(value if opened is not None else value[:-CRC_SIZE])
+        number = seq
+        if count == 1 or subject is None or before is None or subject != before:
+            known = PyDict_GetItemWithError(entries, subject)
+            entry = None if known == NULL else <list?><object>known
+            before = subject
+        if entry is None:
+            entry = [1, number, number, 0, 0]
+            entries[subject] = entry
+        else:
+            entry[0] += 1
+            if not entry[1]:
+                entry[1] = number
+            entry[2] = number
+        if count == limit:
+            break
+    return count, seq
