@@ -12,11 +12,15 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from hypothesis import settings
 
 from support.server_process import ServerProcess
 
 RERUNS = 2
 HERE = Path(__file__).parent
+# How long an example takes says something about the machine only.
+settings.register_profile("eyot", deadline=None)
+settings.load_profile("eyot")
 BY_REAL_CLOCKS = tuple(HERE / room for room in ("interop", "hub", "appliance", "unit/daemon"))
 
 
