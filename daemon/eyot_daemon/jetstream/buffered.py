@@ -15,10 +15,10 @@ from eyot_wire.js_errors import error
 
 if TYPE_CHECKING:
     from eyot_daemon.jetstream.batch import Batch
-    from eyot_daemon.jetstream.intake import Published
     from eyot_daemon.jetstream.stream import Stream
     from eyot_daemon.timers import Timers
     from eyot_store.store import Store
+    from eyot_wire.frames import Published
 
 log = logging.getLogger("eyot.jetstream")
 

@@ -8,6 +8,7 @@ from eyot_daemon.jetstream.buffered import MSGS_MAX, TOO_MANY_REQUESTS
 from eyot_daemon.jetstream_status import stream_status
 from eyot_daemon.options_jetstream import JetStreamOptions
 from eyot_store import StoreOptions
+from eyot_wire.frames import Published
 from support.js_world import World
 
 
@@ -55,7 +56,8 @@ def test_no_more_bytes_than_may_be_buffered(tmp_path: Path) -> None:
 
 def test_without_a_bound_nothing_is_refused(tmp_path: Path) -> None:
     world = tight(tmp_path, msgs=-1, size=-1)
-    world.stream().deliver_all(b"s.a", b"", [(b"", b"")] * (MSGS_MAX + 1))
+    for _ in range(MSGS_MAX + 1):
+        world.stream().inlet.add(Published(b"s.a", b"", b"", b""))
     world.publish(b"s.a")
     world.commit()
     assert world.stream().log.state.last_seq == MSGS_MAX + 2
@@ -63,7 +65,8 @@ def test_without_a_bound_nothing_is_refused(tmp_path: Path) -> None:
 
 def test_nats_servers_bounds_where_none_are_set(tmp_path: Path) -> None:
     world = tight(tmp_path)
-    world.stream().deliver_all(b"s.a", b"", [(b"", b"")] * (MSGS_MAX - 1))
+    for _ in range(MSGS_MAX - 1):
+        world.stream().inlet.add(Published(b"s.a", b"", b"", b""))
     replies = [world.publish(b"s.a") for _ in range(2)]
     world.commit()
     assert outcomes(world, replies) == [MSGS_MAX, -10167]
