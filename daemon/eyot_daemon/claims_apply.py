@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterable
 from eyot_daemon.access import Access
 from eyot_daemon.account import Account
 from eyot_daemon.account_setup import remove_accounts, update_accounts
-from eyot_daemon.client import AUTHORIZATION_VIOLATION, MAX_ACCOUNT_CONNECTIONS, ClientConnection
+from eyot_daemon.client import AUTHORIZATION_VIOLATION, ClientConnection
 from eyot_daemon.clients import Clients
 from eyot_daemon.leaf import LeafConnection
 from eyot_daemon.login import UserToken
 from eyot_daemon.operator_auth import OperatorAuthenticator, Refused
 from eyot_daemon.options import Options
+from eyot_daemon.reload_apply import keep_within_account
 from eyot_daemon.timers import TimerHandle
 from eyot_daemon.trust import Trust
 
@@ -67,11 +68,7 @@ class ClaimsKeeper:
         for link in tuple(account.leafnodes):
             if isinstance(link, LeafConnection) and link.token is not None:
                 self._judge_leaf(link, link.token)
-        most = account.connections_max
-        if 0 <= most < len(account.connections):
-            clients = [one for one in account.connections if isinstance(one, ClientConnection)]
-            for client in sorted(clients, key=lambda one: one.cid)[most:]:
-                client.fail(MAX_ACCOUNT_CONNECTIONS)
+        keep_within_account(account)
 
     def _judge_client(self, client: ClientConnection, before: UserToken) -> None:
         try:

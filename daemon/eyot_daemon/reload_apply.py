@@ -10,8 +10,9 @@ from __future__ import annotations
 import logging
 
 from eyot_daemon.access import Access
+from eyot_daemon.account import Account
 from eyot_daemon.account_setup import remove_accounts, update_accounts
-from eyot_daemon.client import AUTHORIZATION_VIOLATION, MAX_CONNECTIONS, ClientConnection
+from eyot_daemon.client import AUTHORIZATION_VIOLATION, MAX_ACCOUNT_CONNECTIONS, MAX_CONNECTIONS, ClientConnection
 from eyot_daemon.clients import Clients
 from eyot_daemon.leaf_links import LeafLinks
 from eyot_daemon.login import Authenticator, Deferred, Login
@@ -39,6 +40,8 @@ def apply_options(clients: Clients, authenticator: Authenticator, old: Options, 
     clients.set_trace(new)
     _judge_clients(clients)
     _judge_leafs(broker.links, new)
+    for account in broker.each_account():
+        keep_within_account(account)
     _keep_within(clients, new.max_connections)
     remove_accounts(broker, new)
     clients.info_changed()
@@ -94,6 +97,15 @@ def _judge_leafs(links: LeafLinks, options: Options) -> None:
             gone = gone or users.get(link.user) != link.account_name
         if gone:
             link.close(AUTHORIZATION_VIOLATION)
+
+
+def keep_within_account(account: Account) -> None:
+    """An account's `max_connections` went down: the newest go."""
+    most = account.connections_max
+    if 0 <= most < len(account.connections):
+        clients = [one for one in account.connections if isinstance(one, ClientConnection)]
+        for client in sorted(clients, key=lambda one: one.cid)[most:]:
+            client.fail(MAX_ACCOUNT_CONNECTIONS)
 
 
 def _keep_within(clients: Clients, most: int) -> None:

@@ -6,6 +6,7 @@ The accounts are those of NATS' own documentation of leaf nodes with domains, ag
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 
 import nats
@@ -31,8 +32,14 @@ accounts {
             {service: "$JS.hub.API.CONSUMER.INFO.orders.dur"}
             {service: "$JS.ACK.orders.dur.>"}
             {service: "$JS.FC.orders.dur.>"}
+            {service: "$JS.API.INFO"}
         ]
     }
+    ASKS_OTHERS: {
+        users: [{user: asks_others, password: asks_others}]
+        imports: [ {service: {account: ACC, subject: "$JS.API.INFO"}} ]
+    }
+    HAS_NONE: { users: [{user: has_none, password: has_none}] }
     IMPORT_CLIENT: {
         users: [{user: import_client, password: import_client}],
         jetstream: enabled
@@ -55,6 +62,24 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     kind = Eyotd if request.param == "eyotd" else NatsServer
     with kind(CONFIG, tmp_path_factory.mktemp(request.param)) as process:
         yield process
+
+
+def test_an_account_that_imports_the_info_has_no_api_of_its_own(server: ServerProcess) -> None:
+    """What it does not import is answered by nobody, so that clients know that nothing is there to ask."""
+
+    async def play() -> None:
+        asks_others = await nats.connect(server.client_url("asks_others"))
+        info = json.loads((await asks_others.request("$JS.API.INFO", timeout=5)).data)
+        assert "error" not in info
+        with pytest.raises(nats.errors.NoRespondersError):
+            await asks_others.request("$JS.API.STREAM.NAMES", timeout=5)
+        has_none = await nats.connect(server.client_url("has_none"))
+        names = json.loads((await has_none.request("$JS.API.STREAM.NAMES", timeout=5)).data)
+        assert names["error"]["err_code"] == 10039
+        await asks_others.close()
+        await has_none.close()
+
+    asyncio.run(asyncio.wait_for(play(), 30))
 
 
 def test_a_pull_consumer_of_another_account(server: ServerProcess) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from support.eyotd import Eyotd
 from support.nats_server import NatsServer
+from support.newer_nats_server import NewerNatsServer
 from support.raw_client import RawClient
 from support.server_process import ServerProcess
 
@@ -159,6 +160,20 @@ def test_limits_reach_connected_clients(start: Start) -> None:
         assert "Reloaded: debug = true" in log
         client.send(b"PUB x 11\r\n")
         assert client.rest().endswith(b"-ERR 'Maximum Payload Violation'\r\n")
+
+
+@pytest.mark.parametrize("kind", [Eyotd, NewerNatsServer])
+def test_fewer_connections_of_an_account(kind: type[Eyotd | NewerNatsServer], tmp_path: Path) -> None:
+    account = "accounts {{ A {{ users: [ {{ user: a, password: a }} ], limits: {{ max_connections: {} }} }} }}"
+    with kind(account.format(10), tmp_path) as server:
+        first, second = (RawClient(server.client_port, user="a", **{"pass": "a"}) for _ in range(2))
+        assert first.ask() + second.ask() == b""
+        reload(server, account.format(1))
+        second.until(b"-ERR 'maximum account active connections exceeded'\r\n")
+        assert not second.buffer
+        assert first.ask(b"") == b""
+        first.sock.close()
+        second.sock.close()
 
 
 def test_fewer_connections(start: Start) -> None:

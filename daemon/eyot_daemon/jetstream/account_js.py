@@ -20,6 +20,7 @@ from eyot_daemon.version import API_LEVEL
 from eyot_store.errors import StoreError
 from eyot_wire.js_errors import ApiError, error, fail
 from eyot_wire.js_model import AccountInfo, AccountLimits, AccountTier, ApiStats, StorageType, StreamConfig, encode
+from eyot_wire.subject import matches
 
 if TYPE_CHECKING:
     from eyot_daemon.account import Account
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("eyot.jetstream")
 
 API_SUBJECT = b"$JS.API.>"
+_INFO_SUBJECT = b"$JS.API.INFO"
 #: (the stream, why it failed)
 StreamDone = Callable[[Stream, StoreError | None], None]
 
@@ -87,7 +89,21 @@ class JetStreamAccount:
         """Answer the API from now on, under the domain's name too."""
         if self.domain:
             add_domain_mappings(self.account, self.domain)
-        self._subscription = self.account.subscribe(API_SUBJECT, self)
+        self.answer()
+
+    def answer(self) -> None:
+        """Subscribe to the API, or leave it: an account without JetStream that imports `$JS.API.INFO` asks others alone."""
+        wanted = self.enabled or not self._imports_info()
+        if wanted and self._subscription is None:
+            self._subscription = self.account.subscribe(API_SUBJECT, self)
+        elif not wanted and self._subscription is not None:
+            self.account.unsubscribe(self._subscription)
+            self._subscription = None
+
+    def _imports_info(self) -> bool:
+        configured = next((one for one in self.account.broker.options.accounts if one.name == self.account.name), None)
+        imports = () if configured is None else configured.imports
+        return any(matches(one.to or one.subject, _INFO_SUBJECT) for one in imports if one.kind == "service")
 
     def stop(self) -> None:
         """The daemon stops."""

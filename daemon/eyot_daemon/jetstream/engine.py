@@ -125,6 +125,7 @@ class JetStream:
             if had and not has:
                 self._put_away(jsa)
             jsa.set_limits(limits)
+            jsa.answer()
             if has and not had:
                 self._bring_back(jsa)
         for name in [name for name in self.accounts if name not in self.broker.accounts]:

@@ -126,28 +126,28 @@ def _check_external(source: StreamSource, rules: ConfigRules) -> None:
 
 
 def _check_cycle(config: StreamConfig, rules: ConfigRules) -> None:
-    """Local streams that would copy from themselves round a corner."""
-    streams = {**rules.streams, config.name: config}
+    """Local streams that would copy from themselves round a corner, or take one origin twice: directly and through a mirror.
 
-    def visit(name: str, path: frozenset[str]) -> None:
-        current = streams.get(name)
-        if current is None:
-            return
-        origins = [current.mirror] if current.mirror is not None else current.sources
-        for origin in origins:
-            if origin.external is not None:
+    nats-server counts the second as a cycle too, and looks at the subjects of the copying stream.
+    """
+    waiting, visited = [config], set()
+    while waiting:
+        current = waiting.pop(0)
+        visited.add(current.name)
+        sources = [(source, _takes(current, source)) for source in current.sources]
+        for origin, counts in [*sources, (current.mirror, True)]:
+            if origin is None or origin.external is not None:
                 continue
-            if origin.name in path and (current.mirror is not None or _feeds(streams[origin.name], origin)):
-                raise invalid("detected cycle")
-            if origin.name not in path:
-                visit(origin.name, path | {origin.name})
+            if origin.name in visited:
+                if counts:
+                    raise invalid("detected cycle")
+            elif origin.name in rules.streams:
+                waiting.append(rules.streams[origin.name])
 
-    visit(config.name, frozenset({config.name}))
 
-
-def _feeds(origin: StreamConfig, source: StreamSource) -> bool:
-    """True if a source's filter lets something of the origin through."""
+def _takes(stream: StreamConfig, source: StreamSource) -> bool:
+    """True if a source's filter touches what the copying stream takes itself."""
     if not source.filter_subject:
         return True
     wanted = source.filter_subject.encode()
-    return any(overlaps(subject.encode(), wanted) for subject in origin.subjects)
+    return any(overlaps(subject.encode(), wanted) for subject in stream.subjects)

@@ -17,6 +17,7 @@ OTHERS = {
     "OTHER": StreamConfig(name="OTHER", subjects=["other.>"], max_msg_size=100),
     "DIRECT": StreamConfig(name="DIRECT", subjects=["direct"], allow_direct=True, max_msg_size=-1),
     "LOOP": decode(b'{"name":"LOOP","sources":[{"name":"S"}]}', StreamConfig),
+    "OF_OTHER": decode(b'{"name":"OF_OTHER","mirror":{"name":"OTHER"}}', StreamConfig),
     "MIRROR": decode(b'{"name":"MIRROR","mirror":{"name":"S"}}', StreamConfig),
 }
 RULES = ConfigRules(streams=OTHERS, duplicate_window_max_ns=3600 * S)
@@ -174,6 +175,7 @@ BAD_NAME = r"stream name is required and can not contain '.', '*', '>', '\', '/'
         ),
         ({"sources": [{"name": "OTHER"}], "max_msg_size": 10}, 10046, None),
         ({"sources": [{"name": "LOOP"}]}, 10052, "detected cycle"),
+        ({"sources": [{"name": "OTHER"}, {"name": "OF_OTHER"}]}, 10052, "detected cycle"),
         ({"sources": [{"name": "O", "external": {"api": "$JS.API"}}]}, 10021, None),
         (
             {"sources": [{"name": "O", "external": {"api": "$JS.*.API"}}]},
