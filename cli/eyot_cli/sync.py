@@ -7,9 +7,11 @@ import time
 import click
 import msgspec
 
+from eyot_cli.api import ask
 from eyot_cli.failure import Failure
 from eyot_cli.show import console, count, print_json, print_table, size, span
 from eyot_cli.target import Target
+from eyot_wire.forget_reader import WORDS, ForgetRequest
 from eyot_wire.status import CopyStatus, PeerTotals, SyncReport, SyncStatus
 
 _POLL_S = 0.25
@@ -47,6 +49,30 @@ def wait(target: Target, timeout_s: float, streams: tuple[str, ...]) -> None:
         if time.monotonic() >= deadline:
             raise Failure(_why(out, missing, behind, timeout_s))
         time.sleep(_POLL_S)
+
+
+@sync.command()
+@click.argument("stream")
+@click.argument("server")
+@click.option("--copy", "target_stream", default="", help="only the copy with this name there")
+@click.pass_obj
+def forget(target: Target, stream: str, server: str, target_stream: str) -> None:
+    """Forget what copied STREAM to SERVER (its name or domain) and will not come back.
+
+    A copy shows as behind, and messages of work-queue and interest streams are kept for it, until it is there again or forgotten. One that
+    is forgotten and comes back all the same goes on where it was, with what is still there.
+    """
+    asked = ForgetRequest(server=server, target=target_stream)
+    answer = target.with_client(lambda client: ask(target, client, f"{WORDS}.{stream}", asked))
+    if target.as_json:
+        print_json(answer)
+    forgotten, reading = answer.get("forgotten", 0), answer.get("reading", 0)
+    if reading:
+        raise Failure(f"{server} reads {stream} at the moment: take it out of the configuration there")
+    if not forgotten:
+        raise Failure(f"nothing is known of a copy of {stream} at {server}: see eyot sync")
+    if not target.as_json:
+        console.print(f"Forgotten: {forgotten} of {stream} at {server}")
 
 
 def _why(out: list[SyncStatus], missing: list[str], behind: list[SyncStatus], timeout_s: float) -> str:

@@ -12,18 +12,15 @@ Exactly once rests on three things: the consumer at the origin starts right afte
 writer; its consumer sequence must be without a gap (a gap means that the link lost something: ask again); and the
 position commits together with the messages. Messages before the position are recognised by their sequence and dropped.
 
-Sequences mean something only within one life of the origin. Together with each consumer the origin's STREAM.INFO is asked
-for; its `created` tells one life from the next and is kept beside the position. Until it is known (or cannot be had)
-nothing is handed on. What a new life means is the policy of `_new_life`, and of `_behind` for an origin that lost its end.
+Together with each consumer the origin's STREAM.INFO is asked for, and when it stored the last message that was copied. Until that is
+known (or cannot be had) nothing is handed on. What it means is judged by `origin_life.py`.
 
-Flow control is answered only when everything before it is on flash. What can be under way and uncommitted is therefore
-bounded by the origin's flow-control window, and what the origin sees answered is durable here.
+What can be under way and uncommitted is bounded by the origin's flow-control window (`settling.py`).
 Source: sync.md sections 2 to 5.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 
 from eyot_sync import origin_trouble as trouble
@@ -35,6 +32,7 @@ from eyot_sync.copier_actions import (
     Identify,
     Phase,
     Progress,
+    Prove,
     Release,
     Request,
     Skip,
@@ -44,6 +42,9 @@ from eyot_sync.copier_actions import (
 )
 from eyot_sync.origin import Origin, Start, consumer_request, release_request, reset_request, start_of
 from eyot_sync.origin_answers import CreateResponse, ErrorOnly, OriginInfo
+from eyot_sync.origin_life import Anew, GoOn, Hold, Newer, OriginLife
+from eyot_sync.proof import WITNESSES_MAX, Proof, Reached
+from eyot_sync.settling import Settling
 from eyot_sync.stream_gate import LOOK_AGAIN_S
 from eyot_wire import headers
 from eyot_wire.ack import decode_ack_reply
@@ -67,31 +68,32 @@ _STALLED = b"Nats-Consumer-Stalled"
 
 
 class Copier:
-    """Copies one origin. `last_seq` is the last origin sequence that is stored here (0: none); `make_id(n)` gives random
-    names; `last_stored_ns` is when the target last stored a message (for a start by time). `identity` is the origin's life
-    that `last_seq` belongs to ("" if that was never known), `last_ts_ns` the time of that message at the origin.
-
-    For mirrors: with `skip_lost` an origin that gives sequences out again is followed from the mirror's end on, without it the mirror
-    holds still; `held_at` is where such an origin ended when it was found (0: never), to be kept by the owner."""
+    """Copies one origin. `last` is the last message of the origin that is stored here; `make_id(n)` gives random names;
+    `last_stored_ns` is when the target last stored a message (for a start by time). `identity` is the origin's life that `last` belongs
+    to ("" if that was never known), `newest_ns` the latest time of a message of that life that is stored here, `others` more sequences of
+    it whose stored time is of interest (`stored`), `witnesses` sequences and times of messages before the last one. `skip_lost` and `held_at` are those of `OriginLife`, for mirrors."""
 
     def __init__(
         self,
         origin: Origin,
         *,
         mirror: bool,
-        last_seq: int,
+        last: Reached,
         make_id: Callable[[int], str],
         last_stored_ns: int = 0,
         jitter: Callable[[], float] = lambda: 0.0,
         identity: str = "",
-        last_ts_ns: int = 0,
+        newest_ns: int = 0,
         skip_lost: bool = False,
         held_at: int = 0,
+        others: Sequence[int] = (),
+        witnesses: Sequence[tuple[int, int]] = (),
     ) -> None:
         self.origin = origin
         self.mirror = mirror
         self.phase = Phase.WAITING
-        self.progress = Progress(last_seq=last_seq, committed_seq=last_seq)
+        self.progress = Progress(last_seq=last.seq, committed_seq=last.seq)
+        self.life = OriginLife(self.progress, mirror=mirror, identity=identity, skip_lost=skip_lost, held_at=held_at)
         self.retry_at = 0.0
         #: What a policy makes the copy wait for, "" if none does; the rate to ask of the origin, 0 for none.
         self.waiting = ""
@@ -99,30 +101,31 @@ class Copier:
         self.deliver = b""
         self.reply = b""
         self.identity_reply = b""
-        self.identity = identity
+        self.proof_reply = b""
         self.consumer = ""
-        self.skip_lost = skip_lost
-        self.held_at = held_at
-        self._last_ts_ns = last_ts_ns
-        self._ask_by_time = False
-        self._unidentified_until: float | None = None
-        self._behind_at: int | None = None
-        self._origin_end: int | None = None  # its last sequence, as its STREAM.INFO says
-        self._in_flight = 0  # batches that were taken and are not reported on yet
-        self._older = 0  # those of them that were taken under earlier requests
+        self.newest_ns = max(newest_ns, last.ts_ns)
+        self.witnesses = list(witnesses)
+        self._others = others
+        self._newer_than_ns = 0  # the origin was set back: what it stored after this is asked for
+        self._unknown_until: float | None = None  # what the origin is, is awaited so long
+        self._life_pending = False
+        self._info: OriginInfo | None = None
+        self._before_first = 0
+        self._proof = Proof(Reached())
+        self._proves = True  # the origin is not known to leave requests for messages unanswered
+        self._settling = Settling(last)
+        self._begun_anew = False  # what is under way is of the time before
         self._sure = 0  # messages at the head of the batch that came before the present request
         self._make_id = make_id
         self._jitter = jitter
         self._last_stored_ns = last_stored_ns
-        self._last_seq = last_seq
+        self._last = last
         self._consumer_seq = 0
-        self._committed_consumer_seq = 0
         self._requested_at = -RETRY_MAX_S
-        self._asked_after = last_seq
+        self._asked = last
         self._failures = 0
         self._batch: list[Copied] = []
         self._delivered_seq = 0
-        self._answers: deque[tuple[int, Answer]] = deque()
 
     # -- when to call again ----------------------------------------------------------------------------------------
 
@@ -136,7 +139,7 @@ class Copier:
                 return self._requested_at + RESPONSE_WITHIN_S
             case Phase.ACTIVE:
                 stalled_at = (self.progress.heard_at or self._requested_at) + STALL_AFTER_S
-                return stalled_at if self._unidentified_until is None else min(stalled_at, self._unidentified_until)
+                return stalled_at if self._unknown_until is None else min(stalled_at, self._unknown_until)
             case Phase.STOPPED:
                 return None
 
@@ -179,8 +182,10 @@ class Copier:
                 return self._ask(now)
             case Phase.REQUESTED:
                 return self._wait(now, trouble.problem("the origin did not answer"))
-            case _ if self._unidentified_until is not None and now >= self._unidentified_until:
-                return self.unidentified(now)
+            case _ if self._unknown_until is not None and now >= self._unknown_until:
+                self._proves = self._proves and not (self._proof.pending and not self._life_pending)
+                self._life_pending = self._proof.pending = False
+                return self._judge(now)
             case _:
                 self.progress.gaps += 1
                 return self._ask(now)
@@ -193,6 +198,9 @@ class Copier:
         """The origin's answer to a request; answers to earlier requests are ignored."""
         if reply == self.identity_reply:
             return self._identified(payload, now)
+        if reply == self.proof_reply:
+            self._proof.message(payload)
+            return self._judge(now)
         if self.phase is not Phase.REQUESTED or reply != self.reply:
             return []
         try:
@@ -210,111 +218,94 @@ class Copier:
         self.progress.heard_at = now
         self.progress.error = None
         self.progress.lag = max(0, info.num_pending - self._consumer_seq)
-        return self._placed(info.delivered.stream_seq, now)
+        self._before_first = info.delivered.stream_seq
+        return [*self._ask_for_proof(info), *self._judge(now)]
 
     def unidentified(self, now: float) -> list[Action]:
         """The origin does not tell which life it is in: go by sequences alone, as nats-server does."""
-        self._unidentified_until = None
-        behind_at, self._behind_at = self._behind_at, None
-        if self.mirror:
-            return self._held_back(behind_at, now)
-        return [] if behind_at is None else self._behind(behind_at, now)
+        self._life_pending = False
+        return self._judge(now)
+
+    def unproven(self, now: float) -> list[Action]:
+        """The origin's messages may not be read one by one."""
+        self._proof.pending = False
+        return self._judge(now)
+
+    @property
+    def identity(self) -> str:
+        """The origin's life that what was taken belongs to."""
+        return self.life.identity
+
+    @property
+    def stored(self) -> dict[int, int]:
+        """When the origin stored the messages with these sequences, as far as it told; 0: they are gone."""
+        return self._proof.stored
+
+    def _ask_for_proof(self, info: CreateResponse) -> list[Action]:
+        metadata = info.config.metadata if info.config is not None else {}
+        if self._proof.heard(metadata):
+            return []
+        if not self._proves:
+            self._proof.pending = False
+            return []
+        self.proof_reply = f"$JSC.R.{self._make_id(8)}".encode()
+        subject, body = self._proof.request(self.origin)
+        return [Prove(subject, self.proof_reply, body)]
 
     def _identified(self, payload: bytes, now: float) -> list[Action]:
-        if self.phase not in (Phase.REQUESTED, Phase.ACTIVE) or self._unidentified_until is None:
+        if self.phase not in (Phase.REQUESTED, Phase.ACTIVE) or not self._life_pending:
             return []
         try:
             info = decode(payload, OriginInfo, strict=False)
         except InvalidJson:
             info = OriginInfo()
-        if info.error is not None or not info.created:
-            return self.unidentified(now)
-        before, self.identity = self.identity, info.created
-        if not before or before == info.created or (self._asked_after == 0 and not self._ask_by_time):
-            self._origin_end = info.state.last_seq
-            if self.phase is Phase.ACTIVE:
-                self._check_end(self._asked_after)
-            return self.unidentified(now)
-        self._unidentified_until = self._behind_at = None
-        return self._new_life(before, info, now)
+        self._info = info if info.error is None and info.created else None
+        return self.unidentified(now)
 
-    def _new_life(self, before: str, info: OriginInfo, now: float) -> list[Action]:
-        """The origin was deleted and made again: its sequences begin anew, what was copied is of its former life.
-
-        A source copies the new life from its beginning, behind what it holds. A mirror keeps the origin's sequences, which
-        are taken: it holds still and says so, until somebody decides about the messages it has.
-        """
-        held = self._asked_after
-        if self.mirror and self.skip_lost:
-            self.progress.note = trouble.note_skips_life(info.created, held)
-            self.held_at = 0
+    def _judge(self, now: float) -> list[Action]:
+        """Once, when all is known that can be known of the origin."""
+        if self.phase is not Phase.ACTIVE or self._unknown_until is None or self._life_pending or self._proof.pending:
             return []
-        if self.mirror:
-            self.identity = before
-            return self._hold(trouble.mirror_of_another_life(info.created, before, held), info.state.messages, now)
-        self.progress.lives += 1
-        self.progress.note = trouble.note_new_life(info.created, before, held)
-        self._last_ts_ns = 0
-        self._ask_by_time = False
-        return self._start_over(now)
+        self._unknown_until = None
+        asked = self._asked
+        verdict = self.life.judge(
+            asked, self._before_first, self._info, refuted=self._proof.refuted, newer=bool(self._newer_than_ns)
+        )
+        match verdict:
+            case GoOn():
+                return self._go_on()
+            case Hold(why, lag):
+                self._last = asked
+                self.progress.last_seq = asked.seq
+                self._batch.clear()
+                self.progress.lag = max(1, lag)
+                return self._wait(now, why)
+            case Anew():
+                self.newest_ns = 0
+                return self._start_over(0, now)
+            case Newer() if self.newest_ns:
+                return self._start_over(self.newest_ns, now)
+            case Newer(seq):
+                self._last = Reached(seq)
+                return self._ask(now) if self._consumer_seq > 0 else []
 
-    def _start_over(self, now: float) -> list[Action]:
+    def _go_on(self) -> list[Action]:
+        """A mirror keeps the origin's sequences, also where it has nothing."""
+        if not self.mirror or self._consumer_seq or self._before_first <= self._asked.seq:
+            return []
+        self._last = Reached(self._before_first)
+        self.progress.last_seq = self._before_first
+        return [Skip(self._before_first)]
+
+    def _start_over(self, newer_than_ns: int, now: float) -> list[Action]:
         """What sequences meant until now they mean no more."""
+        self._newer_than_ns = newer_than_ns
+        self.witnesses = []
         self._batch.clear()
-        self._last_seq = self.progress.last_seq = self.progress.committed_seq = 0
+        self._begun_anew = self._settling.under_way
+        self._last = Reached()
+        self.progress.last_seq = self.progress.committed_seq = 0
         return self._ask(now)
-
-    def _placed(self, before_first: int, now: float) -> list[Action]:
-        """The origin begins right after `before_first`; messages of it may have come before this response."""
-        if before_first > self._asked_after:
-            if self.mirror and self._consumer_seq == 0 and not self.held_at:
-                self._last_seq = self.progress.last_seq = before_first
-                return [Skip(before_first)]
-            return []
-        self.progress.behind = False
-        self._check_end(before_first)
-        # Whether that is a new life is known when the origin has told its identity.
-        return self.unidentified(now) if self._unidentified_until is None else []
-
-    def _check_end(self, before_first: int) -> None:
-        """Does the origin end before what was copied of it? Not every version says so by where the consumer begins."""
-        end = before_first if self._origin_end is None else min(before_first, self._origin_end)
-        if end < self._asked_after:
-            self.progress.behind = True
-            self.progress.error = trouble.ends_before(end, self._asked_after)
-            self._behind_at = end if self._behind_at is None else min(end, self._behind_at)
-
-    def _held_back(self, behind_at: int | None, now: float) -> list[Action]:
-        """A mirror's origin lost its end, now or before (then `held_at` remembers it): under the sequences that the mirror
-        holds there are, or will be, other messages."""
-        if behind_at is not None and not self.held_at:
-            self.held_at = behind_at + 1
-        if not self.held_at:
-            return []
-        end, held = self.held_at - 1, self._asked_after
-        if self.skip_lost:
-            self.progress.note = trouble.note_skips_end(end, held)
-            self.progress.error = None
-            self.held_at = 0
-            return []
-        return self._hold(trouble.mirror_of_a_lost_end(end, held), held - end, now)
-
-    def _hold(self, why: ApiError, lag: int, now: float) -> list[Action]:
-        """A mirror that cannot go on. It looks again now and then; what came meanwhile it does not take."""
-        self._last_seq = self.progress.last_seq = self._asked_after
-        self._batch.clear()
-        self.progress.lag = max(1, lag)
-        return self._wait(now, why)
-
-    def _behind(self, before_first: int, now: float) -> list[Action]:
-        """A source's origin ends before what was copied of it: it lost its end (a power cut, a restored backup) and gives
-        its sequences out again. What is newer than the last message copied is new."""
-        if self._last_ts_ns:
-            self._ask_by_time = True
-            return self._start_over(now)
-        # As nats-server does: what the origin stores from here on is new. Some of it may have been dropped as old.
-        self._last_seq = before_first
-        return self._ask(now) if self._consumer_seq > 0 else []
 
     def message(self, reply: bytes, subject: bytes, header: bytes, payload: bytes, now: float) -> list[Action]:
         """Something on the deliver subject: a message of the origin, a heartbeat or flow control."""
@@ -335,11 +326,11 @@ class Copier:
         self._consumer_seq = ack.consumer_seq
         self._delivered_seq = ack.stream_seq
         self.progress.lag = ack.pending
-        if ack.stream_seq <= self._last_seq:
+        if ack.stream_seq <= self._last.seq:
             self.progress.dropped_old += 1
             return []
-        self._last_seq = self.progress.last_seq = ack.stream_seq
-        self._last_ts_ns = ack.ts_ns
+        self._last = Reached(ack.stream_seq, ack.ts_ns, len(header) + len(payload))
+        self.progress.last_seq = ack.stream_seq
         self._batch.append(Copied(ack.stream_seq, ack.ts_ns, subject, header, payload))
         return []
 
@@ -350,7 +341,7 @@ class Copier:
         if self.phase is not Phase.ACTIVE or not consumer:
             return 0
         self.progress.heard_at = now
-        cseq, last_seq = self._consumer_seq, self._last_seq
+        cseq, last_seq = self._consumer_seq, self._last.seq
         append = self._batch.append
         taken = 0
         pending = b""
@@ -373,43 +364,45 @@ class Copier:
         if taken:
             self._consumer_seq = cseq
             self._delivered_seq = last_seq
-            self._last_seq = self.progress.last_seq = last_seq
-            self._last_ts_ns = self._batch[-1].ts_ns
+            self._last = _reached(self._batch[-1])
+            self.progress.last_seq = last_seq
             self.progress.lag = int(pending)
         return taken
 
     def take_batch(self) -> tuple[list[Copied], int]:
         """What has gathered since the last call, and the mark to give back to `committed`."""
-        if self._unidentified_until is not None:
+        if self._unknown_until is not None:
             sure, self._batch, self._sure = self._batch[: self._sure], self._batch[self._sure :], 0
-            self._in_flight += bool(sure)
-            return sure, self._committed_consumer_seq
-        if not self._batch and self._in_flight:
-            return [], self._committed_consumer_seq  # nothing is settled by there being nothing new
+            self._note_taken(sure)
+            return sure, self._settling.consumer_seq
+        if not self._batch and self._settling.under_way:
+            return [], self._settling.consumer_seq  # nothing is settled by there being nothing new
         batch, self._batch = self._batch, []
-        self._in_flight += bool(batch)
+        self._note_taken(batch)
         return batch, self._consumer_seq
+
+    def _note_taken(self, batch: Sequence[Copied]) -> None:
+        if batch:
+            self.newest_ns = max(self.newest_ns, *(each.ts_ns for each in batch))
+            latest = [(each.origin_seq, each.ts_ns) for each in batch[-WITNESSES_MAX - 1 :]]
+            self.witnesses = [*self.witnesses, *latest][-WITNESSES_MAX - 1 :]
+            self._settling.taken(_reached(batch[-1]))
 
     def committed(self, mark: int, last_seq: int, copied: int, asked: bytes) -> list[Action]:
         """A batch is on flash. `asked` is the `reply` that was current when it was taken."""
         self.progress.copied += copied
-        self.progress.committed_seq = max(self.progress.committed_seq, last_seq)
-        self._in_flight = max(0, self._in_flight - bool(copied))
-        if asked == self.reply:
-            self._committed_consumer_seq = max(self._committed_consumer_seq, mark)
-        else:
-            self._older = max(0, self._older - bool(copied))
-        actions: list[Action] = []
-        known = self._unidentified_until is None
-        while known and not self._older and self._answers and self._answers[0][0] <= self._committed_consumer_seq:
-            actions.append(self._answers.popleft()[1])
-        return actions
+        current = asked == self.reply
+        if current or not self._begun_anew:
+            self.progress.committed_seq = max(self.progress.committed_seq, last_seq)
+        self._settling.committed(mark, copied, current=current)
+        self._begun_anew = self._begun_anew and bool(self._settling.older)
+        return [] if self._unknown_until is not None else list[Action](self._settling.due())
 
     def failed(self, committed_seq: int, problem: ApiError, now: float) -> list[Action]:
         """A batch could not be stored: go back to what is on flash and try again later."""
-        self._last_seq = self.progress.last_seq = committed_seq
+        self._last = self._settling.failed(committed_seq)
+        self.progress.last_seq = committed_seq
         self._batch.clear()
-        self._in_flight = 0
         return self._wait(now, problem)
 
     def stop(self, *, release: bool = False) -> list[Action]:
@@ -441,12 +434,9 @@ class Copier:
         header = b""
         if self.origin.consumer:
             header = settled_header(self._consumer_seq, self._delivered_seq)
-        answer = Answer(subject, header)
-        known = self._unidentified_until is None  # else what it has may be of another life of the origin
-        if known and self._consumer_seq <= self._committed_consumer_seq and not self._older:
-            return [answer]
-        self._answers.append((self._consumer_seq, answer))
-        return []
+        # What it has may be of another life of the origin until that is known.
+        self._settling.wait(self._consumer_seq, Answer(subject, header))
+        return [] if self._unknown_until is not None else list[Action](self._settling.due())
 
     def _ask(self, now: float) -> list[Action]:
         """A new request, unless the last one is too recent."""
@@ -462,6 +452,8 @@ class Copier:
         self.reply = f"$JSC.R.{self._make_id(8)}".encode()
         self.identity_reply = f"$JSC.R.{self._make_id(8)}".encode()
         start = self._start()
+        self._asked = self._last
+        self._proof = Proof(self._asked, self._others, self.witnesses)
         if self.origin.consumer:
             subject, body = reset_request(self.origin, start)
         else:
@@ -472,13 +464,14 @@ class Copier:
                 deliver=own,
                 short_id=self._make_id(8),
                 rate_limit_bps=self.rate_limit_bps,
+                asks=self._proof.metadata,
             )
         self.phase = Phase.REQUESTED
         self.waiting = ""
         self._requested_at = now
-        self._asked_after = self._last_seq
-        self._unidentified_until = now + IDENTIFIED_WITHIN_S
-        self._origin_end = None
+        self._unknown_until = now + IDENTIFIED_WITHIN_S
+        self._life_pending = True
+        self._info = None
         self._sure = len(self._batch)
         self.progress.requests += 1
         return [
@@ -490,11 +483,11 @@ class Copier:
 
     def _start(self) -> Start:
         """Where to begin at the origin."""
-        if self._last_seq == 0 and self._ask_by_time and self._last_ts_ns:
-            return Start(time=ns_to_rfc3339(self._last_ts_ns + 1))
-        if self._last_seq == 0 and self.progress.lives:
+        if self._last.seq == 0 and self._newer_than_ns:
+            return Start(time=ns_to_rfc3339(self._newer_than_ns + 1))
+        if self._last.seq == 0 and self.progress.lives:
             return Start(time=self.origin.start_time)
-        return start_of(self.origin, self._last_seq, self._last_stored_ns)
+        return start_of(self.origin, self._last.seq, self._last_stored_ns)
 
     def _wait(self, now: float, problem: ApiError) -> list[Action]:
         actions = self._forget()
@@ -508,15 +501,19 @@ class Copier:
     def _forget(self) -> list[Action]:
         """Leaves the consumer at the origin to its end. What was taken from it stays good: it carries its sequence. Only
         what came before the origin's life was known is asked for again."""
-        if self._unidentified_until is not None:
+        if self._unknown_until is not None:
             if len(self._batch) > self._sure:
-                self._last_seq = self.progress.last_seq = self._asked_after
+                self._last = self._asked
+                self.progress.last_seq = self._asked.seq
                 del self._batch[self._sure :]
-            self._unidentified_until = self._behind_at = None
+            self._unknown_until = None
         actions: list[Action] = [Unsubscribe(self.deliver, self.reply)] if self.deliver else []
-        self.deliver = self.reply = self.identity_reply = b""
+        self.deliver = self.reply = self.identity_reply = self.proof_reply = b""
         self.consumer = ""
-        self._consumer_seq = self._committed_consumer_seq = self._delivered_seq = 0
-        self._answers.clear()
-        self._older = self._in_flight
+        self._consumer_seq = self._delivered_seq = 0
+        self._settling.forget()
         return actions
+
+
+def _reached(message: Copied) -> Reached:
+    return Reached(message.origin_seq, message.ts_ns, len(message.header) + len(message.payload))

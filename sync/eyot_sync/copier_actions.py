@@ -58,6 +58,15 @@ class Identify:
 
 
 @dataclass(frozen=True, slots=True)
+class Prove:
+    """Ask the origin for the last message that was copied, listening on `reply`. Where nobody listens, say so with `unproven`."""
+
+    subject: bytes
+    reply: bytes
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """Answer flow control: an empty message on `subject`; its header says how far a consumer that stands ready may settle."""
 
@@ -79,7 +88,7 @@ class Release:
     subject: bytes
 
 
-Action = Release | Subscribe | Unsubscribe | Request | Identify | Answer | Skip
+Action = Release | Subscribe | Unsubscribe | Request | Identify | Prove | Answer | Skip
 
 
 class Copied(Struct, frozen=True, gc=False):

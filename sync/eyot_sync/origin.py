@@ -6,7 +6,7 @@ control). Source: sync.md sections 1 and 2.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from eyot_wire import headers
@@ -137,10 +137,17 @@ def start_of(origin: Origin, last_seq: int, last_stored_ns: int = 0) -> Start:
 
 
 def consumer_request(
-    origin: Origin, *, mirror: bool, start: Start, deliver: str, short_id: str, rate_limit_bps: int = 0
+    origin: Origin,
+    *,
+    mirror: bool,
+    start: Start,
+    deliver: str,
+    short_id: str,
+    rate_limit_bps: int = 0,
+    asks: Mapping[str, str] | None = None,
 ) -> tuple[bytes, bytes]:
     """(subject, body) of the request that makes the consumer at the origin. `short_id` makes a filtered one's name unique;
-    `rate_limit_bps`: bits per second that the origin shall keep to, 0 for no limit."""
+    `rate_limit_bps`: bits per second that the origin shall keep to, 0 for no limit; `asks`: metadata that ask for more."""
     policy: dict[str, object] = {"deliver_policy": "all"}
     if start.seq:
         policy = {"deliver_policy": "by_start_sequence", "opt_start_seq": start.seq}
@@ -162,7 +169,7 @@ def consumer_request(
         inactive_threshold=INACTIVE_THRESHOLD_NS,
         direct=True,
         rate_limit_bps=rate_limit_bps,
-        metadata=_who_asks(origin, "mirror" if mirror else "src"),
+        metadata=_who_asks(origin, "mirror" if mirror else "src") | dict(asks or {}),
         **policy,  # type: ignore[arg-type]
     )
     subject = f"{origin.api}.CONSUMER.CREATE.{origin.stream}"

@@ -35,3 +35,16 @@ class OriginInfo(JsStruct, kw_only=True):
     created: str = ""
     state: OriginState = field(default_factory=OriginState)
     error: ApiError | None = None
+
+
+class StoredMessage(JsStruct, kw_only=True):
+    """Of a message in STREAM.MSG.GET."""
+
+    seq: int = 0
+    time: str = ""
+
+
+class StoredAnswer(JsStruct, kw_only=True):
+    """What is read of the answer to STREAM.MSG.GET: a message, or none (that is gone, or may not be read)."""
+
+    message: StoredMessage | None = None

@@ -37,6 +37,20 @@ def mirror_of_a_lost_end(end: int, held: int) -> ApiError:
     )
 
 
+def mirror_of_other_messages(held: int) -> ApiError:
+    return problem(
+        f"the origin has another message under {held}, or just before it, than this mirror: it was restored or lost messages, and gave sequences out again; "
+        f"{_WAYS_ON}"
+    )
+
+
+def note_set_back(held: int) -> str:
+    return (
+        f"the origin has another message under {held}, or just before it, than was copied: it was restored or lost messages; what it stored after that "
+        f"one is copied"
+    )
+
+
 def note_new_life(created: str, before: str, held: int) -> str:
     return f"the origin was re-created at {created}: copying it from its beginning, after {held} of the one created at {before}"
 

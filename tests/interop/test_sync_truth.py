@@ -38,10 +38,31 @@ async def _play(hub: str, path: Path) -> None:
         (status,) = pair.leaf.monitor("/eyot/syncz")["out"]
         assert (status["peer"], status["confirmed_seq"], status["backlog"]) == ("hub-server", 50, 0)
         assert (await at_hub.jetstream().stream_info("ALL")).state.messages == 50
-        await leaf.close()
+        server = pair.leaf.client_url("acc")
+        reads = await _eyot(control, "--server", server, "sync", "forget", "R", "hub-server")
+        assert "reads R at the moment" in reads.stderr
         await at_hub.close()
+        pair.hub.kill()
+        forgotten = await _forgotten(control, server)
+        assert "Forgotten: 1 of R at hub-server" in forgotten.stdout
+        assert pair.leaf.monitor("/eyot/syncz")["out"] == []
+        unknown = await _eyot(control, "--server", server, "sync", "forget", "R", "hub-server")
+        assert "nothing is known" in unknown.stderr
+        await leaf.close()
+
+
+async def _forgotten(control: str, server: str) -> subprocess.CompletedProcess[str]:
+    """As soon as the leaf has noticed that its hub is gone."""
+    while True:
+        said = await _eyot(control, "--server", server, "sync", "forget", "R", "hub-server")
+        if "at the moment" not in said.stderr:
+            return said
 
 
 async def _wait(control: str, timeout_s: float) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "eyot_cli.main", "--control", control, "sync", "wait", "--timeout", str(timeout_s)]
+    return await _eyot(control, "sync", "wait", "--timeout", str(timeout_s))
+
+
+async def _eyot(control: str, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "eyot_cli.main", "--control", control, *words]
     return await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True)

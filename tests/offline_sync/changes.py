@@ -8,6 +8,7 @@ import trio
 from offline_sync.fleet import Fleet
 from offline_sync.flows import TOPICS
 from offline_sync.layout import HUB, SHAPES, STREAM
+from offline_sync.node import Node
 
 
 async def work(fleet: Fleet) -> None:
@@ -89,8 +90,11 @@ async def reload(fleet: Fleet) -> None:
 async def back_up(fleet: Fleet) -> None:
     """A node is taken down, its directory copied, and started again."""
     node = fleet.nodes[fleet.chance.choice((HUB, *fleet.leaves))]
-    if not node.running:
-        return
+    if node.running:
+        await _back_up(fleet, node)
+
+
+async def _back_up(fleet: Fleet, node: Node) -> None:
     fleet.check()
     await node.crash(silent=False)
     node.back_up()
@@ -98,11 +102,35 @@ async def back_up(fleet: Fleet) -> None:
     await fleet.start(node)
 
 
+async def set_back(fleet: Fleet) -> None:
+    """A node is taken back to its backup while its link is down, and stores new messages under sequences that it gave before; its
+    readers come later."""
+    chance = fleet.chance
+    node = fleet.nodes[chance.choice((HUB, *fleet.leaves))]
+    if not node.running or node.disk_full:
+        return
+    mine = [place for place in fleet.model.lives if place[0] == node.name]
+    if node.backup is None or chance.random() < 0.5:
+        await _back_up(fleet, node)
+        for _ in range(chance.randint(1, 3)):
+            fleet.publish(*chance.choice(mine), chance.choice((1, 3, 10)))
+            await trio.sleep(chance.choice((0.1, 0.5, 2.0)))
+    for leaf in fleet.leaves if node is fleet.hub else [node.name]:
+        fleet.network.cut(leaf)
+    await _take_back(fleet, node)
+    for _ in range(chance.randint(1, 4)):
+        fleet.publish(*chance.choice(mine), chance.choice((1, 3, 10, 40)))
+        await trio.sleep(chance.choice((0.0, 0.1, 1.0)))
+
+
 async def take_back(fleet: Fleet) -> None:
     """A node fails for good and is set up again, from its last backup if there is one."""
     node = fleet.nodes[fleet.chance.choice((HUB, *fleet.leaves))]
-    if not node.running or node.disk_full:
-        return
+    if node.running and not node.disk_full:
+        await _take_back(fleet, node)
+
+
+async def _take_back(fleet: Fleet, node: Node) -> None:
     fleet.check()
     node.clock.offset_s = max(node.clock.offset_s, node.clock.latest_offset_s)
     node.was_restored = True

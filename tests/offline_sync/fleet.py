@@ -28,7 +28,7 @@ from offline_sync.worker import Worker
 #: Once nothing is broken any more, everything must be copied within this, seconds.
 COMPLETE_WITHIN_S = 90.0
 #: Once everything is copied, its origins have heard of it within this.
-TOLD_WITHIN_S = 5.0
+TOLD_WITHIN_S = 8.0
 #: A link that came up wakes its copiers within this.
 WAKE_WITHIN_S = 2.0
 
@@ -210,8 +210,11 @@ class Fleet:
         )
 
     def holds_still(self, flow: Flow) -> bool:
-        """A mirror whose origin was re-created waits for somebody to decide, and says so."""
-        return flow.mirror and ("re-created" in self.progress(flow) or flow.place in self.model.diverged)
+        """A mirror whose origin was re-created or set back waits for somebody to decide, and says so."""
+        said = self.progress(flow)
+        return flow.mirror and (
+            "re-created" in said or (self.model.has_diverged(flow) and "it was restored or lost" in said)
+        )
 
     async def wake_up(self, leaf: str, restored_at: float) -> None:
         """After a cut: copies over the leaf's link run again at once when it is up."""
@@ -250,6 +253,7 @@ class Fleet:
             self.model.check_whole(node)
             self.model.check_work(node)
             self.model.check_told(node)
+            self.model.check_forgotten(node, self.nodes)
             self._trace_state(node)
         for node in self.nodes.values():
             await node.stop()

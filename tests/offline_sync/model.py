@@ -93,6 +93,14 @@ class Model:
             if gone:
                 self.diverged |= {flow.place for flow in self.known if flow.mirror and flow.source == life_place(life)}
 
+    def has_diverged(self, flow: Flow) -> bool:
+        """Does this mirror hold what its origin has lost?"""
+        life = self.lives.get(flow.source)
+        if flow.place in self.diverged or life is None or not flow.mirror:
+            return flow.place in self.diverged
+        held = self.holdings.get(flow.place, Holding()).numbers.get(life, {})
+        return not self.journals[life].lost.isdisjoint(held)
+
     def copies_anew(self, node: str) -> None:
         """All streams of a node were lost or taken back: what it copies begins anew, and its origins have to hear of it."""
         for place in [place for place in self.holdings if place[0] == node]:
@@ -128,7 +136,7 @@ class Model:
         """What a node says has reached others has, as far as those could be looked at."""
         told: dict[str, list[SyncStatus]] = {}
         for flow in self.known:
-            if flow.origin_node != node.name or flow.node not in looked_at or flow.place in self.diverged:
+            if flow.origin_node != node.name or flow.node not in looked_at or self.has_diverged(flow):
                 continue
             life = self.lives.get(flow.source)
             stream = node.stream(flow.origin)
@@ -148,9 +156,19 @@ class Model:
         if false:
             raise Violation(f"{node.name} says {flow} is done up to {upto}, but it has not {_few(false)}")
 
+    def check_forgotten(self, node: Node, nodes: dict[str, Node]) -> None:
+        """A server shows nobody as behind who copies no more, unless that was lost with a disk."""
+        flows = [flow for other in nodes.values() for flow in self.flows.at(other)]
+        for stream in node.js.streams():
+            for status in copied_out_of(stream).statuses():
+                reader = nodes.get(status.peer)
+                alive = any(_is_of(status, flow) and flow.source == (node.name, stream.name) for flow in flows)
+                if not alive and reader is not None and not reader.was_restored and not node.was_restored:
+                    raise Violation(f"{node.name} goes on to show {status.kind} {status.target} of {status.peer}")
+
     def check_told(self, node: Node) -> None:
         """When all is copied a server says so, of every copy that somebody makes."""
-        flows = [flow for flow in self.known if flow.origin_node == node.name and flow.place not in self.diverged]
+        flows = [flow for flow in self.known if flow.origin_node == node.name and not self.has_diverged(flow)]
         for flow in flows:
             stream = node.stream(flow.origin)
             if stream is None or self.missing(flow):

@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
-from eyot_daemon.jetstream import copying
+from eyot_daemon.jetstream import copy_task
 from eyot_daemon.jetstream.batch import Batch
 from eyot_daemon.jetstream.consumer_acks import Acks
-from eyot_daemon.jetstream.copying import CopyTask
+from eyot_daemon.jetstream.copy_task import CopyTask
 from eyot_daemon.jetstream.stream import CopyResult, Stream
 
 
@@ -66,7 +66,7 @@ def _removed_when_sent() -> Any:
 
 def _copied_again() -> Any:
     """A source whose filters were changed does not ask what its predecessors copied."""
-    return mock.patch.object(copying, "predecessors", return_value=())
+    return mock.patch.object(copy_task, "predecessors", return_value=())
 
 
 PLANTS: dict[str, Callable[[], Any]] = {

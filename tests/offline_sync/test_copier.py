@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eyot_sync.copier import Copier
-from eyot_sync.copier_actions import Answer, Identify, Phase, Request, Skip, Subscribe
+from eyot_sync.copier_actions import Action, Answer, Identify, Phase, Prove, Request, Skip, Subscribe
 from eyot_sync.origin import Origin
+from eyot_sync.proof import Reached
 from eyot_wire.js_errors import ApiError
 from eyot_wire.js_stream import External, StreamSource
 from support.origin_model import ModelOrigin, ModelTarget, Wire
@@ -20,13 +21,13 @@ from support.origin_model import ModelOrigin, ModelTarget, Wire
 FULL = ApiError(code=503, err_code=10047, description="insufficient storage resources available")
 
 
-def make_copier(last_seq: int, *, mirror: bool = False, seed: int = 1) -> Copier:
+def make_copier(last: int | Reached, *, mirror: bool = False, seed: int = 1) -> Copier:
     chance = random.Random(seed)
     source = StreamSource(name="ORIGIN", external=External(api="$JS.leaf.API", deliver=""))
     return Copier(
         Origin.of(source),
         mirror=mirror,
-        last_seq=last_seq,
+        last=last if isinstance(last, Reached) else Reached(last),
         make_id=lambda length: "".join(chance.choices("abcdefgh", k=length)),
     )
 
@@ -162,11 +163,17 @@ def test_a_link_that_returns_is_used_at_once() -> None:
     assert b'"opt_start_seq":42' in request.body
 
 
+def answered(copier: Copier, origin: ModelOrigin, now: float) -> list[Action]:
+    """The origin gives the copier its consumer, and does not tell its life."""
+    body = next(action.body for action in copier.link_up(now) if isinstance(action, Request))
+    actions = copier.response(copier.reply, origin.create(body), now)
+    return [*actions, *copier.unidentified(now)]
+
+
 def test_flow_control_waits_for_the_flash() -> None:
     copier = make_copier(0)
-    copier.link_up(1.0)
+    answered(copier, ModelOrigin(), 1.0)
     copier.message(b"$JS.ACK.ORIGIN.c1.1.1.1.1000.0", b"readings.x", b"", b"one", 1.1)
-    copier.unidentified(1.1)
     current = copier.reply
     asked = copier.message(b"$JS.FC.ORIGIN.c1.1", b"", b"NATS/1.0 100 FlowControl Request\r\n\r\n", b"", 1.2)
     assert asked == []
@@ -177,11 +184,12 @@ def test_flow_control_waits_for_the_flash() -> None:
 
 def test_a_stalled_heartbeat_is_answered_when_all_is_on_flash() -> None:
     copier = make_copier(0)
-    copier.link_up(1.0)
+    body = next(action.body for action in copier.link_up(1.0) if isinstance(action, Request))
+    copier.response(copier.reply, ModelOrigin().create(body), 1.0)
     header = b"NATS/1.0 100 Idle Heartbeat\r\nNats-Last-Consumer: 0\r\nNats-Consumer-Stalled: $JS.FC.O.c.9\r\n\r\n"
     assert copier.message(b"", b"", header, b"", 1.1) == []  # what it has may be of another life of the origin
     copier.unidentified(1.1)
-    assert copier.message(b"", b"", header, b"", 1.1) == [Answer(b"$JS.FC.O.c.9")]
+    assert Answer(b"$JS.FC.O.c.9") in copier.message(b"", b"", header, b"", 1.1)
 
 
 def test_a_heartbeat_tells_of_the_last_message_that_was_lost() -> None:
@@ -216,17 +224,12 @@ def test_a_refusal_is_kept_and_tried_again_later() -> None:
 
 def test_an_empty_mirror_begins_where_the_origin_does() -> None:
     copier = make_copier(0, mirror=True)
-    copier.link_up(1.0)
-    origin = ModelOrigin({10: b"m10"}, 10)
-    body = next(action.body for action in copier.link_up(2.0) if isinstance(action, Request))
-    assert copier.response(copier.reply, origin.create(body), 2.1) == [Skip(9)]
+    assert answered(copier, ModelOrigin({10: b"m10"}, 10), 1.0) == [Skip(9)]
 
 
 def test_an_origin_that_went_back_is_said() -> None:
     copier = make_copier(100)
-    body = next(action.body for action in copier.link_up(2.0) if isinstance(action, Request))
-    origin = ModelOrigin({1: b"new"}, 1)
-    copier.response(copier.reply, origin.create(body), 2.1)
+    answered(copier, ModelOrigin({1: b"new"}, 1), 2.0)
     assert copier.progress.behind
     assert copier.progress.error is not None
     assert "re-created or lost messages" in copier.progress.error.description
@@ -236,9 +239,8 @@ def resumed(
     origin: ModelOrigin,
     *,
     mirror: bool,
-    last_seq: int,
+    last: Reached,
     identity: str,
-    last_ts_ns: int = 0,
     skip_lost: bool = False,
     held_at: int = 0,
 ) -> Wire:
@@ -248,10 +250,9 @@ def resumed(
     copier = Copier(
         Origin.of(source),
         mirror=mirror,
-        last_seq=last_seq,
+        last=last,
         make_id=lambda length: str(next(ids)),
         identity=identity,
-        last_ts_ns=last_ts_ns,
         skip_lost=skip_lost,
         held_at=held_at,
     )
@@ -272,7 +273,7 @@ def test_a_source_copies_the_new_life_of_its_origin_from_its_beginning() -> None
     origin.recreate()
     for number in range(200):
         origin.publish(b"m%d" % number)
-    wire = resumed(origin, mirror=False, last_seq=100, identity="2026-01-01T00:00:00Z")
+    wire = resumed(origin, mirror=False, last=Reached(100), identity="2026-01-01T00:00:00Z")
     assert wire.copier.phase is Phase.ACTIVE
     assert [consumer.next_seq for consumer in origin.consumers.values()] == [1]
     assert wire.copier.identity == origin.created
@@ -284,7 +285,7 @@ def test_a_mirror_holds_still_when_its_origin_was_recreated() -> None:
     origin.recreate()
     for number in range(200):
         origin.publish(b"m%d" % number)
-    wire = resumed(origin, mirror=True, last_seq=100, identity="2026-01-01T00:00:00Z")
+    wire = resumed(origin, mirror=True, last=Reached(100), identity="2026-01-01T00:00:00Z")
     assert wire.copier.phase is not Phase.ACTIVE
     assert wire.copier.progress.lag == 200
     assert wire.copier.progress.error is not None
@@ -293,12 +294,81 @@ def test_a_mirror_holds_still_when_its_origin_was_recreated() -> None:
 
 def test_an_origin_that_lost_its_end_is_asked_for_what_is_newer() -> None:
     origin = ModelOrigin({90: b"old", 91: b"new"}, 91)
-    wire = resumed(origin, mirror=False, last_seq=100, identity=origin.created, last_ts_ns=1_700_000_000_000_000_000)
+    wire = resumed(origin, mirror=False, last=Reached(100, 1_700_000_000_000_000_000), identity=origin.created)
     assert wire.asked_from == ["by_start_sequence", "by_start_time"]
 
 
+def set_back() -> ModelOrigin:
+    """Copied up to 100, set back to 90, grown to 120 since."""
+    origin = ModelOrigin()
+    for number in range(1, 101):
+        origin.publish(b"m%d" % number)
+    origin.set_back(90)
+    for number in range(91, 121):
+        origin.publish(b"M%d" % number)
+    return origin
+
+
+@pytest.mark.parametrize("tells_times", [True, False], ids=["eyot", "nats-server"])
+def test_a_source_copies_what_an_origin_stored_since_it_was_set_back(tells_times: bool) -> None:
+    origin = set_back()
+    origin.tells_times = tells_times
+    wire = resumed(origin, mirror=False, last=Reached(100, 100_000, 10), identity=origin.created)
+    assert wire.asked_from == ["by_start_sequence", "by_start_time"]
+    assert [consumer.next_seq for consumer in origin.consumers.values()] == [91]
+    assert "restored or lost messages" in wire.copier.progress.note
+
+
+@pytest.mark.parametrize("tells_times", [True, False], ids=["eyot", "nats-server"])
+def test_a_mirror_holds_still_when_its_origin_was_set_back(tells_times: bool) -> None:
+    origin = set_back()
+    origin.tells_times = tells_times
+    last = Reached(100, 100_000, 10)
+    held = resumed(origin, mirror=True, last=last, identity=origin.created).copier
+    assert held.phase is not Phase.ACTIVE
+    assert held.progress.lag == 1
+    assert held.progress.error is not None
+    assert "another message under 100" in held.progress.error.description
+    assert held.life.held_at == 100
+    goes_on = resumed(origin, mirror=True, last=last, identity=origin.created, skip_lost=True).copier
+    assert goes_on.phase is Phase.ACTIVE
+    assert "is not copied" in goes_on.progress.note
+
+
+@pytest.mark.parametrize("tells_times", [True, False], ids=["eyot", "nats-server"])
+@pytest.mark.parametrize("reached", [Reached(100, 100_000, 10), Reached(100, 100_000, 1 << 20), Reached(100)])
+@pytest.mark.parametrize("gone", [False, True])
+def test_an_origin_that_is_as_it_was_is_gone_on_with(tells_times: bool, reached: Reached, gone: bool) -> None:
+    """Also where the last message is gone there, too large to be asked for, or its time was never known."""
+    origin = ModelOrigin(dict.fromkeys(range(1, 121), b"m"), 120, tells_times=tells_times)
+    if gone:
+        origin.delete(100)
+    wire = resumed(origin, mirror=False, last=reached, identity=origin.created)
+    assert wire.copier.phase is Phase.ACTIVE
+    assert wire.asked_from == ["by_start_sequence"]
+    assert wire.copier.progress.error is None
+
+
+def test_an_origin_that_does_not_answer_for_a_message_is_gone_on_with() -> None:
+    """Its STREAM.MSG.GET may be denied: it holds up one request for as long as an answer may take, and is not asked again."""
+    origin = ModelOrigin(dict.fromkeys(range(1, 121), b"m"), 120)
+    copier = make_copier(Reached(100, 100_000, 10))
+    now = 1.0
+    for proves in (True, False):
+        body = next(action.body for action in copier.link_up(now) if isinstance(action, Request))
+        assert (
+            any(isinstance(each, Prove) for each in copier.response(copier.reply, origin.create(body), now)) is proves
+        )
+        copier.response(copier.identity_reply, origin.info(), now)
+        copier.message(b"$JS.ACK.ORIGIN.%b.1.101.1.101000.0" % copier.consumer.encode(), b"in.x", b"", b"m", now)
+        copier.tick(now + 3.1)
+        assert len(copier.take_batch()[0]) == 1
+        copier.failed(100, FULL, now + 3.1)
+        now += 10
+
+
 def mirrored(origin: ModelOrigin, **options: Any) -> Copier:
-    return resumed(origin, mirror=True, last_seq=100, identity=origin.created, **options).copier
+    return resumed(origin, mirror=True, last=Reached(100), identity=origin.created, **options).copier
 
 
 def test_a_mirror_whose_origin_lost_its_end_holds_still() -> None:
@@ -307,7 +377,7 @@ def test_a_mirror_whose_origin_lost_its_end_holds_still() -> None:
     assert copier.progress.lag == 9
     assert copier.progress.error is not None
     assert "ended at 91" in copier.progress.error.description
-    assert copier.held_at == 92
+    assert copier.life.held_at == 92
 
 
 def test_it_holds_still_when_the_origin_has_grown_again() -> None:
@@ -326,7 +396,7 @@ def test_it_goes_on_where_the_policy_says_so() -> None:
     assert "up to 100 is not copied" in copier.progress.note
     grown = mirrored(ModelOrigin(dict.fromkeys(range(92, 121), b"other"), 120), skip_lost=True, held_at=92)
     assert grown.phase is Phase.ACTIVE
-    assert grown.held_at == 0
+    assert grown.life.held_at == 0
 
 
 def test_a_mirror_follows_a_recreated_origin_where_the_policy_says_so() -> None:
@@ -334,7 +404,7 @@ def test_a_mirror_follows_a_recreated_origin_where_the_policy_says_so() -> None:
     origin.recreate()
     for number in range(200):
         origin.publish(b"m%d" % number)
-    wire = resumed(origin, mirror=True, last_seq=100, identity="2026-01-01T00:00:00Z", skip_lost=True)
+    wire = resumed(origin, mirror=True, last=Reached(100), identity="2026-01-01T00:00:00Z", skip_lost=True)
     assert wire.copier.phase is Phase.ACTIVE
     assert wire.copier.identity == origin.created
     assert [consumer.next_seq for consumer in origin.consumers.values()] == [101]

@@ -129,6 +129,43 @@ def test_a_source_of_a_new_life_is_not_taken_for_copied(tmp_path: Path) -> None:
     simulated(tmp_path, play)
 
 
+@pytest.mark.parametrize("purged", [False, True])
+def test_an_origin_that_was_set_back_and_grew_since_is_found_out(tmp_path: Path, purged: bool) -> None:
+    """Also where the last message that was copied, or what stands in its place now, is gone there."""
+
+    async def play(pair: Pair) -> None:
+        await pair.start()
+        source = external("ORIGIN", "leaf")
+        await pair.make(pair.hub, "ALL", sources=[source])
+        await pair.make(pair.hub, "COPY", mirror=source)
+        await pair.publish("in.a", "1", "2")
+        await pair.leaf.crash(silent=False)
+        pair.leaf.back_up()
+        await pair.nursery.start(pair.leaf.run)
+        await trio.sleep(1)
+        await pair.publish("in.a", "3", "4", "5")
+        await trio.sleep(3)
+        pair.network.cut("leaf")
+        await pair.leaf.crash(silent=False)
+        pair.leaf.restore()
+        await pair.nursery.start(pair.leaf.run)
+        await pair.publish("in.a", "x", "y")
+        await pair.publish("in.b", "z")
+        await pair.publish("in.a", "6", "7")
+        if purged:
+            await pair.leaf.request("STREAM.PURGE.ORIGIN", {"filter": "in.b"})
+        pair.network.restore("leaf")
+        await trio.sleep(5)
+        new = ["x", "y", "6", "7"] if purged else ["x", "y", "z", "6", "7"]
+        assert pair.held(pair.hub, "ALL") == ["1", "2", "3", "4", "5", *new]
+        assert pair.held(pair.hub, "COPY") == ["1", "2", "3", "4", "5"]
+        copy, every = sorted(pair.hub.copying.tasks(), key=lambda task: not task.mirror)
+        assert copy.info().error is not None
+        assert "it was restored or lost messages" in every.copier.progress.note
+
+    simulated(tmp_path, play)
+
+
 def test_what_a_reader_lost_is_not_said_to_be_there(tmp_path: Path) -> None:
     async def play(pair: Pair) -> None:
         await pair.start()
@@ -164,6 +201,77 @@ def test_each_of_two_copies_is_told_of_for_itself(tmp_path: Path) -> None:
         said = pair.said()
         assert said["ALL"] == 10
         assert said["FEW"] <= 4
+
+    simulated(tmp_path, play)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("retention", ["limits", "interest"])
+def test_a_copy_that_is_taken_out_during_a_cut_is_forgotten(tmp_path: Path, retention: str, restarted: bool) -> None:
+    """Also by a server that was started again meanwhile; what was kept for it alone goes."""
+
+    async def play(pair: Pair) -> None:
+        await pair.start(retention=retention)
+        source = external("ORIGIN", "leaf")
+        await pair.make(pair.hub, "ALL", sources=[source])
+        await pair.make(pair.hub, "SOME", sources=[source | {"filter_subject": "in.a"}])
+        await trio.sleep(2)
+        pair.network.cut("leaf")
+        await trio.sleep(1)
+        await pair.publish("in.a", *NUMBERS)
+        await pair.make(pair.hub, "SOME", "UPDATE", subjects=["some"])
+        if restarted:
+            await pair.hub.crash(silent=False)
+            await pair.nursery.start(pair.hub.run)
+        pair.network.restore("leaf")
+        await trio.sleep(20)
+        assert pair.said() == {"ALL": 10}
+        assert pair.held(pair.leaf, "ORIGIN") == ([] if retention == "interest" else NUMBERS)
+        hub = pair.hub.stream("SOME")
+        assert hub is not None
+        assert not [key for key in hub.log.positions() if key.startswith(b"eyot.bye.")]
+
+    simulated(tmp_path, play)
+
+
+def test_a_copy_that_is_back_before_the_link_is_not_forgotten(tmp_path: Path) -> None:
+    async def play(pair: Pair) -> None:
+        await pair.start(retention="interest")
+        source = external("ORIGIN", "leaf")
+        await pair.make(pair.hub, "ALL", sources=[source])
+        await trio.sleep(2)
+        pair.network.cut("leaf")
+        await pair.publish("in.a", *NUMBERS)
+        await pair.make(pair.hub, "ALL", "UPDATE", subjects=["some"])
+        await pair.make(pair.hub, "ALL", "UPDATE", sources=[source])
+        pair.network.restore("leaf")
+        await trio.sleep(20)
+        assert pair.held(pair.hub, "ALL") == NUMBERS
+        assert pair.said() == {"ALL": 10}
+
+    simulated(tmp_path, play)
+
+
+def test_a_reader_is_forgotten_on_request(tmp_path: Path) -> None:
+    """Of a server that is gone for good; not one that reads at the moment."""
+
+    async def play(pair: Pair) -> None:
+        await pair.start()
+        await pair.make(pair.hub, "ALL", sources=[external("ORIGIN", "leaf")])
+        await pair.publish("in.a", *NUMBERS)
+        await trio.sleep(2)
+        answer = await pair.leaf.request("STREAM.EYOT_FORGET.ORIGIN", {"server": "hub"})
+        assert (answer["forgotten"], answer["reading"]) == (0, 1)
+        await pair.hub.crash(silent=False)
+        await trio.sleep(1)
+        answer = await pair.leaf.request("STREAM.EYOT_FORGET.ORIGIN", {"server": "hub", "target": "OTHER"})
+        assert (answer["forgotten"], answer["reading"]) == (0, 0)
+        answer = await pair.leaf.request("STREAM.EYOT_FORGET.ORIGIN", {"server": "hub"})
+        assert (answer["forgotten"], answer["reading"]) == (1, 0)
+        assert pair.said() == {}
+        await pair.nursery.start(pair.hub.run)
+        await trio.sleep(5)
+        assert pair.said() == {"ALL": 10}
 
     simulated(tmp_path, play)
 

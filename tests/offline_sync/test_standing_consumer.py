@@ -8,6 +8,7 @@ import pytest
 from eyot_sync.copier import Copier
 from eyot_sync.copier_actions import Answer, Phase, Request, Skip
 from eyot_sync.origin import Origin
+from eyot_sync.proof import Reached
 from eyot_wire.js_stream import StreamConsumerSource, StreamSource
 
 FLOW = b"NATS/1.0 100 FlowControl Request\r\n\r\n"
@@ -16,7 +17,7 @@ FLOW = b"NATS/1.0 100 FlowControl Request\r\n\r\n"
 def make_copier(last_seq: int = 0, *, mirror: bool = False) -> Copier:
     source = StreamSource(name="ORIGIN", consumer=StreamConsumerSource(name="C", deliver_subject="fixed"))
     ids = iter(range(1000))
-    return Copier(Origin.of(source), mirror=mirror, last_seq=last_seq, make_id=lambda _: f"{next(ids):08}")
+    return Copier(Origin.of(source), mirror=mirror, last=Reached(last_seq), make_id=lambda _: f"{next(ids):08}")
 
 
 def answer(before: int, policy: str = "flow_control") -> bytes:
@@ -57,6 +58,7 @@ def test_later_ones_say_what_comes_next() -> None:
 def test_a_mirror_skips_what_the_origin_has_settled_already() -> None:
     copier = make_copier(mirror=True)
     copier.link_up(1.0)
+    copier.unidentified(1.0)
     assert copier.response(copier.reply, answer(7), 1.1) == [Skip(7)]
 
 

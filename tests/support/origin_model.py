@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 
+from eyot_sync import stored_times
 from eyot_sync.copier import Copier
-from eyot_sync.copier_actions import Action, Answer, Copied, Identify, Request, Skip, Subscribe, Unsubscribe
+from eyot_sync.copier_actions import Action, Answer, Copied, Identify, Prove, Request, Skip, Subscribe, Unsubscribe
+from eyot_wire.js_time import ns_to_rfc3339, rfc3339_to_ns
 
 WINDOW = 5
 
@@ -33,6 +35,9 @@ class ModelOrigin:
     last_seq: int = 0
     consumers: dict[bytes, ModelConsumer] = field(default_factory=dict)
     made: int = 0
+    tells_times: bool = False
+    restored: int = 0
+    timelines: dict[int, int] = field(default_factory=dict)
     created: str = "2026-01-01T00:00:00Z"
 
     def recreate(self) -> None:
@@ -46,9 +51,28 @@ class ModelOrigin:
         state = {"messages": len(self.messages), "last_seq": self.last_seq}
         return json.dumps({"created": self.created, "state": state}).encode()
 
+    def message(self, seq: int) -> bytes:
+        """The answer to STREAM.MSG.GET."""
+        if seq not in self.messages:
+            return json.dumps({"error": {"code": 404, "err_code": 10037, "description": "no message found"}}).encode()
+        return json.dumps({"message": {"seq": seq, "data": "", "time": ns_to_rfc3339(self.time_of(seq))}}).encode()
+
+    def time_of(self, seq: int) -> int:
+        """When it was stored, ns since 1970; another time in each timeline."""
+        return seq * 1000 + self.timelines.get(seq, 0) if seq in self.messages else 0
+
+    def set_back(self, last_seq: int) -> None:
+        """Restored from a backup: what comes after `last_seq` never was."""
+        for seq in range(last_seq + 1, self.last_seq + 1):
+            self.messages.pop(seq, None)
+        self.consumers.clear()
+        self.last_seq = last_seq
+        self.restored += 1
+
     def publish(self, payload: bytes) -> None:
         self.last_seq += 1
         self.messages[self.last_seq] = payload
+        self.timelines[self.last_seq] = self.restored * 1_000_000_000
 
     def delete(self, seq: int) -> None:
         self.messages.pop(seq, None)
@@ -58,7 +82,13 @@ class ModelOrigin:
         self.made += 1
         first = min(self.messages, default=self.last_seq + 1)
         start = max(config.get("opt_start_seq", 1), first)
+        if config["deliver_policy"] == "by_start_time":
+            after_ns = rfc3339_to_ns(config["opt_start_time"])
+            start = min((seq for seq in self.messages if self.time_of(seq) >= after_ns), default=self.last_seq + 1)
         start = min(start, self.last_seq + 1)
+        asked = config.get("metadata", {}).get(stored_times.KEY)
+        if asked is not None and self.tells_times:
+            config["metadata"][stored_times.KEY] = stored_times.answer(asked, self.time_of)
         consumer = ModelConsumer(f"c{self.made}", config["deliver_subject"].encode(), start)
         self.consumers[consumer.deliver] = consumer
         return json.dumps(
@@ -84,7 +114,7 @@ class ModelOrigin:
         consumer.next_seq = seq + 1
         consumer.consumer_seq += 1
         consumer.unanswered += 1
-        reply = f"$JS.ACK.ORIGIN.{consumer.name}.1.{seq}.{consumer.consumer_seq}.{seq * 1000}.{len(waiting) - 1}"
+        reply = f"$JS.ACK.ORIGIN.{consumer.name}.1.{seq}.{consumer.consumer_seq}.{self.time_of(seq)}.{len(waiting) - 1}"
         return reply.encode(), b"readings.x", b"", self.messages[seq]
 
     def flow_control(self, consumer: ModelConsumer) -> tuple[bytes, bytes, bytes, bytes]:
@@ -146,6 +176,11 @@ class Wire:
                         self.responses.append((reply, self.origin.info()))
                     else:
                         self.do(self.copier.unidentified(now), now)
+                case Prove(_, reply, body):
+                    if self.up:
+                        self.responses.append((reply, self.origin.message(json.loads(body)["seq"])))
+                    else:
+                        self.do(self.copier.unproven(now), now)
                 case Answer(subject):
                     if self.up:
                         self.origin.answered(subject)

@@ -7,7 +7,15 @@ common checks: JetStream on in the account (10039), API level (10185), empty bod
 import logging
 from typing import TYPE_CHECKING
 
-from eyot_daemon.jetstream import api_account, api_archive, api_messages, api_streams, direct_get, packed_reads
+from eyot_daemon.jetstream import (
+    api_account,
+    api_archive,
+    api_forget,
+    api_messages,
+    api_streams,
+    direct_get,
+    packed_reads,
+)
 from eyot_daemon.jetstream.api_request import ApiRequest, Endpoint, level_is_offered
 from eyot_store.errors import StoreError
 from eyot_wire.js_errors import JetStreamError, error
@@ -32,6 +40,7 @@ def table(consumer_endpoints: tuple[Endpoint, ...]) -> Table:
         *api_messages.ENDPOINTS,
         *direct_get.ENDPOINTS,
         *packed_reads.ENDPOINTS,
+        *api_forget.ENDPOINTS,
         *consumer_endpoints,
     )
     return {tuple(endpoint.words.split(".")): endpoint for endpoint in endpoints}

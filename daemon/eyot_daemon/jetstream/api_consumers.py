@@ -17,6 +17,7 @@ from eyot_daemon.jetstream.api_request import ApiRequest, Endpoint, Handler
 from eyot_daemon.jetstream.consumer import Consumer
 from eyot_daemon.jetstream.consumer_config import consumer_level, valid_group
 from eyot_daemon.jetstream.copied_out import copied_out_of
+from eyot_daemon.jetstream.stored_times import with_stored_times
 from eyot_store.errors import StoreError
 from eyot_wire.js_errors import error, fail
 from eyot_wire.js_model import (
@@ -130,7 +131,7 @@ def _create_checked(consumers: "Consumers", request: ApiRequest, asked: CreateCo
         if failure is not None:
             request.refuse(error(10104, err=failure.message))
         else:
-            stream.after_commits(lambda _: request.respond(consumer.info()))
+            stream.after_commits(lambda _: request.respond(with_stored_times(stream, consumer.info())))
 
     consumers.create(stream, asked.config, asked.action, pedantic=asked.pedantic, done=done)
 

@@ -7,7 +7,7 @@ again since, or its life is not known, nothing is taken for the same.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from eyot_daemon.jetstream.copy_positions import OWN_KEYS, Position, stored_position
@@ -45,12 +45,19 @@ class CopiedBefore:
     def __bool__(self) -> bool:
         return bool(self._predecessors)
 
-    def without(self, batch: list[Copied], identity: str) -> list[Copied]:
-        """What of a batch is new. `identity`: the life of the origin that it is from."""
+    @property
+    def seqs(self) -> list[int]:
+        """Up to where they copied: the times at which the origin has these say whether it was set back since."""
+        return [position.seq for position, _ in self._predecessors]
+
+    def without(self, batch: list[Copied], identity: str, stored: Mapping[int, int]) -> list[Copied]:
+        """What of a batch is new. `identity`: the life of the origin that it is from; `stored`: when that stored what `seqs` names, as
+        far as it is known. Of an origin that was set back, what is older than the last message copied was copied."""
         filters = [
-            (position.seq, pattern)
+            (position.seq, upto_ns, pattern)
             for position, patterns in self._predecessors
             if position.identity == identity and batch[0].origin_seq <= position.seq
+            for upto_ns in (_upto_ns(position, stored.get(position.seq, 0)),)
             for pattern in patterns
         ]
         if not filters:
@@ -58,5 +65,14 @@ class CopiedBefore:
         return [
             each
             for each in batch
-            if not any(each.origin_seq <= seq and matches(pattern, each.subject) for seq, pattern in filters)
+            if not any(
+                each.origin_seq <= seq and each.ts_ns <= upto_ns and matches(pattern, each.subject)
+                for seq, upto_ns, pattern in filters
+            )
         ]
+
+
+def _upto_ns(position: Position, stored_ns: int) -> int:
+    """The newest time of what was copied; without a limit where the sequence says it all."""
+    set_back = stored_ns and position.ts_ns and stored_ns != position.ts_ns
+    return max(position.ts_ns, position.newest_ns) if set_back else 1 << 63

@@ -15,7 +15,7 @@ deliveries that it cannot have: then it asks for a new consumer at once.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from hashlib import sha256
 from typing import TYPE_CHECKING, cast
 from weakref import WeakKeyDictionary
@@ -26,6 +26,7 @@ from msgspec.structs import replace
 from eyot_daemon.jetstream.deliver_interest import interest_of
 from eyot_daemon.jetstream.pull_request import idle_heartbeat
 from eyot_store.errors import StoreError
+from eyot_wire.forget_reader import ForgetRequest
 from eyot_wire.js_time import ns_to_rfc3339
 from eyot_wire.status import SyncStatus
 from eyot_wire.subject import matches
@@ -94,8 +95,7 @@ class CopiedOut:
     @property
     def missed(self) -> bool:
         """Does one of the readers have no consumer at the moment, or not listen to the one it has?"""
-        listens = self._stream.account.has_interest
-        return any(not self._is_served(each.deliver) or not listens(each.deliver) for each in self._readers.values())
+        return any(not self._reads(each) for each in self._readers.values())
 
     def wants(self, subject: bytes) -> bool:
         """Does one of the readers copy this subject?"""
@@ -138,14 +138,40 @@ class CopiedOut:
     def forget(self, consumer: Consumer) -> None:
         """Whoever reads through this consumer says that it will not come back."""
         deliver = consumer.config.deliver_subject.encode()
+        self._drop([key for key, reader in self._readers.items() if reader.deliver == deliver])
+
+    def forget_those(self, asked: ForgetRequest, done: Callable[[int, int, StoreError | None], None]) -> None:
+        """Those that fit will not come back. `done` hears how many were forgotten, and how many read at the moment and were left,
+        when that is on flash."""
+        fit = {key: reader for key, reader in self._readers.items() if _fits(reader, asked)}
+        idle = [key for key, reader in fit.items() if not self._reads(reader)]
+        self._drop(idle, lambda failure: done(len(idle), len(fit) - len(idle), failure))
+
+    def _reads(self, reader: Reader) -> bool:
+        return self._is_served(reader.deliver) and self._stream.account.has_interest(reader.deliver)
+
+    def _drop(self, keys: list[bytes], done: Settled | None = None) -> None:
+        """What was kept for these readers alone goes with them."""
         stream = self._stream
-        for key in [key for key, reader in self._readers.items() if reader.deliver == deliver]:
-            del self._readers[key]
-            txn = stream.store.begin()
+        dropped = {key: self._readers.pop(key) for key in keys}
+
+        def settle(failure: StoreError | None) -> None:
+            if failure is not None:
+                self._readers = dropped | self._readers
+                self.watch()
+            if done is not None:
+                done(failure)
+
+        txn = stream.store.begin()
+        for key in keys:
             stream.log.delete_position(txn, key)
+        if keys:
             stream.retention.drop_unneeded(txn)
-            stream.store.submit(txn)
-        self.watch()
+            stream.store.submit(txn, settle)
+            self.watch()
+        else:
+            stream.store.abort(txn)
+            settle(None)
 
     def confirmed(self, consumer: Consumer, seq: int) -> None:
         """The reader behind this consumer has everything up to `seq`; what was kept for it alone goes in the same transaction."""
@@ -310,6 +336,16 @@ def copies_missed(streams: Iterable[Stream]) -> bool:
 
 def _copies(reader: Reader, subject: bytes) -> bool:
     return not reader.filters or any(matches(each, subject) for each in reader.filters)
+
+
+def _fits(reader: Reader, asked: ForgetRequest) -> bool:
+    filters = None if asked.filters is None else tuple(each.encode() for each in asked.filters)
+    return (
+        asked.server in (reader.peer, reader.domain)
+        and asked.kind in ("", reader.kind)
+        and asked.target in ("", reader.target)
+        and filters in (None, reader.filters)
+    )
 
 
 def _reader(consumer: Consumer) -> tuple[bytes, Reader]:

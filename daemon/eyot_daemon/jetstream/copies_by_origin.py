@@ -7,13 +7,23 @@ whose origin a change concerns is looked up, not searched for.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from eyot_wire.subject import is_literal, matches
 
 if TYPE_CHECKING:
     from eyot_daemon.account import Account
-    from eyot_daemon.jetstream.copying import CopyTask
+
+
+class AsksOrigin(Protocol):
+    """Whoever wants to hear when its origin comes within reach: a copy, or what is left of one (`farewell.py`)."""
+
+    def api_subject(self) -> bytes:
+        """The subject on which the origin is asked, as it is routed here."""
+
+    def interest_added(self) -> None: ...
+
+    def interest_removed(self) -> None: ...
 
 
 class CopiesByOrigin:
@@ -21,8 +31,8 @@ class CopiesByOrigin:
 
     def __init__(self, account: Account) -> None:
         self._account = account
-        self._tasks: dict[CopyTask, None] = {}
-        self._by_subject: dict[bytes, list[CopyTask]] = {}
+        self._tasks: dict[AsksOrigin, None] = {}
+        self._by_subject: dict[bytes, list[AsksOrigin]] = {}
         # The subjects by their first two tokens: wildcards begin behind those (`$JS.leaf.API.>`).
         self._by_head: dict[bytes, list[bytes]] = {}
         self._mapped_at = -1
@@ -30,15 +40,15 @@ class CopiesByOrigin:
     def __len__(self) -> int:
         return len(self._tasks)
 
-    def add(self, task: CopyTask) -> None:
+    def add(self, task: AsksOrigin) -> None:
         self._tasks[task] = None
         self._mapped_at = -1
 
-    def discard(self, task: CopyTask) -> None:
+    def discard(self, task: AsksOrigin) -> None:
         self._tasks.pop(task, None)
         self._mapped_at = -1
 
-    def asked_on(self, pattern: bytes) -> Iterator[CopyTask]:
+    def asked_on(self, pattern: bytes) -> Iterator[AsksOrigin]:
         """Those whose origin hears what `pattern` matches."""
         if self._mapped_at != self._account.mappings.changes:
             self._make()

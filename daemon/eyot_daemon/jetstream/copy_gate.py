@@ -15,7 +15,7 @@ from eyot_sync.policy import StreamPolicy
 from eyot_sync.stream_gate import LOOK_AGAIN_S, Hold, StreamGate
 
 if TYPE_CHECKING:
-    from eyot_daemon.jetstream.copying import CopyTask
+    from eyot_daemon.jetstream.copy_task import CopyTask
     from eyot_daemon.leaf import LeafConnection
 
 #: A more important copy that lacks more messages than this makes others wait.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from eyot_sync.origin import Origin
+from eyot_sync.proof import WITNESSES_MAX, Reached
 from eyot_wire import headers
 from eyot_wire.stream_source import HEADER, parse
 
@@ -31,11 +32,16 @@ _CHUNK_BYTES = 16 << 20
 
 
 class Position(msgspec.Struct, frozen=True, array_like=True):
-    """The last message copied: its sequence at the origin, the `created` of the origin's stream, its time there."""
+    """The last message copied: its sequence at the origin, the `created` of the origin's stream, its time there, the bytes of its
+    header and payload, and the latest time of all that was copied of that life (clocks are set back, too), then sequences and times of a few messages before the last one. Of a mirror only where an origin that went back ended (and one more) and its `created`: the rest the mirror's
+    own last message says."""
 
     seq: int = 0
     identity: str = ""
     ts_ns: int = 0
+    size: int = 0
+    newest_ns: int = 0
+    witnesses: tuple[tuple[int, int], ...] = ()
 
 
 encode_position = msgspec.msgpack.Encoder().encode
@@ -49,6 +55,22 @@ def stored_position(stream: Stream, key: bytes) -> Position:
         return Position()
     position = _decode(value)
     return Position(position) if isinstance(position, int) else position
+
+
+def mirror_reached(stream: Stream) -> Reached:
+    """The last message of its origin that a mirror has, as long as it has it."""
+    last_seq = stream.log.state.last_seq
+    message = stream.log.get(last_seq) if last_seq else None
+    if message is None:
+        return Reached(last_seq)
+    return Reached(last_seq, message.ts_ns, len(message.header) + len(message.payload))
+
+
+def mirror_witnesses(stream: Stream) -> list[tuple[int, int]]:
+    """Sequences and times of the messages before a mirror's last one, if it has them."""
+    last_seq = stream.log.state.last_seq
+    messages = (stream.log.get(seq) for seq in range(max(1, last_seq - WITNESSES_MAX), last_seq))
+    return [(each.seq, each.ts_ns) for each in messages if each is not None]
 
 
 def source_position(stream: Stream, origin: Origin) -> Position:

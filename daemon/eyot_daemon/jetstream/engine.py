@@ -15,6 +15,7 @@ from eyot_daemon.jetstream.buffered import StoreGate
 from eyot_daemon.jetstream.clock_watch import ClockWatch
 from eyot_daemon.jetstream.copied_out import copied_out_of, copies_missed
 from eyot_daemon.jetstream.copying_off import CopyingOff
+from eyot_daemon.jetstream.farewell import kept
 from eyot_daemon.jetstream.ports import ConsumersPort, CopyingPort
 from eyot_daemon.jetstream.read_thread import Beside, Inline
 from eyot_daemon.jetstream.restoring_log import is_restoring
@@ -187,7 +188,7 @@ class JetStream:
     def _start_stream(self, stream: Stream) -> None:
         stream.start()
         copied_out_of(stream).watch()
-        if stream.config.mirror is not None or stream.config.sources:
+        if stream.config.mirror is not None or stream.config.sources or kept(stream):
             self.copying.stream_created(stream)
 
     def _forget_restoring(self, stream_log: Log) -> None:

@@ -18,6 +18,7 @@ from eyot_daemon.jetstream.buffered import Buffered
 from eyot_daemon.jetstream.copied_out import copied_out_of
 from eyot_daemon.jetstream.dedupe import DedupeWindow, IdsMark
 from eyot_daemon.jetstream.expiry import Expiry
+from eyot_daemon.jetstream.farewell import stage_farewells
 from eyot_daemon.jetstream.fast_batches import FastBatches
 from eyot_daemon.jetstream.ingest import CopiedMessage, Ingest
 from eyot_daemon.jetstream.ports import ConsumerPort, RemovalReason
@@ -168,6 +169,7 @@ class Stream:
         batch = Batch()
         with self.staging() as txn:
             self.log.set_config(txn, encode(config))
+            stage_farewells(self, txn, old, config)
             batch.removed = limits.enforce(config, self.log, txn, ())
             if config.retention == "interest" and old.retention == "limits":
                 self.retention.drop_unneeded(txn)

@@ -8,7 +8,7 @@ import pytest
 
 from eyot_daemon.account import Account
 from eyot_daemon.jetstream.copies_by_origin import CopiesByOrigin
-from eyot_daemon.jetstream.copying import CopyTask
+from eyot_daemon.jetstream.copy_task import CopyTask
 from eyot_wire.mapping import MappingTable
 
 
