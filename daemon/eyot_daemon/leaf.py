@@ -262,13 +262,14 @@ class LeafConnection:
             transport.send()
 
     def _next_slice(self, bytes_max: int) -> bytes:
-        if self._account_links is not None and self._account_links.pending:
-            self._account_links.distribute()  # no message goes before the interest that was there before it
+        outbox, account_links = self.session.outbox, self._account_links
+        if account_links is not None and outbox.has_messages and account_links.pending:
+            account_links.distribute()  # no message goes before the interest that was there before it
         data = self.session.data_to_send(bytes_max, self.links.broker.clock.monotonic())
         self.state.traffic.wire_out_bytes += len(data)
         if data:
             self.policies.crossed(len(data))
-        else:
+        elif outbox:
             self._timer.follow()  # what waits may have room before the next answer
         return data
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 #: Interest that came over one link is passed on to the others together, after a wait that grows with the number of links: when a fleet
 #: reconnects, every leaf's interest concerns every other leaf. Messages never overtake it, whatever waits goes out before them.
-PASS_ON_S_PER_LINK = 0.0001
+PASS_ON_S_PER_LINK = 0.00025
 PASS_ON_S_MAX = 0.25
 
 
@@ -47,7 +47,6 @@ class AccountLinks:
         self.registry.add(link)
         account.leafnodes.add(link)
         if link.is_told_everything:
-            self.distribute()
             if self._broadcast is None:
                 self._broadcast = self._start_broadcast()
             link.told(self._broadcast.join(link))

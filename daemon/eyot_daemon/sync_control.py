@@ -209,6 +209,8 @@ class LinkGate:
 
     def crossed(self, size: int) -> Hold | None:
         """`size` bytes were written or read; what ends the link because of that, or because of the time of day."""
+        if self._remote is None:
+            return None
         self._follow()
         if self.meter is not None:
             self._control.spent(self.meter, size)

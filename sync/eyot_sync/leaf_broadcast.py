@@ -14,12 +14,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterator
+from itertools import accumulate
 from typing import Generic, Protocol, TypeVar
 
 from eyot_sync.leaf_interest import LOOP_PREFIX
 from eyot_wire.frames import encode_ls_add, encode_ls_del
 
 Key = tuple[bytes, bytes]
+
+#: Changes that are told together: about a slice's worth of lines.
+_GROUP = 256
 
 
 class BroadcastMember(Hashable, Protocol):
@@ -79,10 +83,30 @@ class _Change:
         self.for_isolated = for_isolated
         self.own = own
 
-    def line_for(self, member: BroadcastMember) -> bytes:
-        if member.isolated and self.for_isolated is not None:
-            return self.for_isolated
-        return self.own.get(member, self.for_all)
+    @property
+    def to_isolated(self) -> bytes:
+        return self.for_all if self.for_isolated is None else self.for_isolated
+
+
+class _Chunk:
+    """All changes' lines together, as most members are told them; a few lines of it can be others."""
+
+    __slots__ = ("_ends", "whole")
+
+    def __init__(self, lines: list[bytes]) -> None:
+        self.whole = b"".join(lines)
+        self._ends = list(accumulate(map(len, lines), initial=0))
+
+    def with_lines(self, others: list[tuple[int, bytes]]) -> bytes:
+        """With other lines for changes of these numbers, in ascending order."""
+        ends, whole = self._ends, memoryview(self.whole)
+        parts: list[bytes | memoryview] = []
+        at = 0
+        for number, line in others:
+            parts += (whole[at : ends[number]], line)
+            at = ends[number + 1]
+        parts.append(whole[at:])
+        return b"".join(parts)
 
 
 M = TypeVar("M", bound=BroadcastMember)
@@ -119,27 +143,33 @@ class InterestBroadcast(Generic[M]):
         self._change((subject, queue), -weight if queue else -1, source)
 
     def join(self, member: M) -> bytes:
-        """A new member, to which nothing was told and of which nothing is known yet. Returns what it is told first.
-
-        Call `distribute` before: the others must not be a step behind.
-        """
-        assert not self._before
+        """A new member, to which nothing was told and of which nothing is known yet. Returns what it is told first: what the others were
+        told, with whom it hears the rest at the next `distribute`."""
         cluster = member.cluster
         has_kin = bool(cluster) and self._from_cluster[cluster] > 0
         self._members[member] = None
         if cluster:
             self._by_cluster.setdefault(cluster, []).append(member)
-        lines = []
-        for (subject, queue), tally in self._tallies.items():
-            if member.isolated and not subject.startswith(LOOP_PREFIX):
-                count = tally.home
-            elif has_kin:
-                count = tally.besides(member, cluster)
-            else:
-                count = tally.everywhere
-            if count:
-                lines.append(encode_ls_add(subject, queue, count))
+        before = self._before
+        lines: list[bytes] = []
+        for key, tally in self._tallies.items():
+            if key not in before:
+                self._tell(lines, member, key, tally, has_kin=has_kin)
+        for key, tally in before.items():
+            self._tell(lines, member, key, tally, has_kin=bool(cluster))
         return b"".join(lines)
+
+    @staticmethod
+    def _tell(lines: list[bytes], member: M, key: Key, tally: Tally, *, has_kin: bool) -> None:
+        subject, queue = key
+        if member.isolated and not subject.startswith(LOOP_PREFIX):
+            count = tally.home
+        elif has_kin:
+            count = tally.besides(member, member.cluster)
+        else:
+            count = tally.everywhere
+        if count:
+            lines.append(encode_ls_add(subject, queue, count))
 
     def leave(self, member: M) -> None:
         """The member's link ended; its own interest has to be removed besides."""
@@ -153,23 +183,31 @@ class InterestBroadcast(Generic[M]):
                 del self._by_cluster[member.cluster]
 
     def distribute(self) -> Iterator[tuple[M, bytes]]:
-        """Lines for each member that has to be told something; nothing is pending afterwards."""
-        if not self._before:
-            return
+        """Lines for each member that has to be told something; nothing is pending afterwards. Many changes are told in groups, which
+        most members share: while they wait to be sent they are there once."""
         before, self._before = self._before, {}
         changes = [self._compare(key, old) for key, old in before.items()]
-        for_all = b"".join([change.for_all for change in changes])
-        for_isolated = b"".join(
-            [change.for_all if change.for_isolated is None else change.for_isolated for change in changes]
-        )
-        involved = {link for change in changes for link in change.own}
+        for start in range(0, len(changes), _GROUP):
+            yield from self._tell_all(changes[start : start + _GROUP])
+
+    def _tell_all(self, changes: list[_Change]) -> Iterator[tuple[M, bytes]]:
+        for_all = _Chunk([change.for_all for change in changes])
+        for_isolated = _Chunk([change.to_isolated for change in changes])
+        # For links with a part in changes: which those are.
+        own: dict[Hashable, list[int]] = {}
+        for number, change in enumerate(changes):
+            for link in change.own:
+                own.setdefault(link, []).append(number)
         for member in tuple(self._members):
-            if member in involved:
-                chunk = b"".join([change.line_for(member) for change in changes])
-            else:
-                chunk = for_isolated if member.isolated else for_all
-            if chunk:
-                yield member, chunk
+            chunk = for_isolated if member.isolated else for_all
+            numbers = own.get(member, ())
+            if member.isolated:
+                numbers = [number for number in numbers if changes[number].for_isolated is None]
+            data = chunk.whole
+            if numbers:
+                data = chunk.with_lines([(number, changes[number].own[member]) for number in numbers])
+            if data:
+                yield member, data
 
     # -- inside ----------------------------------------------------------------------------------------------------
 

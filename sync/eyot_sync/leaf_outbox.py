@@ -73,7 +73,11 @@ class LeafOutbox:
 
     def __bool__(self) -> bool:
         """Is there anything to write?"""
-        return bool(self._control or self._messages or self._urgent or self.streams or self._has_interest)
+        return bool(self._control or self._has_interest) or self.has_messages
+
+    @property
+    def has_messages(self) -> bool:
+        return bool(self._messages or self._urgent or self.streams)
 
     @property
     def _has_interest(self) -> bool:

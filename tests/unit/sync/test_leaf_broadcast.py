@@ -49,7 +49,6 @@ class Broadcasts(RuleBasedStateMachine):
 
     @rule(cluster=st.sampled_from(["", "c", "d"]), isolated=st.booleans())
     def join(self, cluster: str, isolated: bool) -> None:
-        self.distribute()
         link = Link(cluster, isolated)
         self.members.append(link)
         link.told(self.broadcast.join(link))
@@ -133,3 +132,23 @@ def test_what_came_and_went_in_between_is_not_told() -> None:
     assert broadcast.pending
     assert list(broadcast.distribute()) == []
     assert not broadcast.pending
+
+
+def test_many_changes_are_told_in_groups_that_are_shared() -> None:
+    broadcast: InterestBroadcast[Link] = InterestBroadcast()
+    links = [Link(f"c{number}", False) for number in range(20)]
+    for link in links:
+        broadcast.join(link)
+    for number, link in enumerate(links):
+        for subject in range(50):
+            broadcast.add(b"of.%d.%d" % (number, subject), b"", 1, link.source)
+    chunks: dict[Link, list[bytes]] = {}
+    for link, chunk in broadcast.distribute():
+        link.told(chunk)
+        chunks.setdefault(link, []).append(chunk)
+    for number, link in enumerate(links):
+        assert len(link.known) == 950
+        assert not any(subject.startswith(b"of.%d." % number) for subject, _ in link.known)
+    everything = sum(len(chunk) for told in chunks.values() for chunk in told)
+    held = sum(len(chunk) for chunk in {id(chunk): chunk for told in chunks.values() for chunk in told}.values())
+    assert held < everything / 2
