@@ -54,10 +54,13 @@ class Delivery:
             if (queues is None or group.queue in queues) and self._serve_group(group):
                 count += 1
         for (_, subject), (dest, names) in self._chosen.items():
-            reply, header, payload = self.leaf_reply, self.header, self.payload
-            if dest.deliver_leaf(subject, reply, header, payload, tuple(names), self.origin):
+            if self.cross(dest, subject, tuple(names)):
                 count += 1
         return count
+
+    def cross(self, dest: LeafDestination, subject: bytes, queues: tuple[bytes, ...]) -> bool:
+        """Give the message to one leaf link."""
+        return dest.deliver_leaf(subject, self.leaf_reply, self.header, self.payload, queues, self.origin)
 
     def hand(self, member: Member) -> bool:
         """Give the message to one local subscription."""

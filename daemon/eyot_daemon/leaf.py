@@ -390,6 +390,10 @@ class LeafConnection:
         return not self.link_identity.solicited and not self.session.is_spoke and self.session.rules.receive.is_open
 
     @property
+    def traces(self) -> bool:
+        return self.session.peer.traces
+
+    @property
     def cluster(self) -> str:
         return self.session.peer.cluster
 

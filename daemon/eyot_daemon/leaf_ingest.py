@@ -14,6 +14,7 @@ from eyot_daemon.account import Account
 from eyot_daemon.route import Route
 from eyot_daemon.subscription import Origin, Subscription
 from eyot_wire.ack import PREFIX
+from eyot_wire.fan_out import TRACE_HEADER
 from eyot_wire.frames import LeafMsg
 
 #: A destination with more than this to send does not wait for the end of the turn.
@@ -32,18 +33,33 @@ class RunTaker(Protocol):
 
 def publish_all(account: Account, messages: list[LeafMsg], origin: Origin) -> None:
     """Publish messages that came over a leaf link, in order."""
-    start, end = 0, len(messages)
+    start, end, ask_all = 0, len(messages), bool(account.trace_destination)
     while start < end:
         first = messages[start]
         subject = first.subject
         stop = start + 1
-        while stop < end and messages[stop].subject == subject:
+        if (first.header or ask_all) and _is_traced(account, first, origin):
+            start = stop
+            continue
+        while (
+            stop < end and messages[stop].subject == subject and not (ask_all or TRACE_HEADER in messages[stop].header)
+        ):
             stop += 1
         if stop - start < _RUN_MIN or account.mappings.apply(subject) is not None:
             _one_by_one(account, messages[start:stop], origin)
         else:
             _publish_run(account, messages[start:stop], origin)
         start = stop
+
+
+def _is_traced(account: Account, message: LeafMsg, origin: Origin) -> bool:
+    """Publish a message that asks what becomes of it; False: it does not ask."""
+    if TRACE_HEADER not in message.header and not account.trace_destination:
+        return False
+    # Loaded only where it is used.
+    from eyot_daemon.message_trace import publish_from_link
+
+    return publish_from_link(account, message, origin)
 
 
 def _publish_run(account: Account, run: list[LeafMsg], origin: Origin) -> None:

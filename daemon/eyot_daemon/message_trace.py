@@ -4,13 +4,16 @@
 sampled `traceparent` (W3C) asks as well. The answer is one JSON document: who published, how the subject was mapped, which
 imports and exports it crossed, which stream and which subscriptions it reached, or why it did not reach them. Such messages
 take a way of their own: it is slow, nothing else shall be.
+
+Over a leaf link the message goes with the number of its hop (`Nats-Trace-Hop`: `1`, then `1.1` over the next link), and the server
+there tells its part on the same subject.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 
@@ -18,20 +21,23 @@ from eyot_daemon.account import Account
 from eyot_daemon.delivery import Delivery
 from eyot_daemon.imports import ServiceImport
 from eyot_daemon.route import LeafMember, Member, QueueGroup, Route
-from eyot_daemon.subscription import Kind, Subscription
+from eyot_daemon.subscription import Kind, LeafDestination, Origin, Subscription
 from eyot_wire.fan_out import TRACE_HEADER
-from eyot_wire.headers import HeaderError, parse
+from eyot_wire.frames import LeafMsg
+from eyot_wire.headers import HeaderError, parse, set_field
 from eyot_wire.js_time import ns_to_rfc3339
 from eyot_wire.mapping import DROPPED
 from eyot_wire.subject import is_valid_literal
 
 if TYPE_CHECKING:
     from eyot_daemon.client import ClientConnection
+    from eyot_daemon.leaf import LeafConnection
 
 log = logging.getLogger("eyot.client")
 
 #: A destination that is none: whoever traced before has decided that nobody shall.
 DISABLED = b"trace disabled"
+HOP_HEADER = b"Nats-Trace-Hop"
 PUBLISH_DENIED = "Not delivered because publish denied for this subject"
 SUBSCRIPTION_DENIED = "Not delivered because subscription denies this subject"
 NO_ECHO = "Not delivered because of no echo"
@@ -47,15 +53,17 @@ Json = dict[str, object]
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """What a header asks for. `destination` b"": nothing is told, but `only` still keeps the message from being delivered."""
+    """What a header asks for. `hop`: which link it came over, "" from the publisher itself."""
 
     destination: bytes
     only: bool
     fields: dict[str, list[str]]
+    hop: str = ""
 
 
-def asked_for(header: bytes, account: Account) -> Asked | None:
-    """What the header of a message asks for, None if it asks for no trace."""
+def asked_for(header: bytes, account: Account, *, linked: bool = False) -> Asked | None:
+    """What the header of a message asks for, None if it asks for no trace. `linked`: it came over a leaf link, so that
+    the server it came from has drawn the sample."""
     try:
         pairs = [(name, value) for name, value in parse(header).fields if value]
     except HeaderError:
@@ -68,14 +76,14 @@ def asked_for(header: bytes, account: Account) -> Asked | None:
     if destination:
         only = values.get(b"Nats-Trace-Only", b"").lower() in (b"1", b"true", b"on")
     elif any(name.lower() == b"traceparent" and _is_sampled(value) for name, value in pairs):
-        sampled = account.broker.random() * 100 < account.trace_sampling
+        sampled = linked or account.broker.random() * 100 < account.trace_sampling
         destination = account.trace_destination if sampled else b""
     if not destination:
         return None
     fields: dict[str, list[str]] = {}
     for name, value in pairs:
         fields.setdefault(name.decode("utf-8", "replace"), []).append(value.decode("utf-8", "replace"))
-    return Asked(destination, only, fields)
+    return Asked(destination, only, fields, _text(values.get(HOP_HEADER, b"")) if linked else "")
 
 
 def _is_sampled(traceparent: bytes) -> bool:
@@ -87,17 +95,22 @@ def _is_sampled(traceparent: bytes) -> bool:
 
 
 class MessageTrace:
-    """The trace of one message of a client."""
+    """The trace of one message of a client or of a leaf link."""
 
-    def __init__(self, client: ClientConnection, account: Account, subject: bytes, size: int, asked: Asked) -> None:
+    def __init__(
+        self, origin: ClientConnection | LeafConnection, account: Account, subject: bytes, size: int, asked: Asked
+    ) -> None:
         self.only = asked.only
+        self.random = account.broker.random
         self._account = account
         self._broker = account.broker
         self._asked = asked
         self._request: Json = {"header": asked.fields, "msgsize": size}
-        self._ingress: Json = self._event("in", kind=_CLIENT, cid=client.cid)
-        if client.name:
-            self._ingress["name"] = client.name
+        self._hops = 0
+        kind, name = _CLIENT if origin.kind is Kind.CLIENT else _LEAF, _name(origin)
+        self._ingress: Json = self._event("in", kind=kind, cid=origin.cid)
+        if name:
+            self._ingress["name"] = name
         self._ingress |= {"acc": account.name, "subj": _text(subject)}
         self._events: list[Json] = [self._ingress]
 
@@ -126,15 +139,20 @@ class MessageTrace:
         """A stream import of this account has it too, as `local`."""
         self._events.append(self._event("se", acc=account.name, to=_text(local)))
 
-    def linked(self, leaf: LeafMember) -> None:
-        """A leaf link took it, or would have; what happens beyond is not told."""
-        link = leaf.dest
+    def linked(self, link: LeafDestination) -> bytes:
+        """A leaf link takes it: the number of the hop. b"": its end tells nothing, and gets nothing of a mere trace."""
         account = getattr(link, "account", None) or self._account
-        self._egress(_LEAF, link, account, {}, LEAF_ONLY if self.only else LEAF_SILENT)
+        if not getattr(link, "traces", False):
+            self._egress(_LEAF, link, account, {}, LEAF_ONLY if self.only else LEAF_SILENT)
+            return b""
+        self._hops += 1
+        hop = f"{self._asked.hop}.{self._hops}" if self._asked.hop else str(self._hops)
+        self._egress(_LEAF, link, account, {"hop": hop}, "")
+        return hop.encode()
 
     def _egress(self, kind: int, dest: object, account: Account, more: dict[str, str], why_not: str) -> None:
         event = self._event("eg", kind=kind, cid=getattr(dest, "cid", 0))
-        said = {"name": str(getattr(dest, "name", "") or "")} | more | {"error": why_not}
+        said = {"name": _name(dest)} | more | {"error": why_not}
         if account is not self._account:
             said["acc"] = account.name
         self._events.append(event | {key: value for key, value in said.items() if value})
@@ -155,14 +173,17 @@ class MessageTrace:
         for member in route.plain:
             self.reached(member.sub, target, depth=depth + 1)
         for leaf in route.leafs:
-            self.linked(leaf)
+            self._egress(_LEAF, leaf.dest, dest.exporter, {}, "")
         for group in route.groups:
             if group.local:
                 self.reached(group.local[0].sub, target, depth=depth + 1)
 
     def tell(self) -> None:
         """Publish what was found."""
-        document = {"server": self._broker.server_info(), "request": self._request, "events": self._events}
+        document: Json = {"server": self._broker.server_info(), "request": self._request}
+        if self._hops:
+            document["hops"] = self._hops
+        document["events"] = self._events
         self._account.publish(self._asked.destination, payload=msgspec.json.encode(document))
 
 
@@ -172,26 +193,41 @@ class TracedDelivery(Delivery):
     __slots__ = ("_trace",)
 
     def __init__(
-        self, trace: MessageTrace, route: Route, reply: bytes, header: bytes, payload: bytes, origin: ClientConnection
+        self, trace: MessageTrace, route: Route, reply: bytes, header: bytes, payload: bytes, origin: Origin
     ) -> None:
-        super().__init__(route, reply, header, payload, origin, b"", origin.clients.broker.random)
+        super().__init__(route, reply, header, payload, origin, b"", trace.random)
         self._trace = trace
 
     def run(self, queues: tuple[bytes, ...] | None) -> int:
-        for leaf in self.route.leafs:
-            if self._leaf_accepts(leaf):
-                self._trace.linked(leaf)
         if not self._trace.only:
             return super().run(queues)
         for member in self.route.plain:
             self.hand(member)
+        chosen: dict[int, tuple[LeafMember, list[bytes]]] = {}
+        for leaf in self.route.leafs:
+            if self._leaf_accepts(leaf):
+                chosen[id(leaf.dest)] = (leaf, [])
         for group in self.route.groups:
-            self._note_group(group)
+            taker = self._note_group(group) if queues is None or group.queue in queues else None
+            if taker is not None:
+                chosen.setdefault(id(taker.dest), (taker, []))[1].append(group.queue)
+        for leaf, names in chosen.values():
+            self.cross(leaf.dest, leaf.subject, tuple(names))
         return 0
 
-    def _note_group(self, group: QueueGroup) -> None:
+    def _note_group(self, group: QueueGroup) -> LeafMember | None:
+        """One member stands for a group, as in a delivery; a leaf link is given back."""
         if group.local:
             self.hand(group.local[int(self._random() * len(group.local))])
+            return None
+        return self._draw(leaf for leaf in group.leafs if self._leaf_accepts(leaf))
+
+    def cross(self, dest: LeafDestination, subject: bytes, queues: tuple[bytes, ...]) -> bool:
+        hop = self._trace.linked(dest)
+        if not hop and self._trace.only:
+            return False
+        header = set_field(self.header, HOP_HEADER, hop) if hop else self.header
+        return dest.deliver_leaf(subject, self.leaf_reply, header, self.payload, queues, self.origin)
 
     def hand(self, member: Member) -> bool:
         sub = member.sub
@@ -250,6 +286,41 @@ def publish_traced(
         account.out_bytes += taken * (len(header) + len(payload))
     trace.tell()
     return taken or (1 if asked.only else 0)
+
+
+def publish_from_link(account: Account, message: LeafMsg, origin: Origin) -> bool:
+    """Publish a message that came over a leaf link and tell what became of it here; False: it does not ask for that."""
+    link = cast("LeafConnection", origin)
+    asked = asked_for(message.header, account, linked=True)
+    if asked is None:
+        return False
+    if not is_valid_literal(asked.destination):
+        log.error("%r - Destination %r is not valid, won't be able to trace events", link, asked.destination)
+        return asked.only
+    if not link.session.rules.receive.permits(asked.destination):
+        log.warning("%r - may not be told about its messages on %r", link, asked.destination)
+        return True
+    size = len(message.header) + len(message.payload)
+    trace = MessageTrace(link, account, message.subject, size, asked)
+    subject = message.subject
+    queues: tuple[bytes, ...] | None = message.queues
+    mapped = account.mappings.apply(subject)
+    if mapped != DROPPED:
+        if mapped is not None:
+            trace.mapped(mapped)
+            subject, queues = mapped, queues or None
+        route = account.route(subject)
+        taken = TracedDelivery(trace, route, message.reply, message.header, message.payload, link).run(queues)
+        account.out_msgs += taken
+        account.out_bytes += taken * size
+    trace.tell()
+    return True
+
+
+def _name(connection: object) -> str:
+    """What a connection calls itself; of a leaf link, the server at its other end."""
+    state = getattr(connection, "state", None)
+    return str(getattr(connection, "name", "") or getattr(state, "peer_name", "") or "")
 
 
 def _text(subject: bytes) -> str:

@@ -67,6 +67,11 @@ class LeafGreeting:
         return self.connect.cluster if self._accepts else self.info.cluster
 
     @property
+    def traces(self) -> bool:
+        """The peer traces messages that ask for it."""
+        return (self.connect.protocol if self._accepts else self.info.proto) >= handshake.TRACES
+
+    @property
     def who(self) -> tuple[str, str, str, str]:
         """The peer's server id, name, version and domain."""
         return handshake.accepted_peer(self.connect) if self._accepts else handshake.solicited_peer(self.info)

@@ -18,8 +18,10 @@ from eyot_sync.leaf_events import LeafIdentity, LeafOptions, UserRules
 from eyot_sync.leaf_permissions import SubjectRule
 from eyot_wire.info import LeafConnect, LeafInfo, SubjectPermission
 
-# The level of the client protocol: asynchronous INFO is understood.
-PROTO = 1
+#: The level of the protocol from which on a server traces messages that ask for it in their header.
+TRACES = 3
+# Ours: asynchronous INFO is understood (1), as are what routes of 2.10 say (2), and messages are traced (3).
+PROTO = TRACES
 _NONCE_BYTES = 11
 
 

@@ -40,6 +40,8 @@ class LinkPeer:
     is_upstream: bool
     cluster: str = ""
     isolated: bool = False
+    # It tells what becomes of messages that ask for it.
+    traces: bool = False
 
 
 def crosses(origin: InterestOrigin, peer: LinkPeer, subject: bytes) -> bool:

@@ -402,6 +402,7 @@ class LeafSession:
             is_upstream=self._is_spoke,
             cluster=greeting.cluster,
             isolated=isolated or self.options.isolate,
+            traces=greeting.traces,
         )
         self.apply_rules(user)
         self._liveness = Liveness(
