@@ -30,7 +30,7 @@ def test_handshake_in_order() -> None:
         "server_id": "NHUB",
         "server_name": "hub-server",
         "version": "2.12.0",
-        "proto": 1,
+        "proto": 3,
         "host": "10.0.0.1",
         "port": 7422,
         "ip": "10.0.0.1:7422",

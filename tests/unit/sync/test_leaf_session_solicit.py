@@ -47,7 +47,7 @@ def test_handshake_in_order() -> None:
         "pass": "secret",
         "compress_mode": "off",
         "remote_account": "ACC",
-        "protocol": 1,
+        "protocol": 3,
     }
     session.add_interest(b"foo")
     assert session.data_to_send() == b"", "interest waits for the second INFO"
