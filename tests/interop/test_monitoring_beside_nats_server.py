@@ -215,9 +215,13 @@ class Observed:
         self.leaf = kind(LEAF.replace("HUB_PORT", str(self.hub.leaf_port)), folder / "leaf")
 
     def __enter__(self) -> Observed:
-        self.hub.start()
-        self.leaf.start()
-        self.pages = asyncio.run(self._observe())
+        try:
+            self.hub.start()
+            self.leaf.start()
+            self.pages = asyncio.run(self._observe())
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
