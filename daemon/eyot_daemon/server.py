@@ -182,7 +182,7 @@ class Server:
         ports = self.ports
         self._start_monitoring(nursery, ports)
         self._start_jetstream()
-        self._start_leafs(connections, ports)
+        self._start_leafs(nursery, connections, ports)
         self._start_clients(connections, ports)
         early_listen.release()
         self._write_files(ports)
@@ -264,10 +264,10 @@ class Server:
         self._jetstream = part
         provide(part, self.broker.providers)
 
-    def _start_leafs(self, connections: trio.Nursery, ports: Ports) -> None:
+    def _start_leafs(self, nursery: trio.Nursery, connections: trio.Nursery, ports: Ports) -> None:
         if self._jetstream is not None:
             self.broker.sync.keep_in(self._jetstream.path)
-            connections.start_soon(self.broker.sync.run)
+            nursery.start_soon(self.broker.sync.run)  # not one of those that a stop waits for
         try:
             self._leafs.start(connections, lambda host, port: self._listen(host, port, "leafnode "))
         except TlsError as error:
