@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-import selectors
+import os
+import select
 import socket
 import threading
 import time
@@ -12,6 +13,7 @@ from collections.abc import Callable
 RECEIVE_BYTES = 1 << 18
 CHUNK_BYTES = 1 << 18
 TIMEOUT_S = 120
+SEQ = b'"seq":'
 
 
 class Peer:
@@ -22,6 +24,7 @@ class Peer:
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         options = {"verbose": False, "pedantic": False, "user": user, "pass": user, "headers": True, "protocol": 1}
         self.buffer = bytearray(RECEIVE_BYTES)
+        self._kept = 0  # bytes at its beginning that may be part of what is looked for
         self._greeting = self.socket.recv(8192)
         self.socket.sendall(b"CONNECT " + json.dumps(options).encode() + b"\r\n")
         self.barrier()
@@ -64,6 +67,19 @@ class Peer:
                 raise ConnectionError("the server closed the connection")
             count -= got
 
+    def receive_acks(self) -> int:
+        """One read; how many PubAcks came to an end in it."""
+        buffer, kept = self.buffer, self._kept
+        size = kept + self.socket.recv_into(memoryview(buffer)[kept:])
+        if size == kept:
+            raise ConnectionError("the server closed the connection")
+        if buffer.find(b'"error"', 0, size) >= 0:
+            raise RuntimeError(buffer[:size].decode(errors="replace"))
+        got = buffer.count(SEQ, 0, size)
+        self._kept = min(size, len(SEQ) - 1)
+        buffer[: self._kept] = buffer[size - self._kept : size]
+        return got
+
     def close(self) -> None:
         self.socket.close()
 
@@ -87,18 +103,36 @@ def fan_out(port: int, subscribers: int, payload: bytes, count: int) -> float:
     for reader in readers:
         reader.socket.sendall(f"SUB {subject} 1\r\n".encode())
         reader.barrier()
-    threads = [threading.Thread(target=reader.receive_bytes, args=(frame_bytes * count,)) for reader in readers]
     publisher = Peer(port)
+    # In processes of their own: threads would wait for each other instead of for the server.
+    started = [_in_process(lambda reader=reader: reader.receive_bytes(frame_bytes * count)) for reader in readers]
+    children, ends = zip(*started, strict=True)
     begun = time.perf_counter()
-    for thread in threads:
-        thread.start()
     publish(publisher, subject, payload, count)
-    for thread in threads:
-        thread.join()
+    for end in ends:
+        if os.read(end, 1) != b".":
+            raise ConnectionError("a subscriber did not get everything")
+        os.close(end)
     elapsed = time.perf_counter() - begun
+    for child in children:
+        os.waitpid(child, 0)
     for peer in (*readers, publisher):
         peer.close()
     return elapsed
+
+
+def _in_process(work: Callable[[], None]) -> tuple[int, int]:
+    """Have `work` done in a child process: its number, and a pipe that brings a dot when that is over, or nothing if it failed."""
+    end, begin = os.pipe()
+    child = os.fork()
+    if child:
+        os.close(begin)
+        return child, end
+    try:
+        work()
+        os.write(begin, b".")
+    finally:
+        os._exit(0)
 
 
 def request_reply(port: int, payload: bytes, count: int) -> list[float]:
@@ -142,35 +176,34 @@ def publish_acknowledged(
 ) -> float:
     """Seconds until `count` publishes to a stream's subject were acknowledged, `in_flight` at a time per connection."""
     peers = [Peer(port) for _ in range(connections)]
-    selector = selectors.DefaultSelector()
-    frames, carry = {}, {}
+    epoll = select.epoll()
+    by_fd: dict[int, tuple[Peer, bytes]] = {}  # with the frame it publishes
     for number, peer in enumerate(peers):
         inbox = f"_INBOX.a.{number}"
-        frames[peer] = f"PUB {subject} {inbox} {len(payload)}\r\n".encode() + payload + b"\r\n"
+        frame = f"PUB bench.durable {inbox} {len(payload)}\r\n".encode() + payload + b"\r\n"
         peer.socket.sendall(f"SUB {inbox} 1\r\n".encode())
         peer.barrier()
-        selector.register(peer.socket, selectors.EVENT_READ, peer)
-        carry[peer] = b""
-    mark = b'"seq":'
+        epoll.register(peer.socket, select.EPOLLIN)
+        by_fd[peer.socket.fileno()] = peer, frame
     sent = acked = 0
     begun = time.perf_counter()
-    for peer in peers:
-        peer.socket.sendall(frames[peer] * in_flight)
+    for peer, frame in by_fd.values():
+        peer.socket.sendall(frame * in_flight)
         sent += in_flight
     while acked < count:
-        for key, _ in selector.select(TIMEOUT_S):
-            peer = key.data
-            data = carry[peer] + peer.socket.recv(RECEIVE_BYTES)
-            if b'"error"' in data:
-                raise RuntimeError(data.decode(errors="replace"))
-            got = data.count(mark)
-            carry[peer] = data[-(len(mark) - 1) :]
+        found = epoll.poll(TIMEOUT_S)
+        if not found:
+            raise TimeoutError(f"{acked} of {count} acknowledged")
+        for fd, _ in found:
+            peer, frame = by_fd[fd]
+            got = peer.receive_acks()
             acked += got
             more = min(got, count - sent)
             if more > 0:
-                peer.socket.sendall(frames[peer] * more)
+                peer.socket.sendall(frame if more == 1 else frame * more)
                 sent += more
     elapsed = time.perf_counter() - begun
+    epoll.close()
     for peer in peers:
         peer.close()
     return elapsed
