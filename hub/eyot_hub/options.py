@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -54,6 +55,7 @@ _WRITE: Final = ["subject", "expectStream", "maxInFlight"]
 # What Spark itself puts among the options of a source or sink.
 _SPARKS_OWN: Final = frozenset({"path", "checkpointlocation", "queryname", "mergeschema", "recursivefilelookup"})
 _SIZES: Final = {"": 1, "b": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
+_STREAM: Final = re.compile(r"[^\s.>/\\\x00-\x1f\x7f]+")  # or a pattern of names, with * and ?
 MIN_FETCH_BYTES: Final = 64 * 1024
 
 Edge = Literal["earliest", "latest"]
@@ -183,6 +185,9 @@ def source_options(options: Mapping[str, str], *, streaming: bool | None = False
     streams = given.listed("stream")
     if not streams:
         raise OptionError("stream", "is missing: name a stream, several (a,b) or a pattern (EDGE_*)")
+    for name in streams:
+        if not _STREAM.fullmatch(name):
+            raise OptionError("stream", f"has what cannot be a stream's name: {name!r}")
     subjects = given.listed("subjects")
     for pattern in subjects:
         if not subject.is_valid(pattern.encode()):
@@ -225,10 +230,13 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
     target = given.text("subject")
     if target is not None and not subject.is_literal(target.encode()):
         raise OptionError("subject", f"must be a subject to publish to, not {target!r}")
+    expected = given.text("expectStream")
+    if expected is not None and (not _STREAM.fullmatch(expected) or set(expected) & set("*?")):
+        raise OptionError("expectStream", f"must be the name of a stream, not {expected!r}")
     return SinkOptions(
         connect=_connect(given),
         subject=target,
-        expect_stream=given.text("expectStream"),
+        expect_stream=expected,
         max_in_flight=given.count("maxInFlight") or 4096,
     )
 
@@ -256,7 +264,8 @@ def _connect(given: _Given) -> ConnectOptions:
         token=token,
         creds=creds,
         nkey=nkey,
-        tls=given.flag("tls", False),
+        # Who gives certificates means TLS: a server that does not offer it is not told the password.
+        tls=given.flag("tls", any(given.text(name) for name in ("tlsCa", "tlsCert"))),
         tls_first=given.flag("tlsFirst", False),
         tls_ca=given.text("tlsCa"),
         tls_cert=cert,
@@ -294,7 +303,7 @@ def _bound(given: _Given, name: str, default: Edge) -> Bound:
         return Bound("earliest" if name == "startingOffsets" else "latest", sequences=_sequences(name, value))
     try:
         when = ns_to_rfc3339(int(value) * 1_000_000) if value.isdigit() else ns_to_rfc3339(rfc3339_to_ns(value))
-    except ValueError:
+    except (ValueError, OverflowError):
         raise OptionError(
             name,
             f"is {value!r}; it must be earliest, latest, a time (2026-01-31T00:00:00Z or milliseconds) or JSON "

@@ -72,6 +72,11 @@ class Publisher:
 
     def _put(self, number: int) -> None:
         subject, header, payload = self._waiting[number]
+        limit = self._connection.info.max_payload if self._connection else 0
+        if limit and len(header) + len(payload) > limit:
+            # The server would end the connection, and again after every attempt.
+            size = len(header) + len(payload)
+            raise HubError(f"a message of {size} bytes on {subject.decode()}: the server's max_payload is {limit}")
         frame = frames.encode_pub(subject, b"%b.%d" % (self._inbox, number), header, payload)
         self._out.append(frame)
         self._out_bytes += len(frame)

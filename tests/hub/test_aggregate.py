@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -133,6 +134,16 @@ def test_backfill_gives_the_same_again(spark: SparkSession, readings_stream: Str
     assert set(hub.revisions().values()) == {2}
     assert len(hub.reasons()) == 1
     assert not hub.round().busy
+    # A table that somebody deletes is filled again from the one before it, quarantine included.
+    for name in ("silver", "quarantine", "gold"):
+        shutil.rmtree(tmp_path / "lake" / name)
+    hub = Hub(spark, jobs_config(readings_stream.url, tmp_path, compact_every=1))
+    hub.round()
+    assert (hub.gold(), len(hub.reasons())) == (truth(readings), 1)
+    shutil.rmtree(tmp_path / "lake" / "quarantine")
+    hub = Hub(spark, jobs_config(readings_stream.url, tmp_path))
+    hub.round()
+    assert (hub.aggregate.silver["readings"].table.rows(), len(hub.reasons())) == (100, 1)
 
 
 @pytest.mark.parametrize(("form", "encode"), [("msgpack", msgspec.msgpack.encode), ("cbor", cbor2.dumps)])

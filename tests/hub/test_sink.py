@@ -152,3 +152,19 @@ def test_a_connection_that_breaks_meanwhile(server: NatsServer, streams: Streams
     publisher.close()
     assert streams.state("S")["messages"] == 3000
     assert publisher.stored + publisher.duplicates == 3000
+
+
+def test_a_message_larger_than_the_server_takes(streams: Streams) -> None:
+    """Refused at once, not after the connection was ended again and again."""
+    from eyot_hub.connection import ConnectOptions
+    from eyot_hub.errors import HubError
+    from eyot_hub.publisher import Publisher
+
+    streams.create("S", ["s"])
+    publisher = Publisher(ConnectOptions((streams.url,)), 4096)
+    publisher.publish(b"s", b"", b"x")
+    publisher.flush()
+    with pytest.raises(HubError, match="a message of 1048577 bytes on s: the server's max_payload is 1048576"):
+        publisher.publish(b"s", b"", bytes(1048577))
+    publisher.close()
+    assert streams.state("S")["messages"] == 1

@@ -161,7 +161,8 @@ class Ingest:
         before = self.table.version
         self._write(self._planner.pieces(spans), positions, done)
         done.seconds = time.monotonic() - begun
-        self._maintain(before)
+        bronze = self._config.bronze
+        self.table.maintain_when_due(before, bronze.compact_every, bronze.vacuum_hours)
         return done
 
     def _start(self, info: StreamInfo) -> Position:
@@ -193,13 +194,6 @@ class Ingest:
         done.files = len(files)
         done.rows = sum(task.rows for task in written)
         done.bytes = sum(task.bytes for task in written)
-
-    def _maintain(self, before: int) -> None:
-        """Every `compact_every` versions of the table, whichever job made them."""
-        every = self._config.bronze.compact_every
-        if every and self.table.version // every > before // every:
-            hours = seconds(self._config.bronze.vacuum_after) / 3600
-            self.table.maintain(compact=True, vacuum_hours=hours or None)
 
 
 def write_piece(read: ReadOptions, spec: TableSpec, piece: Piece) -> _Written:

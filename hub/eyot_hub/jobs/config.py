@@ -43,6 +43,7 @@ from eyot_wire.js_time import rfc3339_to_ns
 Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_-]*$")]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 NS_PER_S: Final = 1_000_000_000
+VACUUM_HOURS_MIN: Final = 1
 NS_PER_DAY: Final = 86_400 * NS_PER_S
 # Columns that every silver table has of its own.
 SILVER_OWN: Final = [
@@ -92,8 +93,12 @@ class Bronze(_Section):
     fail_on_data_loss: bool = True
     fetch_bytes: int | str = "4m"
     packed_reads: bool = False  # where the hub is Eyot
-    compact_every: int = 50  # commits; 0: never
+    compact_every: Annotated[int, msgspec.Meta(ge=0)] = 50  # commits, of every table; 0: never
     vacuum_after: str = "168h"  # "0s": never
+
+    @property
+    def vacuum_hours(self) -> float:
+        return seconds(self.vacuum_after) / 3600
 
 
 class Silver(_Section):
@@ -233,6 +238,10 @@ def _problems(config: Config) -> list[tuple[str, str]]:
     problems: list[tuple[str, str]] = []
     problems += _duration_problems("bronze.poll", config.bronze.poll)
     problems += _duration_problems("bronze.vacuum_after", config.bronze.vacuum_after)
+    if not problems and 0 < config.bronze.vacuum_hours < VACUUM_HOURS_MIN:
+        problems.append(
+            ("bronze.vacuum_after", "must be at least 1h: what a job has written and not committed yet is removed, too")
+        )
     problems += [
         ("fleet.subjects", f"{pattern!r} is no subject")
         for pattern in config.fleet.subjects

@@ -7,21 +7,23 @@ counts how often a window has been computed: 1 when it is first written.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import defaultdict
+from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, Observation, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession
 
 from eyot_hub import columns
 from eyot_hub.jobs.bronze import position_id
+from eyot_hub.jobs.compaction import TableFile
 from eyot_hub.jobs.config import Config, Gold
-from eyot_hub.jobs.increments import Span, Streams, new_spans, rows_of
-from eyot_hub.jobs.table import LakeTable, TableFile, TableSpec, write_dataframe
+from eyot_hub.jobs.gold_task import Portion, Readings, Work, compute, percentile_name
+from eyot_hub.jobs.increments import Span, Streams, new_spans
+from eyot_hub.jobs.table import Fenced, LakeTable, TableSpec
 from eyot_wire.duration import parse_duration_ns
 
-WINDOW: Final = ("device", "metric", "window_start")
+ROWS_PER_TASK: Final = 4_000_000  # a partition of more is divided among tasks
 
 
 @dataclass
@@ -54,11 +56,6 @@ def gold_schema(gold: Gold) -> pa.Schema:
     )
 
 
-def percentile_name(fraction: float) -> str:
-    """p95 for 0.95, p99_9 for 0.999."""
-    return "p" + f"{fraction * 100:.10g}".replace(".", "_")
-
-
 def gold_table(config: Config, gold: Gold) -> LakeTable:
     spec = TableSpec(config.folder("gold", gold.name), gold_schema(gold), ("event_date",), config.lake.compression)
     return LakeTable(spec, config.lake.storage_options)
@@ -70,6 +67,7 @@ class Aggregator:
     def __init__(self, spark: SparkSession, config: Config, gold: Gold, silver: LakeTable) -> None:
         self._spark = spark
         self._gold = gold
+        self._bronze = config.bronze
         self.silver = silver
         self.silver_name = gold.silver
         self.table = gold_table(config, gold)
@@ -84,7 +82,9 @@ class Aggregator:
             lambda *at: self.silver.position(position_id(*at)),
         )
         if spans:
+            before = self.table.version
             self._compute(spans, done)
+            self.table.maintain_when_due(before, self._bronze.compact_every, self._bronze.vacuum_hours)
         return done
 
     def rebuild(self, streams: Streams) -> GoldRound:
@@ -93,84 +93,65 @@ class Aggregator:
         self.table.refresh()
         spans = new_spans(streams, lambda *_: 0, lambda *at: self.silver.position(position_id(*at)))
         if spans:
-            self._compute(spans, done, replaced=self.table.files())
+            self._compute(spans, done, anew=True)
         return done
 
-    def _compute(self, spans: list[Span], done: GoldRound, replaced: list[TableFile] | None = None) -> None:
-        fresh = rows_of(self._spark, self.silver, spans)
-        touched = self._readings(fresh).groupBy(*WINDOW, "event_date").agg(F.count("*").alias("rows")).persist()
+    def _compute(self, spans: list[Span], done: GoldRound, *, anew: bool = False) -> None:
+        work = self._work(spans, keep=not anew)
+        portions = self._portions(spans)
+        context = self._spark.sparkContext
+        context.setJobDescription(f"gold {self._gold.name}: {len({portion.day for portion in portions})} partitions")
+        tasks = context.parallelize(portions, max(1, len(portions)))
+        computed = tasks.map(lambda portion: compute(work, portion)).collect() if portions else []
+        days = {task.day for task in computed if task.windows}
+        replaced = self.table.files()
+        if not anew:
+            replaced = [file for file in replaced if _day(file) in days]
+        unchanged = [file for task in computed if task.day not in days for file in task.files]
+        work.gold.writer().discard(unchanged)
+        files = [file for task in computed if task.day in days for file in task.files]
         try:
-            found = (
-                touched.groupBy("event_date").agg(F.sum("rows").alias("rows"), F.count("*").alias("windows")).collect()
-            )
-            done.rows = sum(row["rows"] for row in found)
-            done.windows = sum(row["windows"] for row in found)
-            dates = {row["event_date"] for row in found}
-            done.partitions = len(dates)
-            replaced = self.table.files(event_date=dates) if replaced is None else replaced
-            result = self._recomputed(touched, dates)
-            corrected = Observation()
-            if replaced:
-                before = self.table.dataframe(self._spark, replaced)
-                earlier = before.select(*WINDOW, F.col("revision").alias("earlier"))
-                result = result.join(earlier, list(WINDOW), "left")
-                result = result.observe(corrected, F.count("earlier").alias("windows"))
-                result = result.withColumn("revision", F.coalesce("earlier", F.lit(0)) + 1).drop("earlier")
-                untouched = before.join(touched.select(*WINDOW), list(WINDOW), "left_anti")
-                result = result.select(*self._names).unionByName(untouched.select(*self._names))
-            result = result.select(*self._names).repartition("event_date").sortWithinPartitions("event_date", *WINDOW)
-            files = write_dataframe(result, self.table.spec) if dates else []
             self.table.commit(files, {position_id(s.stream, s.created_ns): s.until for s in spans}, replaced)
-            if replaced and dates:
-                done.corrected = corrected.get["windows"]
-        finally:
-            touched.unpersist()
+        except Fenced:
+            work.gold.writer().discard(files)
+            raise
+        done.rows = sum(task.rows for task in computed)
+        done.windows = sum(task.windows for task in computed)
+        done.corrected = sum(task.corrected for task in computed)
+        done.partitions = len(days)
 
-    @property
-    def _names(self) -> list[str]:
-        names: list[str] = self.table.spec.schema.names
-        return names
-
-    def _recomputed(self, touched: DataFrame, dates: set[object]) -> DataFrame:
-        silver = self.silver.dataframe(self._spark, self.silver.files(event_date=dates))
-        readings = self._readings(silver).join(touched.select(*WINDOW), list(WINDOW), "left_semi")
-        value = F.col("value")
-        aggregates: list[Column] = [
-            F.count(value).alias("count"),
-            F.min(value).alias("min"),
-            F.max(value).alias("max"),
-            F.avg(value).alias("mean"),
-            *[F.percentile(value, F.lit(p)).alias(percentile_name(p)) for p in self._gold.percentiles],
-        ]
-        windows = readings.groupBy(*WINDOW, "event_date").agg(*aggregates)
-        end = F.timestamp_micros(F.unix_micros("window_start") + F.lit(self._window_us))
-        return windows.withColumns(
-            {"window_end": end, "revision": F.lit(1).cast("bigint"), "computed_at": F.current_timestamp()}
+    def _work(self, spans: list[Span], *, keep: bool) -> Work:
+        gold = self._gold
+        names = ["device", "event_time", *([gold.metric, gold.value] if gold.metric else gold.metrics)]
+        schema = pa.schema([self.silver.spec.schema.field(name) for name in dict.fromkeys(names)])
+        return Work(
+            silver=self.silver.root,
+            gold=self.table.spec,
+            readings=Readings(schema, gold.metric, gold.value, tuple(gold.metrics)),
+            spans=tuple(spans),
+            window_us=parse_duration_ns(gold.window) // 1000,
+            percentiles=tuple(gold.percentiles),
+            keep=keep,
         )
 
-    @property
-    def _window_us(self) -> int:
-        return parse_duration_ns(self._gold.window) // 1000
+    def _portions(self, spans: list[Span]) -> list[Portion]:
+        """The partitions that may hold new rows, the largest first."""
+        held, before = defaultdict(list), defaultdict(list)
+        for file in self.silver.files():
+            held[_day(file)].append(file)
+        for file in self.table.files():
+            before[_day(file)].append(file.path)
+        portions = []
+        for day, files in sorted(held.items(), key=lambda item: -sum(file.rows for file in item[1])):
+            fresh = {file.path for file in files if any(span.may_lie_in(file) for span in spans)}
+            if not fresh:
+                continue
+            others = tuple(file.path for file in files if file.path not in fresh)
+            shares = max(1, round(sum(file.rows for file in files) / ROWS_PER_TASK))
+            whole = Portion(day, tuple(sorted(fresh)), others, tuple(before[day]), 0, shares)
+            portions += [replace(whole, share=share) for share in range(shares)]
+        return portions
 
-    def _readings(self, silver: DataFrame) -> DataFrame:
-        """device, metric, value, window_start of every number in the rows; partition of silver kept."""
-        start_us = F.unix_micros("event_time") - F.pmod(F.unix_micros("event_time"), F.lit(self._window_us))
-        timed = silver.withColumn("window_start", F.timestamp_micros(start_us))
-        if self._gold.metric:
-            chosen = timed.select(
-                "device",
-                F.col(self._gold.metric).cast("string").alias("metric"),
-                F.col(self._gold.value).cast("double").alias("value"),
-                "window_start",
-                "event_date",
-            )
-        else:
-            pairs = F.array(
-                *[
-                    F.struct(F.lit(name).alias("metric"), F.col(name).cast("double").alias("value"))
-                    for name in self._gold.metrics
-                ]
-            )
-            exploded = timed.select("device", F.explode(pairs).alias("pair"), "window_start", "event_date")
-            chosen = exploded.select("device", "pair.metric", "pair.value", "window_start", "event_date")
-        return chosen.where(F.col("value").isNotNull() & F.col("metric").isNotNull())
+
+def _day(file: TableFile) -> str:
+    return str(file.partition["event_date"])

@@ -7,14 +7,15 @@ sequence N" is exactly what is new, whatever files they lie in and however often
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TypeAlias
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from eyot_hub.jobs.table import LakeTable, TableFile
+from eyot_hub.jobs.compaction import TableFile
+from eyot_hub.jobs.table import LakeTable
 
 Streams: TypeAlias = list[tuple[str, int]]  # name and time of creation in ns
 
@@ -27,6 +28,9 @@ class Span:
     created_ns: int
     after: int
     until: int
+
+    def __str__(self) -> str:
+        return f"{self.stream} {self.after + 1}..{self.until}"
 
     def holds(self) -> Column:
         """The condition on rows."""
@@ -82,8 +86,20 @@ def new_spans(
     return spans
 
 
+def limited(spans: list[Span], rows: int) -> list[Span]:
+    """The first of the spans' rows: from each in proportion, `rows` together."""
+    total = sum(span.until - span.after for span in spans)
+    if total <= rows:
+        return spans
+    return [replace(span, until=span.after - (span.after - span.until) * rows // total) for span in spans]
+
+
+def in_spans(spans: list[Span]) -> Column:
+    """Whether a row lies in one of the spans."""
+    return reduce(lambda a, b: a | b, [span.holds() for span in spans], F.lit(False))
+
+
 def rows_of(spark: SparkSession, table: LakeTable, spans: list[Span]) -> DataFrame:
     """The rows of all spans; only files that may hold some are read."""
     files = [file for file in table.files() if any(span.may_lie_in(file) for span in spans)]
-    condition = reduce(lambda a, b: a | b, [span.holds() for span in spans])
-    return table.dataframe(spark, files).where(condition)
+    return table.dataframe(spark, files).where(in_spans(spans))

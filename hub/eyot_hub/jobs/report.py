@@ -9,7 +9,8 @@ from html import escape
 from pathlib import Path
 from typing import Any, Final
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from eyot_hub.jobs.bronze import bronze_table
 from eyot_hub.jobs.config import Config
@@ -49,6 +50,9 @@ svg { width: 100%; height: auto; display: block; } svg text { font: 12px system-
 svg .bar { fill: var(--bar); } svg .held { fill: var(--held); } svg .grid { stroke: var(--line); }
 svg .missing, svg .lost { fill: var(--bad); } svg .unknown, svg .expired { fill: var(--warn); } svg .in_flight { fill: var(--way); } svg .deleted, svg .filtered { fill: var(--quiet); }
 .meter { display: inline-block; width: 3.5rem; height: 0.5rem; border-radius: 3px; background: var(--line); margin-right: 0.4rem; overflow: hidden; }
+@media print { :root { --ink: #000; --soft: #444; --line: #bbb; --paper: #fff; --card: #f4f4f4; --held: #b9d5ec; }
+  * { print-color-adjust: exact; -webkit-print-color-adjust: exact; } body { margin: 0; max-width: none; font-size: 11px; } h2 { break-after: avoid; }
+  tr, svg, .cards { break-inside: avoid; } .scroll { overflow: visible; } table { white-space: normal; } }
 .meter i { display: block; height: 100%; background: var(--bar); }
 """
 
@@ -77,33 +81,54 @@ def collect(spark: SparkSession, config: Config) -> dict[str, Any]:
         .orderBy("kind", "domain", "stream", "epoch")
         .toArrow()
         .to_pylist(),
-        "gaps": gaps_table(config)
-        .dataframe(spark)
-        .orderBy("kind", "domain", "stream", "epoch", "first_sequence")
-        .limit(ROWS_MAX)
-        .toArrow()
-        .to_pylist(),
-        "fleet": Fleet(spark, config).table.dataframe(spark).orderBy("device").limit(ROWS_MAX).toArrow().to_pylist(),
+        **_gaps(gaps_table(config).dataframe(spark)),
+        **_fleet(Fleet(spark, config).table.dataframe(spark)),
+    }
+
+
+def _gaps(frame: DataFrame) -> dict[str, Any]:
+    """How much there is of each kind, and the worst rows."""
+    totals = frame.groupBy("status").agg(F.sum("count").alias("sequences"), F.count("*").alias("rows")).collect()
+    badness = F.array_position(F.array(*map(F.lit, STATUSES)), F.col("status"))
+    rows = frame.orderBy(badness, "kind", "domain", "stream", "epoch", "first_sequence").limit(ROWS_MAX)
+    return {
+        "gaps": rows.toArrow().to_pylist(),
+        "gap_counts": {row["status"]: row["sequences"] for row in totals},
+        "gap_rows": sum(row["rows"] for row in totals),
+    }
+
+
+def _fleet(frame: DataFrame) -> dict[str, Any]:
+    """How many devices there are, those that need somebody first, and the slowest."""
+    silent = F.col("state") == "silent"
+    (totals,) = frame.agg(F.count("*").alias("devices"), F.count_if(silent).alias("silent")).collect()
+    worst = F.when(silent, 0).when(F.col("state") == "behind", 1).otherwise(2)
+    slow = frame.select("device", "delay_s_p95").orderBy(F.desc_nulls_last("delay_s_p95"), "device").limit(PICTURED_MAX)
+    return {
+        "fleet": frame.orderBy(worst, "device").limit(ROWS_MAX).toArrow().to_pylist(),
+        "devices": totals["devices"],
+        "silent": totals["silent"],
+        "slow": [(row["device"], row["delay_s_p95"] or 0.0) for row in slow.collect()],
     }
 
 
 def render(found: dict[str, Any]) -> str:
     """The page."""
-    gaps, fleet, origins = found["gaps"], found["fleet"], found["origins"]
-    counts: Counter[str] = Counter()
-    for gap in gaps:
-        counts[gap["status"]] += gap["count"]
-    slow = sorted(((row["device"], row["delay_s_p95"] or 0.0) for row in fleet), key=lambda one: -one[1])
+    gaps, fleet, counts = found["gaps"], found["fleet"], Counter(found["gap_counts"])
+    troubled = {_epoch(gap) for gap in gaps}
+    origins = sorted(found["origins"], key=lambda row: _epoch(row) not in troubled)
     parts = [
         "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>",
         f"<title>Eyot hub</title><style>{_STYLE}</style><h1>Eyot hub</h1>",
         f"<p class=note>As of {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC</p>",
-        verdict(counts, fleet),
-        _cards(found["tables"][0]["rows"], origins, counts, fleet),
+        verdict(counts, found["tables"][0]["rows"], found["devices"], found["silent"]),
+        _cards(found["tables"][0]["rows"], len(origins), counts, found["devices"]),
         "<h2>Messages stored, by day</h2>",
         columns(every_day(found["per_day"]), "messages"),
         "<h2>What is in the table, by origin</h2>",
+        _legend(counts),
         strips(coverage(origins, gaps)),
+        _only("Those with gaps first;", PICTURED_MAX, len(origins)),
         "<h2>Gaps</h2>",
         table(
             gaps,
@@ -111,13 +136,16 @@ def render(found: dict[str, Any]) -> str:
         )
         if gaps
         else "<p class=note>None.</p>",
+        _only("The worst first;", ROWS_MAX, found["gap_rows"]),
         "<h2>Fleet</h2>",
         table(fleet, _fleet_columns(fleet)),
+        _only("Silent devices and those behind first;", ROWS_MAX, found["devices"]),
         "<h2>Delay from reading to hub, 95th percentile</h2>",
-        lag_bars(slow[:PICTURED_MAX]),
+        lag_bars(found["slow"]),
+        _only("The slowest;", PICTURED_MAX, found["devices"]),
         "<h2>Origins</h2>",
         table(
-            origins,
+            origins[:ROWS_MAX],
             [
                 "kind",
                 "domain",
@@ -130,23 +158,40 @@ def render(found: dict[str, Any]) -> str:
                 "last_stored_at",
             ],
         ),
+        _only("Those with gaps first;", ROWS_MAX, len(origins)),
         "<h2>Tables</h2>",
         table(found["tables"], ["table", "rows", "files"]),
     ]
-    return "\n".join(parts)
+    return "\n".join(part for part in parts if part)
 
 
-def verdict(counts: Counter[str], fleet: Sequence[dict[str, Any]]) -> str:
+def _legend(counts: Counter[str]) -> str:
+    """What the colours of the strips mean; those that do not occur are left out."""
+    present = [status for status in STATUSES if counts[status]]
+    chips = " ".join(f"<span class='chip {status}'>{status.replace('_', ' ')}</span>" for status in present)
+    return f"<p class=note>Sequences from the first to the last; marked: {chips}</p>" if present else ""
+
+
+def _only(order: str, shown: int, total: int) -> str:
+    """What a shortened list leaves out."""
+    return f"<p class=note>{order} {shown:,} of {total:,}.</p>" if total > shown else ""
+
+
+def verdict(counts: Counter[str], rows: int, devices: int, silent: int) -> str:
     """The answer in a sentence."""
     bad = [f"{counts[status]:,} {status}" for status in ("missing", "lost") if counts[status]]
-    silent = [row["device"] for row in fleet if row.get("state") == "silent"]
     open_ = [f"{counts[status]:,} {status.replace('_', ' ')}" for status in ("in_flight", "unknown") if counts[status]]
-    told = f" {len(silent)} of {len(fleet)} devices are silent." if silent else ""
+    told = f" {silent:,} of {devices:,} devices {'is' if silent == 1 else 'are'} silent." if silent else ""
+    if counts["expired"]:
+        told = f" {counts['expired']:,} expired at their origin before they were copied.{told}"
     if bad:
         return f"<p class='verdict bad'><b>{escape(' and '.join(bad))}.</b>{told}</p>"
     if open_:
         return f"<p class='verdict warn'>Nothing is missing as far as is known; {escape(', '.join(open_))}.{told}</p>"
-    return f"<p class=verdict>Everything that the origins hold is in the table.{told}</p>"
+    if not rows:
+        return f"<p class='verdict warn'>No message has arrived yet.{told}</p>"
+    kind = "verdict warn" if told else "verdict"
+    return f"<p class='{kind}'>Everything that the origins hold is in the table.{told}</p>"
 
 
 def every_day(per_day: Sequence[tuple[str, int]]) -> list[tuple[str, float]]:
@@ -196,10 +241,10 @@ def table(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> str:
     return f"<div class=scroll><table><tr>{head}{body}</table></div>"
 
 
-def _cards(rows: int, origins: Sequence[Any], counts: Counter[str], fleet: Sequence[dict[str, Any]]) -> str:
-    cards = [("", amount(rows), "rows in bronze"), ("", f"{len(origins):,}", "origins and streams")]
-    if fleet:
-        cards.append(("", f"{len(fleet):,}", "devices"))
+def _cards(rows: int, origins: int, counts: Counter[str], devices: int) -> str:
+    cards = [("", amount(rows), "rows in bronze"), ("", f"{origins:,}", "origins and streams")]
+    if devices:
+        cards.append(("", f"{devices:,}", "devices"))
     cards += [(status, amount(counts[status]), status.replace("_", " ")) for status in STATUSES if counts[status]]
     inside = "".join(f"<div class='card {kind}'><b>{value}</b><span>{name}</span></div>" for kind, value, name in cards)
     return f"<div class=cards>{inside}</div>"

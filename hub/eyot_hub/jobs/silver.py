@@ -11,23 +11,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import date
-from typing import Final, NamedTuple
+from typing import Final
 
+import msgspec
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from eyot_hub import columns
 from eyot_hub.jobs import parsing
 from eyot_hub.jobs.bronze import position_id
+from eyot_hub.jobs.compaction import TableFile
 from eyot_hub.jobs.config import Config, Silver
-from eyot_hub.jobs.increments import Span, Streams, new_spans, rows_of
-from eyot_hub.jobs.table import LakeTable, TableFile, TableSpec, write_dataframe
+from eyot_hub.jobs.files import DataFile
+from eyot_hub.jobs.increments import Span, Streams, in_spans, limited, new_spans, rows_of
+from eyot_hub.jobs.silver_task import KEY, RESULT, KnownFile, SilverTask, Written
+from eyot_hub.jobs.table import Fenced, LakeTable, TableSpec
 
 QUARANTINE: Final = "quarantine"
-BROADCAST_ROWS: Final = 200_000  # so few keys can be sent to every task
-KEY: Final = ("origin_domain", "origin_stream", "origin_sequence", "content_hash")
+ROWS_PER_TASK: Final = 250_000  # a round of fewer is one task's
+ROWS_PER_TASK_MAX: Final = 1_000_000  # what one commit may ask of a task's memory; a larger backlog takes several
+ANY: Final = 1 << 62  # beyond every sequence
 _ARROW_TYPES: Final = {
     "string": pa.string(),
     "double": pa.float64(),
@@ -63,16 +68,6 @@ class SilverRound:
     added: int = 0
     duplicates: int = 0
     quarantined: int = 0
-
-
-class _Part(NamedTuple):
-    """New rows of one partition, good ones or not, and the origin sequences among them."""
-
-    event_date: date
-    good: bool
-    rows: int
-    first: int
-    last: int
 
 
 def silver_schema(silver: Silver) -> pa.Schema:
@@ -119,36 +114,15 @@ class Refiner:
         self.quarantine = quarantine_table(config)
 
     def round(self, streams: Streams) -> SilverRound:
-        """Take in everything that bronze has of these streams and silver has not."""
+        """Take in everything that bronze has of these streams and silver has not, in portions of a commit each."""
         done = SilverRound(self._silver.name)
         self.quarantine.refresh()
         self.table.refresh()
-
-        def target(stream: str, created_ns: int) -> int | None:
-            return self._bronze.position(position_id(stream, created_ns))
-
-        held = new_spans(streams, lambda *at: self.quarantine.position(self._quarantine_id(*at)), target)
-        spans = new_spans(streams, lambda *at: self.table.position(position_id(*at)), target)
-        if not spans:
-            if held:
-                self._fill_quarantine(held, done)
-            return done
-        parsed = self._identified(self._parsed(spans))
-        kept = parsed.select(*self.table.spec.schema.names, parsing.REASON).persist()
-        try:
-            good = F.col(parsing.REASON).isNull()
-            number = F.col("origin_sequence")
-            counts = kept.groupBy("event_date", good.alias("good")).agg(
-                F.count("*").alias("rows"), F.min(number).alias("first"), F.max(number).alias("last")
-            )
-            found = [_Part(*row) for row in counts.select("event_date", "good", "rows", "first", "last").collect()]
-            if held != spans or not all(part.good for part in found):
-                self._fill_quarantine(held, done)
-            else:
-                self.quarantine.commit([], self._quarantined(held))
-            self._fill(kept.where(good), [part for part in found if part.good], spans, done)
-        finally:
-            kept.unpersist()
+        before = [(table, table.version) for table in (self.quarantine, self.table)]
+        while self._portion(streams, done):
+            pass
+        for table, version in before:
+            table.maintain_when_due(version, self._config.bronze.compact_every, self._config.bronze.vacuum_hours)
         return done
 
     def rebuild(self, streams: Streams) -> SilverRound:
@@ -157,16 +131,93 @@ class Refiner:
         self.quarantine.refresh()
         self.table.refresh()
         spans = new_spans(streams, lambda *_: 0, lambda *at: self._bronze.position(position_id(*at)))
-        if not spans:
-            return done
-        self._fill_quarantine(spans, done, replaced=self.quarantine.files(silver={self._silver.name}))
-        kept = self._identified(self._parsed(spans)).where(F.col(parsing.REASON).isNull())
-        fresh = kept.dropDuplicates(list(KEY)).select(*self.table.spec.schema.names)
-        fresh = fresh.repartition("event_date").sortWithinPartitions("event_date", "device", "event_time")
-        files = write_dataframe(fresh, self.table.spec)
-        self.table.commit(files, self._positions(spans), self.table.files())
-        done.read = done.added = sum(file.rows for file in files)
+        if spans:
+            written = self._written(spans, spans, known=[])
+            self._commit(
+                self.quarantine,
+                written.bad,
+                self._quarantined(spans),
+                self.quarantine.files(silver={self._silver.name}),
+            )
+            self._commit(self.table, written.good, self._positions(spans), self.table.files())
+            _count(done, written)
         return done
+
+    def _portion(self, streams: Streams, done: SilverRound) -> bool:
+        """One commit to each of both tables; False when there is nothing new."""
+
+        def target(stream: str, created_ns: int) -> int | None:
+            return self._bronze.position(position_id(stream, created_ns))
+
+        spans = new_spans(streams, lambda *at: self.table.position(position_id(*at)), target)
+        spans = limited(spans, ROWS_PER_TASK_MAX * self._spark.sparkContext.defaultParallelism)
+        ends = {(span.stream, span.created_ns): span.until for span in spans}
+        held = new_spans(
+            list(ends) or streams,
+            lambda *at: self.quarantine.position(self._quarantine_id(*at)),
+            lambda *at: ends.get(at) or target(*at),
+        )
+        if not spans and not held:
+            return False
+        written = self._written(spans, held, known=self.table.files())
+        if held:
+            self._commit(self.quarantine, written.bad, self._quarantined(held))
+        if spans:
+            self._commit(self.table, written.good, self._positions(spans))
+        _count(done, written)
+        return True
+
+    def _written(self, spans: list[Span], held: list[Span], known: list[TableFile]) -> Written:
+        """Let tasks write the good rows of `spans` and the bad ones of `held`."""
+        everything = list(dict.fromkeys([*spans, *held]))
+        parsed = self._identified(parsing.parse(self._rows(everything), self._silver))
+        is_bad = F.col(parsing.REASON).isNotNull()
+        rows = parsed.where((is_bad & in_spans(held)) | (~is_bad & in_spans(spans))).select(
+            *self.table.spec.schema.names,
+            parsing.REASON,
+            F.lit(self._silver.name).alias("silver"),
+            "date",
+            F.when(is_bad, F.col("payload")).alias("payload"),
+            F.when(is_bad, F.col("headers")).alias("headers"),
+        )
+        task = SilverTask(self.table.spec, self.quarantine.spec, tuple(map(_known, known)), self._moving)
+        self._spark.sparkContext.setJobDescription(f"silver {self._silver.name}: {', '.join(map(str, everything))}")
+        done = self._divided(rows, everything).mapInArrow(task, from_arrow_schema(RESULT)).collect()
+        parts = [msgspec.json.decode(bytes(row["written"]), type=Written) for row in done]
+        return Written(
+            read=sum(part.read for part in parts),
+            good=[file for part in parts for file in part.good],
+            bad=[file for part in parts for file in part.bad],
+        )
+
+    def _divided(self, rows: DataFrame, spans: list[Span]) -> DataFrame:
+        """Rows to tasks, so that repeats meet in one task and a day's files are few: by day and, of a full day, by device."""
+        days = {file.partition["date"] for file in self._bronze.files() if any(span.may_lie_in(file) for span in spans)}
+        tasks = max(1, round(sum(span.until - span.after for span in spans) / ROWS_PER_TASK))
+        is_bad = F.col(parsing.REASON).isNotNull()
+        if self._moving:
+            return rows.repartition(tasks, F.when(is_bad, F.col("sequence")).otherwise(F.xxhash64(*KEY)))
+        per_day = F.lit(max(1, round(tasks / max(1, len(days)))))
+        share = F.when(is_bad, F.col("sequence")).otherwise(F.xxhash64("device"))
+        return rows.repartition(tasks, F.when(~is_bad, F.col("event_date")), F.pmod(share, per_day))
+
+    @property
+    def _moving(self) -> bool:
+        """Whether a message that comes again may have another event time or device than it had first."""
+        return self._silver.event_time == "stored_at" or self._silver.device == "stream"
+
+    def _rows(self, spans: list[Span]) -> DataFrame:
+        return rows_of(self._spark, self._bronze, spans).where(parsing.matches(self._silver.subjects))
+
+    @staticmethod
+    def _commit(
+        table: LakeTable, files: list[DataFile], positions: dict[str, int], replaced: Iterable[TableFile] = ()
+    ) -> None:
+        try:
+            table.commit(files, positions, replaced)
+        except Fenced:
+            table.spec.writer().discard(files)
+            raise
 
     @staticmethod
     def _positions(spans: list[Span]) -> dict[str, int]:
@@ -177,49 +228,6 @@ class Refiner:
 
     def _quarantined(self, spans: list[Span]) -> dict[str, int]:
         return {self._quarantine_id(span.stream, span.created_ns): span.until for span in spans}
-
-    def _parsed(self, spans: list[Span]) -> DataFrame:
-        rows = rows_of(self._spark, self._bronze, spans).where(parsing.matches(self._silver.subjects))
-        return parsing.parse(rows, self._silver)
-
-    def _fill_quarantine(self, spans: list[Span], done: SilverRound, replaced: Iterable[TableFile] = ()) -> None:
-        if not spans:
-            return
-        bad = self._parsed(spans).where(F.col(parsing.REASON).isNotNull())
-        bad = bad.withColumn("silver", F.lit(self._silver.name)).select(*QUARANTINE_SCHEMA.names)
-        files = write_dataframe(bad.coalesce(1), self.quarantine.spec)
-        self.quarantine.commit(files, self._quarantined(spans), replaced)
-        done.quarantined = sum(file.rows for file in files)
-
-    def _fill(self, good: DataFrame, parts: list[_Part], spans: list[Span], done: SilverRound) -> None:
-        done.read = sum(part.rows for part in parts)
-        files = []
-        if parts:
-            fresh = self._unknown(good, parts).select(*self.table.spec.schema.names)
-            fresh = fresh.repartition("event_date").sortWithinPartitions("event_date", "device", "event_time")
-            files = write_dataframe(fresh, self.table.spec)
-        self.table.commit(files, self._positions(spans))
-        done.added = sum(file.rows for file in files)
-        done.duplicates = done.read - done.added
-
-    def _unknown(self, good: DataFrame, parts: list[_Part]) -> DataFrame:
-        """The rows that silver does not have. A repeat has the same event time, so it lies in the same partition."""
-        first, last = min(part.first for part in parts), max(part.last for part in parts)
-        fresh = good.dropDuplicates(list(KEY))
-        known = [
-            file
-            for file in self.table.files(event_date={part.event_date for part in parts})
-            if file.least.get("origin_sequence", first) <= last and file.most.get("origin_sequence", last) >= first
-        ]
-        if not known:
-            return fresh
-        have = self.table.dataframe(self._spark, known)
-        have = have.where(F.col("origin_sequence").between(first, last)).select(*KEY)
-        if sum(part.rows for part in parts) <= BROADCAST_ROWS:
-            # Few new rows: silver is only looked through, not shuffled.
-            repeats = have.join(F.broadcast(good.select(*KEY)), list(KEY), "left_semi").distinct()
-            return fresh.join(F.broadcast(repeats), list(KEY), "left_anti")
-        return fresh.join(have, list(KEY), "left_anti")
 
     def _identified(self, rows: DataFrame) -> DataFrame:
         """With the origin filled in (a message published at the hub has its own stream as origin), hash and partition."""
@@ -235,3 +243,16 @@ class Refiner:
                 "event_date": F.date_trunc(unit, F.col("event_time")).cast("date"),
             }
         ).withColumn("origin_domain", F.coalesce("origin_domain", F.lit("")))
+
+
+def _known(file: TableFile) -> KnownFile:
+    first, last = file.least.get("origin_sequence", -ANY), file.most.get("origin_sequence", ANY)
+    return KnownFile(file.path, str(file.partition["event_date"]), first, last)
+
+
+def _count(done: SilverRound, written: Written) -> None:
+    added = sum(file.rows for file in written.good)
+    done.read += written.read
+    done.added += added
+    done.duplicates += written.read - added
+    done.quarantined += sum(file.rows for file in written.bad)

@@ -9,42 +9,36 @@ Spark reads the files of one version of the table by their names; no Delta jar i
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import date, datetime
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any, Final
 from urllib.parse import unquote
 
-import msgspec
 import pyarrow as pa
 from deltalake import DeltaTable, Schema
-from deltalake.exceptions import CommitFailedError, TableNotFoundError
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from eyot_hub.errors import HubError
-from eyot_hub.jobs.files import DataFile, FileWriter, by_partition, sync
+from eyot_hub.jobs.compaction import TableFile, joined, partition_text, small_files
+from eyot_hub.jobs.files import DataFile, FileWriter, sync
+
+log = logging.getLogger(__name__)
 
 DEFAULT_COMPRESSION: Final = "zstd"
+# For commits that remove files. When somebody commits in between, delta-rs does not see that both removed the same files, and
+# both replacements would stand: whatever came in between, such a commit is refused.
+NO_RETRY: Final = 0
+REPLACE_TRIES: Final = 20
 
 
 class Fenced(HubError):
     """Somebody else committed to the table since its positions were read; nothing of this commit is in it."""
-
-
-@dataclass(frozen=True)
-class TableFile:
-    """A file of the table: where it is, its partition, and what its statistics say."""
-
-    uri: str
-    path: str  # relative to the table
-    size: int
-    rows: int
-    partition: Mapping[str, Any]
-    least: Mapping[str, Any]
-    most: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -133,20 +127,34 @@ class LakeTable:
         return None if found is None else int(found)
 
     def commit(
-        self, added: Iterable[DataFile], positions: Mapping[str, int], removed: Iterable[TableFile] = ()
+        self,
+        added: Iterable[DataFile],
+        positions: Mapping[str, int],
+        removed: Iterable[TableFile] = (),
+        *,
+        changes: bool = True,
     ) -> None:
-        """Commit files and positions together. Raises Fenced when another commit came in between."""
+        """Commit files and positions together; `changes` False: the rows stay the same.
+
+
+        Raises Fenced when another commit came in between: of these positions, or any where files are removed.
+        """
         order = self.spec.partition_by
         actions: list[AddAction | RemoveAction] = [
-            AddAction(file.path, file.size, dict(file.partition), file.written_ms, True, file.stats) for file in added
+            AddAction(file.path, file.size, dict(file.partition), file.written_ms, changes, file.stats)
+            for file in added
         ]
+        added_count = len(actions)
         now_ms = int(datetime.now().timestamp() * 1000)
         actions += [
-            RemoveAction(file.path, True, now_ms, file.size, {name: _text(file.partition[name]) for name in order})
+            RemoveAction(
+                file.path, changes, now_ms, file.size, {name: partition_text(file.partition[name]) for name in order}
+            )
             for file in removed
         ]
         properties = CommitProperties(
-            app_transactions=[Transaction(name, at) for name, at in sorted(positions.items())]
+            app_transactions=[Transaction(name, at) for name, at in sorted(positions.items())],
+            max_commit_retries=NO_RETRY if len(actions) > added_count else None,
         )
         try:
             self._delta.create_write_transaction(
@@ -161,12 +169,18 @@ class LakeTable:
             sync(log)
 
     def replace(self, rows: list[dict[str, Any]]) -> None:
-        """Make `rows` the whole content of the table, which is not partitioned."""
-        before = self.files()
+        """Make `rows` the whole content of the table, which is not partitioned; of two who do so the later one stands."""
         writer = self.spec.writer()
         if rows:
             writer.write(pa.Table.from_pylist(rows, schema=self.spec.schema), ())
-        self.commit(writer.finish(), {}, before)
+        files = writer.finish()
+        for _ in range(REPLACE_TRIES):
+            try:
+                return self.commit(files, {}, self.files())
+            except Fenced as fenced:
+                log.warning("again: %s", fenced)
+                self.refresh()
+        raise Fenced(f"table {self.root} is written by somebody else all the time")
 
     def files(self, **partition: Any) -> list[TableFile]:
         """The files of the current version; with arguments, those whose partition has one of the given values."""
@@ -202,11 +216,33 @@ class LakeTable:
     def rows(self) -> int:
         return sum(file.rows for file in self.files())
 
+    def maintain_when_due(self, before: int, every: int, vacuum_hours: float) -> None:
+        """Maintain when one more of `every` versions is full since `before`; 0 hours: remove nothing, 0 versions: never.
+
+        Of two jobs that rewrite the same files one is refused; the next time is soon enough.
+        """
+        if every and self.version // every > before // every:
+            try:
+                self.maintain(compact=True, vacuum_hours=vacuum_hours or None)
+            except (DeltaError, Fenced) as error:
+                log.warning("table %s is not compacted this time: %s", self.root, error)
+                self.refresh()
+
+    def _compact(self) -> None:
+        # All columns of the table, more than this job's when its configuration is older.
+        spec = replace(self.spec, schema=pa.schema(self._delta.schema().to_arrow()))
+        for group in small_files(self.files()):
+            files = joined(spec.root, spec.schema, spec.writer(), group)
+            try:
+                self.commit(files, {}, group, changes=False)
+            except Fenced:
+                spec.writer().discard(files)
+                raise
+
     def maintain(self, *, compact: bool, vacuum_hours: float | None) -> None:
         """Join small files, and remove files that no version newer than `vacuum_hours` needs, orphans included."""
         if compact:
-            self._delta.optimize.compact()
-            self.refresh()
+            self._compact()
         if vacuum_hours is not None:
             self._delta.vacuum(
                 retention_hours=max(0, int(vacuum_hours)), dry_run=False, enforce_retention_duration=False, full=True
@@ -214,32 +250,5 @@ class LakeTable:
             self.refresh()
 
 
-def write_dataframe(frame: DataFrame, spec: TableSpec) -> list[DataFile]:
-    """Let the tasks of `frame` write its rows as files for the table; nothing is committed yet."""
-
-    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        writer = spec.writer()
-        try:
-            for batch in batches:
-                table = pa.Table.from_batches([batch]).select(spec.schema.names).cast(spec.schema)
-                for partition, rows in by_partition(table, spec.partition_by):
-                    writer.write(rows, partition)
-            done = writer.finish()
-        except BaseException:
-            writer.abandon()
-            raise
-        yield pa.RecordBatch.from_pydict({"files": [msgspec.json.encode(done)]}, _FILES_SCHEMA)
-
-    tasks = frame.mapInArrow(write, "files binary").collect()
-    return [file for task in tasks for file in msgspec.json.decode(bytes(task["files"]), type=list[DataFile])]
-
-
-_FILES_SCHEMA: Final = pa.schema([("files", pa.binary())])
-
-
 def _prefixed(action: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     return {name[len(prefix) :]: value for name, value in action.items() if name.startswith(prefix)}
-
-
-def _text(value: Any) -> str | None:
-    return value.isoformat() if isinstance(value, date) else None if value is None else str(value)

@@ -90,6 +90,8 @@ def test_a_secret_from_a_file(tmp_path: Path) -> None:
         ('value = "value"', 'value = "value"\nwindow = "7m"', r"gold\[0\].window: 7m does not divide a day"),
         ('value = "value"', 'value = "value"\nwindow = "soon"', r"gold\[0\].window"),
         ("percentiles = [0.5]", "percentiles = [50]", "percentiles"),
+        ("partitions = 3", 'vacuum_after = "59m"', "bronze.vacuum_after: must be at least 1h"),
+        ("partitions = 3", "compact_every = -1", "bronze.compact_every"),
         ('metric = "metric"\nvalue = "value"', "", "give either metrics"),
     ],
 )

@@ -77,6 +77,53 @@ def test_compaction_keeps_rows_and_positions(tmp_path: Path) -> None:
     assert not (tmp_path / "table" / orphan[0].path).exists()
 
 
+def test_maintenance_gives_way_to_another_job(tmp_path: Path) -> None:
+    """Of two that compact the same files, one is refused and goes on; whoever appends meanwhile loses nothing."""
+    one, other = LakeTable(spec(tmp_path)), LakeTable(spec(tmp_path))
+    for number in range(4):
+        one.commit(written(one.spec, "S", range(number, number + 1)), {"eyot:S@1": number})
+    other.refresh()
+    third = LakeTable(spec(tmp_path))
+    other.maintain(compact=True, vacuum_hours=None)
+    one.maintain_when_due(0, 2, 0)
+    assert [file.rows for file in one.files()] == [4]
+    third.commit(written(one.spec, "S", range(4, 5)), {"eyot:S@1": 4})
+    one.refresh()
+    version = one.version
+    one.maintain_when_due(version, 2, 0)
+    one.maintain_when_due(0, 0, 0)
+    assert one.version == version
+    assert (sum(file.rows for file in one.files()), one.position("eyot:S@1")) == (5, 4)
+
+
+def test_two_that_replace_the_same_files(tmp_path: Path) -> None:
+    """A round that replaces a partition, and one that compacted it or replaced it before: the slower one is refused."""
+    one, other = LakeTable(spec(tmp_path)), LakeTable(spec(tmp_path))
+    for number in range(2):
+        one.commit(written(one.spec, "S", range(number, number + 1)), {})
+    other.refresh()
+    stale = other.files()
+    one.maintain(compact=True, vacuum_hours=None)
+    with pytest.raises(Fenced):
+        other.commit(written(one.spec, "S", range(2)), {}, stale)
+    other.refresh()
+    one.commit(written(one.spec, "S", range(2)), {}, one.files())
+    with pytest.raises(Fenced):
+        other.commit(written(one.spec, "S", range(2)), {}, other.files())
+    other.refresh()
+    assert sum(file.rows for file in other.files()) == 2
+
+
+def test_the_later_one_who_replaces_everything_stands(tmp_path: Path) -> None:
+    flat = TableSpec(str(tmp_path / "flat"), pa.schema([("number", pa.int64())]), ())
+    one, other = LakeTable(flat), LakeTable(flat)
+    one.replace([{"number": 1}])
+    other.replace([{"number": 2}, {"number": 3}])
+    one.replace([{"number": 4}])
+    other.refresh()
+    assert [file.rows for file in other.files()] == [1]
+
+
 def test_an_abandoned_task_leaves_nothing(tmp_path: Path) -> None:
     writer = spec(tmp_path).writer()
     rows = pa.table({"sequence": [1], "at": [NOON]}, schema=SCHEMA.remove(0).remove(0))
@@ -91,7 +138,18 @@ def test_another_schema_is_refused(tmp_path: Path) -> None:
     wider = SCHEMA.append(pa.field("more", pa.string()))
     grown = LakeTable(TableSpec(str(tmp_path / "table"), wider, ("stream", "date")))
     assert grown.version == table.version + 1
-    assert LakeTable(spec(tmp_path)).version == grown.version
+    older = LakeTable(spec(tmp_path))
+    assert older.version == grown.version
+    # A job with an older configuration joins files and leaves the columns that it does not know as they are.
+    for number in range(2):
+        rows = pa.table({"sequence": [number], "at": [NOON], "more": ["x"]}, schema=wider.remove(0).remove(0))
+        writer = grown.spec.writer()
+        writer.write(rows, (("stream", "S"), ("date", "2026-01-01")))
+        grown.commit(writer.finish(), {})
+    older.refresh()
+    older.maintain(compact=True, vacuum_hours=None)
+    (file,) = older.files()
+    assert pa.parquet.read_table(file.uri, partitioning=None).column("more").to_pylist() == ["x", "x"]
     other = SCHEMA.set(SCHEMA.get_field_index("sequence"), pa.field("sequence", pa.string()))
     with pytest.raises(HubError, match="its column 'sequence' is int64, not string"):
         LakeTable(TableSpec(str(tmp_path / "table"), other, ("stream", "date")))

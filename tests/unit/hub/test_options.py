@@ -64,11 +64,15 @@ def test_milliseconds_are_a_time() -> None:
         ("servers", "nats://me:secret@x", "must not hold a user or password"),
         ("servers", "nats://x:port", "no usable port"),
         ("stream", "", "is empty"),
+        ("stream", "A,B C", "cannot be a stream's name: 'B C'"),
+        ("stream", "READ.INGS", "cannot be a stream's name"),
+        ("stream", "A\r\nPUB x 0", "cannot be a stream's name"),
         ("subjects", "a..b", "invalid subject"),
         ("domain", "a.b", "one token"),
         ("apiPrefix", "a.*", "must be a subject"),
         ("startingOffsets", "latest", "must not be latest in a batch read"),
         ("startingOffsets", "soon", "must be earliest, latest, a time"),
+        ("startingOffsets", "9" * 30, "must be earliest, latest, a time"),
         ("startingOffsets", "{", "is not JSON"),
         ("startingOffsets", '{"READINGS": -1}', "neither a sequence"),
         ("endingOffsets", "earliest", "must not be earliest"),
@@ -106,6 +110,12 @@ def test_what_is_missing_is_named() -> None:
         source_options({"servers": "a"})
 
 
+def test_certificates_mean_tls() -> None:
+    assert not source_options(GOOD).read.connect.tls
+    assert source_options({**GOOD, "tlsCa": "/ca.pem"}).read.connect.tls
+    assert not source_options({**GOOD, "tlsCa": "/ca.pem", "tls": "false"}).read.connect.tls
+
+
 def test_two_ways_to_log_in_are_one_too_many() -> None:
     with pytest.raises(OptionError, match="cannot be used together"):
         source_options({**GOOD, "token": "t", "creds": "/x"})
@@ -127,6 +137,8 @@ def test_sink_options() -> None:
     assert sink_options({"servers": "a", "subject": "x.y", "maxInFlight": "5"}).max_in_flight == 5
     with pytest.raises(OptionError, match="option 'subject'"):
         sink_options({"servers": "a", "subject": "x.*"})
+    with pytest.raises(OptionError, match="option 'expectStream' must be the name of a stream"):
+        sink_options({"servers": "a", "expectStream": "A\r\nx: y"})
     with pytest.raises(OptionError, match="option 'stream' is not known"):
         sink_options({"servers": "a", "stream": "x"})
 

@@ -51,24 +51,46 @@ class Page(HTMLParser):
         self.text += data
 
 
+def page(rows: int = 95, **more: Any) -> str:
+    """The page of a hub with `rows` messages."""
+    tables = [{"table": "bronze", "rows": rows, "files": 1}]
+    nothing = {"gaps": [], "gap_counts": {}, "gap_rows": 0, "fleet": [], "devices": 0, "silent": 0, "slow": []}
+    return render({"tables": tables, "per_day": [], "origins": [], **nothing, **more})
+
+
 def test_the_whole_page() -> None:
-    tables = [{"table": "bronze", "rows": 95, "files": 1}]
-    found = {"tables": tables, "per_day": [("2026-01-01", 95)], "origins": [ORIGIN], "gaps": [GAP], "fleet": [DEVICE]}
-    page = Page(render(found))
-    assert not [tag for tag, _ in page.elements if tag in ("script", "img", "link")]
+    gaps = {"gaps": [GAP], "gap_counts": {"missing": 5}, "gap_rows": 1}
+    fleet = {"fleet": [DEVICE], "devices": 1, "silent": 1, "slow": [(HOSTILE, 2.0)]}
+    shown = Page(page(per_day=[("2026-01-01", 95)], origins=[ORIGIN], **gaps, **fleet))
+    assert not [tag for tag, _ in shown.elements if tag in ("script", "img", "link")]
     assert not [
-        name for _, attrs in page.elements for name in attrs if name in ("src", "href") or name.startswith("on")
+        name for _, attrs in shown.elements for name in attrs if name in ("src", "href") or name.startswith("on")
     ]
-    assert HOSTILE in page.text
-    assert "5 missing." in page.text
-    assert "1 of 1 devices are silent" in page.text
-    assert any(tag == "rect" and attrs.get("class") == "missing" for tag, attrs in page.elements)
+    assert HOSTILE in shown.text
+    assert "5 missing." in shown.text
+    assert "1 of 1 devices is silent" in shown.text
+    assert any(tag == "rect" and attrs.get("class") == "missing" for tag, attrs in shown.elements)
+    assert " of 1." not in shown.text
+    assert "marked: missing" in shown.text
 
 
 def test_an_empty_hub() -> None:
-    tables = [{"table": "bronze", "rows": 0, "files": 0}]
-    page = Page(render({"tables": tables, "per_day": [], "origins": [], "gaps": [], "fleet": []}))
-    assert "Everything that the origins hold is in the table." in page.text
+    assert "No message has arrived yet." in Page(page(rows=0)).text
+
+
+def test_more_than_a_page_shows_is_counted() -> None:
+    """What is missing beyond the rows that are shown is in the verdict, and the shortened lists say so."""
+    expired = [{**GAP, "status": "expired", "domain": f"d{number:04}"} for number in range(500)]
+    origins = [{**ORIGIN, "domain": f"d{number:04}"} for number in range(2000, 0, -1)]
+    gaps = {"gaps": expired, "gap_counts": {"expired": 2500, "missing": 7}, "gap_rows": 501}
+    fleet = {"fleet": [DEVICE] * 500, "devices": 1000, "silent": 600, "slow": []}
+    shown = Page(page(origins=origins, **gaps, **fleet))
+    assert "7 missing. 2,500 expired at their origin" in shown.text
+    assert "600 of 1,000 devices are silent" in shown.text
+    assert "The worst first; 500 of 501." in shown.text
+    assert "Silent devices and those behind first; 500 of 1,000." in shown.text
+    assert "Those with gaps first; 60 of 2,000." in shown.text
+    assert sum(1 for tag, attrs in shown.elements if tag == "rect" and attrs.get("class") == "expired") == 60
 
 
 @pytest.mark.parametrize(
@@ -76,11 +98,12 @@ def test_an_empty_hub() -> None:
     [
         ({"lost": 2, "missing": 1, "unknown": 7}, "<p class='verdict bad'><b>1 missing and 2 lost.</b>"),
         ({"in_flight": 4}, "<p class='verdict warn'>Nothing is missing as far as is known; 4 in flight."),
-        ({"deleted": 4}, "<p class=verdict>Everything"),
+        ({"deleted": 4}, "<p class='verdict'>Everything"),
+        ({"expired": 4}, "<p class='verdict warn'>Everything that the origins hold is in the table. 4 expired"),
     ],
 )
 def test_verdicts(counts: dict[str, int], start: str) -> None:
-    assert verdict(Counter(counts), []).startswith(start)
+    assert verdict(Counter(counts), 1, 0, 0).startswith(start)
 
 
 def test_days_without_messages_are_shown() -> None:

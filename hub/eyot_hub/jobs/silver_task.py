@@ -1,0 +1,140 @@
+"""What a task does for silver: of the parsed rows it was given, leave out what is there already and write the rest, sorted.
+
+A repeat has the hash and the origin sequence of the first, so the few rows whose 64-bit hash occurs twice are all that has
+to be looked at closely; of the files that are there, only those are read whose origin sequences overlap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from eyot_hub.jobs.file_rows import row_groups
+from eyot_hub.jobs.files import DataFile, by_partition
+from eyot_hub.jobs.table import TableSpec
+from eyot_hub.jobs.window_keys import NONE, Ints, found_in
+
+KEY: Final = ("origin_domain", "origin_stream", "origin_sequence", "content_hash")
+RESULT: Final = pa.schema([("written", pa.binary())])
+_KEY_SCHEMA: Final = pa.schema(
+    [(KEY[0], pa.string()), (KEY[1], pa.string()), (KEY[2], pa.int64()), (KEY[3], pa.int64())]
+)
+
+
+@dataclass(frozen=True)
+class KnownFile:
+    """A file of silver, and which origin sequences are in it."""
+
+    path: str
+    day: str
+    first: int
+    last: int
+
+
+class Written(msgspec.Struct):
+    """What one task did: rows read, files of silver and of the quarantine."""
+
+    read: int
+    good: list[DataFile]
+    bad: list[DataFile]
+
+
+@dataclass(frozen=True)
+class SilverTask:
+    """The same for all tasks. `known`: silver's files; `any_day`: a repeat may have another event time than the first."""
+
+    silver: TableSpec
+    quarantine: TableSpec
+    known: tuple[KnownFile, ...]
+    any_day: bool
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """For mapInArrow: the columns of both tables, `reason` null in the rows that are good."""
+        good, bad = self.silver.writer(), self.quarantine.writer()
+        try:
+            read = self._write(list(batches), good, bad)
+            done = Written(read, good.finish(), bad.finish())
+        except BaseException:
+            good.abandon()
+            bad.abandon()
+            raise
+        yield pa.RecordBatch.from_pydict({"written": [msgspec.json.encode(done)]}, RESULT)
+
+    def _write(self, batches: list[pa.RecordBatch], good: Any, bad: Any) -> int:
+        if not batches:
+            return 0
+        rows = pa.Table.from_batches(batches)
+        batches.clear()
+        is_bad = rows.column("reason").is_valid()
+        if pc.any(is_bad).as_py():
+            poison = rows.filter(is_bad).select(self.quarantine.schema.names).cast(self.quarantine.schema)
+            for partition, part in by_partition(poison, self.quarantine.partition_by):
+                bad.write(part, partition)
+            rows = rows.filter(pc.invert(is_bad))
+        rows = rows.select(self.silver.schema.names).cast(self.silver.schema)
+        read = int(rows.num_rows)
+        if self.any_day and read:
+            rows = self._fresh(rows, "")
+        for partition, part in by_partition(rows, self.silver.partition_by):
+            fresh = part if self.any_day else self._fresh(part, partition[0][1])
+            if fresh.num_rows:
+                good.write(_sorted(fresh), partition)
+        return read
+
+    def _fresh(self, rows: pa.Table, day: str) -> pa.Table:
+        """The rows that neither an earlier one of them nor silver repeats."""
+        hashes = rows.column("content_hash").to_numpy()
+        order = np.argsort(hashes, kind="stable")
+        ordered = hashes[order]
+        twice = ordered[1:][ordered[1:] == ordered[:-1]]
+        suspects = np.unique(np.concatenate([twice, *self._repeated(rows, np.unique(ordered), day)]))
+        if not len(suspects):
+            return rows
+        keep = np.ones(rows.num_rows, np.bool_)
+        seen = self._keys_of(rows, suspects, day)
+        for index in np.flatnonzero(found_in(hashes, suspects) != NONE).tolist():
+            key = tuple(rows.column(name)[index].as_py() for name in KEY)
+            keep[index] = key not in seen
+            seen.add(key)
+        return rows.filter(pa.array(keep))
+
+    def _overlapping(self, rows: pa.Table, day: str) -> list[str]:
+        bounds = pc.min_max(rows.column("origin_sequence")).as_py()
+        return [
+            file.path
+            for file in self.known
+            if (self.any_day or file.day == day) and file.first <= bounds["max"] and file.last >= bounds["min"]
+        ]
+
+    def _repeated(self, rows: pa.Table, hashes: Ints, day: str) -> Iterator[Ints]:
+        """Hashes of the rows that silver's files hold as well."""
+        schema = pa.schema([_KEY_SCHEMA.field("content_hash")])
+        for group in row_groups(self.silver.root, self._overlapping(rows, day), schema):
+            held = group.column("content_hash").to_numpy()
+            yield held[found_in(held, hashes) != NONE]
+
+    def _keys_of(self, rows: pa.Table, suspects: Ints, day: str) -> set[tuple[Any, ...]]:
+        """The keys in silver that have one of these hashes."""
+        found: set[tuple[Any, ...]] = set()
+        for group in row_groups(self.silver.root, self._overlapping(rows, day), _KEY_SCHEMA):
+            hit: npt.NDArray[np.bool_] = found_in(group.column("content_hash").to_numpy(), suspects) != NONE
+            if hit.any():
+                found.update(zip(*[group.column(name).filter(pa.array(hit)).to_pylist() for name in KEY], strict=True))
+        return found
+
+
+def _sorted(rows: pa.Table) -> pa.Table:
+    """By device and event time, so that one device's rows lie together."""
+    devices = rows.column("device").combine_chunks().dictionary_encode()
+    devices = devices.combine_chunks() if isinstance(devices, pa.ChunkedArray) else devices
+    rank = np.empty(len(devices.dictionary), np.int64)
+    rank[pc.array_sort_indices(devices.dictionary).to_numpy()] = np.arange(len(rank))
+    order = np.lexsort((rows.column("event_time").cast(pa.int64()).to_numpy(), rank[devices.indices.to_numpy()]))
+    return rows.take(pa.array(order))
