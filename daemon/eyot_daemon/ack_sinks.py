@@ -36,6 +36,10 @@ class AckTaker(Protocol):
         """Take acknowledgements in the order in which they came."""
         ...
 
+    def acknowledge_plain(self, sseqs: list[int]) -> None:
+        """Take acknowledgements that say no more than that, by the stream sequences that they acknowledge."""
+        ...
+
 
 class AckSinks:
     """The registered subscriptions of one account; an InterestListener of it."""
@@ -51,6 +55,11 @@ class AckSinks:
     def find(self, subject: bytes) -> AckTaker | None:
         """The only one whom an acknowledgement on `subject` can reach, if that is certain."""
         return self._direct.get(subject.rsplit(b".", NUMBERS)[0])
+
+    @staticmethod
+    def prefix_of(subject: bytes) -> bytes:
+        """What all acknowledgement subjects of a consumer begin with, by one of them."""
+        return subject.rsplit(b".", NUMBERS)[0] + b"."
 
     def register(self, sub: "Subscription", taker: AckTaker) -> None:
         """Who subscribed `sub` (of shape `$JS.ACK.<stream>.<consumer>.*.*.*.*.*`) may be reached directly."""

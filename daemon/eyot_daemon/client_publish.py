@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from eyot_daemon.broker import Broker
     from eyot_daemon.client import ClientConnection
     from eyot_daemon.message_trace import Asked
+    from eyot_wire.mapping import MappingTable
 
 #: Answer of `_may_publish`: each message has to be asked for.
 SOME: Final = "some"
@@ -155,34 +156,49 @@ def _refuse(client: ClientConnection, line: FrameLine, count: int) -> None:
 def _acknowledge_all(client: ClientConnection, account: Account, sinks: AckSinks, row: Publishes, at: int) -> int:
     """Hand acknowledgements in a row, from index `at` on, straight to their consumers; returns the index of the first message
     that goes another way."""
-    access, maps, begin = client.access, account.mappings.maps, at
+    access, mappings, begin = client.access, account.mappings, at
     found: AckTaker | None = None
     acks: list[Ack] = []
     size = 0
-    for at in range(begin, len(row)):
+    while at < len(row):
         line = row.line(at)
         subject, reply = line.subject, line.reply
-        if not subject.startswith(PREFIX) or line.header_size or maps(subject):
+        if not subject.startswith(PREFIX) or line.header_size or mappings.maps(subject):
             break
         if reply.startswith(RESERVED_REPLIES) or not (access is None or access.may_publish_always(subject)):
             break
         taker = sinks.find(subject)
         if taker is None:
             break
-        if taker is not found:
-            if found is not None:
-                found.acknowledge(acks)
-            found, acks = taker, []
-        acks.append((subject, reply, row.content(at)[1]))
-        size += line.total
-    else:
-        at += 1
+        if found is not None and taker is not found:
+            found.acknowledge(acks)
+            acks = []
+        found = taker
+        # What holds for this one holds for others with its prefix, unless permissions or mappings look closer.
+        plain, plain_size = _plain_acks(row, at, sinks.prefix_of(subject), mappings) if access is None else ([], 0)
+        if plain:
+            if acks:
+                taker.acknowledge(acks)
+                acks = []
+            taker.acknowledge_plain(plain)
+            at += len(plain)
+            size += plain_size
+        else:
+            acks.append((subject, reply, row.content(at)[1]))
+            at += 1
+            size += line.total
     if found is not None:
-        found.acknowledge(acks)
+        if acks:
+            found.acknowledge(acks)
         client.in_msgs += at - begin
         client.in_bytes += size
         account.count_in(at - begin, size)
     return at
+
+
+def _plain_acks(row: Publishes, at: int, prefix: bytes, mappings: MappingTable) -> tuple[list[int], int]:
+    """What the messages from index `at` on acknowledge, and the bytes of their payloads: see `Publishes.acknowledged`."""
+    return ([], 0) if mappings and mappings.maps_below(prefix) else row.acknowledged(at, prefix)
 
 
 def _nobody_there(client: ClientConnection, line: FrameLine, count: int) -> None:

@@ -24,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from connections import Daemons
 
 from support import hostile
+from support.ack_rows import acknowledged
 from support.fan_out_world import fanned_out
 from support.stored_run_world import ran
 from support.twins import GRAMMARS, assert_same
@@ -50,11 +51,18 @@ def stored_runs(seed: int) -> None:
     assert ran(1, seed) == ran(0, seed)
 
 
+def acknowledgements(seed: int) -> None:
+    """Both find the same acknowledgements in a read."""
+    assert acknowledged(1, seed) == acknowledged(0, seed)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="throws anything at Eyot's scanners and connections")
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--seed", type=int, help="where to begin counting seeds; random if not given")
-    parser.add_argument("--only", help="one step: scanners, fan_outs, stored_runs, conversations, crowds, leafs")
+    parser.add_argument(
+        "--only", help="one step: scanners, fan_outs, stored_runs, acknowledgements, conversations, crowds, leafs"
+    )
     options = parser.parse_args()
     seed: int = secrets.randbits(40) if options.seed is None else options.seed
     print(f"fuzzing for {options.seconds:.0f} s from seed {seed}", flush=True)
@@ -63,6 +71,7 @@ def main() -> int:
             "scanners": scanners,
             "fan_outs": fan_outs,
             "stored_runs": stored_runs,
+            "acknowledgements": acknowledgements,
             **daemons.steps(),
         }
         if options.only:

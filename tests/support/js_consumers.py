@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from eyot_daemon.account import Account
+from eyot_daemon.client_publish import publish
 from eyot_daemon.jetstream.consumer import Consumer
 from eyot_daemon.jetstream.consumers import Consumers
 from eyot_daemon.subscription import Kind, Origin, Subscription
 from eyot_wire.ack import AckReply, decode_ack_reply
-from eyot_wire.frames import Msg
-from eyot_wire.hot import Outlet
+from eyot_wire.frames import Msg, encode_pub
+from eyot_wire.hot import Outlet, Publishes
 from eyot_wire.scanner import Scanner
 from support.destinations import Got, Recorder
 from support.js_world import World
@@ -78,6 +81,19 @@ class ClientBox(Outlet, Box):  # type: ignore[misc]
             self.got.append(Got(op.subject, op.reply, op.header, op.payload, self.sub))
 
 
+class AckingClient(Outlet):
+    """As much of a connection as publishing needs."""
+
+    kind = Kind.CLIENT
+    verbose = pedantic = no_responders = False
+    access = None
+
+    def __init__(self, account: Account) -> None:
+        super().__init__()
+        self.account = account
+        self.headers = True
+
+
 class ConsumerWorld(World):
     """`pull` and `listen` make subscribers; everything commits unless `hold` says otherwise. With `clients` they are connections,
     to which consumers may write."""
@@ -138,9 +154,20 @@ class ConsumerWorld(World):
         self.account.publish(got.reply, reply, b"", payload, origin=self.client)
 
     def ack(self, *messages: Got) -> None:
-        for got in messages:
-            self.answer_to(got)
+        if self._box_type is ClientBox:
+            self._ack_in_a_row(messages)
+        else:
+            for got in messages:
+                self.answer_to(got)
         self.commit()
+
+    def _ack_in_a_row(self, messages: Sequence[Got]) -> None:
+        """As they come from a client, in one read."""
+        data = b"".join(encode_pub(got.reply, payload=b"+ACK") for got in messages)
+        if data:
+            [row] = Scanner("server", batches=True).feed(data)
+            assert isinstance(row, Publishes)
+            publish(AckingClient(self.account), row)  # type: ignore[arg-type]
 
     def advance(self, seconds: float, step_s: float = 0.0) -> None:
         """Time passes; in steps, so that timers that set the next one run too."""

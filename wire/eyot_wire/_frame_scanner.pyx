@@ -14,16 +14,30 @@ cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.stdint cimport uint32_t
+from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memchr, memcmp, memcpy
 
-from eyot_wire.frames import OK_OP, PING_OP, PONG_OP, FrameLine, LeafMsg, Msg, ProtocolError, Pub
+from eyot_wire.frames import (
+    ACK_DIGITS_MAX,
+    OK_OP,
+    PING_OP,
+    PLAIN_ACKS,
+    PONG_OP,
+    FrameLine,
+    LeafMsg,
+    Msg,
+    ProtocolError,
+    Pub,
+)
 from eyot_wire.grammar import SIZE_DIGITS_MAX, no_end
 
 # One call looks at so much at most, so that places fit into 32 bits.
 cdef Py_ssize_t PIECE_MAX = 1 << 30
 cdef Py_ssize_t DIGITS_MAX = SIZE_DIGITS_MAX
+cdef int ACK_DIGITS = ACK_DIGITS_MAX
+if PLAIN_ACKS != {b"", b"+ACK", b"+OK"}:
+    raise ImportError("other acknowledgements than is_plain_ack knows")
 PLACE_BYTES = sizeof(Place)  # for who shares the layout
 cdef int WORDS_MAX = 6
 
@@ -247,6 +261,54 @@ cdef class Publishes:
         cdef Py_ssize_t header_size = place.header_size
         header = cut(self._data, start, header_size) if header_size else b""
         return header, cut(self._data, start + header_size, place.total - header_size)
+
+    def acknowledged(self, Py_ssize_t index, bytes prefix not None):
+        cdef Py_ssize_t prefix_size = PyBytes_GET_SIZE(prefix)
+        cdef Py_ssize_t size = 0
+        cdef int64_t seq
+        cdef list seqs = []
+        cdef Place* place
+        if not 0 <= index <= self._count:
+            raise IndexError(index)
+        while index < self._count:
+            place = &self._places[index]
+            if place.reply_size or place.header_size or place.subject_size <= prefix_size:
+                break
+            if memcmp(self._data + place.subject, PyBytes_AS_STRING(prefix), prefix_size) != 0:
+                break
+            seq = second_of_five(self._data + place.subject + prefix_size, place.subject_size - prefix_size)
+            if seq < 0 or not is_plain_ack(self._data + place.line + place.length, place.total):
+                break
+            seqs.append(seq)
+            size += place.total
+            index += 1
+        return seqs, size
+
+
+cdef int64_t second_of_five(const char* text, Py_ssize_t size) noexcept:
+    # The second of five numbers with dots between them; -1: they are something else, or it is too long.
+    cdef Py_ssize_t at, start = 0
+    cdef int dots = 0
+    cdef int64_t value = 0
+    cdef unsigned char byte
+    for at in range(size):
+        byte = <unsigned char>text[at]
+        if byte == 46:
+            if at == start or dots == 4 or (dots == 1 and at - start > ACK_DIGITS):
+                return -1
+            dots += 1
+            start = at + 1
+        elif byte < 48 or byte > 57:
+            return -1
+        elif dots == 1 and at - start < ACK_DIGITS:
+            value = value * 10 + (byte - 48)
+    return value if dots == 4 and start < size else -1
+
+
+cdef inline bint is_plain_ack(const char* text, Py_ssize_t size) noexcept:
+    if size == 4:
+        return memcmp(text, b"+ACK", 4) == 0
+    return size == 0 or (size == 3 and memcmp(text, b"+OK", 3) == 0)
 
 
 cdef object line_of(const char* data, Place* place):

@@ -19,6 +19,11 @@ PING: Final = b"PING\r\n"
 PONG: Final = b"PONG\r\n"
 OK: Final = b"+OK\r\n"
 
+# What acknowledges a message and says no more (eyot_wire.ack knows what else may be said).
+PLAIN_ACKS: Final = frozenset((b"", b"+ACK", b"+OK"))
+# Digits of a sequence, at most.
+ACK_DIGITS_MAX: Final = 18
+
 
 class Connect(Struct, frozen=True, gc=False):
     """CONNECT: the JSON text as sent. It may hold a password, so it does not show itself."""
@@ -152,6 +157,25 @@ class Publishes:
         """Header and payload of a message."""
         pub = self.pubs[index]
         return pub.header, pub.payload
+
+    def acknowledged(self, index: int, prefix: bytes) -> tuple[list[int], int]:
+        """The stream sequences that the messages from this one on acknowledge, as far as they are plain acknowledgements: on a subject
+        of `prefix` and five numbers (`$JS.ACK.<stream>.<consumer>.` and what stands behind it), without reply and header, saying
+        no more than that. And how many bytes of payload those messages have together."""
+        seqs: list[int] = []
+        size = 0
+        for pub in self.pubs[index:]:
+            line = pub.line
+            if line.reply or line.header_size or not line.subject.startswith(prefix):
+                break
+            numbers = line.subject[len(prefix) :].split(b".")
+            if len(numbers) != 5 or not all(number.isdigit() for number in numbers) or len(numbers[1]) > ACK_DIGITS_MAX:
+                break
+            if pub.payload not in PLAIN_ACKS:
+                break
+            seqs.append(int(numbers[1]))
+            size += line.total
+        return seqs, size
 
 
 def make_pub(subject: bytes, reply: bytes = b"", header: bytes = b"", payload: bytes = b"") -> Pub:

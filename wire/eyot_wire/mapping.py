@@ -169,6 +169,11 @@ class MappingTable:
             self._remember(subject, None)
         return mapping is not None
 
+    def maps_below(self, prefix: bytes) -> bool:
+        """Whether a mapping may apply to subjects that begin with `prefix`."""
+        heads = (head.startswith(prefix) or prefix.startswith(head) for head in self._heads)
+        return any(heads) or any(subject.startswith(prefix) for subject in self._literal)
+
     def _remember(self, subject: bytes, result: bytes | None) -> None:
         if len(subject) > REMEMBERED_LENGTH_MAX:
             return

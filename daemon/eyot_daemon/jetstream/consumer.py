@@ -258,6 +258,11 @@ class Consumer:
         if not self.closed:
             self.acks.received_all(acks)
 
+    def acknowledge_plain(self, sseqs: list[int]) -> None:
+        """Plain acknowledgements that came in a row, by what they acknowledge."""
+        if not self.closed:
+            self.acks.received_plain(sseqs)
+
     def request_next(self, reply: bytes, header: bytes, body: bytes) -> None:
         """A pull request. A push consumer refuses it."""
         if self.pull is not None:

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 from eyot_daemon.jetstream.consumer_config import sample_percent
 from eyot_wire.ack import AckKind, parse_ack_payload
+from eyot_wire.frames import PLAIN_ACKS
 
 if TYPE_CHECKING:
     from eyot_daemon.ack_sinks import Ack
     from eyot_daemon.jetstream.consumer import Consumer
 
-_PLAIN = frozenset((b"", b"+ACK", b"+OK"))
 #: Position of the stream sequence among the tokens of a v1 acknowledgement subject.
 _SSEQ = 5
 
@@ -63,7 +63,7 @@ class Acks:
         if sseq > consumer.state.delivered_sseq:
             # Not ours (or of a consumer of this name that is gone): nothing is confirmed.
             return
-        if payload in _PLAIN:
+        if payload in PLAIN_ACKS:
             self._acknowledge(sseq)
         elif self._special(sseq, reply, payload):
             return
@@ -81,7 +81,7 @@ class Acks:
             return
         plain: list[int] = []
         for subject, reply, payload in acks:
-            if reply or payload not in _PLAIN:
+            if reply or payload not in PLAIN_ACKS:
                 self._acknowledge_each(plain)
                 plain = []
                 self.received(subject, reply, payload)
@@ -92,6 +92,17 @@ class Acks:
                 continue
             plain.append(sseq)
         self._acknowledge_each(plain)
+        consumer.mark()
+
+    def received_plain(self, sseqs: list[int]) -> None:
+        """Plain acknowledgements of these messages, in the order in which they came."""
+        consumer = self._consumer
+        if self._percent or consumer.state.rules.policy != "explicit":
+            for sseq in sseqs:
+                if sseq <= consumer.state.delivered_sseq:
+                    self._acknowledge(sseq)
+        else:
+            self._acknowledge_each(sseqs)
         consumer.mark()
 
     def _acknowledge_each(self, sseqs: list[int]) -> None:

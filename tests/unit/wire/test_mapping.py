@@ -108,3 +108,16 @@ def test_remembered_subjects_are_bounded() -> None:
     for number in range(10_000):
         assert table.apply(b"a.%d" % number) == b"b.%d" % number
     assert len(table.recent) <= 4096
+
+
+def test_what_may_be_mapped_below_a_prefix() -> None:
+    table = MappingTable()
+    assert not table.maps_below(b"$JS.ACK.S.C.")
+    for src in (b"$JS.hub.API.>", b"orders.*", b"$JS.ACK.S.D.1", b"$JS.ACK.S.CC.>"):
+        table.add(src, [b"elsewhere.>" if src.endswith(b">") else b"elsewhere"])
+    assert not table.maps_below(b"$JS.ACK.S.C.")
+    for src in (b"$JS.ACK.S.C.1.2.3.4.5", b"$JS.ACK.S.C.*.2.3.4.5", b"$JS.ACK.>", b"*.ACK.S.C.1.2.3.4.5", b">"):
+        table.add(src, [b"elsewhere.>" if src.endswith(b">") else b"elsewhere"])
+        assert table.maps_below(b"$JS.ACK.S.C.")
+        table.remove(src)
+        assert not table.maps_below(b"$JS.ACK.S.C.")

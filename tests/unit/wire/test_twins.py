@@ -12,6 +12,7 @@ from eyot_wire import hot
 from eyot_wire.mapping import MappingTable
 from eyot_wire.sublist import SubList
 from support import hostile
+from support.ack_rows import acknowledged
 from support.fan_out_world import fanned_out
 from support.twins import FAN_OUTS, GRAMMARS, SCANNERS, assert_same
 
@@ -83,6 +84,44 @@ def test_a_large_payload_in_pieces() -> None:
 def test_fan_out(seed: int) -> None:
     plain, compiled = (fanned_out(twin, seed) for twin in (0, 1))
     assert compiled == plain
+
+
+@settings(max_examples=300, deadline=None)
+@given(seeds)
+def test_acknowledgements_in_a_row(seed: int) -> None:
+    plain, compiled = (acknowledged(twin, seed) for twin in (0, 1))
+    assert compiled == plain
+
+
+@pytest.mark.parametrize("twin", [0, 1])
+def test_what_a_row_acknowledges(twin: int) -> None:
+    def found(data: bytes, at: int = 0) -> object:
+        scanner = SCANNERS[twin](GRAMMARS["PUB"], batches=True, max_control_line=4096, max_payload=1 << 20)
+        (row,) = scanner.feed(data)
+        return row.acknowledged(at, b"$JS.ACK.S.C.")
+
+    plain = b"PUB $JS.ACK.S.C.1.12.9.1763769600.3 4\r\n+ACK\r\n"
+    assert found(plain) == ([12], 4)
+    assert found(plain + b"PUB $JS.ACK.S.C.2.7.9.1.0 0\r\n\r\n" + b"PUB $JS.ACK.S.C.2.7.9.1.0 3\r\n+OK\r\n") == (
+        [12, 7, 7],
+        7,
+    )
+    for other in (
+        b"PUB $JS.ACK.S.D.1.12.9.1.3 4\r\n+ACK\r\n",
+        b"PUB $JS.ACK.S.C.1.12.9.1 4\r\n+ACK\r\n",
+        b"PUB $JS.ACK.S.C.1.12.9.1.2.3 4\r\n+ACK\r\n",
+        b"PUB $JS.ACK.S.C.1.12.9.1. 4\r\n+ACK\r\n",
+        b"PUB $JS.ACK.S.C.1..9.1.1 4\r\n+ACK\r\n",
+        b"PUB $JS.ACK.S.C.1.1x.9.1.1 4\r\n+ACK\r\n",
+        b"PUB $JS.ACK.S.C.1.1234567890123456789.9.1.1 4\r\n+ACK\r\n",
+        b"PUB $JS.ACK.S.C.1.12.9.1.3 reply 4\r\n+ACK\r\n",
+        b"PUB $JS.ACK.S.C.1.12.9.1.3 4\r\n-NAK\r\n",
+        b"PUB $JS.ACK.S.C.1.12.9.1.3 5\r\n+ACK \r\n",
+        b"HPUB $JS.ACK.S.C.1.12.9.1.3 12 16\r\nNATS/1.0\r\n\r\n+ACK\r\n",
+    ):
+        assert found(other) == ([], 0)
+        assert found(plain + other + plain) == ([12], 4)
+        assert found(plain + other + plain, 2) == ([12], 4)
 
 
 @pytest.mark.parametrize("twin", [0, 1])
