@@ -21,7 +21,7 @@ from eyot_daemon.leaf_login import Authenticate, LeafLogin
 from eyot_daemon.leaf_output import SlicedOutput
 from eyot_daemon.leaf_peer_interest import PeerInterest
 from eyot_daemon.leaf_policies import LinkPolicies
-from eyot_daemon.leaf_request_info import with_remote_account
+from eyot_daemon.leaf_request_info import REQUEST_INFO, with_remote_account
 from eyot_daemon.leaf_timer import SessionTimer
 from eyot_daemon.leaf_wakeups import LeafWakeups
 from eyot_daemon.login import Peer, UserToken
@@ -47,6 +47,7 @@ from eyot_sync.leaf_registry import LinkIdentity
 from eyot_sync.leaf_session import LeafSession
 from eyot_sync.link_state import LinkState
 from eyot_sync.stream_gate import Hold
+from eyot_wire.first_deliveries import FirstDeliveries
 from eyot_wire.frames import FrameLine, LeafMsg, LsAdd, LsDel
 
 if TYPE_CHECKING:
@@ -449,6 +450,17 @@ class LeafConnection:
         sent = self.session.sender.send_deliveries(stream, subject, messages)
         if sent:
             self._count_out(sent, sum(len(header) + len(payload) for _, header, payload in messages[:sent]))
+        return sent
+
+    def deliver_stored(self, stream: bytes, subject: bytes, messages: FirstDeliveries) -> tuple[int, int] | None:
+        """Queue stored messages of one stream as first deliveries; `accepts` was asked before. Returns how many were queued and their
+        bytes, None if they have to come through `deliver_all_of`."""
+        session = self.session
+        if session.remote_account and messages.header_holds(REQUEST_INFO):
+            return None
+        sent = session.sender.send_stored(stream, subject, messages)
+        if sent is not None and sent[0]:
+            self._count_out(*sent)
         return sent
 
     def deliver_run(self, subject: bytes, line: FrameLine, tails: list[bytes]) -> int:

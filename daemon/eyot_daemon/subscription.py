@@ -11,6 +11,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Protocol
 
 from eyot_sync.stream_gate import Hold
+from eyot_wire.first_deliveries import FirstDeliveries
 from eyot_wire.frames import FrameLine
 from eyot_wire.hot import Interest
 
@@ -82,6 +83,11 @@ class LeafDestination(Destination, Protocol):
 
     def deliver_all_of(self, stream: bytes, subject: bytes, messages: list[tuple[bytes, bytes, bytes]]) -> int:
         """Send deliveries of one stream on one subject: reply, header and payload of each. Returns how many were taken."""
+        ...
+
+    def deliver_stored(self, stream: bytes, subject: bytes, messages: FirstDeliveries) -> tuple[int, int] | None:
+        """Send stored messages of one stream as first deliveries (see `StoredRun.write_lmsgs`). Returns how many were taken, and
+        their bytes of header and payload; None when they have to be delivered as `deliver_all_of` does."""
         ...
 
     def deliver_run(self, subject: bytes, line: FrameLine, tails: list[bytes]) -> int:

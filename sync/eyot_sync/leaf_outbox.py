@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import deque
 
 from eyot_sync.leaf_interest import LeafInterest
-from eyot_sync.stream_lanes import StreamLanes
+from eyot_sync.stream_lanes import QUANTUM, StreamLanes
 
 # Interest lines per slice: a peer with a hundred thousand subscriptions must not keep a PONG waiting either.
 _INTEREST_KEYS_PER_SLICE = 2048
@@ -129,6 +129,27 @@ class LeafOutbox:
     def put_delivery(self, stream: bytes, subject: bytes, frame: bytes, priority: int) -> bool:
         """Queue a delivery of a stream on `subject`, or what belongs to deliveries there. False: dropped and counted."""
         return self.streams.put(stream, priority, subject, frame) or self._dropped(len(frame))
+
+    @property
+    def delivery_chunk_bytes(self) -> int:
+        """What a chunk of deliveries may hold, so that slices can end and lanes take turns between any two."""
+        return min(self._chunk_bytes, QUANTUM)
+
+    def put_chunks(
+        self, stream: bytes, subject: bytes, chunks: list[tuple[bytes, int, int]], priority: int
+    ) -> tuple[int, int]:
+        """Queue deliveries as chunks: their bytes, the frames in them, the bytes of header and payload in those. Returns how many
+        frames fitted, and their bytes of header and payload; the rest is dropped and counted."""
+        put = self.streams.put
+        taken = content = 0
+        for number, (chunk, count, size) in enumerate(chunks):
+            if not put(stream, priority, subject, chunk, count):
+                self.dropped_msgs += sum(each[1] for each in chunks[number:])
+                self.dropped_bytes += sum(len(each[0]) for each in chunks[number:])
+                break
+            taken += count
+            content += size
+        return taken, content
 
     def put_deliveries(self, stream: bytes, subject: bytes, frames: list[bytes], priority: int) -> int:
         """Queue deliveries in order. Returns how many fitted; the rest is dropped and counted."""

@@ -7,6 +7,7 @@ over, and again after every reconnect. Those are counted (`refused_too_large`).
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterable
 
 from eyot_sync.leaf_lanes import delivered_stream, is_urgent
@@ -14,6 +15,7 @@ from eyot_sync.leaf_outbox import LeafOutbox
 from eyot_sync.leaf_replies import AllowedReplies
 from eyot_sync.policy import PRIORITY_DEFAULT
 from eyot_wire.ack import PREFIX as ACK_PREFIX
+from eyot_wire.first_deliveries import FirstDeliveries
 from eyot_wire.frames import encode_leaf_msg
 
 
@@ -77,6 +79,19 @@ class LeafSender:
                 frames.append(b"LMSG %b %b %d\r\n%b\r\n" % (subject, reply, size, payload))
         priority = self.delivering(stream, sum(map(len, frames)))
         return self._outbox.put_deliveries(stream, subject, frames, priority)
+
+    def send_stored(self, stream: bytes, subject: bytes, messages: FirstDeliveries) -> tuple[int, int] | None:
+        """The same for stored messages as a consumer's first deliveries (`StoredRun.write_lmsgs`). Returns how many were queued, and
+        their bytes of header and payload; None if they have to be sent one by one."""
+        if self.replies is not None or not self.headers:
+            return None
+        if not self.is_open:
+            return 0, 0
+        outbox = self._outbox
+        chunks = messages.write_lmsgs(subject, self.max_payload or sys.maxsize, outbox.delivery_chunk_bytes)
+        self.refused_too_large += len(messages) - sum(count for _, count, _ in chunks)
+        priority = self.delivering(stream, sum(len(chunk) for chunk, _, _ in chunks))
+        return outbox.put_chunks(stream, subject, chunks, priority)
 
     def send_run(self, subject: bytes, reply: bytes, size_bytes: int, tails: list[bytes], *, with_header: bool) -> int:
         """Queue messages that the rules allow and that differ in header and payload only: `tails` are their frames behind

@@ -12,21 +12,22 @@ from __future__ import annotations
 from collections import deque
 
 #: A lane's share of one round, bytes.
-_QUANTUM = 4096
+QUANTUM = 4096
 #: Subjects of deliveries that are remembered, the latest. A heartbeat on any other is taken for a core message; its reader may ask again.
 SUBJECTS_MAX = 16_384
 
 
 class StreamLane:
-    """What waits on one deliver subject."""
+    """What waits on one deliver subject: chunks of one or more whole frames, and how many each holds."""
 
-    __slots__ = ("bytes", "credit", "frames", "priority", "stream", "subject")
+    __slots__ = ("bytes", "chunks", "counts", "credit", "priority", "stream", "subject")
 
     def __init__(self, subject: bytes, stream: bytes, priority: int) -> None:
         self.subject = subject
         self.stream = stream
         self.priority = priority
-        self.frames: deque[bytes] = deque()
+        self.chunks: deque[bytes] = deque()
+        self.counts: deque[int] = deque()
         self.bytes = 0
         self.credit = 0
 
@@ -66,10 +67,10 @@ class StreamLanes:
         """Does anything wait that is more important?"""
         return any(each > priority for each in self._waiting)
 
-    def put(self, stream: bytes, priority: int, subject: bytes, frame: bytes) -> bool:
-        """Queue a frame for `subject`; a new priority holds once the lane has run empty. False: full. The first of all is always
-        taken, however large."""
-        size = len(frame)
+    def put(self, stream: bytes, priority: int, subject: bytes, chunk: bytes, count: int = 1) -> bool:
+        """Queue a chunk of `count` whole frames for `subject`; a new priority holds once the lane has run empty. False: full. The first
+        of all is always taken, however large."""
+        size = len(chunk)
         if self.bytes + size > self.bytes_max and self.bytes:
             return False
         if subject != self._last:
@@ -78,14 +79,15 @@ class StreamLanes:
         if lane is None:
             lane = self._lanes[subject] = StreamLane(subject, stream, priority)
             self._waiting.setdefault(priority, deque()).append(lane)
-        lane.frames.append(frame)
+        lane.chunks.append(chunk)
+        lane.counts.append(count)
         lane.bytes += size
         self.bytes += size
         self._by_stream[lane.stream] = self._by_stream.get(lane.stream, 0) + size
         return True
 
     def take(self, parts: list[bytes], room: int) -> int:
-        """Move frames of at most `room` bytes into `parts`, but one frame in any case; returns their bytes."""
+        """Move chunks of at most `room` bytes into `parts`, but one in any case; returns their bytes."""
         if self.bytes <= room:
             return self._take_all(parts)
         taken = 0
@@ -93,17 +95,18 @@ class StreamLanes:
             waiting = self._waiting[priority]
             while waiting:
                 lane = waiting[0]
-                if lane.credit < len(lane.frames[0]):
-                    lane.credit += _QUANTUM
-                while lane.frames and len(lane.frames[0]) <= lane.credit:
-                    size = len(lane.frames[0])
+                if lane.credit < len(lane.chunks[0]):
+                    lane.credit += QUANTUM
+                while lane.chunks and len(lane.chunks[0]) <= lane.credit:
+                    size = len(lane.chunks[0])
                     if taken and taken + size > room:
                         return taken
-                    parts.append(lane.frames.popleft())
+                    parts.append(lane.chunks.popleft())
+                    lane.counts.popleft()
                     lane.credit -= size
                     self._left(lane, size)
                     taken += size
-                if lane.frames:
+                if lane.chunks:
                     waiting.rotate(-1)
                 else:
                     del self._lanes[waiting.popleft().subject]
@@ -120,11 +123,11 @@ class StreamLanes:
         if not waiting:
             del self._waiting[lane.priority]
         self._left(lane, lane.bytes)
-        return len(lane.frames)
+        return sum(lane.counts)
 
     def clear(self) -> int:
         """Drop everything; returns how many frames that were."""
-        count = sum(len(lane.frames) for lane in self._lanes.values())
+        count = sum(sum(lane.counts) for lane in self._lanes.values())
         self._empty()
         return count
 
@@ -132,7 +135,7 @@ class StreamLanes:
         taken = self.bytes
         for priority in sorted(self._waiting, reverse=True):
             for lane in self._waiting[priority]:
-                parts += lane.frames
+                parts += lane.chunks
         self._empty()
         return taken
 

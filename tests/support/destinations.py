@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from eyot_daemon.subscription import Kind, Origin, Subscription
 from eyot_sync.stream_gate import UNLIMITED, Hold
+from eyot_wire.first_deliveries import FirstDeliveries
 from eyot_wire.frames import FrameLine
 
 
@@ -73,6 +74,9 @@ class LeafRecorder(Recorder):
 
     def deliver_all_of(self, stream: bytes, subject: bytes, messages: list[tuple[bytes, bytes, bytes]]) -> int:
         return sum(self.deliver_leaf(subject, *message, (), None) for message in messages)
+
+    def deliver_stored(self, stream: bytes, subject: bytes, messages: FirstDeliveries) -> tuple[int, int] | None:
+        return None
 
     def deliver_run(self, subject: bytes, line: FrameLine, tails: list[bytes]) -> int:
         return -1

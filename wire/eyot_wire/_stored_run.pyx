@@ -14,6 +14,9 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memcpy
 
+cdef extern from "string.h" nogil:
+    void* memmem(const void* haystack, size_t haystack_size, const void* needle, size_t needle_size)
+
 from eyot_wire.stored_run import CRC_RESIDUE, KNOWN_SUBJECTS_MAX
 
 cdef uint32_t RESIDUE = CRC_RESIDUE
@@ -196,6 +199,19 @@ cdef char* put_reply(char* to, bytes prefix, Place* place, uint64_t cseq, int64_
     return put_signed(to + 1, pending)
 
 
+cdef inline char* put_content(char* to, Place* place) noexcept nogil:
+    # The sizes at the end of a control line, header and payload.
+    if place.header_size:
+        to = put_unsigned(to, place.header_size)
+        to[0] = 32
+        to += 1
+    to = put_unsigned(to, <uint64_t>place.header_size + place.payload_size)
+    to = put(to, b"\r\n", 2)
+    to = put(to, place.data + place.header, place.header_size)
+    to = put(to, place.data + place.payload, place.payload_size)
+    return put(to, b"\r\n", 2)
+
+
 cdef inline bint same_subject(Place* one, Place* other) noexcept nogil:
     return one.subject_size == other.subject_size and memcmp(
         one.data + one.subject, other.data + other.subject, one.subject_size
@@ -376,16 +392,82 @@ cdef class StoredRun:
             to[0] = 32
             to += 1
             cseq += 1
-            if place.header_size:
-                to = put_unsigned(to, place.header_size)
-                to[0] = 32
-                to += 1
-            total = <Py_ssize_t>place.header_size + place.payload_size
-            size += total
-            to = put_unsigned(to, total)
-            to = put(to, b"\r\n", 2)
-            to = put(to, place.data + place.header, place.header_size)
-            to = put(to, place.data + place.payload, place.payload_size)
-            to = put(to, b"\r\n", 2)
+            to = put_content(to, place)
+            size += <Py_ssize_t>place.header_size + place.payload_size
         PyByteArray_Resize(out, to - PyByteArray_AS_STRING(out))
         return size
+
+    def write_lmsgs(
+        self, Py_ssize_t start, Py_ssize_t stop, bytes subject not None, bytes prefix not None, uint64_t cseq,
+        int64_t pending, Py_ssize_t size_max, Py_ssize_t chunk_bytes,
+    ):
+        cdef Py_ssize_t index, total, before, size = 0, count = 0
+        cdef Py_ssize_t subject_size = PyBytes_GET_SIZE(subject)
+        cdef Place* place
+        cdef bytearray out = bytearray()
+        cdef char* begun  # of the chunk
+        cdef char* frame
+        cdef char* to
+        cdef list chunks = []
+        self._checked(start, stop)
+        total = self._room_for(start, stop, FRAME_EXTRA + subject_size + PyBytes_GET_SIZE(prefix))
+        PyByteArray_Resize(out, total)
+        begun = to = PyByteArray_AS_STRING(out)
+        for index in range(start, stop):
+            place = &self._places[index]
+            pending -= 1
+            total = <Py_ssize_t>place.header_size + place.payload_size
+            if total > size_max:
+                cseq += 1
+                continue
+            frame = to
+            if place.header_size:
+                to = put(to, b"HMSG ", 5)
+            else:
+                to = put(to, b"LMSG ", 5)
+            to = put(to, PyBytes_AS_STRING(subject), subject_size)
+            to[0] = 32
+            to = put_reply(to + 1, prefix, place, cseq, pending)
+            to[0] = 64
+            to = put(to + 1, place.data + place.subject, place.subject_size)
+            to[0] = 32
+            to += 1
+            cseq += 1
+            to = put_content(to, place)
+            if count and to - begun > chunk_bytes:
+                chunks.append((PyBytes_FromStringAndSize(begun, frame - begun), count, size))
+                begun = frame
+                count = size = 0
+            count += 1
+            size += total
+        if count:
+            chunks.append((PyBytes_FromStringAndSize(begun, to - begun), count, size))
+        return chunks
+
+    def header_holds(self, Py_ssize_t start, Py_ssize_t stop, bytes text not None):
+        cdef Py_ssize_t index
+        cdef Place* place
+        self._checked(start, stop)
+        for index in range(start, stop):
+            place = &self._places[index]
+            if memmem(
+                place.data + place.header, place.header_size, PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text)
+            ) != NULL:
+                return True
+        return False
+
+    def opened(self, Py_ssize_t start, Py_ssize_t stop):
+        cdef Py_ssize_t index
+        cdef Place* place
+        cdef list found = []
+        self._checked(start, stop)
+        for index in range(start, stop):
+            place = &self._places[index]
+            found.append((
+                place.seq,
+                place.ts_ns,
+                PyBytes_FromStringAndSize(<const char*>place.data + place.subject, place.subject_size),
+                PyBytes_FromStringAndSize(<const char*>place.data + place.header, place.header_size),
+                PyBytes_FromStringAndSize(<const char*>place.data + place.payload, place.payload_size),
+            ))
+        return found

@@ -155,6 +155,56 @@ class StoredRun:
         out += b"".join(frames)
         return size
 
+    def write_lmsgs(
+        self,
+        start: int,
+        stop: int,
+        subject: bytes,
+        prefix: bytes,
+        cseq: int,
+        pending: int,
+        size_max: int,
+        chunk_bytes: int,
+    ) -> list[tuple[bytes, int, int]]:
+        """The same frames for a leaf link: LMSG or HMSG on `subject`, the message's own subject behind an `@` in the reply.
+
+        Returns chunks of whole frames: their bytes, how many they are, and the bytes of header and payload in them. A chunk has more
+        than `chunk_bytes` only if it is a single frame. Messages of more than `size_max` bytes are left out, though counted in `cseq`
+        and `pending`.
+        """
+        chunks: list[tuple[bytes, int, int]] = []
+        frames: list[bytes] = []
+        length = size = 0
+        for row in self._chosen(start, stop):
+            pending -= 1
+            reply = b"%b1.%d.%d.%d.%d@%b" % (prefix, row.seq, cseq, row.ts_ns, pending, row.subject)
+            cseq += 1
+            total = len(row.header) + len(row.payload)
+            if total > size_max:
+                continue
+            if row.header:
+                sizes = b"HMSG %b %b %d %d\r\n%b%b\r\n"
+                frame = sizes % (subject, reply, len(row.header), total, row.header, row.payload)
+            else:
+                frame = b"LMSG %b %b %d\r\n%b\r\n" % (subject, reply, total, row.payload)
+            if frames and length + len(frame) > chunk_bytes:
+                chunks.append((b"".join(frames), len(frames), size))
+                frames, length, size = [], 0, 0
+            frames.append(frame)
+            length += len(frame)
+            size += total
+        if frames:
+            chunks.append((b"".join(frames), len(frames), size))
+        return chunks
+
+    def header_holds(self, start: int, stop: int, text: bytes) -> bool:
+        """Whether `text` is anywhere in the header of one of the messages."""
+        return any(text in row.header for row in self._chosen(start, stop))
+
+    def opened(self, start: int, stop: int) -> list[tuple[int, int, bytes, bytes, bytes]]:
+        """Sequence, time in ns, subject, header and payload of each message."""
+        return [(row.seq, row.ts_ns, row.subject, row.header, row.payload) for row in self._chosen(start, stop)]
+
     def _chosen(self, start: int, stop: int) -> list[_Stored]:
         if not 0 <= start <= stop <= len(self._rows):
             raise IndexError((start, stop))

@@ -9,16 +9,21 @@ import logging
 from bisect import bisect_right
 from typing import TYPE_CHECKING
 
+from eyot_daemon.route import LeafMember
 from eyot_store.errors import StoreError
 from eyot_sync.stream_gate import FULL, LOOK_AGAIN_S, UNLIMITED, Hold
+from eyot_wire.first_deliveries import FirstDeliveries
 from eyot_wire.headers import add_field
 
 if TYPE_CHECKING:
     from eyot_daemon.jetstream.consumer import Consumer
-    from eyot_daemon.route import FastTarget, LeafMember, Route
+    from eyot_daemon.route import FastTarget, Route
     from eyot_daemon.subscription import Destination, Subscription
     from eyot_store import StoredMessage
     from eyot_wire.hot import StoredRun
+
+    #: One client's connection, by the subscription, or one leaf link.
+    PlainTarget = tuple[Subscription, FastTarget] | LeafMember
 
 log = logging.getLogger("eyot.jetstream")
 
@@ -180,24 +185,31 @@ class Delivery:
             header = add_field(header, b"Nats-Pin-Id", pin_id.encode())
         self.account.deliver(route, reply, header, payload, origin=None, original=message.subject)
 
-    def plain_client(self, route: "Route") -> "tuple[Subscription, FastTarget] | None":
-        """The connection that takes first deliveries on `route` as they are stored (`send_run`); None if there is more to it."""
-        return None if self._headers_only else _only_client(route)
+    def plain_target(self, route: "Route") -> "PlainTarget | None":
+        """Who takes first deliveries on `route` as they are stored (`send_run`); None if there is more to it."""
+        return None if self._headers_only else _only_client(route) or _only_leaf(route)
 
-    def send_run(
-        self,
-        client: "tuple[Subscription, FastTarget]",
-        run: "StoredRun",
-        start: int,
-        stop: int,
-        cseq: int,
-        pending: int,
-    ) -> None:
-        """Hand the messages of `run` from `start` to before `stop` to a plain client as first deliveries: `cseq` is the first one's,
-        `pending` what there was before it left."""
-        sub, dest = client
+    def send_run(self, target: "PlainTarget", run: "StoredRun", start: int, stop: int, cseq: int, pending: int) -> None:
+        """Hand the messages of `run` from `start` to before `stop` out as first deliveries: `cseq` is the first one's, `pending`
+        what there was before it left."""
+        if isinstance(target, LeafMember):
+            self._send_run_to_leaf(target, FirstDeliveries(run, start, stop, self._prefix, cseq, pending))
+            return
+        sub, dest = target
         size = run.write_msgs(dest.out, start, stop, sub.sid, self._prefix, cseq, pending)
         self._count(sub, dest, stop - start, size)
+
+    def _send_run_to_leaf(self, leaf: LeafMember, messages: FirstDeliveries) -> None:
+        dest, subject = leaf.dest, leaf.subject
+        if not dest.accepts(subject, None):
+            return
+        sent = dest.deliver_stored(self._stream, subject, messages)
+        if sent is None:
+            told = messages.one_by_one()
+            count = dest.deliver_all_of(self._stream, subject, told)
+            sent = count, sum(len(header) + len(payload) for _, header, payload in told[:count])
+        self.account.out_msgs += sent[0]
+        self.account.out_bytes += sent[1]
 
     def _count(self, sub: "Subscription", dest: "FastTarget", count: int, size: int) -> None:
         """Messages, of so many bytes of header and payload together, are in a connection's buffer."""
@@ -216,18 +228,17 @@ class Delivery:
         Where the route ends at one client connection, which is the rule, the frames are made here and appended to its
         buffer in one piece; where it ends at one leaf link, that gets them together.
         """
-        fast = None if self._headers_only else _only_client(route)
-        if fast is None:
-            leaf = None if self._headers_only else _only_leaf(route)
-            if leaf is not None:
-                self._send_to_leaf(leaf, messages, cseq, pending)
-                return
+        target = self.plain_target(route)
+        if isinstance(target, LeafMember):
+            self._send_to_leaf(target, messages, cseq, pending)
+            return
+        if target is None:
             for message in messages:
                 pending -= 1
                 self.send(route, message, self.ack_reply(message, cseq, 1, pending))
                 cseq += 1
             return
-        sub, dest = fast
+        sub, dest = target
         sid, prefix = sub.sid, self._prefix
         frames = []
         size = 0

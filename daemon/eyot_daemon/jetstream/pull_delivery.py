@@ -146,12 +146,12 @@ class PullDelivery(Delivery):
         return given, False
 
     def _deliver_run(self, request: PullRequest, count: int, now: float) -> tuple[int, bool] | None:
-        """`_deliver_new` where all there is to it is to copy messages to one client, whose request is the only one. None if that is
+        """`_deliver_new` where all there is to it is to copy messages to one client or link, whose request is the only one. None if that is
         not so."""
         route = self.account.route(request.reply)
-        client = self.plain_client(route)
-        found = None if client is None else self.read_run(count, now)
-        if client is None or found is None:
+        target = self.plain_target(route)
+        found = None if target is None else self.read_run(count, now)
+        if target is None or found is None:
             return None
         run, upto = found
         read = len(run)
@@ -167,7 +167,7 @@ class PullDelivery(Delivery):
         self.reader.took(len(run))
         self.queue.served(request, len(run), now)
         self.searched(upto, more=len(run) < read)
-        self.send_run(client, run, 0, len(run), cseq, pending)
+        self.send_run(target, run, 0, len(run), cseq, pending)
         self.consumer.acks.sent(seqs, now)
         return len(run), False
 

@@ -13,8 +13,7 @@ from eyot_wire.nuid import short_id
 
 if TYPE_CHECKING:
     from eyot_daemon.jetstream.consumer import Consumer
-    from eyot_daemon.route import FastTarget
-    from eyot_daemon.subscription import Subscription
+    from eyot_daemon.jetstream.delivery import PlainTarget
     from eyot_store import StoredMessage
     from eyot_wire.hot import StoredRun
 
@@ -175,10 +174,10 @@ class PushDelivery(Delivery):
         return len(seqs)
 
     def _deliver_run(self, count: int, now: float) -> int | None:
-        """`_deliver_new` where all there is to it is to copy messages to one client. None if that is not so."""
-        client = self.plain_client(self.account.route(self._subject))
-        found = None if client is None else self.read_run(count, now)
-        if client is None or found is None:
+        """`_deliver_new` where all there is to it is to copy messages to one client or link. None if that is not so."""
+        target = self.plain_target(self.account.route(self._subject))
+        found = None if target is None else self.read_run(count, now)
+        if target is None or found is None:
             return None
         run, upto = found
         read = len(run)
@@ -193,13 +192,13 @@ class PushDelivery(Delivery):
         cseq = self.state.deliver(seqs, now)
         self.reader.took(len(run))
         self.searched(upto, more=len(run) < read)
-        self._push_run(client, run, cseq, pending)
+        self._push_run(target, run, cseq, pending)
         self._last_sent = now
         self._ask_to_confirm(now)
         self.consumer.acks.sent(seqs, now)
         return len(run)
 
-    def _push_run(self, client: "tuple[Subscription, FastTarget]", run: "StoredRun", cseq: int, pending: int) -> None:
+    def _push_run(self, target: "PlainTarget", run: "StoredRun", cseq: int, pending: int) -> None:
         """Send first deliveries; the flow-control request stands where half of the window is passed."""
         start, stop, flow = 0, len(run), self.flow
         if flow is not None:
@@ -213,11 +212,11 @@ class PushDelivery(Delivery):
                     break
                 flow.delivered(sizes[index] - sent)
                 sent = sizes[index]
-                self.send_run(client, run, start, index + 1, cseq + start, pending - start)
+                self.send_run(target, run, start, index + 1, cseq + start, pending - start)
                 start = index + 1
                 self._ask_flow_control(flow, run.seq(index))
         if start < stop:
-            self.send_run(client, run, start, stop, cseq + start, pending - start)
+            self.send_run(target, run, start, stop, cseq + start, pending - start)
 
     def _found_nothing(self, upto: int) -> int:
         """What a read that brought nothing costs of the turn."""

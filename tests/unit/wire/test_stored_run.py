@@ -71,6 +71,31 @@ def test_what_is_written_is_what_was_stored(twin: type) -> None:
 
 
 @twins
+def test_what_is_written_for_a_link(twin: type) -> None:
+    fields = [(b"a.b", b"", b"x"), (b"c", b"NATS/1.0\r\n\r\n", b""), (b"d", b"", b"y" * 50), (b"e", b"", b"z")]
+    run = made(twin, fields)
+    first = b"LMSG $JS.M.Ab $JS.ACK.S.C.1.3.41.7.3@a.b 1\r\nx\r\n"
+    second = b"HMSG $JS.M.Ab $JS.ACK.S.C.1.6.42.7.2@c 12 12\r\nNATS/1.0\r\n\r\n\r\n"
+    third = b"LMSG $JS.M.Ab $JS.ACK.S.C.1.9.43.7.1@d 50\r\n%b\r\n" % (b"y" * 50)
+    last = b"LMSG $JS.M.Ab $JS.ACK.S.C.1.12.44.7.0@e 1\r\nz\r\n"
+
+    def written(size_max: int, chunk_bytes: int, start: int = 0, stop: int = 4) -> Any:
+        return run.write_lmsgs(start, stop, b"$JS.M.Ab", b"$JS.ACK.S.C.", 41 + start, 4 - start, size_max, chunk_bytes)
+
+    assert written(999, 9999) == [(first + second + third + last, 4, 64)]
+    assert written(999, 1) == [(first, 1, 1), (second, 1, 12), (third, 1, 50), (last, 1, 1)]
+    assert written(999, len(first + second)) == [(first + second, 2, 13), (third, 1, 50), (last, 1, 1)]
+    # One that is too large for the peer leaves a gap in the consumer's sequence.
+    assert written(49, 9999) == [(first + second + last, 3, 14)]
+    assert written(0, 9999) == []
+    assert written(999, 9999, 3) == [(last, 1, 1)]
+    assert written(999, 9999, 2, 2) == []
+    assert run.header_holds(0, 4, b"NATS")
+    assert not run.header_holds(0, 1, b"NATS")
+    assert run.opened(1, 3) == [(6, 7, *fields[1]), (9, 7, *fields[2])]
+
+
+@twins
 def test_where_a_run_ends(twin: type) -> None:
     pairs = records(20, salt=5)
 
