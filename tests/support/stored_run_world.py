@@ -81,7 +81,14 @@ def ran(twin: int, seed: int) -> list[Any]:
     sid, prefix = rng.choice([b"1", b"9" * 30]), b"$JS.ACK.STREAM.consumer."
     cseq, pending = rng.choice([1, 10**9, 2**63]), rng.choice([0, 5, 10**12])
     seen.append(run.write_msgs(out, start, stop, sid, prefix, cseq, pending))
-    seen += [bytes(out), asked, known, run.opened(start, stop), run.header_holds(start, stop, b"A: b")]
+    seen += [
+        bytes(out),
+        asked,
+        known,
+        run.opened(start, stop),
+        run.delivery_sizes(prefix, cseq, pending),
+        run.header_holds(start, stop, b"A: b"),
+    ]
     size_max, chunk_bytes = rng.choice([2**40, 200, 0]), rng.choice([1, 500, 4096, 1 << 20])
     seen.append(run.write_lmsgs(start, stop, b"$JS.M.Ab", prefix, cseq, pending, size_max, chunk_bytes))
     return seen

@@ -187,6 +187,18 @@ cdef inline char* put_signed(char* to, int64_t value) noexcept nogil:
     return put_unsigned(to + 1, ~<uint64_t>value + 1)
 
 
+cdef inline Py_ssize_t digits_of(uint64_t value) noexcept nogil:
+    cdef Py_ssize_t count = 1
+    while value >= 10:
+        value //= 10
+        count += 1
+    return count
+
+
+cdef inline Py_ssize_t signed_digits_of(int64_t value) noexcept nogil:
+    return digits_of(<uint64_t>value) if value >= 0 else 1 + digits_of(~<uint64_t>value + 1)
+
+
 cdef char* put_reply(char* to, bytes prefix, Place* place, uint64_t cseq, int64_t pending) noexcept:
     to = put(to, PyBytes_AS_STRING(prefix), PyBytes_GET_SIZE(prefix))
     to = put(to, b"1.", 2)
@@ -351,6 +363,20 @@ cdef class StoredRun:
             place = &self._places[index]
             total += <Py_ssize_t>place.subject_size + place.header_size + place.payload_size + extra
             found.append(total)
+        return found
+
+    def delivery_sizes(self, bytes prefix not None, uint64_t cseq, int64_t pending):
+        cdef Py_ssize_t index, size
+        cdef Py_ssize_t lead = PyBytes_GET_SIZE(prefix) + 5
+        cdef Place* place
+        cdef list found = []
+        for index in range(self._count):
+            place = &self._places[index]
+            pending -= 1
+            size = lead + place.subject_size + place.header_size + place.payload_size
+            size += digits_of(place.seq) + digits_of(cseq) + signed_digits_of(place.ts_ns) + signed_digits_of(pending)
+            found.append(size)
+            cseq += 1
         return found
 
     # -- frames

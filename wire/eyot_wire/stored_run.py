@@ -127,6 +127,18 @@ class StoredRun:
         """Running totals of the messages' sizes, bytes: subject, header, payload and `extra` each."""
         return list(accumulate(len(row.subject) + len(row.header) + len(row.payload) + extra for row in self._rows))
 
+    def delivery_sizes(self, prefix: bytes, cseq: int, pending: int) -> list[int]:
+        """What each message counts for as a first delivery, bytes: subject, reply subject (see `write_msgs`), header and payload."""
+        lead = len(prefix) + len(b"1....")
+        return [
+            len(row.subject)
+            + len(row.header)
+            + len(row.payload)
+            + lead
+            + len(b"%d%d%d%d" % (row.seq, cseq + at, row.ts_ns, pending - at - 1))
+            for at, row in enumerate(self._rows)
+        ]
+
     # -- frames --------------------------------------------------------------------------------------------------------
 
     def write_msgs(

@@ -104,9 +104,9 @@ class Delivery:
         self._allowance = UNLIMITED
         self._backlog_pause_s = BACKLOG_PAUSE_S_MIN
         self._headers_only = consumer.config.headers_only
-        self._prefix = b"$JS.ACK.%b.%b." % (consumer.stream.name.encode(), consumer.name.encode())
+        self.prefix = b"$JS.ACK.%b.%b." % (consumer.stream.name.encode(), consumer.name.encode())
         # tokens and dots around the numbers of an acknowledgement subject: delivery count, two sequences, time, pending
-        self.overhead = len(self._prefix) + 40
+        self.overhead = len(self.prefix) + 40
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
@@ -173,7 +173,7 @@ class Delivery:
         return size + added if message.header else size + added + len(b"NATS/1.0\r\n\r\n")
 
     def ack_reply(self, message: "StoredMessage", cseq: int, deliveries: int, pending: int) -> bytes:
-        return b"%b%d.%d.%d.%d.%d" % (self._prefix, deliveries, message.seq, cseq, message.ts_ns, pending)
+        return b"%b%d.%d.%d.%d.%d" % (self.prefix, deliveries, message.seq, cseq, message.ts_ns, pending)
 
     def send(self, route: "Route", message: "StoredMessage", reply: bytes, pin_id: str = "") -> None:
         """Hand one delivery to whoever `route` leads to; they see the message's own subject."""
@@ -193,10 +193,10 @@ class Delivery:
         """Hand the messages of `run` from `start` to before `stop` out as first deliveries: `cseq` is the first one's, `pending`
         what there was before it left."""
         if isinstance(target, LeafMember):
-            self._send_run_to_leaf(target, FirstDeliveries(run, start, stop, self._prefix, cseq, pending))
+            self._send_run_to_leaf(target, FirstDeliveries(run, start, stop, self.prefix, cseq, pending))
             return
         sub, dest = target
-        size = run.write_msgs(dest.out, start, stop, sub.sid, self._prefix, cseq, pending)
+        size = run.write_msgs(dest.out, start, stop, sub.sid, self.prefix, cseq, pending)
         self._count(sub, dest, stop - start, size)
 
     def _send_run_to_leaf(self, leaf: LeafMember, messages: FirstDeliveries) -> None:
@@ -239,7 +239,7 @@ class Delivery:
                 cseq += 1
             return
         sub, dest = target
-        sid, prefix = sub.sid, self._prefix
+        sid, prefix = sub.sid, self.prefix
         frames = []
         size = 0
         for message in messages:
@@ -262,7 +262,7 @@ class Delivery:
 
     def _send_to_leaf(self, leaf: "LeafMember", messages: "list[StoredMessage]", cseq: int, pending: int) -> None:
         """As `Account.deliver` would, all at once: the reply tells the other side the message's own subject."""
-        dest, prefix = leaf.dest, self._prefix
+        dest, prefix = leaf.dest, self.prefix
         if not dest.accepts(leaf.subject, None):
             return
         told = [

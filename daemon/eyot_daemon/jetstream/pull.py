@@ -13,7 +13,7 @@ if it asked for heartbeats: a client that hears nothing retries at its own pace.
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from eyot_daemon.jetstream.pull_request import (
     MAX_WAITING,
@@ -29,6 +29,8 @@ from eyot_wire.js_consumer import NextRequest
 
 #: A full queue is searched for requests without a listener at most this often.
 FULL_SWEEP_S = 1.0
+#: Of more requests than this, each message looks for its own.
+IN_TURN_MAX = 16
 
 
 class Pin:
@@ -137,6 +139,45 @@ class PullQueue:
             self._waiting.popleft()
         elif request.heartbeat_s:
             request.heartbeat_at = now + request.heartbeat_s
+        self.last_active = now
+
+    def in_turn(self, now: float) -> "Sequence[PullRequest]":
+        """All requests, if each takes whatever comes and it is only a matter of turns and of how much; else none."""
+        waiting = self._waiting
+        if self.policy != "none" or len(waiting) > IN_TURN_MAX:
+            return ()
+        if any(now >= request.expires_at or not self._interested(request.reply) for request in waiting):
+            return ()
+        return waiting
+
+    def shared(self, sizes: "Sequence[int]") -> int:
+        """How many messages of these sizes (bytes) may be handed out in turn so that no request comes to its end by it."""
+        waiting, count = self._waiting, len(sizes)
+        number = len(waiting)
+        while count:
+            for at, request in enumerate(waiting):
+                share = sizes[at:count:number]
+                if request.batch <= len(share) or 0 < request.max_bytes <= sum(share):
+                    break
+            else:
+                return count
+            count //= 2
+        return 0
+
+    def hand_out(self, sizes: "Sequence[int]", now: float) -> None:
+        """Messages of these sizes, as many as `shared` said, went to those whose turn it was."""
+        waiting = self._waiting
+        number = len(waiting)
+        for at, request in enumerate(waiting):
+            share = sizes[at::number]
+            if share:
+                if request.max_bytes:
+                    request.max_bytes -= sum(share)
+                request.delivered += len(share)
+                request.batch -= len(share)
+                if request.heartbeat_s:
+                    request.heartbeat_at = now + request.heartbeat_s
+        waiting.rotate(-(len(sizes) % number))
         self.last_active = now
 
     def take(self, size: int, now: float, num_pending: int, ack_pending: int) -> PullRequest | None:

@@ -1,5 +1,6 @@
 """Delivery to pull requests: who asked gets, redeliveries first, as far as `max_ack_pending` allows."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from eyot_daemon.jetstream.api_request import level_is_offered
@@ -19,6 +20,7 @@ from eyot_wire.nuid import nuid
 
 if TYPE_CHECKING:
     from eyot_daemon.jetstream.consumer import Consumer
+    from eyot_daemon.jetstream.delivery import PlainTarget
     from eyot_store import StoredMessage
 
 
@@ -135,6 +137,14 @@ class PullDelivery(Delivery):
             used = self._deliver_run(request, wanted, now)
             if used is not None:
                 return used
+        else:
+            requests = self.queue.in_turn(now)
+            target = self._one_client(requests)
+            if target is not None:
+                used = self._deliver_in_turn(target, wanted, now)
+                if used is not None:
+                    return used
+                wanted = min(wanted, len(requests))  # one of them comes to its end
         messages, upto = self.read_new(wanted, now)
         if not messages:
             return self._found_nothing(upto)
@@ -170,6 +180,44 @@ class PullDelivery(Delivery):
         self.send_run(target, run, 0, len(run), cseq, pending)
         self.consumer.acks.sent(seqs, now)
         return len(run), False
+
+    def _one_client(self, requests: "Sequence[PullRequest]") -> "PlainTarget | None":
+        """The plain client from which all of these requests are, by one subscription: it gets the same whoever's turn it is."""
+        found = None
+        for request in requests:
+            target = self.plain_target(self.account.route(request.reply))
+            if not isinstance(target, tuple) or (found is not None and found[0] is not target[0]):
+                return None
+            found = target
+        return found
+
+    def _deliver_in_turn(self, target: "PlainTarget", count: int, now: float) -> tuple[int, bool] | None:
+        """`_deliver_new` for requests in turn that are all from one plain client, as long as none comes to its end. None if one does,
+        or there is more to it."""
+        found = self.read_run(count, now)
+        if found is None:
+            return None
+        run, upto = found
+        read = len(run)
+        if not read:
+            return self._found_nothing(upto)
+        if self.backlogged(self.account.route(next(iter(self.queue)).reply), now):
+            return 0, False
+        self.cut_to_allowance(run)
+        pending = self.reader.pending(self.state.delivered_sseq)
+        sizes = run.delivery_sizes(self.prefix, self.state.delivered_cseq + 1, pending)
+        shared = self.queue.shared(sizes)
+        if not shared:
+            return None
+        run.cut(shared)
+        seqs = run.seqs()
+        cseq = self.state.deliver(seqs, now)
+        self.reader.took(shared)
+        self.queue.hand_out(sizes[:shared], now)
+        self.searched(upto, more=shared < read)
+        self.send_run(target, run, 0, shared, cseq, pending)
+        self.consumer.acks.sent(seqs, now)
+        return shared, False
 
     def _found_nothing(self, upto: int) -> tuple[int, bool]:
         """What a read that brought nothing costs of the turn, and whether there is nothing more to deliver."""

@@ -4,8 +4,10 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from eyot_daemon.jetstream.pull import PullQueue
+from eyot_daemon.jetstream.pull import IN_TURN_MAX, PullQueue
 from eyot_daemon.jetstream.pull_request import (
     PullRequest,
     RefusedRequest,
@@ -318,3 +320,65 @@ def test_pinned_client() -> None:
 
 def test_a_request_beyond_reason_is_cut() -> None:
     assert PullRequest(b"a", 0.0, NextRequest(batch=1 << 62)).batch < 1 << 32
+
+
+# -- many messages at once -----------------------------------------------------------------------------------------
+
+
+def left_of(waiting: Waiting) -> list[tuple[object, ...]]:
+    return [
+        (one.reply, one.batch, one.max_bytes, one.delivered, one.heartbeat_at, one.expires_at) for one in waiting.queue
+    ]
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 40), st.sampled_from([0, 0, 1, 300, 5000, 10**6]), st.booleans()),
+        min_size=1,
+        max_size=5,
+    ),
+    st.lists(st.integers(1, 400), max_size=60),
+)
+def test_messages_shared_in_turn_are_as_if_taken_one_by_one(
+    asked: list[tuple[int, int, bool]], sizes: list[int]
+) -> None:
+    together, one_by_one = Waiting(), Waiting()
+    for waiting in (together, one_by_one):
+        for at, (batch, max_bytes, heartbeat) in enumerate(asked):
+            heartbeat_ns = S if heartbeat else 0
+            waiting.ask(b"r.%d" % at, batch=batch, max_bytes=max_bytes, idle_heartbeat=heartbeat_ns, expires=30 * S)
+        waiting.now += 0.5
+    assert len(together.queue.in_turn(together.now)) == len(asked)
+    count = together.queue.shared(sizes)
+    assert 0 <= count <= len(sizes)
+    if count:
+        together.queue.hand_out(sizes[:count], together.now)
+    for size in sizes[:count]:
+        assert one_by_one.take(size) is not None
+    assert left_of(together) == left_of(one_by_one)
+    assert len(together.queue) == len(asked)
+    assert together.said() == one_by_one.said() == []
+    if sizes and not count:
+        # The very first would end a request.
+        before = len(one_by_one.queue)
+        one_by_one.take(sizes[0])
+        for size in sizes[1 : len(asked)]:
+            one_by_one.take(size)
+        assert len(one_by_one.queue) < before or any(batch <= 1 for batch, _, _ in asked)
+
+
+def test_in_turn_only_where_each_takes_what_comes() -> None:
+    waiting = Waiting()
+    waiting.ask(b"a", batch=5, expires=S)
+    waiting.ask(b"b", batch=5)
+    assert [one.reply for one in waiting.queue.in_turn(waiting.now)] == [b"a", b"b"]
+    waiting.gone.add(b"b")
+    assert not waiting.queue.in_turn(waiting.now)
+    waiting.gone.clear()
+    assert not waiting.queue.in_turn(waiting.now + 1)
+    for number in range(IN_TURN_MAX):
+        waiting.ask(b"c.%d" % number, batch=5)
+    assert not waiting.queue.in_turn(waiting.now)
+    overflow = Waiting(policy="overflow")
+    overflow.ask(b"a", batch=5, group="g")
+    assert not overflow.queue.in_turn(overflow.now)

@@ -67,6 +67,14 @@ def test_what_is_written_is_what_was_stored(twin: type) -> None:
         b"MSG d 12 $JS.ACK.S.C.1.9.43.7.1 0\r\n\r\n"
         b"HMSG e 12 $JS.ACK.S.C.1.12.44.7.0 18 19\r\nNATS/1.0\r\nA: b\r\n\r\ny\r\n"
     )
+    replies = (
+        b"$JS.ACK.S.C.1.3.41.7.3",
+        b"$JS.ACK.S.C.1.6.42.7.2",
+        b"$JS.ACK.S.C.1.9.43.7.1",
+        b"$JS.ACK.S.C.1.12.44.7.0",
+    )
+    sizes = [len(reply) + sum(map(len, each)) for reply, each in zip(replies, fields, strict=True)]
+    assert run.delivery_sizes(b"$JS.ACK.S.C.", 41, 4) == sizes
     assert written_of(run) == {3 * n: (7, *each) for n, each in enumerate(fields, 1)}
 
 
