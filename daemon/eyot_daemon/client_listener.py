@@ -18,7 +18,7 @@ from eyot_daemon.client import ClientConnection
 from eyot_daemon.clients import Clients
 from eyot_daemon.login import Peer
 from eyot_daemon.tls_alert import handshake
-from eyot_daemon.tls_checks import RateLimit, check_pinned
+from eyot_daemon.tls_checks import RateLimit, check_certificate
 from eyot_daemon.tls_hello import TLS_HANDSHAKE, first_byte
 from eyot_daemon.transport import SocketTransport, StreamTransport
 
@@ -109,7 +109,7 @@ class ClientListener:
                     return None
             stream = trio.SSLStream(raw, context, server_side=True, https_compatible=True)
             await handshake(stream)
-            check_pinned(tls, stream)
+            check_certificate(tls, stream)
             return stream
 
 

@@ -20,7 +20,7 @@ from eyot_daemon.leaf_socket import limit_unsent
 from eyot_daemon.login import Peer
 from eyot_daemon.options_leaf import LEAF_PORT_DEFAULT, LeafNodesOptions
 from eyot_daemon.tls_alert import handshake
-from eyot_daemon.tls_checks import check_pinned
+from eyot_daemon.tls_checks import check_certificate
 from eyot_daemon.tls_hello import TLS_HANDSHAKE, first_byte
 from eyot_daemon.transport import LEAF_HOLD_S, SocketTransport, StreamTransport, TransportLimits
 from eyot_sync.leaf_compression import LeafCompression
@@ -143,7 +143,7 @@ class LeafListener:
                 if not first:
                     await raw.send_all(link.session.data_to_send())
                 await handshake(stream)
-            check_pinned(options, stream)
+            check_certificate(options, stream)
         except (trio.BrokenResourceError, trio.TooSlowError, ssl.SSLError, OSError) as error:
             log.error("%r - TLS leafnode handshake error: %s", link, error)
             link.lost(TLS_HANDSHAKE_FAILURE)

@@ -23,7 +23,7 @@ from eyot_daemon.leaf_socket import limit_unsent
 from eyot_daemon.login import Peer
 from eyot_daemon.options_leaf import LeafUrl, RemoteOptions
 from eyot_daemon.tls_alert import handshake
-from eyot_daemon.tls_checks import check_pinned
+from eyot_daemon.tls_checks import check_certificate
 from eyot_daemon.tls_context import TlsError, client_context
 from eyot_daemon.transport import (
     READ_ERROR,
@@ -310,7 +310,7 @@ class RemoteRunner:
             with trio.fail_after(options.timeout_s if options is not None else _TLS_TIMEOUT_S):
                 await handshake(secured)
             if options is not None:
-                check_pinned(options, secured)
+                check_certificate(options, secured)
         except trio.TooSlowError:
             link.lost("TLS handshake took too long")
         except (TlsError, trio.BrokenResourceError, ssl.SSLError, OSError) as error:

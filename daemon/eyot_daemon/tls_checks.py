@@ -28,10 +28,15 @@ class RateLimit:
         return not most or self._count <= most
 
 
-def check_pinned(tls: TlsOptions, stream: trio.SSLStream[Any]) -> None:
-    """Raise ssl.SSLError if the peer's certificate is not among `pinned_certs`."""
+def check_certificate(tls: TlsOptions, stream: trio.SSLStream[Any]) -> None:
+    """Raise ssl.SSLError if the peer's certificate is not among `pinned_certs`, or has expired since it was verified: OpenSSL
+    does not look at it again when a session is resumed."""
+    if stream.session_reused and (tls.verify or tls.verify_and_map):
+        certificate = stream.getpeercert()
+        if not certificate or ssl.cert_time_to_seconds(str(certificate["notAfter"])) < time.time():
+            raise ssl.SSLError("certificate has expired")
     if not tls.pinned_certs:
         return
-    certificate = stream.getpeercert(binary_form=True)
-    if not certificate or public_key_digest(certificate) not in tls.pinned_certs:
+    shown = stream.getpeercert(binary_form=True)
+    if not shown or public_key_digest(shown) not in tls.pinned_certs:
         raise ssl.SSLError("certificate not pinned")

@@ -33,6 +33,9 @@ def _server_context(tls: TlsOptions) -> ssl.SSLContext:
     _apply(context, tls)
     if tls.verify or tls.verify_and_map:
         context.verify_mode = ssl.CERT_REQUIRED
+        # A resumed session would be taken without another look at the client's certificate.
+        context.num_tickets = 0
+        context.options |= ssl.OP_NO_TICKET
         if not tls.ca_file:
             context.load_default_certs(ssl.Purpose.CLIENT_AUTH)
     return context

@@ -16,7 +16,7 @@ from eyot_daemon.client_listener import ClientListener, tls_peer
 from eyot_daemon.login import Peer
 from eyot_daemon.options import WebsocketOptions
 from eyot_daemon.tls_alert import handshake
-from eyot_daemon.tls_checks import RateLimit, check_pinned
+from eyot_daemon.tls_checks import RateLimit, check_certificate
 from eyot_daemon.websocket_stream import BROWSER_FRAME_BYTES, WebSocketStream
 from eyot_daemon.websocket_upgrade import Cookies, UpgradeError, Verdict, judge
 
@@ -90,7 +90,7 @@ class WebSocketListener:
         secured = trio.SSLStream(stream, self.tls, server_side=True, https_compatible=True)
         with trio.fail_after(tls.timeout_s):
             await handshake(secured)
-        check_pinned(tls, secured)
+        check_certificate(tls, secured)
         return secured, tls_peer(peer, secured)
 
     async def _answer(self, websocket: WebSocketStream, request: Request) -> Verdict:

@@ -27,16 +27,21 @@ class Authority:
         self.ca_file.write_bytes(builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
 
     def issue(
-        self, name: str, *, subject: x509.Name | None = None, names: list[x509.GeneralName] | None = None
+        self,
+        name: str,
+        *,
+        subject: x509.Name | None = None,
+        names: list[x509.GeneralName] | None = None,
+        seconds: float | None = None,
     ) -> tuple[Path, Path]:
-        """Certificate and key file of a server or client; `names` instead of those of this machine."""
+        """Certificate and key file of a server or client; `names` instead of those of this machine; good for so many `seconds`."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = subject or x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         hosts: list[x509.GeneralName] = [
             x509.DNSName("localhost"),
             x509.IPAddress(ipaddress.ip_address("127.0.0.1")),
         ]
-        builder = self._builder(subject, key)
+        builder = self._builder(subject, key, _DAY if seconds is None else datetime.timedelta(seconds=seconds))
         if names is None or names:
             builder = builder.add_extension(x509.SubjectAlternativeName(names or hosts), critical=False)
         certificate, key_file = self.directory / f"{name}.pem", self.directory / f"{name}-key.pem"
@@ -53,7 +58,9 @@ class Authority:
         certificate, key_file = self.issue(name)
         return f'tls {{ cert_file: "{certificate}", key_file: "{key_file}", ca_file: "{self.ca_file}"; {extra} }}'
 
-    def _builder(self, subject: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+    def _builder(
+        self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, good_for: datetime.timedelta = _DAY
+    ) -> x509.CertificateBuilder:
         now = datetime.datetime.now(datetime.UTC)
         return (
             x509.CertificateBuilder()
@@ -62,5 +69,5 @@ class Authority:
             .public_key(key.public_key())
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - _DAY)
-            .not_valid_after(now + _DAY)
+            .not_valid_after(now + good_for)
         )

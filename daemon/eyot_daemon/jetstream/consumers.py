@@ -69,9 +69,13 @@ class Consumers:
         if existing is not None:
             config.pause_until = existing.config.pause_until  # only CONSUMER.PAUSE changes it
         limits = _rules_of(stream.jsa)
+        # As nats-server has it, an ephemeral that left its threshold to the server is another than the one that is there.
+        differs = not config.durable_name and not config.inactive_threshold
         _complete(config, stream.config, limits, pedantic=pedantic)
         if existing is not None:
             assert isinstance(existing, Consumer)
+            if action == "create" and differs:
+                raise fail(10148)
             self._change(stream, existing, config, action, done)
             return
         if action == "update":

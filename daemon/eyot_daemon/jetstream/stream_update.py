@@ -8,6 +8,8 @@ from eyot_wire.js_model import StreamConfig
 
 def checked_update(old: StreamConfig, new: StreamConfig, rules: ConfigRules, *, pedantic: bool = False) -> StreamConfig:
     """The configuration that `old` becomes. Raises JetStreamError."""
+    if new.mirror is None:
+        new.mirror_direct = False  # refused at creation only; it means nothing
     new = checked(new, rules, pedantic=pedantic)
     if new.name != old.name:
         raise invalid("stream configuration name must match original")

@@ -1,6 +1,7 @@
 """Clients over TLS: after INFO, at once, with a fallback, or only for those who like."""
 
 import json
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -228,3 +229,34 @@ async def test_who_has_no_certificate_is_told_so(authority: Authority, first: bo
         with pytest.raises(trio.BrokenResourceError) as told:
             await talk()
         assert "ALERT" in str(told.value.__cause__)
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_a_certificate_is_looked_at_each_time(authority: Authority, version: ssl.TLSVersion) -> None:
+    """A session that is resumed must not bring in whom the full handshake would refuse by now."""
+    certificate, key = authority.issue("short", seconds=2)
+    async with listening(authority, verify=True) as (up, port):
+        made = context(authority)
+        made.load_cert_chain(certificate, key)
+        made.maximum_version = version
+        sessions: list[ssl.SSLSession | None] = [None]
+
+        def connect() -> bytes:
+            with socket.create_connection(("127.0.0.1", port), 10) as plain:
+                while not plain.recv(1, socket.MSG_PEEK):
+                    pass
+                plain.recv(4096)
+                with made.wrap_socket(plain, server_hostname="localhost", session=sessions[0]) as secured:
+                    secured.sendall(b'CONNECT {"verbose":false}\r\nPING\r\n')
+                    answer = secured.recv(4096)
+                    sessions[0] = secured.session
+                    return answer
+
+        assert b"PONG" in await trio.to_thread.run_sync(connect)
+        await trio.sleep(2.5)
+        try:
+            answer = await trio.to_thread.run_sync(connect)
+        except (ssl.SSLError, ConnectionError):
+            answer = b""
+        assert b"PONG" not in answer
+        assert up.clients.closed[-1].close_reason == "TLS Handshake Failure"

@@ -109,6 +109,16 @@ def test_refused_forms(world: ConsumerWorld) -> None:
     assert world.request("CONSUMER.NAMES.S")["consumers"] == []
 
 
+def test_an_ephemeral_that_leaves_its_threshold_to_the_server_is_created_once(world: ConsumerWorld) -> None:
+    base = {"name": "E", "ack_policy": "explicit"}
+    assert "created" in create(world, "CONSUMER.CREATE.S.E", action="create", **base)
+    assert code(create(world, "CONSUMER.CREATE.S.E", action="create", **base)) == 10148
+    assert "created" in create(world, "CONSUMER.CREATE.S.E", action="update", **base)
+    base = {"name": "F", "ack_policy": "explicit", "inactive_threshold": 10_000_000_000}
+    for _ in range(2):
+        assert "created" in create(world, "CONSUMER.CREATE.S.F", action="create", **base)
+
+
 def test_create_again_and_update(world: ConsumerWorld) -> None:
     base = {"durable_name": "C", "ack_policy": "explicit"}
     first = create(world, "CONSUMER.CREATE.S.C", action="create", **base)
