@@ -26,6 +26,7 @@ from connections import Daemons
 from support import hostile
 from support.ack_rows import acknowledged
 from support.fan_out_world import fanned_out
+from support.record_run_world import recorded
 from support.stored_run_world import ran
 from support.twins import GRAMMARS, assert_same
 
@@ -56,12 +57,18 @@ def acknowledgements(seed: int) -> None:
     assert acknowledged(1, seed) == acknowledged(0, seed)
 
 
+def record_runs(seed: int) -> None:
+    """Both twins of the store make the same records, answers and notes."""
+    assert recorded(1, seed) == recorded(0, seed)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="throws anything at Eyot's scanners and connections")
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--seed", type=int, help="where to begin counting seeds; random if not given")
     parser.add_argument(
-        "--only", help="one step: scanners, fan_outs, stored_runs, acknowledgements, conversations, crowds, leafs"
+        "--only",
+        help="one step: scanners, fan_outs, stored_runs, record_runs, acknowledgements, conversations, crowds, leafs",
     )
     options = parser.parse_args()
     seed: int = secrets.randbits(40) if options.seed is None else options.seed
@@ -72,6 +79,7 @@ def main() -> int:
             "fan_outs": fan_outs,
             "stored_runs": stored_runs,
             "acknowledgements": acknowledgements,
+            "record_runs": record_runs,
             **daemons.steps(),
         }
         if options.only:
