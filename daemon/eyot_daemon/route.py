@@ -83,6 +83,12 @@ class Route:
             self.fast = self.local = self.simple = True
             self.targets = (_target(subject, member),)
             return
+        if len(match.plain) == 1 and not match.groups and _is_plain_stream(match.plain[0]):
+            # So is that of a message in a stream of very many subjects.
+            self.plain, self.leafs, self.groups, self.targets = (Member(match.plain[0], b""),), (), (), ()
+            self.local, self.fast, self.simple = True, False, False
+            self.taker = cast(RunTaker, match.plain[0].dest)
+            return
         self.plain, leafs = _sort(subject, match.plain)
         self.leafs = tuple({(id(leaf.dest), leaf.subject): leaf for leaf in leafs}.values())
         self.groups = tuple(QueueGroup(queue, subject, members) for queue, members in match.groups)
@@ -120,6 +126,13 @@ def _taker(sub: Subscription, local: bytes) -> Inlet | None:
     if local or sub.rewrite is not None or sub.dest.kind is not Kind.JETSTREAM:
         return None
     return cast(Inlet | None, getattr(sub.dest, "inlet", None))
+
+
+def _is_plain_stream(sub: Subscription) -> bool:
+    dest = sub.dest
+    if dest.kind is not Kind.JETSTREAM or not hasattr(dest, "deliver_all"):
+        return False
+    return sub.rewrite is None and sub.translate is None and sub.parent is None
 
 
 def _is_plain_client(sub: Subscription) -> bool:
