@@ -53,13 +53,18 @@ def read_index(
 
 
 def entries_of(summary: Summary) -> dict[bytes, SubjectEntry]:
-    """The same as a log keeps it."""
+    """The same as a log keeps it; takes the summary apart, so that both together need little more than one."""
     out: dict[bytes, SubjectEntry] = {}
-    for subject, (count, first, last) in summary.counts.items():
+    counts = summary.counts
+    while counts:
+        subject, (count, first, last) = counts.popitem()
         if subject is not None:
             entry = out[subject] = SubjectEntry(max(first, 0))
-            entry.count, entry.last = count, last
-            entry.floor = abs(first)
+            entry.count = count
+            if last != first:  # else it is the same number object: 64 bytes less
+                entry.last = last
+            if first < 0:
+                entry.floor = -first
     return out
 
 

@@ -86,6 +86,11 @@ class Indexes:
         known = self._heads.get(stream_id)
         return known[1].covered if known else 0
 
+    def bytes(self, stream_id: int) -> int:
+        """How large the index is, about."""
+        known = self._heads.get(stream_id)
+        return known[1].base_bytes + known[1].change_bytes if known else 0
+
     def check(self, stream_id: int, last_seq: int) -> None:
         """Take note if the stream's index lags."""
         if last_seq - self.covered(stream_id) >= INDEX_EVERY and stream_id not in self._given_up:

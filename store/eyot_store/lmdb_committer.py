@@ -273,6 +273,7 @@ class LmdbCommitter:
             # Nobody waits for this; it is tried again after the next commit.
             self._tidying_failed = True
             self._stats.tidying_failed = str(error)
+            self._indexes.outgrown.clear()  # what comes is taken in all the same; it is thought of again then
         self._restore_reserve()
 
     def _tidied(self, records: int) -> bool:
@@ -345,6 +346,8 @@ class LmdbCommitter:
         if not stream_id:
             return
         last_seq = self._counters[stream_id].last_seq if stream_id in self._counters else 0
+        if outgrown:
+            self._make_room_for(2 * indexes.bytes(outgrown))  # the old one's pages are free only afterwards
         lmdb_txn = self._begin()
         try:
             if outgrown:
@@ -353,6 +356,8 @@ class LmdbCommitter:
                 written = indexes.bring_up(lmdb_txn, stream_id, last_seq)
         except BaseException:
             lmdb_txn.abort()
+            if outgrown:
+                indexes.outgrown.add(outgrown)  # tried again as soon as there is room
             raise
         if written is None:
             lmdb_txn.abort()
@@ -361,6 +366,12 @@ class LmdbCommitter:
         indexes.now(stream_id, written)
         indexes.check(stream_id, last_seq)
         self._freed = True
+
+    def _make_room_for(self, size: int) -> None:
+        """So much at a stroke would fail in the midst, and has to be done again: make room before, where that can be done."""
+        environment = self._environment
+        if environment.used_bytes() + size > environment.map_size:
+            environment.make_room(size, reserve=False)
 
     @staticmethod
     def _trim(

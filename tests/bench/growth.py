@@ -214,7 +214,7 @@ def main() -> None:
     parser.add_argument("--write", type=Path)
     options = parser.parse_args()
     many = options.subjects
-    stored = Shape("100 MB", 100_000, 1000, 10), Shape(f"{options.large / 1e9:g} GB", options.large // 1000, 1000, 10)
+    stored = Shape("100 MB", 25_000, 4000, 10), Shape(f"{options.large / 1e9:g} GB", options.large // 4000, 4000, 10)
     pairs = {
         "stored": stored,
         "subjects": (Shape("10 subjects", many, 128, 10), Shape(f"{many:,} subjects", many, 128, many)),

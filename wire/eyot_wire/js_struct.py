@@ -86,6 +86,8 @@ def decode(data: bytes, kind: type[T], *, strict: bool = True) -> T:
         return msgspec.convert(_as_go(_type_info(kind), plain, strict), kind)  # type: ignore[arg-type]
     except msgspec.ValidationError as err:
         raise InvalidJson(_go_words(str(err))) from None
+    except msgspec.DecodeError as err:
+        raise InvalidJson(_syntax_words(data, err)) from None  # of another type, and cut short
 
 
 def encode_response(kind: str, *parts: object) -> bytes:

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("eyot.jetstream")
 
+_DURATION_MAX = 2**63 - 1
+
 #: Waiting for a wall-clock time is looked at again at least this often, because the clock may be set.
 WALL_CHECK_S_MAX = 60.0
 
@@ -224,10 +226,10 @@ class Consumer:
         self._pause_until_ns = rfc3339_to_ns(until) if until else 0
 
     def pause_left_ns(self) -> int:
-        """How long the consumer stays paused, 0: it is not."""
+        """How long the consumer stays paused, at most what Go's durations can say; 0: it is not."""
         if not self._pause_until_ns:
             return 0
-        return max(0, self._pause_until_ns - self.broker.clock.now_ns())
+        return min(max(0, self._pause_until_ns - self.broker.clock.now_ns()), _DURATION_MAX)
 
     # -- what happens ----------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from eyot_store import Log, Store, index_writer, subject_index
+from eyot_store import Log, Store, StoreOptions, index_writer, subject_index
 from eyot_store.check import check
 from eyot_store.errors import StoreError
 from eyot_store.subject_index import Change, Summary
@@ -189,3 +189,31 @@ def test_counting_below_zero_is_damage() -> None:
     change.went(b"a", 3)
     with pytest.raises(StoreError, match="below zero"):
         Summary().fold(change.entries())
+
+
+def test_a_new_base_is_given_the_room_that_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is written in one transaction, beside the former one: more than the reserve holds."""
+    monkeypatch.setattr(index_writer, "SLICE_RECORDS", 4096)
+    monkeypatch.setattr(subject_index, "CHUNK_ENTRIES", 1024)
+    store = open_inline(tmp_path / "s", StoreOptions(inline=True, flush=False, map_size=1 << 20, map_reserve=1 << 20))
+    log = make_log(store)
+    folds = 0
+    rebase = index_writer.Indexes.rebase
+
+    def counted(indexes: index_writer.Indexes, txn: object, stream_id: int) -> index_writer.Written:
+        nonlocal folds
+        folds += 1
+        return rebase(indexes, txn, stream_id)
+
+    monkeypatch.setattr(index_writer.Indexes, "rebase", counted)
+    for start in range(0, 50_000, 10_000):
+        txn = store.begin()
+        log.append_all(txn, [(b"%d.%0200d" % (n % 7, n), b"", b"") for n in range(start, start + 10_000)], start)
+        assert commit(store, txn) is None
+        while store._committer.untidy:
+            store.commit_now()
+    (_, head) = store._committer._lmdb._indexes._heads[log.id]  # type: ignore[attr-defined]
+    assert head.change_bytes <= head.base_bytes
+    assert folds <= 12, "each doubles the base"
+    assert agree(log)
+    store.close()
