@@ -87,7 +87,7 @@ class Route:
             # So is that of a message in a stream of very many subjects.
             self.plain, self.leafs, self.groups, self.targets = (Member(match.plain[0], b""),), (), (), ()
             self.local, self.fast, self.simple = True, False, False
-            self.taker = cast(RunTaker, match.plain[0].dest)
+            self.taker = _taker(match.plain[0], b"")
             return
         self.plain, leafs = _sort(subject, match.plain)
         self.leafs = tuple({(id(leaf.dest), leaf.subject): leaf for leaf in leafs}.values())
@@ -129,8 +129,7 @@ def _taker(sub: Subscription, local: bytes) -> Inlet | None:
 
 
 def _is_plain_stream(sub: Subscription) -> bool:
-    dest = sub.dest
-    if dest.kind is not Kind.JETSTREAM or not hasattr(dest, "deliver_all"):
+    if sub.dest.kind is not Kind.JETSTREAM:
         return False
     return sub.rewrite is None and sub.translate is None and sub.parent is None
 

@@ -85,7 +85,9 @@ def build(path: Path, shape: Shape) -> None:
     done, step = 0, max(1000, 20_000_000 // (shape.size + 100))
     while done < shape.count:
         txn, last = store.begin(), min(done + step, shape.count)
-        log.append_all(txn, [(subject_of(n % shape.subjects), b"", payload) for n in range(done, last)], time.time_ns())
+        log.append_all(
+            txn, [(subject_of(n % shape.subjects), b"", b"", payload) for n in range(done, last)], time.time_ns()
+        )
         store.submit(txn)
         store.commit_now()
         done = last

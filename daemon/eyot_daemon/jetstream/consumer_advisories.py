@@ -54,11 +54,13 @@ class _Pause(_Event, kw_only=True):
 
 
 class _Pinned(_Event, kw_only=True):
+    account: str = ""
     group: str = always("")
     pinned_id: str = always("")
 
 
 class _Unpinned(_Event, kw_only=True):
+    account: str = ""
     group: str = always("")
     reason: str = always("")
 
@@ -84,11 +86,11 @@ class Advisories:
         self._say(_ADVISORY + b"PAUSE.", "advisory.v1.consumer_pause", event)
 
     def pinned(self, group: str, pin_id: str) -> None:
-        event = _Pinned(group=group, pinned_id=pin_id)
+        event = _Pinned(account=self._account.name, group=group, pinned_id=pin_id)
         self._say(_ADVISORY + b"PINNED.", "advisory.v1.consumer_group_pinned", event)
 
     def unpinned(self, group: str, reason: str) -> None:
-        event = _Unpinned(group=group, reason=reason)
+        event = _Unpinned(account=self._account.name, group=group, reason=reason)
         self._say(_ADVISORY + b"UNPINNED.", "advisory.v1.consumer_group_unpinned", event)
 
     def max_deliveries(self, sseq: int, deliveries: int) -> None:

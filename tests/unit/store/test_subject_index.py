@@ -208,7 +208,7 @@ def test_a_new_base_is_given_the_room_that_it_needs(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(index_writer.Indexes, "rebase", counted)
     for start in range(0, 50_000, 10_000):
         txn = store.begin()
-        log.append_all(txn, [(b"%d.%0200d" % (n % 7, n), b"", b"") for n in range(start, start + 10_000)], start)
+        log.append_all(txn, [(b"%d.%0200d" % (n % 7, n), b"", b"", b"") for n in range(start, start + 10_000)], start)
         assert commit(store, txn) is None
         while store._committer.untidy:
             store.commit_now()
