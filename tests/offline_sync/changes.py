@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import trio
 
+from offline_sync.domains import Config, renamed
 from offline_sync.fleet import Fleet
 from offline_sync.flows import TOPICS
 from offline_sync.layout import HUB, SHAPES, STREAM
@@ -67,7 +68,8 @@ async def resource(fleet: Fleet) -> None:
         if stream is None or hub.disk_full:
             return
         shape = chance.choice((*SHAPES, "not at all", "not at all"))
-        kept = [each for each in msgspec.to_builtins(stream.config.sources) if not _is_of(each, leaf)]
+        domain = fleet.layout.domains[leaf]
+        kept = [each for each in msgspec.to_builtins(stream.config.sources) if not _is_of(each, domain)]
         fleet.model.flows.mixed.add((HUB, "ALL", leaf))
         config = {"name": "ALL", **STREAM, "sources": kept + fleet.layout.source(leaf, shape)}
         answer = await hub.request("STREAM.UPDATE.ALL", config)
@@ -76,8 +78,49 @@ async def resource(fleet: Fleet) -> None:
         await trio.sleep(chance.choice((0.0, 0.0, 0.05, 1.0)))
 
 
-def _is_of(source: dict[str, dict[str, str]], leaf: str) -> bool:
-    return source["name"] == "READINGS" and source["external"]["api"] == f"$JS.{leaf}.API"  # type: ignore[comparison-overlap]
+def _is_of(source: dict[str, dict[str, str]], domain: str) -> bool:
+    return source["name"] == "READINGS" and source["external"]["api"] == f"$JS.{domain}.API"  # type: ignore[comparison-overlap]
+
+
+async def rename(fleet: Fleet) -> None:
+    """A leaf gets another domain; what copies it at the hub is told where it is now, sooner or later."""
+    chance, hub, layout = fleet.chance, fleet.hub, fleet.layout
+    leaf = fleet.nodes[chance.choice(fleet.leaves)]
+    if not (leaf.running and hub.running) or leaf.disk_full or hub.disk_full:
+        return
+    if any("mirror" in layout.streams[place] for place in layout.streams if place[0] == HUB and leaf.name in place[1]):
+        return  # a mirror keeps its origin for good
+    before, after = leaf.domain, layout.rename(leaf.name)
+    fleet.say(f"{leaf.name} is in the domain {after} from now on")
+    await leaf.crash(silent=False)
+    leaf.domain = after
+    await fleet.start(leaf)
+    await trio.sleep(chance.choice((0.0, 1.0, 5.0)))
+    for node, stream in list(layout.streams):
+        found = hub.stream(stream) if node == HUB else None
+        if found is None:
+            continue
+        config: Config = msgspec.to_builtins(found.config)
+        changed = renamed(config, before, after)
+        while changed != config and found.config.sources:
+            answer = await hub.request(f"STREAM.UPDATE.{stream}", changed) if hub.running else None
+            if answer is not None and "error" not in answer:
+                break
+            await trio.sleep(1)
+
+
+async def promote(fleet: Fleet) -> None:
+    """The hub's ALL is lost; its mirror takes its place and its sources."""
+    hub = fleet.hub
+    whole, standby = hub.stream("ALL"), hub.stream("STANDBY")
+    mixed = any((node, stream) == (HUB, "ALL") for node, stream, _ in fleet.model.flows.mixed)
+    if whole is None or standby is None or standby.config.mirror is None or hub.disk_full or mixed:
+        return
+    sources = msgspec.to_builtins(whole.config.sources)
+    answer = await hub.request("STREAM.DELETE.ALL")
+    fleet.say(f"{HUB} loses ALL, STANDBY takes its place: {answer}")
+    if hub.running:
+        await hub.request("STREAM.UPDATE.STANDBY", {"name": "STANDBY", **STREAM, "sources": sources})
 
 
 async def reload(fleet: Fleet) -> None:

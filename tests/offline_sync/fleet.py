@@ -17,6 +17,7 @@ import msgspec
 import trio
 
 from eyot_sync.copier_actions import Phase
+from offline_sync.domains import node_of
 from offline_sync.flows import Flow, subject_of
 from offline_sync.journal import Life
 from offline_sync.layout import HUB, HUB_ADDRESSES, STREAM, Layout
@@ -229,7 +230,10 @@ class Fleet:
             if flow.across != leaf or self.holds_still(flow):
                 continue
             for task in self.nodes[flow.node].copying.tasks():
-                mine = task.stream.name == flow.target and f".{flow.origin_node}." in task.copier.origin.api
+                mine = (
+                    task.stream.name == flow.target
+                    and node_of(task.copier.origin.api.split(".")[1]) == flow.origin_node
+                )
                 if mine and task.copier.phase is not Phase.ACTIVE:
                     raise Violation(f"{flow}: {WAKE_WITHIN_S} s after link-up it is {self.progress(flow)}")
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from eyot_daemon.jetstream.stream import Stream
 from eyot_wire.js_stream import StreamSource
 from eyot_wire.subject import matches
+from offline_sync.domains import node_of
 from offline_sync.node import ACCOUNT, Node
 
 #: The subjects of a published stream: `<stream>.<node>.t<n % TOPICS>`.
@@ -88,7 +89,7 @@ def _flows(node: Node, stream: Stream) -> list[Flow]:
 
 
 def _flow(node: Node, target: str, source: StreamSource, *, mirror: bool) -> Flow:
-    domain = source.external.api.split(".")[1] if source.external is not None else node.name
+    domain = node_of(source.external.api.split(".")[1]) if source.external is not None else node.name
     filters = [source.filter_subject] if source.filter_subject else [each.src for each in source.subject_transforms]
     across = "" if domain == node.name else node.name if node.dials else domain
     renames = tuple((each.src, each.dest) for each in source.subject_transforms if each.dest)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+from offline_sync.domains import Config, renamed
 from offline_sync.flows import TOPICS
 
 HUB = "hub"
 #: Where the hub can be dialled; it moves between them.
 HUB_ADDRESSES = ("hub-a", "hub-b")
 STREAM = {"storage": "file", "retention": "limits", "max_age": 0}
-Config = dict[str, Any]
 
 
 class Layout:
@@ -23,6 +23,7 @@ class Layout:
         self.streams: dict[tuple[str, str], Config] = {}
         self.published: list[tuple[str, str]] = []
         self.workers: list[str] = []
+        self.domains = {leaf: leaf for leaf in leaves}
         self._chance = chance
         for leaf in leaves:
             self._publish(leaf, "READINGS")
@@ -37,7 +38,7 @@ class Layout:
 
     def source(self, leaf: str, shape: str) -> list[Config]:
         """The sources by which a hub's stream copies a leaf's READINGS; `shape` says how."""
-        plain = external("READINGS", leaf)
+        plain = external("READINGS", self.domains[leaf])
         topics = [f"readings.{leaf}.t{topic}" for topic in range(TOPICS)]
         match shape:
             case "plain":
@@ -53,6 +54,15 @@ class Layout:
                 return [plain | {"filter_subject": each} for each in topics]
             case _:
                 return []
+
+    def rename(self, leaf: str) -> str:
+        """The leaf gets another domain; who copies it asks there from now on. Returns the new one."""
+        before = self.domains[leaf]
+        number = int(before.partition("-")[2] or 1) + 1
+        after = self.domains[leaf] = f"{leaf}-{number}"
+        for place, config in self.streams.items():
+            self.streams[place] = renamed(config, before, after)
+        return after
 
     def _publish(self, node: str, stream: str, **config: Any) -> None:
         self.streams[node, stream] = {"subjects": [f"{stream.lower()}.{node}.>"], **config}
@@ -80,6 +90,8 @@ class Layout:
             copies[HUB, "WORK"] = {"sources": jobs}
         if self._perhaps(0.4):
             copies[HUB, "DAILY"] = {"sources": [{"name": "ALL"}]}
+        elif self._perhaps(0.3):
+            copies[HUB, "STANDBY"] = {"mirror": {"name": "ALL"}}
         if self._perhaps(0.3):
             copies[HUB, "AGAIN"] = {"sources": [external("READINGS", leaf) for leaf in leaves]}
         for leaf in leaves:

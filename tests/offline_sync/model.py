@@ -22,6 +22,7 @@ from eyot_daemon.jetstream.stream import Stream
 from eyot_store.errors import StoreError
 from eyot_sync.copier_actions import Phase
 from eyot_wire.status import SyncStatus
+from offline_sync.domains import node_of
 from offline_sync.flows import TOPICS, Flow, Flows, subject_of
 from offline_sync.journal import Journal, Life, identify
 from offline_sync.node import ACCOUNT, Node
@@ -163,6 +164,8 @@ class Model:
             for status in copied_out_of(stream).statuses():
                 reader = nodes.get(status.peer)
                 alive = any(_is_of(status, flow) and flow.source == (node.name, stream.name) for flow in flows)
+                # What was deleted with its stream the reader does not know any more after a restart.
+                alive = alive or (reader is not None and reader.stream(status.target) is None)
                 if not alive and reader is not None and not reader.was_restored and not node.was_restored:
                     raise Violation(f"{node.name} goes on to show {status.kind} {status.target} of {status.peer}")
 
@@ -311,7 +314,7 @@ def _configs(node: Node, flow: Flow) -> Iterator[object]:
     for task in node.copying.tasks():
         config = task.config
         filters = [config.filter_subject] if config.filter_subject else [each.src for each in config.subject_transforms]
-        domain = config.external.api.split(".")[1] if config.external is not None else node.name
+        domain = node_of(config.external.api.split(".")[1]) if config.external is not None else node.name
         mine = task.stream.name == flow.target and task.mirror == flow.mirror and tuple(filters) == flow.filters
         if mine and (domain, config.name) == flow.source:
             yield config

@@ -121,6 +121,7 @@ class Node:
         self.path = path
         self.dials = dials
         self.addresses = addresses
+        self.domain = name
         self.boots = 0
         self.clock = NodeClock()
         self.disk_full = False
@@ -155,7 +156,7 @@ class Node:
         return Options(
             server_name=self.name,
             accounts=(AccountOptions(name=ACCOUNT, users=(user,), jetstream=AccountJetStreamOptions()),),
-            jetstream=JetStreamOptions(domain=self.name),
+            jetstream=JetStreamOptions(domain=self.domain),
             leafnodes=LeafNodesOptions(port=-1, remotes=self._remotes(), compression=self.compression),
         )
 

@@ -37,6 +37,8 @@ STEPS: dict[Step, float] = {
     changes.back_up: 0.4,
     changes.take_back: 0.3,
     changes.set_back: 0.5,
+    changes.rename: 0.4,
+    changes.promote: 0.4,
 }
 _PAUSES_S = (0.0, 0.01, 0.1, 0.5, 2.0, 8.0)
 

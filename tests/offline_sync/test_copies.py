@@ -166,6 +166,48 @@ def test_an_origin_that_was_set_back_and_grew_since_is_found_out(tmp_path: Path,
     simulated(tmp_path, play)
 
 
+def test_a_source_of_a_leaf_whose_domain_is_renamed_copies_nothing_twice(tmp_path: Path) -> None:
+    async def play(pair: Pair) -> None:
+        await pair.start()
+        await pair.make(pair.hub, "ALL", sources=[external("ORIGIN", "leaf")])
+        await pair.publish("in.a", "1", "2")
+        await trio.sleep(1)
+        await pair.leaf.crash(silent=False)
+        pair.leaf.domain = "site"
+        await pair.nursery.start(pair.leaf.run)
+        await pair.publish("in.a", "3")
+        await pair.make(pair.hub, "ALL", "UPDATE", sources=[external("ORIGIN", "site")])
+        await trio.sleep(5)
+        assert pair.held(pair.hub, "ALL") == ["1", "2", "3"]
+
+    simulated(tmp_path, play)
+
+
+def test_a_mirror_that_takes_the_place_of_its_origin_goes_on_where_its_messages_say(tmp_path: Path) -> None:
+    """Also if it is started again before it has copied anything by itself."""
+
+    async def play(pair: Pair) -> None:
+        await pair.start()
+        await pair.make(pair.leaf, "MORE", subjects=["more.>"])
+        sources = [external("ORIGIN", "leaf"), external("MORE", "leaf")]
+        await pair.make(pair.hub, "ALL", sources=sources)
+        await pair.make(pair.hub, "STANDBY", mirror={"name": "ALL"})
+        await pair.publish("in.a", "1", "2")
+        await pair.publish("more.a", "m")
+        await trio.sleep(1)
+        await pair.hub.request("STREAM.DELETE.ALL")
+        await pair.make(pair.hub, "STANDBY", "UPDATE", sources=sources)
+        await pair.publish("in.a", "3")
+        await trio.sleep(2)
+        await pair.hub.crash(silent=False)
+        await pair.nursery.start(pair.hub.run)
+        await pair.publish("in.a", "4")
+        await trio.sleep(5)
+        assert pair.held(pair.hub, "STANDBY") == ["1", "2", "m", "3", "4"]
+
+    simulated(tmp_path, play)
+
+
 def test_what_a_reader_lost_is_not_said_to_be_there(tmp_path: Path) -> None:
     async def play(pair: Pair) -> None:
         await pair.start()

@@ -1,7 +1,8 @@
 """What a stream has from an origin already, through sources that were configured otherwise.
 
-A source whose filters or transforms are changed is another source: it has a position of its own and begins anew. What its
-predecessors copied is known by their positions, which stay: it is not stored a second time. Where the origin was deleted and made
+A source whose filters or transforms are changed is another source, and so is one whose origin is reached by another way, since its domain
+was renamed: it has a position of its own and begins anew. What its predecessors copied is known by their positions, which stay: it is
+not stored a second time. The same origin is one of the same name that was created at the same nanosecond. Where the origin was deleted and made
 again since, or its life is not known, nothing is taken for the same.
 """
 
@@ -31,7 +32,7 @@ def predecessors(stream: Stream, origin: Origin) -> list[Predecessor]:
             continue
         name, filters, _ = [*key.split(b" "), b"", b""][:3]
         position = stored_position(stream, key)
-        if name == origin.name.encode("utf-8", "surrogateescape") and position.identity:
+        if name.partition(b":")[0] == origin.stream.encode("utf-8", "surrogateescape") and position.identity:
             found.append((position, filters.split(b"\f")))
     return found
 

@@ -80,7 +80,13 @@ def source_position(stream: Stream, origin: Origin) -> Position:
         return stored_position(stream, origin.key)
     if not stream.log.state.messages or any(not key.startswith(OWN_KEYS) for key in positions):
         return Position()  # a source that is new here
-    return _marked_position(stream, origin.key.decode("utf-8", "surrogateescape"))
+    found = _marked_position(stream, origin.key.decode("utf-8", "surrogateescape"))
+    if found.seq:
+        # Another source may have a position before this one copies anything; after a restart the marks would not be asked any more.
+        txn = stream.store.begin()
+        stream.log.put_position(txn, origin.key, encode_position(found))
+        stream.store.submit(txn)
+    return found
 
 
 def _marked_position(stream: Stream, index: str) -> Position:
