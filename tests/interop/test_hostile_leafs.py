@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import re
 import signal
-import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +12,7 @@ import pytest
 from support.eyotd import Eyotd
 from support.leaf_pair import server
 from support.raw_client import RawClient
+from support.raw_leaf import Peer
 from support.server_process import ServerProcess
 
 REFERENCE = "2.14.6"
@@ -31,64 +29,6 @@ accounts { ACC: { users: [
 """
 GOOD = b'{"verbose":false,"user":"good","pass":"good"}'
 _REVOKED = "{user: gone, password: gone}"
-
-
-class Peer:
-    """A leaf made of a socket."""
-
-    def __init__(
-        self, port: int, *, user: str = "bad", name: str = "peer", connect: bool = True, **fields: object
-    ) -> None:
-        self.sock = socket.create_connection(("127.0.0.1", port), timeout=15)
-        self.heard = b""
-        self.closed = False
-        self.until(rb"INFO [^\n]*\n")
-        if connect:
-            told = {"name": name, "version": "2.14.0", "headers": True, "user": user, "pass": user, "cluster": name}
-            self.send(b"CONNECT " + json.dumps(told | fields).encode() + b"\r\n")
-
-    def linked(self) -> Peer:
-        self.until(rb'INFO [^\n]*"connect_info":true[^\n]*\n')
-        self.send(b"PING\r\n")
-        self.until(rb"PONG\r\n")
-        return self
-
-    def send(self, data: bytes) -> None:
-        try:
-            self.sock.sendall(data)
-        except OSError:
-            self.closed = True
-
-    def until(self, pattern: bytes, timeout_s: float = 15.0) -> bytes:
-        deadline = time.monotonic() + timeout_s
-        while not re.search(pattern, self.heard):
-            assert time.monotonic() < deadline, (pattern, self.heard[-300:])
-            if not self._read():
-                break
-        return self.heard
-
-    def outcome(self) -> tuple[str, bool]:
-        """The last -ERR, and whether the link was closed within two seconds."""
-        deadline = time.monotonic() + 2.0
-        while time.monotonic() < deadline and self._read(0.2):
-            pass
-        errors = re.findall(rb"-ERR '([^\r\n]*)'", self.heard)
-        return (errors[-1].decode() if errors else ""), self.closed
-
-    def _read(self, timeout_s: float = 5.0) -> bool:
-        self.sock.settimeout(timeout_s)
-        try:
-            data = self.sock.recv(65536)
-        except TimeoutError:
-            return True
-        except OSError:
-            data = b""
-        self.heard += data
-        self.closed = not data
-        return bool(data)
-
-    def close(self) -> None:
-        self.sock.close()
 
 
 def linked(data: bytes) -> Callable[[int], Peer]:
