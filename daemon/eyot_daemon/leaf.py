@@ -435,6 +435,8 @@ class LeafConnection:
         origin: Origin | None,
     ) -> bool:
         """Queue one LMSG/HMSG; `accepts` was asked before."""
+        if header and not payload and self.policies.spares(subject, header):
+            return True
         if header and reply and self.session.remote_account:
             header = with_remote_account(header, self.session.remote_account)
         if not self.session.sender.send(subject, reply, header, payload, queues):

@@ -5,6 +5,7 @@ The gate (`sync_control.py`) knows windows, rates and budgets; here they meet th
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from eyot_daemon.options_leaf import RemoteOptions
@@ -19,17 +20,29 @@ if TYPE_CHECKING:
 STREAM_BACKLOG_MIN = 16 * 1024
 STREAM_BACKLOG_MAX = 1 << 20
 STREAM_BACKLOG_WINDOWS = 2
+#: On a metered link a copy hears a heartbeat so often, seconds. It asked for one a second; Eyot's misses them after five, nats-server's
+#: after ten.
+HEARTBEAT_METERED_S = 3.0
+_HEARTBEAT_EARLY_S = 0.5
+_HEARTBEAT = b"NATS/1.0 100 Idle"
+_STALLED = b"Nats-Consumer-Stalled"
+_OF_COPIES = (b"$JS.M.", b"$JS.S.")
+_HEARTBEATS_MAX = 1024
 
 
 class LinkPolicies:
     """What the policies make of one link. `remote` is None for accepted links."""
 
-    __slots__ = ("_link", "_timer", "gate")
+    __slots__ = ("_heartbeats", "_link", "_timer", "counts_beneath", "gate")
 
     def __init__(self, link: LeafConnection, remote: RemoteOptions | None) -> None:
         self._link = link
         self.gate = LinkGate(link.links.broker.sync, link.account_name, remote)
         self._timer: TimerHandle | None = None
+        #: What crosses is counted beneath TLS or WebSocket, where it is more.
+        self.counts_beneath = False
+        # When a heartbeat last went out, by deliver subject.
+        self._heartbeats: dict[bytes, float] = {}
 
     def bind(self, account: str) -> None:
         """The link is established for this account."""
@@ -41,9 +54,28 @@ class LinkPolicies:
             self._timer.cancel()
 
     def crossed(self, size: int) -> None:
-        """Bytes were written or read: a metered link may have none left. It ends in a turn of its own."""
+        """The session's bytes were written or read."""
+        if not self.counts_beneath:
+            self.on_wire(size)
+
+    def on_wire(self, size: int) -> None:
+        """Bytes crossed: a metered link may have none left. It ends in a turn of its own."""
         if self.gate.crossed(size) is not None and not self._link.closed:
             self._look_in(0.0)
+
+    def spares(self, subject: bytes, header: bytes) -> bool:
+        """Is this the heartbeat of a copy that can do without it, because the link is metered and it heard one lately?"""
+        if not header.startswith(_HEARTBEAT) or _STALLED in header or not subject.startswith(_OF_COPIES):
+            return False
+        if self.gate.meter is None:
+            return False
+        now = self._link.links.broker.clock.monotonic()
+        if now - self._heartbeats.get(subject, -math.inf) < HEARTBEAT_METERED_S - _HEARTBEAT_EARLY_S:
+            return True
+        if len(self._heartbeats) >= _HEARTBEATS_MAX:
+            self._heartbeats.clear()
+        self._heartbeats[subject] = now
+        return False
 
     def hold(self, stream: bytes) -> Hold | None:
         """What keeps deliveries of a stream back: a policy, or that enough of it waits here already."""

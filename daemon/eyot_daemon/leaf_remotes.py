@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from eyot_daemon.counted_stream import CountedStream
 from eyot_daemon.leaf import LeafConnection
 from eyot_daemon.leaf_credentials import CredentialsError, credentials_for
 from eyot_daemon.leaf_links import LeafLinks
@@ -35,6 +36,7 @@ from eyot_daemon.transport import (
     TurnEnd,
 )
 from eyot_daemon.websocket_upgrade import UpgradeError
+from eyot_sync.budget import CONNECTION_BYTES
 from eyot_sync.dialer import Dialer, TcpDialer
 from eyot_sync.leaf_compression import LeafCompression
 from eyot_sync.leaf_events import LeafEvent, LeafOptions, LeafTimes, Role, State, TlsRequired
@@ -168,6 +170,11 @@ class RemoteRunner:
         interval_s = policy.metered.ping_interval_s
         return replace(times, ping_interval_s=interval_s, silence_max_s=3 * interval_s)
 
+    @property
+    def _is_metered(self) -> bool:
+        policy = self.links.broker.sync.remote(self.remote)
+        return policy is not None and policy.metered is not None
+
     async def run_link(
         self,
         stream: trio.abc.Stream,
@@ -212,6 +219,7 @@ class RemoteRunner:
             deny_imports=remote.deny_imports,
             deny_exports=remote.deny_exports,
             request_isolation=remote.request_isolation,
+            asks_for_quiet=self._is_metered,
             tls_required=remote.tls is not None or address.scheme == "tls",
             tls_done=self._tls_first or address.scheme in WEBSOCKET_SCHEMES,
             websocket=address.scheme in WEBSOCKET_SCHEMES,
@@ -240,6 +248,8 @@ class RemoteRunner:
     async def _begin(self, link: LeafConnection, stream: trio.abc.Stream, address: LinkAddress) -> Transport | None:
         """Up to the point where the link can be served: the hub's INFO, TLS if it wants it. None: it ended before."""
         clock = self.links.broker.clock
+        link.policies.on_wire(CONNECTION_BYTES)
+        stream = CountedStream(stream, link.policies.on_wire)
         if self._tls_first or address.scheme == "wss":
             secured = await self._secure(link, stream, address)
             if secured is None:
@@ -286,7 +296,10 @@ class RemoteRunner:
     def _transport(self, link: LeafConnection, stream: trio.abc.Stream) -> Transport:
         broker = self.links.broker
         limits = leaf_limits(self.links)
-        if isinstance(stream, trio.SSLStream) and isinstance(stream.transport_stream, trio.SocketStream):
+        link.policies.counts_beneath = not isinstance(stream, CountedStream)
+        if isinstance(stream, CountedStream):
+            stream = stream.stream
+        elif isinstance(stream, trio.SSLStream):
             link.output.on_slice = _follow(stream.transport_stream)
         if isinstance(stream, trio.SocketStream):
             plain = socket.socket(fileno=stream.socket.detach())
@@ -389,6 +402,9 @@ def _peer_of(stream: trio.abc.Stream, address: LinkAddress) -> Peer:
     return Peer(host=address.host, port=address.port, connection_type="LEAFNODE")
 
 
-def _follow(stream: trio.SocketStream) -> Callable[[int], None]:
+def _follow(stream: trio.abc.Stream) -> Callable[[int], None] | None:
     """`limit_unsent` for a socket that stays Trio's: a duplicate descriptor shares its options."""
-    return limit_unsent(socket.socket(fileno=socket.dup(stream.socket.fileno())))
+    inner = stream.stream if isinstance(stream, CountedStream) else stream
+    if not isinstance(inner, trio.SocketStream):
+        return None
+    return limit_unsent(socket.socket(fileno=socket.dup(inner.socket.fileno())))

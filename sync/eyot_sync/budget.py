@@ -1,6 +1,7 @@
 """What a metered link may carry in a month, and what it has carried.
 
-Spending is counted in bytes as a carrier counts them: what is written and read, and an estimate of the IP and TCP headers around it.
+Spending is counted in bytes as a carrier counts them: what is written and read, beneath TLS and WebSocket, and an estimate of the IP and
+TCP headers around it and of the packets that open and close a connection.
 It is kept by month (from `reset_day` to the day before it, local time), so that a clock that jumps and comes back finds what was spent.
 A clock that was never set (before 2020) spends from the latest month that is known.
 
@@ -16,6 +17,8 @@ from datetime import date, datetime, time, tzinfo
 #: Bytes of IP and TCP headers (with timestamps) a packet, and what a packet carries beside them.
 PACKET_OVERHEAD = 52
 PACKET_PAYLOAD = 1400
+#: What it takes to open a connection and to close it: packets without content.
+CONNECTION_BYTES = 6 * PACKET_OVERHEAD
 #: Of the budget, saved ahead of being spent; never less than `_LEASE_MIN`.
 _LEASE_SHARE = 1000
 _LEASE_MIN = 16 * 1024

@@ -106,6 +106,8 @@ class LeafOptions:
     deny_imports: tuple[bytes, ...] = ()
     deny_exports: tuple[bytes, ...] = ()
     request_isolation: bool = False
+    # The hub is asked to be as patient as this side is (its link is metered).
+    asks_for_quiet: bool = False
     tls_required: bool = False
     # TLS was done before the first INFO (handshake_first).
     tls_done: bool = False

@@ -32,6 +32,9 @@ from eyot_wire.info import LeafConnect, LeafInfo, decode
 if TYPE_CHECKING:
     from eyot_sync.leaf_session import LeafSession
 
+#: No leaf is waited for longer, whatever it asks for.
+SILENCE_ASKED_MAX_S = 3600.0
+
 _LATE = {
     State.WAIT_INFO: "no INFO from the peer in time",
     State.WAIT_S2: "no INFO in S2 from the peer in time",
@@ -70,6 +73,12 @@ class LeafGreeting:
     def traces(self) -> bool:
         """The peer traces messages that ask for it."""
         return (self.connect.protocol if self._accepts else self.info.proto) >= handshake.TRACES
+
+    @property
+    def silence_max_s(self) -> float:
+        """For how long the peer may be silent: a leaf whose link is metered asks for more."""
+        ours = self._options.times.silence_max_s
+        return max(ours, min(self.connect.eyot_silence_s, SILENCE_ASKED_MAX_S)) if ours else ours
 
     @property
     def who(self) -> tuple[str, str, str, str]:

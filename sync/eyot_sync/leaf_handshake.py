@@ -78,6 +78,7 @@ def connect_for(identity: LeafIdentity, options: LeafOptions, nonce: bytes) -> L
         compress_mode=OFF,
         remote_account=options.account,
         protocol=PROTO,
+        eyot_silence_s=int(options.times.silence_max_s) if options.asks_for_quiet else 0,
     )
     if credentials.sign is not None:
         connect.sig = base64.urlsafe_b64encode(credentials.sign(nonce)).rstrip(b"=").decode()

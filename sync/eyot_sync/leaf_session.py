@@ -409,7 +409,7 @@ class LeafSession:
             now,
             ping_interval_s=times.ping_interval_s,
             ping_max=times.ping_max,
-            silence_max_s=times.silence_max_s,
+            silence_max_s=greeting.silence_max_s,
             always_ping=self._is_spoke,
             rng=self._rng,
         )

@@ -11,7 +11,8 @@ from nats.aio.client import Client
 
 from eyot_daemon.cert_names import public_key_digest
 from support.certificates import Authority
-from support.leaf_pair import Clients, Inbox, LeafPair, linked
+from support.leaf_pair import Clients, Inbox, LeafPair, linked, server
+from support.shaper import Shaper
 
 ACCOUNTS = """
 accounts { ACC: { users: [{user: acc, password: acc}] } }
@@ -159,3 +160,36 @@ def _nothing_passes(pair: LeafPair) -> None:
             assert not inbox.got
 
     asyncio.run(run())
+
+
+def test_a_metered_link_counts_what_really_crosses(tmp_path: Path) -> None:
+    """The handshake and the records of TLS too: what a wire between both sees is within what was spent."""
+    authority = Authority(tmp_path / "ca")
+    hub = server("eyotd", hub_config(authority.block("hub")) + ACCOUNTS, tmp_path / "hub")
+    hub.start()
+    with Shaper(hub.leaf_port) as wire:
+        metered = f'eyot {{ sync {{ remotes [ {{ url: "127.0.0.1:{wire.port}", metered {{ budget: "100M" }} }} ] }} }}'
+        config = leaf_config(f'tls {{ ca_file: "{authority.ca_file}" }}').replace("HUB_PORT", str(wire.port))
+        jetstream = 'jetstream { store_dir: "%WORKDIR%/store", domain: leaf }\n'
+        leaf = server("eyotd", config + ACCOUNTS + jetstream + metered, tmp_path / "leaf")
+        leaf.start()
+        try:
+
+            async def play() -> None:
+                async with Clients(hub, leaf, user="acc") as (at_hub, at_leaf):
+                    inbox = await Inbox.on(at_hub, "up")
+                    await linked(at_hub, at_leaf)
+                    for number in range(50):
+                        await at_leaf.publish("up", b"%d" % number)
+                        await at_leaf.flush()
+                    await inbox.wait(50)
+
+            asyncio.run(play())
+            link = leaf.monitor("/eyot/status")["links"][0]
+            crossed = wire.up.passed + wire.down.passed
+            session = link["wire_in_bytes"] + link["wire_out_bytes"]
+            assert crossed > session + 2000, "there is more than the session knows of"
+            assert crossed < link["metered"]["spent_bytes"] < 5 * crossed
+        finally:
+            leaf.kill()
+            hub.kill()

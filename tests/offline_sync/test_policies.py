@@ -212,9 +212,28 @@ async def test_a_metered_link_is_asked_for_life_as_seldom_as_its_policy_says(
         await trio.sleep(60)
         before = link_of(world).wire_out_bytes
         await trio.sleep(3600)
-        # Its own PINGs, and answers to those of the hub, which asks every few seconds of silence.
-        assert link_of(world).wire_out_bytes - before < 6 * (3600 / 4 + 20)
+        # Its own PINGs, and answers to those of the hub, which it asked to be as patient.
+        assert link_of(world).wire_out_bytes - before < 6 * 2 * (3600 / 300 + 1)
         assert link_of(world).state == "up"
+
+
+async def test_a_copy_over_a_metered_link_hears_fewer_heartbeats_and_misses_none(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    spent: list[int] = []
+    for policies in (SyncPolicies(), metered(100_000_000)):
+        async with slow_world(policies) as world:
+            await world.start(bytes_per_s=0)
+            await world.stream("R", subjects=["r.>"])
+            await world.copy("ALL", "R")
+            await trio.sleep(60)
+            before, asked = link_of(world).wire_out_bytes, link_of(world).in_msgs
+            await trio.sleep(3600)
+            spent.append(link_of(world).wire_out_bytes - before)
+            assert link_of(world).in_msgs - asked < 10, "the copy has no reason to ask again"
+            world.publish("r.a", b"late")
+            await world.until(lambda world=world: world.last_seq(world.hub, "ALL") == 1, 2)
+    assert spent[1] < spent[0] * 0.4
 
 
 async def _inbound(world: SlowWorld, *names: str, count: int = 100) -> None:

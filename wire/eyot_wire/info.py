@@ -156,6 +156,8 @@ class LeafConnect(_WithSecrets, omit_defaults=True, kw_only=True):
     tls_required: bool = False
     gateway: str = ""
     lang: str = ""  # never sent by a leaf: non-empty means a client on the wrong port
+    # Eyot's own, unknown to others: seconds of silence after which this leaf, whose link is metered, may be taken for gone.
+    eyot_silence_s: int = 0
 
 
 T = TypeVar("T", ServerInfo, ClientConnect, LeafInfo, LeafConnect)

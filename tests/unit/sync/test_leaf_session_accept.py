@@ -236,3 +236,14 @@ def test_a_leaf_that_may_only_reply_is_not_told_an_empty_list() -> None:
     session.accept_connect(0.1, account="ACC", is_system=False, user=user)
     (info,) = sent_infos(session)
     assert info["export"] == {"deny": ["x"]}
+
+
+@pytest.mark.parametrize(("asked", "earliest_s", "latest_s"), [(0, 12, 13), (100, 100, 101), (10**9, 240, 500)])
+def test_a_leaf_whose_link_is_metered_may_be_silent_for_longer(asked: int, earliest_s: int, latest_s: int) -> None:
+    """But not beyond `ping_interval` and `ping_max`, whatever it asks for."""
+    session = established_hub(connect_fields={"eyot_silence_s": asked})
+    now = 0.1
+    while not session.is_closed:
+        now = session.next_deadline
+        session.tick(now)
+    assert earliest_s <= now <= latest_s
