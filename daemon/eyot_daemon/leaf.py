@@ -27,7 +27,6 @@ from eyot_daemon.leaf_wakeups import LeafWakeups
 from eyot_daemon.login import Peer, UserToken
 from eyot_daemon.options_leaf import RemoteOptions
 from eyot_daemon.subscription import Kind, Origin, Subscription
-from eyot_daemon.sync_control import LinkGate
 from eyot_daemon.transport import Transport
 from eyot_sync import leaf_errors as errors
 from eyot_sync.leaf_broadcast import Source
@@ -138,7 +137,7 @@ class LeafConnection:
         self._wakeups = LeafWakeups(self)
         self.peer_interest = PeerInterest(self, self._wakeups)
         self.policies = LinkPolicies(self, remote)
-        session.sender.delivering = self.gate.delivering
+        session.sender.delivering = self.policies.gate.delivering
         links.opened(self)
 
     def __repr__(self) -> str:
@@ -268,17 +267,12 @@ class LeafConnection:
             account_links.distribute()  # no message goes before the interest that was there before it
         data = self.session.data_to_send(bytes_max, self.links.broker.clock.monotonic())
         self.state.traffic.wire_out_bytes += len(data)
-        if data:
-            self.policies.crossed(len(data))
-        elif outbox:
+        self.policies.crossed(len(data))
+        if not data and outbox:
             self._timer.follow()  # what waits may have room before the next answer
         return data
 
     # -- policies --------------------------------------------------------------------------------------------------
-
-    @property
-    def gate(self) -> LinkGate:
-        return self.policies.gate
 
     def hold(self, stream: bytes) -> Hold | None:
         """What keeps deliveries of a stream back."""
@@ -289,7 +283,7 @@ class LeafConnection:
         return self.policies.allowance(stream)
 
     def end_for_now(self, reason: str) -> None:
-        """A policy ends the link; its remote waits until the policy lets it dial again."""
+        """A policy ends the link until it lets its remote dial again."""
         self._finish(self.session.close(reason=reason, retry_after_s=0.0))
         self.state.waiting = reason
 
@@ -485,17 +479,13 @@ class LeafConnection:
     # -- counting --------------------------------------------------------------------------------------------------
 
     def _count_in(self, msgs: int, size: int) -> None:
-        traffic = self.state.traffic
-        traffic.in_msgs += msgs
-        traffic.in_bytes += size
+        self.state.traffic.received(msgs, size)
         if self.account is not None:
             self.account.count_in(msgs, size)
 
     def _count_out(self, msgs: int, size: int) -> None:
         """Messages wait for the end of the turn."""
-        traffic = self.state.traffic
-        traffic.out_msgs += msgs
-        traffic.out_bytes += size
+        self.state.traffic.sent(msgs, size)
         if not self.dirty:
             self._mark_dirty()
 
@@ -506,7 +496,5 @@ class LeafConnection:
 
     def _note_counts(self) -> None:
         """Fold what the session counted into the link's record, which outlives it."""
-        traffic, session = self.state.traffic, self.session
-        traffic.dropped_full += session.outbox.dropped_msgs
-        traffic.dropped_too_large += session.sender.refused_too_large
-        traffic.refused_inbound += session.refused_inbound
+        session = self.session
+        self.state.traffic.lost(session.outbox.dropped_msgs, session.sender.refused_too_large, session.refused_inbound)

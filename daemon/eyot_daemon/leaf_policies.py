@@ -55,7 +55,7 @@ class LinkPolicies:
 
     def crossed(self, size: int) -> None:
         """The session's bytes were written or read."""
-        if not self.counts_beneath:
+        if size and not self.counts_beneath:
             self.on_wire(size)
 
     def on_wire(self, size: int) -> None:

@@ -38,6 +38,20 @@ class LinkTraffic:
     wire_in_bytes: int = 0
     wire_out_bytes: int = 0
 
+    def received(self, msgs: int, size: int) -> None:
+        self.in_msgs += msgs
+        self.in_bytes += size
+
+    def sent(self, msgs: int, size: int) -> None:
+        self.out_msgs += msgs
+        self.out_bytes += size
+
+    def lost(self, dropped_full: int, dropped_too_large: int, refused_inbound: int) -> None:
+        """Of a connection that ended."""
+        self.dropped_full += dropped_full
+        self.dropped_too_large += dropped_too_large
+        self.refused_inbound += refused_inbound
+
 
 @dataclass(slots=True)
 class LinkState:

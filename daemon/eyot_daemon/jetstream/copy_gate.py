@@ -50,8 +50,8 @@ class CopyGate:
         now_s = broker.clock.now_ns() / 1e9
         gate = self._follow()
         for link in links:
-            link.gate.link_hold()  # lets it follow a reload
-            held = gate.hold(broker.clock.monotonic(), now_s, link.gate.meter)
+            link.policies.gate.link_hold()  # lets it follow a reload
+            held = gate.hold(broker.clock.monotonic(), now_s, link.policies.gate.meter)
             if held is not None:
                 return held
         return self._outranked()
