@@ -66,6 +66,8 @@ class LogSubjects(LogView):
         if entry is None:
             return 0
         seq = max(entry.floor, self._floor)
+        if not entry.first:
+            self._look_among_staged(subject, entry)
         if not entry.first and self.on_slow is not None and self.committed_seq - seq >= KEYS_MAX:
             heads, _, _ = self._reader.heads(seq, self.committed_seq, KEYS_MAX)
             found = next((at for at, each in heads if each == subject and not self._is_hidden(at)), 0)
@@ -173,6 +175,12 @@ class LogSubjects(LogView):
         if last <= committed and not self._is_hidden(last):
             return last
         return self._search_last(subject, above=above, staged=False)
+
+    def _look_among_staged(self, subject: bytes, entry: SubjectEntry) -> None:
+        """If all messages of a subject are staged (a bucket's key that was put twice in a turn), the oldest of them is known."""
+        staged = [at for at, found, _ in self._staged_live() if found == subject]
+        if len(staged) == entry.count:
+            entry.first = entry.floor = staged[0]
 
     def _search_first(self, subject: bytes, entry: SubjectEntry) -> int:
         """Look for a subject's oldest message from where it may be on; tracks the log if that is not near."""

@@ -216,3 +216,22 @@ def test_a_log_too_large_to_be_tracked_is_walked_instead(world: ConsumerWorld, m
     log = world.stream().log
     assert not log.subjects().tracked
     assert log.subject_count(b"s.0") == EACH
+
+
+def test_a_key_that_is_put_several_times_in_a_turn_needs_no_look_at_the_stream(world: ConsumerWorld) -> None:
+    filled(world, max_msgs_per_subject=EACH)
+    update(world, max_msgs_per_subject=1)
+    turns(world)
+    world.js.stop()
+    world.store.close()
+    world = ConsumerWorld(world.path)
+    for number in range(100):
+        world.publish(b"s.more.%d" % number)
+    world.commit()
+    for number in range(4):
+        world.publish(b"s.0", b"more %d" % number)
+    world.commit()
+    assert turns(world) == 0
+    log = world.stream().log
+    assert not log.subjects().tracked
+    assert (log.subject_count(b"s.0"), log.first_seq_for(b"s.0")) == (1, log.state.last_seq)
