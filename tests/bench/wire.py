@@ -180,7 +180,7 @@ def publish_acknowledged(
     by_fd: dict[int, tuple[Peer, bytes]] = {}  # with the frame it publishes
     for number, peer in enumerate(peers):
         inbox = f"_INBOX.a.{number}"
-        frame = f"PUB bench.durable {inbox} {len(payload)}\r\n".encode() + payload + b"\r\n"
+        frame = f"PUB {subject} {inbox} {len(payload)}\r\n".encode() + payload + b"\r\n"
         peer.socket.sendall(f"SUB {inbox} 1\r\n".encode())
         peer.barrier()
         epoll.register(peer.socket, select.EPOLLIN)

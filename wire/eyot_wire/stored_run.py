@@ -21,6 +21,7 @@ CRC_RESIDUE: Final = 0x2144DF1C
 KNOWN_SUBJECTS_MAX: Final = 4096
 
 _ARRAY_OF_4: Final = 0x94
+_USUAL_BEGINNING: Final = b"\x94\xcf"
 _UNSIGNED: Final = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}
 _SIGNED: Final = {0xD0: 1, 0xD1: 2, 0xD2: 4, 0xD3: 8}
 _BINARY: Final = {0xC4: 1, 0xC5: 2, 0xC6: 4}
@@ -227,8 +228,17 @@ def _fields_of(record: bytes) -> tuple[int, bytes, bytes, bytes] | None:
     """What a record says; None if it does not have the shape of one."""
     if not record or record[0] != _ARRAY_OF_4:
         return None
-    ts_ns, at = _integer(record, 1)
-    if ts_ns is None:
+    if record.startswith(_USUAL_BEGINNING) and len(record) > 13 and record[2] < 0x80 and record[10] == 0xC4:
+        # A time of today and a short subject, then nearly always a short header and payload.
+        end = 12 + record[11]
+        if len(record) > end + 1 and record[end] == 0xC4:
+            header = end + 2 + record[end + 1]
+            if len(record) > header + 1 and record[header] == 0xC4 and len(record) >= header + 2 + record[header + 1]:
+                payload = header + 2 + record[header + 1]
+                ts_ns = int.from_bytes(record[2:10], "big")
+                return ts_ns, record[12:end], record[end + 2 : header], record[header + 2 : payload]
+    found_ts_ns, at = _integer(record, 1)
+    if found_ts_ns is None:
         return None
     found = []
     for _ in range(3):
@@ -241,7 +251,7 @@ def _fields_of(record: bytes) -> tuple[int, bytes, bytes, bytes] | None:
             return None
         found.append(record[at : at + size])
         at += size
-    return ts_ns, found[0], found[1], found[2]
+    return found_ts_ns, found[0], found[1], found[2]
 
 
 def _integer(record: bytes, at: int) -> tuple[int | None, int]:
