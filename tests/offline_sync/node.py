@@ -111,7 +111,7 @@ class LocalClient:
 
 class Node:
     """A daemon that can be crashed and started again on the same directory. `dials`: the addresses of its hub, none for a hub;
-    `addresses`: where it can be dialled itself."""
+    `other_hub`: those of a second one; `addresses`: where it can be dialled itself."""
 
     def __init__(
         self, name: str, network: Network, path: Path, seed: str, *, dials: Sequence[str] = (), addresses: Sequence[str]
@@ -120,6 +120,7 @@ class Node:
         self.network = network
         self.path = path
         self.dials = dials
+        self.other_hub: Sequence[str] = ()
         self.addresses = addresses
         self.domain = name
         self.boots = 0
@@ -161,13 +162,16 @@ class Node:
         )
 
     def _remotes(self) -> tuple[RemoteOptions, ...]:
-        """One remote with every address of the hub; it is another one after each change (its patience with the first INFO)."""
-        if not self.dials:
-            return ()
-        urls = tuple(LeafUrl(scheme="nats", host=each, port=7422, user="acc", password="acc") for each in self.dials)
+        """One remote with every address of a hub; it is another one after each change (its patience with the first INFO)."""
         patience_s = 1.0 + self._remote_changes / 1000
-        return (
-            RemoteOptions(urls=urls, account=ACCOUNT, first_info_timeout_s=patience_s, compression=self.compression),
+        return tuple(
+            RemoteOptions(
+                urls=tuple(LeafUrl(scheme="nats", host=each, port=7422, user="acc", password="acc") for each in hub),
+                account=ACCOUNT,
+                first_info_timeout_s=patience_s,
+            )
+            for hub in (self.dials, self.other_hub)
+            if hub
         )
 
     async def run(self, *, task_status: Any = trio.TASK_STATUS_IGNORED) -> None:

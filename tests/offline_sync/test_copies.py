@@ -166,6 +166,44 @@ def test_an_origin_that_was_set_back_and_grew_since_is_found_out(tmp_path: Path,
     simulated(tmp_path, play)
 
 
+@pytest.mark.parametrize("retention", ["limits", "interest"])
+def test_two_hubs_copy_from_one_leaf(tmp_path: Path, retention: str) -> None:
+    """Each has everything once, whatever happens to the other, and the leaf says of each what it has."""
+
+    async def play(pair: Pair) -> None:
+        other = Node("other", pair.network, tmp_path / "other", "1", addresses=("other",))
+        other.path.mkdir()
+        pair.leaf.other_hub = ("other",)
+        await pair.nursery.start(other.run)
+        await pair.start(retention=retention)
+        hubs = (pair.hub, other)
+        for hub in hubs:
+            await pair.make(hub, "ALL", sources=[external("ORIGIN", "leaf")])
+            await pair.make(hub, "COPY", mirror=external("ORIGIN", "leaf"))
+        await trio.sleep(3)
+        await other.crash(silent=True)
+        await pair.publish("in.a", "1", "2")
+        await trio.sleep(20)
+        await pair.hub.crash(silent=False)
+        await pair.nursery.start(other.run)
+        await pair.publish("in.a", "3")
+        pair.network.cut("leaf")
+        await pair.nursery.start(pair.hub.run)
+        await pair.publish("in.a", "4")
+        pair.network.restore("leaf")
+        await trio.sleep(20)
+        for hub in hubs:
+            assert pair.held(hub, "ALL") == pair.held(hub, "COPY") == ["1", "2", "3", "4"]
+        assert pair.held(pair.leaf, "ORIGIN") == ([] if retention == "interest" else ["1", "2", "3", "4"])
+        origin = pair.leaf.stream("ORIGIN")
+        assert origin is not None
+        told = {(each.peer, each.target): each.confirmed_seq for each in copied_out_of(origin).statuses()}
+        assert told == {(hub.name, stream): 4 for hub in hubs for stream in ("ALL", "COPY")}
+        await other.stop()
+
+    simulated(tmp_path, play)
+
+
 def test_a_source_of_a_leaf_whose_domain_is_renamed_copies_nothing_twice(tmp_path: Path) -> None:
     async def play(pair: Pair) -> None:
         await pair.start()
