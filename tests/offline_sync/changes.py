@@ -114,6 +114,8 @@ async def promote(fleet: Fleet) -> None:
     hub = fleet.hub
     whole, standby = hub.stream("ALL"), hub.stream("STANDBY")
     mixed = any((node, stream) == (HUB, "ALL") for node, stream, _ in fleet.model.flows.mixed)
+    if any(node.was_restored for node in fleet.nodes.values()):
+        return  # what its messages say of their origin says nothing about its being set back
     if whole is None or standby is None or standby.config.mirror is None or hub.disk_full or mixed:
         return
     sources = msgspec.to_builtins(whole.config.sources)
