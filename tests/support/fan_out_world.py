@@ -18,7 +18,8 @@ class World:
     def __init__(self, twin: ModuleType, seed: int) -> None:
         rng = Random(seed)
         self.draws = Random(seed)
-        self.index: SubList = SubList(remembered_subjects_max=rng.choice([4, 4096]))
+        remembered = rng.choice([4, 4096])
+        self.index: SubList = SubList(remembered_subjects_max=remembered)
         self.mappings = MappingTable(rng=Random(1))
         self.traffic = twin.Traffic()
         self.dirty: list[str] = []
@@ -28,7 +29,8 @@ class World:
         for client in self.clients.values():
             client.headers = rng.random() < 0.7
             client.closed = rng.random() < 0.1
-        self.streams = {f"s{number}": Stream(twin) for number in range(2)}
+        # Takers hang on matches; which of them a short memory forgets is the twins' own business.
+        self.streams = {f"s{number}": Stream(twin) for number in range(2 if remembered > 4 else 0)}
         sub_type = type("Sub", (twin.Interest,), {"__slots__": ("queue", "subject")})
         for number in range(rng.randrange(8)):
             outlet = rng.choice([*self.clients.values(), *self.streams.values()])

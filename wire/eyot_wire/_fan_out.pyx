@@ -24,6 +24,7 @@ cdef extern from "Python.h":
     object PyType_GenericAlloc(type kind, Py_ssize_t items)
 
 cdef extern from "string.h" nogil:
+    void* memrchr(const void* text, int byte, size_t size)
     void* memmem(const void* haystack, size_t haystack_size, const void* needle, size_t needle_size)
 
 if PLACE_BYTES != sizeof(Place):
@@ -35,6 +36,8 @@ cdef tuple REPLIES = RESERVED_REPLIES
 cdef bytes TRACED = TRACE_HEADER
 cdef char RESERVED_START = RESERVED_SUBJECTS[0]
 cdef char RENAMING = RENAMES[0]
+cdef bytes STAR = b"*"
+cdef bytes REST = b">"
 cdef type MESSAGE = Published  # a tuple: made here field by field
 
 
@@ -172,6 +175,9 @@ cdef inline char* put(char* to, const char* text, Py_ssize_t size) noexcept:
 cdef class FanOut:
     cdef Traffic _traffic
     cdef object _index
+    cdef dict _literals
+    cdef dict _inboxes
+    cdef dict _patterns
     cdef object _mappings
     cdef object _random
     cdef object _mark_dirty
@@ -181,6 +187,7 @@ cdef class FanOut:
     def __init__(self, Traffic traffic not None, index, mappings, random, mark_dirty):
         self._traffic = traffic
         self._index = index
+        self._literals, self._inboxes, self._patterns = getattr(index, "parts", ({}, {}, {}))
         self._mappings = mappings
         self._random = random
         self._mark_dirty = mark_dirty
@@ -199,6 +206,7 @@ cdef class FanOut:
         cdef bytes subject = None
         cdef bytes reply = None
         cdef Inlet inlet = None
+        cdef Interest only = None  # the one subscription of an inbox
         cdef bint reaches = False
         cdef object mappings = self._mappings if self._mappings else None
         if not 0 <= at <= count:
@@ -212,7 +220,7 @@ cdef class FanOut:
                 if self._flushed or not place.same:
                     if self._flushed:
                         self._flushed = False
-                        match = checked = subject = None
+                        match = checked = subject = only = None
                     if place.header_size and not client.headers:
                         break
                     if place.reply_size and is_reserved_reply(data + place.reply, place.reply_size):
@@ -225,10 +233,17 @@ cdef class FanOut:
                         subject = PyBytes_FromStringAndSize(data + place.subject, place.subject_size)
                         if data[place.subject] == RESERVED_START or not self._may_publish(subject, access, mappings):
                             break
-                        match = self._match(subject)
-                        reaches = PyTuple_GET_SIZE(match.plain) > 0 or PyTuple_GET_SIZE(match.groups) > 0
+                        only = self._inbox(subject)
+                        if only is None:
+                            match = self._match(subject)
+                            reaches = PyTuple_GET_SIZE(match.plain) > 0 or PyTuple_GET_SIZE(match.groups) > 0
+                        else:
+                            reaches = True
                     inlet = None
-                    if reaches and (checked is not match or checked_headers != (place.header_size > 0)):
+                    if only is not None:
+                        if not is_plain(only, place.header_size > 0):
+                            break
+                    elif reaches and (checked is not match or checked_headers != (place.header_size > 0)):
                         if is_plain_match(match, place.header_size > 0):
                             checked = match
                             checked_headers = place.header_size > 0
@@ -242,7 +257,9 @@ cdef class FanOut:
                 at += 1
                 msgs += 1
                 size += place.total
-                if inlet is not None:
+                if only is not None:
+                    self._append(only, data, place)
+                elif inlet is not None:
                     self._take_in(inlet, subject, reply, data, place)
                 elif reaches:
                     self._hand_out(match, data, place)
@@ -277,12 +294,16 @@ cdef class FanOut:
             ):
                 self._flushed = False
                 subject = to
-                match = self._match(subject)
-                if PyTuple_GET_SIZE(match.plain) != 1 or PyTuple_GET_SIZE(match.groups):
+                sub = self._inbox(subject)
+                if sub is None:
+                    match = self._match(subject)
+                    if PyTuple_GET_SIZE(match.plain) != 1 or PyTuple_GET_SIZE(match.groups):
+                        break
+                    if not isinstance(<object>PyTuple_GET_ITEM(match.plain, 0), Interest):
+                        break
+                    sub = <Interest>PyTuple_GET_ITEM(match.plain, 0)
+                if not is_plain(sub, False):
                     break
-                if not is_plain(<object>PyTuple_GET_ITEM(match.plain, 0), False):
-                    break
-                sub = <Interest>PyTuple_GET_ITEM(match.plain, 0)
             if (<Outlet?>sub.dest).closed:
                 break
             self._send_own(sub, subject, payload)
@@ -300,6 +321,29 @@ cdef class FanOut:
             if mappings.maps(subject) if known == NULL else <object>known is not None:
                 return False
         return True
+
+    cdef Interest _inbox(self, bytes subject):
+        # The subscription to `<prefix>.*` of who gave out such a reply subject, if it is all that there is to it. A reply subject is
+        # mostly used once: to work out its match, and to remember that, costs as much as all the rest of an answer.
+        cdef const char* text = PyBytes_AS_STRING(subject)
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(subject)
+        cdef const char* dot = <const char*>memrchr(text, 46, size)
+        cdef PyObject* found
+        if dot == NULL or dot == text + size - 1 or PyDict_GetItemWithError(<dict?>self._index.recent, subject) != NULL:
+            return None
+        found = PyDict_GetItemWithError(self._inboxes, PyBytes_FromStringAndSize(text, dot - text))
+        if found == NULL or not isinstance(<object>found, Interest) or (<object>found).queue:
+            return None
+        if not isinstance((<Interest>found).dest, Outlet):
+            return None
+        if PyDict_GetItemWithError(self._literals, subject) != NULL:
+            return None
+        if self._patterns:
+            dot = <const char*>memchr(text, 46, size)
+            first = PyBytes_FromStringAndSize(text, dot - text)
+            if first in self._patterns or STAR in self._patterns or REST in self._patterns:
+                return None
+        return <Interest>found
 
     cdef Match _match(self, bytes subject):
         cdef PyObject* known = PyDict_GetItemWithError(<dict?>self._index.recent, subject)

@@ -117,6 +117,9 @@ class SubList(Generic[S]):
         self._literal: dict[bytes, S | _Entry[S]] = {}
         self._prefixed: dict[bytes, S | _Entry[S]] = {}
         self._root: _Node = {}
+        #: subscriptions to literal subjects, to `prefix.*` by their prefix, and the trie of all others: for who looks up subjects that
+        #: will not come again
+        self.parts = (self._literal, self._prefixed, self._root)
         self._count = 0
         self._young: _Generation[S] = _Generation()
         self._old: _Generation[S] = _Generation()
