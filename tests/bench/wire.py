@@ -50,8 +50,11 @@ class Peer:
         self.socket.sendall(b"SUB _INBOX.bench 9\r\nUNSUB 9 1\r\n")
         self.socket.sendall(f"PUB {subject} _INBOX.bench {len(payload)}\r\n".encode() + payload + b"\r\n")
         seen = b""
-        while not (b"MSG " in seen and seen.endswith(b"}\r\n")):
-            seen += self.socket.recv(RECEIVE_BYTES)
+        while b"}\r\n" not in seen[seen.find(b"MSG ") :] or b"MSG " not in seen:  # a PING may follow
+            data = self.socket.recv(RECEIVE_BYTES)
+            if not data:
+                raise ConnectionError(f"no answer on {subject}")
+            seen += data
         # Newer servers may send another INFO at any time, before the answer too.
         text = seen[seen.index(b"{", seen.index(b"MSG ")) :].decode()
         reply: dict[str, object] = json.JSONDecoder().raw_decode(text)[0]
