@@ -5,8 +5,8 @@ the broker. Here the sockets stay registered (level-triggered), and one task ser
 of them is readable, calls what belongs to each, and then stays a little while for what comes next, without a turn of
 Trio's loop in between, as long as Trio has nothing to do.
 
-Sockets that are readable at the same time share a turn of the broker, up to TURN_BYTES: what they brought is stored in one
-transaction and leaves in one send per destination. When a destination asks its publishers to slow down, it must be known
+Sockets that are readable at the same time, or become so meanwhile, share a turn of the broker, up to TURN_BYTES: what they
+brought is stored in one transaction and leaves in one send per destination. When a destination asks its publishers to slow down, it must be known
 whose turn it is, so that nobody else waits: until that is over, every read is a turn of its own.
 
 It reads for ROUND_S at most before it looks whether anybody else wants to go on, and leaves at once when a task is runnable,
@@ -140,6 +140,9 @@ class Readers:
             while ready:
                 self._read(epoll, ready.pop()[0])
                 late = monotonic() > round_ends
+                if not (ready or late or self._one_by_one or self._turn_bytes >= TURN_BYTES):
+                    # What came meanwhile belongs to the same turn: one transaction, one send per destination.
+                    ready = self._ready = epoll.poll(0, READY_MAX)
                 if late or not ready or self._one_by_one or self._turn_bytes >= TURN_BYTES:
                     asked_to_stall |= self._end_turn()
                 if late:
