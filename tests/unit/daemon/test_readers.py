@@ -200,7 +200,9 @@ async def test_sockets_may_be_removed_after_the_end() -> None:
     theirs.close()
 
 
-@pytest.mark.parametrize(("size", "stall_s", "together"), [(1, 0.0, True), (TURN_BYTES, 0.0, False), (1, 0.25, False)])
+@pytest.mark.parametrize(
+    ("size", "stall_s", "together"), [(1, 0.0, True), (TURN_BYTES, 0.0, False), (TURN_BYTES // 10, 0.25, False)]
+)
 async def test_what_is_readable_together_shares_a_turn(size: int, stall_s: float, together: bool) -> None:
     """Unless that would be too much for one, or somebody must know whose turn it is."""
     turns = Turns(stall_s=stall_s)
