@@ -35,8 +35,10 @@ class World:
         for number in range(rng.randrange(8)):
             outlet = rng.choice([*self.clients.values(), *self.streams.values()])
             sub = sub_type(object() if rng.random() < 0.05 else outlet, b"%d" % number)
-            sub.subject = rng.choice([b"a", b"b", b"a.*", b"a.b", b">", b"c.d.e", b"_INBOX.x.*"])
+            sub.subject = rng.choice([b"a", b"b", b"a.*", b"a.b", b">", b"c.d.e", b"_INBOX.x.*", b"$KV.b.>"])
             sub.queue = rng.choice([b"", b"", b"q", b"p"])
+            if isinstance(outlet, Stream) and rng.random() < 0.5:
+                sub.inlet = outlet.inlet
             sub.slow = rng.random() < 0.05
             self.subs.append(sub)
             self.index.insert(sub)
@@ -102,7 +104,7 @@ def fanned_out(twin: int, seed: int) -> list[object]:
     rng = Random(seed)
     data = b""
     while len(data) < 4000:
-        subject = rng.choice([b"a", b"b", b"a.b", b"c.d.e", b"_INBOX.x.1", b"$JS.x", b"none"])
+        subject = rng.choice([b"a", b"b", b"a.b", b"c.d.e", b"_INBOX.x.1", b"$JS.x", b"$KV.b.k", b"$KVx", b"none"])
         reply = rng.choice([b"", b"", b"r ", b"$JS.ACK.x ", b"_R_.x ", b"r@a "])
         payload = b"x" * rng.randrange(30)
         if rng.random() < 0.2:

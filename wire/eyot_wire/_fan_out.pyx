@@ -17,7 +17,14 @@ from libc.string cimport memchr, memcmp, memcpy
 from eyot_wire._frame_scanner cimport Place, Publishes
 
 from eyot_wire._frame_scanner import PLACE_BYTES
-from eyot_wire.fan_out import EARLY_FLUSH, RENAMES, RESERVED_REPLIES, RESERVED_SUBJECTS, TRACE_HEADER
+from eyot_wire.fan_out import (
+    EARLY_FLUSH,
+    PLAIN_SUBJECTS,
+    RENAMES,
+    RESERVED_REPLIES,
+    RESERVED_SUBJECTS,
+    TRACE_HEADER,
+)
 from eyot_wire.frames import Published
 
 cdef extern from "Python.h":
@@ -35,6 +42,7 @@ cdef Py_ssize_t FLUSH_AT = EARLY_FLUSH
 cdef tuple REPLIES = RESERVED_REPLIES
 cdef bytes TRACED = TRACE_HEADER
 cdef char RESERVED_START = RESERVED_SUBJECTS[0]
+cdef tuple PLAIN = PLAIN_SUBJECTS
 cdef char RENAMING = RENAMES[0]
 cdef bytes STAR = b"*"
 cdef bytes REST = b">"
@@ -111,6 +119,7 @@ cdef class Interest:
     cdef readonly object dest
     cdef readonly bytes sid
     cdef public bint slow
+    cdef public object inlet
     cdef public long long delivered
 
     def __init__(self, dest, bytes sid not None):
@@ -137,6 +146,26 @@ cdef bint is_plain_match(Match match, bint headers):
         for sub in members:
             if not is_plain(sub, headers):
                 return False
+    return True
+
+
+cdef Inlet inlet_of(Match match):
+    if isinstance(match.taker, Inlet):
+        return <Inlet>match.taker
+    if PyTuple_GET_SIZE(match.plain) == 1 and not PyTuple_GET_SIZE(match.groups):
+        sub = <object>PyTuple_GET_ITEM(match.plain, 0)
+        if isinstance(sub, Interest) and isinstance((<Interest>sub).inlet, Inlet):
+            return <Inlet>(<Interest>sub).inlet
+    return None
+
+
+cdef inline bint is_reserved(const char* subject, Py_ssize_t size):
+    cdef bytes start
+    if subject[0] != RESERVED_START:
+        return False
+    for start in PLAIN:
+        if size >= PyBytes_GET_SIZE(start) and memcmp(subject, PyBytes_AS_STRING(start), PyBytes_GET_SIZE(start)) == 0:
+            return False
     return True
 
 
@@ -231,7 +260,7 @@ cdef class FanOut:
                         or memcmp(PyBytes_AS_STRING(subject), data + place.subject, place.subject_size) != 0
                     ):
                         subject = PyBytes_FromStringAndSize(data + place.subject, place.subject_size)
-                        if data[place.subject] == RESERVED_START or not self._may_publish(subject, access, mappings):
+                        if is_reserved(data + place.subject, place.subject_size) or not self._may_publish(subject, access, mappings):
                             break
                         only = self._inbox(subject)
                         if only is None:
@@ -247,11 +276,11 @@ cdef class FanOut:
                         if is_plain_match(match, place.header_size > 0):
                             checked = match
                             checked_headers = place.header_size > 0
-                        elif isinstance(match.taker, Inlet) and memchr(data + place.reply, RENAMING, place.reply_size) == NULL:
-                            inlet = <Inlet>match.taker
-                            reply = PyBytes_FromStringAndSize(data + place.reply, place.reply_size)
                         else:
-                            break
+                            inlet = inlet_of(match)
+                            if inlet is None or memchr(data + place.reply, RENAMING, place.reply_size) != NULL:
+                                break
+                            reply = PyBytes_FromStringAndSize(data + place.reply, place.reply_size)
                     if not reaches and no_responders and place.reply_size:
                         break
                 at += 1

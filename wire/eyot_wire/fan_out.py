@@ -28,6 +28,9 @@ RESERVED_REPLIES: Final = (b"_R_.", b"$JS.ACK.", b"_GR_.")
 # What subjects begin with that have a meaning to the broker itself ($JS, $SYS, $SRV, ...).
 RESERVED_SUBJECTS: Final = b"$"
 
+# ... but for those of key-value and object buckets, which are streams like any other.
+PLAIN_SUBJECTS: Final = (b"$KV.", b"$O.")
+
 # In a reply subject: behind it stands the subject under which a leaf link or an import knows a message.
 RENAMES: Final = b"@"
 
@@ -117,15 +120,17 @@ class Outlet(Traffic):
 class Interest:
     """A subscription: where its messages go (`dest`), its `sid` there, how many were `delivered`.
 
-    `slow`: each message must be looked at by the destination (limits, filters, no echo).
+    `slow`: each message must be looked at by the destination (limits, filters, no echo). `inlet`: where the destination gathers its
+    messages, if it does and nothing else is to be done with them.
     """
 
-    __slots__ = ("delivered", "dest", "sid", "slow")
+    __slots__ = ("delivered", "dest", "inlet", "sid", "slow")
 
     def __init__(self, dest: Any, sid: bytes) -> None:
         self.dest = dest
         self.sid = sid
         self.slow = False
+        self.inlet: Inlet | None = None
         self.delivered = 0
 
 
@@ -208,8 +213,9 @@ class FanOut:
             for traffic in (client, self._traffic):
                 traffic.in_msgs += run
                 traffic.in_bytes += size
-            if match and match.taker is not None:
-                self._take_in(match.taker, line, row, range(at, at + run))
+            inlet = _inlet_of(match)
+            if inlet is not None:
+                self._take_in(inlet, line, row, range(at, at + run))
             elif match:
                 tails = row.tails(at, run)
                 dests = {sub.dest for sub in match.plain}
@@ -259,14 +265,16 @@ class FanOut:
         subject = line.subject
         if line.header_size and not client.headers:
             return None
-        if subject.startswith(RESERVED_SUBJECTS) or line.reply.startswith(RESERVED_REPLIES):
+        if subject.startswith(RESERVED_SUBJECTS) and not subject.startswith(PLAIN_SUBJECTS):
+            return None
+        if line.reply.startswith(RESERVED_REPLIES):
             return None
         if access is not None and not access.may_publish_always(subject):
             return None
         if self._mappings and self._mappings.maps(subject):
             return None
         match = self._index.match(subject)
-        if match.taker is not None:
+        if _inlet_of(match) is not None:
             return None if RENAMES in line.reply else match
         has_header = line.header_size > 0
         if not all(_is_plain(sub, has_header) for sub in match.plain):
@@ -311,6 +319,13 @@ class FanOut:
         if len(dest.out) > dest._flush_at:
             dest.flush()
             dest._flush_at = len(dest.out) + EARLY_FLUSH
+
+
+def _inlet_of(match: Match[Any]) -> Inlet | None:
+    if match.taker is not None or len(match.plain) != 1 or match.groups:
+        return match.taker
+    inlet: Inlet | None = getattr(match.plain[0], "inlet", None)
+    return inlet
 
 
 def _is_plain(sub: Any, has_header: bool) -> bool:

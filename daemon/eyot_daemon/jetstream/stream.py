@@ -216,7 +216,9 @@ class Stream:
                 self.account.unsubscribe(self._subscriptions.pop(subject))
         for subject in self.config.subjects:
             if subject not in self._subscriptions:
-                self._subscriptions[subject] = self.account.subscribe(subject.encode(), self)
+                subscription = self.account.subscribe(subject.encode(), self)
+                subscription.inlet = self.inlet
+                self._subscriptions[subject] = subscription
 
     def _unsubscribe_all(self) -> None:
         for subscription in self._subscriptions.values():
