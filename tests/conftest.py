@@ -8,12 +8,15 @@ clocks and memory links, of the store and of what only decides are never run aga
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
+from eyot_store.store import Store
 from support.server_process import ServerProcess
 
 RERUNS = 2
@@ -22,6 +25,24 @@ HERE = Path(__file__).parent
 settings.register_profile("eyot", deadline=None)
 settings.load_profile("eyot")
 BY_REAL_CLOCKS = tuple(HERE / room for room in ("interop", "hub", "appliance", "unit/daemon"))
+
+
+@pytest.fixture(autouse=True)
+def no_store_left_open(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let go of the stores that a test opened: thousands of them would bring the process to numbers of files that `select`, by which
+    Spark's callbacks are waited for, does not know."""
+    opened: list[Store] = []
+    open_store = Store.open.__func__  # type: ignore[attr-defined]
+
+    def noted(cls: type[Store], *args: Any, **kwargs: Any) -> Store:
+        store: Store = open_store(cls, *args, **kwargs)
+        opened.append(store)
+        return store
+
+    monkeypatch.setattr(Store, "open", classmethod(noted))
+    yield
+    for store in opened:
+        store.let_go()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
