@@ -52,12 +52,14 @@ Verdict = GoOn | Hold | Anew | Newer
 class OriginLife:
     """`identity`: the life of the origin that the position belongs to ("": never known). For mirrors: `skip_lost` follows an origin that
     gives sequences out again from the mirror's end on; `held_at` is one more than where such an origin ended when it was found (0: never).
+    `ended`: the origin's last sequence when it was asked last (None: not told).
     """
 
     def __init__(self, progress: Progress, *, mirror: bool, identity: str, skip_lost: bool, held_at: int) -> None:
         self.identity = identity
         self.skip_lost = skip_lost
         self.held_at = held_at
+        self.ended: int | None = None
         self._mirror = mirror
         self._progress = progress
 
@@ -66,6 +68,7 @@ class OriginLife:
     ) -> Verdict:
         """The copy has everything up to `asked`; the origin begins after `before_first`, tells `info` of itself (None: nothing), and
         `refuted` says that it has another message under that sequence. `newer`: the copy asked by time, sequences are of no use."""
+        self.ended = None if info is None else info.state.last_seq
         if info is not None:
             before, self.identity = self.identity, info.created
             if before and before != info.created and (asked.seq or newer):

@@ -51,14 +51,15 @@ class CopiedBefore:
         """Up to where they copied: the times at which the origin has these say whether it was set back since."""
         return [position.seq for position, _ in self._predecessors]
 
-    def without(self, batch: list[Copied], identity: str, stored: Mapping[int, int]) -> list[Copied]:
+    def without(self, batch: list[Copied], identity: str, stored: Mapping[int, int], ended: int | None) -> list[Copied]:
         """What of a batch is new. `identity`: the life of the origin that it is from; `stored`: when that stored what `seqs` names, as
-        far as it is known. Of an origin that was set back, what is older than the last message copied was copied."""
+        far as it is known; `ended`: its last sequence when it was asked, if it told. Of an origin that was set back, what is older than
+        the last message copied was copied."""
         filters = [
             (position.seq, upto_ns, pattern)
             for position, patterns in self._predecessors
             if position.identity == identity and batch[0].origin_seq <= position.seq
-            for upto_ns in (_upto_ns(position, stored.get(position.seq, 0)),)
+            for upto_ns in (_upto_ns(position, stored.get(position.seq, 0), ended),)
             for pattern in patterns
         ]
         if not filters:
@@ -73,7 +74,8 @@ class CopiedBefore:
         ]
 
 
-def _upto_ns(position: Position, stored_ns: int) -> int:
+def _upto_ns(position: Position, stored_ns: int, ended: int | None) -> int:
     """The newest time of what was copied; without a limit where the sequence says it all."""
-    set_back = stored_ns and position.ts_ns and stored_ns != position.ts_ns
-    return max(position.ts_ns, position.newest_ns) if set_back else 1 << 63
+    other = stored_ns and stored_ns != position.ts_ns
+    lost = ended is not None and ended < position.seq
+    return max(position.ts_ns, position.newest_ns) if position.ts_ns and (other or lost) else 1 << 63

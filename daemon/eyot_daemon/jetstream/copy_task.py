@@ -208,7 +208,7 @@ class CopyTask:
 
     def _without_copied(self, batch: list[Copied], mark: int) -> list[Copied]:
         """What of a batch is not here yet. If nothing is, it is done when what came before it is on flash."""
-        new = self._before.without(batch, self.copier.identity, self.copier.stored)
+        new = self._before.without(batch, self.copier.identity, self.copier.stored, self.copier.life.ended)
         self.copier.progress.dropped_old += len(batch) - len(new)
         if not new:
             asked = self.copier.reply
