@@ -107,6 +107,8 @@ async def rename(fleet: Fleet) -> None:
             if answer is not None and "error" not in answer:
                 break
             await trio.sleep(1)
+    # Whoever restores a hub from before that names the domain as it is now.
+    hub.backup = None
 
 
 async def promote(fleet: Fleet) -> None:

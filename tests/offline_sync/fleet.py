@@ -51,7 +51,7 @@ class Fleet:
         self.hub = self._add(HUB, path, addresses=HUB_ADDRESSES[:1])
         for leaf in leaves:
             self._add(leaf, path, addresses=(), dials=HUB_ADDRESSES)
-        self.workers = [Worker(self.nodes[leaf], HUB, "COMMANDS") for leaf in self.layout.workers]
+        self.workers = [Worker(self.nodes[leaf], self.hub, HUB, "COMMANDS") for leaf in self.layout.workers]
 
     def _add(self, name: str, path: Path, **where: Any) -> Node:
         node = self.nodes[name] = Node(name, self.network, path / name, str(self.seed), **where)

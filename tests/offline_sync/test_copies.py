@@ -366,7 +366,7 @@ def test_a_client_behind_a_link_gets_all_of_a_large_batch(tmp_path: Path) -> Non
         life = Life("hub", "COMMANDS", 1)
         for number in range(1, 401):
             pair.hub.client.ask(b"commands.a", life.payload(number, 1000), lambda _: None)
-        worker = Worker(pair.leaf, "hub", "COMMANDS")
+        worker = Worker(pair.leaf, pair.hub, "hub", "COMMANDS")
         pair.nursery.start_soon(worker.run)
         await trio.sleep(20)
         assert worker.done.keys() == {(life, number) for number in range(1, 401)}

@@ -6,8 +6,8 @@ In the end everything has come, and the hub waits for no acknowledgement.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import msgspec
 import trio
@@ -20,22 +20,31 @@ from offline_sync.node import Node
 _ACK_WAIT_NS = 4_000_000_000
 _ASK_EVERY_S = 3.0
 _BATCH = 500
-#: A delivery that left before its message was acknowledged may arrive so much later than the confirmation: a slow link lets answers
-#: go before bulk.
+#: What a hub sent before it lost power is not under way any more after this time.
 UNDER_WAY_S = 15.0
 
 
-class Worker:
-    """One durable consumer `W_<leaf>` of `stream` in `domain`, and its client on `node`."""
+class Confirmed(NamedTuple):
+    """An acknowledgement was confirmed: when, by which run of the hub's daemon, and the last delivery that this had sent by then. A slow
+    link lets answers go before bulk, and one that is down one way holds back what it has: what was sent before may come later."""
 
-    def __init__(self, node: Node, domain: str, stream: str) -> None:
+    at: float
+    by: object
+    last_sent: int
+
+
+class Worker:
+    """One durable consumer `W_<leaf>` of `stream` in `domain`, at `hub`, and its client on `node`."""
+
+    def __init__(self, node: Node, hub: Node, domain: str, stream: str) -> None:
         self.node = node
+        self.hub = hub
         self.domain = domain
         self.stream = stream
         self.name = f"W_{node.name}"
         #: What came at least once, and of that when it was confirmed (confirmations are lost with the link).
         self.came: set[tuple[Life, int]] = set()
-        self.done: dict[tuple[Life, int], float] = {}
+        self.done: dict[tuple[Life, int], Confirmed] = {}
         self.failure: Violation | None = None
         self._client: object = None
         self._asked = 0
@@ -77,8 +86,8 @@ class Worker:
             self._heard_at = trio.current_time()
             life, n = identify(payload)
             self.came.add((life, n))
-            confirmed_at = self.done.get((life, n), math.inf)
-            if trio.current_time() > confirmed_at + UNDER_WAY_S and self.failure is None:
+            confirmed = self.done.get((life, n))
+            if confirmed is not None and self._was_sent_later(confirmed, reply) and self.failure is None:
                 self.failure = Violation(
                     f"{self.name}: {n} of {life} came again after its acknowledgement was confirmed"
                 )
@@ -92,9 +101,21 @@ class Worker:
 
     def _confirmed(self, life: Life, n: int) -> Callable[[bytes], None]:
         def heard(_: bytes) -> None:
-            self.done.setdefault((life, n), trio.current_time())
+            self.done.setdefault((life, n), Confirmed(trio.current_time(), self.hub.broker, self._last_sent()))
 
         return heard
+
+    def _last_sent(self) -> int:
+        """The consumer's number of the last delivery; 0 if there is no consumer."""
+        stream = self.hub.stream(self.stream) if self.hub.running else None
+        consumer: Any = None if stream is None else stream.consumers.get(self.name)
+        sent: int = 0 if consumer is None else consumer.state.delivered_cseq
+        return sent
+
+    def _was_sent_later(self, confirmed: Confirmed, reply: bytes) -> bool:
+        if confirmed.by is self.hub.broker:
+            return int(reply.split(b".")[6]) > confirmed.last_sent > 0
+        return trio.current_time() > confirmed.at + UNDER_WAY_S
 
 
 def _ignore(_: bytes) -> None:
