@@ -62,6 +62,7 @@ class Observer:
         self._hub_stream = hub_stream
         self.on_leaf = 0
         self.on_hub = 0
+        self.stopped = False
 
     async def sample(self) -> Sample:
         with contextlib.suppress(NatsError, TimeoutError, OSError):
@@ -75,6 +76,7 @@ class Observer:
         return sample
 
     async def run(self) -> None:
-        while True:
+        """Until `stopped`: a client whose answer comes at that moment takes no notice of a cancellation."""
+        while not self.stopped:
             await self.sample()
             await asyncio.sleep(SAMPLE_EVERY_S)

@@ -69,7 +69,7 @@ class Story:
             await self._publish_through_a_power_cut()
             await self._drain(observer)
         finally:
-            watching.cancel()
+            observer.stopped = True
             await asyncio.gather(watching, return_exceptions=True)
         truth = Truth(ledger_ids(self.ledger))
         state = (await leaf.jetstream().stream_info(LEAF_STREAM)).state
