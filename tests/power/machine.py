@@ -36,14 +36,14 @@ INIT = """#!/bin/busybox sh
 export PATH=/bin
 for module in {modules}; do [ -f /modules/$module.ko ] && busybox insmod /modules/$module.ko; done
 busybox mount -t devtmpfs dev /dev
-busybox mount -t ext4 -o ro /dev/vda /root
-busybox mount -t ext4 /dev/vdb /root/data || exec busybox poweroff -f
-busybox mount -t proc proc /root/proc
-busybox mount -t tmpfs tmp /root/tmp
-busybox mount -t devtmpfs dev /root/dev
+busybox mount -t ext4 -o ro /dev/vda /disk
+busybox mount -t ext4 /dev/vdb /disk/data || exec busybox poweroff -f
+busybox mount -t proc proc /disk/proc
+busybox mount -t tmpfs tmp /disk/tmp
+busybox mount -t devtmpfs dev /disk/dev
 busybox ifconfig lo 127.0.0.1 up
 busybox ifconfig eth0 10.0.2.15 netmask 255.255.255.0 up
-exec busybox chroot /root {python} -m eyot_daemon.main -c /eyotd.conf
+exec busybox chroot /disk {python} -m eyot_daemon.main -c /eyotd.conf
 """
 CONF = """
 listen: 0.0.0.0:4222
@@ -115,7 +115,7 @@ class Machine:
 
     def _make_initrd(self) -> Path:
         tree = self.folder / "initrd"
-        for name in ("bin", "dev", "modules", "root"):
+        for name in ("bin", "dev", "modules", "disk"):
             (tree / name).mkdir(parents=True)
         shutil.copy2(have("busybox"), tree / "bin" / "busybox")
         for module in (self.folder / "kernel" / "lib" / "modules").rglob("*.ko"):
