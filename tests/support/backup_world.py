@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -12,6 +13,14 @@ from support.js_consumers import ConsumerWorld
 from support.schemas import check_answer
 
 DELIVER = b"backup.here"
+
+
+def filled(path: Path) -> ConsumerWorld:
+    """With a stream of 200 messages of 300 bytes."""
+    world = ConsumerWorld(path)
+    world.create()
+    world.fill(200, size=300)
+    return world
 
 
 class Receiver(Recorder):

@@ -15,6 +15,7 @@ from support.backup_world import (
     answer_chunks,
     ask,
     begin,
+    filled,
     nothing_is_left,
     random_payloads,
     receiver,
@@ -30,10 +31,7 @@ from support.js_world import OPTIONS
 
 @pytest.fixture
 def world(tmp_path: Path) -> ConsumerWorld:
-    world = ConsumerWorld(tmp_path)
-    world.create()
-    world.fill(200, size=300)
-    return world
+    return filled(tmp_path)
 
 
 # -- there and back ----------------------------------------------------------------------------------------------------

@@ -13,7 +13,18 @@ from eyot_daemon.options_accounts import AccountJetStreamOptions
 from eyot_store.errors import StoreError
 from eyot_wire.archive.seqset import SeqSet
 from eyot_wire.archive.values import ArchivedMessage, GonePart, MessagesPart, StreamPart
-from support.backup_world import ask, begin, nothing_is_left, random_payloads, remove, restarted, restore, send, take
+from support.backup_world import (
+    ask,
+    begin,
+    filled,
+    nothing_is_left,
+    random_payloads,
+    remove,
+    restarted,
+    restore,
+    send,
+    take,
+)
 from support.destinations import Recorder
 from support.js_consumers import ConsumerWorld
 from support.schemas import check_answer
@@ -21,10 +32,7 @@ from support.schemas import check_answer
 
 @pytest.fixture
 def world(tmp_path: Path) -> ConsumerWorld:
-    world = ConsumerWorld(tmp_path)
-    world.create()
-    world.fill(200, size=300)
-    return world
+    return filled(tmp_path)
 
 
 def test_a_client_that_goes_away_leaves_nothing(world: ConsumerWorld) -> None:
