@@ -18,7 +18,7 @@ packages:
 venv: $(VENV)/.complete  ## .venv with Eyot, its hub and the tools of development
 	@$(BIN)/python -m compileall -q wire store sync daemon cli hub  # a start without bytecode takes a second longer
 
-$(VENV)/.complete: pyproject.toml packaging/debian-packages.txt $(wildcard */eyot_*/*.pyx */eyot_*/*.pxd)
+$(VENV)/.complete: pyproject.toml packaging/debian-packages.txt $(wildcard */eyot_*/*.pyx */eyot_*/*.px[di])
 	@packaging/ensure-packages base
 	test -x $(BIN)/python || python3 -m venv $(VENV)
 	echo "Installing Eyot and its tools into $(VENV) (PySpark is large: this takes a few minutes the first time)"

@@ -6,8 +6,8 @@ of them is readable, calls what belongs to each, and then stays a little while f
 Trio's loop in between, as long as Trio has nothing to do.
 
 Sockets that are readable at the same time, or become so meanwhile, share a turn of the broker, up to TURN_BYTES: what they
-brought is stored in one transaction and leaves in one send per destination. When a destination asks its publishers to slow down, it must be known
-whose turn it is, so that nobody else waits: until that is over, every read is a turn of its own.
+brought is stored in one transaction and leaves in one send per destination. When a destination asks its publishers to slow down,
+it must be known whose turn it is, so that nobody else waits: until that is over, every read is a turn of its own.
 
 It reads for ROUND_S at most before it looks whether anybody else wants to go on, and leaves at once when a task is runnable,
 something that Trio waits for has happened, or the next of Trio's deadlines is near (`_Loop`), so that Trio's own sockets,

@@ -20,51 +20,7 @@ cdef uint32_t RESIDUE = CRC_RESIDUE
 cdef uint64_t LONG_TIME = 1 << 32  # from here on a time takes 8 bytes in MessagePack
 cdef Py_ssize_t SIZE_MAX = 1 << 31
 
-# CRC-32 (zlib's), eight bytes a step.
-cdef uint32_t crc_table[8][256]
-
-
-cdef void fill_crc_table() noexcept:
-    cdef uint32_t value
-    cdef int index, step
-    for index in range(256):
-        value = index
-        for step in range(8):
-            value = (value >> 1) ^ (0xEDB88320U if value & 1 else 0)
-        crc_table[0][index] = value
-    for index in range(256):
-        value = crc_table[0][index]
-        for step in range(1, 8):
-            value = crc_table[0][value & 0xFF] ^ (value >> 8)
-            crc_table[step][index] = value
-
-
-fill_crc_table()
-
-
-cdef uint32_t crc32(const uint8_t* data, Py_ssize_t size, uint32_t start) noexcept nogil:
-    cdef uint32_t crc = ~start
-    cdef uint32_t low, high
-    while size >= 8:
-        low = crc ^ (data[0] | <uint32_t>data[1] << 8 | <uint32_t>data[2] << 16 | <uint32_t>data[3] << 24)
-        high = data[4] | <uint32_t>data[5] << 8 | <uint32_t>data[6] << 16 | <uint32_t>data[7] << 24
-        crc = (
-            crc_table[7][low & 0xFF]
-            ^ crc_table[6][(low >> 8) & 0xFF]
-            ^ crc_table[5][(low >> 16) & 0xFF]
-            ^ crc_table[4][low >> 24]
-            ^ crc_table[3][high & 0xFF]
-            ^ crc_table[2][(high >> 8) & 0xFF]
-            ^ crc_table[1][(high >> 16) & 0xFF]
-            ^ crc_table[0][high >> 24]
-        )
-        data += 8
-        size -= 8
-    while size:
-        crc = crc_table[0][(crc ^ data[0]) & 0xFF] ^ (crc >> 8)
-        data += 1
-        size -= 1
-    return ~crc
+include "../../wire/eyot_wire/crc32.pxi"
 
 
 cdef inline void put_be(uint8_t* to, uint64_t value, int size) noexcept nogil:
@@ -123,7 +79,7 @@ cdef bytes record_of(const uint8_t* key, uint32_t salt, uint64_t ts_ns, bytes su
     to = put_bin(start + 10, PyBytes_AS_STRING(subject), subject_size)
     to = put_bin(to, PyBytes_AS_STRING(header), header_size)
     to = put_bin(to, PyBytes_AS_STRING(payload), payload_size)
-    crc = crc32(start, size - 4, crc32(key, 8, salt))
+    crc = crc32(crc32(salt, key, 8), start, size - 4)
     for index in range(4):
         to[index] = <uint8_t>(crc >> (8 * index))
     return record
@@ -269,7 +225,7 @@ def note_records(records, Py_ssize_t limit, uint32_t salt, opened, dict entries 
         else:
             data = <const uint8_t*>PyBytes_AS_STRING(value)
             size = PyBytes_GET_SIZE(value)
-            if crc32(data, size, crc32(<const uint8_t*>PyBytes_AS_STRING(key), 8, salt)) != RESIDUE:
+            if crc32(crc32(salt, <const uint8_t*>PyBytes_AS_STRING(key), 8), data, size) != RESIDUE:
                 value = None
         if value is None:
             subject = None
