@@ -281,18 +281,20 @@ class SocketTransport:
         if gate is not None and gate.shut:
             self.hold(gate)  # those who were let in before have filled it again
             return 0
-        reason = CLIENT_CLOSED
+        reason, failed = CLIENT_CLOSED, False
         try:
             size = self._sock.recv_into(_read_buffer)
         except (BlockingIOError, InterruptedError):
             return 0
         except OSError as error:
-            size = 0
+            size, failed = 0, True
             reason = CLIENT_CLOSED if isinstance(error, ConnectionResetError) else READ_ERROR
         try:
             if size:
                 session.received(_read_view[:size])
             else:
+                # A peer that only has nothing more to say (`printf ... | nc`) still hears what it asked for.
+                self.close(linger=not failed and bool(session.out))
                 session.lost(reason)
         except Exception:
             # A fault of ours in handling this peer's bytes ends this connection, nobody else's.
@@ -419,6 +421,7 @@ class StreamTransport:
             while not self._closing:
                 data = await self._stream.receive_some(STREAM_READ_SIZE)
                 if not data:
+                    self.close(linger=True)
                     session.lost(CLIENT_CLOSED)
                     return
                 while data:
@@ -465,6 +468,8 @@ class StreamTransport:
                         return
                     self._in_flight = 0
         except (trio.BrokenResourceError, trio.ClosedResourceError):
+            self._in_flight = 0
+            session.out.clear()
             if not self._closing:
                 session.lost(WRITE_ERROR)
                 self.close(linger=False)

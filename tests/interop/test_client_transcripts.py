@@ -56,3 +56,15 @@ def test_open(server: ServerProcess, case: tuple[str, bytes, bytes, bytes]) -> N
 def test_closing(server: ServerProcess, case: tuple[str, bytes, bytes]) -> None:
     _, sent, answer = case
     assert converse(server, sent, b"") == answer
+
+
+def test_a_client_that_only_has_nothing_more_to_say(server: ServerProcess) -> None:
+    """It has closed its half of the connection at once, as `printf ... | nc` does, and hears what it asked for."""
+    for _ in range(20):
+        with socket.create_connection((server.host, server.client_port), timeout=10) as client:
+            client.sendall(b'CONNECT {"verbose":false}\r\nSUB a 1\r\nPUB a 2\r\nhi\r\nPING\r\n')
+            client.shutdown(socket.SHUT_WR)
+            got = b""
+            while data := client.recv(65536):
+                got += data
+        assert got.partition(b"\r\n")[2] == b"MSG a 1 2\r\nhi\r\nPONG\r\n"

@@ -48,8 +48,7 @@ class Heard:
     at_once: bool  # all was sent in one piece, hence read in one
 
     def agrees(self, other: Heard) -> bool:
-        """The same was heard. A server that hangs up without last words drops what it has not sent yet; how much that is
-        depends on how it read what it got."""
+        """The same was heard. When a server hangs up in the middle, how much was answered depends on how it read what it got."""
         if self.listeners != other.listeners:
             return False
         if self.at_once and other.at_once:

@@ -96,7 +96,7 @@ class Link:
     """A session with its transport running, and the peer's end."""
 
     session: Echo
-    peer: trio.abc.Stream
+    peer: trio.abc.HalfCloseableStream
     turn: Turn
     nursery: trio.Nursery
 
@@ -117,8 +117,8 @@ async def over_socket(max_pending: int = 1 << 26, deadline_s: float = 0.0) -> As
         nursery.cancel_scope.cancel()
 
 
-def _stream(sock: socket.socket) -> trio.abc.Stream:
-    return trio.lowlevel.FdStream(sock.detach())
+def _stream(sock: socket.socket) -> trio.abc.HalfCloseableStream:
+    return trio.SocketStream(trio.socket.from_stdlib_socket(sock))
 
 
 @asynccontextmanager
@@ -232,6 +232,17 @@ async def test_the_peer_goes_away(opened: Open) -> None:
         with trio.fail_after(5):
             while not link.session.closed:
                 await trio.sleep(0.001)
+        assert link.session.reason == CLIENT_CLOSED
+
+
+@BOTH
+async def test_a_peer_that_has_nothing_more_to_say_still_hears_the_answer(opened: Open) -> None:
+    """`printf 'PING\\r\\n' | nc`: the end is read in the same turn as the last words."""
+    async with opened() as link:
+        link.session.on_data = lambda data: link.session.out.extend(b"PONG\r\n")
+        await link.peer.send_all(b"PING\r\n")
+        await link.peer.send_eof()
+        assert await receive(link.peer, 100) == b"PONG\r\n"
         assert link.session.reason == CLIENT_CLOSED
 
 
