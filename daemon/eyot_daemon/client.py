@@ -31,6 +31,7 @@ from eyot_wire.frames import (
     PONG,
     Connect,
     Err,
+    Info,
     Op,
     Ping,
     Pong,
@@ -41,7 +42,7 @@ from eyot_wire.frames import (
     encode_msg,
 )
 from eyot_wire.hot import Outlet, Publishes
-from eyot_wire.info import ClientConnect, decode
+from eyot_wire.info import ClientConnect, ServerInfo, decode, decode_connect
 from eyot_wire.scanner import Scanner
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ class ClientConnection(Outlet):
         self.stopped_ns = 0
         self.subs_at_close = 0
         self.subjects_at_close: tuple[bytes, ...] = ()
-        self.presented: ClientConnect | None = None  # credentials of its CONNECT, for a later look at them
+        self.presented: ClientConnect | None = None  # its CONNECT: for a later look at its credentials
         self.external = False
         self.token: UserToken | None = None
         self._expiry: TimerHandle | None = None
@@ -330,7 +331,9 @@ class ClientConnection(Outlet):
                 self._pong()
             elif type(op) is Err:
                 # Only servers complain; nats-server hangs up on a client that does.
-                self.close("Client Error", linger=False)
+                self.close("Client Error", linger=True)
+            elif type(op) is Info:
+                self._told_about_itself(op.json)
 
     def _hold(self, ops: list[Op]) -> None:
         """Keep operations for later; the memory they were read into will not last so long."""
@@ -347,11 +350,18 @@ class ClientConnection(Outlet):
             return False
         return self.clients.log_in(self, login)
 
+    def _told_about_itself(self, json: bytes) -> None:
+        """INFO is a server's word: of a client, nats-server passes it over as long as it can be read."""
+        try:
+            decode(json, ServerInfo)
+        except msgspec.DecodeError:
+            self.close("Protocol Violation", linger=True)
+
     def _connect(self, json: bytes) -> None:
         try:
-            connect = decode(json, ClientConnect)
+            connect = decode_connect(json, self.presented)
         except msgspec.DecodeError:
-            self.close("Protocol Violation", linger=False)
+            self.close("Protocol Violation", linger=True)
             return
         self.verbose = connect.verbose
         self.pedantic = connect.pedantic
@@ -377,8 +387,7 @@ class ClientConnection(Outlet):
             connect.password = connect.password or cookies.password
             connect.auth_token = connect.auth_token or cookies.token
             connect.jwt = connect.jwt or cookies.jwt
-        if connect.user or connect.password or connect.auth_token or connect.nkey or connect.jwt:
-            self.presented = connect
+        self.presented = connect
         authenticator = self.clients.authenticator_for(self.peer)
         decision = authenticator.client(connect, self.nonce, self.peer, self)
         if isinstance(decision, Deferred):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from eyot_daemon.subscription import Subscription
 from eyot_wire.frames import OK, Sub, Unsub
+from eyot_wire.quoting import quoted
 from eyot_wire.subject import is_valid
 
 if TYPE_CHECKING:
@@ -25,8 +26,8 @@ def subscribe(client: ClientConnection, op: Sub) -> None:
     subject, queue = op.subject, op.queue
     access = client.access
     if queue == SYSTEM_QUEUE or (access is not None and not access.may_subscribe(subject, queue)):
-        using = f' using queue "{_text(queue)}"' if queue else ""
-        client.send_error(f'Permissions Violation for Subscription to "{_text(subject)}"{using}')
+        using = f" using queue {quoted(queue)}" if queue else ""
+        client.send_error(f"Permissions Violation for Subscription to {quoted(subject)}{using}")
         return
     if not client.clients.may_add_subscription(client, subject):
         return
@@ -80,14 +81,10 @@ def look_again(client: ClientConnection) -> None:
     access = client.access
     for sub in tuple(client.subs.values()):
         if access is not None and not access.may_subscribe(sub.subject, sub.queue):
-            named = f'"{_text(sub.subject)}" (sid "{_text(sub.sid)}")'
+            named = f"{quoted(sub.subject)} (sid {quoted(sub.sid)})"
             log.info("Removed sub %s for %r - not authorized", named, client)
             remove(client, sub)
             client.send_error(f"Permissions Violation for Subscription to {named}")
             continue
         sub.deny_filter = access is not None and access.needs_deny_filter(sub.subject)
         sub.slow = is_slow(client, sub)
-
-
-def _text(subject: bytes) -> str:
-    return subject.decode("utf-8", "surrogateescape")

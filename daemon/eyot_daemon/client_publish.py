@@ -17,6 +17,7 @@ from eyot_wire.fan_out import EARLY_FLUSH, RENAMES, RESERVED_REPLIES, TRACE_HEAD
 from eyot_wire.frames import OK, FrameLine, Published, encode_err
 from eyot_wire.headers import NO_RESPONDERS, set_field
 from eyot_wire.hot import Inlet, Publishes
+from eyot_wire.quoting import quoted
 from eyot_wire.subject import is_valid_literal
 
 if TYPE_CHECKING:
@@ -79,8 +80,6 @@ def _publish_traced(client: ClientConnection, account: Account, row: Publishes, 
     client.in_msgs += 1
     client.in_bytes += line.total
     account.count_in(1, line.total)
-    if client.verbose:
-        client.queue_output(OK)
 
     def may_publish(subject: bytes) -> bool:
         if subject.startswith(RESERVED_SUBJECT) and not account.is_system:
@@ -90,6 +89,8 @@ def _publish_traced(client: ClientConnection, account: Account, row: Publishes, 
     if line.reply and line.reply.startswith(RESERVED_REPLIES):
         _refuse(client, line, 1)
         return
+    if client.verbose and _may_publish(client, account, line):
+        client.queue_output(OK)
     message = (line.subject, line.reply, *row.content(index))
     taken = publish_traced(client, account, asked, message, may_publish)
     if taken is None:
@@ -104,22 +105,22 @@ def _publish_run(client: ClientConnection, account: Account, row: Publishes, run
     count = len(run)
     if line.header_size and not client.headers:
         # nats-server hangs up without a word.
-        client.close("Message Headers Not Supported", linger=False)
+        client.close("Message Headers Not Supported", linger=True)
         return
     client.in_msgs += count
     client.in_bytes += count * line.total
     account.count_in(count, count * line.total)
     if client.pedantic and not is_valid_literal(line.subject):
         client.queue_output(encode_err("Invalid Publish Subject") * count)
-    if client.verbose:
-        client.queue_output(OK * count)
     allowed = _may_publish(client, account, line)
     if not allowed:
         _refuse(client, line, count)
         return
+    if client.verbose and allowed is not SOME:
+        client.queue_output(OK * count)
     if allowed is SOME or account.mappings.maps(line.subject):
         for index in run:
-            _publish_checked(client, line, *row.content(index))
+            _publish_checked(client, line, *row.content(index), say_ok=client.verbose and allowed is SOME)
         return
     route = account.route(line.subject)
     if not route:
@@ -146,10 +147,11 @@ def _may_publish(client: ClientConnection, account: Account, line: FrameLine) ->
 
 def _refuse(client: ClientConnection, line: FrameLine, count: int) -> None:
     """Say why a line may not be published, once a message."""
-    if line.reply.startswith(RESERVED_REPLIES):
-        text = f'Permissions Violation for Publish with Reply of "{_text(line.reply)}"'
+    access = client.access
+    if line.reply.startswith(RESERVED_REPLIES) and (access is None or access.may_publish_always(line.subject)):
+        text = f"Permissions Violation for Publish with Reply of {quoted(line.reply)}"
     else:
-        text = f'Permissions Violation for Publish to "{_text(line.subject)}"'
+        text = f"Permissions Violation for Publish to {quoted(line.subject)}"
     client.queue_output(encode_err(text) * count)
 
 
@@ -329,7 +331,7 @@ def _publish_one(client: ClientConnection, line: FrameLine, header: bytes, paylo
         _nobody_there(client, line, 1)
 
 
-def _publish_checked(client: ClientConnection, line: FrameLine, header: bytes, payload: bytes) -> None:
+def _publish_checked(client: ClientConnection, line: FrameLine, header: bytes, payload: bytes, *, say_ok: bool) -> None:
     """One message whose permission is counted or whose subject is mapped."""
     account = client.account
     if account is None:
@@ -338,9 +340,7 @@ def _publish_checked(client: ClientConnection, line: FrameLine, header: bytes, p
     if access is not None and not access.may_publish(line.subject, client.clients.broker.clock.monotonic()):
         _refuse(client, line, 1)
         return
+    if say_ok:
+        client.queue_output(OK)
     if not account.publish(line.subject, line.reply, header, payload, origin=client):
         _nobody_there(client, line, 1)
-
-
-def _text(subject: bytes) -> str:
-    return subject.decode("utf-8", "surrogateescape")

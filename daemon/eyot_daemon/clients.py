@@ -26,6 +26,7 @@ from eyot_daemon.version import API_LEVEL, VERSION
 from eyot_wire.frames import encode_info
 from eyot_wire.hot import Traffic
 from eyot_wire.info import ServerInfo
+from eyot_wire.quoting import quoted
 
 log = logging.getLogger("eyot.client")
 
@@ -183,8 +184,7 @@ class Clients:
         """Keep a connection's subscriptions within the limits; says why not."""
         tokens_max = self.options.max_sub_tokens
         if tokens_max and subject.count(b".") >= tokens_max:
-            text = subject.decode("utf-8", "surrogateescape")
-            client.send_error(f'Permissions Violation for Subscription to "{text}", too many tokens')
+            client.send_error(f"Permissions Violation for Subscription to {quoted(subject)}, too many tokens")
             return False
         limits = [self.options.max_subscriptions or -1]
         if client.account is not None:

@@ -27,6 +27,7 @@ from eyot_wire.frames import LeafMsg
 from eyot_wire.headers import HeaderError, parse, set_field
 from eyot_wire.js_time import ns_to_rfc3339
 from eyot_wire.mapping import DROPPED
+from eyot_wire.quoting import quoted
 from eyot_wire.subject import is_valid_literal
 
 if TYPE_CHECKING:
@@ -269,7 +270,7 @@ def publish_traced(
         log.error("%r - Destination %r is not valid, won't be able to trace events", client, asked.destination)
         return 0 if asked.only else account.publish(subject, reply, header, payload, origin=client)
     if not may_publish(asked.destination):
-        client.send_error(f'Permissions Violation for Publish to "{_text(asked.destination)}"')
+        client.send_error(f"Permissions Violation for Publish to {quoted(asked.destination)}")
         return 1
     trace = MessageTrace(client, account, subject, len(header) + len(payload), asked)
     if not may_publish(subject):

@@ -5,6 +5,8 @@ The texts are nats-server's own; peers match on them. A remedy is said once, bes
 
 from __future__ import annotations
 
+from eyot_wire.quoting import quoted
+
 AUTHORIZATION_VIOLATION = "Authorization Violation"
 USER_EXPIRED = "User Authentication Expired"
 AUTHENTICATION_TIMEOUT = "Authentication Timeout"
@@ -36,11 +38,11 @@ def min_version_required(version: str) -> str:
 
 
 def publish_violation(subject: bytes) -> str:
-    return f'Permissions Violation for Publish to "{subject.decode("utf-8", "replace")}"'
+    return f"Permissions Violation for Publish to {quoted(subject)}"
 
 
 def subscription_violation(subject: bytes) -> str:
-    return f'Permissions Violation for Subscription to "{subject.decode("utf-8", "replace")}"'
+    return f"Permissions Violation for Subscription to {quoted(subject)}"
 
 
 def gateway_rejected(gateway: str) -> str:

@@ -174,3 +174,12 @@ def decode(json: bytes, struct: type[T]) -> T:
         return msgspec.convert({name: value for name, value in loose.items() if value is not None}, struct)
     except UnicodeDecodeError as error:
         raise msgspec.DecodeError(str(error)) from error
+
+
+def decode_connect(json: bytes, before: ClientConnect | None = None) -> ClientConnect:
+    """A client's CONNECT. It may send another one: what that does not name stays as it said `before`. Errors of `decode`."""
+    connect = decode(json, ClientConnect)
+    if before is None:
+        return connect
+    said = {name: value for name, value in msgspec.json.decode(json).items() if value is not None}
+    return msgspec.convert({**msgspec.to_builtins(before), **said}, ClientConnect)
