@@ -29,15 +29,17 @@ class World:
         for client in self.clients.values():
             client.headers = rng.random() < 0.7
             client.closed = rng.random() < 0.1
-        # Takers hang on matches; which of them a short memory forgets is the twins' own business.
-        self.streams = {f"s{number}": Stream(twin) for number in range(2 if remembered > 4 else 0)}
+        self.streams = {f"s{number}": Stream(twin) for number in range(2)}
         sub_type = type("Sub", (twin.Interest,), {"__slots__": ("queue", "subject")})
         for number in range(rng.randrange(8)):
             outlet = rng.choice([*self.clients.values(), *self.streams.values()])
             sub = sub_type(object() if rng.random() < 0.05 else outlet, b"%d" % number)
-            sub.subject = rng.choice([b"a", b"b", b"a.*", b"a.b", b">", b"c.d.e", b"_INBOX.x.*", b"$KV.b.>"])
+            sub.subject = rng.choice(
+                [b"a", b"b", b"a.*", b"a.b", b">", b"c.d.e", b"_INBOX.x.*", b"$KV.b.>", b"*.b", b"c.*.>"]
+            )
             sub.queue = rng.choice([b"", b"", b"q", b"p"])
-            if isinstance(outlet, Stream) and rng.random() < 0.5:
+            # Takers hang on matches; which of them a short memory forgets is the twins' own business.
+            if isinstance(outlet, Stream) and (remembered == 4 or rng.random() < 0.5):
                 sub.inlet = outlet.inlet
             sub.slow = rng.random() < 0.05
             self.subs.append(sub)
@@ -104,7 +106,22 @@ def fanned_out(twin: int, seed: int) -> list[object]:
     rng = Random(seed)
     data = b""
     while len(data) < 4000:
-        subject = rng.choice([b"a", b"b", b"a.b", b"c.d.e", b"_INBOX.x.1", b"$JS.x", b"$KV.b.k", b"$KVx", b"none"])
+        subject = rng.choice(
+            [
+                b"a",
+                b"b",
+                b"a.b",
+                b"c.d.e",
+                b"_INBOX.x.1",
+                b"$JS.x",
+                b"$KV.b.k",
+                b"$KVx",
+                b"none",
+                b"c.x.e",
+                b"c..e",
+                b"c.*.e",
+            ]
+        )
         reply = rng.choice([b"", b"", b"r ", b"$JS.ACK.x ", b"_R_.x ", b"r@a "])
         payload = b"x" * rng.randrange(30)
         if rng.random() < 0.2:

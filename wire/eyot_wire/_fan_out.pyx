@@ -46,6 +46,7 @@ cdef tuple PLAIN = PLAIN_SUBJECTS
 cdef char RENAMING = RENAMES[0]
 cdef bytes STAR = b"*"
 cdef bytes REST = b">"
+cdef bytes ANY_LAST = b" *"
 cdef type MESSAGE = Published  # a tuple: made here field by field
 
 
@@ -129,6 +130,45 @@ cdef class Interest:
         self.delivered = 0
 
 
+cdef struct Held:
+    PyObject* one  # borrowed from the index
+    int count
+
+
+cdef inline void hold(Held* held, PyObject* found) noexcept:
+    if found != NULL:
+        held.one = found
+        held.count += 1
+
+
+cdef int collect(dict node, const char* text, Py_ssize_t size, Held* held) except -1:
+    # What a SubList's trie holds for a subject (or the rest of one), until there are two. The shape of the trie is said in sublist.py.
+    cdef const char* dot
+    cdef PyObject* below
+    cdef bytes token
+    while held.count < 2:
+        hold(held, PyDict_GetItemWithError(node, REST))
+        dot = <const char*>memchr(text, 46, size)
+        if dot == NULL:
+            token = PyBytes_FromStringAndSize(NULL, size + 1)
+            PyBytes_AS_STRING(token)[0] = 32
+            memcpy(PyBytes_AS_STRING(token) + 1, text, size)
+            hold(held, PyDict_GetItemWithError(node, token))
+            hold(held, PyDict_GetItemWithError(node, ANY_LAST))
+            return 0
+        token = PyBytes_FromStringAndSize(text, dot - text)
+        size -= dot - text + 1
+        text = dot + 1
+        below = PyDict_GetItemWithError(node, STAR)
+        if below != NULL:
+            collect(<dict?><object>below, text, size, held)
+        below = PyDict_GetItemWithError(node, token)
+        if below == NULL:
+            return 0
+        node = <dict?><object>below
+    return 0
+
+
 cdef inline bint is_plain(object sub, bint headers):
     cdef object dest
     if not isinstance(sub, Interest) or (<Interest>sub).slow:
@@ -157,6 +197,17 @@ cdef Inlet inlet_of(Match match):
         if isinstance(sub, Interest) and isinstance((<Interest>sub).inlet, Inlet):
             return <Inlet>(<Interest>sub).inlet
     return None
+
+
+cdef inline bint is_usual(const char* text, Py_ssize_t size) noexcept:
+    # No empty token, none that looks like a wildcard.
+    cdef char before = 46
+    cdef Py_ssize_t index
+    for index in range(size):
+        if text[index] == 42 or text[index] == 62 or (text[index] == 46 and before == 46):
+            return False
+        before = text[index]
+    return before != 46
 
 
 cdef inline bint is_reserved(const char* subject, Py_ssize_t size):
@@ -211,6 +262,7 @@ cdef class FanOut:
     cdef object _random
     cdef object _mark_dirty
     cdef public bint looks_at_headers
+    cdef unsigned int _passed  # subjects whose match was worked out and not remembered
     cdef bint _flushed  # a destination was made to send: what was found out before is void
 
     def __init__(self, Traffic traffic not None, index, mappings, random, mark_dirty):
@@ -235,6 +287,7 @@ cdef class FanOut:
         cdef bytes subject = None
         cdef bytes reply = None
         cdef Inlet inlet = None
+        cdef Inlet gathers = None  # the one stream of a subject that was not looked up lately
         cdef Interest only = None  # the one subscription of an inbox
         cdef bint reaches = False
         cdef object mappings = self._mappings if self._mappings else None
@@ -249,7 +302,7 @@ cdef class FanOut:
                 if self._flushed or not place.same:
                     if self._flushed:
                         self._flushed = False
-                        match = checked = subject = only = None
+                        match = checked = subject = only = gathers = None
                     if place.header_size and not client.headers:
                         break
                     if place.reply_size and is_reserved_reply(data + place.reply, place.reply_size):
@@ -263,7 +316,10 @@ cdef class FanOut:
                         if is_reserved(data + place.subject, place.subject_size) or not self._may_publish(subject, access, mappings):
                             break
                         only = self._inbox(subject)
-                        if only is None:
+                        gathers = None if only is not None else self._lone_inlet(subject)
+                        if gathers is not None:
+                            reaches = True
+                        elif only is None:
                             match = self._match(subject)
                             reaches = PyTuple_GET_SIZE(match.plain) > 0 or PyTuple_GET_SIZE(match.groups) > 0
                         else:
@@ -272,6 +328,11 @@ cdef class FanOut:
                     if only is not None:
                         if not is_plain(only, place.header_size > 0):
                             break
+                    elif gathers is not None:
+                        if memchr(data + place.reply, RENAMING, place.reply_size) != NULL:
+                            break
+                        inlet = gathers
+                        reply = PyBytes_FromStringAndSize(data + place.reply, place.reply_size)
                     elif reaches and (checked is not match or checked_headers != (place.header_size > 0)):
                         if is_plain_match(match, place.header_size > 0):
                             checked = match
@@ -373,6 +434,31 @@ cdef class FanOut:
             if first in self._patterns or STAR in self._patterns or REST in self._patterns:
                 return None
         return <Interest>found
+
+    cdef Inlet _lone_inlet(self, bytes subject):
+        # Of a subject that is not remembered: the stream that is all it reaches, if it is. Streams of very many subjects would push
+        # everything else out of the memory, at a cost many times that of looking it up again; one in eight is remembered all the
+        # same, so that a busy subject soon is.
+        cdef const char* text = PyBytes_AS_STRING(subject)
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(subject)
+        cdef const char* dot
+        cdef Held held
+        if not self._patterns or PyDict_GetItemWithError(<dict?>self._index.recent, subject) != NULL:
+            return None
+        self._passed += 1
+        if self._passed % 8 == 0 or not is_usual(text, size):
+            return None
+        held.one = NULL
+        held.count = 0
+        hold(&held, PyDict_GetItemWithError(self._literals, subject))
+        dot = <const char*>memrchr(text, 46, size)
+        if dot != NULL and self._inboxes:
+            hold(&held, PyDict_GetItemWithError(self._inboxes, PyBytes_FromStringAndSize(text, dot - text)))
+        collect(self._patterns, text, size, &held)
+        if held.count != 1 or not isinstance(<object>held.one, Interest) or (<object>held.one).queue:
+            return None
+        found = (<Interest>held.one).inlet
+        return <Inlet>found if isinstance(found, Inlet) else None
 
     cdef Match _match(self, bytes subject):
         cdef PyObject* known = PyDict_GetItemWithError(<dict?>self._index.recent, subject)
