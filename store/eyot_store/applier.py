@@ -66,6 +66,7 @@ class Applier:
         self._pending: deque[Pending] = deque()
         self._wanted = applied
         self._attempts = 0
+        self._chores: deque[Callable[[], None]] = deque()
         self._stopping = False
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -106,6 +107,12 @@ class Applier:
                 self._changed.wait()
         return None
 
+    def do(self, chore: Callable[[], None]) -> None:
+        """Have something done by the thread that must not keep those waiting who commit; it must not raise."""
+        with self._changed:
+            self._chores.append(chore)
+            self._changed.notify_all()
+
     def wake(self) -> None:
         """LMDB may have become untidy."""
         with self._changed:
@@ -124,10 +131,12 @@ class Applier:
     def _run(self) -> None:
         while True:
             with self._changed:
-                while not (self._stopping or self.applied < self._wanted or self._lmdb.untidy):
+                while not (self._stopping or self._chores or self.applied < self._wanted or self._lmdb.untidy):
                     self._changed.wait()
                 if self._stopping:
                     return
+            while self._chores:
+                self._chores.popleft()()
             if self.applied >= self._wanted:
                 with self.lmdb_lock:
                     self._lmdb.tidy()

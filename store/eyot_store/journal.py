@@ -16,6 +16,7 @@ This module knows nothing of threads, of LMDB, or of what frames mean.
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -77,6 +78,8 @@ class Journal:
         self._tail = b""  # what is before it in its block
         self._doubtful = False  # a write failed: part of a frame may be at ``_at``
         self._retry_s = 0.0  # not before then another attempt to add a segment
+        self._adding = threading.Lock()  # a segment is being made, which may take some time
+        self._looked_ahead = False  # for the segment after the current one
         for index in range(segments_max):
             file = path / segment_name(index)
             if file.exists() and file.stat().st_size == segment_bytes:
@@ -98,7 +101,21 @@ class Journal:
         self._current = segment
         self._at = 0
         self._tail = b""
+        self._looked_ahead = False
         return True
+
+    def runs_out(self, applied: int) -> bool:
+        """True once for each segment: half of it is written, and no other would be free. ``add_spare`` is for that."""
+        if self._looked_ahead or self._at * 2 < self.segment_bytes:
+            return False
+        self._looked_ahead = True
+        return len(self._segments) < self.segments_max and self._free(applied) is None
+
+    def add_spare(self) -> None:
+        """Make the segment that will be needed, if one more may be made. From any thread: who needs it meanwhile, waits."""
+        with self._adding:
+            if all(segment.last for segment in self._segments):
+                self._make_segment()
 
     @property
     def oldest_last(self) -> int:
@@ -147,6 +164,11 @@ class Journal:
         return min(free, key=lambda each: (each.last, each.index), default=None)
 
     def _add_segment(self) -> Segment | None:
+        """One more segment, which another thread may just have made."""
+        with self._adding:
+            return next((segment for segment in self._segments if not segment.last), None) or self._make_segment()
+
+    def _make_segment(self) -> Segment | None:
         """One more file, allocated and written with zeros, so that writing into it changes nothing but its contents. None when
         there are as many as there may be, or the disk refuses; it is not asked again for some time."""
         taken = {each.index for each in self._segments}

@@ -58,6 +58,7 @@ class JournalCommitter:
         self._journal = journal
         self._applier = applier
         self._inline = environment.options.inline
+        self._growing = False
         # Of its own: the applier seals records while a frame is being sealed.
         self._vault = environment.vault and environment.vault.another()
         self._straight_bytes = min(_STRAIGHT_BYTES, journal.segment_bytes // 2)
@@ -169,6 +170,8 @@ class JournalCommitter:
         applier.push(frame, changes, len(body))
         if journal.filled != filled:
             applier.request()
+        if not self._inline and journal.runs_out(applier.applied):
+            applier.do(journal.add_spare)
         stats = self._stats
         stats.bytes += sum(txn.bytes for txn in txns)
         stats.messages += sum(len(part.added) for txn in txns for part in txn.parts.values() if part.log.durable)
@@ -196,7 +199,11 @@ class JournalCommitter:
         """Whether LMDB will have room for what is in the journal and for this; makes room if there is not."""
         environment, applier = self._environment, self._applier
         own = environment.spread * sum(txn.bytes for txn in txns) + self._overhead()
-        if applier.room_taken() + own <= environment.map_size:
+        left = environment.map_size - applier.room_taken() - own
+        if left >= 0:
+            if left < self._headroom() and not self._growing and not self._inline:
+                self._growing = True
+                applier.do(self._grow_ahead)
             return True
         if applier.drain() is not None:
             return False
@@ -206,9 +213,25 @@ class JournalCommitter:
                     if not environment.make_room(own, reserve=False):
                         return False
                     self._stats.map_growths += 1
+                self._growing = False
             except (lmdb.Error, OSError, StoreError):
                 return False
         return True
+
+    def _headroom(self) -> int:
+        """Room in LMDB that shall be left, so that nobody who commits has to wait for more of it."""
+        environment = self._environment
+        return min(environment.spread * self._journal.segment_bytes // 2, environment.allocated // 4)
+
+    def _grow_ahead(self) -> None:
+        """Before room is missing, in the applier's thread. Where there is none, who needs it finds out."""
+        with self._applier.lmdb_lock:
+            try:
+                grown = self._environment.make_room(self._headroom(), reserve=False)
+            except (lmdb.Error, OSError, StoreError):
+                grown = False
+        self._stats.map_growths += grown
+        self._growing = not grown  # a disk that has no room is not asked again and again
 
     def _overhead(self) -> int:
         """Pages that LMDB changes with any transaction: the way to the records in each stream that may be in it."""

@@ -1,15 +1,19 @@
 """The journal in front of LMDB: replay, what a torn or damaged frame means, changing committers, reads before LMDB knows."""
 
 import shutil
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from eyot_store import Store, StoreError, StoreOptions
 from eyot_store.check import check
-from eyot_store.journal import BLOCK, HEADER, MAGIC, segment_name
+from eyot_store.environment import Environment
+from eyot_store.journal import BLOCK, HEADER, MAGIC, Journal, segment_name
 from eyot_store.records import pack_u64
 from support.store import FAST, JOURNAL, Loop, commit, fill, make_log, open_inline
 
@@ -202,6 +206,47 @@ def test_with_threads(tmp_path: Path) -> None:
     store = open_inline(tmp_path / "store", JOURNAL)
     assert payloads(store, "S") == [b"%d" % number * 10 for number in range(0, 1998, 2)]
     store.crash()
+
+
+def test_room_and_files_are_made_before_they_are_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """... by the thread that brings LMDB up to date: who commits waits for neither."""
+    made: list[tuple[str, str]] = []
+
+    def noted(kind: type, name: str) -> None:
+        real = getattr(kind, name)
+
+        def call(*args: object, **named: object) -> object:
+            made.append((name, threading.current_thread().name))
+            return real(*args, **named)
+
+        monkeypatch.setattr(kind, name, call)
+
+    loop = Loop()
+    options = StoreOptions(flush=False, map_size=4 << 20, journal_segment_bytes=256 << 10)
+    store = Store.open(tmp_path / "store", notify=loop.notify, options=options)
+    done: list[StoreError | None] = []
+    txn = store.begin()
+    log = store.create_stream(txn, "A", "S", b"{}", 1)
+    store.submit(txn, done.append)
+    noted(Journal, "_make_segment")
+    noted(Environment, "make_room")
+    committer: Any = store._committer
+    for number in range(400):
+        txn = store.begin()
+        log.append(txn, b"a", b"", bytes(10_000), number)
+        store.submit(txn, done.append)
+        loop.run(lambda: len(done) == number + 2)  # noqa: B023
+        while committer._applier._chores:
+            time.sleep(0.001)
+        with committer._applier.lmdb_lock:
+            pass  # what was taken up is done
+    assert set(done) == {None}
+    assert {name for name, _ in made} == {"_make_segment", "make_room"}
+    # The first file is needed at once.
+    assert [thread for _, thread in made if thread != "eyot-apply"] == ["eyot-commit"]
+    assert store.stats.map_growths >= 1
+    store.close()
+    assert check(tmp_path / "store").problems == []
 
 
 def test_a_stream_that_lmdb_cannot_change_does_not_stop_the_others(tmp_path: Path) -> None:
