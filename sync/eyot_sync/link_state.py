@@ -79,6 +79,7 @@ class LinkState:
     peer_id: str = ""
     peer_version: str = ""
     peer_domain: str = ""
+    peer_cluster: str = ""
     remote_account: str = ""
     is_spoke: bool = False
     is_isolated: bool = False
@@ -89,6 +90,16 @@ class LinkState:
     @property
     def is_up(self) -> bool:
         return self.phase is LinkPhase.UP
+
+    @property
+    def peer_group(self) -> str:
+        """Who is behind the link, whichever server of a cluster it leads to: the cluster's name, or that of a server alone."""
+        return self.peer_cluster or self.peer_name
+
+    @property
+    def is_cluster(self) -> bool:
+        """The peer belongs to a cluster. A server with remotes that is alone says that it is one of its own name."""
+        return self.peer_cluster not in ("", self.peer_name)
 
     def came_up(self, now_ns: int) -> None:
         self.phase = LinkPhase.UP
@@ -106,6 +117,7 @@ class LinkState:
         self.peer_id = peer.server_id
         self.peer_version = peer.version
         self.peer_domain = peer.domain
+        self.peer_cluster = peer.peer.cluster
         self.remote_account = peer.remote_account
         self.is_spoke = is_spoke
         self.is_isolated = peer.peer.isolated

@@ -99,7 +99,7 @@ class CopyStatus(Struct, kw_only=True):
 class SyncStatus(Struct, kw_only=True):
     """What has reached a mirror or source elsewhere that copies a stream of this server, as far as it has confirmed.
 
-    `target` is the stream there that copies, "" where the reader does not say (nats-server before 2.14).
+    `peer` is the name of the reader's server, or of the cluster it belongs to. `target` is the stream there that copies, "" where the reader does not say (nats-server before 2.14).
     `confirmed_seq` is the last sequence that it has (an Eyot reader: on flash), known across restarts and while the link is down.
     `backlog` counts what it has not confirmed, `backlog_bytes` is exact up to 1,000 messages and reckoned from the stream's average
     beyond; `oldest_s` is the age of the oldest of them. `rate` is messages per second between the last two confirmations.

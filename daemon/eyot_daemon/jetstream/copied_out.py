@@ -53,10 +53,12 @@ _NEVER_DELIVERED = 1 << 62
 
 
 class Reader(msgspec.Struct, array_like=True):
-    """One mirror or source elsewhere. `peer` is the server's name, `domain` its JetStream domain; `deliver` the subject on which it
+    """One mirror or source elsewhere. `peer` is the server's name, or that of its cluster: the servers of a cluster share their streams,
+    and today's leader asks from where yesterday's was; `domain` is their JetStream domain; `deliver` the subject on which it
     listened last; `target` the stream there that copies, "" where it does not say (nats-server before 2.14): such copies at one
     server go by one record, which says what the one that is behind has. It was not sent what is up to `begun`: when it was met first
-    it asked for what comes after, which says nothing about what it has (it may mean an earlier life of this stream)."""
+    it asked for what comes after, which says nothing about what it has (it may mean an earlier life of this stream). `is_cluster`: `peer`
+    is a cluster."""
 
     peer: str
     domain: str
@@ -68,6 +70,7 @@ class Reader(msgspec.Struct, array_like=True):
     deliver: bytes = b""
     target: str = ""
     begun: int = 0
+    is_cluster: bool = False
 
 
 log = logging.getLogger("eyot.sync")
@@ -85,6 +88,8 @@ class CopiedOut:
         self._readers = {key: _decode(value) for key, value in positions.items() if key.startswith(_KEY)}
         self._watched: set[bytes] = set()
         self._told: set[bytes] = set()
+        #: Who is asked once more, and what it had confirmed.
+        self._asked_again: dict[bytes, int] = {}
         self._dirty = False
 
     @property
@@ -109,8 +114,29 @@ class CopiedOut:
         """Has one of the readers confirmed this message?"""
         return any(seq <= reader.seq and _copies(reader, subject) for reader in self._readers.values())
 
+    def doubts(self, consumer: Consumer) -> bool:
+        """Does somebody who listens on the deliver subject of a hidden consumer ask for what it has confirmed, and was not asked
+        once more whether that is so (`asked_again.py`)? Until it has answered nothing of that counts as confirmed."""
+        key, found = _reader(consumer)
+        known = self._readers.get(key)
+        begins_after = consumer.state.delivered_sseq
+        had = self._asked_again.pop(key, None)
+        if known is None or not found.is_cluster or found.kind != "source" or known.deliver == found.deliver:
+            return False
+        if had is not None and begins_after >= had:
+            self._keep(key, replace(known, seq=had), self._stream.store.begin())
+        if had is not None or begins_after >= known.seq:
+            return False
+        log.info(
+            "%s: %s at %s asks for what comes after %d and had confirmed %d: asked once more",
+            self._stream.name, known.kind, known.peer, begins_after, known.seq,
+        )  # fmt: skip
+        self._asked_again[key] = known.seq
+        self._keep(key, replace(known, seq=begins_after), self._stream.store.begin())
+        return True
+
     def reading(self, consumer: Consumer) -> None:
-        """Somebody listens on the deliver subject of a hidden consumer."""
+        """Somebody listens on the deliver subject of a hidden consumer, and is believed."""
         stream = self._stream
         key, found = _reader(consumer)
         begins_after = consumer.state.delivered_sseq
@@ -266,7 +292,12 @@ class CopiedOut:
                 log.info(
                     "%s: who listens on %s has no consumer any more and is told", self._stream.name, subject.decode()
                 )
-                account.publish(subject, header=idle_heartbeat(_NEVER_DELIVERED, self._stream.log.committed_seq))
+                self.tell_to_ask(subject)
+
+    def tell_to_ask(self, deliver: bytes) -> None:
+        """A heartbeat that the reader behind a deliver subject must object to: it asks for a consumer anew, from where it stands."""
+        stream = self._stream
+        stream.account.publish(deliver, header=idle_heartbeat(_NEVER_DELIVERED, stream.log.committed_seq))
 
     def _is_served(self, deliver: bytes) -> bool:
         subject = deliver.decode("utf-8", "surrogateescape")
@@ -294,7 +325,7 @@ class CopiedOut:
                 size = max(size, log.state.bytes * backlog // log.state.messages)
         now_ns = stream.broker.clock.now_ns()
         links = [one for one in stream.broker.links.states() if one.account in ("", stream.account.name)]
-        linked = reader.peer == _LOCAL or any(one.is_up and one.peer_name == reader.peer for one in links)
+        linked = reader.peer == _LOCAL or any(one.is_up and one.peer_group == reader.peer for one in links)
         waiting = next((one.waiting for one in links if one.waiting), "") if not linked else self._held(reader)
         failed = next((one for one in links if not one.is_up and one.last_error), None)
         return SyncStatus(
@@ -353,19 +384,26 @@ def _reader(consumer: Consumer) -> tuple[bytes, Reader]:
     subject = consumer.config.deliver_subject.encode()
     tokens = subject.split(b".")
     kind = _KINDS.get(tokens[-2], "reader") if len(tokens) > 1 else "reader"
-    peer, domain = _LOCAL, ""
-    states = {id(link): link.state for link in consumer.broker.links.connections.values()}
-    for member in consumer.account.route(subject).leafs:
-        state = states.get(id(member.dest))
-        if state is not None:
-            peer, domain = state.peer_name, state.peer_domain
+    peer, domain, is_cluster = _home(consumer, subject)
     # Copies of 2.14 and later, and Eyot's, say who they are, whatever server of theirs the link leads to.
     metadata = consumer.config.metadata
     target, home = (
         metadata.get(f"_nats.mirror.{what}") or metadata.get(f"_nats.src.{what}") or "" for what in ("stream", "domain")
     )
-    found = Reader(peer, home or domain, kind, tuple(consumer.reader.filters), deliver=subject, target=target)
+    filters = tuple(consumer.reader.filters)
+    found = Reader(peer, home or domain, kind, filters, deliver=subject, target=target, is_cluster=is_cluster)
     return _key(found), found
+
+
+def _home(consumer: Consumer, deliver: bytes) -> tuple[str, str, bool]:
+    """Behind which peer somebody listens on a deliver subject, that peer's domain, and whether it is a cluster."""
+    states = {id(link): link.state for link in consumer.broker.links.connections.values()}
+    home = (_LOCAL, "", False)
+    for member in consumer.account.route(deliver).leafs:
+        state = states.get(id(member.dest))
+        if state is not None:
+            home = (state.peer_group, state.peer_domain, state.is_cluster)
+    return home
 
 
 def _key(reader: Reader) -> bytes:

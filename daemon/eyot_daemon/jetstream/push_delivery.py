@@ -3,6 +3,7 @@
 from bisect import bisect_right
 from typing import TYPE_CHECKING
 
+from eyot_daemon.jetstream.asked_again import AskedAgain
 from eyot_daemon.jetstream.copied_out import CONFIRM_WITHIN_S, copied_out_of
 from eyot_daemon.jetstream.deliver_interest import has_interest, interest_of
 from eyot_daemon.jetstream.delivery import EMPTY_READ_COST, NEVER, TURN_MESSAGES_MAX, Delivery
@@ -47,6 +48,7 @@ class PushDelivery(Delivery):
         self._replay_upto = consumer.stream.log.state.last_seq if config.replay_policy == "original" else 0
         self._replay_last_ns = 0
         self._replay_at = 0.0
+        self._asked_again: AskedAgain | None = None
         interest_of(self.account).watch(self._subject, self)
 
     @property
@@ -73,11 +75,35 @@ class PushDelivery(Delivery):
         if active:
             self._last_sent = now
             if self.consumer.config.direct:
-                copied_out_of(self.consumer.stream).reading(self.consumer)
+                self._begin_copy(now)
         else:
             self.inactive_since = now
+            self._asked_again = None
             if self.flow is not None:
                 self.flow.reset()
+
+    def _begin_copy(self, now: float) -> None:
+        """A mirror or source elsewhere listens."""
+        copied = copied_out_of(self.consumer.stream)
+        if copied.doubts(self.consumer):
+            self._asked_again = AskedAgain(now)
+        else:
+            copied.reading(self.consumer)
+
+    def _is_doubted(self, now: float) -> bool:
+        """A copy is asked once more before it gets again what it has confirmed."""
+        asked = self._asked_again
+        if asked is None or not self.active:
+            return False
+        copied = copied_out_of(self.consumer.stream)
+        if asked.is_over(now):
+            self._asked_again = None
+            copied.reading(self.consumer)
+            return False
+        if asked.is_due(now):
+            copied.tell_to_ask(self._subject)
+        self.resume_at = asked.next_at
+        return True
 
     # -- delivering ------------------------------------------------------------------------------------------------
 
@@ -85,6 +111,8 @@ class PushDelivery(Delivery):
         """Deliver what may be delivered."""
         self.resume_at = NEVER
         self._look_for_interest(now)
+        if self._is_doubted(now):
+            return
         budget = TURN_MESSAGES_MAX
         while self.active and not self._held_back(now):
             if budget <= 0:
