@@ -1,7 +1,7 @@
 """What the store does for every record, in C where it could be compiled, in plain Python where not.
 
-As with `eyot_wire.hot`, `EYOT_PLAIN=1` in the environment forces the plain twin (`record_run.py`), which says what the functions
-do; tests hold both against each other. COMPILED says which twin this process runs.
+As with `eyot_wire.hot`, `EYOT_PLAIN=1` in the environment forces the plain twins (`record_run.py`, `subject_table.py`), which say what
+they do; tests hold both against each other. COMPILED says which twin this process runs.
 """
 
 import os
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from eyot_store.record_run import encode_run, note_records, plain_size, pub_acks
+    from eyot_store.subject_table import SubjectTable
 
     COMPILED: Final[bool] = False
 else:
@@ -16,11 +17,13 @@ else:
         if os.environ.get("EYOT_PLAIN", "0") not in ("", "0"):
             raise ImportError("EYOT_PLAIN is set")
         from eyot_store._record_run import encode_run, note_records, plain_size, pub_acks
+        from eyot_store._subject_table import SubjectTable
 
         COMPILED = True
     except ImportError:
         from eyot_store.record_run import encode_run, note_records, plain_size, pub_acks
+        from eyot_store.subject_table import SubjectTable
 
         COMPILED = False
 
-__all__ = ["COMPILED", "encode_run", "note_records", "plain_size", "pub_acks"]
+__all__ = ["COMPILED", "SubjectTable", "encode_run", "note_records", "plain_size", "pub_acks"]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from eyot_store.codec import RecordCodec
 from eyot_store.errors import StoreError
-from eyot_store.index_writer import Unseal, index_records
+from eyot_store.hot import SubjectTable
+from eyot_store.index_writer import Unseal, fold_index
 from eyot_store.records import seq_of
-from eyot_store.subject_index import Summary
+from eyot_store.subject_table import UNREAD
 
-Truth = dict[bytes | None, list[int]]
+Truth = dict[bytes, list[int]]
 
 
 class IndexCheck:
@@ -18,14 +20,13 @@ class IndexCheck:
 
     def __init__(self, txn: Any, db: Any, stream_id: int, codec: RecordCodec, unseal: Unseal) -> None:
         self._subject = codec.subject
-        self._summary = Summary()
+        self._said = SubjectTable()
         self._covered = 0
         self._damage = ""
         self._truth: Truth = {}
         if db is not None:
             try:
-                for _, head, entries in index_records(txn, db, stream_id, unseal):
-                    self._summary.fold(entries)
+                for _, head in fold_index(self._said, txn, db, stream_id, unseal):
                     self._covered = head.covered
             except StoreError as error:
                 self._damage = error.message
@@ -35,7 +36,7 @@ class IndexCheck:
         seq = seq_of(key)
         if seq > self._covered:
             return
-        subject = self._subject(key, value)
+        subject = self._subject(key, value) or UNREAD
         known = self._truth.setdefault(subject, [0, seq, seq])
         known[0] += 1
         known[2] = seq
@@ -46,13 +47,20 @@ class IndexCheck:
             return [self._damage]
         if not self._covered or not trusted:
             return []
-        counts = self._summary.counts
-        wrong = [subject for subject, known in self._truth.items() if not _fits(counts.get(subject), known)]
-        wrong += [subject for subject in counts if subject not in self._truth]
+        wrong = [subject for subject, known in self._truth.items() if not _fits(self._said.get(subject), known)]
+        wrong += [subject for subject in self._subjects_said() if subject not in self._truth]
         return [f"its index of subjects is wrong about {len(wrong)} of them, {wrong[0]!r} for one"] if wrong else []
 
+    def _subjects_said(self) -> Iterator[bytes]:
+        at = 0
+        while True:
+            found, at = self._said.scan(b"", at, 4096)
+            yield from (subject for subject, *_ in found)
+            if not at:
+                return
 
-def _fits(said: list[int] | None, truth: list[int]) -> bool:
+
+def _fits(said: tuple[int, int, int] | None, truth: list[int]) -> bool:
     if said is None or said[0] != truth[0]:
         return False
     first, last = said[1], said[2]

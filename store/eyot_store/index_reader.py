@@ -1,74 +1,100 @@
-"""A stream's subjects out of its index: what one read transaction sees, cut to what the log counts."""
+"""A stream's subjects out of its index: read some records at a time, then cut to what the log counts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from itertools import islice
+from typing import Any
+
+import lmdb
 
 from eyot_store.codec import RecordCodec
-from eyot_store.environment import JOURNAL_KEY, Environment, decode_mark
+from eyot_store.environment import Environment
 from eyot_store.errors import StoreError
-from eyot_store.index_writer import index_records
-from eyot_store.records import pack_u64, seq_of, unseal
-from eyot_store.subject_index import Change, Summary
-from eyot_store.subjects import SubjectEntry
+from eyot_store.hot import SubjectTable
+from eyot_store.index_writer import TAIL_MAX
+from eyot_store.records import pack_u64, seq_of
+from eyot_store.subject_index import Change, IndexHead
+from eyot_store.subject_table import UNREAD
+
+OUTSIDE_MAX = 1 << 14
+"""Records that the index counts and the log does not (they are purged, or not yet told to be on disk), to be taken off one by one."""
 
 
-class Indexed(NamedTuple):
-    """``applied``: the frame of the journal up to which LMDB held everything; what is in later ones is not in ``summary``."""
+class IndexReading:
+    """One that is under way: ``table`` says what the records up to ``number`` do."""
 
-    summary: Summary
-    applied: int
+    def __init__(self) -> None:
+        self._begin()
 
+    def _begin(self) -> None:
+        self.table = SubjectTable()
+        self.number = 0
+        self.head = IndexHead()
+        self._sealed = b""  # the record ``number``, as it lies there
 
-def read_index(
-    txn: Any, environment: Environment, stream_id: int, db: Any, floor: int, last: int, without: Iterable[int]
-) -> Indexed | None:
-    """Counts of the records in [``floor``, ``last``] but for the sequences ``without``; None when there is no index, or it does not
-    fit the records (an older release has written here): then whoever asks must look at them all."""
-    summary = Summary()
-    covered = 0
-    try:
-        for _, head, entries in index_records(txn, environment.subjects, stream_id, environment.unseal):
-            summary.fold(entries)
-            covered = head.covered
-        if not covered:
-            return None
-        records = _Records(txn, db, environment.codec(stream_id))
-        summary.fold(records.came(covered + 1, _LAST).entries())
-        if summary.total() != txn.stat(db)["entries"]:
-            return None
-        for first, end in ((1, floor - 1), (last + 1, _LAST)):
-            summary.fold(records.went(records.between(first, end)))
-        gone = (seq for seq in without if floor <= seq <= last)
-        summary.fold(records.went(records.each(gone)))
-    except StoreError as error:
-        if error.reason != "corrupt":
-            raise
-        return None
-    summary.counts.pop(None, None)
-    sealed = txn.get(JOURNAL_KEY)
-    mark = decode_mark(unseal(JOURNAL_KEY, bytes(sealed), "mark of the journal")) if sealed is not None else (b"", 0)
-    return Indexed(summary, mark[1])
+    def step(self, txn: Any, environment: Environment, stream_id: int, records: int) -> bool:
+        """Take in up to ``records`` more; True when there are no more. Begins anew if the index was folded meanwhile. Raises
+        StoreError("corrupt")."""
+        prefix = pack_u64(stream_id)
+        if self.number and txn.get(prefix + pack_u64(self.number), db=environment.subjects) != self._sealed:
+            self._begin()
+        cursor = txn.cursor(environment.subjects)
+        if not cursor.set_range(prefix + pack_u64(self.number + 1)):
+            return True
+        for key, sealed in islice(cursor.iternext(), records):
+            key = bytes(key)
+            if not key.startswith(prefix):
+                return True
+            if seq_of(key[8:]) != self.number + 1:
+                raise StoreError("corrupt", f"index of subjects: record {self.number + 1} is missing")
+            self._sealed = bytes(sealed)
+            try:
+                record = environment.unseal(b"subjects", key, self._sealed, "index of subjects")
+            except lmdb.Error as error:
+                raise StoreError("corrupt", f"index of subjects: {error}") from None
+            self.head = IndexHead(*self.table.fold_record(record))
+            self.number += 1
+        return False
 
+    def finish(
+        self, txn: Any, environment: Environment, stream_id: int, db: Any, floor: int, last: int, without: Iterable[int]
+    ) -> int:
+        """Take in the rest, take off what is not in [``floor``, ``last``] or is among the sequences ``without``; returns up to which sequence records
+        are counted then. 0: there is no index that could be used, and whoever asks must look at them all."""
+        try:
+            while not self.step(txn, environment, stream_id, OUTSIDE_MAX):
+                pass
+            covered = self.head.covered
+            if not covered or not self._fits(txn, db):
+                return 0
+            records = _Records(txn, db, environment.codec(stream_id))
+            covered = min(covered, last)
+            outside = [
+                *islice(records.between(1, min(floor - 1, covered)), OUTSIDE_MAX),
+                *islice(records.between(covered + 1, self.head.covered), OUTSIDE_MAX),
+            ]
+            if len(outside) >= OUTSIDE_MAX:
+                return 0
+            for found in (outside, records.each(seq for seq in without if floor <= seq <= covered)):
+                change = Change()
+                for seq, subject in found:
+                    change.went(subject, seq)
+                self.table.fold(change.entries())
+        except StoreError as error:
+            if error.reason != "corrupt":
+                raise
+            return 0
+        self.table.remove(UNREAD)
+        return covered
 
-def entries_of(summary: Summary) -> dict[bytes, SubjectEntry]:
-    """The same as a log keeps it; takes the summary apart, so that both together need little more than one."""
-    out: dict[bytes, SubjectEntry] = {}
-    counts = summary.counts
-    while counts:
-        subject, (count, first, last) = counts.popitem()
-        if subject is not None:
-            entry = out[subject] = SubjectEntry(max(first, 0))
-            entry.count = count
-            if last != first:  # else it is the same number object: 64 bytes less
-                entry.last = last
-            if first < 0:
-                entry.floor = -first
-    return out
-
-
-_LAST = (1 << 64) - 1
+    def _fits(self, txn: Any, db: Any) -> bool:
+        """Whether the numbers add up: an older release may have written here, which knew no index."""
+        cursor = txn.cursor(db)
+        above = cursor.iternext(values=False) if cursor.set_range(pack_u64(self.head.covered + 1)) else ()
+        tail = sum(1 for _ in islice(above, TAIL_MAX))
+        records = self.table.messages
+        return records == self.head.records and (tail == TAIL_MAX or records + tail == txn.stat(db)["entries"])
 
 
 class _Records:
@@ -96,16 +122,3 @@ class _Records:
             value = self._txn.get(key, db=self._db)
             if value is not None:
                 yield seq, self._subject(key, value)
-
-    def came(self, first: int, last: int) -> Change:
-        change = Change()
-        for seq, subject in self.between(first, last):
-            change.came(subject, seq)
-        return change
-
-    @staticmethod
-    def went(records: Iterator[tuple[int, bytes | None]]) -> list[Any]:
-        change = Change()
-        for seq, subject in records:
-            change.went(subject, seq)
-        return change.entries()

@@ -15,18 +15,18 @@ import msgspec
 
 from eyot_store.environment import Environment
 from eyot_store.errors import StoreError
+from eyot_store.hot import SubjectTable
 from eyot_store.records import pack_u64, seq_of
 from eyot_store.subject_index import (
     FOLD_BYTES_MIN,
     SUBJECTS_MAX,
     Change,
-    Entry,
     IndexHead,
-    Summary,
-    decode_index,
+    base_of,
     decode_index_head,
     encode_index,
 )
+from eyot_store.subject_table import Entry
 
 Written = tuple[int, IndexHead]
 """The number of an index's last record, and what it says."""
@@ -171,21 +171,20 @@ class Indexes:
     def rebase(self, txn: Any, stream_id: int) -> Written:
         """Fold the changes into a new base."""
         self.outgrown.discard(stream_id)
-        summary = Summary()
+        table = SubjectTable()
         try:
-            for _, _, entries in index_records(txn, self._environment.subjects, stream_id, self._environment.unseal):
-                summary.fold(entries)
-                if len(summary.counts) > SUBJECTS_MAX:
+            for _ in fold_index(table, txn, self._environment.subjects, stream_id, self._environment.unseal):
+                if len(table) > SUBJECTS_MAX:
                     self._given_up.add(stream_id)
                     self.behind.discard(stream_id)
                     return self.wipe(txn, stream_id)
         except StoreError:
             self.behind.add(stream_id)
             return self.wipe(txn, stream_id)
-        covered, records = self.covered(stream_id), summary.total()
+        covered, records = self.covered(stream_id), table.messages
         self.wipe(txn, stream_id)
         number = base_bytes = 0
-        for entries in summary.chunks():
+        for entries in base_of(table):
             number += 1
             base_bytes += len(encode_index(entries)) + 32
             self._put(txn, stream_id, number, IndexHead(covered, records, base_bytes), entries)
@@ -196,8 +195,10 @@ class Indexes:
         return number, head
 
 
-def index_records(txn: Any, db: Any, stream_id: int, unseal: Unseal) -> Iterator[tuple[int, IndexHead, list[Entry]]]:
-    """(number, head, entries) of each record of a stream's index in ``db``, in order. Raises StoreError("corrupt")."""
+def fold_index(
+    table: SubjectTable, txn: Any, db: Any, stream_id: int, unseal: Unseal
+) -> Iterator[tuple[int, IndexHead]]:
+    """Take in each record of a stream's index in ``db``, in order; yields its number, and what it says. Raises StoreError("corrupt")."""
     prefix = pack_u64(stream_id)
     cursor = txn.cursor(db)
     expected = 1
@@ -206,14 +207,14 @@ def index_records(txn: Any, db: Any, stream_id: int, unseal: Unseal) -> Iterator
         if not key.startswith(prefix):
             return
         try:
-            record = decode_index(unseal(b"subjects", key, bytes(sealed), "index of subjects"))
-        except (msgspec.MsgspecError, lmdb.Error) as error:
+            record = unseal(b"subjects", key, bytes(sealed), "index of subjects")
+        except lmdb.Error as error:
             raise StoreError("corrupt", f"index of subjects: {error}") from None
         number = seq_of(key[8:])
         if number != expected:
             raise StoreError("corrupt", f"index of subjects: record {expected} is missing")
         expected += 1
-        yield number, IndexHead(record.covered, record.records, record.base_bytes, record.change_bytes), record.entries
+        yield number, IndexHead(*table.fold_record(record))
 
 
 def note_gone(

@@ -13,7 +13,7 @@ import msgspec
 
 from eyot_store.environment import Environment, as_store_error
 from eyot_store.errors import StoreError
-from eyot_store.index_reader import Indexed, read_index
+from eyot_store.index_reader import IndexReading
 from eyot_store.record_block import RECORD_COST, RECORDS_MAX, Reading, RecordBlock
 from eyot_store.records import (
     CRC_RESIDUE,
@@ -265,14 +265,23 @@ class LmdbReader:
         return out, corrupt, last + 1
 
     @_reading
-    def indexed(self, floor: int, last: int, without: Collection[int]) -> Indexed | None:
+    def index_some(self, reading: IndexReading, records: int) -> bool:
+        environment = self._environment
+        with environment.lock:
+            if self._id not in environment.messages:
+                return True
+            with environment.lmdb.begin(environment.subjects, buffers=True) as txn:
+                return reading.step(txn, environment, self._id, records)
+
+    @_reading
+    def index_rest(self, reading: IndexReading, floor: int, last: int, without: Collection[int]) -> int:
         environment = self._environment
         with environment.lock:
             db = environment.messages.get(self._id)
             if db is None:
-                return None
+                return 0
             with environment.lmdb.begin(db, buffers=True) as txn:
-                return read_index(txn, environment, self._id, db, floor, last, without)
+                return reading.finish(txn, environment, self._id, db, floor, last, without)
 
     @_reading
     def next_seq(self, seq: int) -> int:

@@ -133,8 +133,7 @@ class Log(LogReads):
                 for seq, (subject, *_) in enumerate(messages, first):
                     part.before.setdefault(subject, subjects.add(subject, seq))
             else:
-                for subject, (count, low, high) in touched.items():
-                    part.before.setdefault(subject, subjects.add_some(subject, count, low, high))
+                subjects.table.came_all(touched, part.before)
         if not state.messages:
             state.first_is(first)
         run.bytes += counted
@@ -349,10 +348,11 @@ class Log(LogReads):
     def _restore_last(self, part: LogPart) -> None:
         """Where a subject's last message was one of the failed part's, name the committed one before it."""
         assert self._subjects is not None
+        table = self._subjects.table
         for subject, before in part.before.items():
-            entry = self._subjects.entries.get(subject)
-            if entry is not None and (entry.last == 0 or entry.last in part.added):
-                entry.last = before if before <= self.committed_seq else 0
+            known = table.get(subject)
+            if known is not None and (known[2] == 0 or known[2] in part.added):
+                table.set_ends(subject, known[1], before if before <= self.committed_seq else 0)
             for other in self._parts:
                 if other.before.get(subject) in part.added:
                     other.before[subject] = before

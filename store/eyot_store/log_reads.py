@@ -15,7 +15,7 @@ from eyot_store.log_subjects import TRACKED_MESSAGES_MAX, LogSubjects
 from eyot_store.log_view import KEYS_MAX
 from eyot_store.record_block import RECORDS_MAX, Reading, RecordBlock, block_of, matching, without
 from eyot_store.records import ReadResult, StoredMessage
-from eyot_store.subjects import SubjectEntry, matcher
+from eyot_store.subjects import matcher
 from eyot_wire.hot import StoredRun
 
 SCAN_MAX = 4096
@@ -225,28 +225,28 @@ class LogReads(LogSubjects):
     def _matched(self, filters: tuple[bytes, ...]) -> set[bytes]:
         """Subjects of the log that one of the filters matches."""
         subjects = self.subjects()
-        return {subject for pattern in filters for subject, _ in subjects.matching(pattern)}
+        return {subject for pattern in filters for subject, *_ in subjects.matching(pattern)}
 
-    def _sparse(self, filters: tuple[bytes, ...]) -> list[SubjectEntry] | None:
-        """The entries to read one by one, if the log is tracked and the filters take little of it."""
+    def _sparse(self, filters: tuple[bytes, ...]) -> set[bytes] | None:
+        """The subjects to read one by one, if the log is tracked and the filters take little of it."""
         subjects = self._subjects
         if subjects is None or not subjects.tracked:
             return None
-        matched: dict[bytes, SubjectEntry] = {}
+        matched: set[bytes] = set()
         total = 0
         for pattern in filters:
-            for subject, entry in subjects.matching(pattern):
+            for subject, count, _, _ in subjects.matching(pattern):
                 if subject not in matched:
-                    matched[subject] = entry
-                    total += entry.count
+                    matched.add(subject)
+                    total += count
                     if total * _SPARSE > self.state.messages or len(matched) > _MERGED_MAX:
                         return None
-        return list(matched.values())
+        return matched
 
     def _read_sparse(
-        self, entries: list[SubjectEntry], first: int, last: int, max_messages: int, max_bytes: int
+        self, subjects: set[bytes], first: int, last: int, max_messages: int, max_bytes: int
     ) -> ReadResult:
-        ahead = merge(*(entry.sequences(first) for entry in entries))
+        ahead = merge(*(self.subjects().tracked_from(subject, first) for subject in subjects))
         live = (seq for seq in takewhile(last.__ge__, ahead) if not self._is_hidden(seq))
         wanted = min(max_messages, SCAN_MAX)
         seqs = list(islice(live, wanted))

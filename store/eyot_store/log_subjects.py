@@ -7,20 +7,20 @@ committed.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Iterable
 
 from eyot_store.errors import StoreError
-from eyot_store.index_reader import Indexed, entries_of
+from eyot_store.index_reader import IndexReading
 from eyot_store.log_view import KEYS_MAX, LogView
 from eyot_store.records import StoredMessage
-from eyot_store.subjects import SubjectEntry, Subjects
+from eyot_store.subjects import Numbers, Subjects
 from eyot_store.tracking import Tracking
 
 TRACKED_MESSAGES_MAX = 1 << 22
 """Logs with more messages are not tracked by themselves: 8 bytes of memory a message, and a pass to build it."""
 
 _TRACK_READS = 8  # of one slice of tracking
+_INDEX_RECORDS = 8  # of one slice of an index: some ten thousand subjects
 
 
 class LogSubjects(LogView):
@@ -32,26 +32,94 @@ class LogSubjects(LogView):
     """Called where tracking would help; whoever sets it calls ``track_some`` until that is true. None: it is done at once."""
 
     def subjects(self) -> Subjects:
-        """Per-subject numbers, staged operations included; one pass over the log on first use."""
-        subjects = self._subjects
-        if subjects is None:
-            subjects = self._subjects = self._build_subjects(tracked=False)
-        return subjects
+        """Per-subject numbers, staged operations included; read from the index, or in one pass over the log, on first use."""
+        while self._subjects is None:
+            self._gather_some(tracked=False)
+        return self._subjects
+
+    def subjects_some(self) -> bool:
+        """A slice of that first use, however much there is; True when ``subjects`` takes no time any more."""
+        return self._subjects is not None or self._gather_some(tracked=False)
 
     def track(self) -> Subjects:
         """The same, with the sequences of every subject: cheap removal of a subject's oldest, cheap sparse filters."""
-        if self._subjects is None or not self._subjects.tracked:
-            self._subjects = self._build_subjects(tracked=True)
-            self._tracking = None
-        return self._subjects
+        while not self.track_some():
+            pass
+        return self.subjects()
 
     def track_some(self) -> bool:
         """A slice of ``track``, however much there is; True when the log is tracked."""
-        if self._subjects is not None and self._subjects.tracked:
-            return True
+        return (self._subjects is not None and self._subjects.tracked) or self._gather_some(tracked=True)
+
+    def oldest_soon(self, subject: bytes) -> int | None:
+        """The same as ``first_seq_for``; None when it would take long to find. Then ``on_slow`` has been called."""
+        known = self.subjects().table.get(subject)
+        if known is None:
+            return 0
+        first = known[1]
+        if first > 0:
+            return first
+        seq = max(-first, self._floor)
+        first = self._look_among_staged(subject, known)
+        if not first and self.on_slow is not None and self.committed_seq - seq >= KEYS_MAX:
+            heads, _, _ = self._reader.heads(seq, self.committed_seq, KEYS_MAX)
+            first = next((at for at, each in heads if each == subject and not self._is_hidden(at)), 0)
+            if not first:
+                self.on_slow()
+                return None
+            self._first_is(subject, first)
+        return first or self._search_first(subject, known)
+
+    def subject_totals(self, subject_filter: bytes = b">") -> Iterable[tuple[bytes, int]]:
+        """(subject, messages) of every subject the filter matches; staged messages count."""
+        return [(subject, count) for subject, count, _, _ in self.subjects().matching(subject_filter)]
+
+    def subject_count(self, subject: bytes) -> int:
+        """Messages of a literal subject, staged messages included."""
+        return self.subjects().table.count(subject)
+
+    def first_seq_for(self, subject: bytes) -> int:
+        """Oldest sequence of a literal subject, staged messages included; 0 = none."""
+        known = self.subjects().table.get(subject)
+        if known is None:
+            return 0
+        return known[1] if known[1] > 0 else self._search_first(subject, known)
+
+    def last_seq_for(self, subject: bytes) -> int:
+        """Newest sequence of a literal subject, staged messages included; 0 = none."""
+        table = self.subjects().table
+        known = table.get(subject)
+        if known is None:
+            return 0
+        last = known[2]
+        if not last:
+            last = self._search_last(subject)
+            table.set_ends(subject, known[1], last)
+        return last
+
+    def last_for(self, subject_filter: bytes) -> StoredMessage | None:
+        """The newest committed message whose subject the filter matches."""
+        best = 0
+        for subject, count, first, last in self.subjects().matching(subject_filter):
+            if last == 0 or last > best:
+                best = max(best, self._last_committed(subject, (count, first, last), best))
+        return self.get(best) if best else None
+
+    def last_committed_for(self, subject: bytes) -> int:
+        """Newest committed sequence of a literal subject; 0 = none."""
+        known = self.subjects().table.get(subject)
+        return self._last_committed(subject, known, 0) if known else 0
+
+    # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _gather_some(self, *, tracked: bool) -> bool:
+        """A slice of gathering the subjects: from the index on disk, and the records above it; all of them where there is none, or
+        every sequence is asked for. True when it is done. Corrupt records count for no subject; whoever reads one is told."""
         tracking = self._tracking
-        if tracking is None:
-            tracking = self._tracking = Tracking(self._next_live(1) or self.committed_seq + 1)
+        if tracking is None or (tracked and not tracking.subjects.tracked):
+            tracking = self._tracking = Tracking(tracked=tracked, next_seq=self._first_live() if tracked else 0)
+        if not tracking.next_seq and not self._read_index(tracking):
+            return False
         for _ in range(_TRACK_READS):
             if tracking.next_seq > self.committed_seq:
                 self._add_staged(tracking.subjects)
@@ -60,77 +128,25 @@ class LogSubjects(LogView):
             tracking.next_seq = self._add_heads(tracking.subjects, tracking.next_seq)
         return False
 
-    def oldest_soon(self, subject: bytes) -> int | None:
-        """The same as ``first_seq_for``; None when it would take long to find. Then ``on_slow`` has been called."""
-        entry = self.subjects().entries.get(subject)
-        if entry is None:
-            return 0
-        seq = max(entry.floor, self._floor)
-        if not entry.first:
-            self._look_among_staged(subject, entry)
-        if not entry.first and self.on_slow is not None and self.committed_seq - seq >= KEYS_MAX:
-            heads, _, _ = self._reader.heads(seq, self.committed_seq, KEYS_MAX)
-            found = next((at for at, each in heads if each == subject and not self._is_hidden(at)), 0)
-            if not found:
-                self.on_slow()
-                return None
-            entry.first = entry.floor = found
-        return entry.first or self._search_first(subject, entry)
+    def _read_index(self, tracking: Tracking) -> bool:
+        """A slice of it; True when it is read."""
+        reading, covered = tracking.index, 0
+        floor = max([self._floor, *(hidden.last + 1 for hidden in self._hidden_ranges)])
+        try:
+            if not self._reader.index_some(reading, _INDEX_RECORDS):
+                return False
+            covered = self._reader.index_rest(reading, floor, self.committed_seq, self._hidden.keys())
+        except StoreError as error:
+            if error.reason != "corrupt":
+                raise self._named(error) from None
+        if covered:
+            tracking.subjects = Subjects(reading.table)
+        tracking.next_seq = max(covered + 1, floor) if covered else self._first_live()
+        tracking.index = IndexReading()
+        return True
 
-    def subject_totals(self, subject_filter: bytes = b">") -> Iterable[tuple[bytes, int]]:
-        """(subject, messages) of every subject the filter matches; staged messages count."""
-        return [(subject, entry.count) for subject, entry in self.subjects().matching(subject_filter)]
-
-    def subject_count(self, subject: bytes) -> int:
-        """Messages of a literal subject, staged messages included."""
-        entry = self.subjects().entries.get(subject)
-        return entry.count if entry else 0
-
-    def first_seq_for(self, subject: bytes) -> int:
-        """Oldest sequence of a literal subject, staged messages included; 0 = none."""
-        entry = self.subjects().entries.get(subject)
-        if entry is None:
-            return 0
-        return entry.first or self._search_first(subject, entry)
-
-    def last_seq_for(self, subject: bytes) -> int:
-        """Newest sequence of a literal subject, staged messages included; 0 = none."""
-        entry = self.subjects().entries.get(subject)
-        if entry is None:
-            return 0
-        if not entry.last:
-            entry.last = self._search_last(subject)
-        return entry.last
-
-    def last_for(self, subject_filter: bytes) -> StoredMessage | None:
-        """The newest committed message whose subject the filter matches."""
-        best = 0
-        for subject, entry in list(self.subjects().matching(subject_filter)):
-            if entry.last == 0 or entry.last > best:
-                best = max(best, self._last_committed(subject, entry, best))
-        return self.get(best) if best else None
-
-    def last_committed_for(self, subject: bytes) -> int:
-        """Newest committed sequence of a literal subject; 0 = none."""
-        entry = self.subjects().entries.get(subject)
-        return self._last_committed(subject, entry, 0) if entry else 0
-
-    # -- inside ----------------------------------------------------------------------------------------------------
-
-    def _build_subjects(self, *, tracked: bool) -> Subjects:
-        """From the index on disk; one pass over the records where there is none, or every sequence is asked for. Corrupt records
-        count for no subject; whoever reads one is told."""
-        subjects = Subjects(tracked=tracked)
-        indexed = None if tracked else self._indexed()
-        if indexed is None:
-            seq = self._next_live(1) or self.committed_seq + 1
-        else:
-            subjects.entries = entries_of(indexed.summary)
-            seq = self.committed_seq + 1
-        while seq <= self.committed_seq:
-            seq = self._add_heads(subjects, seq)
-        self._add_staged(subjects)
-        return subjects
+    def _first_live(self) -> int:
+        return self._next_live(1) or self.committed_seq + 1
 
     def _add_heads(self, subjects: Subjects, seq: int) -> int:
         """Take in the next committed records; returns where to go on."""
@@ -150,23 +166,17 @@ class LogSubjects(LogView):
                     before = subjects.add(subject, at)
                     part.before.setdefault(subject, before)
 
-    def _indexed(self) -> Indexed | None:
-        floor = max([self._floor, *(hidden.last + 1 for hidden in self._hidden_ranges)])
-        try:
-            return self._reader.indexed(floor, self.committed_seq, self._hidden.keys())
-        except StoreError as error:
-            raise self._named(error) from None
-
-    def _last_committed(self, subject: bytes, entry: SubjectEntry, above: int) -> int:
+    def _last_committed(self, subject: bytes, known: Numbers, above: int) -> int:
         """Newest committed sequence of a literal subject, or something not above ``above``."""
         committed = self.committed_seq
-        last = entry.last or self.last_seq_for(subject)
+        last = known[2] or self.last_seq_for(subject)
         if last <= committed:
             return last
-        if entry.seqs is not None:
-            index = bisect_right(entry.seqs, committed, entry.start)
-            return entry.seqs[index - 1] if index > entry.start else 0
-        if entry.count == 1:
+        if self.subjects().tracked:
+            sequences = self.subjects().sequences.get(subject)
+            index = 0 if sequences is None else sequences.index(committed + 1)
+            return sequences.seqs[index - 1] if sequences is not None and index > sequences.start else 0
+        if known[0] == 1:
             return 0
         for part in self._parts:
             last = part.before.get(subject, last)
@@ -176,30 +186,41 @@ class LogSubjects(LogView):
             return last
         return self._search_last(subject, above=above, staged=False)
 
-    def _look_among_staged(self, subject: bytes, entry: SubjectEntry) -> None:
-        """If all messages of a subject are staged (a bucket's key that was put twice in a turn), the oldest of them is known."""
-        staged = [at for at, found, _ in self._staged_live() if found == subject]
-        if len(staged) == entry.count:
-            entry.first = entry.floor = staged[0]
+    def _first_is(self, subject: bytes, seq: int) -> None:
+        """A subject's oldest message was looked for, and found."""
+        table = self.subjects().table
+        known = table.get(subject)
+        if known is not None:
+            table.set_ends(subject, seq, known[2])
 
-    def _search_first(self, subject: bytes, entry: SubjectEntry) -> int:
+    def _look_among_staged(self, subject: bytes, known: Numbers) -> int:
+        """If all messages of a subject are staged (a bucket's key that was put twice in a turn), the oldest of them; else 0."""
+        staged = [at for at, found, _ in self._staged_live() if found == subject]
+        if len(staged) != known[0]:
+            return 0
+        self._first_is(subject, staged[0])
+        return staged[0]
+
+    def _search_first(self, subject: bytes, known: Numbers) -> int:
         """Look for a subject's oldest message from where it may be on; tracks the log if that is not near."""
-        seq = max(entry.floor, self._floor)
+        seq = max(-known[1], self._floor)
         near = True
         while seq <= self.committed_seq:
             heads, _, seq = self._reader.heads(seq, self.committed_seq, KEYS_MAX)
             for at, found in heads:
                 if found == subject and not self._is_hidden(at):
-                    entry.first = entry.floor = at
+                    self._first_is(subject, at)
                     return at
             if near and self.state.messages <= TRACKED_MESSAGES_MAX:
                 if self.on_slow is None:
-                    tracked = self.track().entries.get(subject)
-                    return tracked.first if tracked else 0
+                    tracked = self.track().table.get(subject)
+                    return tracked[1] if tracked else 0
                 self.on_slow()
             near = False
-        entry.first = next((at for at, found, _ in self._staged_live() if found == subject), 0)
-        return entry.first
+        first = next((at for at, found, _ in self._staged_live() if found == subject), 0)
+        if first:
+            self._first_is(subject, first)
+        return first
 
     def _search_last(self, subject: bytes, *, above: int = 0, staged: bool = True) -> int:
         """Look for a subject's newest message, backwards."""
@@ -224,10 +245,10 @@ class LogSubjects(LogView):
         ``from_seq`` is 1."""
         if subjects is None:
             return self.state.messages - sum(1 for _ in self._staged_live())
-        entries = self.subjects().entries
-        wanted = {subject: entries[subject] for subject in subjects if subject in entries}
+        known = self.subjects()
+        wanted = {subject for subject in subjects if known.table.count(subject)}
         if from_seq <= 1:
-            total = sum(entry.count for entry in wanted.values())
+            total = sum(map(known.table.count, wanted))
         else:
-            total = sum(entry.count_from(from_seq) for entry in wanted.values())
+            total = sum(known.count_from(subject, from_seq) for subject in wanted)
         return total - sum(1 for at, subject, _ in self._staged_live() if subject in wanted and at >= from_seq)

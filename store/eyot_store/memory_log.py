@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection
 
 from eyot_store.errors import StoreError
+from eyot_store.index_reader import IndexReading
 from eyot_store.log import Log
 from eyot_store.record_block import RECORDS_MAX, Reading, block_of
 from eyot_store.records import (
@@ -95,8 +96,12 @@ class MemoryRecords:
         out = [(seq, self._records[seq].subject) for seq in seqs]
         return out, [], seqs[-1] + 1 if len(seqs) == limit else last + 1
 
-    def indexed(self, floor: int, last: int, without: Collection[int]) -> None:
-        """Records in memory are as quickly looked at."""
+    def index_some(self, reading: IndexReading, records: int) -> bool:
+        """Records in memory have none: they are as quickly looked at."""
+        return True
+
+    def index_rest(self, reading: IndexReading, floor: int, last: int, without: Collection[int]) -> int:
+        return 0
 
     def next_seq(self, seq: int) -> int:
         for index in range(bisect_left(self._seqs, seq), len(self._seqs)):

@@ -15,11 +15,10 @@ from itertools import islice
 from typing import Any
 
 from eyot_store.errors import StoreError
-from eyot_store.index_reader import Indexed
+from eyot_store.index_reader import IndexReading
 from eyot_store.reader import RecordReader
 from eyot_store.record_block import RECORD_COST, RECORDS_MAX, Reading, RecordBlock, without
 from eyot_store.records import CRC_SIZE, ReadResult, StoredMessage, decode_body, decode_head, pack_u64, seq_of
-from eyot_store.subject_index import Change
 from eyot_store.txn import Op
 from eyot_wire.hot import StoredRun
 
@@ -267,20 +266,11 @@ class OverlayReader:
             out.append((seq, decode_head(record[:-CRC_SIZE]).subject))
         return out, corrupt, last + 1
 
-    def indexed(self, floor: int, last: int, without: Collection[int]) -> Indexed | None:
-        gone = {*without, *self._removed}
-        found = self._below.indexed(floor, last, gone)
-        if found is None:
-            return None
-        change = Change()
-        for items, frame in zip(self._runs, self._frames, strict=True):
-            if frame > found.applied:
-                for key, record in items:
-                    seq = seq_of(key)
-                    if floor <= seq <= last and seq not in gone:
-                        change.came(decode_head(record[:-CRC_SIZE]).subject, seq)
-        found.summary.fold(change.entries())
-        return found
+    def index_some(self, reading: IndexReading, records: int) -> bool:
+        return self._below.index_some(reading, records)
+
+    def index_rest(self, reading: IndexReading, floor: int, last: int, without: Collection[int]) -> int:
+        return self._below.index_rest(reading, floor, last, {*without, *self._removed})
 
     def next_seq(self, seq: int) -> int:
         while seq < self._base:

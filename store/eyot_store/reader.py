@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Protocol
 
-from eyot_store.index_reader import Indexed
+from eyot_store.index_reader import IndexReading
 from eyot_store.record_block import Reading
 from eyot_store.records import ReadResult, StoredMessage
 from eyot_wire.hot import StoredRun
@@ -45,9 +45,11 @@ class RecordReader(Protocol):
         """(seq, subject) of up to ``limit`` records of [first, last], the sequences of corrupt ones among them, and where
         to go on (beyond ``last``: all seen)."""
 
-    def indexed(self, floor: int, last: int, without: Collection[int]) -> Indexed | None:
-        """Counts by subject of the records in [``floor``, ``last``] but for the sequences ``without``, from an index; None: there
-        is none. Of what a journal holds beyond ``Indexed.applied`` it knows nothing."""
+    def index_some(self, reading: IndexReading, records: int) -> bool:
+        """Read up to ``records`` of the index of subjects; True at its end (see ``IndexReading.step``)."""
+
+    def index_rest(self, reading: IndexReading, floor: int, last: int, without: Collection[int]) -> int:
+        """Read the rest of it; ``IndexReading.finish`` says the rest."""
 
     def next_seq(self, seq: int) -> int:
         """Lowest sequence >= ``seq``; 0 = none."""

@@ -17,17 +17,15 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from eyot_store.codec import RecordCodec
-from eyot_store.errors import StoreError
-from eyot_store.hot import note_records
-
-Entry = tuple[bytes | None, int, int, int, int, int]
+from eyot_store.hot import SubjectTable, note_records
+from eyot_store.subject_table import UNREAD, Entry
 
 CHUNK_ENTRIES = 1024
 """Entries in one record of a base: what is decoded in one go."""
 FOLD_BYTES_MIN = 64 << 10
 """Changes of fewer bytes are not folded into the base."""
-SUBJECTS_MAX = 1 << 20
-"""Streams with more subjects have no index: folding it would take too much memory."""
+SUBJECTS_MAX = 1 << 22
+"""Streams with more subjects have no index: folding it would take too much memory (100 bytes each)."""
 
 
 class IndexHead(msgspec.Struct, array_like=True, frozen=True):
@@ -39,20 +37,10 @@ class IndexHead(msgspec.Struct, array_like=True, frozen=True):
     """and that many they are."""
     base_bytes: int = 0
     change_bytes: int = 0
-
-
-class IndexRecord(msgspec.Struct, array_like=True, frozen=True):
-    """A record of an index, whole."""
-
-    covered: int
-    records: int
-    base_bytes: int
-    change_bytes: int
-    entries: list[Entry]
+    # Behind that, in each record, an array of entries (see ``SubjectTable.fold_record``).
 
 
 encode_index = msgspec.msgpack.Encoder().encode
-decode_index = msgspec.msgpack.Decoder(IndexRecord).decode
 decode_index_head = msgspec.msgpack.Decoder(IndexHead).decode
 
 
@@ -96,60 +84,15 @@ class Change:
         return [(subject, *numbers) for subject, numbers in self._entries.items()]  # type: ignore[misc]
 
 
-class Summary:
-    """Everything an index says: ``counts[subject]`` is ``[count, first, last]``, first and last as in a base's entry."""
-
-    __slots__ = ("counts",)
-
-    def __init__(self) -> None:
-        self.counts: dict[bytes | None, list[int]] = {}
-
-    def fold(self, entries: Iterable[Entry]) -> None:
-        """Take in entries. Raises StoreError("corrupt"): they do not follow from what was before."""
-        counts = self.counts
-        for subject, count, first, last, low, high in entries:
-            known = counts.get(subject)
-            if known is None:
-                if count > 0:
-                    counts[subject] = known = [count, first, last]
-                elif count:
-                    raise StoreError("corrupt", "an index of subjects counts below zero")
-                else:
-                    continue
-            else:
-                known[0] += count
-                if known[0] <= 0:
-                    if known[0]:
-                        raise StoreError("corrupt", "an index of subjects counts below zero")
-                    del counts[subject]
-                    continue
-                known[2] = last or known[2]
-            if high:
-                self._went(known, low, high)
-
-    @staticmethod
-    def _went(known: list[int], low: int, high: int) -> None:
-        count, first, last = known
-        if low <= first <= high:
-            known[1] = -first
-        if low <= last <= high:
-            known[2] = 0
-        if count == 1:  # the one that is known is the one that is left
-            if known[1] <= 0 and known[2]:
-                known[1] = known[2]
-            elif known[1] > 0 and not known[2]:
-                known[2] = known[1]
-
-    def total(self) -> int:
-        return sum(known[0] for known in self.counts.values())
-
-    def chunks(self) -> Iterator[list[Entry]]:
-        """The entries of a base."""
-        chunk: list[Entry] = []
-        for subject, (count, first, last) in self.counts.items():
-            chunk.append((subject, count, first, last, 0, 0))
-            if len(chunk) == CHUNK_ENTRIES:
-                yield chunk
-                chunk = []
-        if chunk:
-            yield chunk
+def base_of(table: SubjectTable) -> Iterator[list[Entry]]:
+    """The entries of a base that says what ``table`` does."""
+    at = 0
+    while True:
+        found, at = table.scan(b"", at, CHUNK_ENTRIES)
+        if found:
+            yield [
+                (None if subject == UNREAD else subject, count, first, last, 0, 0)
+                for subject, count, first, last in found
+            ]
+        if not at:
+            return

@@ -1,18 +1,21 @@
-"""The sequences of every subject of a log, gathered a slice at a time while the log goes on."""
+"""The subjects of a log, gathered a slice at a time while the log goes on."""
 
 from __future__ import annotations
 
+from eyot_store.index_reader import IndexReading
 from eyot_store.subjects import Subjects
 
 
 class Tracking:
-    """Holds what lies below ``next_seq``; the log tells it what goes away there, and what comes back."""
+    """Holds what lies below ``next_seq``; the log tells it what goes away there, and what comes back. While ``next_seq`` is 0 the index
+    is being read, which says it by itself."""
 
-    __slots__ = ("next_seq", "subjects")
+    __slots__ = ("index", "next_seq", "subjects")
 
-    def __init__(self, first_seq: int) -> None:
-        self.subjects = Subjects(tracked=True)
-        self.next_seq = first_seq
+    def __init__(self, *, tracked: bool, next_seq: int = 0) -> None:
+        self.subjects = Subjects(tracked=tracked)
+        self.index = IndexReading()
+        self.next_seq = next_seq
 
     def discard(self, subject: bytes, seq: int) -> None:
         if seq < self.next_seq:

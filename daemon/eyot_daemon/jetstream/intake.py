@@ -92,7 +92,7 @@ class Intake:
 
     def last_seq_for(self, subject_filter: bytes) -> int:
         matching = self._log.subjects().matching(subject_filter)
-        return max((self._log.last_seq_for(subject) for subject, _ in list(matching)), default=0)
+        return max((self._log.last_seq_for(subject) for subject, *_ in list(matching)), default=0)
 
     def duplicate_of(self, msg_id: bytes) -> int:
         return self._stream.dedupe.find(msg_id, self._now_ns)

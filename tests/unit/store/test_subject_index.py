@@ -8,7 +8,9 @@ import pytest
 from eyot_store import Log, Store, StoreOptions, index_writer, subject_index
 from eyot_store.check import check
 from eyot_store.errors import StoreError
-from eyot_store.subject_index import Change, Summary
+from eyot_store.hot import SubjectTable
+from eyot_store.index_reader import IndexReading
+from eyot_store.subject_index import Change
 from eyot_store.subjects import Subjects
 from support.store import FAST, JOURNAL, commit, fill, make_log, open_inline
 
@@ -22,29 +24,35 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def told(subjects: Subjects) -> dict[bytes, int]:
-    return {subject: entry.count for subject, entry in subjects.entries.items()}
+    return {subject: count for subject, count, _, _ in subjects.matching(b">")}
 
 
-def walked(log: Log) -> Subjects:
-    """By looking at every record."""
-    return log._build_subjects(tracked=True)
+def gathered(log: Log, *, tracked: bool = False) -> Subjects:
+    """Anew; tracked: by looking at every record."""
+    log._subjects = log._tracking = None
+    return log.track() if tracked else log.subjects()
+
+
+def covered(log: Log) -> int:
+    """Up to where the index counts; 0: there is none to be used."""
+    floor = max([log._floor, *(hidden.last + 1 for hidden in log._hidden_ranges)])
+    return log._reader.index_rest(IndexReading(), floor, log.committed_seq, log._hidden.keys())
 
 
 def agree(log: Log) -> bool:
     """The index, where there is one, agrees with the records; False where there is none."""
-    if log._indexed() is None:
+    if not covered(log):
         return False
-    indexed, truth = log._build_subjects(tracked=False), walked(log)
+    truth, indexed = gathered(log, tracked=True), gathered(log)
     assert told(indexed) == told(truth)
-    for subject, entry in truth.entries.items():
-        said = indexed.entries[subject]
-        assert said.last in (0, entry.last)
-        assert said.first in (0, entry.first)
-        assert said.floor <= entry.first
-    log._subjects = indexed
-    for subject, entry in truth.entries.items():
-        assert log.last_seq_for(subject) == entry.last
-        assert log.first_seq_for(subject) == entry.first
+    for subject, _, first, last in truth.matching(b">"):
+        said = indexed.table.get(subject)
+        assert said is not None
+        assert said[2] in (0, last)
+        assert said[1] == first or (said[1] <= 0 and -said[1] <= first)
+    for subject, _, first, last in truth.matching(b">"):
+        assert log.last_seq_for(subject) == last
+        assert log.first_seq_for(subject) == first
     return True
 
 
@@ -69,8 +77,8 @@ def test_index_and_records_agree(tmp_path: Path, options, seed: int) -> None:
         with head.begin() as txn:
             folded += any(
                 each.base_bytes
-                for _, each, _ in index_writer.index_records(
-                    txn, store._environment.subjects, log.id, store._environment.unseal
+                for _, each in index_writer.fold_index(
+                    SubjectTable(), txn, store._environment.subjects, log.id, store._environment.unseal
                 )
             )
     assert agreed > 20
@@ -117,7 +125,13 @@ def test_a_start_asks_the_index_and_not_the_records(tmp_path: Path, monkeypatch:
     store = open_inline(tmp_path / "s", JOURNAL)
     log = store.stream("A", "S")
     assert log is not None
-    monkeypatch.setattr(log._reader, "heads", lambda *_: pytest.fail("the records were walked"))
+    heads = log._reader.heads
+
+    def few(first: int, last: int, limit: int) -> object:
+        assert first > 290, "the records were walked"
+        return heads(first, last, limit)
+
+    monkeypatch.setattr(log._reader, "heads", few)
     assert len(log.subjects()) == 7
     assert log.subject_count(b"s.3") == 43
     assert log.last_seq_for(b"s.3") == 298
@@ -136,7 +150,7 @@ def test_what_an_older_release_changed_is_noticed(tmp_path: Path) -> None:
     environment = store._environment
     with environment.lmdb.begin(write=True) as txn:
         txn.delete((7).to_bytes(8, "big"), db=environment.messages[log.id])
-    assert log._indexed() is None
+    assert not covered(log)
     assert told(log.subjects()) == {b"a": 39, b"b": 40}
     store.close()
     assert "index of subjects" in " ".join(check(tmp_path / "s").problems)
@@ -160,7 +174,7 @@ def test_a_damaged_index_is_dropped_and_built_anew(tmp_path: Path) -> None:
         cursor = txn.cursor(environment.subjects)
         assert cursor.first()
         cursor.put(cursor.key(), b"\x00" + cursor.value()[1:])
-    assert log._indexed() is None
+    assert not covered(log)
     store.close()
     store = open_inline(tmp_path / "s", FAST)
     log = store.stream("A", "S")
@@ -188,7 +202,7 @@ def test_counting_below_zero_is_damage() -> None:
     change = Change()
     change.went(b"a", 3)
     with pytest.raises(StoreError, match="below zero"):
-        Summary().fold(change.entries())
+        SubjectTable().fold(change.entries())
 
 
 def test_a_new_base_is_given_the_room_that_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,481 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, auto_pickle=False, embedsignature=False
+"""The numbers of very many subjects, in C: twin of subject_table.py, where it is said what the methods do.
+
+Subjects lie one behind the other in an arena, numbers in slots, and a table of hashes with linear probing leads to the slots. A slot
+stays where it is as long as its subject does; one that is free is the next to be used.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, realloc
+from libc.string cimport memchr, memcmp, memcpy
+
+import os
+
+from eyot_store import subject_table
+from eyot_store.errors import StoreError
+
+cdef uint64_t SEED = int.from_bytes(os.urandom(8), "little")  # whoever names subjects must not know where they come to lie
+cdef bytes UNREAD = subject_table.UNREAD
+cdef Py_ssize_t NONE = -1
+
+
+cdef struct Slot:
+    int64_t count  # 0: free
+    int64_t first
+    int64_t last
+    uint64_t at  # in the arena; of a free one: the next free one, and 1
+    uint32_t size
+    uint32_t hash
+
+
+cdef struct Reader:
+    const uint8_t* at
+    const uint8_t* end
+    bint bad
+
+
+cdef inline uint64_t mixed(uint64_t value) noexcept nogil:
+    value = (value ^ (value >> 32)) * <uint64_t>0xD6E8FEB86659FD93
+    value = (value ^ (value >> 32)) * <uint64_t>0xD6E8FEB86659FD93
+    return value ^ (value >> 32)
+
+
+cdef uint32_t hash_of(const char* text, Py_ssize_t size) noexcept nogil:
+    cdef uint64_t value = SEED ^ <uint64_t>size, piece
+    while size >= 8:
+        memcpy(&piece, text, 8)
+        value = mixed(value ^ piece) + SEED
+        text += 8
+        size -= 8
+    if size:
+        piece = 0
+        memcpy(&piece, text, size)
+        value = mixed(value ^ piece) + SEED
+    return <uint32_t>(mixed(value) >> 32)
+
+
+cdef bint fits(const char* pattern, Py_ssize_t pattern_size, const char* text, Py_ssize_t size) noexcept nogil:
+    # As eyot_wire.subject.matches.
+    cdef const char* pattern_end = pattern + pattern_size
+    cdef const char* end = text + size
+    cdef const char* token_end
+    cdef const char* wanted_end
+    if size == pattern_size and memcmp(pattern, text, size) == 0:
+        return True
+    while True:
+        wanted_end = <const char*>memchr(pattern, 46, pattern_end - pattern)
+        if wanted_end == NULL:
+            wanted_end = pattern_end
+            if wanted_end - pattern == 1 and pattern[0] == 62:
+                return True
+        token_end = <const char*>memchr(text, 46, end - text)
+        if token_end == NULL:
+            token_end = end
+        if not (wanted_end - pattern == 1 and pattern[0] == 42) and (
+            wanted_end - pattern != token_end - text or memcmp(pattern, text, token_end - text) != 0
+        ):
+            return False
+        if wanted_end == pattern_end or token_end == end:
+            return wanted_end == pattern_end and token_end == end
+        pattern = wanted_end + 1
+        text = token_end + 1
+
+
+cdef uint64_t big_endian(Reader* reader, int size) noexcept nogil:
+    cdef uint64_t value = 0
+    cdef int index
+    if reader.end - reader.at < size:
+        reader.bad = True
+        return 0
+    for index in range(size):
+        value = value << 8 | reader.at[index]
+    reader.at += size
+    return value
+
+
+cdef int64_t number(Reader* reader) noexcept nogil:
+    cdef uint8_t kind = <uint8_t>big_endian(reader, 1)
+    cdef uint64_t value
+    if kind < 0x80:
+        return kind
+    if kind >= 0xE0:
+        return <int64_t>kind - 256
+    if 0xCC <= kind <= 0xCF:
+        value = big_endian(reader, 1 << (kind - 0xCC))
+        if value >> 63:
+            reader.bad = True
+        return <int64_t>value
+    if kind == 0xD0:
+        return <signed char>big_endian(reader, 1)
+    if kind == 0xD1:
+        return <short>big_endian(reader, 2)
+    if kind == 0xD2:
+        return <int>big_endian(reader, 4)
+    if kind == 0xD3:
+        return <int64_t>big_endian(reader, 8)
+    reader.bad = True
+    return 0
+
+
+cdef Py_ssize_t elements(Reader* reader) noexcept nogil:
+    # How many an array has.
+    cdef uint8_t kind = <uint8_t>big_endian(reader, 1)
+    if 0x90 <= kind <= 0x9F:
+        return kind & 15
+    if kind == 0xDC or kind == 0xDD:
+        return <Py_ssize_t>big_endian(reader, 2 if kind == 0xDC else 4)
+    reader.bad = True
+    return 0
+
+
+cdef const char* text_of(Reader* reader, Py_ssize_t* size) noexcept nogil:
+    # A subject, or nil.
+    cdef uint8_t kind = <uint8_t>big_endian(reader, 1)
+    cdef const char* text
+    size[0] = 0
+    if kind == 0xC0:
+        size[0] = 1
+        return b"\n"
+    if kind < 0xC4 or kind > 0xC6:
+        reader.bad = True
+        return NULL
+    size[0] = <Py_ssize_t>big_endian(reader, 1 << (kind - 0xC4))
+    text = <const char*>reader.at
+    if reader.end - reader.at < size[0]:
+        reader.bad = True
+    else:
+        reader.at += size[0]
+    return text
+
+
+cdef inline void some_went(Slot* slot, int64_t low, int64_t high) noexcept nogil:
+    if low <= slot.first <= high:
+        slot.first = -(slot.first + 1) if low == high else -slot.first
+    if low <= slot.last <= high:
+        slot.last = 0
+    if slot.count == 1:
+        if slot.first <= 0 and slot.last:
+            slot.first = slot.last
+        elif slot.first > 0 and not slot.last:
+            slot.last = slot.first
+
+
+cdef class SubjectTable:
+    cdef Slot* _slots
+    cdef Py_ssize_t _slots_used, _slots_size
+    cdef uint64_t _free  # slot and 1
+    cdef uint32_t* _places  # slot and 1, by hash
+    cdef uint64_t _mask
+    cdef char* _arena
+    cdef uint64_t _arena_used, _arena_size, _arena_lost
+    cdef Py_ssize_t _count
+    cdef readonly long long messages
+
+    def __cinit__(self):
+        self._places = <uint32_t*>calloc(8, sizeof(uint32_t))
+        if self._places == NULL:
+            raise MemoryError
+        self._mask = 7
+
+    def __dealloc__(self):
+        free(self._slots)
+        free(self._places)
+        free(self._arena)
+
+    def __len__(self):
+        return self._count
+
+    # -- places --------------------------------------------------------------------------------------------------------
+
+    cdef Slot* _find(self, const char* text, Py_ssize_t size, uint32_t hashed) noexcept:
+        cdef uint64_t place = hashed & self._mask
+        cdef Slot* slot
+        while self._places[place]:
+            slot = self._slots + self._places[place] - 1
+            if slot.hash == hashed and slot.size == size and memcmp(self._arena + slot.at, text, size) == 0:
+                return slot
+            place = (place + 1) & self._mask
+        return NULL
+
+    cdef inline Slot* _known(self, bytes subject) noexcept:
+        cdef const char* text = PyBytes_AS_STRING(subject)
+        return self._find(text, PyBytes_GET_SIZE(subject), hash_of(text, PyBytes_GET_SIZE(subject)))
+
+    cdef Slot* _add(self, const char* text, Py_ssize_t size, uint32_t hashed) except NULL:
+        # A slot for a subject that has none.
+        cdef Py_ssize_t index
+        cdef uint64_t place
+        cdef Slot* slot
+        if size > 0xFFFFFFFF or self._count > 0xFFFFFFF0:
+            raise OverflowError("too many subjects")
+        self._make_room(size)
+        if self._free:
+            index = <Py_ssize_t>self._free - 1
+            self._free = self._slots[index].at
+        else:
+            index = self._slots_used
+            self._slots_used += 1
+        slot = self._slots + index
+        slot.at = self._arena_used
+        slot.size = <uint32_t>size
+        slot.hash = hashed
+        memcpy(self._arena + self._arena_used, text, size)
+        self._arena_used += size
+        place = hashed & self._mask
+        while self._places[place]:
+            place = (place + 1) & self._mask
+        self._places[place] = <uint32_t>(index + 1)
+        self._count += 1
+        return slot
+
+    cdef int _make_room(self, Py_ssize_t size) except -1:
+        cdef void* moved
+        cdef Py_ssize_t slots
+        cdef uint64_t bytes_
+        if not self._free and self._slots_used == self._slots_size:
+            slots = self._slots_size + self._slots_size // 4 + 8
+            moved = realloc(self._slots, slots * sizeof(Slot))
+            if moved == NULL:
+                raise MemoryError
+            self._slots = <Slot*>moved
+            self._slots_size = slots
+        if self._arena_lost > 65536 and self._arena_lost * 2 > self._arena_used:
+            self._compact()
+        if self._arena_used + size > self._arena_size:
+            bytes_ = self._arena_used + size + self._arena_used // 4 + 256
+            moved = realloc(self._arena, bytes_)
+            if moved == NULL:
+                raise MemoryError
+            self._arena = <char*>moved
+            self._arena_size = bytes_
+        if <uint64_t>(self._count + 1) * 4 > (self._mask + 1) * 3:
+            self._rehash()
+        return 0
+
+    cdef int _rehash(self) except -1:
+        cdef uint64_t mask = self._mask * 2 + 1, place
+        cdef uint32_t* places = <uint32_t*>calloc(mask + 1, sizeof(uint32_t))
+        cdef Py_ssize_t index
+        if places == NULL:
+            raise MemoryError
+        for index in range(self._slots_used):
+            if self._slots[index].count:
+                place = self._slots[index].hash & mask
+                while places[place]:
+                    place = (place + 1) & mask
+                places[place] = <uint32_t>(index + 1)
+        free(self._places)
+        self._places = places
+        self._mask = mask
+        return 0
+
+    cdef int _compact(self) except -1:
+        # The arena anew, without what was forgotten.
+        cdef uint64_t used = 0, size = self._arena_used - self._arena_lost + 256
+        cdef char* arena = <char*>realloc(NULL, size)
+        cdef Py_ssize_t index
+        cdef Slot* slot
+        if arena == NULL:
+            raise MemoryError
+        for index in range(self._slots_used):
+            slot = self._slots + index
+            if slot.count:
+                memcpy(arena + used, self._arena + slot.at, slot.size)
+                slot.at = used
+                used += slot.size
+        free(self._arena)
+        self._arena = arena
+        self._arena_size = size
+        self._arena_used = used
+        self._arena_lost = 0
+        return 0
+
+    cdef void _drop(self, Slot* slot) noexcept:
+        cdef uint64_t index = slot - self._slots
+        cdef uint64_t place = slot.hash & self._mask, next_place, home
+        while self._places[place] != index + 1:
+            place = (place + 1) & self._mask
+        # What follows in the chain moves up.
+        next_place = place
+        while True:
+            next_place = (next_place + 1) & self._mask
+            if not self._places[next_place]:
+                break
+            home = self._slots[self._places[next_place] - 1].hash & self._mask
+            if ((next_place - home) & self._mask) >= ((next_place - place) & self._mask):
+                self._places[place] = self._places[next_place]
+                place = next_place
+        self._places[place] = 0
+        self._arena_lost += slot.size
+        slot.count = 0
+        slot.at = self._free
+        self._free = index + 1
+        self._count -= 1
+
+    # -- numbers -------------------------------------------------------------------------------------------------------
+
+    def get(self, bytes subject not None):
+        cdef Slot* slot = self._known(subject)
+        return None if slot == NULL else (slot.count, slot.first, slot.last)
+
+    def count(self, bytes subject not None):
+        cdef Slot* slot = self._known(subject)
+        return 0 if slot == NULL else slot.count
+
+    def set_ends(self, bytes subject not None, int64_t first, int64_t last):
+        cdef Slot* slot = self._known(subject)
+        if slot == NULL:
+            raise KeyError(subject)
+        slot.first = first
+        slot.last = last
+
+    def remove(self, bytes subject not None):
+        cdef Slot* slot = self._known(subject)
+        if slot != NULL:
+            self.messages -= slot.count
+            self._drop(slot)
+
+    cdef int64_t _came(self, bytes subject, int64_t count, int64_t first, int64_t last) except -1:
+        cdef const char* text = PyBytes_AS_STRING(subject)
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(subject)
+        cdef uint32_t hashed = hash_of(text, size)
+        cdef Slot* slot = self._find(text, size, hashed)
+        cdef int64_t before
+        if count <= 0:
+            raise ValueError("nothing came")
+        if slot == NULL:
+            slot = self._add(text, size, hashed)
+            slot.count = count
+            slot.first = first
+            before = 0
+        else:
+            before = slot.last
+            slot.count += count
+        slot.last = last
+        self.messages += count
+        return before
+
+    def came(self, bytes subject not None, int64_t count, int64_t first, int64_t last):
+        return self._came(subject, count, first, last)
+
+    def came_all(self, dict new not None, dict before not None):
+        cdef list numbers
+        cdef int64_t previous
+        for subject, counted in new.items():
+            numbers = <list?>counted
+            previous = self._came(<bytes?>subject, numbers[0], numbers[1], numbers[2])
+            if subject not in before:
+                before[subject] = previous
+
+    def went(self, bytes subject not None, int64_t seq):
+        cdef Slot* slot = self._known(subject)
+        if slot == NULL:
+            return
+        self.messages -= 1
+        if slot.count <= 1:
+            self._drop(slot)
+        else:
+            slot.count -= 1
+            some_went(slot, seq, seq)
+
+    def back(self, bytes subject not None, int64_t seq):
+        cdef Slot* slot = self._known(subject)
+        if slot == NULL:
+            self._came(subject, 1, seq, seq)
+            return
+        self.messages += 1
+        slot.count += 1
+        slot.first = min(slot.first, seq) if slot.first > 0 else -min(-slot.first, seq)
+        if slot.last:
+            slot.last = max(slot.last, seq)
+
+    # -- an index ------------------------------------------------------------------------------------------------------
+
+    cdef int _fold(
+        self, const char* text, Py_ssize_t size, int64_t count, int64_t first, int64_t last, int64_t low, int64_t high
+    ) except -1:
+        cdef uint32_t hashed = hash_of(text, size)
+        cdef Slot* slot = self._find(text, size, hashed)
+        if (slot.count if slot != NULL else 0) + count < 0:
+            raise StoreError("corrupt", "an index of subjects counts below zero")
+        if slot == NULL:
+            if not count:
+                return 0
+            slot = self._add(text, size, hashed)
+            slot.count = count
+            slot.first = first
+            slot.last = last
+        elif slot.count + count == 0:
+            self._drop(slot)
+            self.messages += count
+            return 0
+        else:
+            slot.count += count
+            if last:
+                slot.last = last
+        self.messages += count
+        if high:
+            some_went(slot, low, high)
+        return 0
+
+    def fold(self, entries):
+        cdef bytes subject
+        for name, count, first, last, low, high in entries:
+            subject = UNREAD if name is None else <bytes?>name
+            self._fold(PyBytes_AS_STRING(subject), PyBytes_GET_SIZE(subject), count, first, last, low, high)
+
+    def fold_record(self, bytes record not None):
+        cdef Reader reader
+        cdef Py_ssize_t index, entry, count = 0, size = 0
+        cdef const char* text
+        cdef int64_t head[4]
+        cdef int64_t numbers[5]
+        cdef bint folding
+        for folding in (False, True):  # first look whether it is as records are
+            reader.at = <const uint8_t*>PyBytes_AS_STRING(record)
+            reader.end = reader.at + PyBytes_GET_SIZE(record)
+            reader.bad = False
+            if elements(&reader) != 5:
+                reader.bad = True
+            for index in range(4):
+                head[index] = number(&reader)
+            count = elements(&reader)
+            for entry in range(count):
+                if elements(&reader) != 6:
+                    reader.bad = True
+                text = text_of(&reader, &size)
+                for index in range(5):
+                    numbers[index] = number(&reader)
+                if reader.bad:
+                    break
+                if folding:
+                    self._fold(text, size, numbers[0], numbers[1], numbers[2], numbers[3], numbers[4])
+            if reader.bad or reader.at != reader.end:
+                return self._fold_unusual(record)
+        return head[0], head[1], head[2], head[3]
+
+    def _fold_unusual(self, bytes record):
+        # Longer than this release writes them, or no record at all.
+        head, entries = subject_table.decoded(record)
+        self.fold(entries)
+        return head
+
+    def scan(self, bytes pattern not None, Py_ssize_t at, Py_ssize_t limit):
+        cdef Slot* slot
+        cdef Py_ssize_t end = min(self._slots_used, at + limit)
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(pattern)
+        cdef list found = []
+        if at < 0:
+            raise IndexError(at)
+        while at < end:
+            slot = self._slots + at
+            at += 1
+            if slot.count and (
+                not size or fits(PyBytes_AS_STRING(pattern), size, self._arena + slot.at, slot.size)
+            ):
+                name = PyBytes_FromStringAndSize(self._arena + slot.at, slot.size)
+                found.append((name, slot.count, slot.first, slot.last))
+                # Making objects may run a garbage collection, and that anything.
+                end = min(self._slots_used, end)
+        return found, 0 if at >= self._slots_used else at
