@@ -23,7 +23,7 @@ from eyot_daemon.options_accounts import (
     MappingOptions,
     ResponseType,
 )
-from eyot_daemon.options_imports_check import what_is_wrong_with_import
+from eyot_daemon.options_imports_check import ImportCheck
 from eyot_wire import subject
 from eyot_wire.jwt import JwtError
 from eyot_wire.jwt_account import EVERYBODY, AccountClaims, Export, Import, JetStreamLimits, decode_activation, mistakes
@@ -52,19 +52,16 @@ def account_options(known: Iterable[AccountClaims], now_s: float) -> Built:
     for name, account in accounts.items():
         wanted = tuple(_imported(one) for one in claims[name].body.imports or () if _makes_sense(one))
         accounts[name] = msgspec.structs.replace(account, imports=wanted)
+    check = ImportCheck(accounts)
     for name, account in accounts.items():
-        # One after the other, so that of two imports that make a circle only one is refused.
-        accounts[name] = _with_possible_imports(account, accounts, problems)
+        accounts[name] = _with_possible_imports(account, check, problems)
     return Built(tuple(accounts.values()), tuple(problems))
 
 
-def _with_possible_imports(
-    account: AccountOptions, accounts: Mapping[str, AccountOptions], problems: list[str]
-) -> AccountOptions:
+def _with_possible_imports(account: AccountOptions, check: ImportCheck, problems: list[str]) -> AccountOptions:
     kept: list[ImportOptions] = []
-    taken: dict[bytes, ImportOptions] = {}
     for imported in account.imports:
-        wrong = what_is_wrong_with_import(account, imported, dict(accounts), taken)
+        wrong = check.add(account.name, imported)
         if wrong:
             problems.append(f"Account {account.name}: {wrong}")
         else:

@@ -166,7 +166,7 @@ MISTAKES = [
     ),
     (
         "accounts { A { exports [{service: x}], imports [{service: {account: B, subject: x}}] }, B { exports [{service: x}], imports [{service: {account: A, subject: x}}] } }",
-        "1:69",
+        "1:146",
         "account",
         "import forms a cycle",
     ),
