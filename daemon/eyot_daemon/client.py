@@ -10,6 +10,7 @@ many subscriptions), some say it and close, malformed arguments and bad JSON clo
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -63,6 +64,8 @@ MAX_SUBSCRIPTIONS = "maximum subscriptions exceeded"
 #: The first PING comes this soon, so that the round trip is known early; later ones every `ping_interval`.
 FIRST_PING_S = 2.0
 FIRST_PING_JITTER = 0.2
+#: The round trip is measured this often, be the peer busy or not.
+ROUND_TRIP_S = 3600.0
 #: Bytes taken from a peer while it is being decided who it is; clients wait for the answer before they say much.
 HELD_BYTES_MAX = 4 * 1024 * 1024
 
@@ -153,7 +156,7 @@ class ClientConnection(Outlet):
         self._decision: Deferred | None = None  # who this is gets decided elsewhere; meanwhile everything waits
         self._held: list[Op] = []
         self._held_bytes = 0
-        self._ping_sent = 0.0
+        self._ping_sent = -math.inf
         self._first_pong = False
         self._scanner = Scanner(
             "server", batches=True, max_control_line=options.max_control_line, max_payload=options.max_payload
@@ -388,6 +391,8 @@ class ClientConnection(Outlet):
             connect.auth_token = connect.auth_token or cookies.token
             connect.jwt = connect.jwt or cookies.jwt
         self.presented = connect
+        # An estimate until a PONG tells.
+        self.rtt_s = max(self.clients.broker.clock.now_ns() - self.started_ns, 1) / 1e9
         authenticator = self.clients.authenticator_for(self.peer)
         decision = authenticator.client(connect, self.nonce, self.peer, self)
         if isinstance(decision, Deferred):
@@ -422,10 +427,9 @@ class ClientConnection(Outlet):
                 self.queue_output(self.clients.connect_info_line(self))
 
     def _pong(self) -> None:
-        self.pings_out = 0
-        if self._ping_sent:
+        if self.pings_out:
             self.rtt_s = max(self.last_in - self._ping_sent, 1e-9)  # 0 stands for unknown
-            self._ping_sent = 0.0
+        self.pings_out = 0
 
     # -- account -------------------------------------------------------------------------------------------------
 
@@ -501,7 +505,7 @@ class ClientConnection(Outlet):
         options = self.clients.options
         now = self.clients.broker.clock.monotonic()
         interval = self._ping_interval_s
-        if self.rtt_s == 0.0 or now - self.last_in >= interval:
+        if now - self.last_in >= interval or now - self._ping_sent > ROUND_TRIP_S:
             if self.pings_out < options.ping_max:
                 self.pings_out += 1
                 self._ping_sent = now

@@ -122,6 +122,8 @@ class RequestInfo(msgspec.Struct, omit_defaults=True):
     ver: str = ""
     rtt: int = 0
     server: str = ""
+    kind: str = ""
+    client_type: str = ""
 
 
 class AwaitedReply:
@@ -324,6 +326,7 @@ class ServiceImport:
                 info.start = ns_to_rfc3339(origin.started_ns)
                 info.host, info.id = origin.peer.host, origin.cid
                 info.user, info.name, info.lang, info.ver = origin.user, origin.name, origin.lang, origin.version
+                info.kind, info.client_type = "Client", origin.peer.client_type
         return info
 
     def _passed_on(self, header: bytes) -> RequestInfo | None:

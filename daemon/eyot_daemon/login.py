@@ -35,6 +35,11 @@ class Peer(Struct, frozen=True, kw_only=True):
     certificate: bytes = b""  # DER of the client's verified certificate
     cookies: Cookies | None = None  # credentials a browser sent with the upgrade
 
+    @property
+    def client_type(self) -> str:
+        """The kind of connection in the words of events and pages."""
+        return "websocket" if self.connection_type == WEBSOCKET else "nats"
+
 
 class UserToken(Struct, frozen=True, kw_only=True):
     """The JWT by which a user came in, and what the account said of its signer then."""

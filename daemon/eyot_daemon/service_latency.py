@@ -160,7 +160,7 @@ def _describe(origin: Origin | None, account: Account, *, detailed: bool) -> Jso
                 "lang": origin.lang,
                 "ver": origin.version,
                 "kind": "Client",
-                "client_type": "websocket" if origin.peer.connection_type == "WEBSOCKET" else "nats",
+                "client_type": origin.peer.client_type,
             }
     elif detailed and origin is not None:
         told["kind"] = "Leafnode" if origin.kind is Kind.LEAF else "Account"

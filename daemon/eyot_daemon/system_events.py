@@ -27,7 +27,6 @@ from eyot_wire.js_time import ns_to_rfc3339
 from eyot_wire.nuid import nuid
 
 _TYPE = "io.nats.server.advisory.v1."
-_TYPES = {"STANDARD": "nats", "WEBSOCKET": "websocket"}
 #: The first figures soon after the start, then ever more rarely, as nats-server.
 STATSZ_FIRST_S = 0.25
 STATSZ_MAX_S = 30.0
@@ -127,7 +126,7 @@ class SystemEvents:
             "rtt": int(client.rtt_s * 1e9),
         }
         told = {name: value for name, value in told.items() if value}
-        kind = {"kind": "Client", "client_type": _TYPES.get(client.peer.connection_type, "nats")}
+        kind = {"kind": "Client", "client_type": client.peer.client_type}
         if client.token is not None:
             told["issuer_key"] = client.token.claims.iss
             if client.token.claims.all_tags:
