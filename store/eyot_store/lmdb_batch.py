@@ -126,22 +126,18 @@ class Batch:
         self._counters(stream_id).last_seq = seq
 
     def _remove(self, stream_id: int, data: list[tuple[bytes, int]]) -> None:
-        db, delete = self._messages(stream_id), self._txn.delete
+        cursor = self._txn.cursor(self._messages(stream_id))
+        find, delete = cursor.set_key, cursor.delete
         covered = pack_u64(self._indexes.covered(stream_id))
         removed = size = 0
         for key, counted in data:
-            if key <= covered:
-                self._note_gone(stream_id, key, db)
-            if delete(key, db=db):
+            if find(key):
+                if key <= covered:  # the index of subjects counts it
+                    note_gone(self._went, self._environment, stream_id, key, cursor.value())
+                delete()
                 removed += 1
                 size += counted
         self._subtract(stream_id, removed, size)
-
-    def _note_gone(self, stream_id: int, key: bytes, db: Any) -> None:
-        """A record that the index of subjects counts is about to go."""
-        value = self._txn.get(key, db=db)
-        if value is not None:
-            note_gone(self._went, self._environment, stream_id, key, value)
 
     def _purge(self, stream_id: int, data: tuple[int, int, int]) -> None:
         """What is below the floor is gone at once; the records are taken out bit by bit (``LmdbCommitter.tidy``)."""

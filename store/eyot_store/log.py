@@ -18,7 +18,7 @@ from eyot_store.hot import encode_run
 from eyot_store.log_reads import LogReads
 from eyot_store.reader import RecordReader
 from eyot_store.record_run import Message
-from eyot_store.records import encode_body, file_message_bytes, pack_crc, pack_u64, salt_of
+from eyot_store.records import StoredMessage, encode_body, file_message_bytes, pack_crc, pack_u64, salt_of
 from eyot_store.state import LogState
 from eyot_store.subjects import Subjects, matcher
 from eyot_store.tracking import Tracking
@@ -171,6 +171,11 @@ class Log(LogReads):
         self._remove(txn, seq, *found)
         return True
 
+    def remove_known(self, txn: Txn, message: StoredMessage) -> None:
+        """Stage the removal of a live committed message that was just read."""
+        size = self.message_bytes(message.subject, message.header, message.payload)
+        self._remove(txn, message.seq, message.subject, size)
+
     def purge(self, txn: Txn, below_seq: int = 0, subject_filter: bytes = b"", keep: int = 0) -> int:
         """Stage the removal of all messages, of those below ``below_seq``, of those that ``subject_filter`` matches (also
         with ``below_seq``), leaving the newest ``keep`` of them. Returns how many go. Reads what it removes, except when it
@@ -211,8 +216,7 @@ class Log(LogReads):
                 seq = error.seq + 1
                 continue
             for message in found.messages:
-                size = self.message_bytes(message.subject, message.header, message.payload)
-                self._remove(txn, message.seq, message.subject, size)
+                self.remove_known(txn, message)
             gone += len(found.messages)
             seq = found.next_seq
         return gone, max(seq, last + 1) if seq > self.committed_seq else seq

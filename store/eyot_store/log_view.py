@@ -37,6 +37,14 @@ class LogView:
         except StoreError as error:
             raise self._named(error) from None
 
+    def get_many(self, seqs: list[int], max_bytes: int) -> list[StoredMessage]:
+        """Live committed messages at ``seqs`` (ascending), up to ``max_bytes`` of them and up to the first that is damaged; if that is
+        the first of all, StoreError("corrupt")."""
+        try:
+            return self._reader.get_many(seqs, max_bytes).messages
+        except StoreError as error:
+            raise self._named(error) from None
+
     def consumers(self) -> list[tuple[str, bytes, bytes]]:
         """(name, config, state) of each committed consumer, by name."""
         try:
@@ -54,6 +62,10 @@ class LogView:
     def staged_removals(self) -> KeysView[int]:
         """Single messages whose removal is staged and not yet on disk: already out of every read and count."""
         return self._hidden.keys()
+
+    def staged_live(self) -> Iterator[tuple[int, bytes]]:
+        """(sequence, subject) of messages that are staged and not yet on disk, ascending."""
+        return ((seq, subject) for seq, subject, _ in self._staged_live())
 
     # -- FirstFinder (for the state) -------------------------------------------------------------------------------
 

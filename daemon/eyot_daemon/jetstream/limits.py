@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from eyot_daemon.jetstream.clock_watch import ClockCredits
 from eyot_daemon.jetstream.purging import PURGE_SLICE
+from eyot_store.eviction import remove_oldest
 from eyot_wire.js_errors import ApiError, error
 from eyot_wire.js_model import StreamConfig
 
@@ -56,13 +57,7 @@ def enforce(
     gone: list[int] = []
     most = ENFORCED_MAX + log.state.last_seq - log.committed_seq
     if config.max_msgs_per_subject > 0:
-        for subject in subjects:
-            while log.subject_count(subject) > config.max_msgs_per_subject:
-                oldest = log.first_seq_for(subject) if overdue is None else log.oldest_soon(subject)
-                if overdue is not None and (oldest is None or len(gone) >= most):
-                    overdue.add(subject)
-                    break
-                _remove(log, txn, oldest or 0, gone)
+        gone += remove_oldest(log, txn, subjects, config.max_msgs_per_subject, most, overdue)
     if config.max_msgs > 0:
         while log.state.messages > config.max_msgs and len(gone) < most:
             _remove(log, txn, log.state.first_seq, gone)

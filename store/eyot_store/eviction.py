@@ -1,0 +1,101 @@
+"""Keeping only the newest messages of each subject: what a bucket does with every put."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from eyot_store.errors import StoreError
+from eyot_store.records import StoredMessage
+
+if TYPE_CHECKING:
+    from eyot_store.log import Log
+    from eyot_store.txn import Txn
+
+_READ_BYTES = 1 << 20  # of messages that are looked at together before they go
+
+
+def remove_oldest(
+    log: Log, txn: Txn, subjects: Iterable[bytes], keep: int, at_most: int, overdue: set[bytes] | None
+) -> list[int]:
+    """Stage the removal of the oldest messages of each of ``subjects`` that has more than ``keep``, about ``at_most`` in all; returns
+    which go. Into ``overdue`` come subjects whose turn that makes it another time, and those whose oldest takes long to find (None: it
+    is looked for all the same)."""
+    table, committed = log.subjects().table, log.committed_seq
+    single: dict[int, bytes] = {}  # the usual case: one goes, and it is known which
+    others: list[bytes] = []
+    for subject in subjects:
+        known = table.get(subject)
+        if known is None or known[0] <= keep:
+            continue
+        if known[0] == keep + 1 and 0 < known[1] <= committed and len(single) < at_most:
+            single[known[1]] = subject
+        else:
+            others.append(subject)
+    gone = _remove_committed(log, txn, single)
+    staged = _Staged(log)
+    for subject in others:
+        while table.count(subject) > keep:
+            if overdue is not None and len(gone) >= at_most:
+                overdue.add(subject)
+                break
+            oldest = staged.oldest(subject) or (
+                log.first_seq_for(subject) if overdue is None else log.oldest_soon(subject)
+            )
+            if oldest is None:
+                assert overdue is not None
+                overdue.add(subject)
+                break
+            _remove(log, txn, oldest, gone)
+    return gone
+
+
+def _remove_committed(log: Log, txn: Txn, single: dict[int, bytes]) -> list[int]:
+    """Remove messages, each the oldest of its subject, read all at once as far as they can be."""
+    gone: list[int] = []
+    seqs = sorted(single)
+    found: dict[int, StoredMessage] = {}
+    if len(seqs) > 1:
+        try:
+            found = {message.seq: message for message in log.get_many(seqs, _READ_BYTES)}
+        except StoreError:
+            pass  # one by one it shows which it is
+    for seq in seqs:
+        message = found.get(seq)
+        if message is None or message.subject != single[seq]:
+            _remove(log, txn, seq, gone)
+        else:
+            log.remove_known(txn, message)
+            gone.append(seq)
+    return gone
+
+
+def _remove(log: Log, txn: Txn, seq: int, gone: list[int]) -> None:
+    if not log.remove(txn, seq):
+        raise RuntimeError(f"{log!r}: sequence {seq} is counted but cannot be removed")
+    gone.append(seq)
+
+
+class _Staged:
+    """Staged messages by subject, looked through when it is first asked for."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._seqs: dict[bytes, deque[int]] | None = None
+
+    def oldest(self, subject: bytes) -> int:
+        """The oldest message of a subject that has nothing but staged ones (a key that was put twice in a turn), where it is not known
+        otherwise; else 0."""
+        known = self._log.subjects().table.get(subject)
+        if known is None or known[1] > 0:
+            return 0
+        if self._seqs is None:
+            self._seqs = {}
+            for seq, each in self._log.staged_live():
+                self._seqs.setdefault(each, deque()).append(seq)
+        seqs = self._seqs.get(subject, deque())
+        removed = self._log.staged_removals()
+        while seqs and seqs[0] in removed:
+            seqs.popleft()
+        return seqs[0] if len(seqs) == known[0] else 0
