@@ -15,6 +15,9 @@ import os
 from eyot_store import subject_table
 from eyot_store.errors import StoreError
 
+cdef extern from *:
+    void __builtin_prefetch(const void* at) nogil
+
 cdef uint64_t SEED = int.from_bytes(os.urandom(8), "little")  # whoever names subjects must not know where they come to lie
 cdef bytes UNREAD = subject_table.UNREAD
 cdef Py_ssize_t NONE = -1
@@ -445,6 +448,9 @@ cdef class SubjectTable:
                 if elements(&reader) != 6:
                     reader.bad = True
                 text = text_of(&reader, &size)
+                if not folding and not reader.bad:
+                    # What the second look waits for is on its way from memory by then.
+                    __builtin_prefetch(self._places + (hash_of(text, size) & self._mask))
                 for index in range(5):
                     numbers[index] = number(&reader)
                 if reader.bad:

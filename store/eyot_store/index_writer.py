@@ -28,6 +28,11 @@ from eyot_store.subject_index import (
 )
 from eyot_store.subject_table import Entry
 
+Encoded = bytes
+"""Of entries."""
+
+_NOTHING: Encoded = encode_index([])
+
 Written = tuple[int, IndexHead]
 """The number of an index's last record, and what it says."""
 
@@ -109,10 +114,10 @@ class Indexes:
     def write(self, txn: Any, stream_id: int, covered: int, entries: list[Entry]) -> Written:
         """Write a change."""
         number, head = self._heads.get(stream_id, (0, IndexHead()))
-        size = len(encode_index(entries)) + 32
+        encoded = encode_index(entries)
         records = head.records + sum(entry[1] for entry in entries)
-        head = IndexHead(covered, records, head.base_bytes, head.change_bytes + size)
-        self._put(txn, stream_id, number + 1, head, entries)
+        head = IndexHead(covered, records, head.base_bytes, head.change_bytes + len(encoded) + 32)
+        self._put(txn, stream_id, number + 1, head, encoded)
         return number + 1, head
 
     def write_gone(self, txn: Any, stream_id: int, change: Change | None) -> Written:
@@ -131,7 +136,7 @@ class Indexes:
         head = IndexHead(covered)
         if not covered:
             return 0, head
-        self._put(txn, stream_id, 1, head, [])
+        self._put(txn, stream_id, 1, head, _NOTHING)
         return 1, head
 
     def now(self, stream_id: int, written: Written) -> None:
@@ -142,9 +147,9 @@ class Indexes:
         if head.change_bytes > max(head.base_bytes, FOLD_BYTES_MIN):
             self.outgrown.add(stream_id)
 
-    def _put(self, txn: Any, stream_id: int, number: int, head: IndexHead, entries: list[Entry]) -> None:
+    def _put(self, txn: Any, stream_id: int, number: int, head: IndexHead, entries: Encoded) -> None:
         key = pack_u64(stream_id) + pack_u64(number)
-        value = encode_index((head.covered, head.records, head.base_bytes, head.change_bytes, entries))
+        value = encode_index((head.covered, head.records, head.base_bytes, head.change_bytes, msgspec.Raw(entries)))
         txn.put(key, self._environment.seal(b"subjects", key, value), db=self._environment.subjects)
 
     # -- housekeeping ---------------------------------------------------------------------------------------------------
@@ -186,12 +191,13 @@ class Indexes:
         number = base_bytes = 0
         for entries in base_of(table):
             number += 1
-            base_bytes += len(encode_index(entries)) + 32
-            self._put(txn, stream_id, number, IndexHead(covered, records, base_bytes), entries)
+            encoded = encode_index(entries)
+            base_bytes += len(encoded) + 32
+            self._put(txn, stream_id, number, IndexHead(covered, records, base_bytes), encoded)
         head = IndexHead(covered, records, base_bytes)
         if not number:
             number = 1
-            self._put(txn, stream_id, number, head, [])
+            self._put(txn, stream_id, number, head, _NOTHING)
         return number, head
 
 
