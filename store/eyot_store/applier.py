@@ -59,6 +59,7 @@ class Applier:
         self.fenced: dict[int, StoreError] = {}  # streams whose pages in LMDB are damaged
         self.used_bytes = environment.used_bytes()  # of LMDB's file, as of the last transaction
         self._environment = environment
+        self._spread = environment.spread
         self._lmdb = lmdb_committer
         self._stats = stats
         self._salt = salt
@@ -68,7 +69,8 @@ class Applier:
         self._attempts = 0
         self._chores: deque[Callable[[], None]] = deque()
         self._stopping = False
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()  # taken by itself where nobody waits: a condition's costs more
+        self._changed = threading.Condition(self._lock)
         self._thread: threading.Thread | None = None
         if threaded:
             self._thread = threading.Thread(target=self._run, name="eyot-apply", daemon=True)
@@ -76,12 +78,13 @@ class Applier:
 
     def room_taken(self) -> int:
         """Bytes of LMDB's file that are in use, or will be when everything handed over is applied."""
-        with self._changed:
-            return self.used_bytes + self._environment.spread * self.pending_bytes
+        # In this order: what is applied is counted as used first, and then as pending no more.
+        pending = self.pending_bytes
+        return self.used_bytes + self._spread * pending
 
     def push(self, frame: int, changes: Changes, size: int) -> None:
         """A frame is durable."""
-        with self._changed:
+        with self._lock:
             self._pending.append(Pending(frame, changes, size))
             self.pending_bytes += size
             self.last = frame

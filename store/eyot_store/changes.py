@@ -21,7 +21,8 @@ Changes = list[tuple[int, list[Operation]]]
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[tuple[int, list[list[Any]]]]).decode
 
-_STRAIGHT = frozenset((Op.CREATE, Op.DELETE, Op.CONFIG))
+_STRAIGHT = 1 << Op.CREATE | 1 << Op.DELETE | 1 << Op.CONFIG
+_ROOM = 1 << Op.APPEND | 1 << Op.CREATE
 
 
 def changes_of(txns: Sequence[Txn]) -> Changes:
@@ -55,12 +56,12 @@ def by_stream(changes: Changes) -> dict[int, list[Operation]]:
 
 def takes_room(txns: Iterable[Txn]) -> bool:
     """Whether one of the transactions stores messages or streams; others may use the reserve."""
-    return any(op in (Op.APPEND, Op.CREATE) for txn in txns for part in txn.parts.values() for op, _ in part.ops)
+    return any([txn.kinds & _ROOM for txn in txns])
 
 
 def is_journalled(txn: Txn) -> bool:
     """Whether a journal can carry it: streams come, change and go in LMDB itself."""
-    return not any(op in _STRAIGHT for part in txn.parts.values() for op, _ in part.ops)
+    return not txn.kinds & _STRAIGHT
 
 
 def encode(changes: Changes) -> bytes:

@@ -24,7 +24,7 @@ from eyot_store.fates import Fates
 from eyot_store.journal import Frame, Journal, read_frames, remove_files, segment_name, sync_directory
 from eyot_store.lmdb_committer import LmdbCommitter
 from eyot_store.options import StoreOptions
-from eyot_store.txn import Op, Txn
+from eyot_store.txn import Txn
 from eyot_store.vault import Vault
 
 _STRAIGHT_BYTES = 1 << 20
@@ -64,7 +64,7 @@ class JournalCommitter:
         self._straight_bytes = min(_STRAIGHT_BYTES, journal.segment_bytes // 2)
 
     def commit(self, group: Sequence[Txn]) -> list[StoreError | None]:
-        if not all(map(is_journalled, group)) or sum(txn.bytes for txn in group) > self._straight_bytes:
+        if not all(map(is_journalled, group)) or sum([txn.bytes for txn in group]) > self._straight_bytes:
             return self._commit_straight(group)
         results: list[StoreError | None] = [self._inherited(txn) for txn in group]
         todo = [txn for txn, result in zip(group, results, strict=True) if result is None]
@@ -122,7 +122,7 @@ class JournalCommitter:
         error = self._fates.inherited(txn)
         if error is None:
             for stream_id, part in txn.parts.items():
-                if part.log.durable and any(op is Op.APPEND for op, _ in part.ops):
+                if part.added and part.log.durable:
                     error = error or self._unwritable(stream_id)
             if error is not None:
                 self._fates.fail(txn, error)
@@ -173,8 +173,11 @@ class JournalCommitter:
         if not self._inline and journal.runs_out(applier.applied):
             applier.do(journal.add_spare)
         stats = self._stats
-        stats.bytes += sum(txn.bytes for txn in txns)
-        stats.messages += sum(len(part.added) for txn in txns for part in txn.parts.values() if part.log.durable)
+        for txn in txns:
+            stats.bytes += txn.bytes
+            for part in txn.parts.values():
+                if part.log.durable:
+                    stats.messages += len(part.added)
         stats.flushed(flush_ns, len(txns), time.time_ns())
 
     # -- straight into LMDB ------------------------------------------------------------------------------------------------
@@ -198,7 +201,7 @@ class JournalCommitter:
     def _has_room(self, txns: Sequence[Txn]) -> bool:
         """Whether LMDB will have room for what is in the journal and for this; makes room if there is not."""
         environment, applier = self._environment, self._applier
-        own = environment.spread * sum(txn.bytes for txn in txns) + self._overhead()
+        own = environment.spread * sum([txn.bytes for txn in txns]) + self._overhead()
         left = environment.map_size - applier.room_taken() - own
         if left >= 0:
             if left < self._headroom() and not self._growing and not self._inline:

@@ -137,6 +137,7 @@ class LogPart:
     def push(self, op: Op, data: Any) -> None:
         """Add an operation other than an append or a removal."""
         self.ops.append((op, data))
+        self.txn.kinds |= 1 << op
         self.appends = self.removes = None
 
     @property
@@ -156,11 +157,12 @@ OPEN, SUBMITTED, FINISHED = range(3)
 class Txn:
     """Operations under way. Filled through the logs' methods, handed in once with ``Store.submit``."""
 
-    __slots__ = ("bytes", "done", "durable", "error", "frame", "parts", "passed", "queued", "state")
+    __slots__ = ("bytes", "done", "durable", "error", "frame", "kinds", "parts", "passed", "queued", "state")
 
     def __init__(self) -> None:
         self.parts: dict[int, LogPart] = {}
         self.bytes = 0  # of records and other values, as they go to disk
+        self.kinds = 0  # of operations, ``1 << op`` each
         self.durable = False  # touches something on disk
         self.state: int = OPEN
         self.done: Done | None = None

@@ -91,7 +91,10 @@ class Expiry:
 
     def stored(self, ttls: list[tuple[int, int]]) -> None:
         """Messages were committed; `ttls` are the (sequence, due time) of those that have one."""
-        self._ttls.add(ttls)
+        if ttls:
+            self._ttls.add(ttls)
+        elif not self._stream.config.max_age or (self._timer is not None and self._timer.active):
+            return  # what came last is due last
         self.schedule()
 
     def commit_failed(self) -> None:

@@ -73,6 +73,7 @@ class Intake:
             and self.config.discard == "old"
             and self.config.retention != "interest"
         )
+        self._limited = max(self.config.max_msgs, self.config.max_bytes, self.config.max_msgs_per_subject) > 0
         self.ack_head = b'{"stream":%b,%b"seq":' % (encode(self.config.name), domain)
         self._last_msg_id: bytes | None = None  # None: to be looked up
         self._now_ns = 0  # the stored time of the next message
