@@ -16,6 +16,9 @@ from libc.string cimport memcmp, memcpy
 from eyot_store import record_run
 from eyot_store.records import CRC_RESIDUE, CRC_SIZE, subject_in
 
+cdef extern from "string.h" nogil:
+    void* memmem(const void* haystack, size_t haystack_size, const void* needle, size_t needle_size)
+
 cdef uint32_t RESIDUE = CRC_RESIDUE
 cdef uint64_t LONG_TIME = 1 << 32  # from here on a time takes 8 bytes in MessagePack
 cdef Py_ssize_t SIZE_MAX = 1 << 31
@@ -148,24 +151,70 @@ def encode_run(
     return counted, written
 
 
-def plain_size(messages, Py_ssize_t payload_max, bytes mark not None):
-    cdef Py_ssize_t size = 0, length
+cdef bytes id_in(const char* header, Py_ssize_t size, bytes special, bytes id_field):
+    # None: there is another field that begins with `special`.
+    cdef const char* end = header + size
+    cdef const char* line_end
+    cdef const char* start
+    cdef const char* at = <const char*>memmem(header, size, PyBytes_AS_STRING(special), PyBytes_GET_SIZE(special))
+    cdef bytes found = None
+    while at != NULL:
+        start = at + PyBytes_GET_SIZE(id_field)
+        if start > end or memcmp(at, PyBytes_AS_STRING(id_field), PyBytes_GET_SIZE(id_field)) != 0:
+            return None
+        line_end = <const char*>memmem(start, end - start, b"\r\n", 2)
+        if line_end == NULL:
+            line_end = end
+        if found is None:
+            while start < line_end and (start[0] == 32 or start[0] == 9):
+                start += 1
+            while line_end > start and ((line_end - 1)[0] == 32 or (line_end - 1)[0] == 9):
+                line_end -= 1
+            found = PyBytes_FromStringAndSize(start, line_end - start)
+        at += 2
+        at = <const char*>memmem(at, end - at, PyBytes_AS_STRING(special), PyBytes_GET_SIZE(special))
+    return b"" if found is None else found
+
+
+def look_over(messages, usual not None):
+    cdef Py_ssize_t counted = 0, size, length, header_size, at = 0
+    cdef Py_ssize_t size_max = usual.size_max, header_max = usual.header_max
+    cdef Py_ssize_t cost = usual.cost, header_cost = usual.header_cost
+    cdef bytes mark = <bytes?>usual.reply_end
+    cdef bytes special = <bytes?>usual.special
+    cdef bytes id_field = <bytes?>usual.id_field
     cdef Py_ssize_t mark_size = PyBytes_GET_SIZE(mark)
+    cdef list ids = []
     cdef object message
-    cdef bytes reply, payload
+    cdef bytes reply, header, found
+    if mark is None or special is None or id_field is None or PyBytes_GET_SIZE(special) < 2 or PyBytes_GET_SIZE(id_field) < 2:
+        raise ValueError("marks are missing")
     for one in messages:
         message = message_of(one)
         reply = field(message, 1)
-        payload = field(message, 3)
-        if PyBytes_GET_SIZE(field(message, 2)) or PyBytes_GET_SIZE(payload) > payload_max:
-            return -1
+        header = field(message, 2)
+        header_size = PyBytes_GET_SIZE(header)
+        size = header_size + PyBytes_GET_SIZE(field(message, 3))
+        if size > size_max or header_size > header_max:
+            return -1, []
         length = PyBytes_GET_SIZE(reply)
         if length >= mark_size and memcmp(
             PyBytes_AS_STRING(reply) + length - mark_size, PyBytes_AS_STRING(mark), mark_size
         ) == 0:
-            return -1
-        size += PyBytes_GET_SIZE(field(message, 0)) + PyBytes_GET_SIZE(payload)
-    return size
+            return -1, []
+        counted += PyBytes_GET_SIZE(field(message, 0)) + size + cost
+        if header_size:
+            found = id_in(PyBytes_AS_STRING(header), header_size, special, id_field)
+            if found is None:
+                return -1, []
+            counted += header_cost
+            if not ids:
+                ids = [b""] * at
+            ids.append(found)
+        elif ids:
+            ids.append(b"")
+        at += 1
+    return counted, ids
 
 
 def pub_acks(messages, bytes head not None, int64_t seq):

@@ -56,7 +56,7 @@ def by_stream(changes: Changes) -> dict[int, list[Operation]]:
 
 def takes_room(txns: Iterable[Txn]) -> bool:
     """Whether one of the transactions stores messages or streams; others may use the reserve."""
-    return any([txn.kinds & _ROOM for txn in txns])
+    return any(txn.kinds & _ROOM for txn in txns)
 
 
 def is_journalled(txn: Txn) -> bool:

@@ -8,7 +8,7 @@ import os
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from eyot_store.record_run import encode_run, note_records, plain_size, pub_acks
+    from eyot_store.record_run import encode_run, look_over, note_records, pub_acks
     from eyot_store.subject_table import SubjectTable
 
     COMPILED: Final[bool] = False
@@ -16,14 +16,14 @@ else:
     try:
         if os.environ.get("EYOT_PLAIN", "0") not in ("", "0"):
             raise ImportError("EYOT_PLAIN is set")
-        from eyot_store._record_run import encode_run, note_records, plain_size, pub_acks
+        from eyot_store._record_run import encode_run, look_over, note_records, pub_acks
         from eyot_store._subject_table import SubjectTable
 
         COMPILED = True
     except ImportError:
-        from eyot_store.record_run import encode_run, note_records, plain_size, pub_acks
+        from eyot_store.record_run import encode_run, look_over, note_records, pub_acks
         from eyot_store.subject_table import SubjectTable
 
         COMPILED = False
 
-__all__ = ["COMPILED", "SubjectTable", "encode_run", "note_records", "plain_size", "pub_acks"]
+__all__ = ["COMPILED", "SubjectTable", "encode_run", "look_over", "note_records", "pub_acks"]

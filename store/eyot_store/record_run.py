@@ -7,6 +7,7 @@ against (see `hot.py`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 from zlib import crc32
 
 from eyot_store.records import CRC_RESIDUE, CRC_SIZE, encode_body, pack_crc, pack_u64, subject_in, unpack_u64
@@ -22,6 +23,24 @@ Subjects = dict[bytes, list[int]]
 
 Entries = dict[bytes | None, list[int]]
 """As ``subject_index.Change`` keeps them: ``[count, first, last, 0, 0]``."""
+
+
+class Usual(NamedTuple):
+    """What messages are like of which nothing has to be known but their sizes and an id."""
+
+    size_max: int
+    """Of header and payload together."""
+    header_max: int
+    reply_end: bytes
+    """No reply ends with it."""
+    special: bytes
+    """With it, line end and all, begin the fields that ask for something ..."""
+    id_field: bytes
+    """... of which only this one is usual: line end, name and colon."""
+    cost: int
+    """What each message counts for beyond its bytes ..."""
+    header_cost: int
+    """... and what each that has a header."""
 
 
 def encode_run(
@@ -58,15 +77,41 @@ def encode_run(
     return counted, written
 
 
-def plain_size(messages: Sequence[Message], payload_max: int, mark: bytes) -> int:
-    """Bytes of subjects and payloads together; -1 if a message has a header, a payload longer than ``payload_max`` or a reply
-    that ends with ``mark``."""
-    size = 0
-    for subject, reply, header, payload in messages:
-        if header or len(payload) > payload_max or reply.endswith(mark):
-            return -1
-        size += len(subject) + len(payload)
-    return size
+def look_over(messages: Sequence[Message], usual: Usual) -> tuple[int, list[bytes]]:
+    """Whether messages are usual in all respects: the bytes they count for, -1 if one of them is not, and the values of their
+    ``id_field``, b"" for those that have none; an empty list if no message has a header."""
+    counted = 0
+    ids: list[bytes] = []
+    for at, (subject, reply, header, payload) in enumerate(messages):
+        size = len(header) + len(payload)
+        if size > usual.size_max or len(header) > usual.header_max or reply.endswith(usual.reply_end):
+            return -1, []
+        counted += len(subject) + size + usual.cost
+        if header:
+            found = _id_in(header, usual)
+            if found is None:
+                return -1, []
+            counted += usual.header_cost
+            ids = ids or [b""] * at
+            ids.append(found)
+        elif ids:
+            ids.append(b"")
+    return counted, ids
+
+
+def _id_in(header: bytes, usual: Usual) -> bytes | None:
+    """The first ``id_field``, b"" if there is none; None if there is another field that begins with ``special``."""
+    found = None
+    at = header.find(usual.special)
+    while at >= 0:
+        if not header.startswith(usual.id_field, at):
+            return None
+        if found is None:
+            start = at + len(usual.id_field)
+            end = header.find(b"\r\n", start)
+            found = header[start : end if end >= 0 else len(header)].strip(b" \t")
+        at = header.find(usual.special, at + 2)
+    return found or b""
 
 
 def pub_acks(messages: Sequence[Message], head: bytes, seq: int) -> list[tuple[bytes, bytes]]:

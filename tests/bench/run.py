@@ -66,10 +66,10 @@ class Bench:
         times = sorted(wire.request_reply(node.port, PAYLOAD, self._count(5_000)))
         return times[int(len(times) * 0.99)] * 1e6
 
-    def durable(self, connections: int, in_flight: int, count: int) -> Callable[[Node], float]:
+    def durable(self, connections: int, in_flight: int, count: int, *, ids: bool = False) -> Callable[[Node], float]:
         def measure(node: Node) -> float:
             wanted = self._count(count)
-            return wanted / wire.publish_acknowledged(node.port, connections, in_flight, PAYLOAD, wanted)
+            return wanted / wire.publish_acknowledged(node.port, connections, in_flight, PAYLOAD, wanted, ids=ids)
 
         return measure
 
@@ -112,6 +112,7 @@ def measure(bench: Bench, kinds: dict[str, tuple[str, str]], rounds: int) -> lis
         ("durable publish, 1 in flight", "msgs/s", bench.durable(1, 1, 2_000)),
         ("durable publish, 16 in flight", "msgs/s", bench.durable(1, 16, 10_000)),
         ("durable publish, 256 in flight", "msgs/s", bench.durable(1, 256, 40_000)),
+        ("durable publish with Nats-Msg-Id, 256 in flight", "msgs/s", bench.durable(1, 256, 40_000, ids=True)),
         ("durable publish, 16 connections with 1 in flight", "msgs/s", bench.durable(16, 1, 10_000)),
         ("durable publish, 64 connections with 1 in flight", "msgs/s", bench.durable(64, 1, 20_000)),
         ("pull fetch of 500, explicit acks", "msgs/s", bench.fetch),

@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from itertools import islice
 
 RECEIVE_BYTES = 1 << 18
 CHUNK_BYTES = 1 << 18
@@ -175,41 +176,64 @@ def request_reply(port: int, payload: bytes, count: int) -> list[float]:
 
 
 def publish_acknowledged(
-    port: int, connections: int, in_flight: int, payload: bytes, count: int, subject: str = "bench.durable"
+    port: int,
+    connections: int,
+    in_flight: int,
+    payload: bytes,
+    count: int,
+    subject: str = "bench.durable",
+    *,
+    ids: bool = False,
 ) -> float:
-    """Seconds until `count` publishes to a stream's subject were acknowledged, `in_flight` at a time per connection."""
+    """Seconds until `count` publishes to a stream's subject were acknowledged, `in_flight` at a time per connection; with `ids`:
+    each with a `Nats-Msg-Id` of its own."""
     peers = [Peer(port) for _ in range(connections)]
     epoll = select.epoll()
-    by_fd: dict[int, tuple[Peer, bytes]] = {}  # with the frame it publishes
+    by_fd: dict[int, tuple[Peer, Callable[[int], bytes]]] = {}  # with what gives the frames it publishes
     for number, peer in enumerate(peers):
         inbox = f"_INBOX.a.{number}"
-        frame = f"PUB {subject} {inbox} {len(payload)}\r\n".encode() + payload + b"\r\n"
+        frames = _with_ids if ids else _alike
+        publishes = frames(f"{subject} {inbox}".encode(), payload, count)
         peer.socket.sendall(f"SUB {inbox} 1\r\n".encode())
         peer.barrier()
         epoll.register(peer.socket, select.EPOLLIN)
-        by_fd[peer.socket.fileno()] = peer, frame
+        by_fd[peer.socket.fileno()] = peer, publishes
     sent = acked = 0
     begun = time.perf_counter()
-    for peer, frame in by_fd.values():
-        peer.socket.sendall(frame * in_flight)
+    for peer, publishes in by_fd.values():
+        peer.socket.sendall(publishes(in_flight))
         sent += in_flight
     while acked < count:
         found = epoll.poll(TIMEOUT_S)
         if not found:
             raise TimeoutError(f"{acked} of {count} acknowledged")
         for fd, _ in found:
-            peer, frame = by_fd[fd]
+            peer, publishes = by_fd[fd]
             got = peer.receive_acks()
             acked += got
             more = min(got, count - sent)
             if more > 0:
-                peer.socket.sendall(frame if more == 1 else frame * more)
+                peer.socket.sendall(publishes(more))
                 sent += more
     elapsed = time.perf_counter() - begun
     epoll.close()
     for peer in peers:
         peer.close()
     return elapsed
+
+
+def _alike(to: bytes, payload: bytes, _: int) -> Callable[[int], bytes]:
+    return (b"PUB %b %d\r\n%b\r\n" % (to, len(payload), payload)).__mul__
+
+
+def _with_ids(to: bytes, payload: bytes, count: int) -> Callable[[int], bytes]:
+    """All made beforehand, each with an id that never was before."""
+    unique = os.urandom(11).hex().encode()
+    size = len(b"NATS/1.0\r\nNats-Msg-Id: \r\n\r\n") + len(unique) + 9
+    frame = b"HPUB %b %d %d\r\nNATS/1.0\r\nNats-Msg-Id: %b-%%08d\r\n\r\n%b\r\n"
+    frame %= to, size, size + len(payload), unique, payload
+    frames = iter([frame % number for number in range(count)])
+    return lambda more: b"".join(islice(frames, more))
 
 
 def make_stream(port: int, name: str, subject: str) -> None:

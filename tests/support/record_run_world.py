@@ -22,11 +22,13 @@ def recorded(twin: int, seed: int) -> list[Any]:
     seq = rng.choice([1, 9, 255, 1 << 32, rng.randrange(1, 1 << 62)])
     ts_ns = rng.choice([0, 127, (1 << 32) - 3, 1 << 32, 1_800_000_000_000_000_000, -5])
     codec = RecordCodec(7, Vault("aes", b"d" * 32) if rng.random() < 0.2 else None)
+    size_max, header_max = rng.choice([0, 9, 1 << 62, 1 << 62]), rng.choice([0, 20, 65535])
+    usual = record_run.Usual(size_max, header_max, b".$FI", b"\r\nNats-", b"\r\nNats-Msg-Id:", 30, 4)
     items: list[tuple[bytes, bytes]] = []
     added: dict[int, tuple[bytes, int]] = {}
     subjects: dict[bytes, list[int]] | None = {} if rng.random() < 0.7 else None
     seen: list[Any] = [hot.encode_run(run, seq, ts_ns, codec.salt, 30, 4, items, added, subjects)]
-    seen += [list(items), added, subjects, hot.plain_size(run, rng.choice([0, 9, 1 << 62]), b".$FI")]
+    seen += [list(items), added, subjects, hot.look_over(run, usual)]
     seen.append(hot.pub_acks(run, b'{"stream":"S", "seq":', seq))
     for at in range(rng.randrange(4)):  # others that may stand there
         key = pack_u64(seq + len(run) + at)
@@ -43,7 +45,16 @@ def _message(rng: Random) -> Published:
     size = rng.choice([0, 1, 7, 8, 100, 255, 256, 300, 65535, 65536])
     subject = rng.choice([b"a", b"a.b", b"s" * 255, b"s" * 256, rng.randbytes(5)])
     reply = rng.choice([b"", b"r", b"_INBOX.x.1", b"r.$FI", b"$FI"])
-    return Published(subject, reply, rng.choice([b"", b"", b"NATS/1.0\r\n\r\n"]), rng.randbytes(size))
+    return Published(subject, reply, _header(rng), rng.randbytes(size))
+
+
+def _header(rng: Random) -> bytes:
+    fields = [b"Nats-Msg-Id:a", b"Nats-Msg-Id: \t b c \t", b"Nats-Msg-Id:", b"Nats-Msg-Id", b"Nats-Msg-Idx:1", b"Nats-"]
+    fields += [b"nats-msg-id:1", b"X:Nats-Msg-Id:1", b"Nats-Msg-Id:\r", b"Nats-TTL:1", b"Nats-M", b"x"]
+    usual = fields[:3] + fields[6:9]
+    chosen = [rng.choice(fields if rng.random() < 0.1 else usual) for _ in range(rng.choice([0, 1, 1, 2, 3]))]
+    ends = rng.choice([b"\r\n\r\n", b"\r\n\r\n", b"\r\n", b"\n", b""])
+    return rng.choice([b"", b"NATS/1.0\r\n" + b"\r\n".join(chosen) + ends])
 
 
 def _damaged(rng: Random, value: bytes) -> bytes:

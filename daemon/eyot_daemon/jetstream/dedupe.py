@@ -5,6 +5,7 @@ stores with ids within its window: the window is the bound, and the configuratio
 """
 
 from collections import deque
+from collections.abc import Sequence
 
 from eyot_store import Log, Txn
 
@@ -21,7 +22,8 @@ class DedupeWindow:
     def __init__(self, window_ns: int) -> None:
         self.window_ns = window_ns
         self._seqs: dict[bytes, int] = {}
-        self._order: deque[tuple[int, bytes, int]] = deque()
+        # Time and sequence of the first id, the ids: each 1 ns and one sequence after the one before, b"" where there is none.
+        self._order: deque[tuple[int, int, Sequence[bytes]]] = deque()
 
     def __len__(self) -> int:
         return len(self._seqs)
@@ -35,7 +37,25 @@ class DedupeWindow:
         """`msg_id` is stored as `seq` at `ts_ns`."""
         if self.window_ns > 0:
             self._seqs[msg_id] = seq
-            self._order.append((ts_ns, msg_id, seq))
+            self._order.append((ts_ns, seq, (msg_id,)))
+
+    def all_new(self, msg_ids: list[bytes], now_ns: int) -> bool:
+        """None of the ids was stored within the window, and each is there but once; b"" stands for none."""
+        self.expire(now_ns)
+        wanted = set(msg_ids)
+        missing = msg_ids.count(b"") if b"" in wanted else 0
+        wanted.discard(b"")
+        return len(wanted) + missing == len(msg_ids) and self._seqs.keys().isdisjoint(wanted)
+
+    def add_all(self, msg_ids: list[bytes], seq: int, ts_ns: int) -> dict[bytes, int]:
+        """Ids that are all new are stored from `seq` and `ts_ns` on, each 1 ns after the one before, b"" for none. Returns their
+        sequences."""
+        seqs = dict(zip(msg_ids, range(seq, seq + len(msg_ids)), strict=True))
+        seqs.pop(b"", None)
+        if self.window_ns > 0:
+            self._seqs.update(seqs)
+            self._order.append((ts_ns, seq, msg_ids))
+        return seqs
 
     def forget(self, msg_ids: dict[bytes, int]) -> None:
         """These ids were not stored after all (id to the sequence they would have had)."""
@@ -46,11 +66,15 @@ class DedupeWindow:
     def expire(self, now_ns: int) -> None:
         """Drop what is older than the window."""
         horizon = now_ns - self.window_ns
-        order = self._order
+        order, seqs = self._order, self._seqs
         while order and order[0][0] < horizon:
-            _, msg_id, seq = order.popleft()
-            if self._seqs.get(msg_id) == seq:
-                del self._seqs[msg_id]
+            ts_ns, first, msg_ids = order.popleft()
+            gone = horizon - ts_ns
+            for seq, msg_id in enumerate(msg_ids[:gone], first):
+                if seqs.get(msg_id) == seq:
+                    del seqs[msg_id]
+            if gone < len(msg_ids):
+                order.appendleft((horizon, first + gone, msg_ids[gone:]))
 
     def set_window(self, window_ns: int, now_ns: int) -> None:
         """The stream was given another window. What a shorter one already dropped does not come back."""

@@ -87,8 +87,9 @@ class Ingest(Intake):
         """Messages that stand for themselves, one transaction."""
         if not messages:
             return
-        if self._all_plain(messages):
-            self._run_plain(messages)
+        msg_ids = self._plain_ids(messages)
+        if msg_ids is not None:
+            self._run_plain(messages, msg_ids)
             return
         stream = self._stream
         batch = Batch()
@@ -114,18 +115,19 @@ class Ingest(Intake):
         elif batch.acks:
             stream.after_commits(lambda failure: stream.send_acks(batch, failure))
 
-    def _run_plain(self, messages: list[Published]) -> None:
+    def _run_plain(self, messages: list[Published], msg_ids: list[bytes]) -> None:
         """The same for messages that are all plain: the way of nearly all, with as little ado as can be."""
         stream = self._stream
         batch = Batch()
         txn = stream.store.begin()
         try:
-            self._take_plain(txn, batch, messages)
+            self._take_plain(txn, batch, messages, msg_ids)
             if self._limited:
                 per_subject = self.config.max_msgs_per_subject > 0
                 self._enforce(txn, batch, {message.subject for message in messages} if per_subject else ())
         except BaseException:
             stream.store.abort(txn)
+            self.taken_back(batch)
             raise
         stream.buffered.took(batch, txn.bytes)
         stream.submit(txn, batch)

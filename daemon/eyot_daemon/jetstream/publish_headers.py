@@ -35,7 +35,8 @@ HEADER_BYTES_MAX = 65_535
 #: A number that no sequence has: what an unreadable expectation is taken for, as nats-server does.
 NO_SEQ = (1 << 64) - 1
 
-_MARK = b"\r\nNats-"
+#: What a field that asks for something begins with, with the line end before it.
+NATS_MARK = b"\r\nNats-"
 #: What a message that adds to a counter must not ask for (ADR-49).
 _NOT_WITH_COUNTERS = (
     ROLLUP,
@@ -104,13 +105,13 @@ STORE = Verdict()
 def nats_fields(header: bytes) -> dict[bytes, bytes]:
     """First value of every field whose name begins with `Nats-`; names are case-sensitive."""
     fields: dict[bytes, bytes] = {}
-    at = header.find(_MARK)
+    at = header.find(NATS_MARK)
     while at >= 0:
         end = header.find(b"\r\n", at + 2)
         name, colon, value = header[at + 2 : end if end >= 0 else len(header)].partition(b":")
         if colon:
             fields.setdefault(name, value.strip(b" \t"))
-        at = header.find(_MARK, at + 2)
+        at = header.find(NATS_MARK, at + 2)
     return fields
 
 

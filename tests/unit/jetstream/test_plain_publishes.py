@@ -1,0 +1,138 @@
+"""What is stored with little ado is stored as message by message: the same answers, records, ids and limits, whatever is published."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from random import Random
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eyot_daemon.jetstream.intake import Intake
+from eyot_daemon.options_accounts import AccountJetStreamOptions
+from support.js_world import World
+
+#: Of the window for duplicates, ns.
+WINDOW_NS = 100_000_000
+
+
+def lived(seed: int, path: Path) -> list[Any]:
+    """What a stream of this seed answers, holds and remembers after some turns; the clock moves between them."""
+    rng = Random(seed)
+    limits = AccountJetStreamOptions(file_max=rng.choice([3_000, 1 << 20])) if rng.random() < 0.3 else None
+    world = World(path, limits=limits)
+    config: dict[str, Any] = {"duplicate_window": rng.choice([WINDOW_NS, WINDOW_NS, 0])}
+    for name, values in (
+        ("max_msgs", [0, 5]),
+        ("max_msgs_per_subject", [0, 0, 2]),
+        ("max_bytes", [0, 0, 400]),
+        ("max_msg_size", [-1, -1, 60]),
+        ("retention", ["limits", "workqueue"]),
+        ("allow_msg_ttl", [False, True]),
+        ("allow_atomic", [False, True]),
+        ("no_ack", [False, False, False, True]),
+    ):
+        config[name] = rng.choice(values)
+    if config["max_bytes"]:
+        config.pop("max_msg_size")
+    answer = world.create(**config)
+    seen: list[Any] = [answer.get("error")]
+    if "error" in answer:
+        world.store.crash()
+        return seen
+    for _ in range(rng.randrange(1, 8)):
+        replies = [
+            world.publish(rng.choice([b"s.a", b"s.b", b"s.c"]), rng.choice([b"", b"x", b"y" * 30]), _header(rng))
+            for _ in range(rng.choice([1, 2, 5, 9]))
+        ]
+        if rng.random() < 0.3:
+            world.broker.flush()
+        else:
+            world.commit()
+        seen.append(replies)
+        world.clock.advance(rng.choice([0, 0.04, 0.2]))
+    world.commit()
+    log = world.stream().log
+    stored = log.read(1, max_messages=999, max_bytes=1 << 30).messages
+    seen += [(got.subject, got.header, got.payload) for got in world.inbox.got]
+    seen += [(each.seq, each.ts_ns, each.subject, each.header, each.payload) for each in stored]
+    now_ns = world.clock.now_ns()
+    seen += [world.stream().dedupe.find(b"%d" % number, now_ns) for number in range(6)]
+    seen += [len(world.stream().dedupe), log.state.messages, log.state.bytes, log.state.last_seq, log.positions()]
+    if limits is None:
+        world = world.restart()
+        seen += [world.stream().dedupe.find(b"%d" % number, now_ns) for number in range(6)]
+    world.store.crash()
+    return seen
+
+
+def _header(rng: Random) -> dict[str, str] | bytes:
+    kind = rng.random()
+    msg_id = str(rng.randrange(6) if rng.random() < 0.3 else rng.randrange(6, 1 << 30))
+    if kind < 0.3:
+        return b""
+    if kind < 0.4:
+        return {"X": "nothing"}
+    if kind < 0.85:
+        return {"Nats-Msg-Id": msg_id}
+    if kind < 0.9:
+        return b"NATS/1.0\r\nNats-Msg-Id: \r\nNats-Msg-Id:" + msg_id.encode() + b"\r\n\r\n"
+    others = [
+        {"Nats-Expected-Last-Msg-Id": msg_id},
+        {"Nats-Expected-Stream": rng.choice("ST"), "Nats-Msg-Id": msg_id},
+        {"Nats-Expected-Last-Sequence": str(rng.randrange(9))},
+        {"Nats-TTL": "1h"},
+        {"Nats-Rollup": "sub"},
+        {"Nats-Batch-Id": "b", "Nats-Batch-Sequence": "1", "Nats-Batch-Commit": "1"},
+        {"nats-msg-id": msg_id},
+    ]
+    return rng.choice(others)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**48))
+def test_both_ways_come_to_the_same(seed: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        quickly = lived(seed, Path(folder) / "q")
+        with patch.object(Intake, "_plain_ids", lambda *_: None):
+            one_by_one = lived(seed, Path(folder) / "o")
+    assert quickly == one_by_one
+
+
+def test_ids_take_the_short_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """... but where one of them was there before."""
+    taken: list[int] = []
+    real = Intake._take_plain
+
+    def noted(self: Intake, txn: Any, batch: Any, messages: list[Any], msg_ids: list[bytes]) -> None:
+        taken.append(len(messages))
+        real(self, txn, batch, messages, msg_ids)
+
+    monkeypatch.setattr(Intake, "_take_plain", noted)
+    world = World(tmp_path)
+    world.create()
+    for number in range(3):
+        world.publish(b"s.a", b"x", {"Nats-Msg-Id": str(number)})
+    world.commit()
+    assert world.put(b"s.a", b"x", {"Nats-Msg-Id": "2"}) == {"stream": "S", "seq": 3, "duplicate": True}
+    world.publish(b"s.a", b"x", {"Nats-Msg-Id": "3"})
+    assert world.put(b"s.a", b"x", {"Nats-Msg-Id": "3"})["seq"] == 4
+    assert world.put(b"s.a", b"x", {"Nats-Expected-Last-Msg-Id": "3"})["seq"] == 5
+    assert taken == [3]
+
+
+def test_ids_of_a_commit_that_failed_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(tmp_path)
+    world.create()
+    with monkeypatch.context() as patched:
+        patched.setattr(world.store._driver._committer, "_attempt", _fails)  # type: ignore[attr-defined]
+        assert world.put(b"s.a", b"x", {"Nats-Msg-Id": "1"})["error"]["err_code"] == 10077
+    assert world.put(b"s.a", b"x", {"Nats-Msg-Id": "1"})["seq"] == 1
+
+
+def _fails(_: Any) -> None:
+    raise OSError(5, "Input/output error")
