@@ -64,6 +64,10 @@ class QueueEntries:
             return None
         return any(name == queue or matches(name, queue) for name in names)
 
+    def overlaps(self, subject: bytes) -> bool:
+        """Is there a literal subject that both an entry and `subject` match?"""
+        return any(overlaps(pattern, subject) for pattern, _ in self.entries)
+
 
 class ReplyTracker:
     """Reply subjects of messages delivered to a connection with `allow_responses`."""
@@ -172,23 +176,29 @@ class Access:
                 named = self._subscribe_allow_queues.match(subject, queue)
                 allowed = allowed if named is None else named
         if allowed:
-            allowed = not self._subscribe_deny.matches(subject)
-            if queue:
-                denied = self._subscribe_deny_queues.match(subject, queue)
-                allowed = allowed if denied is None else not denied
+            allowed = not self._denied(subject, queue)
         return allowed
 
-    def needs_deny_filter(self, subject: bytes) -> bool:
-        """Must messages for a subscription on `subject` be checked one by one with `may_receive`?"""
-        return bool(self._subscribe_deny) and not is_literal(subject) and self._subscribe_deny.overlaps(subject)
+    def _denied(self, subject: bytes, queue: bytes) -> bool:
+        # An entry for another queue takes nothing back of what an entry without queue denies.
+        if self._subscribe_deny.matches(subject):
+            return True
+        return bool(queue) and bool(self._subscribe_deny_queues.match(subject, queue))
 
-    def may_receive(self, subject: bytes) -> bool:
-        """Is a message on this literal subject let through the deny filter?"""
+    def needs_deny_filter(self, subject: bytes, queue: bytes = b"") -> bool:
+        """Must messages for a subscription on `subject` be checked one by one with `may_receive`?"""
+        if is_literal(subject):
+            return False
+        return self._subscribe_deny.overlaps(subject) or (bool(queue) and self._subscribe_deny_queues.overlaps(subject))
+
+    def may_receive(self, subject: bytes, queue: bytes = b"") -> bool:
+        """Is a message on this literal subject let through the deny filter, to a member of `queue` if given?"""
         cache = self._deliver_cache
-        allowed = cache.get(subject)
+        key = subject + b" " + queue
+        allowed = cache.get(key)
         if allowed is None:
-            allowed = not self._subscribe_deny.matches(subject)
-            _remember(cache, subject, allowed)
+            allowed = not self._denied(subject, queue)
+            _remember(cache, key, allowed)
         return allowed
 
 

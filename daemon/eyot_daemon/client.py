@@ -299,7 +299,7 @@ class ClientConnection(Outlet):
             return False
         access = self.access
         if access is not None:
-            if sub.deny_filter and not access.may_receive(subject):
+            if sub.deny_filter and not access.may_receive(subject, sub.queue):
                 return False
             if reply and access.replies is not None:
                 access.replies.delivered(reply, self.clients.broker.clock.monotonic())

@@ -36,7 +36,7 @@ def subscribe(client: ClientConnection, op: Sub) -> None:
             client.send_error("Invalid Subject")
             return
         sub = Subscription(account, subject, client, queue, op.sid)
-        sub.deny_filter = access is not None and access.needs_deny_filter(subject)
+        sub.deny_filter = access is not None and access.needs_deny_filter(subject, queue)
         sub.slow = is_slow(client, sub)
         client.subs[op.sid] = sub
         account.attach(sub)
@@ -86,5 +86,5 @@ def look_again(client: ClientConnection) -> None:
             remove(client, sub)
             client.send_error(f"Permissions Violation for Subscription to {named}")
             continue
-        sub.deny_filter = access is not None and access.needs_deny_filter(sub.subject)
+        sub.deny_filter = access is not None and access.needs_deny_filter(sub.subject, sub.queue)
         sub.slow = is_slow(client, sub)

@@ -249,7 +249,7 @@ class TracedDelivery(Delivery):
             return CLOSED
         if dest is self.origin and not dest.echo:
             return NO_ECHO
-        if dest.access is not None and sub.deny_filter and not dest.access.may_receive(self.route.subject):
+        if dest.access is not None and sub.deny_filter and not dest.access.may_receive(self.route.subject, sub.queue):
             return SUBSCRIPTION_DENIED
         return ""
 

@@ -66,6 +66,8 @@ def test_publish(allow: tuple[bytes, ...] | None, deny: tuple[bytes, ...], subje
         (None, (b"a q1",), b"a", b"q1", False),
         (None, (b"a q1",), b"a", b"q2", True),
         (None, (b"a q1",), b"a", b"", True),
+        (None, (b"*", b"a q1"), b"a", b"q2", False),  # denied without a queue, hence in every queue
+        (None, (b"a.b q1",), b"a.*", b"q1", True),  # filtered at delivery
     ],
 )
 def test_subscribe(
@@ -84,6 +86,15 @@ def test_the_deny_filter_is_for_wildcards_that_overlap_a_deny() -> None:
     assert not checked.may_receive(b"a.secret")
     assert not checked.may_receive(b"x.hidden")
     assert checked.may_receive(b"a.open")
+
+
+def test_what_a_queue_may_not_have_is_filtered_for_its_members() -> None:
+    checked = access(subscribe=SubjectPermission(deny=(b"a.b q.*",)))
+    assert checked.needs_deny_filter(b"a.*", b"q.1")
+    assert not checked.needs_deny_filter(b"a.*")
+    assert not checked.may_receive(b"a.b", b"q.1")
+    assert checked.may_receive(b"a.b", b"r")
+    assert checked.may_receive(b"a.b")
 
 
 def test_replies_may_be_published_once_and_for_a_while() -> None:
