@@ -11,7 +11,7 @@ from heapq import merge
 from itertools import islice, takewhile
 
 from eyot_store.errors import StoreError
-from eyot_store.log_subjects import TRACKED_MESSAGES_MAX, LogSubjects
+from eyot_store.log_subjects import TRACKED_MESSAGES_MAX, WALK_MAX, LogSubjects
 from eyot_store.log_view import KEYS_MAX
 from eyot_store.record_block import RECORDS_MAX, Reading, RecordBlock, block_of, matching, without
 from eyot_store.records import ReadResult, StoredMessage
@@ -152,6 +152,25 @@ class LogReads(LogSubjects):
                 return result.messages[0]
             seq = result.next_seq
         return None
+
+    def finds_next_soon(self, subject_filter: bytes, from_seq: int) -> bool:
+        """False if ``next_for`` has far to look, and would not if the log were tracked."""
+        seq = max(from_seq, self.state.first_seq)
+        if matcher((subject_filter,)) is None or not self._worth_tracking(seq):
+            return True
+        end = seq + WALK_MAX
+        while seq < end:
+            found = self.read(seq, max_messages=1, max_bytes=_NO_LIMIT, filters=(subject_filter,))
+            if found.messages or found.next_seq > self.committed_seq:
+                return True
+            seq = found.next_seq
+        return False
+
+    def counts_soon(self, from_seq: int, filters: tuple[bytes, ...]) -> bool:
+        """False if ``count`` has far to walk, and would not if the log were tracked."""
+        if matcher(filters) is None or from_seq <= self.state.first_seq or not self._worth_tracking(from_seq):
+            return True
+        return from_seq - self.state.first_seq <= WALK_MAX
 
     def count(self, from_seq: int, filters: tuple[bytes, ...] = ()) -> int:
         """How many committed messages at or after ``from_seq`` match. Exact. From the start of the log, and where the log

@@ -19,6 +19,9 @@ from eyot_store.tracking import Tracking
 TRACKED_MESSAGES_MAX = 1 << 22
 """Logs with more messages are not tracked by themselves: 8 bytes of memory a message, and a pass to build it."""
 
+WALK_MAX = 1 << 14
+"""Records that may be looked at in one go, some 15 milliseconds."""
+
 _TRACK_READS = 8  # of one slice of tracking
 _INDEX_RECORDS = 8  # of one slice of an index: some ten thousand subjects
 
@@ -36,6 +39,11 @@ class LogSubjects(LogView):
         while self._subjects is None:
             self._gather_some(tracked=False)
         return self._subjects
+
+    @property
+    def subjects_known(self) -> bool:
+        """``subjects`` takes no time."""
+        return self._subjects is not None
 
     def subjects_some(self) -> bool:
         """A slice of that first use, however much there is; True when ``subjects`` takes no time any more."""
@@ -110,6 +118,11 @@ class LogSubjects(LogView):
         known = self.subjects().table.get(subject)
         return self._last_committed(subject, known, 0) if known else 0
 
+    def finds_last_soon(self, subject: bytes) -> bool:
+        """False if ``last_for`` a literal subject has far to look, and would not if the log were tracked."""
+        known = self.subjects().table.get(subject)
+        return known is None or known[2] > 0 or not self._worth_tracking(1)
+
     # -- inside ----------------------------------------------------------------------------------------------------
 
     def _gather_some(self, *, tracked: bool) -> bool:
@@ -144,6 +157,12 @@ class LogSubjects(LogView):
         tracking.next_seq = max(covered + 1, floor) if covered else self._first_live()
         tracking.index = IndexReading()
         return True
+
+    def _worth_tracking(self, from_seq: int) -> bool:
+        """Whether a walk over all from ``from_seq`` on is long, and what tracking would take is not too much."""
+        if self._subjects is not None and self._subjects.tracked:
+            return False
+        return self.committed_seq - from_seq > WALK_MAX and self.state.messages <= TRACKED_MESSAGES_MAX
 
     def _first_live(self) -> int:
         return self._next_live(1) or self.committed_seq + 1

@@ -4,7 +4,6 @@ Requests on `$JS.API.<words>` that no endpoint knows are not answered at all, as
 common checks: JetStream on in the account (10039), API level (10185), empty body (10038).
 """
 
-import logging
 from typing import TYPE_CHECKING
 
 from eyot_daemon.jetstream import (
@@ -16,15 +15,12 @@ from eyot_daemon.jetstream import (
     direct_get,
     packed_reads,
 )
-from eyot_daemon.jetstream.api_request import ApiRequest, Endpoint, level_is_offered
-from eyot_store.errors import StoreError
+from eyot_daemon.jetstream.api_request import ApiRequest, Endpoint, attempt, level_is_offered
 from eyot_wire.js_errors import JetStreamError, error
 
 if TYPE_CHECKING:
     from eyot_daemon.jetstream.account_js import JetStreamAccount
     from eyot_daemon.subscription import Origin
-
-log = logging.getLogger("eyot.jetstream")
 
 _WORDS_MAX = 3
 
@@ -66,17 +62,13 @@ def dispatch(
     request = ApiRequest(jsa, endpoint, subject, tokens, reply, header, body, origin)
     if not endpoint.bare:
         jsa.api_total += 1
-    try:
-        if not endpoint.bare:
-            _check(request)
-        endpoint.handler(request)
-    except JetStreamError as refusal:
-        request.refuse(refusal.api_error, *endpoint.on_error)
-    except StoreError as failure:
-        request.refuse(error(10051, err=failure.message), *endpoint.on_error)
-    except Exception:
-        log.exception("request on %s failed", request.subject.decode("utf-8", "replace"))
-        request.refuse(error(10051, err="internal error"), *endpoint.on_error)
+    attempt(request, _handle)
+
+
+def _handle(request: ApiRequest) -> None:
+    if not request.endpoint.bare:
+        _check(request)
+    request.endpoint.handler(request)
 
 
 def _check(request: ApiRequest) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from eyot_daemon.jetstream.api_metadata import with_level
-from eyot_daemon.jetstream.api_request import ApiRequest, Endpoint, Handler
+from eyot_daemon.jetstream.api_request import ApiRequest, Endpoint, Handler, attempt
 from eyot_daemon.jetstream.consumer import Consumer
 from eyot_daemon.jetstream.consumer_config import consumer_level, valid_group
 from eyot_daemon.jetstream.copied_out import copied_out_of
@@ -133,7 +133,10 @@ def _create_checked(consumers: "Consumers", request: ApiRequest, asked: CreateCo
         else:
             stream.after_commits(lambda _: request.respond(with_stored_times(stream, consumer.info())))
 
-    consumers.create(stream, asked.config, asked.action, pedantic=asked.pedantic, done=done)
+    def create(_: ApiRequest) -> None:
+        consumers.create(stream, asked.config, asked.action, pedantic=asked.pedantic, done=done)
+
+    stream.gathering.for_consumer(asked.config, lambda: attempt(request, create))
 
 
 # -- asking --------------------------------------------------------------------------------------------------------

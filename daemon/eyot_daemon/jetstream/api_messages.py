@@ -1,6 +1,6 @@
 """`STREAM.MSG.GET` and `STREAM.MSG.DELETE`: single messages, in JSON."""
 
-from eyot_daemon.jetstream.api_request import ApiRequest, Endpoint
+from eyot_daemon.jetstream.api_request import ApiRequest, Endpoint, attempt
 from eyot_daemon.jetstream.stream import Stream
 from eyot_store import Log, StoredMessage
 from eyot_store.errors import StoreError
@@ -46,28 +46,24 @@ def _get(request: ApiRequest) -> None:
         raise fail(10003)
     stream = request.stream(request.tokens[5])
 
-    def answer(_: StoreError | None) -> None:
-        try:
-            message = find_one(stream.log, asked)
-        except StoreError as failure:
-            request.refuse(error(10051, err=failure.message))
-            return
-        if message is None:
-            request.refuse(error(10037))
-            return
-        request.respond(
-            MessagePart(
-                message=StoredMsg(
-                    subject=message.subject.decode("utf-8", "replace"),
-                    seq=message.seq,
-                    hdrs=b"" if asked.no_hdr else message.header,
-                    data=message.payload,
-                    time=ns_to_rfc3339(message.ts_ns),
-                )
+    stream.after_commits(lambda _: stream.gathering.for_get(asked, lambda: attempt(request, _answer, stream, asked)))
+
+
+def _answer(request: ApiRequest, stream: Stream, asked: MsgGetRequest) -> None:
+    message = find_one(stream.log, asked)
+    if message is None:
+        raise fail(10037)
+    request.respond(
+        MessagePart(
+            message=StoredMsg(
+                subject=message.subject.decode("utf-8", "replace"),
+                seq=message.seq,
+                hdrs=b"" if asked.no_hdr else message.header,
+                data=message.payload,
+                time=ns_to_rfc3339(message.ts_ns),
             )
         )
-
-    stream.after_commits(answer)
+    )
 
 
 def _delete(request: ApiRequest) -> None:

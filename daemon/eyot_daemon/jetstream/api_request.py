@@ -5,12 +5,14 @@ or `refuse(error, *parts)`, or it raises JetStreamError, which refuses. Handlers
 `on_done` of their commit. Requests without a reply subject are carried out all the same; their answer goes nowhere.
 """
 
+import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from eyot_daemon.version import API_LEVEL
+from eyot_store.errors import StoreError
 from eyot_wire import headers
-from eyot_wire.js_errors import ApiError, fail
+from eyot_wire.js_errors import ApiError, JetStreamError, error, fail
 from eyot_wire.js_model import ErrorPart, InvalidJson, decode, encode_response
 
 if TYPE_CHECKING:
@@ -18,7 +20,10 @@ if TYPE_CHECKING:
     from eyot_daemon.jetstream.stream import Stream
     from eyot_daemon.subscription import Origin
 
+log = logging.getLogger("eyot.jetstream")
+
 T = TypeVar("T")
+P = ParamSpec("P")
 
 REQUIRED_LEVEL = b"Nats-Required-Api-Level"
 
@@ -112,6 +117,22 @@ class Endpoint(NamedTuple):
     on_error: tuple[object, ...] = ()
     bare: bool = False
     quiet: bool = False
+
+
+def attempt(
+    request: ApiRequest, fn: Callable[Concatenate[ApiRequest, P], None], *args: P.args, **kwargs: P.kwargs
+) -> None:
+    """Have `fn` answer the request; what it raises is the answer, too."""
+    on_error = request.endpoint.on_error
+    try:
+        fn(request, *args, **kwargs)
+    except JetStreamError as refusal:
+        request.refuse(refusal.api_error, *on_error)
+    except StoreError as failure:
+        request.refuse(error(10051, err=failure.message), *on_error)
+    except Exception:
+        log.exception("request on %s failed", request.subject.decode("utf-8", "replace"))
+        request.refuse(error(10051, err="internal error"), *on_error)
 
 
 def level_is_offered(header: bytes) -> bool:

@@ -1,6 +1,7 @@
 """The API of streams: create, update, delete, purge, info, names, list (ADR-1, ADR-8)."""
 
-from eyot_daemon.jetstream.api_request import ApiRequest, Endpoint
+from eyot_daemon.jetstream.api_request import ApiRequest, Endpoint, attempt
+from eyot_daemon.jetstream.gathering import after_gathering
 from eyot_daemon.jetstream.stream import Stream, after_all_commits
 from eyot_daemon.jetstream.stream_info import SUBJECTS_PAGE, stream_info
 from eyot_store.errors import StoreError
@@ -96,7 +97,7 @@ def _info(request: ApiRequest) -> None:
     asked = StreamInfoRequest() if request.body_is_empty else request.decode(StreamInfoRequest)
     stream = request.stream(request.tokens[4])
     # What was published before the request counts, also while it is on its way to flash.
-    stream.after_commits(lambda _: _answer_info(request, stream, asked))
+    stream.after_commits(lambda _: stream.gathering.then(lambda: attempt(request, _answer_info, stream, asked)))
 
 
 def _answer_info(request: ApiRequest, stream: Stream, asked: StreamInfoRequest) -> None:
@@ -137,11 +138,11 @@ def _list(request: ApiRequest) -> None:
     offset = _clamp(asked.offset, len(streams))
     shown = streams[offset : offset + INFOS_PAGE]
 
-    def answer() -> None:
+    def answer(request: ApiRequest) -> None:
         infos = [stream_info(stream) for stream in shown]
         request.respond(PagePart(total=len(streams), offset=offset, limit=INFOS_PAGE), StreamListPart(streams=infos))
 
-    after_all_commits(shown, answer)
+    after_all_commits(shown, lambda: after_gathering(shown, lambda: attempt(request, answer)))
 
 
 def _clamp(offset: int, total: int) -> int:

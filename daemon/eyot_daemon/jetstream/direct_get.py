@@ -58,7 +58,7 @@ def _direct_get(request: ApiRequest) -> None:
     if _contradicts_itself(asked):
         request.send_status(_BAD)
         return
-    stream.after_commits(lambda _: _answer(request, stream, asked))
+    stream.after_commits(lambda _: stream.gathering.for_get(asked, lambda: _answer(request, stream, asked)))
 
 
 def _asks_for_something(asked: MsgGetRequest) -> bool:

@@ -5,7 +5,7 @@ when its answers leave.
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from eyot_daemon.jetstream import fast_batches, limits
@@ -108,8 +108,13 @@ class Intake:
     def duplicate_of(self, msg_id: bytes) -> int:
         return self._stream.dedupe.find(msg_id, self._now_ns)
 
-    def _enforce(self, txn: "Txn", batch: Batch, subjects: Iterable[bytes]) -> None:
+    def _enforce(self, txn: "Txn", batch: Batch, subjects: Collection[bytes]) -> None:
         """Make room. A record that cannot be read stays where it is: that must not keep new ones from being stored."""
+        if self.config.max_msgs_per_subject > 0 and not self._stream.gathering.done:
+            sweep = self._stream.sweep
+            sweep.overdue.update(subjects)
+            self._stream.gathering.then(sweep.enforce_overdue)
+            subjects = ()
         try:
             batch.removed += limits.enforce(self.config, self._log, txn, subjects, self._stream.sweep.overdue)
         except StoreError as failure:

@@ -4,7 +4,7 @@ Counts and bytes are those of the log, staged messages included. Ages are judged
 what jumps of the clock add to them, against wall time.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from eyot_daemon.jetstream.clock_watch import ClockCredits
@@ -49,14 +49,14 @@ def _makes_room(config: StreamConfig, log: "Log", subject: bytes, size: int) -> 
 
 
 def enforce(
-    config: StreamConfig, log: "Log", txn: "Txn", subjects: Iterable[bytes], overdue: set[bytes] | None = None
+    config: StreamConfig, log: "Log", txn: "Txn", subjects: Collection[bytes], overdue: set[bytes] | None = None
 ) -> list[int]:
     """Stage the removal of what is over the limits after messages on `subjects` came; returns what goes, in order. No more than
     ENFORCED_MAX go at a time, besides one for each message staged: limits that were lowered come into force slice by slice.
     Subjects whose turn that makes it another time are put into `overdue`, as are those whose oldest message takes long to find."""
     gone: list[int] = []
     most = ENFORCED_MAX + log.state.last_seq - log.committed_seq
-    if config.max_msgs_per_subject > 0:
+    if config.max_msgs_per_subject > 0 and subjects:
         gone += remove_oldest(log, txn, subjects, config.max_msgs_per_subject, most, overdue)
     if config.max_msgs > 0:
         while log.state.messages > config.max_msgs and len(gone) < most:

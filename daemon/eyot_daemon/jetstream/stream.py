@@ -20,6 +20,7 @@ from eyot_daemon.jetstream.dedupe import DedupeWindow, IdsMark
 from eyot_daemon.jetstream.expiry import Expiry
 from eyot_daemon.jetstream.farewell import stage_farewells
 from eyot_daemon.jetstream.fast_batches import FastBatches
+from eyot_daemon.jetstream.gathering import Gathering
 from eyot_daemon.jetstream.ingest import CopiedMessage, Ingest
 from eyot_daemon.jetstream.ports import ConsumerPort, RemovalReason
 from eyot_daemon.jetstream.publish_headers import MSG_ID, nats_fields
@@ -77,6 +78,7 @@ class Stream:
         self.batches = AtomicBatches(self, jsa.engine.batch_budget)
         self.fast_batches = FastBatches(self, jsa.engine.batch_budget)
         self.sweep = Sweep(self)
+        self.gathering = Gathering(self)
         self._ingest = Ingest(self)
         #: What was published since the last turn.
         self.inlet = Inlet(self)
@@ -108,6 +110,8 @@ class Stream:
         self.live = True
         self._subscribe()
         self.sweep.start()
+        if self.config.max_msgs_per_subject > 0:
+            self.gathering.then(lambda: None)  # the first message will need it
         self.expiry.start()
         if self.config.allow_msg_schedules:
             self.schedules.start()

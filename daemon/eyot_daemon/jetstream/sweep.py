@@ -126,7 +126,7 @@ class Sweep:
             if stream.live and self._log.state.messages <= TRACKED_MESSAGES_MAX:
                 done = self._log.track_some()
             if done:
-                self._enforce_overdue()
+                self.enforce_overdue(begin=self._log.state.messages > TRACKED_MESSAGES_MAX)
         except StoreError as failure:
             log.warning("Stream '%s > %s': %s", stream.account.name, stream.name, failure)
             done = True
@@ -135,15 +135,16 @@ class Sweep:
         else:
             stream.broker.timers.call_later(0.0, self._track)
 
-    def _enforce_overdue(self) -> None:
+    def enforce_overdue(self, *, begin: bool = False) -> None:
+        """Take away what the subjects that are overdue have too many of. `begin`: that takes a walk through all."""
         stream = self._stream
         overdue, self.overdue = self.overdue, set()
         if not overdue or not stream.live:
             return
         batch = Batch()
         with stream.staging() as txn:
-            if self._log.state.messages > TRACKED_MESSAGES_MAX:
-                batch.removed = self.begin(txn)  # too many to be tracked
+            if begin:
+                batch.removed = self.begin(txn)
             else:
                 batch.removed = limits.enforce(stream.config, self._log, txn, overdue, self.overdue)
         if not txn.parts:
