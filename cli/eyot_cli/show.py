@@ -48,10 +48,10 @@ def size(value: int | None) -> str:
     return f"{amount:.1f} TiB"
 
 
-def span(seconds: float | None) -> str:
-    """A length of time at a glance: `0.2s`, `42s`, `3m05s`, `2h10m`, `9d4h`."""
+def span(seconds: float | None, none: str = "never") -> str:
+    """A length of time at a glance: `0.2s`, `42s`, `3m05s`, `2h10m`, `9d4h`; `none` where there is none."""
     if seconds is None:
-        return "never"
+        return none
     if seconds < 10:
         return f"{seconds:.1f}s"
     whole = int(seconds)

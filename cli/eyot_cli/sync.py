@@ -12,7 +12,7 @@ from eyot_cli.failure import Failure
 from eyot_cli.show import console, count, print_json, print_table, size, span
 from eyot_cli.target import Target
 from eyot_wire.forget_reader import WORDS, ForgetRequest
-from eyot_wire.status import CopyStatus, PeerTotals, SyncReport, SyncStatus
+from eyot_wire.status import CopyStatus, LinkStatus, PeerTotals, SyncReport, SyncStatus
 
 _POLL_S = 0.25
 _LINKED = {True: "[green]up[/]", False: "[red]down[/]"}
@@ -40,14 +40,15 @@ def wait(target: Target, timeout_s: float, streams: tuple[str, ...]) -> None:
     """Wait until everything is confirmed; exit code 1 if that takes too long or nobody copies from here."""
     deadline = time.monotonic() + timeout_s
     while True:
-        out = [each for each in _report(target).out if not streams or each.stream in streams]
+        report = _report(target)
+        out = [each for each in report.out if not streams or each.stream in streams]
         missing = sorted(set(streams) - {each.stream for each in out})
         behind = [each for each in out if each.backlog]
         if out and not missing and not behind:
             console.print(f"Everything is confirmed: {', '.join(sorted({each.stream for each in out}))}")
             return
         if time.monotonic() >= deadline:
-            raise Failure(_why(out, missing, behind, timeout_s))
+            raise Failure(_why(report, out, missing, behind, timeout_s))
         time.sleep(_POLL_S)
 
 
@@ -75,16 +76,19 @@ def forget(target: Target, stream: str, server: str, target_stream: str) -> None
         console.print(f"Forgotten: {forgotten} of {stream} at {server}")
 
 
-def _why(out: list[SyncStatus], missing: list[str], behind: list[SyncStatus], timeout_s: float) -> str:
+def _why(
+    report: SyncReport, out: list[SyncStatus], missing: list[str], behind: list[SyncStatus], timeout_s: float
+) -> str:
     if not out or missing:
         what = ", ".join(missing) or "any stream"
-        return f"nobody has copied from {what} yet: a mirror or source elsewhere must name it as its origin"
+        text = f"nobody has copied from {what} yet: a mirror or source elsewhere must name it as its origin"
+        return "\n".join([text, *(_down(link) for link in report.links_down)])
     worst = max(behind, key=lambda each: each.backlog)
     text = f"after {timeout_s:g} s {worst.peer} still lacks {worst.backlog} messages of {worst.stream}"
     if worst.waiting:
         text += f"; waiting: {worst.waiting}"
     elif worst.error:
-        text += f"; link: {worst.error}"
+        text += f": {worst.error}"
         if worst.remedy:
             text += f" ({worst.remedy})"
     return text
@@ -117,13 +121,15 @@ def _show(report: SyncReport) -> None:
         error = _trouble(each.waiting, each.error, each.remedy)
         rows.append(
             (each.account, each.stream, f"{each.kind} {each.target} at {each.peer}".replace("  ", " "), link, count(each.confirmed_seq), count(each.backlog),
-             size(each.backlog_bytes), span(each.oldest_s), f"{each.rate:.1f}", span(each.eta_s), error)
+             size(each.backlog_bytes), span(each.oldest_s, ""), f"{each.rate:.1f}", _eta(each), error)
         )  # fmt: skip
     print_table("Copied from here", columns, rows, "nobody has copied anything yet")
     if len(report.peers) < len(report.out):
         _totals(report.peers)
     if report.copies:
         _inbound(report.copies)
+    for remote in report.links_down:
+        console.print(_down(remote), markup=False)
     console.print("Everything is confirmed" if report.synced else "[yellow]Not everything is confirmed[/]")
 
 
@@ -131,7 +137,7 @@ def _totals(peers: list[PeerTotals]) -> None:
     columns = ("Account", "Server", "Link", ">Streams", ">Backlog", ">Bytes", ">Oldest", ">Rate/s", ">ETA", "Error")
     rows = [
         (each.account, each.peer, _LINKED[each.linked], count(each.streams), count(each.backlog), size(each.backlog_bytes),
-         span(each.oldest_s), f"{each.rate:.1f}", span(each.eta_s), _trouble(each.waiting, each.error, each.remedy))
+         span(each.oldest_s, ""), f"{each.rate:.1f}", _eta(each), _trouble(each.waiting, each.error, each.remedy))
         for each in peers
     ]  # fmt: skip
     print_table("Altogether", columns, rows, "")
@@ -152,11 +158,23 @@ def _inbound(copies: list[CopyStatus]) -> None:
     )
     rows = [
         (each.account, each.stream, f"{each.kind} of {each.origin} at {each.api_prefix}", each.phase,
-         count(each.committed_seq), count(each.backlog), f"{each.rate:.1f}", span(each.eta_s), span(each.heard_s_ago),
+         count(each.committed_seq), count(each.backlog), f"{each.rate:.1f}", _eta(each), span(each.heard_s_ago),
          _trouble(each.waiting, each.error, each.remedy))
         for each in copies
     ]  # fmt: skip
     print_table("Copied to here", columns, rows, "")
+
+
+def _eta(each: SyncStatus | PeerTotals | CopyStatus) -> str:
+    """How long it will take; a question mark where that is not known, nothing where nothing is missing."""
+    return span(each.eta_s, "?" if each.backlog else "")
+
+
+def _down(link: LinkStatus) -> str:
+    """A remote that is not linked."""
+    since = f" for {span(link.age_s)}" if link.age_s is not None else ""
+    why = _trouble(link.waiting, link.last_error, link.remedy)
+    return f"Link {link.name} is {'disabled' if link.state == 'disabled' else 'down'}{since}{f': {why}' if why else ''}"
 
 
 def _trouble(waiting: str | None, error: str | None, remedy: str | None) -> str:

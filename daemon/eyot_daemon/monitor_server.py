@@ -302,6 +302,7 @@ def sync_report(clients: Clients) -> SyncReport:
         out=out,
         peers=peer_totals(out),
         copies=broker.providers.copies(),
+        links_down=[each for each in broker.providers.links() if each.role == "spoke" and each.state != "up"],
     )
 
 

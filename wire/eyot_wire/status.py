@@ -103,7 +103,8 @@ class SyncStatus(Struct, kw_only=True):
     `confirmed_seq` is the last sequence that it has (an Eyot reader: on flash), known across restarts and while the link is down.
     `backlog` counts what it has not confirmed, `backlog_bytes` is exact up to 1,000 messages and reckoned from the stream's average
     beyond; `oldest_s` is the age of the oldest of them. `rate` is messages per second between the last two confirmations.
-    `error` and `remedy` are of the account's link, while the reader is not linked. `waiting` says what a policy makes it wait for.
+    `error` and `remedy` are of the account's link, while the reader is not linked, and else say that it does not read, has confirmed
+    nothing for long, or passes over what is stored here (then no `eta_s`). `waiting` says what a policy makes it wait for.
     """
 
     account: str
@@ -146,7 +147,7 @@ class PeerTotals(Struct, kw_only=True):
 
 class SyncReport(Struct, kw_only=True):
     """`/eyot/syncz`: what others have of this server's streams (`out`, and `peers` summed), and its own mirrors and sources
-    (`copies`).
+    (`copies`). `links_down`: remotes that are not linked, with the last error.
 
     `synced`: somebody copies from here, and everything is confirmed.
     """
@@ -157,6 +158,7 @@ class SyncReport(Struct, kw_only=True):
     out: list[SyncStatus] = []
     peers: list[PeerTotals] = []
     copies: list[CopyStatus] = []
+    links_down: list[LinkStatus] = []
 
 
 class StoreStatus(Struct, kw_only=True):

@@ -23,6 +23,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 from msgspec.structs import replace
 
+from eyot_daemon.jetstream.copied_out_trouble import Standing, trouble
 from eyot_daemon.jetstream.deliver_interest import interest_of
 from eyot_daemon.jetstream.pull_request import idle_heartbeat
 from eyot_store.errors import StoreError
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from eyot_daemon.jetstream.batch import Settled
     from eyot_daemon.jetstream.consumer import Consumer
     from eyot_daemon.jetstream.stream import Stream
+    from eyot_store import Log
     from eyot_store.txn import Txn
 
 #: A delivery is confirmed no later than this after it, seconds, if its reader answers.
@@ -58,7 +60,8 @@ class Reader(msgspec.Struct, array_like=True):
     listened last; `target` the stream there that copies, "" where it does not say (nats-server before 2.14): such copies at one
     server go by one record, which says what the one that is behind has. It was not sent what is up to `begun`: when it was met first
     it asked for what comes after, which says nothing about what it has (it may mean an earlier life of this stream). `is_cluster`: `peer`
-    is a cluster."""
+    is a cluster. `ahead`: it asked for what comes after this when this stream ended before (it copied another life of it, or messages that
+    this one lost); of what is stored here it then takes nothing after `ahead_from` up to there."""
 
     peer: str
     domain: str
@@ -71,6 +74,12 @@ class Reader(msgspec.Struct, array_like=True):
     target: str = ""
     begun: int = 0
     is_cluster: bool = False
+    ahead_from: int = 0
+    ahead: int = 0
+
+    def takes(self, seq: int) -> bool:
+        """May it have this message, or come to have it?"""
+        return not self.ahead_from < seq <= self.ahead
 
 
 log = logging.getLogger("eyot.sync")
@@ -108,11 +117,16 @@ class CopiedOut:
 
     def needs(self, seq: int, subject: bytes) -> bool:
         """Does one of the readers copy this message and has not confirmed it?"""
-        return any(seq > reader.seq and _copies(reader, subject) for reader in self._readers.values())
+        return any(
+            (seq > reader.seq or not reader.takes(seq)) and _copies(reader, subject)
+            for reader in self._readers.values()
+        )
 
     def has(self, seq: int, subject: bytes) -> bool:
         """Has one of the readers confirmed this message?"""
-        return any(seq <= reader.seq and _copies(reader, subject) for reader in self._readers.values())
+        return any(
+            seq <= reader.seq and reader.takes(seq) and _copies(reader, subject) for reader in self._readers.values()
+        )
 
     def doubts(self, consumer: Consumer) -> bool:
         """Does somebody who listens on the deliver subject of a hidden consumer ask for what it has confirmed, and was not asked
@@ -145,11 +159,11 @@ class CopiedOut:
             found.seq = min(begins_after, self._nameless(found))
             found.begun = 0 if found.seq else begins_after
             found.at_ns = stream.broker.clock.now_ns()
-            self._keep(key, found, stream.store.begin())
+            self._keep(key, _placed(found, consumer), stream.store.begin())
         elif known.deliver != found.deliver:
             # A new request; asked for again is what the reader has not (any more).
             known = replace(known, deliver=found.deliver, seq=min(known.seq, begins_after))
-            self._keep(key, known, stream.store.begin())
+            self._keep(key, _placed(known, consumer), stream.store.begin())
 
     def _nameless(self, found: Reader) -> int:
         """What is known of a reader from the time before it said which stream it is; from now on it does."""
@@ -202,9 +216,13 @@ class CopiedOut:
     def confirmed(self, consumer: Consumer, seq: int) -> None:
         """The reader behind this consumer has everything up to `seq`; what was kept for it alone goes in the same transaction."""
         stream = self._stream
-        settled = consumer.acks.take_confirmed(seq)
         key, found = _reader(consumer)
         known = self._readers.get(key)
+        if known is not None:
+            if seq <= known.ahead:
+                return  # it answers for messages that it passed over
+            found.ahead_from, found.ahead = known.ahead_from, known.ahead
+        settled = [each for each in consumer.acks.take_confirmed(seq) if found.takes(each)]
         found.seq, found.at_ns = self._all_alike_have(consumer, found, seq), stream.broker.clock.now_ns()
         done = found.seq
         if known is not None:
@@ -314,10 +332,14 @@ class CopiedOut:
         log = stream.log
         seq = min(reader.seq, log.committed_seq)
         backlog = log.count(seq + 1, reader.filters)
+        passed_over = _passed_over(reader, log)
+        begin = seq + 1
+        if reader.ahead and seq >= reader.ahead_from:
+            backlog, begin = log.count(max(seq, reader.ahead) + 1, reader.filters) + passed_over, reader.ahead_from + 1
         oldest_ns = 0
         size = 0
         if backlog:
-            read = log.read(seq + 1, max_messages=_SUMMED_MAX, max_bytes=_SUMMED_BYTES, filters=reader.filters)
+            read = log.read(begin, max_messages=_SUMMED_MAX, max_bytes=_SUMMED_BYTES, filters=reader.filters)
             sizes = [log.message_bytes(each.subject, each.header, each.payload) for each in read.messages]
             oldest_ns = read.messages[0].ts_ns if read.messages else 0
             size = sum(sizes)
@@ -327,7 +349,19 @@ class CopiedOut:
         links = [one for one in stream.broker.links.states() if one.account in ("", stream.account.name)]
         linked = reader.peer == _LOCAL or any(one.is_up and one.peer_group == reader.peer for one in links)
         waiting = next((one.waiting for one in links if one.waiting), "") if not linked else self._held(reader)
-        failed = next((one for one in links if not one.is_up and one.last_error), None)
+        error, remedy = trouble(
+            Standing(
+                stream=stream.name,
+                reader=reader.peer,
+                target=reader.target,
+                link=None if linked else next((one for one in links if not one.is_up and one.last_error), None),
+                linked=linked,
+                reads=self._reads(reader),
+                passed_over=passed_over,
+                ahead=reader.ahead,
+                behind_s=(now_ns - max(reader.at_ns, oldest_ns)) / 1e9 if backlog and not waiting else 0.0,
+            )
+        )
         return SyncStatus(
             account=stream.account.name,
             stream=stream.name,
@@ -344,9 +378,9 @@ class CopiedOut:
             backlog_bytes=size,
             oldest_s=max(0.0, (now_ns - oldest_ns) / 1e9) if oldest_ns else None,
             rate=reader.rate,
-            eta_s=backlog / reader.rate if backlog and linked and reader.rate else None,
-            error=failed.last_error if failed is not None and not linked else None,
-            remedy=failed.remedy or None if failed is not None and not linked else None,
+            eta_s=backlog / reader.rate if backlog and linked and reader.rate and not error else None,
+            error=error or None,
+            remedy=remedy or None,
             waiting=waiting or None,
         )
 
@@ -367,6 +401,24 @@ def copies_missed(streams: Iterable[Stream]) -> bool:
 
 def _copies(reader: Reader, subject: bytes) -> bool:
     return not reader.filters or any(matches(each, subject) for each in reader.filters)
+
+
+def _placed(reader: Reader, consumer: Consumer) -> Reader:
+    """A reader along with what its request says about where it stands."""
+    begins_after = consumer.state.delivered_sseq
+    asked_after = consumer.config.opt_start_seq - 1 if consumer.config.deliver_policy == "by_start_sequence" else 0
+    if asked_after > begins_after:
+        return replace(reader, ahead_from=min(reader.seq, begins_after), ahead=asked_after)
+    if begins_after < reader.ahead:
+        return replace(reader, ahead_from=0, ahead=0)
+    return reader
+
+
+def _passed_over(reader: Reader, log: Log) -> int:
+    """How many messages there are that the reader does not take, because it is ahead of this stream."""
+    if not reader.ahead:
+        return 0
+    return log.count(reader.ahead_from + 1, reader.filters) - log.count(reader.ahead + 1, reader.filters)
 
 
 def _fits(reader: Reader, asked: ForgetRequest) -> bool:
