@@ -8,6 +8,7 @@ committed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from time import perf_counter_ns
 
 from eyot_store.errors import StoreError
 from eyot_store.index_reader import IndexReading
@@ -22,7 +23,9 @@ TRACKED_MESSAGES_MAX = 1 << 22
 WALK_MAX = 1 << 14
 """Records that may be looked at in one go, some 15 milliseconds."""
 
-_TRACK_READS = 8  # of one slice of tracking
+_TRACK_READS = 32  # of one slice of tracking, if that takes no longer
+_SLICE_NS = 5_000_000
+_HEADS = 256
 _INDEX_RECORDS = 8  # of one slice of an index: some ten thousand subjects
 
 
@@ -133,12 +136,15 @@ class LogSubjects(LogView):
             tracking = self._tracking = Tracking(tracked=tracked, next_seq=self._first_live() if tracked else 0)
         if not tracking.next_seq and not self._read_index(tracking):
             return False
+        begun = perf_counter_ns()
         for _ in range(_TRACK_READS):
             if tracking.next_seq > self.committed_seq:
                 self._add_staged(tracking.subjects)
                 self._subjects, self._tracking = tracking.subjects, None
                 return True
             tracking.next_seq = self._add_heads(tracking.subjects, tracking.next_seq)
+            if perf_counter_ns() - begun > _SLICE_NS:
+                break  # another thread may have kept it from going on for long
         return False
 
     def _read_index(self, tracking: Tracking) -> bool:
@@ -169,7 +175,7 @@ class LogSubjects(LogView):
 
     def _add_heads(self, subjects: Subjects, seq: int) -> int:
         """Take in the next committed records; returns where to go on."""
-        heads, _, seq = self._reader.heads(seq, self.committed_seq, KEYS_MAX)
+        heads, _, seq = self._reader.heads(seq, self.committed_seq, min(KEYS_MAX, _HEADS))
         if self._hidden or self._hidden_ranges:
             heads = [head for head in heads if not self._is_hidden(head[0])]
         add = subjects.add

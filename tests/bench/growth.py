@@ -4,8 +4,8 @@ million, in buckets of 10 keys and of a million; and the bytes written to disk f
     .venv/bin/python tests/bench/growth.py [--large 10G] [--subjects 1000000] [--rounds 3] [--directory DIR] [--write docs/measured.md]
 
 Each pair of stores is built beforehand; then, round by round in turn, eyotd is started on each, asked for the stream's subjects (so that
-they are in memory) and loaded: 128-byte messages with 256 in flight on random subjects, and a pull consumer's fetches of 500 with
-explicit acknowledgements, from the first message on. What counts on a busy machine is the daemon's processor time for each message; the
+they are in memory) and loaded: 128-byte messages with 256 in flight on random subjects of those it has, then on subjects that are new,
+and a pull consumer's fetches of 500 with explicit acknowledgements, from the first message on. What counts on a busy machine is the daemon's processor time for each message; the
 target is that it grows to at most 1.5 times. Needs a little more than `--large` of disk.
 """
 
@@ -55,6 +55,8 @@ class Cost(NamedTuple):
 
     publish_us: float
     publish_rate: float
+    new_us: float
+    new_rate: float
     fetch_us: float
     fetch_rate: float
     resident: int
@@ -110,12 +112,16 @@ def on(folder: Path) -> Iterator[Node]:
 
 def publish(node: Node, subjects: int, count: int, in_flight: int = 256) -> float:
     """Seconds until `count` messages on random subjects were acknowledged."""
-    peer = wire.Peer(node.port)
     chance = random.Random(1)
-    frames = [
-        b"PUB %b _INBOX.g %d\r\n%b\r\n" % (subject_of(chance.randrange(subjects)), len(PAYLOAD), PAYLOAD)
-        for _ in range(min(count, 20_000))
-    ]
+    return publish_on(
+        node, [subject_of(chance.randrange(subjects)) for _ in range(min(count, 20_000))], count, in_flight
+    )
+
+
+def publish_on(node: Node, subjects: list[bytes], count: int, in_flight: int = 256) -> float:
+    """The same on these subjects in turn."""
+    peer = wire.Peer(node.port)
+    frames = [b"PUB %b _INBOX.g %d\r\n%b\r\n" % (subject, len(PAYLOAD), PAYLOAD) for subject in subjects]
     peer.socket.sendall(b"SUB _INBOX.g 1\r\n")
     peer.barrier()
     begun, sent, acked, rest = time.perf_counter(), 0, 0, b""
@@ -141,6 +147,8 @@ def run(node: Node, shape: Shape) -> Cost:
     before = cpu_s(node)
     published_s = publish(node, shape.subjects, PUBLISHED)
     between = cpu_s(node)
+    new_s = publish_on(node, [subject_of(shape.subjects + 100_000_000 + n) for n in range(PUBLISHED)], PUBLISHED)
+    after_new = cpu_s(node)
     fetched = min(FETCHED, int(peer.request("$JS.API.STREAM.INFO.S")["state"]["messages"]) // 500 * 500)  # type: ignore[index, call-overload]
     fetched_s = wire.fetch_acknowledged(node.port, "S", 500, fetched) if fetched else 0.0
     after = cpu_s(node)
@@ -148,7 +156,9 @@ def run(node: Node, shape: Shape) -> Cost:
     return Cost(
         (between - before) / PUBLISHED * 1e6,
         PUBLISHED / published_s,
-        (after - between) / fetched * 1e6 if fetched else 0.0,
+        (after_new - between) / PUBLISHED * 1e6,
+        PUBLISHED / new_s,
+        (after - after_new) / fetched * 1e6 if fetched else 0.0,
         fetched / fetched_s if fetched else 0.0,
         resident_bytes(node),
     )
@@ -168,6 +178,7 @@ def compare(folder: Path, small: Shape, large: Shape, rounds: int) -> list[str]:
     lines = []
     measured: list[tuple[str, Callable[[Cost], float], Callable[[Cost], float]]] = [
         ("publish", lambda cost: cost.publish_us, lambda cost: cost.publish_rate),
+        ("publish, each on a new subject", lambda cost: cost.new_us, lambda cost: cost.new_rate),
         ("fetch", lambda cost: cost.fetch_us, lambda cost: cost.fetch_rate),
     ]
     for what, us, rate in measured:
