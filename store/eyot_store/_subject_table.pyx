@@ -263,6 +263,8 @@ cdef class SubjectTable:
         if places == NULL:
             raise MemoryError
         for index in range(self._slots_used):
+            if index + 16 < self._slots_used:
+                __builtin_prefetch(places + (self._slots[index + 16].hash & mask))
             if self._slots[index].count:
                 place = self._slots[index].hash & mask
                 while places[place]:

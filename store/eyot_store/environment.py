@@ -90,6 +90,9 @@ def as_store_error(error: Exception) -> StoreError:
     return StoreError("io", f"the disk failed: {text}")
 
 
+_READING_S = 0.5  # after a slice there is another one soon, or none
+
+
 class Environment:
     """An open LMDB environment."""
 
@@ -99,6 +102,7 @@ class Environment:
         self.lock = threading.Lock()
         self.vault: Vault | None = None
         self.messages: dict[int, Any] = {}  # stream id -> LMDB database handle, of committed streams only
+        self._reading_until_s = float("-inf")
         self._map_max = options.map_size_max  # or what the address space had room for
         self._probed_s = float("-inf")
         self._probe_verdict: StoreError | None = None
@@ -109,6 +113,15 @@ class Environment:
         except BaseException:
             os.close(self._lock_fd)
             raise
+
+    def reading_much(self) -> None:
+        """The loop reads very many records, slice by slice. Two threads that do so take the interpreter from each other at every record,
+        so for a moment what can wait should."""
+        self._reading_until_s = time.monotonic() + _READING_S
+
+    @property
+    def is_read_much(self) -> bool:
+        return time.monotonic() < self._reading_until_s
 
     def _open(self) -> None:
         options = self.options

@@ -12,13 +12,13 @@ from eyot_store.codec import RecordCodec
 from eyot_store.environment import Environment
 from eyot_store.errors import StoreError
 from eyot_store.hot import SubjectTable
-from eyot_store.index_writer import TAIL_MAX
 from eyot_store.records import pack_u64, seq_of
 from eyot_store.subject_index import Change, IndexHead
 from eyot_store.subject_table import UNREAD
 
 OUTSIDE_MAX = 1 << 14
-"""Records that the index counts and the log does not (they are purged, or not yet told to be on disk), to be taken off one by one."""
+"""Records that the index counts and the log does not (they are purged, or not yet told to be on disk), to be taken off one by one; and
+those above it that are counted to see whether it fits."""
 
 
 class IndexReading:
@@ -92,9 +92,9 @@ class IndexReading:
         """Whether the numbers add up: an older release may have written here, which knew no index."""
         cursor = txn.cursor(db)
         above = cursor.iternext(values=False) if cursor.set_range(pack_u64(self.head.covered + 1)) else ()
-        tail = sum(1 for _ in islice(above, TAIL_MAX))
+        tail = sum(1 for _ in islice(above, OUTSIDE_MAX))
         records = self.table.messages
-        return records == self.head.records and (tail == TAIL_MAX or records + tail == txn.stat(db)["entries"])
+        return records == self.head.records and (tail == OUTSIDE_MAX or records + tail == txn.stat(db)["entries"])
 
 
 class _Records:

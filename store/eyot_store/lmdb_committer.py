@@ -252,10 +252,13 @@ class LmdbCommitter:
 
     @property
     def untidy(self) -> bool:
-        """Purged messages or deleted streams still take up room in the file, or an index of subjects lags; and doing something
-        about it has not just failed."""
-        indexes = self._indexes
-        return not self._tidying_failed and bool(self._purged or self._trash or indexes.behind or indexes.outgrown)
+        """Purged messages or deleted streams still take up room in the file, or an index of subjects lags (which can wait while the loop
+        reads much); and doing something about it has not just failed."""
+        if self._tidying_failed:
+            return False
+        if self._purged or self._trash:
+            return True
+        return bool(self._indexes.behind or self._indexes.outgrown) and not self._environment.is_read_much
 
     def tidy(self) -> None:
         """Remove a bounded number of records of purged messages or of a deleted stream, or bring up an index of subjects, in a

@@ -264,6 +264,9 @@ class LmdbReader:
                         out.append((seq, subject))
         return out, corrupt, last + 1
 
+    def reading_much(self) -> None:
+        self._environment.reading_much()
+
     @_reading
     def index_some(self, reading: IndexReading, records: int) -> bool:
         environment = self._environment

@@ -145,6 +145,7 @@ class LogSubjects(LogView):
             tracking.next_seq = self._add_heads(tracking.subjects, tracking.next_seq)
             if perf_counter_ns() - begun > _SLICE_NS:
                 break  # another thread may have kept it from going on for long
+        self._reader.reading_much()
         return False
 
     def _read_index(self, tracking: Tracking) -> bool:

@@ -266,6 +266,9 @@ class OverlayReader:
             out.append((seq, decode_head(record[:-CRC_SIZE]).subject))
         return out, corrupt, last + 1
 
+    def reading_much(self) -> None:
+        self._below.reading_much()
+
     def index_some(self, reading: IndexReading, records: int) -> bool:
         return self._below.index_some(reading, records)
 

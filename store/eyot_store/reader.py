@@ -45,6 +45,9 @@ class RecordReader(Protocol):
         """(seq, subject) of up to ``limit`` records of [first, last], the sequences of corrupt ones among them, and where
         to go on (beyond ``last``: all seen)."""
 
+    def reading_much(self) -> None:
+        """More reads like the last are to follow: what disturbs them may wait a little."""
+
     def index_some(self, reading: IndexReading, records: int) -> bool:
         """Read up to ``records`` of the index of subjects; True at its end (see ``IndexReading.step``)."""
 
