@@ -43,7 +43,7 @@ def wait(target: Target, timeout_s: float, streams: tuple[str, ...]) -> None:
         report = _report(target)
         out = [each for each in report.out if not streams or each.stream in streams]
         missing = sorted(set(streams) - {each.stream for each in out})
-        behind = [each for each in out if each.backlog]
+        behind = [each for each in out if each.backlog or each.uncertain]
         if out and not missing and not behind:
             console.print(f"Everything is confirmed: {', '.join(sorted({each.stream for each in out}))}")
             return
@@ -84,6 +84,8 @@ def _why(
         text = f"nobody has copied from {what} yet: a mirror or source elsewhere must name it as its origin"
         return "\n".join([text, *(_down(link) for link in report.links_down)])
     worst = max(behind, key=lambda each: each.backlog)
+    if worst.uncertain:
+        return f"after {timeout_s:g} s it is not known what {worst.peer} has of {worst.stream}: it has not asked again yet"
     text = f"after {timeout_s:g} s {worst.peer} still lacks {worst.backlog} messages of {worst.stream}"
     if worst.waiting:
         text += f"; waiting: {worst.waiting}"
@@ -120,7 +122,8 @@ def _show(report: SyncReport) -> None:
         link = _LINKED[each.linked]
         error = _trouble(each.waiting, each.error, each.remedy)
         rows.append(
-            (each.account, each.stream, f"{each.kind} {each.target} at {each.peer}".replace("  ", " "), link, count(each.confirmed_seq), count(each.backlog),
+            (each.account, each.stream, f"{each.kind} {each.target} at {each.peer}".replace("  ", " "), link,
+             "unknown" if each.uncertain else count(each.confirmed_seq), count(each.backlog),
              size(each.backlog_bytes), span(each.oldest_s, ""), f"{each.rate:.1f}", _eta(each), error)
         )  # fmt: skip
     print_table("Copied from here", columns, rows, "nobody has copied anything yet")

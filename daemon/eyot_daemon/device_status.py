@@ -67,7 +67,7 @@ def device_status(broker: Broker, every_s: float) -> DeviceStatus:
         attempts=sum(link.attempts for link in links),
         in_bytes=sum(link.in_bytes for link in links),
         out_bytes=sum(link.out_bytes for link in links),
-        synced=bool(out) and not any(each.backlog for each in out),
+        synced=bool(out) and not any(each.backlog or each.uncertain for each in out),
         backlog=None if furthest is None else furthest.backlog,
         backlog_bytes=None if furthest is None else furthest.backlog_bytes,
         oldest_s=max((each.oldest_s for each in out if each.oldest_s is not None), default=None),

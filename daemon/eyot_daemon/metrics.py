@@ -202,7 +202,7 @@ def _synced(clients: Clients) -> Iterator[Metric]:
         linked.add_metric(values, float(each.linked))
         waiting.add_metric(values, float(bool(each.waiting)))
     yield from (confirmed, backlog, size, oldest, rate, linked, waiting)
-    synced = bool(out) and not any(each.backlog for each in out)
+    synced = bool(out) and not any(each.backlog or each.uncertain for each in out)
     yield _gauge("synced", "1: somebody copies from here and everything is confirmed", float(synced))
 
 

@@ -298,7 +298,7 @@ def sync_report(clients: Clients) -> SyncReport:
     return SyncReport(
         server_name=broker.server_name,
         now=ns_to_rfc3339(broker.clock.now_ns()),
-        synced=bool(out) and not any(each.backlog for each in out),
+        synced=bool(out) and not any(each.backlog or each.uncertain for each in out),
         out=out,
         peers=peer_totals(out),
         copies=broker.providers.copies(),

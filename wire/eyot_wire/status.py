@@ -105,6 +105,8 @@ class SyncStatus(Struct, kw_only=True):
     beyond; `oldest_s` is the age of the oldest of them. `rate` is messages per second between the last two confirmations.
     `error` and `remedy` are of the account's link, while the reader is not linked, and else say that it does not read, has confirmed
     nothing for long, or passes over what is stored here (then no `eta_s`). `waiting` says what a policy makes it wait for.
+    `uncertain`: it has lost something, and this server lost power before it could write that down: until it asks again nothing counts as
+    confirmed.
     """
 
     account: str
@@ -117,6 +119,7 @@ class SyncStatus(Struct, kw_only=True):
     linked: bool = False
     confirmed_seq: int = 0
     confirmed_at: str | None = None
+    uncertain: bool = False
     last_seq: int = 0
     backlog: int = 0
     backlog_bytes: int = 0

@@ -23,9 +23,11 @@ from weakref import WeakKeyDictionary
 import msgspec
 from msgspec.structs import replace
 
+from eyot_daemon.jetstream.copied_out_behind import Behinds
 from eyot_daemon.jetstream.copied_out_trouble import Standing, trouble
 from eyot_daemon.jetstream.deliver_interest import interest_of
 from eyot_daemon.jetstream.pull_request import idle_heartbeat
+from eyot_daemon.jetstream.reader_doubts import doubts_of
 from eyot_store.errors import StoreError
 from eyot_wire.forget_reader import ForgetRequest
 from eyot_wire.js_time import ns_to_rfc3339
@@ -41,9 +43,6 @@ if TYPE_CHECKING:
 
 #: A delivery is confirmed no later than this after it, seconds, if its reader answers.
 CONFIRM_WITHIN_S = 1.0
-#: Messages whose sizes are added up one by one; a larger backlog is reckoned from the stream's average.
-_SUMMED_MAX = 1000
-_SUMMED_BYTES = 16 << 20
 _KEY = b"eyot.out."
 #: Longer ones are kept under their hash.
 _KEY_MAX = 400
@@ -95,11 +94,17 @@ class CopiedOut:
         self._stream = stream
         positions = stream.log.positions()
         self._readers = {key: _decode(value) for key, value in positions.items() if key.startswith(_KEY)}
+        self._doubts = doubts_of(stream.store)
+        # Of these it is not certain what they have: until they ask again.
+        self._doubted = set(self._readers) if self._doubts.at_start else set()
+        for key in self._doubted:
+            self._doubts.begin((stream.log.id, key))
         self._watched: set[bytes] = set()
         self._told: set[bytes] = set()
         #: Who is asked once more, and what it had confirmed.
         self._asked_again: dict[bytes, int] = {}
         self._dirty = False
+        self._behinds = Behinds(stream.log)
 
     @property
     def known(self) -> bool:
@@ -118,8 +123,8 @@ class CopiedOut:
     def needs(self, seq: int, subject: bytes) -> bool:
         """Does one of the readers copy this message and has not confirmed it?"""
         return any(
-            (seq > reader.seq or not reader.takes(seq)) and _copies(reader, subject)
-            for reader in self._readers.values()
+            (seq > reader.seq or key in self._doubted or not reader.takes(seq)) and _copies(reader, subject)
+            for key, reader in self._readers.items()
         )
 
     def has(self, seq: int, subject: bytes) -> bool:
@@ -160,8 +165,9 @@ class CopiedOut:
             found.begun = 0 if found.seq else begins_after
             found.at_ns = stream.broker.clock.now_ns()
             self._keep(key, _placed(found, consumer), stream.store.begin())
-        elif known.deliver != found.deliver:
+        elif known.deliver != found.deliver or key in self._doubted:
             # A new request; asked for again is what the reader has not (any more).
+            self._doubted.discard(key)
             known = replace(known, deliver=found.deliver, seq=min(known.seq, begins_after))
             self._keep(key, _placed(known, consumer), stream.store.begin())
 
@@ -199,6 +205,10 @@ class CopiedOut:
             if failure is not None:
                 self._readers = dropped | self._readers
                 self.watch()
+            for key in dropped if failure is None else ():
+                if key not in self._readers:
+                    self._doubted.discard(key)
+                    self._doubts.end((stream.log.id, key))
             if done is not None:
                 done(failure)
 
@@ -261,6 +271,8 @@ class CopiedOut:
         """Store a reader along with what `txn` already holds. `before`: what was known of it."""
         stream = self._stream
         before = before or self._readers.get(key)
+        if before is not None and reader.seq < before.seq:
+            self._doubts.begin((stream.log.id, key))
         self._readers[key] = reader
         stream.log.put_position(txn, key, _encode(reader))
 
@@ -268,6 +280,8 @@ class CopiedOut:
             if failure is not None and self._readers.get(key) is reader:
                 # What was confirmed is confirmed again; what the reader lost stays lost.
                 reader.seq = min(reader.seq, before.seq if before is not None else 0)
+            elif self._readers.get(key) is reader and key not in self._doubted:
+                self._doubts.end((stream.log.id, key))
             if done is not None:
                 done(failure)
 
@@ -287,11 +301,16 @@ class CopiedOut:
         self._watched = wanted
 
     def stop(self) -> None:
-        """The stream is no longer here."""
+        """The stream no longer lives here."""
         interest = interest_of(self._stream.account)
         for subject in self._watched:
             interest.unwatch(subject, self)
         self._watched = set()
+
+    def deleted(self, failure: StoreError | None) -> None:
+        """The stream is gone, and what was kept of its readers with it, unless that failed."""
+        for key in self._readers if failure is None else ():
+            self._doubts.end((self._stream.log.id, key))
 
     def interest_changed(self) -> None:
         """Somebody listens, or no longer listens, on a deliver subject; looked at when the turn ends."""
@@ -325,26 +344,14 @@ class CopiedOut:
     # -- what is told --------------------------------------------------------------------------------------------------
 
     def statuses(self) -> list[SyncStatus]:
-        return [self._status(reader) for _, reader in sorted(self._readers.items())]
+        return [self._status(reader, key in self._doubted) for key, reader in sorted(self._readers.items())]
 
-    def _status(self, reader: Reader) -> SyncStatus:
+    def _status(self, reader: Reader, doubted: bool) -> SyncStatus:
         stream = self._stream
         log = stream.log
-        seq = min(reader.seq, log.committed_seq)
-        backlog = log.count(seq + 1, reader.filters)
+        seq = 0 if doubted else min(reader.seq, log.committed_seq)
         passed_over = _passed_over(reader, log)
-        begin = seq + 1
-        if reader.ahead and seq >= reader.ahead_from:
-            backlog, begin = log.count(max(seq, reader.ahead) + 1, reader.filters) + passed_over, reader.ahead_from + 1
-        oldest_ns = 0
-        size = 0
-        if backlog:
-            read = log.read(begin, max_messages=_SUMMED_MAX, max_bytes=_SUMMED_BYTES, filters=reader.filters)
-            sizes = [log.message_bytes(each.subject, each.header, each.payload) for each in read.messages]
-            oldest_ns = read.messages[0].ts_ns if read.messages else 0
-            size = sum(sizes)
-            if len(sizes) < backlog and log.state.messages:
-                size = max(size, log.state.bytes * backlog // log.state.messages)
+        backlog, size, oldest_ns = self._behinds.of(_key(reader), reader, seq, passed_over)
         now_ns = stream.broker.clock.now_ns()
         links = [one for one in stream.broker.links.states() if one.account in ("", stream.account.name)]
         linked = reader.peer == _LOCAL or any(one.is_up and one.peer_group == reader.peer for one in links)
@@ -372,7 +379,8 @@ class CopiedOut:
             filters=[each.decode("utf-8", "replace") for each in reader.filters],
             linked=linked,
             confirmed_seq=seq,
-            confirmed_at=ns_to_rfc3339(reader.at_ns),
+            confirmed_at=None if doubted else ns_to_rfc3339(reader.at_ns),
+            uncertain=doubted,
             last_seq=log.committed_seq,
             backlog=backlog,
             backlog_bytes=size,

@@ -152,7 +152,7 @@ class Stream:
         txn = self.store.begin()
         self.log.delete(txn)
         batch = Batch()
-        batch.then.append(done)
+        batch.then += [copied_out_of(self).deleted, done]
         self.submit(txn, batch)
 
     def _end_timers(self) -> None:

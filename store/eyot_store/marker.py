@@ -1,0 +1,39 @@
+"""One bit that can be turned over on a full disk: a file in the store's directory that bears one of two names.
+
+A rename within a directory needs no space, whatever else cannot be written any more. The bit is durable when `turn` returns.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from eyot_store.journal import sync_directory
+
+
+class Marker:
+    """A bit called `name` in the directory `path`; off until it is turned on."""
+
+    def __init__(self, path: Path, name: str) -> None:
+        self._path = path
+        self._names = path / f"{name}.off", path / f"{name}.on"
+        if not any(each.exists() for each in self._names):
+            try:
+                self._names[False].touch(mode=0o600)
+                sync_directory(path)
+            except OSError:
+                pass  # as good as off; `turn` tries again
+
+    @property
+    def is_on(self) -> bool:
+        return self._names[True].exists()
+
+    def turn(self, *, on: bool) -> bool:
+        """Returns whether that could be done."""
+        try:
+            if self.is_on != on:
+                self._names[not on].touch(mode=0o600)
+                self._names[not on].rename(self._names[on])
+                sync_directory(self._path)
+        except OSError:
+            return False
+        return True
