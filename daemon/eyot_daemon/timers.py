@@ -118,12 +118,13 @@ class Timers:
     async def run(self, after_turn: Callable[[], None]) -> None:
         """Serve the timers until cancelled; `after_turn` (the broker's flush) runs after each turn that ran some."""
         while True:
-            now = self._clock.monotonic()
-            if self.run_due(now):
+            ran = self.run_due(self._clock.monotonic())
+            if ran:
                 after_turn()
+            deadline = self.next_deadline
+            if ran and deadline is not None and deadline <= self._clock.monotonic():
                 await trio.lowlevel.checkpoint()
                 continue
-            deadline = self.next_deadline
             with trio.CancelScope(deadline=float("inf") if deadline is None else deadline) as scope:
                 self._sleeping = scope
                 try:

@@ -429,10 +429,10 @@ class StreamTransport:
                     data = further_record(self._stream)
                 self._turn.flush()
                 stall_s, gate = self._turn.take_stall_s(), self._turn.take_gate()
-                if gate is None:
-                    await trio.sleep(stall_s)
-                else:
+                if gate is not None:
                     await self._wait_at(gate)
+                elif stall_s:
+                    await trio.sleep(stall_s)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             if not self._closing:
                 session.lost(CLIENT_CLOSED)

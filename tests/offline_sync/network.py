@@ -9,6 +9,7 @@ bytes. A host may have several addresses, and move. Nothing here depends on anyt
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
@@ -64,30 +65,37 @@ class Pipe:
         rate = self.link.bytes_per_s
         self._busy_until = max(now, self._busy_until) + (len(data) / rate if rate else 0.0)
         self._sent(data)
+        # A reader that waits for what was sent before is not woken: this arrives later.
+        wanted = not self._under_way
         self._under_way.append((self._busy_until + self.link.delay_s, data))
         self._bytes += len(data)
-        self._change()
+        if wanted:
+            self._change()
 
     async def receive(self) -> bytes:
-        await trio.lowlevel.checkpoint()
+        """What has arrived, once something has; others run in between, as with every read."""
+        others_ran = False
         while True:
             if self.broken or self.reader_gone:
+                await _let_others_run(others_ran)
                 raise trio.BrokenResourceError("connection reset")
-            if not self.hole and self._under_way:
-                due = self._under_way[0][0]
-                if due > trio.current_time():
-                    changed = self._changed
-                    with trio.move_on_at(due):
-                        await changed.wait()
+            wait_until = math.inf
+            if self._under_way and not self.hole:
+                wait_until = self._under_way[0][0]
+                if wait_until <= trio.current_time():
+                    if others_ran:
+                        data = self._take_due()
+                        self._change()
+                        return data
+                    await trio.lowlevel.checkpoint()
+                    others_ran = True
                     continue
-                data = self._take_due()
-                if data:
-                    self._change()
-                    return data
             elif self.ended and not self.hole:
+                await _let_others_run(others_ran)
                 return b""
-            else:
+            with trio.CancelScope(deadline=wait_until):
                 await self._changed.wait()
+            others_ran = True
 
     def _take_due(self) -> bytes:
         """Everything that has arrived by now, as a read of a socket gets it."""
@@ -118,6 +126,11 @@ class Pipe:
         self._under_way = deque((due + extra_s, data) for due, data in self._under_way)
         self.cut_off = True
         self._change()
+
+
+async def _let_others_run(already: bool) -> None:
+    if not already:
+        await trio.lowlevel.checkpoint()
 
 
 class End(trio.abc.Stream):

@@ -51,10 +51,16 @@ class NodeClock(Clock):
     def __init__(self) -> None:
         self.offset_s = 0.0
         self.latest_offset_s = 0.0  # the latest it ever was
+        self._ticks = trio.lowlevel.current_clock()
+
+    def monotonic(self) -> float:
+        return self._ticks.current_time()
 
     def now_ns(self) -> int:
-        self.latest_offset_s = max(self.latest_offset_s, self.offset_s)
-        return EPOCH_NS + int((trio.current_time() + self.offset_s) * 1e9)
+        offset_s = self.offset_s
+        if offset_s > self.latest_offset_s:
+            self.latest_offset_s = offset_s
+        return EPOCH_NS + int((self._ticks.current_time() + offset_s) * 1e9)
 
 
 class SimulatedBroker(Broker):

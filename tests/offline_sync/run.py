@@ -71,13 +71,17 @@ def run_seed(seed: int, steps: int = STEPS, only: Collection[int] | None = None)
 
 @contextmanager
 def _deterministic(seed: int) -> Iterator[None]:
-    """Trio orders tasks that are ready at the same time at random, and names are drawn from the system: here the seed decides."""
+    """Trio orders tasks that are ready at the same time at random, and names are drawn from the system: here the seed decides.
+
+    The clock stands still between its jumps: what it asks of real time each time it is read is left out.
+    """
     scheduler = trio._core._run  # type: ignore[attr-defined]
     names = random.Random(f"names {seed}")
     with (
         mock.patch.multiple(scheduler, _ALLOW_DETERMINISTIC_SCHEDULING=True, _r=random.Random(seed)),
         mock.patch.object(nuid.short_id, "__defaults__", (names, 8)),
         mock.patch.object(nuid.nuid, "__defaults__", (names,)),
+        mock.patch.object(trio.testing.MockClock, "current_time", lambda clock: clock._virtual_base),
     ):
         yield
 

@@ -63,8 +63,9 @@ class DeliverInterest:
             if watchers:
                 self._tell(watchers)
             return
+        start = pattern[: min(at for at in (pattern.find(b"*"), pattern.find(b">")) if at >= 0)]
         for subject, watchers in list(self._watchers.items()):
-            if subjects.matches(pattern, subject):
+            if subject.startswith(start) and subjects.matches(pattern, subject):
                 self._tell(watchers)
 
     @staticmethod
