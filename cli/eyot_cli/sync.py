@@ -85,7 +85,9 @@ def _why(
         return "\n".join([text, *(_down(link) for link in report.links_down)])
     worst = max(behind, key=lambda each: each.backlog)
     if worst.uncertain:
-        return f"after {timeout_s:g} s it is not known what {worst.peer} has of {worst.stream}: it has not asked again yet"
+        return (
+            f"after {timeout_s:g} s it is not known what {worst.peer} has of {worst.stream}: it has not asked again yet"
+        )
     text = f"after {timeout_s:g} s {worst.peer} still lacks {worst.backlog} messages of {worst.stream}"
     if worst.waiting:
         text += f"; waiting: {worst.waiting}"
