@@ -305,7 +305,7 @@ class RemoteRunner:
             plain = socket.socket(fileno=stream.socket.detach())
             link.output.on_slice = limit_unsent(plain)
             return _PlainTransport(plain, limits, broker)
-        return StreamTransport(stream, limits, broker)
+        return _DialledStream(stream, limits, broker)
 
     async def _run(self, link: LeafConnection, transport: Transport) -> None:
         link.attach(transport)
@@ -336,6 +336,18 @@ class RemoteRunner:
         """The name the hub's certificate must carry: of a configured host itself, else the first configured one's."""
         configured = any(url.host == address.host for url in self.remote.urls)
         return address.host if configured else self.remote.urls[0].host
+
+
+class _DialledStream(StreamTransport):
+    """A hub that does not like this server's certificate says so after the handshake (TLS 1.3), where only reads hear it."""
+
+    __slots__ = ()
+
+    def why_broken(self, error: Exception) -> str:
+        reason = getattr(error.__cause__, "reason", None)
+        if isinstance(reason, str) and "ALERT_" in reason:
+            return f"TLS alert of the hub: {reason.split('ALERT_', 1)[1].replace('_', ' ').lower()}"
+        return super().why_broken(error)
 
 
 class _PlainTransport:

@@ -433,13 +433,17 @@ class StreamTransport:
                     await self._wait_at(gate)
                 elif stall_s:
                     await trio.sleep(stall_s)
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
+        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
             if not self._closing:
-                session.lost(CLIENT_CLOSED)
+                session.lost(self.why_broken(error))
         except Exception:
             # A fault of ours in handling this peer's bytes ends this connection, nobody else's.
             log.exception("connection failed")
             session.lost(INTERNAL_ERROR)
+
+    def why_broken(self, error: Exception) -> str:
+        """What the session is told when reading failed."""
+        return CLIENT_CLOSED
 
     async def _wait_at(self, gate: Gate) -> None:
         self._held = True

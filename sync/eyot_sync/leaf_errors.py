@@ -123,6 +123,47 @@ _KNOWN: tuple[tuple[str, float | None, str], ...] = (
         "the hub's account allows no more leaf nodes: raise its limit",
     ),
     (
+        "TLS alert of the hub",
+        None,
+        "the hub refused this server's certificate: see whether it has expired or is missing here (tls { cert_file } of this remote), "
+        "whether the hub knows its authority, and the clock of both sides",
+    ),
+    (
+        "certificate has expired",
+        None,
+        "the hub's certificate has expired, or the clock here is ahead: look at the date here, then renew the certificate there",
+    ),
+    (
+        "certificate is not yet valid",
+        None,
+        "the hub's certificate is not valid yet, which mostly means that the clock here is behind: set it",
+    ),
+    (
+        "certificate verify failed: self",
+        None,
+        "nobody here knows the authority that signed the hub's certificate: name it in tls { ca_file } of this remote",
+    ),
+    (
+        "certificate signature failure",
+        None,
+        "another authority of the same name signed the hub's certificate: name the right one in tls { ca_file } of this remote",
+    ),
+    (
+        "unable to get local issuer",
+        None,
+        "nobody here knows the authority that signed the hub's certificate: name it in tls { ca_file } of this remote",
+    ),
+    (
+        "is not valid for",
+        None,
+        "the hub's certificate is for other names: use one of them in the remote's url, or issue one for this name",
+    ),
+    (
+        "mismatch",
+        None,
+        "the hub's certificate is for other names: use one of them in the remote's url, or issue one for this name",
+    ),
+    (
         "TLS",
         None,
         "check the certificates, their names and authorities, and the clock of both sides",
