@@ -8,6 +8,7 @@ its kind (``Op``). See docs/format.md.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import starmap
 from typing import Any
 
 import msgspec
@@ -66,7 +67,7 @@ def is_journalled(txn: Txn) -> bool:
 
 def encode(changes: Changes) -> bytes:
     """The changes as bytes."""
-    return _encode([(stream_id, [_plain(op, data) for op, data in ops]) for stream_id, ops in changes])
+    return _encode([(stream_id, list(starmap(_plain, ops))) for stream_id, ops in changes])
 
 
 def _plain(op: Op, data: Any) -> tuple[Any, ...]:

@@ -88,7 +88,8 @@ class CommitStats:
         self.txns += txns
         self.flush_ns_total += flush_ns
         self.flush_ns_last = flush_ns
-        self.flush_ns_max = max(self.flush_ns_max, flush_ns)
+        if flush_ns > self.flush_ns_max:
+            self.flush_ns_max = flush_ns
         self.flush_ns_log2[min(flush_ns.bit_length(), 47)] += 1
         self.group_log2[min(txns.bit_length(), 23)] += 1
         self.last_commit_ns = now_ns

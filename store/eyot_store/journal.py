@@ -104,6 +104,11 @@ class Journal:
         self._looked_ahead = False
         return True
 
+    @property
+    def empty(self) -> bool:
+        """There is no segment yet."""
+        return not self._segments
+
     def runs_out(self, applied: int) -> bool:
         """True once for each segment: half of it is written, and no other would be free. ``add_spare`` is for that."""
         if self._looked_ahead or self._at * 2 < self.segment_bytes:

@@ -58,7 +58,8 @@ class JournalCommitter:
         self._journal = journal
         self._applier = applier
         self._inline = environment.options.inline
-        self._growing = False
+        self._spread = environment.spread
+        self._growing = self._inline  # more room is being made ahead of time, or shall not be
         # Of its own: the applier seals records while a frame is being sealed.
         self._vault = environment.vault and environment.vault.another()
         self._straight_bytes = min(_STRAIGHT_BYTES, journal.segment_bytes // 2)
@@ -195,16 +196,18 @@ class JournalCommitter:
                 txn.passed = self._applier.applied
             results = self._lmdb.commit(group)
             self._applier.used_bytes = self._environment.used_bytes()
+        if not self._inline and self._journal.empty:
+            self._applier.do(self._journal.add_spare)  # a stream was created: what is published to it will need one
         self._applier.wake()
         return results
 
     def _has_room(self, txns: Sequence[Txn]) -> bool:
         """Whether LMDB will have room for what is in the journal and for this; makes room if there is not."""
         environment, applier = self._environment, self._applier
-        own = environment.spread * sum([txn.bytes for txn in txns]) + self._overhead()
+        own = self._spread * sum([txn.bytes for txn in txns]) + self._overhead()
         left = environment.map_size - applier.room_taken() - own
         if left >= 0:
-            if left < self._headroom() and not self._growing and not self._inline:
+            if not self._growing and left < self._headroom():
                 self._growing = True
                 applier.do(self._grow_ahead)
             return True
@@ -216,15 +219,14 @@ class JournalCommitter:
                     if not environment.make_room(own, reserve=False):
                         return False
                     self._stats.map_growths += 1
-                self._growing = False
+                self._growing = self._inline
             except (lmdb.Error, OSError, StoreError):
                 return False
         return True
 
     def _headroom(self) -> int:
         """Room in LMDB that shall be left, so that nobody who commits has to wait for more of it."""
-        environment = self._environment
-        return min(environment.spread * self._journal.segment_bytes // 2, environment.allocated // 4)
+        return min(self._spread * self._journal.segment_bytes // 2, self._environment.allocated // 4)
 
     def _grow_ahead(self) -> None:
         """Before room is missing, in the applier's thread. Where there is none, who needs it finds out."""
