@@ -26,6 +26,7 @@ from eyot_store.lmdb_committer import LmdbCommitter
 
 _TXN_BYTES_MAX = 8 << 20
 _RETRY_S = 1.0
+_LET_GO_S = 0.05
 
 
 class Pending(NamedTuple):
@@ -68,6 +69,9 @@ class Applier:
         self._wanted = applied
         self._attempts = 0
         self._chores: deque[Callable[[], None]] = deque()
+        # Frames that were applied. The loop has them, too, until it knows: whoever lets go last frees each of their records, which is to
+        # be this thread, a frame at a time.
+        self._spent: deque[Pending] = deque()
         self._stopping = False
         self._lock = threading.RLock()  # taken by itself where nobody waits: a condition's costs more
         self._changed = threading.Condition(self._lock)
@@ -135,17 +139,22 @@ class Applier:
         while True:
             with self._changed:
                 while not (self._stopping or self._chores or self.applied < self._wanted or self._lmdb.untidy):
-                    self._changed.wait()
+                    if not self._changed.wait(_LET_GO_S if self._spent else None):
+                        break
                 if self._stopping:
                     return
+            spent, self._spent = self._spent, deque()
             while self._chores:
                 self._chores.popleft()()
-            if self.applied >= self._wanted:
+            if self.applied < self._wanted:
+                if not self._apply_some():
+                    with self._changed:
+                        self._changed.wait(_RETRY_S)
+            elif self._lmdb.untidy:
                 with self.lmdb_lock:
                     self._lmdb.tidy()
-            elif not self._apply_some():
-                with self._changed:
-                    self._changed.wait(_RETRY_S)
+            while spent:
+                spent.popleft()
 
     def _apply_some(self) -> bool:
         """Apply a transaction's worth; False if that failed."""
@@ -176,6 +185,8 @@ class Applier:
                 self.applied = frames[-1].frame
             self._changed.notify_all()
         if error is None:
+            if self._thread is not None:
+                self._spent.extend(frames)
             self._on_applied(self.applied)
         return error is None
 
