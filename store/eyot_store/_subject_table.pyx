@@ -6,6 +6,8 @@ stays where it is as long as its subject does; one that is free is the next to b
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.dict cimport PyDict_GetItemWithError
+from cpython.tuple cimport PyTuple_Check, PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memchr, memcmp, memcpy
@@ -364,14 +366,25 @@ cdef class SubjectTable:
     def came(self, bytes subject not None, int64_t count, int64_t first, int64_t last):
         return self._came(subject, count, first, last)
 
-    def came_all(self, dict new not None, dict before not None):
-        cdef list numbers
-        cdef int64_t previous
-        for subject, counted in new.items():
-            numbers = <list?>counted
-            previous = self._came(<bytes?>subject, numbers[0], numbers[1], numbers[2])
-            if subject not in before:
+    def came_run(self, messages, int64_t first, dict before not None):
+        cdef bytes subject
+        cdef bytes last = None
+        cdef int64_t seq = first, previous
+        for message in messages:
+            if not PyTuple_Check(message) or PyTuple_GET_SIZE(message) != 4:
+                raise TypeError("a message is subject, reply, header, payload")
+            subject = <bytes?><object>PyTuple_GET_ITEM(message, 0)
+            if subject is None:
+                raise TypeError("a message has a subject")
+            # Each look at the table waits for memory: the next ones' is on its way meanwhile.
+            __builtin_prefetch(self._places + (hash_of(PyBytes_AS_STRING(subject), PyBytes_GET_SIZE(subject)) & self._mask))
+        for message in messages:
+            subject = <bytes>PyTuple_GET_ITEM(message, 0)
+            previous = self._came(subject, 1, seq, seq)
+            if subject is not last and PyDict_GetItemWithError(before, subject) == NULL:
                 before[subject] = previous
+            last = subject
+            seq += 1
 
     def went(self, bytes subject not None, int64_t seq):
         cdef Slot* slot = self._known(subject)

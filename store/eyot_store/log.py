@@ -116,7 +116,6 @@ class Log(LogReads):
         part = txn.parts.get(self.id) or self.join(txn)
         run = part.appends or self._append_run(part)
         subjects = self._subjects
-        touched: dict[bytes, list[int]] | None = None if subjects is None else {}
         counted, written = encode_run(
             messages,
             first,
@@ -126,14 +125,14 @@ class Log(LogReads):
             self.header_bytes,
             run.items,
             part.added,
-            touched,
+            None,
         )
-        if subjects is not None and touched:
+        if subjects is not None:
             if subjects.tracked:
                 for seq, (subject, *_) in enumerate(messages, first):
                     part.before.setdefault(subject, subjects.add(subject, seq))
             else:
-                subjects.table.came_all(touched, part.before)
+                subjects.table.came_run(messages, first, part.before)
         if not state.messages:
             state.first_is(first)
         run.bytes += counted

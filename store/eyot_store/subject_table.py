@@ -9,7 +9,7 @@ is so when the message that was first or last went away while others remain.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -79,11 +79,13 @@ class SubjectTable:
         known[2] = last
         return before
 
-    def came_all(self, new: dict[bytes, list[int]], before: dict[bytes, int]) -> None:
-        """The same for many: ``new[subject]`` is [count, first, last]. What it returns for each goes into ``before``, where the subject is
-        not in there yet."""
-        for subject, (count, first, last) in new.items():
-            previous = self.came(subject, count, first, last)
+    def came_run(
+        self, messages: Sequence[tuple[bytes, bytes, bytes, bytes]], first: int, before: dict[bytes, int]
+    ) -> None:
+        """Messages in a row, the subject at the head of each, the first at sequence ``first``. What ``came`` returns for a subject's first
+        one goes into ``before``, where the subject is not in there yet."""
+        for seq, (subject, *_) in enumerate(messages, first):
+            previous = self.came(subject, 1, seq, seq)
             before.setdefault(subject, previous)
 
     def went(self, subject: bytes, seq: int) -> None:
