@@ -131,7 +131,7 @@ def measure(bench: Bench, kinds: dict[str, tuple[str, str]], rounds: int) -> lis
             # Reading does not depend on when it was flushed, and filling would.
             with running(kind) as node:
                 replay.figures.setdefault(peer, []).append(bench.ordered_replay(node))
-            drained = drain(kind, bench._count(50_000), hub_jetstream=jetstream)
+            drained = drain(kind, bench._count(200_000), hub_jetstream=jetstream)
             drains[0].figures.setdefault(peer, []).append(drained.rate)
             drains[1].figures.setdefault(peer, []).append(drained.first_s)
     return [*rows, replay, *drains]
