@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH):/usr/sbin
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: help venv demo test lint fmt unit simulate walkthrough bench bench-hub cuts soak plug deb clean packages
+.PHONY: help venv demo test lint fmt unit simulate walkthrough bench bench-hub hub-kills hub-wheel cuts soak plug deb clean packages
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -60,6 +60,15 @@ bench: packages venv  ## Eyot against Debian's nats-server in the same run; the 
 
 bench-hub: packages venv  ## the Spark hub's rates
 	@$(BIN)/python tests/bench/hub.py $(BENCH)
+
+hub-kills: packages venv  ## SIGKILL for drivers and workers of every job and of the sink, KILLS (20) each; SEED=n to repeat
+	@$(BIN)/python tests/support/ingest_kills.py --kills $(or $(KILLS),20) --packed --restarts $(if $(SEED),--seed $(SEED))
+	$(BIN)/python tests/support/table_kills.py --kills $(or $(KILLS),20) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python tests/support/sink_kills.py --kills $(or $(KILLS),20) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python tests/support/sink_kills.py --kills $(or $(KILLS),20) --speculation $(if $(SEED),--seed $(SEED))
+
+hub-wheel: packages  ## the hub's jobs from the built wheel in a fresh virtual environment, under spark-submit
+	@tests/support/submit-wheel
 
 cuts: packages venv  ## 200 random cuts of a leaf link and kills of its ends, clients on both sides; CUTS="--cuts N --hub KIND --seed N"
 	@$(BIN)/python tests/support/link_cuts.py $(CUTS)

@@ -96,7 +96,8 @@ class Connection:
             return connection
         except ssl.SSLError as error:
             sock.close()
-            raise Refused(f"TLS with {host}:{port}: {error.reason or error}") from None
+            why = getattr(error, "verify_message", "") or error.reason or error
+            raise Refused(f"TLS with {host}:{port}: {why}") from None
         except BaseException:
             sock.close()
             raise
@@ -239,7 +240,10 @@ class Connection:
 
 def split_server(server: str) -> tuple[str, int]:
     """Host and port of `nats://host:port`, `tls://host` or `host:port`. Raises OptionError."""
-    url = urlsplit(server if "://" in server else f"nats://{server}")
+    try:
+        url = urlsplit(server if "://" in server else f"nats://{server}")
+    except ValueError as error:
+        raise OptionError("servers", f"has what is no URL: {error}") from None
     if url.scheme not in _SCHEMES:
         raise OptionError("servers", f"has a URL of an unknown kind: {url.scheme}:// (known: nats://, tls://)")
     if url.username or url.password:

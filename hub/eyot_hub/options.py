@@ -55,7 +55,7 @@ _WRITE: Final = ["subject", "expectStream", "maxInFlight"]
 # What Spark itself puts among the options of a source or sink.
 _SPARKS_OWN: Final = frozenset({"path", "checkpointlocation", "queryname", "mergeschema", "recursivefilelookup"})
 _SIZES: Final = {"": 1, "b": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
-_STREAM: Final = re.compile(r"[^\s.>/\\\x00-\x1f\x7f]+")  # or a pattern of names, with * and ?
+_STREAM: Final = re.compile(r"[^ .>/\\\x00-\x1f\x7f]+")  # or a pattern of names, with * and ?
 MIN_FETCH_BYTES: Final = 64 * 1024
 
 Edge = Literal["earliest", "latest"]
@@ -302,7 +302,7 @@ def _bound(given: _Given, name: str, default: Edge) -> Bound:
     if value.startswith("{"):
         return Bound("earliest" if name == "startingOffsets" else "latest", sequences=_sequences(name, value))
     try:
-        when = ns_to_rfc3339(int(value) * 1_000_000) if value.isdigit() else ns_to_rfc3339(rfc3339_to_ns(value))
+        when = ns_to_rfc3339(int(value) * 1_000_000) if value.isdecimal() else ns_to_rfc3339(rfc3339_to_ns(value))
     except (ValueError, OverflowError):
         raise OptionError(
             name,
@@ -322,7 +322,7 @@ def _sequences(name: str, value: str) -> dict[str, int | Edge]:
         if (
             sequence == "latest"
             or (sequence == "earliest" and name == "startingOffsets")
-            or (isinstance(sequence, int) and not isinstance(sequence, bool) and sequence >= 0)
+            or (isinstance(sequence, int) and not isinstance(sequence, bool) and 0 <= sequence < 2**63)
         ):
             found[stream] = sequence
         else:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import fnmatch
 import logging
 import os
+import re
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -41,28 +42,24 @@ class Planner:
         self.jetstream = JetStream(self.options.read.connect, self.options.read.api_prefix)
         self._account = self.options.account
         self._account_known = self._account is not None
+        self._found: set[str] = set()
 
     def close(self) -> None:
         self.jetstream.close()
 
     def streams(self, *, must_exist: bool = True) -> dict[str, StreamInfo]:
         """The streams that the option `stream` names or matches. Raises OptionError when a named one does not exist."""
-        wanted = self.options.streams
-        patterns = [name for name in wanted if _is_pattern(name)]
-        found: dict[str, StreamInfo] = {}
+        named = {name for name in self.options.streams if not _is_pattern(name)}
+        patterns = [name for name in self.options.streams if _is_pattern(name)]
+        wanted = named | self._found
         if patterns:
-            for name in self.jetstream.stream_names():
-                if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):
-                    info = self.jetstream.stream_or_none(name)
-                    if info is not None:
-                        found[name] = _readable(info)
-        for name in wanted:
-            if not _is_pattern(name):
-                info = self.jetstream.stream_or_none(name)
-                if info is not None:
-                    found[name] = _readable(info)
-                elif must_exist:
-                    raise OptionError("stream", f"names a stream that does not exist: {name!r}")
+            matches = [re.compile(fnmatch.translate(pattern)).match for pattern in patterns]
+            wanted.update(name for name in self.jetstream.stream_names() if any(match(name) for match in matches))
+        found = {name: _readable(info) for name, info in sorted(self.jetstream.streams(wanted).items())}
+        for name in named - found.keys() if must_exist else ():
+            raise OptionError("stream", f"names a stream that does not exist: {name!r}")
+        # Pages of names shift when streams come and go: one that was there is gone only when it says so itself.
+        self._found = set(found)
         return found
 
     def labels(self, info: StreamInfo) -> StreamLabels:

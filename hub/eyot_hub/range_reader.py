@@ -18,6 +18,7 @@ stream's limits have passed the reader, or the stream is no longer the one that 
 from __future__ import annotations
 
 import logging
+import ssl
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -334,7 +335,7 @@ class _ReadBuffer:
                 sock.setblocking(False)
                 while self.end < len(view) - TAIL:
                     self.end += _some(sock.recv_into(view[self.end : -TAIL]), connection)
-            except BlockingIOError:
+            except (BlockingIOError, ssl.SSLWantReadError):
                 return
             except TimeoutError:
                 raise NoAnswer(f"nothing came from {connection.peer}") from None

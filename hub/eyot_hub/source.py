@@ -143,15 +143,17 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return offsets.to_json(self._ends(self.planner.streams(must_exist=False)))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        begin = offsets.from_json(start)
+        begin, ends = offsets.from_json(start), offsets.from_json(end)
+        moved = {name: until for name, until in ends.items() if begin.get(name) != until}
+        streams = self.planner.jetstream.streams(moved.keys())
         spans = []
-        for name, until in offsets.from_json(end).items():
-            info = self.planner.jetstream.stream_or_none(name)
+        for name, until in moved.items():
+            info = streams.get(name)
             if info is None:
                 self.planner.lost_stream(name)
             elif info.created != until.created:
                 self.planner.checked_start(info, until)
-            elif begin.get(name) != until:
+            else:
                 first = self.planner.checked_start(info, begin.get(name))
                 span = StreamRange(name, info.created, first, until.sequence)
                 spans.append((span, self.planner.labels(info)))

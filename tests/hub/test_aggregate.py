@@ -19,6 +19,7 @@ from eyot_hub.jobs.config import Config, convert
 from support.hub_truth import DAY_MS, NEW_YEAR_MS, Hub, message, series, truth
 from support.jobs_config import SILVER, jobs_config
 from support.streams import Message, Streams
+from support.table_kills import Trial
 
 
 @pytest.fixture
@@ -227,3 +228,10 @@ def test_schema_drift(spark: SparkSession, readings_stream: Streams, tmp_path: P
     with pytest.raises(HubError, match="its column 'unit' is string, not double"):
         Hub(spark, config(unit="double"))
     assert behind.gold() == {("d", NEW_YEAR_MS): (5, 1.0, 1.0, 1.0, 1.0)}
+
+
+def test_killed_at_any_moment(streams: Streams, tmp_path: Path) -> None:
+    """The jobs behind ingest, killed while they run. (support/table_kills.py kills as often as it is told to.)"""
+    trial = Trial(streams.url, tmp_path, seed=1)
+    trial.run(1, jobs=("aggregate", "backfill"))
+    assert sum(trial.killed.values()) == 2

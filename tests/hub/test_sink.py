@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -63,6 +66,32 @@ def test_headers_and_given_ids(spark: SparkSession, streams: Streams) -> None:
     assert (first["subject"], bytes(first["payload"])) == ("s.a", b"\x00\x01")
     assert first["headers"] == {"Kind": "set", "Größe": "klein", "Nats-Msg-Id": "id-1", "Nats-Expected-Stream": "S"}
     assert (second["subject"], bytes(second["payload"])) == ("s.b", b"")
+
+
+def test_workers_are_killed_while_they_publish(spark: SparkSession, streams: Streams) -> None:
+    """Spark runs the task again; what was published is not stored twice. (support/sink_kills.py kills drivers, too.)"""
+    streams.create("S", ["s"])
+    killed: list[int] = []
+    over = threading.Event()
+
+    def kill() -> None:
+        while not killed and not over.is_set():
+            publishing = streams.state("S")["messages"] > 0
+            for process in psutil.Process().children(recursive=True) if publishing else ():
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    forked = "pyspark.daemon" in " ".join(process.cmdline()) and "java" not in process.parent().name()
+                    if forked and not killed:
+                        process.kill()
+                        killed.append(process.pid)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    rows = spark.range(60_000, numPartitions=2).selectExpr("cast(id as string) as payload")
+    write(rows, streams, subject="s")
+    over.set()
+    thread.join()
+    assert killed
+    assert streams.state("S")["messages"] == 60_000
 
 
 def test_a_streaming_query_writes_each_row_once(spark: SparkSession, streams: Streams, tmp_path: Path) -> None:

@@ -10,11 +10,7 @@ missing or there twice is named.
 from __future__ import annotations
 
 import argparse
-import contextlib
-import os
 import random
-import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -25,11 +21,11 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path[:0] = [str(Path(__file__).parents[1])]
 
-import psutil
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from support.eyotd import Eyotd
+from support.job_process import JobProcess
 from support.nats_server import NatsServer
 from support.server_process import ServerProcess
 from support.streams import Streams
@@ -81,17 +77,16 @@ class Trial:
                 job = self._start()
             self._await_commit(job)
             time.sleep(self._random.uniform(0, self.wait_s_max))
-            if job.poll() is not None:  # it had read everything
+            if not job.running:  # it had read everything
                 job = None
             elif self._kill(job, upcoming[0]):
                 self.killed.append(upcoming.pop(0))
                 if self.killed[-1] == "driver":
-                    self._end(job)
                     job = None
                 if report:
                     print(f"{len(self.killed)} of {len(plan)}: {self.killed[-1]}; {self.rows():,} rows", flush=True)
         job = job or self._start()
-        assert job.wait() == 0, self._job_log()
+        assert job.wait() == 0, job.log()
 
     def publish(self) -> None:
         first, self.published = self.published, self.published + self.messages
@@ -124,52 +119,29 @@ class Trial:
         actions = DeltaTable(str(self._log.parent)).get_add_actions(flatten=True)
         yield from (int(count) for count in actions.column("num_records").to_pylist())
 
-    def _start(self) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "eyot_hub.main", "ingest", "-c", str(self._toml), "--once"]
-        with (self.folder / "job.log").open("ab") as log:
-            return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
-
-    def _job_log(self) -> str:
-        return (self.folder / "job.log").read_text(errors="replace")[-4000:]
+    def _start(self) -> JobProcess:
+        return JobProcess(["-m", "eyot_hub.main", "ingest", "-c", str(self._toml), "--once"], self.folder / "job.log")
 
     def _commits(self) -> int:
         return len(list(self._log.glob("*.json"))) if self._log.exists() else 0
 
-    def _await_commit(self, job: subprocess.Popen[bytes]) -> None:
+    def _await_commit(self, job: JobProcess) -> None:
         before, deadline = self._commits(), time.monotonic() + START_S_MAX
-        while self._commits() <= before and job.poll() is None:
-            assert time.monotonic() < deadline, self._job_log()
+        while self._commits() <= before and job.running:
+            assert time.monotonic() < deadline, job.log()
             time.sleep(POLL_S)
 
-    def _kill(self, job: subprocess.Popen[bytes], what: str) -> bool:
+    def _kill(self, job: JobProcess, what: str) -> bool:
         """Kill the whole job or a worker, or kill the server under it and start it; False when there is none."""
         if what == "driver":
-            os.killpg(job.pid, signal.SIGKILL)
+            job.kill()
         elif what == "worker":
-            worker = self._worker(job)
-            if worker is None:
-                return False
-            worker.kill()
+            return job.kill_worker(self._random)
         else:
             assert self.server is not None
             self.server.kill()
             self.server.start()
         return True
-
-    def _worker(self, job: subprocess.Popen[bytes]) -> psutil.Process | None:
-        """A Python worker: a fork of pyspark's daemon, which is a child of the JVM."""
-        found = []
-        with contextlib.suppress(psutil.NoSuchProcess):
-            for process in psutil.Process(job.pid).children(recursive=True):
-                with contextlib.suppress(psutil.NoSuchProcess, AttributeError):
-                    if "pyspark.daemon" in " ".join(process.cmdline()) and "java" not in process.parent().name():
-                        found.append(process)
-        return self._random.choice(found) if found else None
-
-    def _end(self, job: subprocess.Popen[bytes]) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(job.pid, signal.SIGKILL)
-        job.wait()
 
 
 def main() -> None:

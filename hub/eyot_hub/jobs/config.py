@@ -27,6 +27,7 @@ docs/hub.md explains each key.
 
 from __future__ import annotations
 
+import json
 import os
 import tomllib
 from pathlib import Path
@@ -60,6 +61,7 @@ SILVER_OWN: Final = [
     "sequence",
     "event_date",
 ]
+_PATTERN_SIGNS: Final = frozenset("*?[]{}%\\")
 SILVER_TYPES: Final = ("string", "double", "bigint", "boolean", "timestamp")
 
 
@@ -159,13 +161,13 @@ class Config(_Section):
     def source_mapping(self) -> dict[str, str]:
         """The same as texts, for `spark.read.format("jetstream").options(...)`."""
         options = {key: _option_text(value) for key, value in self.nats.items()}
-        options["stream"] = ",".join(self.bronze.streams)
+        options["stream"] = json.dumps(self.bronze.streams)  # a name may hold a comma
         options["startingOffsets"] = self.bronze.start
         options["failOnDataLoss"] = str(self.bronze.fail_on_data_loss).lower()
         options["fetchBytes"] = str(self.bronze.fetch_bytes)
         options["packedReads"] = str(self.bronze.packed_reads).lower()
         if self.bronze.subjects:
-            options["subjects"] = ",".join(self.bronze.subjects)
+            options["subjects"] = json.dumps(self.bronze.subjects)
         if self.bronze.partitions:
             options["minPartitions"] = str(self.bronze.partitions)
         return options
@@ -236,6 +238,10 @@ def _secrets(nats: dict[str, Any]) -> dict[str, str]:
 
 def _problems(config: Config) -> list[tuple[str, str]]:
     problems: list[tuple[str, str]] = []
+    if set(config.lake.path) & _PATTERN_SIGNS:
+        problems.append(
+            ("lake.path", f"must not hold any of {' '.join(sorted(_PATTERN_SIGNS))}: Spark takes them for patterns")
+        )
     problems += _duration_problems("bronze.poll", config.bronze.poll)
     problems += _duration_problems("bronze.vacuum_after", config.bronze.vacuum_after)
     if not problems and 0 < config.bronze.vacuum_hours < VACUUM_HOURS_MIN:

@@ -10,6 +10,7 @@ checkpoint costs a new start: the query begins at `bronze.start` and the rows ar
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from functools import reduce
@@ -144,7 +145,7 @@ class Devices:
         subjects = {subject for silver in self._config.silver for subject in silver.subjects}
         options = {
             **self._config.source_mapping(),
-            "subjects": ",".join(sorted(subjects | set(self._config.fleet.subjects))),
+            "subjects": json.dumps(sorted(subjects | set(self._config.fleet.subjects))),
             "maxOffsetsPerTrigger": str(self._config.bronze.max_messages_per_commit),
         }
         return self._spark.readStream.format("jetstream").options(**options).load()

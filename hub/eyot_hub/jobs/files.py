@@ -22,6 +22,11 @@ import pyarrow.parquet as pq
 PartitionValues: TypeAlias = tuple[tuple[str, str], ...]  # (column, value) in the table's order
 
 ROW_GROUP_ROWS: Final = 256 * 1024
+ROW_GROUP_BYTES: Final = 128 * 1024 * 1024  # in memory
+# Spark holds so many rows of a row group at once, so large payloads make small groups.
+READ_ROWS: Final = 4096
+READ_BYTES: Final = 32 * 1024 * 1024
+_HIVE_NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 OPEN_FILES_MAX: Final = 64  # a task closes its files beyond this many and starts new ones
 
 
@@ -89,8 +94,8 @@ class _OpenFile:
     def __init__(self, task: FileWriter, partition: PartitionValues) -> None:
         self._task = task
         self._partition = partition
-        folder = "/".join(f"{name}={quote(value, safe='')}" for name, value in partition)
-        self._relative = f"{folder}/part-{uuid.uuid4()}.parquet" if folder else f"part-{uuid.uuid4()}.parquet"
+        folders = [partition_folder(name, value) for name, value in partition]
+        self._relative = "/".join([*folders, f"part-{uuid.uuid4()}.parquet"])
         self.path = f"{task._root}/{self._relative}"
         self._parent = self.path.rpartition("/")[0]
         task._filesystem.create_dir(self._parent, recursive=True)
@@ -104,17 +109,25 @@ class _OpenFile:
         )
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = 0
+        self._waiting_bytes = 0
 
     def write(self, batch: pa.RecordBatch | pa.Table) -> None:
         self._waiting += [batch] if isinstance(batch, pa.RecordBatch) else batch.to_batches()
         self._waiting_rows += batch.num_rows
-        if self._waiting_rows >= ROW_GROUP_ROWS:
+        self._waiting_bytes += batch.nbytes
+        if self._full:
             self._write_group()
+
+    @property
+    def _full(self) -> bool:
+        if self._waiting_rows <= READ_ROWS:
+            return self._waiting_bytes >= READ_BYTES
+        return self._waiting_rows >= ROW_GROUP_ROWS or self._waiting_bytes >= ROW_GROUP_BYTES
 
     def _write_group(self) -> None:
         if self._waiting:
             self.writer.write_table(pa.Table.from_batches(self._waiting, self._task._schema))
-            self._waiting, self._waiting_rows = [], 0
+            self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
 
     def close(self) -> DataFile:
         self._write_group()
@@ -131,6 +144,13 @@ class _OpenFile:
             written_ms=time.time_ns() // 1_000_000,
             stats=_stats(metadata),
         )
+
+
+def partition_folder(name: str, value: str) -> str:
+    """`name=value` as a folder's name: ASCII alone, whatever the locale of who reads it."""
+    text = quote(value, safe="")
+    # Spark would take the first form for null.
+    return f"{name}=" + (text.replace("__", "%5F%5F", 1) if value == _HIVE_NULL else text)
 
 
 def filesystem(root: str) -> tuple[pafs.FileSystem, str]:

@@ -46,12 +46,12 @@ tr:hover td { background: var(--card); } td.number, th.number { text-align: righ
 .chip { border-radius: 9px; padding: 0.05rem 0.55rem; border: 1px solid currentColor; font-size: 0.8rem; }
 .chip.missing, .chip.lost, .chip.silent { color: var(--bad); } .chip.unknown, .chip.expired, .chip.behind { color: var(--warn); }
 .chip.in_flight { color: var(--way); } .chip.deleted, .chip.filtered { color: var(--quiet); } .chip.synced { color: var(--good); }
-svg { width: 100%; height: auto; display: block; } svg text { font: 12px system-ui, sans-serif; fill: var(--ink); } svg text.soft { fill: var(--soft); }
+svg { width: 100%; min-width: 40rem; height: auto; display: block; } svg text { font: 12px system-ui, sans-serif; fill: var(--ink); } svg text.soft { fill: var(--soft); }
 svg .bar { fill: var(--bar); } svg .held { fill: var(--held); } svg .grid { stroke: var(--line); }
 svg .missing, svg .lost { fill: var(--bad); } svg .unknown, svg .expired { fill: var(--warn); } svg .in_flight { fill: var(--way); } svg .deleted, svg .filtered { fill: var(--quiet); }
 .meter { display: inline-block; width: 3.5rem; height: 0.5rem; border-radius: 3px; background: var(--line); margin-right: 0.4rem; overflow: hidden; }
 @media print { :root { --ink: #000; --soft: #444; --line: #bbb; --paper: #fff; --card: #f4f4f4; --held: #b9d5ec; }
-  * { print-color-adjust: exact; -webkit-print-color-adjust: exact; } body { margin: 0; max-width: none; font-size: 11px; } h2 { break-after: avoid; }
+  * { print-color-adjust: exact; -webkit-print-color-adjust: exact; } body { margin: 0; max-width: none; font-size: 11px; } svg { min-width: 0; } h2 { break-after: avoid; }
   tr, svg, .cards { break-inside: avoid; } .scroll { overflow: visible; } table { white-space: normal; } }
 .meter i { display: block; height: 100%; background: var(--bar); }
 """
@@ -103,12 +103,13 @@ def _fleet(frame: DataFrame) -> dict[str, Any]:
     silent = F.col("state") == "silent"
     (totals,) = frame.agg(F.count("*").alias("devices"), F.count_if(silent).alias("silent")).collect()
     worst = F.when(silent, 0).when(F.col("state") == "behind", 1).otherwise(2)
-    slow = frame.select("device", "delay_s_p95").orderBy(F.desc_nulls_last("delay_s_p95"), "device").limit(PICTURED_MAX)
+    timed = frame.where("delay_s_p95 is not null").select("device", "delay_s_p95")
+    slow = timed.orderBy(F.desc("delay_s_p95"), "device").limit(PICTURED_MAX)
     return {
         "fleet": frame.orderBy(worst, "device").limit(ROWS_MAX).toArrow().to_pylist(),
         "devices": totals["devices"],
         "silent": totals["silent"],
-        "slow": [(row["device"], row["delay_s_p95"] or 0.0) for row in slow.collect()],
+        "slow": [(row["device"], row["delay_s_p95"]) for row in slow.collect()],
     }
 
 
@@ -142,7 +143,7 @@ def render(found: dict[str, Any]) -> str:
         _only("Silent devices and those behind first;", ROWS_MAX, found["devices"]),
         "<h2>Delay from reading to hub, 95th percentile</h2>",
         lag_bars(found["slow"]),
-        _only("The slowest;", PICTURED_MAX, found["devices"]),
+        _only("The slowest;", len(found["slow"]), found["devices"]) if len(found["slow"]) == PICTURED_MAX else "",
         "<h2>Origins</h2>",
         table(
             origins[:ROWS_MAX],

@@ -12,6 +12,7 @@ LABEL: Final = 190
 BAR: Final = 20
 COLUMNS_HEIGHT: Final = 150
 LABELS_MAX: Final = 12
+NAME_MAX: Final = 26
 _STEPS: Final = ((86_400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"), (1e-3, "ms"))
 
 
@@ -27,6 +28,8 @@ def duration(seconds: float | None) -> str:
     """`2.4 s`, `23 min`, `1.5 d`."""
     if seconds is None:
         return "–"
+    if not seconds:
+        return "0 s"
     for size, unit in _STEPS:
         if abs(seconds) >= size or unit == "ms":
             return f"{seconds / size:.3g} {unit}"
@@ -35,10 +38,18 @@ def duration(seconds: float | None) -> str:
 
 def amount(count: float) -> str:
     """`950`, `12.4 k`, `1.28 M`."""
-    for size, unit in ((1e9, " G"), (1e6, " M"), (1e4, " k")):
-        if abs(count) >= size:
-            return f"{count / (1e3 if unit == ' k' else size):.3g}{unit}"
-    return f"{count:,.0f}"
+    if abs(count) < 1e4:
+        return f"{count:,.0f}"
+    for size, unit in ((1e3, "k"), (1e6, "M")):
+        if round(abs(count) / size, 1 if abs(count) < 100 * size else 0) < 1000:
+            return f"{count / size:.3g} {unit}"
+    return f"{count / 1e9:,.0f} G" if abs(count) >= 1e12 else f"{count / 1e9:.3g} G"
+
+
+def _name(label: str, y: float) -> str:
+    """A name left of its bar, cut to what fits; whole when pointed at."""
+    short = label if len(label) <= NAME_MAX else f"{label[: NAME_MAX - 1]}…"
+    return f"<text x={LABEL - 8} y={y} text-anchor=end>{escape(short)}<title>{escape(label)}</title></text>"
 
 
 def columns(values: Sequence[tuple[str, float]], unit: str) -> str:
@@ -89,8 +100,7 @@ def lag_bars(values: Sequence[tuple[str, float]]) -> str:
     for index, (label, value) in enumerate(values):
         y = index * BAR
         parts.append(
-            f"<text x={LABEL - 8} y={y + 14} text-anchor=end>{escape(label[:26])}</text>"
-            f"<rect class=bar x={LABEL} y={y + 3} width={max(1.0, x(value)):.1f} height={BAR - 7} rx=2></rect>"
+            f"{_name(label, y + 14)}<rect class=bar x={LABEL} y={y + 3} width={max(1.0, x(value)):.1f} height={BAR - 7} rx=2></rect>"
             f"<text x={LABEL + x(value) + 6:.1f} y={y + 14}>{duration(value)}</text>"
         )
     return _svg(height + 20, "".join(parts), "delay")
@@ -107,7 +117,7 @@ def strips(lines: Sequence[tuple[str, int, Sequence[Piece]]]) -> str:
     parts = []
     for index, (label, last, pieces) in enumerate(lines):
         y, scale = index * BAR, room / max(last, 1)
-        parts.append(f"<text x={LABEL - 8} y={y + 14} text-anchor=end>{escape(label[:26])}</text>")
+        parts.append(_name(label, y + 14))
         parts.append(f"<rect class=held x={LABEL} y={y + 4} width={room} height={BAR - 8} rx=2></rect>")
         for piece in pieces:
             width = max(2.0, (piece.last - piece.first + 1) * scale)
@@ -121,4 +131,5 @@ def strips(lines: Sequence[tuple[str, int, Sequence[Piece]]]) -> str:
 
 
 def _svg(height: float, inside: str, what: str) -> str:
-    return f"<svg viewBox='0 0 {WIDTH} {height:.0f}' role=img aria-label='{escape(what)}'>{inside}</svg>"
+    svg = f"<svg viewBox='0 0 {WIDTH} {height:.0f}' role=img aria-label='{escape(what)}'>{inside}</svg>"
+    return f"<div class=scroll>{svg}</div>"

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eyot_hub.jobs.file_rows import row_groups
-from eyot_hub.jobs.files import DataFile, by_partition
+from eyot_hub.jobs.files import DataFile, FileWriter, by_partition
 from eyot_hub.jobs.table import TableSpec
 from eyot_hub.jobs.window_keys import NONE, Ints, found_in
 
@@ -59,7 +59,7 @@ class SilverTask:
         """For mapInArrow: the columns of both tables, `reason` null in the rows that are good."""
         good, bad = self.silver.writer(), self.quarantine.writer()
         try:
-            read = self._write(list(batches), good, bad)
+            read = self._write(list(self._without_poison(batches, bad)), good)
             done = Written(read, good.finish(), bad.finish())
         except BaseException:
             good.abandon()
@@ -67,18 +67,22 @@ class SilverTask:
             raise
         yield pa.RecordBatch.from_pydict({"written": [msgspec.json.encode(done)]}, RESULT)
 
-    def _write(self, batches: list[pa.RecordBatch], good: Any, bad: Any) -> int:
+    def _without_poison(self, batches: Iterable[pa.RecordBatch], bad: FileWriter) -> Iterator[pa.RecordBatch]:
+        """The good rows, without the columns of quarantine; the bad ones are written as they come, for they keep their payloads."""
+        for batch in batches:
+            rows, is_bad = pa.Table.from_batches([batch]), batch.column("reason").is_valid()
+            if pc.any(is_bad).as_py():
+                poison = rows.filter(is_bad).select(self.quarantine.schema.names).cast(self.quarantine.schema)
+                for partition, part in by_partition(poison, self.quarantine.partition_by):
+                    bad.write(part, partition)
+                rows = rows.filter(pc.invert(is_bad))
+            yield from rows.select(self.silver.schema.names).to_batches()
+
+    def _write(self, batches: list[pa.RecordBatch], good: FileWriter) -> int:
         if not batches:
             return 0
-        rows = pa.Table.from_batches(batches)
+        rows = pa.Table.from_batches(batches).cast(self.silver.schema)
         batches.clear()
-        is_bad = rows.column("reason").is_valid()
-        if pc.any(is_bad).as_py():
-            poison = rows.filter(is_bad).select(self.quarantine.schema.names).cast(self.quarantine.schema)
-            for partition, part in by_partition(poison, self.quarantine.partition_by):
-                bad.write(part, partition)
-            rows = rows.filter(pc.invert(is_bad))
-        rows = rows.select(self.silver.schema.names).cast(self.silver.schema)
         read = int(rows.num_rows)
         if self.any_day and read:
             rows = self._fresh(rows, "")

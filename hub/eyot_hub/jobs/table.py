@@ -22,6 +22,7 @@ from deltalake import DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from eyot_hub.errors import HubError
@@ -210,8 +211,12 @@ class LakeTable:
         chosen = self.files() if files is None else files
         if not chosen:
             return spark.createDataFrame([], schema)
-        reader = spark.read.schema(schema).option("basePath", self.root)
-        return reader.parquet(*[file.uri for file in chosen]).select(*self.spec.schema.names)
+        rows = spark.read.schema(schema).option("basePath", self.root).parquet(*[file.uri for file in chosen])
+        for name in self.spec.partition_by:
+            if any(isinstance(text := file.partition[name], str) and not text.isascii() for file in chosen):
+                # Spark takes each %XX of a folder's name for a character; they are the bytes of UTF-8.
+                rows = rows.withColumn(name, F.decode(F.encode(name, "ISO-8859-1"), "UTF-8"))
+        return rows.select(*self.spec.schema.names)
 
     def rows(self) -> int:
         return sum(file.rows for file in self.files())

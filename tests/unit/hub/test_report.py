@@ -132,7 +132,7 @@ def test_strips() -> None:
 def test_numbers() -> None:
     assert [duration(one) for one in (None, 0.0, 0.25, 59.0, 90.0, 5400.0, 260_000.0)] == [
         "–",
-        "0 ms",
+        "0 s",
         "250 ms",
         "59 s",
         "1.5 min",
@@ -145,3 +145,27 @@ def test_numbers() -> None:
     ]
     assert widths == sorted(widths, reverse=True)
     assert widths[1] > widths[0] / 10
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0"),
+        (9_999, "9,999"),
+        (10_000, "10 k"),
+        (999_499, "999 k"),
+        (999_600, "1 M"),
+        (1_234_567, "1.23 M"),
+        (999_950_000, "1 G"),
+        (2.5e12, "2,500 G"),
+    ],
+)
+def test_amounts_at_the_borders_of_their_units(count: float, text: str) -> None:
+    assert amount(count) == text
+
+
+def test_a_long_name_is_cut_and_kept_whole_beside_it() -> None:
+    name = "a-device-in-the-north-hall-of-the-plant"
+    shown = strips([(name, 10, [])])
+    assert "a-device-in-the-north-hal…" in shown
+    assert f"<title>{name}</title>" in shown

@@ -1,0 +1,57 @@
+"""A job of the hub as a process of its own (driver, JVM, Python workers), and SIGKILL for all of it or for one worker."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import psutil
+
+
+class JobProcess:
+    """`python ARGUMENTS` in a process group of its own; what it says is appended to `log`."""
+
+    def __init__(self, arguments: Sequence[str], log: Path) -> None:
+        self._log = log
+        with log.open("ab") as file:
+            self._process = subprocess.Popen(
+                [sys.executable, *arguments], stdout=file, stderr=file, start_new_session=True
+            )
+
+    @property
+    def running(self) -> bool:
+        return self._process.poll() is None
+
+    def wait(self) -> int:
+        return self._process.wait()
+
+    def log(self) -> str:
+        """The end of what it said."""
+        return self._log.read_text(errors="replace")[-4000:]
+
+    def kill(self) -> None:
+        """Driver and JVM (and executors, which are the JVM's children) at once."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def kill_worker(self, choice: random.Random) -> bool:
+        """One Python worker, a fork of pyspark's daemon, which is a child of a JVM; False when there is none."""
+        found = []
+        with contextlib.suppress(psutil.NoSuchProcess):
+            for process in psutil.Process(self._process.pid).children(recursive=True):
+                with contextlib.suppress(psutil.NoSuchProcess, AttributeError):
+                    if "pyspark.daemon" in " ".join(process.cmdline()) and "java" not in process.parent().name():
+                        found.append(process)
+        if not found:
+            return False
+        with contextlib.suppress(psutil.NoSuchProcess):
+            choice.choice(found).kill()
+            return True
+        return False

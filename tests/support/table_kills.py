@@ -1,0 +1,276 @@
+"""The jobs behind ingest killed at random: aggregate, gaps, fleet, backfill. Then every table is compared with plain Python.
+
+    python tests/support/table_kills.py --kills 20 --seed 7
+
+A life is one process that runs the jobs in turn, for ever, in one Spark session, and says in a file which one it is in. While a job
+runs, its driver (with the JVM) or a Python worker is killed with SIGKILL, `--kills` times for each job; new readings, late ones,
+repeats, poison and deletions go into the stream meanwhile. After each kill no table may hold a row twice, and the hub's numbers
+may not be ahead of what was published; in the end, after one undisturbed turn, each table must say exactly what is true.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path[:0] = [str(Path(__file__).parents[1])]
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+from support.hub_truth import DAY_MS, NEW_YEAR_MS, Reading, message, truth
+from support.job_process import JobProcess
+from support.nats_server import NatsServer
+from support.streams import Message, Streams
+
+STREAM = "READINGS"
+JOBS = ("aggregate", "gaps", "fleet", "backfill")
+DEVICES = 5
+CONFIG = """
+server_name: hub
+jetstream { store_dir: "%WORKDIR%/js" }
+"""
+TOML = """
+[nats]
+servers = "%URL%"
+[lake]
+path = "%FOLDER%/lake"
+[bronze]
+streams = ["READINGS"]
+compact_every = 4
+vacuum_after = "1h"
+[[silver]]
+name = "readings"
+subjects = ["readings.>"]
+device = "$.device"
+event_time = "$.at"
+event_time_unit = "ms"
+columns = { metric = "string", value = "double" }
+required = ["metric"]
+[[gold]]
+name = "minute"
+silver = "readings"
+metric = "metric"
+value = "value"
+percentiles = [0.5]
+[spark]
+"spark.master" = "local[2,4]"
+"spark.sql.shuffle.partitions" = "2"
+"""
+WAIT_S_MAX = 300.0
+POLL_S = 0.005
+
+
+@dataclass
+class Trial:
+    """One lake, and what is done to the jobs that fill it."""
+
+    url: str
+    folder: Path
+    seed: int
+    batch: int = 300  # readings published before each kill
+    killed: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self._random = random.Random(self.seed)
+        self._streams = Streams(int(self.url.rpartition(":")[2]))
+        self._streams.create(STREAM, ["readings.>"])
+        self._toml = self.folder / "hub.toml"
+        self._toml.write_text(TOML.replace("%URL%", self.url).replace("%FOLDER%", str(self.folder)))
+        self._now = self.folder / "now"
+        self._readings: list[Reading] = []
+        self._published = self._poison = 0
+        self._deleted: list[int] = []
+        self._lasted = dict.fromkeys(JOBS, 2.0)  # seconds, as last seen
+
+    def run(self, kills: int, report: bool = False, until: float = math.inf, jobs: tuple[str, ...] = JOBS) -> None:
+        """Kill each job so often, but nothing after `until` (monotonic); let one turn end, and check everything."""
+        plan = [job for job in jobs for _ in range(kills)]
+        life = None
+        while plan and time.monotonic() < until:
+            self.publish()
+            life = life if life is not None and life.running else self._live()
+            what = self._kill(life, plan)
+            if what == "driver":
+                life = None
+            self.check_nothing_twice()
+            if report:
+                print(f"{sum(self.killed.values())} killed, {len(plan)} to go: {what}", flush=True)
+        if life is not None:
+            life.kill()
+        self.publish()
+        last = self._live("once")
+        assert last.wait() == 0, last.log()
+        self.check()
+
+    def publish(self) -> None:
+        """Readings of some days, a quarter of them late; a little poison; and one reading that is deleted again."""
+        fresh: list[Reading] = []
+        for number in range(self._published, self._published + self.batch):
+            days = self._random.randrange(4) if number % 4 == 0 else 4
+            fresh.append((f"d{number % DEVICES}", NEW_YEAR_MS + days * DAY_MS + number * 1000, (number % 97) * 0.25))
+        gone = self._random.randrange(self.batch)
+        poison: Message = ("readings.poison", b"no json %d" % self._poison)
+        first = self._streams.state(STREAM)["last_seq"] + 1
+        self._streams.publish([*map(message, fresh[: gone + 1])])
+        self._streams.remove(STREAM, first + gone)
+        self._streams.publish([poison, *map(message, fresh[gone + 1 :])])
+        self._published += self.batch
+        self._poison += 1
+        # Bronze may have been faster than the deletion: then the reading counts.
+        self._deleted.append(first + gone)
+        self._readings += fresh
+
+    def check_nothing_twice(self) -> None:
+        for table, key in (
+            ("bronze", ["stream", "sequence"]),
+            ("silver/readings", ["stream", "sequence"]),
+            ("quarantine", ["stream", "sequence"]),
+            ("gold/minute", ["device", "metric", "window_start"]),
+            ("gaps", ["kind", "domain", "stream", "epoch", "first_sequence"]),
+            ("fleet", ["device"]),
+        ):
+            rows = self._rows(table, key)
+            twice = rows.num_rows - rows.group_by(key).aggregate([]).num_rows
+            assert not twice, f"{table}: {twice} rows are there twice"
+
+    def check(self) -> None:
+        """Every table says what is true."""
+        self.check_nothing_twice()
+        bronze = set(self._rows("bronze", ["sequence"]).column("sequence").to_pylist())
+        everything = set(range(1, self._streams.state(STREAM)["last_seq"] + 1))
+        holes = everything - bronze
+        assert holes <= set(self._deleted), f"bronze lacks {sorted(holes - set(self._deleted))[:5]}"
+        readings = self._held(bronze)
+        silver = self._rows("silver/readings", ["device", "event_time", "value"])
+        found = Counter(
+            (row["device"], int(row["event_time"].timestamp() * 1000), row["value"]) for row in silver.to_pylist()
+        )
+        assert found == Counter(readings)
+        assert self._rows("quarantine", ["sequence"]).num_rows == self._poison
+        names = ["device", "window_start", "count", "min", "max", "mean", "p50"]
+        gold = {
+            (row["device"], int(row["window_start"].timestamp() * 1000)): tuple(row[name] for name in names[2:])
+            for row in self._rows("gold/minute", names).to_pylist()
+        }
+        assert gold == truth(readings)
+        fleet = {row["device"]: row["readings"] for row in self._rows("fleet", ["device", "readings"]).to_pylist()}
+        assert fleet == Counter(device for device, _, _ in readings)
+        gaps = self._rows("gaps", ["first_sequence", "last_sequence", "status"]).to_pylist()
+        named = {n for gap in gaps for n in range(gap["first_sequence"], gap["last_sequence"] + 1)}
+        assert named == holes
+        assert {gap["status"] for gap in gaps} <= {"deleted"}
+
+    def summary(self) -> str:
+        kills = ", ".join(f"{what} {count}" for what, count in sorted(self.killed.items()))
+        return f"{self._published:,} readings, {self._poison} poison; silver, quarantine, gold, gaps and fleet as they must be; {kills}"
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _held(self, bronze: set[int]) -> list[Reading]:
+        """The readings whose messages bronze has; each batch is `batch` readings with one poison behind the deleted one."""
+        held, sequence = [], 1
+        for start in range(0, len(self._readings), self.batch):
+            gone = self._deleted[start // self.batch]
+            for reading in self._readings[start : start + self.batch]:
+                if sequence in bronze:
+                    held.append(reading)
+                sequence += 2 if sequence == gone else 1
+        return held
+
+    def _live(self, *more: str) -> JobProcess:
+        self._now.unlink(missing_ok=True)
+        return JobProcess([__file__, "--live", str(self._toml), str(self._now), *more], self.folder / "jobs.log")
+
+    def _kill(self, life: JobProcess, plan: list[str]) -> str:
+        """Wait until a job begins that is to be killed, then for a part of the time that it takes, and kill."""
+        deadline, seen = time.monotonic() + WAIT_S_MAX, ""
+        while True:
+            assert time.monotonic() < deadline, life.log()
+            assert life.running, life.log()
+            job = self._job()
+            if job not in plan or job == seen:
+                seen = job if job == seen else ""
+                time.sleep(POLL_S)
+                continue
+            begun, seen = time.monotonic(), job
+            wait_s = self._random.uniform(0, self._lasted[job])
+            while self._job() == job and time.monotonic() < begun + wait_s:
+                time.sleep(POLL_S)
+            if self._job() != job:  # shorter than last time
+                self._lasted[job] = time.monotonic() - begun
+                continue
+            self._lasted[job] = max(self._lasted[job], wait_s * 1.1)
+            # Of the fleet's work nothing is Python's but the driver.
+            what = "driver" if job == "fleet" else self._random.choice(("driver", "worker"))
+            if what == "driver":
+                life.kill()
+            elif not life.kill_worker(self._random):
+                continue
+            plan.remove(job)
+            self.killed[f"{job}'s {what}"] += 1
+            return what
+
+    def _job(self) -> str:
+        return self._now.read_text() if self._now.exists() else ""
+
+    def _rows(self, table: str, columns: list[str]) -> pa.Table:
+        root = self.folder / "lake" / table
+        if not DeltaTable.is_deltatable(str(root)):
+            return pa.table({name: pa.array([], pa.int64()) for name in columns})
+        partition = {"bronze": {"stream": STREAM}, "quarantine": {}}.get(table, {})
+        parts = []
+        for uri in DeltaTable(str(root)).file_uris():
+            wanted = [name for name in columns if name not in partition]
+            rows = pq.read_table(uri, columns=wanted, partitioning=None)
+            for name, value in partition.items():
+                if name in columns:
+                    rows = rows.append_column(name, pa.array([value] * rows.num_rows, pa.string()))
+            parts.append(rows)
+        return pa.concat_tables(parts) if parts else pa.table({name: pa.array([], pa.int64()) for name in columns})
+
+
+def live(toml: str, now: Path, once: bool) -> int:
+    """The jobs in turn until somebody ends it, or `once`; the status of the first that fails."""
+    from eyot_hub.main import main as eyot_hub
+
+    while True:
+        for arguments in (["ingest", "--once"], ["aggregate", "--once"], ["gaps"], ["fleet"], ["backfill"]):
+            part = now.with_suffix(".part")
+            part.write_text(arguments[0])
+            part.rename(now)
+            status = eyot_hub([*arguments[:1], "-c", toml, *arguments[1:]])
+            if status:
+                return status
+        if once:
+            return 0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description="Kill the hub's jobs at random and compare their tables with the truth."
+    )
+    parser.add_argument("--kills", type=int, default=20, help="of each job")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="kill nothing later")
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder, NatsServer(CONFIG, Path(folder) / "server") as server:
+        trial = Trial(f"nats://127.0.0.1:{server.client_port}", Path(folder), options.seed)
+        print(f"seed {options.seed}", flush=True)
+        trial.run(options.kills, report=True, until=time.monotonic() + options.seconds)
+        print(trial.summary())
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--live"]:
+        sys.exit(live(sys.argv[2], Path(sys.argv[3]), "once" in sys.argv[4:]))
+    main()
