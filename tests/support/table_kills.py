@@ -193,12 +193,12 @@ class Trial:
 
     def _kill(self, life: JobProcess, plan: list[str]) -> str:
         """Wait until a job begins that is to be killed, then for a part of the time that it takes, and kill."""
-        deadline, seen = time.monotonic() + WAIT_S_MAX, ""
+        deadline, seen, target = time.monotonic() + WAIT_S_MAX, "", self._random.choice(plan)
         while True:
             assert time.monotonic() < deadline, life.log()
             assert life.running, life.log()
             job = self._job()
-            if job not in plan or job == seen:
+            if job != target or job == seen:
                 seen = job if job == seen else ""
                 time.sleep(POLL_S)
                 continue
