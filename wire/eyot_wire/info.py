@@ -166,12 +166,13 @@ T = TypeVar("T", ServerInfo, ClientConnect, LeafInfo, LeafConnect)
 def decode(json: bytes, struct: type[T]) -> T:
     """Decode the JSON of an INFO or CONNECT. msgspec.DecodeError when it is not JSON or a field has the wrong type."""
     try:
-        return msgspec.json.decode(json, type=struct)
-    except msgspec.ValidationError:
-        loose = msgspec.json.decode(json)
-        if not isinstance(loose, dict):
-            raise
-        return msgspec.convert({name: value for name, value in loose.items() if value is not None}, struct)
+        try:
+            return msgspec.json.decode(json, type=struct)
+        except msgspec.ValidationError:
+            loose = msgspec.json.decode(json)
+            if not isinstance(loose, dict):
+                raise
+            return msgspec.convert({name: value for name, value in loose.items() if value is not None}, struct)
     except UnicodeDecodeError as error:
         raise msgspec.DecodeError(str(error)) from error
 

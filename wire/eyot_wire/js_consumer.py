@@ -6,7 +6,7 @@ Source: NATS ADR-13, ADR-37, ADR-42 and nats-server's JSON (member order and omi
 from typing import Literal
 
 from eyot_wire.js_stream import ClusterInfo
-from eyot_wire.js_struct import JsStruct, UInt, always, always_struct, empty
+from eyot_wire.js_struct import Duration, Int, Int64, JsStruct, UInt, always, always_struct, empty
 from eyot_wire.js_time import ZERO_TIME, check_times
 
 DeliverPolicy = Literal["all", "last", "new", "by_start_sequence", "by_start_time", "last_per_subject"]
@@ -26,26 +26,26 @@ class ConsumerConfig(JsStruct, kw_only=True):
     opt_start_seq: UInt = 0
     opt_start_time: str | None = None
     ack_policy: AckPolicy = always("none")
-    ack_wait: int = 0
-    max_deliver: int = 0
-    backoff: list[int] = empty(list)
+    ack_wait: Duration = 0
+    max_deliver: Int = 0
+    backoff: list[Duration] = empty(list)
     filter_subject: str = ""
     filter_subjects: list[str] = empty(list)
     replay_policy: ReplayPolicy = always("instant")
     rate_limit_bps: UInt = 0
     sample_freq: str = ""
-    max_waiting: int = 0
-    max_ack_pending: int = 0
+    max_waiting: Int = 0
+    max_ack_pending: Int = 0
     flow_control: bool = False
     headers_only: bool = False
-    max_batch: int = 0
-    max_expires: int = 0
-    max_bytes: int = 0
+    max_batch: Int = 0
+    max_expires: Duration = 0
+    max_bytes: Int = 0
     deliver_subject: str = ""
     deliver_group: str = ""
-    idle_heartbeat: int = 0
-    inactive_threshold: int = 0
-    num_replicas: int = always(0)
+    idle_heartbeat: Duration = 0
+    inactive_threshold: Duration = 0
+    num_replicas: Int = always(0)
     mem_storage: bool = False
     direct: bool = False
     sourcing: bool = False
@@ -53,7 +53,7 @@ class ConsumerConfig(JsStruct, kw_only=True):
     pause_until: str | None = None
     priority_groups: list[str] = empty(list)
     priority_policy: PriorityPolicy = "none"
-    priority_timeout: int = 0
+    priority_timeout: Duration = 0
 
     def __post_init__(self) -> None:
         check_times(self.opt_start_time, self.pause_until)
@@ -79,7 +79,7 @@ class SequenceInfo(JsStruct, kw_only=True):
 class PriorityGroupState(JsStruct, kw_only=True):
     group: str = always("")
     pinned_client_id: str = ""
-    pinned_ts: str | None = None
+    pinned_ts: str = always(ZERO_TIME)
 
 
 class ConsumerInfo(JsStruct, kw_only=True):
@@ -104,16 +104,16 @@ class ConsumerInfo(JsStruct, kw_only=True):
 class NextRequest(JsStruct, kw_only=True):
     """The body of CONSUMER.MSG.NEXT when it is JSON; unknown members are ignored whatever the server's strictness."""
 
-    expires: int = 0
-    batch: int = 0
-    max_bytes: int = 0
+    expires: Duration = 0
+    batch: Int = 0
+    max_bytes: Int = 0
     no_wait: bool = False
-    idle_heartbeat: int = 0
+    idle_heartbeat: Duration = 0
     group: str = ""
-    min_pending: int = 0
-    min_ack_pending: int = 0
+    min_pending: Int64 = 0
+    min_ack_pending: Int64 = 0
     id: str = ""
-    priority: int = 0
+    priority: Int = 0
 
 
 class PauseRequest(JsStruct, kw_only=True):

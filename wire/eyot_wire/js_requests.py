@@ -7,7 +7,7 @@ the type in front, and ErrorPart takes the place of the members when there is an
 from eyot_wire.js_consumer import ConsumerInfo
 from eyot_wire.js_errors import ApiError
 from eyot_wire.js_stream import StreamConfig, StreamInfo, StreamState
-from eyot_wire.js_struct import JsStruct, UInt, always, always_list, always_struct, empty
+from eyot_wire.js_struct import Int, JsStruct, UInt, always, always_list, always_struct, empty
 from eyot_wire.js_time import ZERO_TIME, check_times
 
 
@@ -28,12 +28,16 @@ class PagePart(JsStruct, kw_only=True):
 
 
 class PageRequest(JsStruct, kw_only=True):
-    offset: int = 0
+    offset: Int = 0
 
 
 class StreamNamesRequest(JsStruct, kw_only=True):
-    offset: int = 0
+    offset: Int = 0
     subject: str = ""
+
+
+class StreamListRequest(StreamNamesRequest, kw_only=True):
+    """The same of STREAM.LIST."""
 
 
 class StreamNamesPart(JsStruct, kw_only=True):
@@ -47,7 +51,7 @@ class StreamListPart(JsStruct, kw_only=True):
 
 
 class StreamInfoRequest(JsStruct, kw_only=True):
-    offset: int = 0
+    offset: Int = 0
     deleted_details: bool = False
     subjects_filter: str = ""
 
@@ -75,8 +79,8 @@ class MsgGetRequest(JsStruct, kw_only=True):
     seq: UInt = 0
     last_by_subj: str = ""
     next_by_subj: str = ""
-    batch: int = 0
-    max_bytes: int = 0
+    batch: Int = 0
+    max_bytes: Int = 0
     start_time: str | None = None
     multi_last: list[str] = empty(list)
     up_to_seq: UInt = 0
@@ -109,8 +113,8 @@ class MsgDeleteRequest(JsStruct, kw_only=True):
 class SnapshotRequest(JsStruct, kw_only=True):
     deliver_subject: str = always("")
     no_consumers: bool = False
-    chunk_size: int = 0
-    window_size: int = 0
+    chunk_size: Int = 0
+    window_size: Int = 0
     jsck: bool = False
 
 

@@ -6,7 +6,7 @@ Source: NATS ADR-1, ADR-2 and nats-server's JSON (member order and omission as n
 from typing import Literal
 
 from eyot_wire.js_errors import ApiError
-from eyot_wire.js_struct import JsStruct, UInt, always, always_struct, empty
+from eyot_wire.js_struct import Duration, Int, Int32, Int64, JsStruct, UInt, always, always_struct, empty
 from eyot_wire.js_time import ZERO_TIME, check_times
 
 RetentionPolicy = Literal["limits", "interest", "workqueue"]
@@ -71,8 +71,8 @@ class Placement(JsStruct, kw_only=True):
 class ConsumerLimits(JsStruct, kw_only=True):
     """Defaults and upper bounds for the consumers of a stream."""
 
-    inactive_threshold: int = 0
-    max_ack_pending: int = 0
+    inactive_threshold: Duration = 0
+    max_ack_pending: Int = 0
 
 
 class StreamConfig(JsStruct, kw_only=True):
@@ -82,17 +82,17 @@ class StreamConfig(JsStruct, kw_only=True):
     description: str = ""
     subjects: list[str] = empty(list)
     retention: RetentionPolicy = always("limits")
-    max_consumers: int = always(0)
-    max_msgs: int = always(0)
-    max_bytes: int = always(0)
-    max_age: int = always(0)
-    max_msgs_per_subject: int = always(0)
-    max_msg_size: int = 0
+    max_consumers: Int = always(0)
+    max_msgs: Int64 = always(0)
+    max_bytes: Int64 = always(0)
+    max_age: Duration = always(0)
+    max_msgs_per_subject: Int64 = always(0)
+    max_msg_size: Int32 = 0
     discard: DiscardPolicy = always("old")
     storage: StorageType = always("file")
-    num_replicas: int = always(0)
+    num_replicas: Int = always(0)
     no_ack: bool = False
-    duplicate_window: int = 0
+    duplicate_window: Duration = 0
     placement: Placement | None = None
     mirror: StreamSource | None = None
     sources: list[StreamSource] = empty(list)
@@ -109,7 +109,7 @@ class StreamConfig(JsStruct, kw_only=True):
     allow_rollup_hdrs: bool = always(False)
     consumer_limits: ConsumerLimits = always_struct(ConsumerLimits)
     allow_msg_ttl: bool = always(False)
-    subject_delete_marker_ttl: int = 0
+    subject_delete_marker_ttl: Duration = 0
     allow_msg_counter: bool = False
     allow_atomic: bool = False
     allow_msg_schedules: bool = False

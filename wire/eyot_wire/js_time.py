@@ -47,6 +47,35 @@ def rfc3339_to_ns(text: str) -> int:
     return seconds * NS_PER_S + int(fraction.ljust(9, "0") or 0)
 
 
+_LAYOUT = (("2006", r"\d{4}"), ("-", "-"), ("01", r"\d\d"), ("-", "-"), ("02", r"\d\d"), ("T", "T"), ("15", r"\d\d"), (":", ":"),
+           ("04", r"\d\d"), (":", ":"), ("05", r"\d\d(?:[.,]\d+)?"), ("Z07:00", r"Z|[+-]\d\d:\d\d"))  # fmt: skip
+
+
+def parse_words(text: str) -> str:
+    """Why `text` is no RFC 3339 time, in Go's words; empty if it is one."""
+    at = 0
+    month_days = [31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31]
+    parts: list[int] = []
+    for name, pattern in _LAYOUT:
+        found = re.compile(pattern, re.ASCII).match(text, at)
+        if found is None:
+            return f'parsing time "{text}" as "2006-01-02T15:04:05Z07:00": cannot parse "{text[at:]}" as "{name}"'
+        if name.isdigit():
+            parts.append(int(found[0][:4] if name == "2006" else found[0][:2]))
+            limits = {"01": ("month", 1, 12), "15": ("hour", 0, 23), "04": ("minute", 0, 59), "05": ("second", 0, 59)}
+            what, low, high = limits.get(name, ("", 0, 9999))
+            if what and not low <= parts[-1] <= high:
+                return f'parsing time "{text}": {what} out of range'
+        at = found.end()
+    if at < len(text):
+        return f'parsing time "{text}": extra text: "{text[at:]}"'
+    year, month, day = parts[:3]
+    leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+    if not 1 <= day <= month_days[month - 1] or (month == 2 and day == 29 and not leap):
+        return f'parsing time "{text}": day out of range'
+    return ""
+
+
 def check_times(*texts: str | None) -> None:
     """Raises ValueError when one of the texts is not an RFC 3339 time; None passes."""
     for text in texts:

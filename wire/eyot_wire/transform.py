@@ -146,7 +146,8 @@ class Transform:
         available = self._src_tokens.count(STAR)
         for number in numbers[1:] if name == "partition" else numbers[:1]:
             if not 1 <= number <= available:
-                raise _bad("wildcard index out of range", token)
+                which = b": [%d]" % number if available or self._rest_at >= 0 else b""
+                raise _bad("wildcard index out of range", token + which)
         return name, numbers
 
 

@@ -8,12 +8,13 @@ from eyot_daemon.account_setup import add_domain_mappings
 from eyot_daemon.jetstream import advisories, api
 from eyot_daemon.jetstream.api_request import ApiRequest
 from eyot_daemon.jetstream.batch import Batch
-from eyot_daemon.jetstream.config_rules import ConfigRules, invalid
+from eyot_daemon.jetstream.config_rules import ConfigRules
 from eyot_daemon.jetstream.restore import Restore
 from eyot_daemon.jetstream.snapshot import Snapshot
 from eyot_daemon.jetstream.stream import Stream
-from eyot_daemon.jetstream.stream_config import checked, same
-from eyot_daemon.jetstream.stream_update import checked_update
+from eyot_daemon.jetstream.stream_config import check_no_overlap, checked, same
+from eyot_daemon.jetstream.stream_origins import check_filters
+from eyot_daemon.jetstream.stream_update import check_consumer_limits, checked_update
 from eyot_daemon.options_accounts import AccountJetStreamOptions
 from eyot_daemon.subscription import Kind, Origin, Subscription
 from eyot_daemon.version import API_LEVEL
@@ -138,11 +139,14 @@ class JetStreamAccount:
 
     def answered(self, request: ApiRequest, response: bytes, *, failed: bool) -> None:
         """Send the answer of a request."""
-        if failed:
+        endpoint = request.endpoint
+        told = not endpoint.untold and (failed or not endpoint.quiet)
+        self.api_total += told
+        if told and failed:
             self.api_errors += 1
         if request.reply:
             self.account.publish(request.reply, payload=response)
-        if not request.endpoint.quiet:
+        if told:
             advisories.api_audit(request, response)
 
     # -- streams ---------------------------------------------------------------------------------------------------
@@ -157,16 +161,20 @@ class JetStreamAccount:
 
     def create_stream(self, asked: StreamConfig, *, pedantic: bool, done: StreamDone) -> None:
         """Create a stream, or find that it is there with this configuration. Raises JetStreamError."""
+        if self.limits is not None and 0 <= self.limits.streams_max <= len(self.streams) + len(self.restores):
+            raise fail(10027)
         config = checked(asked, self.rules(), pedantic=pedantic)
+        if config.num_replicas > 1:
+            raise fail(10074)
         existing = self.streams.get(config.name)
         if existing is not None:
             if not same(existing.config, config):
                 raise fail(10058)
             existing.after_commits(lambda failure: done(existing, failure))
             return
-        if config.sealed:
-            raise invalid("stream configuration for create can not be sealed")
         self.check_stream_limits(config, None)
+        check_filters(config)
+        check_no_overlap(config, self.rules())
         if config.name in self.restores:
             raise fail(10049, err="a stream of this name is being restored")
         if self.engine.store.stream(self.account.name, config.name) is not None:
@@ -209,7 +217,11 @@ class JetStreamAccount:
         """Change a stream's configuration. Raises JetStreamError."""
         old = stream.config
         config = checked_update(old, asked, self.rules(), pedantic=pedantic)
+        if config.num_replicas > 1:
+            raise fail(10074)
         self.check_stream_limits(config, old)
+        check_consumer_limits(old, config, [each.config for each in stream.consumers.values()])
+        check_no_overlap(config, self.rules())
 
         def settle(failure: StoreError | None) -> None:
             if failure is None:
@@ -311,7 +323,7 @@ class JetStreamAccount:
             **usage,
             limits=_IN_TIERS if limits.tier else shown,
             domain=self.domain,
-            # The request that asks for this counts once it is answered.
-            api=ApiStats(level=API_LEVEL, total=max(0, self.api_total - 1), errors=self.api_errors),
+            # A request counts once it is answered; messages that were read do not count at all.
+            api=ApiStats(level=API_LEVEL, total=self.api_total, errors=self.api_errors),
             tiers={limits.tier: AccountTier(**usage, limits=shown)} if limits.tier else {},
         )

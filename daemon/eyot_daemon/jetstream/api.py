@@ -60,8 +60,6 @@ def dispatch(
     if endpoint is None:
         return
     request = ApiRequest(jsa, endpoint, subject, tokens, reply, header, body, origin)
-    if not endpoint.bare:
-        jsa.api_total += 1
     attempt(request, _handle)
 
 

@@ -8,7 +8,7 @@ from eyot_daemon.jetstream.restore import Restore
 from eyot_daemon.jetstream.snapshot import Snapshot
 from eyot_daemon.jetstream.snapshot_check import check_messages
 from eyot_daemon.jetstream.stream import Stream
-from eyot_daemon.jetstream.stream_config import checked
+from eyot_daemon.jetstream.stream_config import check_no_overlap, checked
 from eyot_store.errors import StoreError
 from eyot_wire.js_errors import JetStreamError, error, fail
 from eyot_wire.js_model import RestorePart, RestoreRequest, SnapshotPart, SnapshotRequest
@@ -71,7 +71,10 @@ def _restore(request: ApiRequest) -> None:
     if "/" in name or "\\" in name:
         raise fail(10128)
     config = checked(asked.config, jsa.rules())
+    if config.num_replicas > 1:
+        raise fail(10074)
     jsa.check_stream_limits(config, None)
+    check_no_overlap(config, jsa.rules())
     if name in jsa.streams or name in jsa.restores:
         raise fail(10130)
     if jsa.engine.store.stream(jsa.account.name, name) is not None:

@@ -58,9 +58,11 @@ def endpoints(consumers: "Consumers") -> tuple[Endpoint, ...]:
         Endpoint("CONSUMER.LIST", "consumer_list_response", _list, on_error=page),
         Endpoint("CONSUMER.INFO", "consumer_info_response", _info, extra=2, empty=True),
         Endpoint("CONSUMER.DELETE", "consumer_delete_response", _delete, extra=2, empty=True),
-        Endpoint("CONSUMER.PAUSE", "consumer_pause_response", bound(_pause), extra=2),
+        Endpoint("CONSUMER.PAUSE", "consumer_pause_response", bound(_pause), extra=2, on_error=(PauseResponse(),)),
         Endpoint("CONSUMER.UNPIN", "consumer_unpin_response", _unpin, extra=2),
-        Endpoint("CONSUMER.RESET", "consumer_reset_response", bound(_reset), extra=2, on_error=(ResetPart(),)),
+        Endpoint(
+            "CONSUMER.RESET", "consumer_reset_response", bound(_reset), extra=2, on_error=(ResetPart(),), untold=True
+        ),
         Endpoint("CONSUMER.MSG.NEXT", "", _next, extra=2, bare=True),
     )
 
@@ -106,6 +108,7 @@ def _create_durable(consumers: "Consumers", request: ApiRequest) -> None:
         raise fail(10018)
     if asked.config.durable_name != name:
         raise fail(10017)
+    asked.config.name = name
     _create_checked(consumers, request, asked)
 
 
@@ -154,7 +157,7 @@ def _consumer(request: ApiRequest) -> Consumer:
 
 def _page(request: ApiRequest, limit: int) -> tuple[list[Consumer], PagePart]:
     """One page of a stream's consumers by name; hidden ones are left out."""
-    asked = PageRequest() if request.body_is_empty else request.decode(PageRequest)
+    asked = request.decode(PageRequest) if request.body_is_json else PageRequest()
     stream = request.stream(request.tokens[4])
     shown: list[Consumer] = []
     for name in sorted(stream.consumers):
@@ -174,7 +177,7 @@ def _list(request: ApiRequest) -> None:
     shown, page = _page(request, LIST_PAGE)
 
     def answer(_: StoreError | None) -> None:
-        request.respond(page, ConsumerListPart(consumers=[consumer.info() for consumer in shown]))
+        request.respond(page, ConsumerListPart(consumers=[consumer.info(listed=True) for consumer in shown]))
 
     request.stream(request.tokens[4]).after_commits(answer)
 
@@ -203,7 +206,7 @@ def _delete(request: ApiRequest) -> None:
 
 def _pause(consumers: "Consumers", request: ApiRequest) -> None:
     """Deliver nothing until `pause_until`; without it, or with a time that has passed, go on."""
-    asked = PauseRequest() if request.body_is_empty else request.decode(PauseRequest)
+    asked = request.decode(PauseRequest) if request.body_is_json else PauseRequest()
     consumer = _consumer(request)
     try:
         until_ns = rfc3339_to_ns(asked.pause_until) if asked.pause_until else 0
@@ -241,6 +244,8 @@ def _reset(consumers: "Consumers", request: ApiRequest) -> None:
 
 
 def _unpin(request: ApiRequest) -> None:
+    if not request.body.strip():
+        raise fail(10025, err="unexpected end of JSON input")
     asked = request.decode(UnpinRequest, strict=False)
     if not asked.group:
         raise fail(10025, err="consumer group not specified")

@@ -4,7 +4,7 @@ from eyot_daemon.jetstream.api_request import ApiRequest, Endpoint, attempt
 from eyot_daemon.jetstream.stream import Stream
 from eyot_store import Log, StoredMessage
 from eyot_store.errors import StoreError
-from eyot_wire.js_errors import error, fail
+from eyot_wire.js_errors import ApiError, error, fail
 from eyot_wire.js_model import (
     MessagePart,
     MsgDeleteRequest,
@@ -39,7 +39,7 @@ def find_one(log: Log, asked: MsgGetRequest) -> StoredMessage | None:
 
 
 def _get(request: ApiRequest) -> None:
-    if not request.body:
+    if request.body_is_empty:
         raise fail(10003)
     asked = request.decode(MsgGetRequest)
     if asked.batch or asked.max_bytes or asked.multi_last or not is_one_message(asked):
@@ -67,7 +67,7 @@ def _answer(request: ApiRequest, stream: Stream, asked: MsgGetRequest) -> None:
 
 
 def _delete(request: ApiRequest) -> None:
-    if not request.body:
+    if request.body_is_empty:
         raise fail(10003)
     asked = request.decode(MsgDeleteRequest)
     stream = request.stream(request.tokens[5])
@@ -78,26 +78,25 @@ def _delete(request: ApiRequest) -> None:
 
     def done(failure: StoreError | None) -> None:
         if failure is not None:
-            request.refuse(error(10057, err=failure.message))
+            request.refuse(error(10057, err=failure.message), counts=False)
         else:
             request.respond(SuccessPart(success=True))
 
-    _check_there(stream, asked.seq)
-    if not stream.delete_message(asked.seq, done):
-        raise fail(10043, seq=asked.seq)
+    beyond = _beyond(stream, asked.seq)
+    if beyond is not None or not stream.delete_message(asked.seq, done):
+        request.refuse(beyond or error(10043, seq=asked.seq), counts=False)
 
 
-def _check_there(stream: Stream, seq: int) -> None:
+def _beyond(stream: Stream, seq: int) -> ApiError | None:
     """What nats-server's stores say of a message beyond the ends of the stream: they differ."""
     state = stream.log.state
     first = state.first_seq or state.last_seq + 1
     if stream.config.storage != "memory":
         if seq > state.last_seq:
-            raise fail(10057, err="stream store EOF")
+            return error(10057, err="stream store EOF")
         if seq < first:
-            raise fail(10057, err="no message found")
-    elif not first <= seq <= state.last_seq:
-        raise fail(10043, seq=seq)
+            return error(10057, err="no message found")
+    return None if first <= seq <= state.last_seq else error(10043, seq=seq)
 
 
 ENDPOINTS = (

@@ -6,6 +6,7 @@ or `refuse(error, *parts)`, or it raises JetStreamError, which refuses. Handlers
 """
 
 import logging
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Concatenate, NamedTuple, ParamSpec, TypeVar
 
@@ -27,7 +28,9 @@ P = ParamSpec("P")
 
 REQUIRED_LEVEL = b"Nats-Required-Api-Level"
 
+_INTEGER = re.compile(rb"[+-]?[0-9]+")
 _EMPTY_BODIES = (b"", b"{}")
+_SPACE = b" \t\r\n"
 
 
 class ApiRequest:
@@ -57,6 +60,8 @@ class ApiRequest:
 
     def decode(self, kind: type[T], *, strict: bool | None = None) -> T:
         """The body as `kind`. Raises JetStreamError 10025; unknown members are refused unless the server is lenient."""
+        if not self.body.strip():
+            return kind()
         try:
             return decode(self.body, kind, strict=self.jsa.strict if strict is None else strict)
         except InvalidJson as err:
@@ -66,6 +71,11 @@ class ApiRequest:
     def body_is_empty(self) -> bool:
         """nats-server's idea of an empty request: no bytes, or an empty JSON object."""
         return self.body in _EMPTY_BODIES or b"".join(self.body.split()) in _EMPTY_BODIES
+
+    @property
+    def body_is_json(self) -> bool:
+        """True if the body begins as an object or an array does; requests that need no body pass over others."""
+        return self.body.lstrip(_SPACE)[:1] in (b"{", b"[")
 
     def stream(self, name: str) -> "Stream":
         """The stream of that name. Raises JetStreamError 10059."""
@@ -77,9 +87,9 @@ class ApiRequest:
     def respond(self, *parts: object) -> None:
         self._send(encode_response(self.endpoint.kind, *parts), failed=False)
 
-    def refuse(self, error: ApiError, *parts: object) -> None:
-        """Answer with an error; `parts` are members that are sent along (paging)."""
-        self._send(encode_response(self.endpoint.kind, ErrorPart(error=error), *parts), failed=True)
+    def refuse(self, error: ApiError, *parts: object, counts: bool = True) -> None:
+        """Answer with an error; `parts` are members that are sent along (paging). Not all are counted as errors of the API."""
+        self._send(encode_response(self.endpoint.kind, ErrorPart(error=error), *parts), failed=counts)
 
     def send_status(self, header: bytes) -> None:
         """A message without payload on the reply subject: `header` is a block with a status line."""
@@ -106,7 +116,8 @@ class Endpoint(NamedTuple):
     `on_error`   members sent along with an error (nats-server sends empty paging with the errors of lists).
     `bare`       no JSON response of this kind exists (MSG.NEXT, direct get): the handler does everything itself, and
                  it is called even when JetStream is off or the API level asked for is not offered.
-    `quiet`      no audit advisory.
+    `untold`     no answer counts, none is told.
+    `quiet`      only what is refused counts as a request, and is told by an audit advisory.
     """
 
     words: str
@@ -117,6 +128,7 @@ class Endpoint(NamedTuple):
     on_error: tuple[object, ...] = ()
     bare: bool = False
     quiet: bool = False
+    untold: bool = False
 
 
 def attempt(
@@ -144,4 +156,6 @@ def level_is_offered(header: bytes) -> bool:
 
 
 def _offered(wanted: bytes) -> bool:
-    return wanted.isdigit() and int(wanted) <= API_LEVEL
+    if not wanted:
+        return True
+    return _INTEGER.fullmatch(wanted) is not None and int(wanted) <= API_LEVEL

@@ -1,12 +1,15 @@
 """The API of streams: create, update, delete, purge, info, names, list (ADR-1, ADR-8)."""
 
 from eyot_daemon.jetstream.api_request import ApiRequest, Endpoint, attempt
+from eyot_daemon.jetstream.config_rules import invalid
 from eyot_daemon.jetstream.gathering import after_gathering
 from eyot_daemon.jetstream.stream import Stream, after_all_commits
+from eyot_daemon.jetstream.stream_config import checked
 from eyot_daemon.jetstream.stream_info import SUBJECTS_PAGE, stream_info
 from eyot_store.errors import StoreError
 from eyot_wire.js_errors import error, fail
 from eyot_wire.js_model import (
+    ClusterInfo,
     DidCreatePart,
     PagePart,
     PurgePart,
@@ -14,29 +17,28 @@ from eyot_wire.js_model import (
     StreamConfigRequest,
     StreamInfoRequest,
     StreamListPart,
+    StreamListRequest,
     StreamNamesPart,
     StreamNamesRequest,
     SuccessPart,
 )
-from eyot_wire.subject import is_valid, overlaps
+from eyot_wire.subject import overlaps
 
 NAMES_PAGE = 1024
 INFOS_PAGE = 256
 
 
-def _asked_config(request: ApiRequest) -> StreamConfigRequest:
-    """The configuration in a CREATE or UPDATE request, for the stream of the subject."""
+def _create(request: ApiRequest) -> None:
+    asked = request.decode(StreamConfigRequest)
     name = request.tokens[4]
-    asked = StreamConfigRequest() if not request.body else request.decode(StreamConfigRequest)
     if asked.name != name:
         raise fail(10056)
     if "/" in name or "\\" in name:
         raise fail(10128)
-    return asked
-
-
-def _create(request: ApiRequest) -> None:
-    asked = _asked_config(request)
+    if asked.sealed:
+        raise invalid("stream configuration for create can not be sealed")
+    if asked.mirror_direct and asked.mirror is None:
+        raise invalid("stream has no mirror but does have mirror direct")
 
     def done(stream: Stream, failure: StoreError | None) -> None:
         if failure is not None:
@@ -48,8 +50,11 @@ def _create(request: ApiRequest) -> None:
 
 
 def _update(request: ApiRequest) -> None:
-    asked = _asked_config(request)
-    stream = request.stream(asked.name)
+    asked = request.decode(StreamConfigRequest)
+    config = checked(asked.plain(), request.jsa.rules(), pedantic=asked.pedantic)
+    if config.name != request.tokens[4]:
+        raise fail(10056)
+    stream = request.stream(config.name)
 
     def done(stream: Stream, failure: StoreError | None) -> None:
         if failure is not None:
@@ -57,7 +62,7 @@ def _update(request: ApiRequest) -> None:
         else:
             request.respond(stream_info(stream))
 
-    request.jsa.update_stream(stream, asked.plain(), pedantic=asked.pedantic, done=done)
+    request.jsa.update_stream(stream, config, pedantic=asked.pedantic, done=done)
 
 
 def _delete(request: ApiRequest) -> None:
@@ -73,10 +78,8 @@ def _delete(request: ApiRequest) -> None:
 
 
 def _purge(request: ApiRequest) -> None:
-    asked = PurgeRequest() if request.body_is_empty else request.decode(PurgeRequest)
+    asked = request.decode(PurgeRequest) if request.body_is_json else PurgeRequest()
     if asked.seq and asked.keep:
-        raise fail(10003)
-    if asked.filter and not is_valid(asked.filter.encode()):
         raise fail(10003)
     stream = request.stream(request.tokens[4])
     if stream.config.sealed:
@@ -94,7 +97,7 @@ def _purge(request: ApiRequest) -> None:
 
 
 def _info(request: ApiRequest) -> None:
-    asked = StreamInfoRequest() if request.body_is_empty else request.decode(StreamInfoRequest)
+    asked = request.decode(StreamInfoRequest) if request.body_is_json else StreamInfoRequest()
     stream = request.stream(request.tokens[4])
     # What was published before the request counts, also while it is on its way to flash.
     stream.after_commits(lambda _: stream.gathering.then(lambda: attempt(request, _answer_info, stream, asked)))
@@ -102,11 +105,12 @@ def _info(request: ApiRequest) -> None:
 
 def _answer_info(request: ApiRequest, stream: Stream, asked: StreamInfoRequest) -> None:
     info = stream_info(stream, deleted_details=asked.deleted_details)
+    info.cluster = ClusterInfo(leader=stream.broker.server_name)
     page = PagePart()
     if asked.subjects_filter:
         totals = sorted(stream.log.subject_totals(asked.subjects_filter.encode()))
-        offset = _clamp(asked.offset, len(totals))
-        page = PagePart(total=len(totals), offset=offset, limit=SUBJECTS_PAGE)
+        offset = max(asked.offset, 0)
+        page = PagePart(total=len(totals), offset=offset, limit=SUBJECTS_PAGE) if totals else PagePart()
         info.state.subjects = {
             subject.decode("utf-8", "replace"): count for subject, count in totals[offset : offset + SUBJECTS_PAGE]
         }
@@ -125,7 +129,7 @@ def _matching(request: ApiRequest, asked: StreamNamesRequest) -> list[Stream]:
 
 
 def _names(request: ApiRequest) -> None:
-    asked = StreamNamesRequest() if request.body_is_empty else request.decode(StreamNamesRequest)
+    asked = request.decode(StreamNamesRequest) if request.body_is_json else StreamNamesRequest()
     names = [stream.name for stream in _matching(request, asked)]
     offset = _clamp(asked.offset, len(names))
     page = names[offset : offset + NAMES_PAGE]
@@ -133,13 +137,13 @@ def _names(request: ApiRequest) -> None:
 
 
 def _list(request: ApiRequest) -> None:
-    asked = StreamNamesRequest() if request.body_is_empty else request.decode(StreamNamesRequest)
+    asked = request.decode(StreamListRequest) if request.body_is_json else StreamListRequest()
     streams = _matching(request, asked)
     offset = _clamp(asked.offset, len(streams))
     shown = streams[offset : offset + INFOS_PAGE]
 
     def answer(request: ApiRequest) -> None:
-        infos = [stream_info(stream) for stream in shown]
+        infos = [stream_info(stream, listed=True) for stream in shown]
         request.respond(PagePart(total=len(streams), offset=offset, limit=INFOS_PAGE), StreamListPart(streams=infos))
 
     after_all_commits(shown, lambda: after_gathering(shown, lambda: attempt(request, answer)))

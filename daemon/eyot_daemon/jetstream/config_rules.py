@@ -33,7 +33,7 @@ def check_transform(transform: SubjectTransform, *, source_error: int, dest_erro
     """Raises `source_error` or `dest_error` for a transform that cannot work; an empty `dest` is a filter only."""
     src = transform.src or ">"
     if not is_valid(src.encode()):
-        raise fail(source_error, err="invalid subject")
+        raise fail(source_error, err=f"invalid subject {transform.src}")
     if transform.dest:
         try:
             Transform(src.encode(), transform.dest.encode())

@@ -137,8 +137,10 @@ class Consumer:
         store.submit(txn, done)
         self.advisories.deleted()
 
-    def stream_deleted(self) -> None:
+    def stream_deleted(self, *, told: bool = True) -> None:
         self._close(deleted=True)
+        if told:
+            self.advisories.deleted()
 
     def stop(self) -> None:
         if not self.closed:
@@ -224,6 +226,10 @@ class Consumer:
     def _read_pause(self) -> None:
         until = self.config.pause_until
         self._pause_until_ns = rfc3339_to_ns(until) if until else 0
+
+    @property
+    def paused(self) -> bool:
+        return self.pause_left_ns() > 0
 
     def pause_left_ns(self) -> int:
         """How long the consumer stays paused, at most what Go's durations can say; 0: it is not."""
@@ -321,7 +327,7 @@ class Consumer:
             self._acked_ns = self.broker.clock.now_ns()
         if self._held:
             self.delivery.sweep(now)
-        elif self.pause_left_ns():
+        elif self.paused:
             self._was_paused = True
             self.delivery.sweep(now)
         else:
@@ -386,11 +392,14 @@ class Consumer:
 
     # -- what is told ----------------------------------------------------------------------------------------------
 
-    def info(self) -> ConsumerInfo:
+    def info(self, *, listed: bool = False) -> ConsumerInfo:
+        """How the consumer is doing. `listed`: in the answer to LIST, where the configuration is shown as it is stored."""
         state = self.state
         floor_cseq, floor_sseq = state.ack_floor()
         left_ns = self.pause_left_ns()
-        config = msgspec.structs.replace(self.config, metadata=answered(self.config.metadata))
+        config = self.config
+        if not listed:
+            config = msgspec.structs.replace(config, metadata=answered(config.metadata))
         delivered_at = ns_to_rfc3339(self._delivered_ns) if self._delivered_ns else None
         acked_at = ns_to_rfc3339(self._acked_ns) if self._acked_ns else None
         return ConsumerInfo(

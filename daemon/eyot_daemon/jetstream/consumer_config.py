@@ -55,9 +55,7 @@ def consumer_level(config: ConsumerConfig) -> int:
     """The lowest API level that knows everything `config` uses."""
     if config.ack_policy == "flow_control":
         return 4
-    if config.priority_policy == "prioritized":
-        return 2
-    if config.pause_until or config.priority_policy != "none" or config.priority_groups:
+    if config.pause_until or config.priority_policy != "none" or config.priority_timeout or config.priority_groups:
         return 1
     return 0
 
@@ -183,6 +181,9 @@ def check(config: ConsumerConfig, stream: StreamConfig, rules: ConsumerRules) ->
 
 
 def _check_basics(config: ConsumerConfig, stream: StreamConfig) -> None:
+    for name, what in ((config.name, "name"), (config.durable_name, "durable name")):
+        if name and not valid_name(name):
+            raise fail(10052, err=rf"consumer {what} can not contain '.', '*', '>', '\', '/'")
     if config.num_replicas > 0 and config.num_replicas > max(1, stream.num_replicas):
         raise fail(10126)
     if config.num_replicas < 0:
@@ -262,7 +263,8 @@ def _check_filters(config: ConsumerConfig) -> None:
     for index, filter_ in enumerate(filters):
         if not subjects.is_valid(filter_):
             raise fail(10052, err="invalid subject")
-        if any(subjects.overlaps(filter_, other) for other in filters[index + 1 :]):
+        others = (*filters[:index], *filters[index + 1 :])
+        if any(subjects.is_subset(filter_, other) for other in others):
             raise fail(10138)
 
 
@@ -351,8 +353,6 @@ def _check_priority(config: ConsumerConfig) -> None:
 def _check_name(name: str) -> None:
     if len(name.encode()) > NAME_MAX:
         raise fail(10102, max=NAME_MAX)
-    if name and not valid_name(name):
-        raise fail(10103)
 
 
 def check_workqueue(config: ConsumerConfig, others: Iterable[ConsumerConfig]) -> None:
@@ -382,6 +382,7 @@ def check_workqueue_filters(config: ConsumerConfig, others: Iterable[ConsumerCon
 #: Members that cannot change, and nats-server's words for them.
 _FIXED = (
     ("deliver_policy", "deliver policy can not be updated"),
+    ("mem_storage", "storage type can not be updated"),
     ("opt_start_seq", "start sequence can not be updated"),
     ("opt_start_time", "start time can not be updated"),
     ("ack_policy", "ack policy can not be updated"),
@@ -409,7 +410,6 @@ def check_update(old: ConsumerConfig, new: ConsumerConfig, *, bound: bool) -> No
     if old.max_waiting != new.max_waiting:
         raise fail(10012, err="max waiting can not be updated")
     for member, text in (
-        ("mem_storage", "storage type can not be updated"),
         ("direct", "direct can not be updated"),
         ("sourcing", "sourcing can not be updated"),
     ):

@@ -134,7 +134,7 @@ class Consumers:
 
         def settle(failure: StoreError | None) -> None:
             if failure is not None:
-                consumer.stream_deleted()
+                consumer.stream_deleted(told=False)
                 stream.remove_consumer(consumer)
             elif not consumer.closed:
                 consumer.start()
@@ -200,9 +200,9 @@ def check_restored(
 
 def _complete(config: ConsumerConfig, stream: StreamConfig, limits: rules.ConsumerRules, *, pedantic: bool) -> None:
     """Fill in the defaults and check. Raises JetStreamError."""
+    config.metadata = with_level(config.metadata, rules.consumer_level(config))  # of what was asked for
     rules.complete(config, stream, limits, pedantic=pedantic)
     rules.check(config, stream, limits)
-    config.metadata = with_level(config.metadata, rules.consumer_level(config))
 
 
 def _rules_of(jsa: "JetStreamAccount") -> rules.ConsumerRules:

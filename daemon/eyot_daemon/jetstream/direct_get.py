@@ -154,7 +154,7 @@ def _answer_multi_last(request: ApiRequest, stream: Stream, asked: MsgGetRequest
     """The last message of each subject that matches one of the filters, from `seq` up to `up_to_seq` or `up_to_time`."""
     filters = [subject.encode() for subject in asked.multi_last]
     if not all(map(is_valid, filters)):
-        request.send_status(_BAD)
+        request.send_status(_NO_RESULTS)
         return
     log = stream.log
     up_to = log.committed_seq

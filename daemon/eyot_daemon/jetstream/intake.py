@@ -157,14 +157,6 @@ class Intake:
                 self._taken_seq = verdict.duplicate
                 self._acknowledge(batch, reply, verdict.duplicate, b',"duplicate": true}')
                 return None
-            if TTL in fields:
-                try:
-                    ttl_ns = parse_ttl(fields[TTL])
-                except ValueError:
-                    return error(10165)
-                if 0 < ttl_ns < self._ttl_ns_min:
-                    ttl_ns = self._ttl_ns_min
-                    header = headers.set_field(header, TTL, b"%d" % (ttl_ns // NS_PER_S))
             if fields.get(SCHEDULE) and ROLLUP not in fields:
                 header = headers.add_field(header, ROLLUP, b"sub")
         total = None
@@ -179,10 +171,21 @@ class Intake:
         if refusal is not None:
             return refusal
         if not self._stream.retention.has_interest(subject):
-            # Nobody will ever read it: the sequence is used up, the publisher is answered, nothing is kept.
+            # Nobody will ever read it: the sequence is used up, the publisher is answered, nothing is kept but the id.
             seq = self._log.state.last_seq + 1
             self._log.skip_to(txn, seq)
+            if verdict is not None and verdict.msg_id:
+                batch.msg_ids[verdict.msg_id] = seq
+                self._stream.dedupe.add(verdict.msg_id, seq, self._now_ns)
         else:
+            if fields.get(TTL):
+                try:
+                    ttl_ns = parse_ttl(fields[TTL])
+                except ValueError:
+                    return error(10165)
+                if 0 < ttl_ns < self._ttl_ns_min:
+                    ttl_ns = self._ttl_ns_min
+                    header = headers.set_field(header, TTL, b"%d" % (ttl_ns // NS_PER_S))
             seq = self._store(txn, batch, subject, header, payload, verdict, total)
             subjects.add(subject)
             if self.config.discard == "new" and self.config.max_msgs_per_subject > 0:

@@ -17,15 +17,23 @@ _SLACK = 1024
 
 
 def parse_ttl(value: bytes) -> int:
-    """ns of a `Nats-TTL` header: seconds, or a Go duration of at least one second; 0: none; NEVER. Raises ValueError."""
-    if value == b"never":
+    """ns of a `Nats-TTL` header: seconds, or a Go duration of at least one second (which `0` is not); NEVER. Raises ValueError."""
+    if value.lower() == b"never":
         return NEVER
-    if value.isdigit():
+    if value.isdigit() and value != b"0":
         return int(value) * NS_PER_S
     ttl_ns = parse_duration_ns(value.decode("ascii"))
     if ttl_ns < _TTL_NS_MIN:
         raise ValueError("a TTL is at least one second")
     return ttl_ns
+
+
+def has_ttl(value: bytes) -> bool:
+    """True if a `Nats-TTL` header names a time; what cannot be read does not."""
+    try:
+        return parse_ttl(value) != 0
+    except ValueError:
+        return False
 
 
 class TtlTable:

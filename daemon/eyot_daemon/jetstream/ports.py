@@ -64,9 +64,9 @@ class ConsumerPort(Protocol):
 
     def info(self) -> ConsumerInfo: ...
 
-    def stream_deleted(self) -> None:
+    def stream_deleted(self, *, told: bool = True) -> None:
         """The stream is going: answer waiting requests (409 Consumer Deleted), drop subscriptions and timers. The
-        store forgets the consumer together with the stream."""
+        store forgets the consumer together with the stream. `told`: by an advisory too."""
         ...
 
     def stop(self) -> None:

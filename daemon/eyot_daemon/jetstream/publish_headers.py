@@ -8,6 +8,7 @@ Source: ADR-1, ADR-22, ADR-43 and their order as observed.
 import re
 from typing import Protocol
 
+from eyot_daemon.jetstream.message_ttl import has_ttl
 from eyot_daemon.jetstream.schedule import SCHEDULE, check_schedule
 from eyot_wire.js_errors import ApiError, error
 from eyot_wire.js_model import StreamConfig
@@ -43,6 +44,7 @@ _NOT_WITH_COUNTERS = (
     EXPECTED_STREAM,
     EXPECTED_LAST_SEQ,
     EXPECTED_LAST_SUBJECT_SEQ,
+    EXPECTED_LAST_SUBJECT_SEQ_SUBJECT,
     EXPECTED_LAST_MSG_ID,
 )
 _INCREMENT = re.compile(rb"[+-]?[0-9]+")
@@ -180,12 +182,12 @@ def _check_features(fields: dict[bytes, bytes], config: StreamConfig, payload: b
             return error(10168)
         if payload:
             return error(10170)
-        if any(name in fields for name in _NOT_WITH_COUNTERS):
+        if any(fields.get(name) for name in _NOT_WITH_COUNTERS):
             return error(10171)
     expected_stream = fields.get(EXPECTED_STREAM)
     if expected_stream and expected_stream != config.name.encode():
         return error(10060)
-    if fields.get(TTL) and not config.allow_msg_ttl:
+    if fields.get(TTL) and not config.allow_msg_ttl and has_ttl(fields[TTL]):
         return error(10166)
     return None
 
@@ -195,11 +197,11 @@ def _check_expected(
 ) -> ApiError | None:
     """The sequences that the publisher believes to be the last. Within a batch only what the batch itself does not
     change can be believed."""
-    if so_far is not None and EXPECTED_LAST_MSG_ID in fields:
+    if so_far is not None and fields.get(EXPECTED_LAST_MSG_ID):
         return error(10177, header=EXPECTED_LAST_MSG_ID.decode())
     expected = fields.get(EXPECTED_LAST_SUBJECT_SEQ)
     filter_subject = fields.get(EXPECTED_LAST_SUBJECT_SEQ_SUBJECT)
-    if expected is not None:
+    if expected:
         if so_far is not None and so_far.touches(filter_subject or subject):
             return error(10164)
         actual = facts.last_seq_for(filter_subject or subject)
@@ -208,7 +210,7 @@ def _check_expected(
     elif filter_subject:
         return error(10193)
     expected = fields.get(EXPECTED_LAST_SEQ)
-    if expected is not None:
+    if expected:
         if parse_seq(expected) != facts.last_seq:
             return error(10071, seq=facts.last_seq)
         if so_far is not None and so_far.subjects:

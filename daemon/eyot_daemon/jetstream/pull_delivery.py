@@ -60,7 +60,8 @@ class PullDelivery(Delivery):
                 raise RefusedRequest(API_LEVEL)
             wanted = read_request(body)
             check_limits(wanted, config.max_batch, config.max_expires, config.max_bytes)
-            check_priority(wanted, config.priority_policy, config.priority_groups)
+            if body.lstrip().startswith(b"{"):  # a number says nothing of priorities, and is taken
+                check_priority(wanted, config.priority_policy, config.priority_groups)
         except RefusedRequest as refused:
             self.account.publish(reply, header=refused.header)
             return
@@ -287,8 +288,8 @@ class PullDelivery(Delivery):
             self.consumer.advisories.unpinned(group, "timeout")
 
     def sweep(self, now: float) -> None:
-        """Answer expired requests and send heartbeats, delivering nothing (while paused)."""
-        self.queue.sweep(now, False, self._delivered())
+        """Answer expired requests and send heartbeats, delivering nothing (while paused); those that do not wait end."""
+        self.queue.sweep(now, self.consumer.paused, self._delivered())
         self._say()
 
     def last_active(self, now: float) -> float:

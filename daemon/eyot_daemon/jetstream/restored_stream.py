@@ -10,7 +10,7 @@ from eyot_daemon.jetstream.consumer_reader import ConsumerReader
 from eyot_daemon.jetstream.consumers import check_restored
 from eyot_daemon.jetstream.restored_parts import RestoredParts
 from eyot_daemon.jetstream.stream import Stream
-from eyot_daemon.jetstream.stream_config import checked
+from eyot_daemon.jetstream.stream_config import check_no_overlap, checked
 from eyot_store.errors import StoreError
 from eyot_wire.archive.errors import ArchiveError
 from eyot_wire.js_errors import JetStreamError, fail
@@ -29,6 +29,7 @@ def commit_stream(jsa: "JetStreamAccount", config: StreamConfig, parts: Restored
     if config.name in jsa.streams:
         raise fail(10130)
     config = checked(config, jsa.rules())  # again: there may be other streams now
+    check_no_overlap(config, jsa.rules())
     restoring = parts.restoring
     store, log = restoring.store, restoring.log
     txn = store.begin()

@@ -5,16 +5,14 @@ concern mirrors and sources are in `stream_origins.py`, rules for changing an ex
 In pedantic mode (ADR-1, 2.11) the server refuses where it would otherwise correct what it was given.
 """
 
-from itertools import combinations
-
 import msgspec
 
 from eyot_daemon.jetstream import api_metadata
 from eyot_daemon.jetstream.config_rules import ConfigRules, check_transform, invalid, valid_name
-from eyot_daemon.jetstream.stream_origins import check_mirror, check_sources
+from eyot_daemon.jetstream.stream_origins import check_origins
 from eyot_wire.duration import format_duration
 from eyot_wire.js_errors import fail
-from eyot_wire.js_model import Republish, StreamConfig
+from eyot_wire.js_model import Placement, Republish, StreamConfig
 from eyot_wire.subject import is_subset, is_valid, overlaps
 from eyot_wire.transform import Transform, TransformError
 
@@ -33,20 +31,30 @@ _API_PREFIXES = (b"$JS.>", b"$JSC.>", b"$NRG.>")
 
 
 def checked(config: StreamConfig, rules: ConfigRules, *, pedantic: bool = False) -> StreamConfig:
-    """A copy of `config` with the defaults filled in. Raises JetStreamError with nats-server's code and words."""
+    """A copy of `config` with the defaults filled in. Raises JetStreamError with nats-server's code and words; where more than one
+    thing is wrong, for the one that nats-server finds first."""
     _check_names(config)
-    config = _with_defaults(config, rules, pedantic)
-    _check_times(config, rules)
-    _check_flags(config)
-    if config.mirror is not None:
-        check_mirror(config, rules)
-    elif config.sources:
-        check_sources(config, rules)
-    elif not config.subjects:
+    config = _with_limits(config, pedantic)
+    _check_times(config, rules, pedantic)
+    if config.deny_purge and config.allow_rollup_hdrs:
+        raise invalid("roll-ups require the purge permission")
+    _check_counter(config)
+    _check_discard(config)
+    _check_markers(config, pedantic)
+    _check_schedules(config, pedantic)
+    _check_persist_mode(config)
+    check_origins(config, rules, pedantic=pedantic)
+    if not config.subjects and config.mirror is None and not config.sources:
         config.subjects = [config.name]
-    _check_features(config)
-    _check_subjects(config, rules)
-    _check_transforms(config)
+    _check_subjects(config)
+    if config.subject_transform is not None:
+        check_transform(config.subject_transform, source_error=10155, dest_error=10156)
+    if config.republish is not None:
+        config.republish = _checked_republish(config, config.republish, pedantic)
+    if config.placement == Placement():
+        config.placement = None
+    if config.placement is not None and config.placement.preferred:
+        raise invalid("preferred server not permitted in placement")
     config.metadata = api_metadata.with_level(config.metadata, api_metadata.stream_level(config))
     return config
 
@@ -66,12 +74,13 @@ def _check_names(config: StreamConfig) -> None:
         raise invalid(f"stream name is too long, maximum allowed is {NAME_LENGTH_MAX}")
     if len(config.description.encode()) > DESCRIPTION_LENGTH_MAX:
         raise invalid(f"stream description is too long, maximum allowed is {DESCRIPTION_LENGTH_MAX}")
-    size = sum(len(key.encode()) + len(value.encode()) for key, value in api_metadata.own(config.metadata).items())
+    metadata = api_metadata.with_level(config.metadata, api_metadata.stream_level(config))
+    size = sum(len(key.encode()) + len(value.encode()) for key, value in metadata.items())
     if size > METADATA_BYTES_MAX:
         raise invalid(f"stream metadata exceeds maximum size of {METADATA_BYTES_MAX} bytes")
 
 
-def _with_defaults(config: StreamConfig, rules: ConfigRules, pedantic: bool) -> StreamConfig:
+def _with_limits(config: StreamConfig, pedantic: bool) -> StreamConfig:
     config = msgspec.structs.replace(config)
     if config.num_replicas == 0:
         config.num_replicas = 1
@@ -79,61 +88,21 @@ def _with_defaults(config: StreamConfig, rules: ConfigRules, pedantic: bool) -> 
         raise invalid(f"maximum replicas is {REPLICAS_MAX}")
     if config.num_replicas < 0:
         raise fail(10133)
-    if config.num_replicas > 1:
-        raise fail(10074)
     for field in ("max_msgs", "max_msgs_per_subject", "max_bytes", "max_msg_size", "max_consumers"):
         value = getattr(config, field)
         if value == 0 or value < -1:
             if pedantic and value < -1:
                 raise fail(10157, err=f"{field} must be set to -1")
             setattr(config, field, -1)
-    _default_duplicate_window(config, rules, pedantic)
-    if config.republish is not None and not config.republish.src:
-        config.republish = msgspec.structs.replace(config.republish, src=">")
-    _default_markers(config, pedantic)
     return config
 
 
-def _default_duplicate_window(config: StreamConfig, rules: ConfigRules, pedantic: bool) -> None:
-    """Copies are told apart by their origin's sequence, so streams that copy have no window unless they ask for one.
-
-    nats-server does so from 2.14; before, two devices that used the same message ids would lose messages at the hub.
-    """
-    if config.duplicate_window or config.mirror is not None or config.sources:
-        return
-    window = DUPLICATE_WINDOW_NS
-    if 0 < rules.duplicate_window_max_ns < window:
-        if pedantic:
-            raise fail(10157, err="pedantic mode: duplicate window limits are higher than current limits")
-        window = rules.duplicate_window_max_ns
-    if 0 < config.max_age < window:
-        if pedantic:
-            raise fail(10157, err="pedantic mode: duplicate window cannot be bigger than max age")
-        window = config.max_age
-    config.duplicate_window = window
-
-
-def _default_markers(config: StreamConfig, pedantic: bool) -> None:
-    """Delete markers need TTLs, roll-ups and purges; schedules need roll-ups and purges."""
-    wanted: list[tuple[str, bool]] = []
-    if config.subject_delete_marker_ttl > 0:
-        wanted += [("allow_msg_ttl", True), ("allow_rollup_hdrs", True), ("deny_purge", False)]
-    if config.allow_msg_schedules:
-        if pedantic and (not config.allow_rollup_hdrs or config.deny_purge):
-            raise invalid("message scheduling cannot be set if roll-ups are disabled")
-        wanted += [("allow_rollup_hdrs", True), ("deny_purge", False)]
-    for field, value in wanted:
-        if getattr(config, field) != value:
-            if pedantic:
-                raise fail(10157, err=f"{field} must be {str(value).lower()}")
-            setattr(config, field, value)
-
-
-def _check_times(config: StreamConfig, rules: ConfigRules) -> None:
+def _check_times(config: StreamConfig, rules: ConfigRules, pedantic: bool) -> None:
     if config.max_age < 0:
         raise invalid("max age can not be negative")
     if 0 < config.max_age < MAX_AGE_NS_MIN:
         raise invalid("max age needs to be >= 100ms")
+    _default_duplicate_window(config, rules, pedantic)
     window = config.duplicate_window
     if window < 0:
         raise invalid("duplicates window can not be negative")
@@ -146,56 +115,108 @@ def _check_times(config: StreamConfig, rules: ConfigRules) -> None:
         raise invalid("duplicates window needs to be >= 100ms")
 
 
-def _check_flags(config: StreamConfig) -> None:
-    if config.deny_purge and config.allow_rollup_hdrs:
-        raise invalid("roll-ups require the purge permission")
+def _default_duplicate_window(config: StreamConfig, rules: ConfigRules, pedantic: bool) -> None:
+    """Copies are told apart by their origin's sequence, so streams that copy have no window unless they ask for one.
+
+    nats-server does so from 2.14; before, two devices that used the same message ids would lose messages at the hub.
+    """
+    if config.duplicate_window or config.mirror is not None or config.sources:
+        return
+    window = DUPLICATE_WINDOW_NS
+    if 0 < rules.duplicate_window_max_ns < window:
+        if pedantic:
+            raise fail(10157, err="duplicate window limits are higher than current limits")
+        window = rules.duplicate_window_max_ns
+    if 0 < config.max_age < window:
+        if pedantic:
+            raise fail(10157, err="duplicate window cannot be bigger than max age")
+        window = config.max_age
+    config.duplicate_window = window
+
+
+def _check_counter(config: StreamConfig) -> None:
+    """What counters do not go with."""
+    if not config.allow_msg_counter:
+        return
+    if config.discard == "new":
+        raise invalid("counter stream cannot use discard new")
+    if config.allow_msg_ttl:
+        raise invalid("counter stream cannot use message TTLs")
+    if config.allow_msg_schedules:
+        raise invalid("counter stream cannot use message schedules")
+    if config.retention != "limits":
+        raise invalid("counter stream can only use limits retention")
+
+
+def _check_discard(config: StreamConfig) -> None:
     if config.discard_new_per_subject:
         if config.discard != "new":
             raise invalid("discard new per subject requires discard new policy to be set")
         if config.max_msgs_per_subject <= 0:
             raise invalid("discard new per subject requires max msgs per subject > 0")
-    if config.subject_delete_marker_ttl < 0:
+
+
+def _check_markers(config: StreamConfig, pedantic: bool) -> None:
+    """Delete markers need TTLs, roll-ups and purges."""
+    ttl = config.subject_delete_marker_ttl
+    if ttl < 0:
         raise invalid("subject delete marker TTL must not be negative")
-    if 0 < config.subject_delete_marker_ttl < MARKER_TTL_NS_MIN:
+    if not ttl:
+        return
+    if ttl < MARKER_TTL_NS_MIN:
         raise invalid("subject delete marker TTL must be at least 1 second")
-    if config.persist_mode == "async" and config.storage != "file":
-        raise invalid("async persist mode is only supported on file storage")
-    if config.placement is not None and config.placement.preferred:
-        raise invalid("preferred server not permitted in placement")
-    if config.mirror_direct and config.mirror is None:
-        raise invalid("stream has no mirror but does have mirror direct")
+    if not config.allow_msg_ttl:
+        if pedantic:
+            raise invalid("subject delete marker cannot be set if message TTLs are disabled")
+        config.allow_msg_ttl = True
+    if not config.allow_rollup_hdrs:
+        if pedantic:
+            raise invalid("subject delete marker cannot be set if roll-ups are disabled")
+        config.allow_rollup_hdrs, config.deny_purge = True, False
 
 
-def _check_features(config: StreamConfig) -> None:
-    """What counters, schedules and batches do not go with."""
-    if config.allow_msg_counter:
-        if config.discard == "new":
-            raise invalid("counter stream cannot use discard new")
-        if config.allow_msg_ttl:
-            raise invalid("counter stream cannot use message TTLs")
-        if config.allow_msg_schedules:
-            raise invalid("counter stream cannot use message schedules")
-        if config.retention != "limits":
-            raise invalid("counter stream can only use limits retention")
-    if config.allow_msg_schedules and config.discard == "new":
+def _check_schedules(config: StreamConfig, pedantic: bool) -> None:
+    """Schedules need roll-ups and purges."""
+    if not config.allow_msg_schedules:
+        return
+    if config.discard == "new":
         raise invalid("message scheduling cannot use discard new")
-    if config.persist_mode == "async" and config.allow_atomic:
+    if not config.allow_rollup_hdrs:
+        if pedantic:
+            raise invalid("message scheduling cannot be set if roll-ups are disabled")
+        config.allow_rollup_hdrs, config.deny_purge = True, False
+
+
+def _check_persist_mode(config: StreamConfig) -> None:
+    if config.persist_mode != "async":
+        return
+    if config.storage != "file":
+        raise invalid("async persist mode is only supported on file storage")
+    if config.num_replicas > 1:
+        raise invalid("async persist mode is not supported on replicated streams")
+    if config.allow_atomic:
         raise invalid("async persist mode is not supported with atomic batch publish")
 
 
-def _check_subjects(config: StreamConfig, rules: ConfigRules) -> None:
+def _check_subjects(config: StreamConfig) -> None:
     subjects = [subject.encode() for subject in config.subjects]
-    for subject in subjects:
+    for at, subject in enumerate(subjects):
         if not is_valid(subject):
             raise invalid("invalid subject")
-    if len(set(subjects)) != len(subjects):
-        raise invalid("duplicate subjects detected")
-    for a, b in combinations(subjects, 2):
-        if overlaps(a, b):
-            raise invalid(f'subject "{a.decode()}" overlaps with "{b.decode()}"')
-    if not config.no_ack:
-        for subject in subjects:
+        if subject in subjects[:at]:
+            raise invalid("duplicate subjects detected")
+        if subject == b">" and config.no_ack and config.num_replicas != 1:
+            raise invalid("capturing all subjects requires replicas of 1")
+        if not config.no_ack:
             _check_not_internal(subject)
+        for other in subjects[at + 1 :]:
+            if overlaps(other, subject):
+                raise invalid(f'subject "{subject.decode()}" overlaps with "{other.decode()}"')
+
+
+def check_no_overlap(config: StreamConfig, rules: ConfigRules) -> None:
+    """Two streams of an account do not take the same subject. Raises JetStreamError 10065."""
+    subjects = [subject.encode() for subject in config.subjects]
     for other in rules.streams.values():
         if other.name == config.name:
             continue
@@ -214,22 +235,24 @@ def _check_not_internal(subject: bytes) -> None:
         raise invalid("subjects that overlap with system api require no-ack to be true")
 
 
-def _check_transforms(config: StreamConfig) -> None:
-    if config.subject_transform is not None:
-        check_transform(config.subject_transform, source_error=10155, dest_error=10156)
-    if config.republish is not None:
-        _check_republish(config, config.republish)
-
-
-def _check_republish(config: StreamConfig, republish: Republish) -> None:
+def _checked_republish(config: StreamConfig, republish: Republish, pedantic: bool) -> Republish:
+    """With `>` for a source that is empty; `>` to `>` follows a transform of the stream's one subject."""
+    if not republish.src:
+        if pedantic:
+            raise fail(10157, err="republish source can not be empty")
+        republish = msgspec.structs.replace(republish, src=">")
+    transform = config.subject_transform
+    if (republish.src, republish.dest) == (">", ">") and transform is not None and config.subjects == [transform.src]:
+        if pedantic:
+            raise fail(10157, err="implicit republish based on subject transform")
+        republish = msgspec.structs.replace(republish, src=transform.dest, dest=transform.dest)
     dest = republish.dest.encode()
     if any(overlaps(subject.encode(), dest) for subject in config.subjects):
         raise invalid("stream configuration for republish destination forms a cycle")
     try:
-        if not dest or not is_valid(republish.src.encode()):
-            raise TransformError("invalid subject")
         Transform(republish.src.encode(), dest)
     except TransformError:
         raise invalid(
             f"stream configuration for republish with transform from '{republish.src}' to '{republish.dest}' not valid"
         ) from None
+    return republish

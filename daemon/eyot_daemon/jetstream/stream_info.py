@@ -27,7 +27,8 @@ def stream_state(stream: "Stream", *, deleted_details: bool = False) -> StreamSt
     return StreamState(
         messages=state.messages,
         bytes=state.bytes,
-        first_seq=state.first_seq,
+        # A stream that is told to begin with 1 says so before it holds anything.
+        first_seq=state.first_seq or int(stream.config.first_seq == 1),
         first_ts=ns_to_rfc3339(state.first_ts_ns),
         last_seq=state.last_seq,
         last_ts=ns_to_rfc3339(state.last_ts_ns),
@@ -38,12 +39,15 @@ def stream_state(stream: "Stream", *, deleted_details: bool = False) -> StreamSt
     )
 
 
-def stream_info(stream: "Stream", *, deleted_details: bool = False, created: bool = False) -> StreamInfo:
-    """Everything about a stream, except the per-subject counts. `created`: in the answer to CREATE, without the domain."""
+def stream_info(
+    stream: "Stream", *, deleted_details: bool = False, created: bool = False, listed: bool = False
+) -> StreamInfo:
+    """Everything about a stream, except the per-subject counts. `created`: in the answer to CREATE, without the domain; `listed`: in
+    that to LIST, where the configuration is shown as it is stored."""
     copying = stream.jsa.engine.copying
     config = stream.config
     return StreamInfo(
-        config=shown_config(config),
+        config=config if listed else shown_config(config),
         created=ns_to_rfc3339(stream.created_ns),
         state=stream_state(stream, deleted_details=deleted_details),
         domain="" if created else stream.jsa.domain,

@@ -1,15 +1,15 @@
 """What may change about an existing stream (nats-server 2.12's rules)."""
 
+from collections.abc import Iterable
+
 from eyot_daemon.jetstream.config_rules import ConfigRules, invalid
 from eyot_daemon.jetstream.stream_config import checked
 from eyot_wire.js_errors import fail
-from eyot_wire.js_model import StreamConfig
+from eyot_wire.js_model import ConsumerConfig, StreamConfig
 
 
 def checked_update(old: StreamConfig, new: StreamConfig, rules: ConfigRules, *, pedantic: bool = False) -> StreamConfig:
     """The configuration that `old` becomes. Raises JetStreamError."""
-    if new.mirror is None:
-        new.mirror_direct = False  # refused at creation only; it means nothing
     new = checked(new, rules, pedantic=pedantic)
     if new.name != old.name:
         raise invalid("stream configuration name must match original")
@@ -39,3 +39,21 @@ def checked_update(old: StreamConfig, new: StreamConfig, rules: ConfigRules, *, 
         new.deny_delete = new.deny_purge = True
         new.allow_rollup_hdrs = False
     return new
+
+
+def check_consumer_limits(old: StreamConfig, new: StreamConfig, consumers: Iterable[ConsumerConfig]) -> None:
+    """The stream's limits on consumers do not become tighter than those that are there. Raises JetStreamError 10069."""
+    before, after = old.consumer_limits, new.consumer_limits
+    threshold, pending = after.inactive_threshold, after.max_ack_pending
+    tighter = (threshold > 0 and threshold != before.inactive_threshold) or (
+        pending > 0 and pending != before.max_ack_pending
+    )
+    if not tighter:
+        return
+    beyond = [
+        each.name or each.durable_name
+        for each in consumers
+        if 0 < threshold < each.inactive_threshold or 0 < pending < each.max_ack_pending
+    ]
+    if beyond:
+        raise fail(10069, err=f"change to limits violates consumers: {', '.join(sorted(beyond))}")

@@ -40,6 +40,7 @@ def test_created_durable(world: ConsumerWorld) -> None:
         "name": "C",
         "config": {
             "durable_name": "C",
+            "name": "C",
             "deliver_policy": "all",
             "ack_policy": "explicit",
             "ack_wait": 30 * S,
@@ -58,7 +59,9 @@ def test_created_durable(world: ConsumerWorld) -> None:
         "num_pending": 2,
     }
     info = check_answer(world.info())
-    assert info["config"] == world.request("CONSUMER.LIST.S")["consumers"][0]["config"] == answer["config"]
+    assert info["config"] == answer["config"]
+    listed = world.request("CONSUMER.LIST.S")["consumers"][0]["config"]
+    assert listed == {**answer["config"], "metadata": {"_nats.req.level": "0"}}
 
 
 def test_nothing_is_confirmed_before_it_is_on_flash(world: ConsumerWorld) -> None:

@@ -160,7 +160,7 @@ PUSH = {"durable_name": "C", "deliver_subject": "d"}
         ({**PULL, "priority_policy": "overflow", "priority_groups": [""]}, 10161, None),
         ({**PULL, "priority_policy": "overflow", "priority_groups": ["a b"]}, 10162, None),
         ({**PULL, "priority_policy": "overflow", "priority_groups": ["a" * 17]}, 10162, None),
-        ({"durable_name": "a.b", "ack_policy": "explicit"}, 10103, None),
+        ({"durable_name": "a.b", "ack_policy": "explicit"}, 10052, None),
         ({"durable_name": "n" * 256, "ack_policy": "explicit"}, 10102, None),
     ],
 )
@@ -292,7 +292,8 @@ def test_work_queues_share_no_message() -> None:
 def test_levels_and_sampling() -> None:
     assert consumer_level(ConsumerConfig()) == 0
     assert consumer_level(ConsumerConfig(pause_until="2030-01-01T00:00:00Z")) == 1
-    assert consumer_level(ConsumerConfig(priority_policy="prioritized", priority_groups=["A"])) == 2
+    assert consumer_level(ConsumerConfig(priority_policy="prioritized", priority_groups=["A"])) == 1
+    assert consumer_level(ConsumerConfig(ack_policy="flow_control")) == 4
     assert [sample_percent(ConsumerConfig(sample_freq=text)) for text in ("", "0", "30", "30%", "200")] == [
         0,
         0,

@@ -19,13 +19,13 @@ def world(tmp_path: Path) -> World:
 
 @pytest.mark.parametrize(
     ("value", "ttl_ns"),
-    [(b"never", NEVER), (b"0", 0), (b"5", 5 * S), (b"1s", S), (b"1h30m", 5400 * S), (b"1500ms", 1_500_000_000)],
+    [(b"never", NEVER), (b"00", 0), (b"5", 5 * S), (b"1s", S), (b"1h30m", 5400 * S), (b"1500ms", 1_500_000_000)],
 )
 def test_reading_ttls(value: bytes, ttl_ns: int) -> None:
     assert parse_ttl(value) == ttl_ns
 
 
-@pytest.mark.parametrize("value", [b"-1", b"500ms", b"x", b"", b"1.5", b"\xff"])
+@pytest.mark.parametrize("value", [b"-1", b"0", b"500ms", b"x", b"1.5", b"\xff"])
 def test_what_is_no_ttl(world: World, value: bytes) -> None:
     with pytest.raises(ValueError, match=r".*"):
         parse_ttl(value)
@@ -38,7 +38,7 @@ def test_messages_leave_when_their_time_has_passed(world: World) -> None:
     world.create(allow_msg_ttl=True)
     world.put(b"s.a", b"5s", {"Nats-TTL": "5"})
     world.put(b"s.a", b"2s", {"Nats-TTL": "2s"})
-    world.put(b"s.a", b"stays", {"Nats-TTL": "0"})
+    world.put(b"s.a", b"stays", {"Nats-TTL": "00"})
     world.put(b"s.a", b"stays too")
     world.advance(3)
     assert [payload for _, payload in world.held()] == [b"5s", b"stays", b"stays too"]

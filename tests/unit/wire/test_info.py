@@ -23,7 +23,9 @@ def test_decoding_is_forgiving() -> None:
     assert (connect.user, connect.password, connect.verbose, connect.echo) == ("a", "b", True, False)
 
 
-@pytest.mark.parametrize("bad", [b"", b"{", b"[]", b"1", b'{"user":1}', b'{"protocol":"x"}', b'{"user":"\xff"}'])
+@pytest.mark.parametrize(
+    "bad", [b"", b"{", b"[]", b"1", b'{"user":1}', b'{"protocol":"x"}', b'{"user":"\xff"}', b'{"\x80":1,"user":null}']
+)
 def test_refused(bad: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
         decode(bad, ClientConnect)

@@ -55,15 +55,18 @@ def test_structs_with_lists_do_not_share_them() -> None:
     [
         (b'{"nope":1}', 'json: unknown field "nope"'),
         (b'{"mirror":{"name":"a","nope":1}}', 'json: unknown field "nope"'),
-        (b'{"max_msgs":"x"}', "json: cannot unmarshal string into Go struct field max_msgs of type int"),
-        (b'{"name":3}', "json: cannot unmarshal number into Go struct field name of type str"),
-        (b'{"retention":"x"}', 'json: cannot unmarshal "\\"x\\""'),
-        (b'{"sources":[{"opt_start_time":"noon"}]}', 'parsing time "noon" as RFC3339'),
-        (b"[]", "json: cannot unmarshal array into Go value of type object"),
-        (b"", "unexpected end of JSON input"),
-        (b'{"name"', "unexpected end of JSON input"),
-        (b"{} x", "invalid character 'x' after top-level value"),
-        (b"xx", "invalid character 'x' looking for beginning of value"),
+        (b'{"max_msgs":"x"}', "json: cannot unmarshal string into Go struct field StreamConfig.max_msgs of type int64"),
+        (b'{"name":3}', "json: cannot unmarshal number into Go struct field StreamConfig.name of type string"),
+        (b'{"retention":"x"}', 'can not unmarshal "\\"x\\""'),
+        (
+            b'{"sources":[{"opt_start_time":"noon"}]}',
+            'parsing time "noon" as "2006-01-02T15:04:05Z07:00": cannot parse "noon" as "2006"',
+        ),
+        (b"[]", "json: cannot unmarshal array into Go value of type server.StreamConfig"),
+        (b"", "unexpected EOF"),
+        (b'{"name"', "unexpected EOF"),
+        (b"{} x", "invalid character 'x' looking for beginning of value at offset 4"),
+        (b"xx", "invalid character 'x' looking for beginning of value at offset 1"),
     ],
 )
 def test_what_cannot_be_read(data: bytes, words: str) -> None:

@@ -1,0 +1,49 @@
+"""Random conversations about JetStream with eyotd and nats-server at once, one seed after the other:
+
+    python tests/fuzz/talk.py --first 0 --count 100 [--steps 60]
+
+Prints the first difference of each conversation; exit code 1 if there was one. Where the two differ on purpose or by their nature is
+left out by `support/js_side.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from support.eyotd import Eyotd
+from support.js_sayings import Talker
+from support.js_side import Side
+from support.js_talk import CONFIG, Talk
+from support.newer_nats_server import NewerNatsServer
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="holds eyotd's answers against nats-server's")
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--count", type=int, default=100, help="how many conversations")
+    parser.add_argument("--steps", type=int, default=60, help="how long each is")
+    options = parser.parse_args()
+    differing = 0
+    with tempfile.TemporaryDirectory(prefix="eyot-talk-") as folder:
+        work = Path(folder)
+        with Eyotd(CONFIG, work / "eyotd") as ours, NewerNatsServer(CONFIG, work / "nats") as theirs:
+            for seed in range(options.first, options.first + options.count):
+                talk = Talk((Side(ours.client_port), Side(theirs.client_port)))
+                difference = next(talk.play(Talker(seed).steps(options.steps)), None)
+                difference = talk.end() if difference is None else (talk.end(), difference)[1]
+                if difference is not None:
+                    differing += 1
+                    print(f"seed {seed}, {difference}", flush=True)
+                for side in talk.sides:
+                    side.client.sock.close()
+    print(f"{differing} of {options.count} conversations differ")
+    return 1 if differing else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

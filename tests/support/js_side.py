@@ -1,0 +1,192 @@
+"""One server's side of a conversation with JetStream: a raw connection that hears answers, deliveries and advisories.
+
+What is heard is kept comparable: times, ids and the names that a server invents are replaced, each by what stands for it.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import time
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any
+
+from support.raw_client import RawClient
+
+#: Subjects of answers, deliveries and republished messages in conversations.
+INBOX, DELIVERED, REPUBLISHED = "I", "dlv", "rp"
+_TIMES = {"created", "time", "ts", "first_ts", "timestamp", "last_active", "pinned_ts", "ack_time"}
+_SET_ASIDE = {"last_ts", "active", "pause_remaining", "id", "server", "client"}
+_STAMPS = re.compile(rb"((?:Nats-Time-Stamp|Nats-Schedule-Next): )\d[^\r]*")
+_PIN = re.compile(rb"(Nats-Pin-Id: )[^\r]*")
+_UNSORTED = "change to limits violates consumers: "
+_NUID = re.compile(r"[A-Za-z0-9]{22}")
+_INVENTED = re.compile(r"^(?![a-z]*$)(?![A-Z]*$)[A-Za-z0-9]{8}$")
+
+
+@dataclass
+class Message:
+    subject: str
+    reply: str
+    header: bytes
+    payload: bytes
+
+    @property
+    def status(self) -> bytes:
+        """The status of a message that carries one, as `404 No Messages`."""
+        line = self.header.partition(b"\r\n")[0]
+        return line.removeprefix(b"NATS/1.0").strip()
+
+
+class Side:
+    """A connection to one server. `heard` maps each subject of answers to what came on it."""
+
+    def __init__(self, port: int) -> None:
+        self.client = RawClient(port, b'{"verbose":false,"headers":true,"no_responders":true,"name":"talk"}')
+        subjects = (f"{INBOX}.>", f"{DELIVERED}.>", f"{REPUBLISHED}.>", "$JS.EVENT.>")
+        self.client.send(
+            b"".join(b"SUB %b %d\r\n" % (subject.encode(), sid) for sid, subject in enumerate(subjects, 1))
+        )
+        self.client.ask()
+        self.heard: defaultdict[str, list[Message]] = defaultdict(list)
+        self.events: list[Message] = []
+        self.invented: dict[str, str] = {}
+
+    def say(self, subject: str, payload: bytes = b"", header: bytes = b"", reply: str = "") -> None:
+        words = b" ".join(word.encode() for word in (subject, reply) if word)
+        if header:
+            sizes = b"%d %d" % (len(header), len(header) + len(payload))
+            self.client.send(b"HPUB %b %b\r\n%b%b\r\n" % (words, sizes, header, payload))
+        else:
+            self.client.send(b"PUB %b %d\r\n%b\r\n" % (words, len(payload), payload))
+
+    def listen(self, timeout_s: float) -> bool:
+        """Take in what has come, or what comes next within `timeout_s`. Says whether something came."""
+        deadline = time.monotonic() + timeout_s
+        while not self._take():
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            self.client.sock.settimeout(left)
+            try:
+                data = self.client.sock.recv(1 << 18)
+            except TimeoutError:
+                return False
+            assert data, "the server hung up"
+            self.client.buffer += data
+        return True
+
+    def _take(self) -> bool:
+        """Take messages from the buffer."""
+        buffer, at, came = self.client.buffer, 0, False
+        while (end := buffer.find(b"\r\n", at)) >= 0:
+            words = buffer[at:end].split()
+            if not words or words[0].upper() not in (b"MSG", b"HMSG"):
+                if words and words[0] == b"-ERR":
+                    self.heard["-ERR"].append(Message("-ERR", "", b"", buffer[at:end]))
+                elif words and words[0] == b"PING":
+                    self.client.send(b"PONG\r\n")
+                at = end + 2
+                continue
+            total = int(words[-1])
+            if len(buffer) < end + 2 + total + 2:
+                break
+            body = buffer[end + 2 : end + 2 + total]
+            size = int(words[-2]) if words[0] == b"HMSG" else 0
+            reply = words[3].decode() if len(words) == (6 if words[0] == b"HMSG" else 5) else ""
+            self._file(Message(words[1].decode(), reply, body[:size], body[size:]))
+            came = True
+            at = end + 2 + total + 2
+        self.client.buffer = buffer[at:]
+        return came
+
+    def _file(self, message: Message) -> None:
+        if message.subject.startswith("$JS.EVENT."):
+            self.events.append(message)
+        elif not message.status.startswith(b"100") or message.reply:
+            self.heard[message.subject].append(message)
+
+    # What can be compared
+
+    def name(self, name: str) -> str:
+        """What stands for a name the server invented."""
+        if not _INVENTED.match(name):
+            return name
+        return self.invented.setdefault(name, f"invented-{len(self.invented)}")
+
+    def called(self, text: str) -> str:
+        """A text about invented names as this server calls them."""
+        for own, common in self.invented.items():
+            text = text.replace(common, own)
+        return text
+
+    def common(self, value: Any, key: str = "") -> Any:
+        """A JSON value with what differs between servers replaced."""
+        if isinstance(value, dict):
+            if "error" in value:
+                # Lists with an error: the schemas allow the one or the other.
+                value = {name: each for name, each in value.items() if name not in ("streams", "consumers")}
+                words = str(value["error"].get("description", "") if isinstance(value["error"], dict) else "")
+                if words.startswith(_UNSORTED):  # in the order of Go's maps
+                    value = {**value, "error": _UNSORTED + ", ".join(sorted(words.removeprefix(_UNSORTED).split(", ")))}
+            if value.get("messages") == 0 and value.get("last_seq") == 0:  # nothing was there yet, purged or not
+                value = {**value, "first_seq": 0}
+            if value.get("deleted") == [0]:  # a message that no stream can have
+                value = {name: each for name, each in value.items() if name not in ("deleted", "num_deleted")}
+            if "consumer_seq" in value and "stream_seq" in value and "deliveries" not in value:
+                # Which of the messages that are not for a consumer it has gone past is shown differently.
+                value = {"consumer_seq": value["consumer_seq"]}
+            return {self.name(name): self.common(each, name) for name, each in value.items() if name not in _SET_ASIDE}
+        if isinstance(value, list):
+            return [self.common(each, key) for each in value]
+        if key in _TIMES:
+            return "never" if str(value).startswith("0001-") else "a time"
+        if isinstance(value, str) and key not in ("hdrs", "data"):
+            if key == "_nats.ver":
+                return "a version"
+            if key in ("request", "response") and value[:1] in "{[":
+                return self.common(_parsed(value.encode()), key)
+            value = ".".join(self.name(token) for token in value.split(".")) if key != "description" else value
+            return _NUID.sub("<id>", value)
+        return value
+
+    def shown(self, message: Message) -> tuple[str, str, Any, Any]:
+        """A message as it can be compared: subject, acknowledgement subject, header, payload."""
+        header = _PIN.sub(rb"\1<id>", _STAMPS.sub(rb"\1<time>", message.header)).decode()
+        subject = "" if message.subject.startswith(f"{INBOX}.") else _NUID.sub("<id>", message.subject)
+        subject = ".".join(self.name(token) for token in subject.split("."))
+        return (subject, self.ack_words(message.reply), self.named(header), self.body(message.payload))
+
+    def named(self, text: str) -> str:
+        for own, common in self.invented.items():
+            text = text.replace(own, common)
+        return text
+
+    def ack_words(self, reply: str) -> str:
+        tokens = [self.name(token) for token in reply.split(".")]
+        if tokens[:2] == ["$JS", "ACK"]:
+            tokens[7] = "<time>"
+        elif tokens[:2] == ["$JS", "FC"]:
+            tokens[-1] = "<token>"
+        return ".".join(tokens)
+
+    def body(self, payload: bytes) -> Any:
+        value = _parsed(payload)
+        if isinstance(value, dict):
+            value = self.common(value)
+            stored = value.get("message")
+            if isinstance(stored, dict):
+                for part in ("hdrs", "data"):
+                    if isinstance(stored.get(part), str):
+                        raw = base64.b64decode(stored[part])
+                        stored[part] = self.named(_STAMPS.sub(rb"\1<time>", raw).decode("utf-8", "replace"))
+        return value
+
+
+def _parsed(payload: bytes) -> Any:
+    try:
+        return json.loads(payload)
+    except ValueError:
+        return payload.decode("utf-8", "replace")

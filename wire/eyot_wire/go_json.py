@@ -1,0 +1,178 @@
+"""JSON text as Go's encoding/json takes it apart, with its words for mistakes; for what the fast reader refused.
+
+`values(data)` gives the values that stand one behind the other, as Go's Decoder reads a stream. Offsets in the words count bytes and
+include the one that is wrong, as nats-server 2.14 quotes them.
+"""
+
+import re
+from typing import Any, Literal, NamedTuple
+
+Kind = Literal["object", "array", "string", "number", "bool", "null"]
+
+_SPACE = re.compile(rb"[ \t\r\n]*")
+_STRING = re.compile(rb'"((?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*)"')
+_PLAIN = re.compile(rb'(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*')
+_NUMBER = re.compile(rb"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+_ESCAPE = re.compile(r"\\(?:u([dD][89abAB]..)\\u([dD][c-fC-F]..)|u(....)|(.))")
+_ESCAPED = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+_WORDS = {b"t": b"true", b"f": b"false", b"n": b"null"}
+_DEPTH_MAX = 10_000
+
+
+class Node(NamedTuple):
+    """One value. `value`: a list of (name, Node) of an object, a list of Node of an array, the text of a string, the digits of a
+    number, True or False. `raw`: as it was written."""
+
+    kind: Kind
+    value: Any
+    raw: bytes
+
+
+class SyntaxFault(ValueError):
+    """The text is no JSON; str() gives Go's words."""
+
+
+def values(data: bytes) -> list[Node]:
+    """All values of `data`. Raises SyntaxFault."""
+    reader = _Reader(data)
+    found = []
+    while reader.space():
+        found.append(reader.value("looking for beginning of value"))
+    return found
+
+
+class _Reader:
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.at = 0
+        self.depth = 0
+
+    def space(self) -> bytes:
+        """The next character that is no space, or nothing at the end."""
+        found = _SPACE.match(self.data, self.at)
+        assert found is not None
+        self.at = found.end()
+        return self.data[self.at : self.at + 1]
+
+    def fault(self, where: str, at: int | None = None) -> SyntaxFault:
+        at = self.at if at is None else at
+        if at >= len(self.data):
+            return SyntaxFault("unexpected EOF")
+        byte = self.data[at]
+        shown = {0x27: r"'\''", 0x22: "'\"'"}.get(byte) or f"'{_shown(byte)}'"
+        return SyntaxFault(f"invalid character {shown} {where} at offset {at + 1}")
+
+    def value(self, where: str) -> Node:
+        first, start = self.space(), self.at
+        match first:
+            case b"{" | b"[":
+                self.depth += 1
+                if self.depth > _DEPTH_MAX:
+                    raise SyntaxFault("exceeded max depth")
+                value: Any = self._object() if first == b"{" else self._array()
+                self.depth -= 1
+                return Node("object" if first == b"{" else "array", value, self.data[start : self.at])
+            case b'"':
+                return Node("string", self.string(), self.data[start : self.at])
+            case b"t" | b"f" | b"n":
+                return self._word(_WORDS[first], start)
+            case _ if first and first in b"-0123456789":
+                return self._number(start)
+            case _:
+                raise self.fault(where)
+
+    def string(self) -> str:
+        found = _STRING.match(self.data, self.at)
+        if found is None:
+            plain = _PLAIN.match(self.data, self.at + 1)
+            assert plain is not None
+            raise self._bad_string(plain.end())
+        self.at = found.end()
+        text = found[1].decode("utf-8", "replace")
+        return _ESCAPE.sub(_unescaped, text) if "\\" in text else text
+
+    def _bad_string(self, at: int) -> SyntaxFault:
+        if self.data[at : at + 1] != b"\\":
+            return self.fault("in string literal", at)
+        if self.data[at + 1 : at + 2] != b"u":
+            return self.fault("in string escape code", at + 1)
+        at += 2
+        while self.data[at : at + 1] and self.data[at : at + 1] in b"0123456789abcdefABCDEF":
+            at += 1
+        return self.fault(r"in \u hexadecimal character escape", at)
+
+    def _object(self) -> list[tuple[str, Node]]:
+        members: list[tuple[str, Node]] = []
+        self.at += 1
+        if self.space() == b"}":
+            self.at += 1
+            return members
+        while True:
+            if self.space() != b'"':
+                raise self.fault("looking for beginning of object key string")
+            name = self.string()
+            if self.space() != b":":
+                raise self.fault("after object key")
+            self.at += 1
+            members.append((name, self.value("looking for beginning of value")))
+            if self._ends(b"}", "after object key:value pair"):
+                return members
+
+    def _array(self) -> list[Node]:
+        items: list[Node] = []
+        self.at += 1
+        if self.space() == b"]":
+            self.at += 1
+            return items
+        while True:
+            items.append(self.value("looking for beginning of value"))
+            if self._ends(b"]", "after array element"):
+                return items
+
+    def _ends(self, end: bytes, where: str) -> bool:
+        mark = self.space()
+        if mark not in (b",", end) or not mark:
+            raise self.fault(where)
+        self.at += 1
+        return mark == end
+
+    def _word(self, word: bytes, start: int) -> Node:
+        for at, expected in enumerate(word):
+            if self.data[start + at : start + at + 1] != bytes([expected]):
+                raise self.fault(f"in literal {word.decode()} (expecting {chr(expected)!r})", start + at)
+        self.at = start + len(word)
+        if word == b"null":
+            return Node("null", None, word)
+        return Node("bool", word == b"true", word)
+
+    def _number(self, start: int) -> Node:
+        found = _NUMBER.match(self.data, start)
+        if found is None:
+            raise self.fault("in numeric literal", start + 1)
+        self.at = found.end()
+        rest = self.data[self.at : self.at + 1]
+        if rest == b"." or (rest in (b"e", b"E") and rest):
+            at = self.at + 1
+            if rest != b"." and self.data[at : at + 1] in (b"+", b"-"):
+                at += 1
+            raise self.fault(
+                "after decimal point in numeric literal" if rest == b"." else "in exponent of numeric literal", at
+            )
+        return Node("number", found[0].decode(), found[0])
+
+
+def _shown(byte: int) -> str:
+    if 0x20 <= byte < 0x7F:
+        return "\\\\" if byte == 0x5C else chr(byte)
+    named = {7: "\\a", 8: "\\b", 9: "\\t", 10: "\\n", 11: "\\v", 12: "\\f", 13: "\\r"}.get(byte)
+    return named or (f"\\x{byte:02x}" if byte < 0x80 else chr(byte) if byte >= 0xA1 else f"\\u{byte:04x}")
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    high, low, one, letter = found.groups()
+    if high:
+        return chr(0x10000 + ((int(high, 16) & 0x3FF) << 10) + (int(low, 16) & 0x3FF))
+    if one:
+        code = int(one, 16)
+        return "�" if 0xD800 <= code < 0xE000 else chr(code)
+    return _ESCAPED.get(letter, letter)
