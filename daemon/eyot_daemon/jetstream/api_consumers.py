@@ -81,6 +81,8 @@ def _create(consumers: "Consumers", request: ApiRequest) -> None:
     if len(request.tokens) == 5:
         if config.durable_name:
             raise fail(10020)
+        if config.name:
+            _check_path(config.name)
         _create_checked(consumers, request, asked)
         return
     name = request.tokens[5]
@@ -221,8 +223,10 @@ def _pause(consumers: "Consumers", request: ApiRequest) -> None:
             return
         left_ns = consumer.pause_left_ns()
         request.respond(PauseResponse(paused=left_ns > 0, pause_until=ns_to_rfc3339(until_ns), pause_remaining=left_ns))
-        consumer.advisories.paused(config.pause_until or "", paused=left_ns > 0)
+        if config.pause_until != before:
+            consumer.advisories.paused(config.pause_until or "", paused=left_ns > 0)
 
+    before = consumer.config.pause_until
     consumers.reconfigure(consumer, config, done)
 
 

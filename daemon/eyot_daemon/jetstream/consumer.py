@@ -24,7 +24,6 @@ from eyot_daemon.jetstream.consumer_reader import ConsumerReader
 from eyot_daemon.jetstream.consumer_rules import ack_rules
 from eyot_daemon.jetstream.consumer_state import ConsumerState
 from eyot_daemon.jetstream.consumer_writer import StateWriter
-from eyot_daemon.jetstream.ports import RemovalReason
 from eyot_daemon.jetstream.pull_delivery import PullDelivery
 from eyot_daemon.jetstream.push_delivery import PushDelivery
 from eyot_daemon.subscription import Kind, Origin, Subscription
@@ -46,10 +45,7 @@ WALL_CHECK_S_MAX = 60.0
 
 _ACK = b"ack"
 _FLOW = b"fc"
-_REMOVED_WORDS: dict[RemovalReason, str] = {
-    "limits": "Message deleted by stream limits",
-    "deleted": "Unacknowledged message was deleted",
-}
+_REMOVED = "Unacknowledged message was deleted"
 
 Done = Callable[[StoreError | None], None]
 
@@ -286,10 +282,10 @@ class Consumer:
             return False
         return seq > self.state.delivered_sseq or seq in self.state.pending or self.acks.is_unconfirmed(seq)
 
-    def messages_removed(self, seqs: Sequence[int], reason: RemovalReason) -> None:
+    def messages_removed(self, seqs: Sequence[int]) -> None:
         self.reader.removed(seqs, self.state.delivered_sseq)
         if self.state.pending:
-            self.acks.removed(seqs, _REMOVED_WORDS[reason])
+            self.acks.removed(seqs, _REMOVED)
             self.mark()
 
     def purged(self) -> None:

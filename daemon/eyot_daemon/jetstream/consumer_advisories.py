@@ -17,6 +17,7 @@ class _Event(JsStruct, kw_only=True):
     type: str = always("")
     id: str = always("")
     timestamp: str = always("")
+    account: str = ""  # said by some kinds only
     stream: str = always("")
     consumer: str = always("")
     domain: str = ""
@@ -54,13 +55,11 @@ class _Pause(_Event, kw_only=True):
 
 
 class _Pinned(_Event, kw_only=True):
-    account: str = ""
     group: str = always("")
     pinned_id: str = always("")
 
 
 class _Unpinned(_Event, kw_only=True):
-    account: str = ""
     group: str = always("")
     reason: str = always("")
 

@@ -175,13 +175,13 @@ class Delivery:
     def ack_reply(self, message: "StoredMessage", cseq: int, deliveries: int, pending: int) -> bytes:
         return b"%b%d.%d.%d.%d.%d" % (self.prefix, deliveries, message.seq, cseq, message.ts_ns, pending)
 
-    def send(self, route: "Route", message: "StoredMessage", reply: bytes, pin_id: str = "") -> None:
+    def send(self, route: "Route", message: "StoredMessage", reply: bytes, pin_id: str | None = None) -> None:
         """Hand one delivery to whoever `route` leads to; they see the message's own subject."""
         header, payload = message.header, message.payload
         if self._headers_only:
             header = add_field(header, b"Nats-Msg-Size", b"%d" % len(payload))
             payload = b""
-        if pin_id:
+        if pin_id is not None:
             header = add_field(header, b"Nats-Pin-Id", pin_id.encode())
         self.account.deliver(route, reply, header, payload, origin=None, original=message.subject)
 

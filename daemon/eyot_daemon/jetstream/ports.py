@@ -8,7 +8,7 @@ Streams, consumers and copying are separate rooms that call each other through t
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from eyot_wire.js_model import ConsumerConfig, ConsumerInfo, StreamConfig, StreamSourceInfo
 
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from eyot_store.log import Log
     from eyot_store.store import Store
     from eyot_store.txn import Txn
-
-#: Why messages left a stream other than by acknowledgement: a limit (or age), or somebody deleted them.
-RemovalReason = Literal["limits", "deleted"]
 
 
 class ConsumerPort(Protocol):
@@ -50,7 +47,7 @@ class ConsumerPort(Protocol):
         """
         ...
 
-    def messages_removed(self, seqs: Sequence[int], reason: RemovalReason) -> None:
+    def messages_removed(self, seqs: Sequence[int]) -> None:
         """These sequences left the stream and will not be acknowledged: drop them from pending, correct the counts."""
         ...
 

@@ -190,6 +190,7 @@ class PullQueue:
         passed_over = 0
         while waiting and passed_over < len(waiting):
             request = waiting[0]
+            pin_id = self.pin.id
             if now >= request.expires_at:
                 self._finish(request, request.status("408 Request Timeout"))
             elif not self._interested(request.reply):
@@ -204,6 +205,8 @@ class PullQueue:
                 waiting.rotate(-1)
                 passed_over += 1
             elif 0 < request.max_bytes < size:
+                if self.pin.id != pin_id:
+                    self.pin.clear()  # it got the pin for this very message
                 self._finish(request, request.status("409 Message Size Exceeds MaxBytes"))
             else:
                 return self._hand_to(request, size, now)
@@ -239,6 +242,8 @@ class PullQueue:
         if not self.pin.id:
             if request.pin_id:
                 return False
+            if not request.group:
+                return True  # a `+NXT`: it names no group, and nobody is pinned by it
             self.pin.assign(self._new_pin_id(), request.group, now, self.pin_ttl_s)
             self.pinned.append(self.pin.id)
             request.pin_id = self.pin.id

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from eyot_daemon.jetstream.delivery import PlainTarget
     from eyot_store import StoredMessage
 
+#: Priority policies by which a request may wait although there are messages.
+CHOOSY = ("overflow", "pinned_client")
+
 
 class PullDelivery(Delivery):
     """The pull side of a consumer."""
@@ -99,6 +102,9 @@ class PullDelivery(Delivery):
             if not used and not self.state.queued:
                 used, exhausted = self._deliver_new(budget, now)
             if not used:
+                # Requests that wait because it is not for them that messages wait end as if there were none.
+                if queue.policy in CHOOSY and self.resume_at == NEVER and self.state.room():
+                    exhausted = True
                 break
             budget -= used
         if budget < TURN_MESSAGES_MAX:
@@ -269,7 +275,7 @@ class PullDelivery(Delivery):
 
     def _hand_over(self, request: PullRequest, message: "StoredMessage", reply: bytes) -> None:
         route = self.account.route(request.reply)
-        self.send(route, message, reply, request.pin_id)
+        self.send(route, message, reply, request.pin_id if self.queue.policy == "pinned_client" else None)
         completed = self.queue.batch_completed(request)
         if completed:
             self.account.publish(request.reply, header=completed)

@@ -22,7 +22,7 @@ from eyot_daemon.jetstream.farewell import stage_farewells
 from eyot_daemon.jetstream.fast_batches import FastBatches
 from eyot_daemon.jetstream.gathering import Gathering
 from eyot_daemon.jetstream.ingest import CopiedMessage, Ingest
-from eyot_daemon.jetstream.ports import ConsumerPort, RemovalReason
+from eyot_daemon.jetstream.ports import ConsumerPort
 from eyot_daemon.jetstream.publish_headers import MSG_ID, nats_fields
 from eyot_daemon.jetstream.retention import Retention
 from eyot_daemon.jetstream.schedules import Due, Schedules
@@ -329,16 +329,16 @@ class Stream:
         if not self._consumers:
             return
         if batch.removed:
-            self._tell_removed(batch.removed, "limits")
+            self._tell_removed(batch.removed)
         if batch.purged:
             for consumer in list(self._consumers.values()):
                 consumer.purged()
         if batch.stored or batch.purged:
             self.wake_consumers()
 
-    def _tell_removed(self, seqs: Sequence[int], reason: RemovalReason) -> None:
+    def _tell_removed(self, seqs: Sequence[int]) -> None:
         for consumer in list(self._consumers.values()):
-            consumer.messages_removed(seqs, reason)
+            consumer.messages_removed(seqs)
 
     # -- consumers -------------------------------------------------------------------------------------------------
 
@@ -387,7 +387,7 @@ class Stream:
 
         def settle(failure: StoreError | None) -> None:
             if failure is None:
-                self._tell_removed((seq,), "deleted")
+                self._tell_removed((seq,))
             done(failure)
 
         batch.then.append(settle)
