@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 #: Position of the stream sequence among the tokens of a v1 acknowledgement subject.
 _SSEQ = 5
+#: What begins so confirms, and is not answered where there is nothing to confirm.
+CONFIRMING = (b"+NXT", b"+TERM")
 
 
 class Acks:
@@ -61,7 +63,10 @@ class Acks:
         except (ValueError, IndexError):
             return
         if sseq > consumer.state.delivered_sseq:
-            # Not ours (or of a consumer of this name that is gone): nothing is confirmed.
+            # Not ours (or of a consumer of this name that is gone): nothing is confirmed. What confirms nothing is answered.
+            if reply and payload not in PLAIN_ACKS and not payload.startswith(CONFIRMING):
+                consumer.writer.answer(reply)
+                consumer.mark()
             return
         if payload in PLAIN_ACKS:
             self._acknowledge(sseq)
@@ -155,7 +160,7 @@ class Acks:
         state = consumer.state
         ack = parse_ack_payload(payload)
         if ack is None:
-            return True
+            return False
         match ack.kind:
             case AckKind.ACK:
                 self._acknowledge(sseq)

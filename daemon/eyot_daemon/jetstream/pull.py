@@ -100,7 +100,7 @@ class PullQueue:
             self.sweep(now, False, delivered)
             self.drop_unheard()
         if wanted.no_wait:
-            if available == 0 and wanted.expires <= 0:
+            if available == 0 and not wanted.expires:
                 raise RefusedRequest(NO_MESSAGES)
             if available > 0 and self._waiting:
                 self.sweep(now, False, delivered)

@@ -64,7 +64,7 @@ class PullRequest:
         self.received_at = received_at
         self.batch = min(wanted.batch, BATCH_MAX)
         self.max_bytes = max(0, wanted.max_bytes)
-        self.expires_at = received_at + wanted.expires / 1e9 if wanted.expires > 0 else math.inf
+        self.expires_at = received_at + wanted.expires / 1e9 if wanted.expires else math.inf
         self.no_wait = wanted.no_wait
         self.heartbeat_s = wanted.idle_heartbeat / 1e9 if wanted.idle_heartbeat > 0 else 0.0
         self.heartbeat_at = received_at + self.heartbeat_s if self.heartbeat_s else math.inf
