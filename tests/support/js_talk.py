@@ -89,7 +89,7 @@ class Talk:
             listed = self._asked(side, "$JS.API.STREAM.NAMES")
             for name in listed.get("streams") or []:
                 self._asked(side, f"$JS.API.STREAM.DELETE.{name}")
-        paths = paths or self._events()
+        paths = paths or self._settled_events()
         for side in self.sides:
             side.heard.clear()
             side.events.clear()
@@ -191,6 +191,14 @@ class Talk:
             for subject, ours, theirs in fresh:
                 self._remember(ours, theirs)
                 self.seen[subject] = len(self.sides[0].heard[subject])
+        return paths
+
+    def _settled_events(self) -> list[str]:
+        """The same after a while: nats-server announces some things after it has answered."""
+        deadline = time.monotonic() + SETTLING_S
+        while (paths := self._events()) and time.monotonic() < deadline:
+            for side in self.sides:
+                side.listen(0.05)
         return paths
 
     def _events(self) -> list[str]:
