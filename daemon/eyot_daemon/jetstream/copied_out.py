@@ -18,7 +18,6 @@ import logging
 from collections.abc import Callable, Iterable
 from hashlib import sha256
 from typing import TYPE_CHECKING, cast
-from weakref import WeakKeyDictionary
 
 import msgspec
 from msgspec.structs import replace
@@ -473,12 +472,9 @@ def _key(reader: Reader) -> bytes:
     return _KEY + (key if len(key) <= _KEY_MAX else sha256(key).hexdigest().encode())
 
 
-_by_stream: WeakKeyDictionary[Stream, CopiedOut] = WeakKeyDictionary()
-
-
 def copied_out_of(stream: Stream) -> CopiedOut:
     """The stream's CopiedOut, made on first use."""
-    found = _by_stream.get(stream)
+    found = stream.copied_out
     if found is None:
-        found = _by_stream[stream] = CopiedOut(stream)
+        found = stream.copied_out = CopiedOut(stream)
     return found

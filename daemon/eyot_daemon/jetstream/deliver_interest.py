@@ -6,7 +6,7 @@ are called when interest in it may have changed; what the interest is, they ask 
 """
 
 from typing import TYPE_CHECKING, Protocol
-from weakref import WeakKeyDictionary
+from weakref import ReferenceType, WeakKeyDictionary, ref
 
 from eyot_wire import subject as subjects
 
@@ -74,12 +74,15 @@ class DeliverInterest:
             watcher.interest_changed()
 
 
-_by_account: "WeakKeyDictionary[Account, DeliverInterest]" = WeakKeyDictionary()
+#: An account keeps its own, as one of its listeners.
+_by_account: "WeakKeyDictionary[Account, ReferenceType[DeliverInterest]]" = WeakKeyDictionary()
 
 
 def interest_of(account: "Account") -> DeliverInterest:
     """The account's DeliverInterest, made on first use."""
-    found = _by_account.get(account)
+    known = _by_account.get(account)
+    found = None if known is None else known()
     if found is None:
-        found = _by_account[account] = DeliverInterest(account)
+        found = DeliverInterest(account)
+        _by_account[account] = ref(found)
     return found

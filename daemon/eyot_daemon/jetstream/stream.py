@@ -15,7 +15,7 @@ from eyot_daemon.jetstream import limits, purging
 from eyot_daemon.jetstream.atomic_batches import AtomicBatches
 from eyot_daemon.jetstream.batch import Batch, Settled
 from eyot_daemon.jetstream.buffered import Buffered
-from eyot_daemon.jetstream.copied_out import copied_out_of
+from eyot_daemon.jetstream.copied_out import CopiedOut, copied_out_of
 from eyot_daemon.jetstream.dedupe import DedupeWindow, IdsMark
 from eyot_daemon.jetstream.expiry import Expiry
 from eyot_daemon.jetstream.farewell import stage_farewells
@@ -69,6 +69,7 @@ class Stream:
         self.config = config
         self.dedupe = DedupeWindow(config.duplicate_window)
         self.ids = IdsMark(stream_log)
+        self.copied_out: CopiedOut | None = None  # see `copied_out_of`
         self.retention = Retention(self)
         self.failed_commits = 0
         self._failing = ""  # the reason of the last commit's failure
