@@ -22,8 +22,9 @@ from eyot_daemon.access import Access
 from eyot_daemon.account import Account
 from eyot_daemon.client_publish import publish
 from eyot_daemon.close_reasons import close_reason
+from eyot_daemon.known_client import KnownClient
 from eyot_daemon.login import WEBSOCKET, Deferred, Login, Peer, UserToken
-from eyot_daemon.subscription import Kind, Origin, Subscription
+from eyot_daemon.subscription import Origin, Subscription
 from eyot_daemon.timers import TimerHandle
 from eyot_daemon.transport import Transport
 from eyot_wire.frames import (
@@ -42,7 +43,7 @@ from eyot_wire.frames import (
     encode_err,
     encode_msg,
 )
-from eyot_wire.hot import Outlet, Publishes
+from eyot_wire.hot import Publishes
 from eyot_wire.info import ClientConnect, ServerInfo, decode, decode_connect
 from eyot_wire.scanner import Scanner
 
@@ -70,7 +71,7 @@ ROUND_TRIP_S = 3600.0
 HELD_BYTES_MAX = 4 * 1024 * 1024
 
 
-class ClientConnection(Outlet):
+class ClientConnection(KnownClient):
     """A client as the broker sees it."""
 
     __slots__ = (
@@ -83,69 +84,47 @@ class ClientConnection(Outlet):
         "_ping_sent",
         "_scanner",
         "_timer",
-        "access",
         "account",
         "account_name",
-        "cid",
         "clients",
         "close_reason",
         "connected",
-        "echo",
         "external",
-        "lang",
         "last_in",
-        "name",
         "no_responders",
         "nonce",
         "pedantic",
-        "peer",
         "pings_out",
         "presented",
         "protocol",
-        "rtt_s",
-        "started_ns",
         "stopped_ns",
         "subjects_at_close",
         "subs",
         "subs_at_close",
         "token",
         "transport",
-        "user",
         "verbose",
-        "version",
     )
 
-    kind = Kind.CLIENT
-
     def __init__(self, clients: Clients, transport: Transport, peer: Peer, cid: int) -> None:
-        super().__init__()
         broker = clients.broker
         options = clients.options
+        super().__init__(peer, cid, broker.clock.now_ns())
         self.clients = clients
         self.transport = transport
-        self.peer = peer
-        self.cid = cid
         self.nonce = clients.new_nonce()
         self.account: Account | None = None
         self.account_name = ""  # stays when the account is left
-        self.access: Access | None = None
-        self.user = ""
-        self.name = ""
-        self.lang = ""
-        self.version = ""
         self.protocol = 0
         # what nats-server assumes until CONNECT says otherwise
         self.verbose = True
         self.pedantic = True
-        self.echo = True
         self.no_responders = False
         self.connected = False
         self.close_reason = ""
         self.subs: dict[bytes, Subscription] = {}
         self.pings_out = 0
-        self.rtt_s = 0.0
         self.last_in = broker.clock.monotonic()
-        self.started_ns = broker.clock.now_ns()
         self.stopped_ns = 0
         self.subs_at_close = 0
         self.subjects_at_close: tuple[bytes, ...] = ()

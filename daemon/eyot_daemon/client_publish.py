@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal
 
+from eyot_daemon.message_trace import Asked, asked_for, publish_traced
 from eyot_daemon.route import Route, Target
 from eyot_wire.ack import PREFIX
 from eyot_wire.fan_out import EARLY_FLUSH, RENAMES, RESERVED_REPLIES, TRACE_HEADER
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from eyot_daemon.ack_sinks import Ack, AckSinks, AckTaker
     from eyot_daemon.broker import Broker
     from eyot_daemon.client import ClientConnection
-    from eyot_daemon.message_trace import Asked
     from eyot_wire.mapping import MappingTable
 
 #: Answer of `_may_publish`: each message has to be asked for.
@@ -60,9 +60,6 @@ def _untraced(client: ClientConnection, account: Account, row: Publishes, run: r
     for index in run:
         header = row.content(index)[0]
         if TRACE_HEADER in header or account.trace_destination:
-            # Loaded only where it is used.
-            from eyot_daemon.message_trace import asked_for
-
             asked = asked_for(header, account)
             if asked is not None:
                 if index == run.start:
@@ -74,8 +71,6 @@ def _untraced(client: ClientConnection, account: Account, row: Publishes, run: r
 
 def _publish_traced(client: ClientConnection, account: Account, row: Publishes, index: int, asked: Asked) -> None:
     """One message whose publisher wants to know what becomes of it."""
-    from eyot_daemon.message_trace import publish_traced
-
     line, access = row.line(index), client.access
     client.in_msgs += 1
     client.in_bytes += line.total

@@ -21,8 +21,8 @@ import msgspec
 
 from eyot_daemon import service_latency
 from eyot_daemon.account import Account
-from eyot_daemon.client import ClientConnection
 from eyot_daemon.import_templates import back_template, numbered, pattern_of, stream_template
+from eyot_daemon.known_client import KnownClient
 from eyot_daemon.options_accounts import ExportOptions, ImportOptions, LatencyOptions
 from eyot_daemon.service_latency import SampledRequest
 from eyot_daemon.subscription import Kind, Origin, Subscription
@@ -320,7 +320,7 @@ class ServiceImport:
         info = RequestInfo(acc=self.importer.name)
         if self.share:
             info.server = self.importer.broker.server_name
-        if isinstance(origin, ClientConnection):
+        if isinstance(origin, KnownClient):
             info.rtt = int(origin.rtt_s * 1e9)
             if self.share:
                 info.start = ns_to_rfc3339(origin.started_ns)

@@ -20,6 +20,7 @@ import msgspec
 from eyot_daemon.account import Account
 from eyot_daemon.delivery import Delivery
 from eyot_daemon.imports import ServiceImport
+from eyot_daemon.known_client import KnownClient
 from eyot_daemon.route import LeafMember, Member, QueueGroup, Route
 from eyot_daemon.subscription import Kind, LeafDestination, Origin, Subscription
 from eyot_wire.fan_out import TRACE_HEADER
@@ -240,10 +241,8 @@ class TracedDelivery(Delivery):
 
     def _why_not(self, sub: Subscription) -> str:
         """Why a client will not get it, as far as that is known beforehand."""
-        from eyot_daemon.client import ClientConnection
-
         dest = sub.dest
-        if not isinstance(dest, ClientConnection):
+        if not isinstance(dest, KnownClient):
             return ""
         if dest.closed or not sub.active:
             return CLOSED

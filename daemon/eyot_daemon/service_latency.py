@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from eyot_daemon.client import ClientConnection
+from eyot_daemon.known_client import KnownClient
 from eyot_daemon.options_accounts import LatencyOptions
 from eyot_daemon.providers import Json
 from eyot_daemon.subscription import Kind, Origin
@@ -142,13 +142,13 @@ def _canonical(name: bytes) -> str:
 
 
 def _rtt_ns(origin: Origin | None) -> int:
-    return int(origin.rtt_s * 1e9) if isinstance(origin, ClientConnection) else 0
+    return int(origin.rtt_s * 1e9) if isinstance(origin, KnownClient) else 0
 
 
 def _describe(origin: Origin | None, account: Account, *, detailed: bool) -> Json:
     """Account and round trip; the rest where the importer shares it (and always of responders)."""
     told: Json = {"acc": account.name}
-    if isinstance(origin, ClientConnection):
+    if isinstance(origin, KnownClient):
         told["rtt"] = _rtt_ns(origin)
         if detailed:
             told |= {
