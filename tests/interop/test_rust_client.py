@@ -1,0 +1,42 @@
+"""NATS' client for Rust (async-nats) sees the same on eyotd and on a real nats-server 2.14.
+
+The chapters are in clients/rust.py; each runs in a process of its own.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.eyotd import Eyotd
+from support.newer_nats_server import NewerNatsServer
+from support.server_process import ServerProcess
+
+CONFIG = 'jetstream { store_dir: "%WORKDIR%/js", domain: isle }'
+CLIENT = Path(__file__).parent / "clients" / "rust.py"
+CHAPTERS = ["core", "stream", "pulls", "groups", "pushes", "buckets", "objects", "counters"]
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServerProcess, ServerProcess]]:
+    with (
+        Eyotd(CONFIG, tmp_path_factory.mktemp("eyotd")) as ours,
+        NewerNatsServer(CONFIG, tmp_path_factory.mktemp("nats-server")) as theirs,
+    ):
+        yield ours, theirs
+
+
+def told(server: ServerProcess, chapter: str) -> list[str]:
+    command = [sys.executable, str(CLIENT), f"{server.host}:{server.client_port}", chapter]
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout.splitlines()
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_chapter(servers: tuple[ServerProcess, ServerProcess], chapter: str) -> None:
+    ours, theirs = (told(server, chapter) for server in servers)
+    assert ours == theirs
+    assert len(ours) > 1
