@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from functools import partial, wraps
-from itertools import repeat
 from typing import Any, ParamSpec, TypeVar
 from zlib import crc32
 
@@ -14,7 +13,7 @@ import msgspec
 from eyot_store.environment import Environment, as_store_error
 from eyot_store.errors import StoreError
 from eyot_store.index_reader import IndexReading
-from eyot_store.record_block import RECORD_COST, RECORDS_MAX, Reading, RecordBlock
+from eyot_store.reader import RECORDS_MAX, Reading, keep_within
 from eyot_store.records import (
     CRC_RESIDUE,
     CRC_SIZE,
@@ -177,64 +176,24 @@ class LmdbReader:
                     raise StoreError("corrupt", "record is malformed", seq=next_seq)
                 return next_seq
 
-    def reading(self, first: int, last: int, max_bytes: int) -> Reading:
-        return partial(self.block, first, last, max_bytes)
+    def reading(self, run: StoredRun, first: int, last: int, max_bytes: int) -> Reading:
+        return partial(self._gather_all, run, first, last, run.size + max_bytes)
 
-    @_reading
-    def block(self, first: int, last: int, max_bytes: int) -> RecordBlock:
-        """Records of [first, last] as they are stored, checked. May be called in any thread."""
-        keys: list[bytes] = []
-        values: list[bytes] = []
-        next_seq, left = first, max_bytes
-        while next_seq <= last and left > 0:
-            next_seq, left = self._gather(keys, values, next_seq, last, left)
-        return self._checked(keys, values, next_seq)
-
-    def _gather(self, keys: list[bytes], values: list[bytes], first: int, last: int, max_bytes: int) -> tuple[int, int]:
-        """Append what one short transaction brings; returns where to go on, and how many bytes are left (0: enough)."""
-        environment = self._environment
-        end, wanted = pack_u64(last), len(keys) + RECORDS_MAX
-        with environment.lock:
-            db = environment.messages.get(self._id)
-            if db is None:
-                return last + 1, 0
-            with environment.lmdb.begin(db) as txn:
-                cursor = txn.cursor()
-                if not cursor.set_range(pack_u64(first)):
-                    return last + 1, 0
-                for key, value in cursor:
-                    if key > end:
-                        return last + 1, 0
-                    max_bytes -= len(value) + RECORD_COST
-                    if max_bytes < 0 and keys:
-                        return seq_of(key), 0
-                    keys.append(key)
-                    values.append(value)
-                    if len(keys) == wanted:
-                        return seq_of(key) + 1, max(max_bytes, 0)
-        return last + 1, 0
-
-    def _checked(self, keys: list[bytes], values: list[bytes], next_seq: int) -> RecordBlock:
-        """What was read, up to the first record whose checksum does not fit."""
-        checks = list(map(crc32, values, map(crc32, keys, repeat(self._salt))))
-        if checks.count(CRC_RESIDUE) < len(checks):
-            good = next(index for index, check in enumerate(checks) if check != CRC_RESIDUE)
-            if not good:
-                raise StoreError("corrupt", "checksum does not match", seq=seq_of(keys[0]))
-            next_seq = seq_of(keys[good])
-            del keys[good:], values[good:]
-        opened = self._codec.opened
-        if opened is None:
-            return RecordBlock(keys, [value[:-CRC_SIZE] for value in values], next_seq)
-        bodies: list[bytes] = []
-        for key, value in zip(keys, values, strict=True):
+    def _gather_all(self, run: StoredRun, first: int, last: int, end: int) -> int:
+        """Append what there is until the run counts for ``end``, in short transactions."""
+        next_seq, begun = first, len(run)
+        while next_seq <= last and run.size < end:
+            before = len(run)
             try:
-                bodies.append(opened(key, value[:-CRC_SIZE]))
-            except StoreError:
-                if not bodies:
+                next_seq = self.gather(run, next_seq, last, RECORDS_MAX, end - run.size)
+            except StoreError as error:
+                if len(run) == begun or not error.seq:
                     raise
-                return RecordBlock(keys[: len(bodies)], bodies, seq_of(key))
-        return RecordBlock(keys, bodies, next_seq)
+                return error.seq
+            next_seq = keep_within(run, before, end, next_seq)
+            if len(run) - before < RECORDS_MAX:
+                break
+        return next_seq
 
     @_reading
     def heads(self, first: int, last: int, limit: int) -> tuple[list[tuple[int, bytes]], list[int], int]:

@@ -13,8 +13,8 @@ from itertools import islice, takewhile
 from eyot_store.errors import StoreError
 from eyot_store.log_subjects import TRACKED_MESSAGES_MAX, WALK_MAX, LogSubjects
 from eyot_store.log_view import KEYS_MAX
-from eyot_store.record_block import RECORDS_MAX, Reading, RecordBlock, block_of, matching, without
-from eyot_store.records import ReadResult, StoredMessage
+from eyot_store.reader import RECORDS_MAX, Reading, keep_within, read_without
+from eyot_store.records import ReadResult, StoredMessage, encode_body, pack_u64
 from eyot_store.subjects import matcher
 from eyot_wire.hot import StoredRun
 
@@ -113,33 +113,37 @@ class LogReads(LogSubjects):
             self._track_if_worth_it(first, next_seq)
         return run, next_seq
 
-    def reading(self, from_seq: int, *, up_to: int, max_bytes: int, filters: tuple[bytes, ...] = ()) -> Reading:
-        """A function that reads committed records of [from_seq, up_to] as they are stored, in any thread (``record_block``).
+    def reading(
+        self, run: StoredRun, from_seq: int, *, up_to: int, max_bytes: int, filters: tuple[bytes, ...] = ()
+    ) -> Reading:
+        """A function that appends committed messages of [from_seq, up_to] to ``run`` in any thread, and returns where to go on.
 
-        It may bring nothing and still move ``next_seq`` on; beyond ``up_to`` or ``committed_seq`` there is nothing more.
+        They count for ``max_bytes`` at most, yet the first of the run comes however large. It may append nothing and still move on;
+        that it does not move on means there is no room. Beyond ``up_to`` or ``committed_seq`` there is nothing more at present.
         """
         last = min(up_to, self.committed_seq)
         first = self._first_seen(from_seq)
-        match = matcher(filters)
         if first > last:
-            return lambda: RecordBlock([], [], first)
+            return lambda: first
+        match = matcher(filters)
         entries = None if match is None else self._sparse(filters)
         if entries is not None:
-            found = block_of(*self._read_sparse(entries, first, last, RECORDS_MAX, max_bytes), max_bytes)
-            return lambda: found
-        read = self._reader.reading(first, last, max_bytes)
+            next_seq = self._gather_sparse(run, entries, first, last, max_bytes)
+            return lambda: next_seq
         hidden = frozenset(seq for seq in self._hidden if first <= seq <= last)
+        begun, read = len(run), self._reader.reading(run, first, last, max_bytes)
+        answers = {} if match is None else self._answers(filters)
 
-        def block() -> RecordBlock:
+        def reading() -> int:
             try:
-                found = without(read(), hidden)
+                next_seq = read_without(read, run, hidden)
             except StoreError as error:
-                if error.seq in hidden:
-                    return RecordBlock([], [], error.seq + 1)
                 raise self._named(error) from None
-            return found if match is None else matching(found, match)
+            if match is not None:
+                run.matching(match, answers, begun)
+            return next_seq
 
-        return block
+        return reading
 
     def next_for(self, subject_filter: bytes, from_seq: int) -> StoredMessage | None:
         """The oldest committed message at or after ``from_seq`` whose subject the filter matches (may walk the log)."""
@@ -273,6 +277,16 @@ class LogReads(LogSubjects):
         if len(seqs) < wanted and (not seqs or result.next_seq > seqs[-1]):
             return ReadResult(result.messages, last + 1)
         return result
+
+    def _gather_sparse(self, run: StoredRun, subjects: set[bytes], first: int, last: int, max_bytes: int) -> int:
+        begun, end = len(run), run.size + max_bytes
+        messages, next_seq = self._read_sparse(subjects, first, last, RECORDS_MAX, max_bytes)
+        pairs = [
+            (pack_u64(each.seq), encode_body((each.ts_ns, each.subject, each.header, each.payload)))
+            for each in messages
+        ]
+        next_seq = run.gather(pairs, last, RECORDS_MAX, max_bytes) or next_seq
+        return keep_within(run, begun, end, next_seq)
 
     def _answers(self, filters: tuple[bytes, ...]) -> dict[bytes, bool]:
         """What was found out about subjects and the filters of the latest run."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 from eyot_store.errors import StoreError
 from eyot_store.index_reader import IndexReading
 from eyot_store.log import Log
-from eyot_store.record_block import RECORDS_MAX, Reading, block_of
+from eyot_store.reader import RECORDS_MAX, Reading, keep_within
 from eyot_store.records import (
     CRC_SIZE,
     ReadResult,
@@ -87,9 +87,10 @@ class MemoryRecords:
         ]
         return run.gather(pairs, last, count, max_bytes) or next_seq
 
-    def reading(self, first: int, last: int, max_bytes: int) -> Reading:
-        block = block_of(*self.scan(first, last, RECORDS_MAX, max_bytes, RECORDS_MAX, None), max_bytes)
-        return lambda: block
+    def reading(self, run: StoredRun, first: int, last: int, max_bytes: int) -> Reading:
+        begun = len(run)
+        next_seq = keep_within(run, begun, run.size + max_bytes, self.gather(run, first, last, RECORDS_MAX, max_bytes))
+        return lambda: next_seq
 
     def heads(self, first: int, last: int, limit: int) -> tuple[list[tuple[int, bytes]], list[int], int]:
         seqs = self.seqs(first, last, limit)

@@ -16,9 +16,8 @@ from typing import Any
 
 from eyot_store.errors import StoreError
 from eyot_store.index_reader import IndexReading
-from eyot_store.reader import RecordReader
-from eyot_store.record_block import RECORD_COST, RECORDS_MAX, Reading, RecordBlock, without
-from eyot_store.records import CRC_SIZE, ReadResult, StoredMessage, decode_body, decode_head, pack_u64, seq_of
+from eyot_store.reader import RECORDS_MAX, Reading, RecordReader, keep_within, read_without
+from eyot_store.records import CRC_SIZE, ReadResult, StoredMessage, decode_body, decode_head, seq_of
 from eyot_store.txn import Op
 from eyot_wire.hot import StoredRun
 
@@ -225,25 +224,15 @@ class OverlayReader:
             run.without(self._removed, begun)
         return next_seq or last + 1
 
-    def reading(self, first: int, last: int, max_bytes: int) -> Reading:
+    def reading(self, run: StoredRun, first: int, last: int, max_bytes: int) -> Reading:
         if first < self._base:
-            end = min(last, self._base - 1)
-            below = self._below.reading(first, end, max_bytes)
-            removed = frozenset(seq for seq in self._removed if first <= seq <= end)
-            return partial(_less, below, removed) if removed else below
-        return partial(RecordBlock, *self._block(first, last, max_bytes))
-
-    def _block(self, first: int, last: int, max_bytes: int) -> RecordBlock:
-        keys: list[bytes] = []
-        records: list[bytes] = []
-        size = 0
-        for seq, record in self._items(first, last):
-            size += len(record) + RECORD_COST
-            if len(keys) >= RECORDS_MAX or (size > max_bytes and keys):
-                return RecordBlock(keys, records, seq)
-            keys.append(pack_u64(seq))
-            records.append(record[:-CRC_SIZE])
-        return RecordBlock(keys, records, last + 1)
+            last = min(last, self._base - 1)
+            below = self._below.reading(run, first, last, max_bytes)
+            removed = frozenset(seq for seq in self._removed if first <= seq <= last)
+            return partial(read_without, below, run, removed) if removed else below
+        begun, end = len(run), run.size + max_bytes
+        next_seq = keep_within(run, begun, end, self._gather(run, first, last, RECORDS_MAX, max_bytes))
+        return lambda: next_seq
 
     def _without_removed(self, messages: list[StoredMessage]) -> list[StoredMessage]:
         removed = self._removed
@@ -327,15 +316,6 @@ class OverlayReader:
                 else:
                     positions[key] = value
         return positions
-
-
-def _less(below: Reading, removed: frozenset[int]) -> RecordBlock:
-    try:
-        return without(below(), removed)
-    except StoreError as error:
-        if error.seq in removed:
-            return RecordBlock([], [], error.seq + 1)
-        raise
 
 
 def _item_seq(item: tuple[bytes, bytes]) -> int:

@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Protocol
 
+from eyot_store.errors import StoreError
 from eyot_store.index_reader import IndexReading
-from eyot_store.record_block import Reading
 from eyot_store.records import ReadResult, StoredMessage
 from eyot_wire.hot import StoredRun
+
+RECORDS_MAX = 1024
+"""Records read in one transaction (about half a millisecond, in which a resize of the map has to wait)."""
+
+Reading = Callable[[], int]
+"""Appends records to a run and returns the sequence to go on at: nothing below it was left out. Raises StoreError("corrupt") when the
+first record it meets does not hold what was written, else it ends before it; what it has appended before any error stays."""
 
 
 class RecordReader(Protocol):
@@ -32,14 +39,14 @@ class RecordReader(Protocol):
         """Records of [first, last] whose subject matches, ascending; ends at the first limit reached, yet returns one
         record however large. A corrupt record raises if it is the first met, else the result ends before it."""
 
-    def reading(self, first: int, last: int, max_bytes: int) -> Reading:
-        """A function that reads records of [first, last] as they are stored, in any thread: up to ``max_bytes`` of them, yet
-        one however large. It may end earlier; its ``next_seq`` says where."""
-
     def gather(self, run: StoredRun, first: int, last: int, count: int, max_bytes: int) -> int:
         """Append up to ``count`` records of [first, last] to ``run``, unopened, of together ``max_bytes``, yet one however large.
         Returns where to go on, beyond ``last`` when there is nothing more. It may end earlier, and with nothing appended. A
         corrupt record raises if it is the first met, else what is appended ends before it."""
+
+    def reading(self, run: StoredRun, first: int, last: int, max_bytes: int) -> Reading:
+        """A function that does the same in any thread, with as many records as fit; nothing else may touch ``run`` meanwhile. To
+        a run that holds something it appends no more than ``max_bytes``."""
 
     def heads(self, first: int, last: int, limit: int) -> tuple[list[tuple[int, bytes]], list[int], int]:
         """(seq, subject) of up to ``limit`` records of [first, last], the sequences of corrupt ones among them, and where
@@ -65,3 +72,26 @@ class RecordReader(Protocol):
 
     def positions(self) -> dict[bytes, bytes]:
         """Committed positions of the stream's mirror and sources."""
+
+
+def read_without(reading: Reading, run: StoredRun, seqs: Collection[int]) -> int:
+    """The same reading less the records at ``seqs``, readable or not."""
+    begun = len(run)
+    try:
+        next_seq = reading()
+    except StoreError as error:
+        if error.seq in seqs:
+            return error.seq + 1
+        raise
+    run.without(seqs, begun)
+    return next_seq
+
+
+def keep_within(run: StoredRun, begun: int, end: int, next_seq: int) -> int:
+    """Give back the record with which ``run``, that held ``begun`` before, counts for more than ``end`` bytes, unless it is the
+    run's only one. Returns where to go on: there, or at ``next_seq``."""
+    last = len(run) - 1
+    if run.size > end and last >= max(begun, 1):
+        next_seq = run.seq(last)
+        run.cut(last)
+    return next_seq

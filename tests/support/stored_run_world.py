@@ -46,7 +46,7 @@ def ran(twin: int, seed: int) -> list[Any]:
     """What becomes of a run of twin 0 (plain) or 1 (compiled) that is used as this seed says."""
     rng = Random(seed)
     salt = rng.choice([-1, 0, 2**32 - 1, rng.randrange(2**32)])
-    run: Any = STORED_RUNS[twin]()
+    run: Any = STORED_RUNS[twin](*rng.choice([(), (0,), (12,), (500,)]))
     seen: list[Any] = []
     known: dict[bytes, bool] = {}
     asked: list[bytes] = []
@@ -88,6 +88,8 @@ def ran(twin: int, seed: int) -> list[Any]:
         run.opened(start, stop),
         run.delivery_sizes(prefix, cseq, pending),
         run.header_holds(start, stop, b"A: b"),
+        run.packed_size,
+        run.packed(),
     ]
     size_max, chunk_bytes = rng.choice([2**40, 200, 0]), rng.choice([1, 500, 4096, 1 << 20])
     seen.append(run.write_lmsgs(start, stop, b"$JS.M.Ab", prefix, cseq, pending, size_max, chunk_bytes))

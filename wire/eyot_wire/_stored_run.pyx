@@ -17,10 +17,11 @@ from libc.string cimport memcmp, memcpy
 cdef extern from "string.h" nogil:
     void* memmem(const void* haystack, size_t haystack_size, const void* needle, size_t needle_size)
 
-from eyot_wire.stored_run import CRC_RESIDUE, KNOWN_SUBJECTS_MAX
+from eyot_wire.stored_run import CRC_RESIDUE, KNOWN_SUBJECTS_MAX, PACKED_COST
 
 cdef uint32_t RESIDUE = CRC_RESIDUE
 cdef Py_ssize_t KNOWN_MAX = KNOWN_SUBJECTS_MAX
+cdef Py_ssize_t DIRECTORY = PACKED_COST
 cdef uint64_t TS_MAX = (1 << 63) - 1
 cdef uint64_t LENGTH_MAX = 0xFFFFFFFF
 
@@ -188,6 +189,11 @@ cdef inline char* put_content(char* to, Place* place) noexcept nogil:
     return put(to, b"\r\n", 2)
 
 
+cdef inline Py_ssize_t array_size(Place* place) noexcept nogil:
+    # The MessagePack array ends where the payload does.
+    return <Py_ssize_t>place.payload + place.payload_size
+
+
 cdef inline bint same_subject(Place* one, Place* other) noexcept nogil:
     return one.subject_size == other.subject_size and memcmp(
         one.data + one.subject, other.data + other.subject, one.subject_size
@@ -200,10 +206,12 @@ cdef class StoredRun:
     cdef Py_ssize_t _count
     cdef Py_ssize_t _room
     cdef list _owners  # of the bytes that places point into
+    cdef Py_ssize_t _cost
     cdef readonly Py_ssize_t size
 
-    def __cinit__(self):
+    def __cinit__(self, Py_ssize_t cost=0):
         self._owners = []
+        self._cost = cost
 
     def __dealloc__(self):
         free(self._places)
@@ -242,7 +250,7 @@ cdef class StoredRun:
             if seq > last:
                 return 0
             size = PyBytes_GET_SIZE(value)
-            room -= size
+            room -= size + self._cost
             if room < 0 and self._count > begun:
                 return seq
             if salt >= 0 and crc32(crc32(<uint32_t>salt, data, 8), <const uint8_t*>PyBytes_AS_STRING(value), size) != RESIDUE:
@@ -252,7 +260,7 @@ cdef class StoredRun:
                 return seq
             place.seq = seq
             self._owners.append(value)
-            self.size += size
+            self.size += size + self._cost
             self._count += 1
             if self._count - begun >= count:
                 return seq + 1
@@ -342,6 +350,36 @@ cdef class StoredRun:
             found.append(size)
             cseq += 1
         return found
+
+    # -- packed
+
+    @property
+    def packed_size(self):
+        cdef Py_ssize_t index, total = self._count * DIRECTORY
+        for index in range(self._count):
+            total += array_size(&self._places[index])
+        return total
+
+    def packed(self):
+        cdef Py_ssize_t index, size
+        cdef Py_ssize_t total = self.packed_size
+        cdef bytes out = PyBytes_FromStringAndSize(NULL, total)
+        cdef uint8_t* keys = <uint8_t*>PyBytes_AS_STRING(out)
+        cdef uint8_t* lengths = keys + 8 * self._count
+        cdef char* to = <char*>lengths + 4 * self._count
+        cdef Place* place
+        cdef int byte
+        for index in range(self._count):
+            place = &self._places[index]
+            size = array_size(place)
+            for byte in range(8):
+                keys[byte] = <uint8_t>(place.seq >> (56 - 8 * byte))
+            for byte in range(4):
+                lengths[byte] = <uint8_t>(size >> (8 * byte))
+            keys += 8
+            lengths += 4
+            to = put(to, place.data, size)
+        return out
 
     # -- frames
 

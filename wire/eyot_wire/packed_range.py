@@ -7,24 +7,24 @@ the payload
     lengths   count * 4 bytes   of the records, little-endian
     records                     MessagePack [ts_ns, subject, header, payload] each, as they are stored
 
-An empty request is answered with a RangeOffer, which is how a reader finds out that it is spoken.
+`StoredRun.packed` makes such payloads. An empty request is answered with a RangeOffer, which is how a reader finds out that it is spoken.
 """
 
 from __future__ import annotations
 
 import struct
-import sys
-from array import array
-from collections.abc import Iterable, Sequence
 from typing import Final
 
 from eyot_wire import headers
 from eyot_wire.js_struct import JsStruct, UInt, always, empty
+from eyot_wire.stored_run import PACKED_COST
 
 WORDS: Final = "STREAM.EYOT_RANGE"
 VERSION: Final = 1
 KEY_BYTES: Final = 8
 LENGTH_BYTES: Final = 4
+#: What the directory holds of each record.
+DIRECTORY_BYTES: Final = PACKED_COST
 
 #: Another reply to the same request follows.
 MORE: Final = "more"
@@ -120,15 +120,6 @@ def decode_head(header: bytes) -> RangeHead | None:
     )
 
 
-def pack(keys: Sequence[bytes], records: Iterable[bytes]) -> bytes:
-    """A reply's payload; `keys` are sequences of 8 bytes, big-endian."""
-    records = list(records)
-    lengths = array("I", map(len, records))
-    if sys.byteorder == "big":
-        lengths.byteswap()
-    return b"".join((*keys, lengths.tobytes(), *records))
-
-
 def unpack(payload: bytes, count: int) -> list[tuple[int, bytes]]:
     """(sequence, record) of a reply's payload: the plain reading, which faster ones are held against. ValueError."""
     at = count * (KEY_BYTES + LENGTH_BYTES)
@@ -143,6 +134,3 @@ def unpack(payload: bytes, count: int) -> list[tuple[int, bytes]]:
         found.append((key, payload[at : at + length]))
         at += length
     return found
-
-
-assert array("I").itemsize == LENGTH_BYTES

@@ -19,6 +19,8 @@ from zlib import crc32
 CRC_RESIDUE: Final = 0x2144DF1C
 #: Subjects whose answer `matching` remembers.
 KNOWN_SUBJECTS_MAX: Final = 4096
+#: What `packed` takes for each message besides its array, bytes.
+PACKED_COST: Final = 12
 
 _ARRAY_OF_4: Final = 0x94
 _USUAL_BEGINNING: Final = b"\x94\xcf"
@@ -34,20 +36,26 @@ class _Stored(NamedTuple):
     subject: bytes
     header: bytes
     payload: bytes
+    record: bytes
+    end: int  # of the array in `record`
 
 
 class StoredRun:
-    """Stored messages in ascending order. Indexes count from 0; ranges of them end before `stop`."""
+    """Stored messages in ascending order. Indexes count from 0; ranges of them end before `stop`.
 
-    __slots__ = ("_rows", "_size")
+    `cost` is what a record counts for on top of its own bytes.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_cost", "_rows", "_size")
+
+    def __init__(self, cost: int = 0) -> None:
         self._rows: list[_Stored] = []
+        self._cost = cost
         self._size = 0
 
     @property
     def size(self) -> int:
-        """Bytes of the records that were taken up, also of those that were dropped again."""
+        """What the records that were taken up count for, bytes; also those that were dropped again."""
         return self._size
 
     def __len__(self) -> int:
@@ -58,22 +66,22 @@ class StoredRun:
     def gather(self, pairs: Iterable[tuple[bytes, bytes]], last: int, count: int, room: int, salt: int = -1) -> int:
         """Append records from `pairs` (key: the sequence, 8 bytes big-endian; value: the record), which ascend.
 
-        Ends after `count` records (at least one), before the one with which they would be larger than `room` bytes (the first comes
-        however large), behind sequence `last`, or before a record that does not hold what was written: its shape is not that of
+        Ends after `count` records (at least one), before the one with which they would count for more than `room` bytes (the first
+        comes however large), behind sequence `last`, or before a record that does not hold what was written: its shape is not that of
         a record, or, if a `salt` is given, CRC-32 begun with that over key and value does not come to CRC_RESIDUE.
 
         Returns the sequence to go on at, 0 when `pairs` held nothing more up to `last`. When nothing was appended and it is not 0, the
         record there is damaged.
         """
         rows = self._rows
-        begun = len(rows)
+        begun, cost = len(rows), self._cost
         for key, value in pairs:
             if len(key) != 8:
                 raise ValueError("a key is not a sequence")
             seq = int.from_bytes(key, "big")
             if seq > last:
                 return 0
-            room -= len(value)
+            room -= len(value) + cost
             if room < 0 and len(rows) > begun:
                 return seq
             fields = None
@@ -81,8 +89,8 @@ class StoredRun:
                 fields = _fields_of(value)
             if fields is None:
                 return seq
-            rows.append(_Stored(seq, *fields))
-            self._size += len(value)
+            rows.append(_Stored(seq, *fields[:4], value, fields[4]))
+            self._size += len(value) + cost
             if len(rows) - begun >= count:
                 return seq + 1
         return 0
@@ -139,6 +147,19 @@ class StoredRun:
             + len(b"%d%d%d%d" % (row.seq, cseq + at, row.ts_ns, pending - at - 1))
             for at, row in enumerate(self._rows)
         ]
+
+    @property
+    def packed_size(self) -> int:
+        """Bytes that `packed` gives."""
+        return sum(PACKED_COST + row.end for row in self._rows)
+
+    def packed(self) -> bytes:
+        """All messages as one payload: sequences (8 bytes each, big-endian), lengths (4, little-endian), and the arrays as they are
+        stored, without what lies behind them (`packed_range.py`)."""
+        rows = self._rows
+        keys = [row.seq.to_bytes(8, "big") for row in rows]
+        lengths = [row.end.to_bytes(4, "little") for row in rows]
+        return b"".join((*keys, *lengths, *(row.record[: row.end] for row in rows)))
 
     # -- frames --------------------------------------------------------------------------------------------------------
 
@@ -224,8 +245,8 @@ class StoredRun:
         return self._rows[start:stop]
 
 
-def _fields_of(record: bytes) -> tuple[int, bytes, bytes, bytes] | None:
-    """What a record says; None if it does not have the shape of one."""
+def _fields_of(record: bytes) -> tuple[int, bytes, bytes, bytes, int] | None:
+    """What a record says and where the array ends; None if it does not have the shape of one."""
     if not record or record[0] != _ARRAY_OF_4:
         return None
     if record.startswith(_USUAL_BEGINNING) and len(record) > 13 and record[2] < 0x80 and record[10] == 0xC4:
@@ -236,7 +257,7 @@ def _fields_of(record: bytes) -> tuple[int, bytes, bytes, bytes] | None:
             if len(record) > header + 1 and record[header] == 0xC4 and len(record) >= header + 2 + record[header + 1]:
                 payload = header + 2 + record[header + 1]
                 ts_ns = int.from_bytes(record[2:10], "big")
-                return ts_ns, record[12:end], record[end + 2 : header], record[header + 2 : payload]
+                return ts_ns, record[12:end], record[end + 2 : header], record[header + 2 : payload], payload
     found_ts_ns, at = _integer(record, 1)
     if found_ts_ns is None:
         return None
@@ -251,7 +272,7 @@ def _fields_of(record: bytes) -> tuple[int, bytes, bytes, bytes] | None:
             return None
         found.append(record[at : at + size])
         at += size
-    return found_ts_ns, found[0], found[1], found[2]
+    return found_ts_ns, found[0], found[1], found[2], at
 
 
 def _integer(record: bytes, at: int) -> tuple[int | None, int]:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from eyot_daemon.jetstream.api_request import ApiRequest, Endpoint
 from eyot_store.errors import StoreError
-from eyot_store.record_block import RECORD_COST, RecordBlock
 from eyot_wire import packed_range
+from eyot_wire.hot import StoredRun
 from eyot_wire.js_errors import error, fail
 from eyot_wire.packed_range import END, MORE, PAUSE, RangeHead, RangeOffer, RangeRequest, UnreadablePart
 from eyot_wire.subject import is_valid
@@ -24,6 +24,8 @@ REQUEST_BYTES_MAX = 16 << 20
 REPLY_BYTES_MAX = 1 << 20
 #: Requests open at a time in the whole server; the next one is refused with 10023.
 OPEN_MAX = 64
+#: What is left of a request's bytes has to be more than this part of a reply to be worth another one.
+_WORTH_A_REPLY = 16
 #: A filtered read goes on until a reply is at least this full, or the range ends.
 _FULL_ENOUGH = 2
 
@@ -56,9 +58,8 @@ class _PackedRead:
         self._left = min(asked.max_bytes or REQUEST_BYTES_MAX, REQUEST_BYTES_MAX)
         most = min(request.jsa.account.broker.options.max_payload, asked.max_reply or REPLY_BYTES_MAX, REPLY_BYTES_MAX)
         self._reply_bytes = max(most - packed_range.HEAD_BYTES_MAX, 1)
-        self._size = 0
-        self._keys: list[bytes] = []
-        self._records: list[bytes] = []
+        self._run = StoredRun(packed_range.DIRECTORY_BYTES)
+        self._held = 0  # messages of the run before the reading that goes on
 
     def go_on(self) -> None:
         """Read what is still missing in the next reply."""
@@ -66,47 +67,51 @@ class _PackedRead:
         if not stream.live:
             self._refuse_gone()
             return
-        room = max(min(self._reply_bytes, self._left) - self._size, 1)
-        reading = stream.log.reading(self._next, up_to=self._last, max_bytes=room, filters=self._filters)
+        run = self._run
+        self._held = len(run)
+        room = max(self._room() - run.packed_size, 1)
+        reading = stream.log.reading(run, self._next, up_to=self._last, max_bytes=room, filters=self._filters)
         stream.jsa.engine.beside.run(reading, self._read)
 
-    def _read(self, block: RecordBlock | None, failure: StoreError | None) -> None:
+    def _room(self) -> int:
+        return min(self._reply_bytes, self._left)
+
+    def _read(self, next_seq: int | None, failure: StoreError | None) -> None:
         if not self._stream.live:
             self._refuse_gone()
             return
-        if failure is not None and not self._keys:
+        if failure is not None and not self._held:
             self._close()
             self._request.refuse(error(10051, err=failure.message), UnreadablePart(unreadable_seq=failure.seq))
             return
-        if block is not None:
-            self._keys += block.keys
-            self._records += block.records
-            self._next = block.next_seq
-            self._size += sum(map(len, block.records)) + len(block.keys) * RECORD_COST
+        if next_seq is None:
+            self._run.cut(self._held)
+        elif next_seq > self._next:
+            self._next = next_seq
             at_end = self._next > min(self._last, self._stream.log.committed_seq)
-            if not at_end and self._size * _FULL_ENOUGH < min(self._reply_bytes, self._left):
+            if not at_end and self._run.packed_size * _FULL_ENOUGH < self._room():
                 self.go_on()
                 return
         self._reply()
 
     def _reply(self) -> None:
         """Send what was gathered; it ends before a record that cannot be read, which the next request is told about."""
-        log = self._stream.log
-        self._left -= self._size
+        log, payload = self._stream.log, self._run.packed()
+        self._left -= len(payload)
         at_end = self._next > min(self._last, log.committed_seq)
-        state = END if at_end else MORE if self._left > 0 else PAUSE
+        goes_on = self._left * _WORTH_A_REPLY > self._reply_bytes
+        state = END if at_end else MORE if goes_on else PAUSE
         head = RangeHead(
             state=state,
             first_seq=self._first,
             last_seq=self._last if at_end else self._next - 1,
-            count=len(self._keys),
+            count=len(self._run),
             stream_first=log.state.first_seq,
             created_ns=self._stream.created_ns,
         )
-        payload = packed_range.pack(self._keys, self._records)
         request = self._request
         taken = request.jsa.account.publish(request.reply, header=head.encode(), payload=payload)
-        self._first, self._size, self._keys, self._records = self._next, 0, [], []
+        self._first, self._run = self._next, StoredRun(packed_range.DIRECTORY_BYTES)
         if state == MORE and taken:
             self.go_on()
         else:

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from eyot_hub.frame_columns import TAIL, FrameError, Rows
 from eyot_hub.packed_columns import packed_rows
-from eyot_wire.packed_range import pack, unpack
+from eyot_wire.packed_range import unpack
+from support.packed import pack
 
 Record = tuple[int, bytes, bytes, bytes]
 
@@ -26,10 +27,7 @@ def scanned(payload: bytes, count: int, lead: int = 3) -> tuple[bytearray, Rows]
 
 @given(records=RECORDS)
 def test_the_same_fields(records: list[Record]) -> None:
-    payload = pack(
-        [(5 + number).to_bytes(8, "big") for number in range(len(records))],
-        [msgspec.msgpack.encode(record) for record in records],
-    )
+    payload = pack([(number, msgspec.msgpack.encode(record)) for number, record in enumerate(records, 5)])
     buffer, rows = scanned(payload, len(records))
     found = [
         (
@@ -51,7 +49,7 @@ def test_the_same_fields(records: list[Record]) -> None:
 def test_damage_is_refused_or_read_within_the_record(data: st.DataObject) -> None:
     """Whatever a record holds, no field lies outside of it."""
     blobs = data.draw(st.lists(st.binary(max_size=20), min_size=1, max_size=4))
-    payload = pack([bytes(8)] * len(blobs), blobs)
+    payload = pack([(0, blob) for blob in blobs])
     try:
         buffer, rows = scanned(payload, len(blobs))
     except FrameError:

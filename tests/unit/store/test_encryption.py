@@ -9,6 +9,8 @@ from eyot_store import Store, StoreError, StoreOptions, index_writer
 from eyot_store.check import check
 from eyot_store.check_main import main
 from eyot_store.vault import StoreKeys, Vault, new_vault, unlock
+from eyot_wire.hot import StoredRun
+from eyot_wire.packed_range import unpack
 from support.store import FAST, JOURNAL, commit, fill, make_log, open_inline
 from support.stored_runs import written_of
 
@@ -62,9 +64,10 @@ def assert_same(store: Store, count: int = 29) -> None:
     assert log.consumers() == [("c", b"secret-config", b"secret-state")]
     assert log.positions() == {b"p": b"secret-position"}
     assert log.subject_count(b"secret-subject.0") == 9
-    block = log.reading(1, up_to=30, max_bytes=1 << 20)()
-    assert len(block.records) == count
-    assert all(b"secret-payload" in record for record in block.records)
+    packed = StoredRun()
+    log.reading(packed, 1, up_to=30, max_bytes=1 << 20)()
+    assert len(packed) == count
+    assert all(b"secret-payload" in record for _, record in unpack(packed.packed(), count))
     run = log.read_run(1, max_messages=99, max_bytes=1 << 20)
     assert run is not None
     assert {seq: message[3] for seq, message in written_of(run[0]).items()} == {m.seq: m.payload for m in messages}
@@ -189,7 +192,9 @@ def test_a_record_that_was_exchanged_with_its_checksum_does_not_open(tmp_path: P
     with pytest.raises(StoreError, match="sequence 5: what was sealed does not open"):
         log.get(5)
     assert [m.seq for m in log.read(1, max_messages=99, max_bytes=1 << 20).messages] == [1, 2, 3, 4]
-    assert len(log.reading(1, up_to=30, max_bytes=1 << 20)().records) == 4
+    run = StoredRun()
+    assert log.reading(run, 1, up_to=30, max_bytes=1 << 20)() == 5
+    assert run.seqs() == [1, 2, 3, 4]
     store.close()
 
 

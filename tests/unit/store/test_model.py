@@ -18,8 +18,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from eyot_store import Log, Store, StoreError, Txn
 from eyot_store.check import check
-from eyot_store.records import decode_body, seq_of
+from eyot_store.records import decode_body
 from eyot_store.subjects import matcher
+from eyot_wire.hot import StoredRun
+from eyot_wire.packed_range import DIRECTORY_BYTES, unpack
 from support.store import FAST, JOURNAL, open_inline
 from support.stored_runs import written_of
 
@@ -487,14 +489,21 @@ class StoreMachine(RuleBasedStateMachine):
         """What readings of records bring, decoded."""
         found = {}
         while seq <= log.committed_seq:
-            block = log.reading(seq, up_to=log.committed_seq, max_bytes=max_bytes, filters=filters)()
-            assert block.next_seq > seq
-            assert len(block.keys) <= 1 or sum(map(len, block.records)) <= max_bytes
-            for key, record in zip(block.keys, block.records, strict=True):
+            run = StoredRun(DIRECTORY_BYTES)
+            begun = 0
+            while seq <= log.committed_seq:  # until there is no room
+                room = max(max_bytes - run.packed_size, 1)
+                next_seq = log.reading(run, seq, up_to=log.committed_seq, max_bytes=room, filters=filters)()
+                assert next_seq >= seq
+                assert next_seq > seq or begun
+                assert all(seq <= at < next_seq for at in run.seqs()[begun:])
+                if next_seq == seq:
+                    break
+                seq, begun = next_seq, len(run)
+            assert len(run) <= 1 or run.packed_size <= max_bytes
+            for at, record in unpack(run.packed(), len(run)):
                 message = decode_body(record)
-                found[seq_of(key)] = (message.ts_ns, message.subject, message.header, message.payload)
-            assert all(seq <= at < block.next_seq for at in map(seq_of, block.keys))
-            seq = block.next_seq
+                found[at] = (message.ts_ns, message.subject, message.header, message.payload)
         return found
 
     @precondition(lambda self: self.alive())

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eyot_wire import hot
+from eyot_wire.packed_range import unpack
 from eyot_wire.stored_run import KNOWN_SUBJECTS_MAX
 from support.stored_run_world import ran, stored
 from support.stored_runs import written_of
@@ -101,6 +102,28 @@ def test_what_is_written_for_a_link(twin: type) -> None:
     assert run.header_holds(0, 4, b"NATS")
     assert not run.header_holds(0, 1, b"NATS")
     assert run.opened(1, 3) == [(6, 7, *fields[1]), (9, 7, *fields[2])]
+
+
+@twins
+def test_what_is_packed_is_what_was_stored(twin: type) -> None:
+    pairs = records(40, salt=5)
+    run = twin()
+    assert (run.packed(), run.packed_size) == (b"", 0)
+    assert run.gather(pairs, EVERYTHING, 99, 1 << 30, 5) == 0
+    run.without({3, 40}, 0)
+    kept = [(seq, record[:-4]) for seq, (_, record) in enumerate(pairs, 1) if seq not in (3, 40)]
+    assert unpack(run.packed(), 38) == kept
+    assert len(run.packed()) == run.packed_size
+
+
+@twins
+def test_what_a_record_costs(twin: type) -> None:
+    pairs = records(20)
+    size = sum(len(record) + 12 for _, record in pairs[:6])
+    for room, next_seq in ((size, 7), (size - 1, 6)):
+        run = twin(12)
+        assert run.gather(pairs, EVERYTHING, 99, room, 0) == next_seq
+        assert run.size == sum(len(record) + 12 for _, record in pairs[: next_seq - 1])
 
 
 @twins
