@@ -260,13 +260,15 @@ def main() -> None:
         description="Kill the hub's jobs at random and compare their tables with the truth."
     )
     parser.add_argument("--kills", type=int, default=20, help="of each job")
+    parser.add_argument("--job", choices=JOBS, action="append", help="kill only this one (all)")
     parser.add_argument("--seconds", type=float, default=math.inf, help="kill nothing later")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder, NatsServer(CONFIG, Path(folder) / "server") as server:
         trial = Trial(f"nats://127.0.0.1:{server.client_port}", Path(folder), options.seed)
         print(f"seed {options.seed}", flush=True)
-        trial.run(options.kills, report=True, until=time.monotonic() + options.seconds)
+        jobs = tuple(options.job or JOBS)
+        trial.run(options.kills, report=True, until=time.monotonic() + options.seconds, jobs=jobs)
         print(trial.summary())
 
 
