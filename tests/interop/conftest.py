@@ -1,14 +1,15 @@
-"""Two servers with JetStream, one of each kind, for modules that play the same scenarios on both."""
+"""Servers of both kinds, for modules that play the same on both."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from support.eyotd import Eyotd
 from support.nats_server import NatsServer
-from support.server_process import ServerProcess
+from support.server_process import ServerProcess, Start
 
 CONFIG = "jetstream { store_dir: %WORKDIR%/js }\n"
 
@@ -23,3 +24,19 @@ def eyotd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 def nats_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     with NatsServer(CONFIG, tmp_path_factory.mktemp("nats-server")) as server:
         yield server
+
+
+@pytest.fixture(params=["eyotd", "nats-server"])
+def start(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Start]:
+    """Starts one server of either kind, with a configuration of the test's own."""
+    started: list[ServerProcess] = []
+
+    def run(config: str) -> ServerProcess:
+        kind = Eyotd if request.param == "eyotd" else NatsServer
+        started.append(kind(config, tmp_path))
+        started[0].start()
+        return started[0]
+
+    yield run
+    for server in started:
+        server.kill()

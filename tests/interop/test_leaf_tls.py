@@ -7,11 +7,10 @@ import ssl
 from pathlib import Path
 
 import pytest
-from nats.aio.client import Client
 
 from eyot_daemon.cert_names import public_key_digest
 from support.certificates import Authority
-from support.leaf_pair import Clients, Inbox, LeafPair, linked, server
+from support.leaf_pair import Clients, Inbox, LeafPair, bulk, linked, server
 from support.shaper import Shaper
 
 ACCOUNTS = """
@@ -34,18 +33,6 @@ leafnodes {{ reconnect: 1, remotes = [ {{ urls: ["{scheme}://acc:acc@127.0.0.1:H
 """
 
 
-async def _bulk(hub: Client, leaf: Client) -> None:
-    at_hub, at_leaf = await Inbox.on(hub, "up"), await Inbox.on(leaf, "down")
-    await linked(hub, leaf)
-    for number in range(300):
-        await leaf.publish("up", b"%d" % number + b"x" * 5000)
-        await hub.publish("down", b"%d" % number + b"y" * 5000)
-    await at_hub.wait(300)
-    await at_leaf.wait(300)
-    assert at_hub.payloads == [b"%d" % number + b"x" * 5000 for number in range(300)]
-    assert at_leaf.payloads == [b"%d" % number + b"y" * 5000 for number in range(300)]
-
-
 @pytest.mark.parametrize(("hub", "leaf"), PAIRS)
 @pytest.mark.parametrize("scheme", ["tls", "nats"])
 def test_link_over_tls(hub: str, leaf: str, scheme: str, tmp_path: Path) -> None:
@@ -54,7 +41,7 @@ def test_link_over_tls(hub: str, leaf: str, scheme: str, tmp_path: Path) -> None
     leaf_tls = f'tls {{ ca_file: "{authority.ca_file}" }}'
     config = {"hub_config": hub_config(authority.block("hub")), "leaf_config": leaf_config(leaf_tls, scheme)}
     with LeafPair(hub, leaf, tmp_path, accounts=ACCOUNTS, **config) as pair:
-        pair.play(_bulk)
+        pair.play(bulk)
 
 
 @pytest.mark.parametrize(("hub", "leaf"), PAIRS)
@@ -65,7 +52,7 @@ def test_client_certificates(hub: str, leaf: str, tmp_path: Path) -> None:
         "leaf_config": leaf_config(authority.block("leaf")),
     }
     with LeafPair(hub, leaf, tmp_path, accounts=ACCOUNTS, **config) as pair:
-        pair.play(_bulk)
+        pair.play(bulk)
 
 
 def test_tls_before_the_first_info(tmp_path: Path) -> None:
@@ -75,7 +62,7 @@ def test_tls_before_the_first_info(tmp_path: Path) -> None:
         "leaf_config": leaf_config(authority.block("leaf", "handshake_first: true")),
     }
     with LeafPair("eyotd", "eyotd", tmp_path, accounts=ACCOUNTS, **config) as pair:
-        pair.play(_bulk)
+        pair.play(bulk)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +76,7 @@ def test_a_hub_that_takes_either_order(leaf: str, how: str, tmp_path: Path) -> N
         "leaf_config": leaf_config(authority.block("leaf", how)),
     }
     with LeafPair("eyotd", leaf, tmp_path, accounts=ACCOUNTS, **config) as pair:
-        pair.play(_bulk)
+        pair.play(bulk)
 
 
 @pytest.mark.parametrize("hub", ["nats-server", "eyotd"])
@@ -115,7 +102,7 @@ def test_a_remote_keeps_to_pinned_certificates(pinned: bool, tmp_path: Path) -> 
     config = {"hub_config": hub_config(hub_tls), "leaf_config": leaf_config(leaf_tls)}
     with LeafPair("nats-server", "eyotd", tmp_path, accounts=ACCOUNTS, **config) as pair:
         if pinned:
-            pair.play(_bulk)
+            pair.play(bulk)
         else:
             pair.leaf.wait_log("TLS handshake error: .*certificate not pinned")
             _nothing_passes(pair)
@@ -149,7 +136,7 @@ def test_leaf_that_speaks_in_clear_to_a_tls_hub(tmp_path: Path) -> None:
             return answer
 
         assert b"connect_info" not in asyncio.run(run())
-        pair.play(_bulk)
+        pair.play(bulk)
 
 
 def _nothing_passes(pair: LeafPair) -> None:

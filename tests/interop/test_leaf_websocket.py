@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from nats.aio.client import Client
 
 from support.certificates import Authority
-from support.leaf_pair import Inbox, LeafPair, eventually, linked
+from support.leaf_pair import LeafPair, bulk, eventually
 from support.server_process import free_port
 
 ACCOUNTS = """
@@ -33,25 +32,13 @@ def configs(options: str, *, scheme: str = "ws", path: str = "", remote: str = "
     return {"hub_config": hub, "leaf_config": leaf}
 
 
-async def _bulk(hub: Client, leaf: Client) -> None:
-    at_hub, at_leaf = await Inbox.on(hub, "up"), await Inbox.on(leaf, "down")
-    await linked(hub, leaf)
-    for number in range(300):
-        await leaf.publish("up", b"%d" % number + b"x" * 5000)
-        await hub.publish("down", b"%d" % number + b"y" * 5000)
-    await at_hub.wait(300)
-    await at_leaf.wait(300)
-    assert at_hub.payloads == [b"%d" % number + b"x" * 5000 for number in range(300)]
-    assert at_leaf.payloads == [b"%d" % number + b"y" * 5000 for number in range(300)]
-
-
 @pytest.mark.parametrize(("hub", "leaf"), PAIRS)
 @pytest.mark.parametrize("compression", [False, True])
 def test_link_over_websocket(hub: str, leaf: str, compression: bool, tmp_path: Path) -> None:
     options = "no_tls: true" + (", compression: true" if compression else "")
     remote = "ws_compression: true" if compression else ""
     with LeafPair(hub, leaf, tmp_path, accounts=ACCOUNTS, **configs(options, remote=remote)) as pair:
-        pair.play(_bulk)
+        pair.play(bulk)
 
 
 @pytest.mark.parametrize(("hub", "leaf"), PAIRS)
@@ -60,7 +47,7 @@ def test_link_over_wss(hub: str, leaf: str, tmp_path: Path) -> None:
     remote = f'tls {{ ca_file: "{authority.ca_file}" }}'
     config = configs(authority.block("hub"), scheme="wss", remote=remote)
     with LeafPair(hub, leaf, tmp_path, accounts=ACCOUNTS, **config) as pair:
-        pair.play(_bulk)
+        pair.play(bulk)
 
 
 def test_path_of_the_url_is_kept(tmp_path: Path) -> None:
@@ -68,12 +55,12 @@ def test_path_of_the_url_is_kept(tmp_path: Path) -> None:
     with LeafPair(
         "eyotd", "eyotd", tmp_path, accounts=ACCOUNTS, **configs("no_tls: true", path="/behind/a/proxy")
     ) as pair:
-        pair.play(_bulk)
+        pair.play(bulk)
 
 
 def test_a_port_that_is_no_websocket_is_named(tmp_path: Path) -> None:
     with LeafPair("eyotd", "eyotd", tmp_path, accounts=ACCOUNTS, **configs("no_tls: true")) as pair:
-        pair.play(_bulk)
+        pair.play(bulk)
         pair.leaf.stop()
         for port, words in ((pair.hub.monitor_port, "refused with HTTP status"), (pair.hub.client_port, "")):
             remote = (

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 
-import nats
 import pytest
 from nats.aio.client import Client
 from nats.js import JetStreamContext
@@ -13,30 +12,13 @@ from nats.js.api import RetentionPolicy
 from nats.js.errors import KeyDeletedError, KeyNotFoundError, KeyWrongLastSequenceError, ObjectNotFoundError
 
 from support.eyotd import Eyotd
-
-Test = Callable[[Client, JetStreamContext], Awaitable[None]]
+from support.nats_py import play_alone
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Eyotd]:
     with Eyotd('jetstream { store_dir: "%WORKDIR%/js" }', tmp_path_factory.mktemp("eyotd")) as eyotd:
         yield eyotd
-
-
-def play(server: Eyotd, test: Test) -> None:
-    """Run `test` with a connected client; every stream is gone afterwards."""
-
-    async def run() -> None:
-        client = await nats.connect(server.client_url(), allow_reconnect=False)
-        try:
-            js = client.jetstream(timeout=5)
-            await test(client, js)
-            for info in await js.streams_info():
-                await js.delete_stream(info.config.name or "")
-        finally:
-            await client.close()
-
-    asyncio.run(run())
 
 
 async def left(js: JetStreamContext, stream: str) -> int:
@@ -68,7 +50,7 @@ def test_keys(server: Eyotd) -> None:
         assert (await bucket.status()).values == 4
         assert await js.delete_key_value("B")
 
-    play(server, test)
+    play_alone(server, test)
 
 
 def test_watching_a_bucket(server: Eyotd) -> None:
@@ -88,7 +70,7 @@ def test_watching_a_bucket(server: Eyotd) -> None:
             assert (update.key, update.value) == (f"k{number}", b"%d" % number)
         await watcher.stop()
 
-    play(server, test)
+    play_alone(server, test)
 
 
 def test_keys_with_their_own_time_to_live(server: Eyotd) -> None:
@@ -107,7 +89,7 @@ def test_keys_with_their_own_time_to_live(server: Eyotd) -> None:
             while await left(js, "KV_B"):
                 await asyncio.sleep(0.05)
 
-    play(server, test)
+    play_alone(server, test)
 
 
 def test_objects(server: Eyotd) -> None:
@@ -125,7 +107,7 @@ def test_objects(server: Eyotd) -> None:
             await store.get("large")
         assert await left(js, "OBJ_O") == 1
 
-    play(server, test)
+    play_alone(server, test)
 
 
 def test_a_work_queue_gives_every_message_once(server: Eyotd) -> None:
@@ -142,7 +124,7 @@ def test_a_work_queue_gives_every_message_once(server: Eyotd) -> None:
         worker = await js.pull_subscribe("w.>", "worker")
         assert [message.data for message in await worker.fetch(4, timeout=5)] == [b"6", b"7", b"8", b"9"]
 
-    play(server, test)
+    play_alone(server, test)
 
 
 def test_an_interest_stream_keeps_what_somebody_still_needs(server: Eyotd) -> None:
@@ -161,4 +143,4 @@ def test_an_interest_stream_keeps_what_somebody_still_needs(server: Eyotd) -> No
         await js.delete_consumer("I", "some")
         assert await left(js, "I") == 0
 
-    play(server, test)
+    play_alone(server, test)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from nats.js.api import DiscardPolicy, Placement, RePublish, StorageType, Stream
 from nats.js.errors import APIError, BadRequestError, NotFoundError
 
 from support.eyotd import Eyotd
+from support.nats_py import play_alone
 from support.schemas import check_answer, check_pub_ack
 
 CONFIG = """
@@ -23,29 +24,11 @@ server_name: edge
 jetstream { store_dir: "%WORKDIR%/js", domain: edge }
 """
 
-Test = Callable[[Client, JetStreamContext], Awaitable[None]]
-
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Eyotd]:
     with Eyotd(CONFIG, tmp_path_factory.mktemp("eyotd")) as eyotd:
         yield eyotd
-
-
-def play(server: Eyotd, test: Test) -> None:
-    """Run `test` with a connected client; every stream is gone afterwards."""
-
-    async def run() -> None:
-        client = await nats.connect(server.client_url(), allow_reconnect=False)
-        try:
-            js = client.jetstream(timeout=5)
-            await test(client, js)
-            for info in await js.streams_info():
-                await js.delete_stream(info.config.name or "")
-        finally:
-            await client.close()
-
-    asyncio.run(run())
 
 
 async def api(client: Client, words: str, body: Any = None, prefix: str = "$JS.API") -> Any:
@@ -84,7 +67,7 @@ def test_a_stream_is_created_used_changed_and_deleted(server: Eyotd) -> None:
         assert await js.delete_stream("ORDERS")
         assert await refusal(js.stream_info("ORDERS"), NotFoundError) == 10059
 
-    play(server, test)
+    play_alone(server, test)
 
 
 def test_everything_is_there_after_sigkill(tmp_path: Path) -> None:
@@ -125,7 +108,7 @@ def test_publishing_with_expectations(server: Eyotd) -> None:
         again = await js.publish("s.a", b"2", headers={"Nats-Msg-Id": "x"})
         assert (first.seq, first.duplicate, again.seq, again.duplicate) == (2, None, 2, True)
 
-    play(server, test)
+    play_alone(server, test)
 
 
 def test_a_full_stream_refuses_or_makes_room(server: Eyotd) -> None:
@@ -139,7 +122,7 @@ def test_a_full_stream_refuses_or_makes_room(server: Eyotd) -> None:
             await js.publish(f"old.{number % 2}", b"%d" % number)
         assert (await js.stream_info("OLD")).state.messages == 2
 
-    play(server, test)
+    play_alone(server, test)
 
 
 def test_ages(server: Eyotd) -> None:
@@ -150,7 +133,7 @@ def test_ages(server: Eyotd) -> None:
             await asyncio.sleep(0.05)
         assert (await js.publish("s", b"2")).seq == 2
 
-    play(server, test)
+    play_alone(server, test)
 
 
 def test_republishing_reaches_subscribers(server: Eyotd) -> None:
@@ -163,7 +146,7 @@ def test_republishing_reaches_subscribers(server: Eyotd) -> None:
         assert message.headers is not None
         assert message.headers["Nats-Sequence"] == "1"
 
-    play(server, test)
+    play_alone(server, test)
 
 
 def test_direct_get(server: Eyotd) -> None:
@@ -176,7 +159,7 @@ def test_direct_get(server: Eyotd) -> None:
         assert (await js.get_msg("S", 2, direct=True)).data == b"1"
         assert await refusal(js.get_msg("S", 99, direct=True), NotFoundError) is None
 
-    play(server, test)
+    play_alone(server, test)
 
 
 def test_mirrors_and_sources_copy_within_the_account(server: Eyotd) -> None:
@@ -199,7 +182,7 @@ def test_mirrors_and_sources_copy_within_the_account(server: Eyotd) -> None:
             while (await js.stream_info("SOURCED")).state.messages < 21:
                 await asyncio.sleep(0.02)
 
-    play(server, test)
+    play_alone(server, test)
 
 
 def test_refusals_have_nats_servers_codes(server: Eyotd) -> None:
@@ -214,7 +197,7 @@ def test_refusals_have_nats_servers_codes(server: Eyotd) -> None:
             "err_code"
         ] == 10025
 
-    play(server, test)
+    play_alone(server, test)
 
 
 def test_answers_fit_the_schemas(server: Eyotd) -> None:
@@ -253,7 +236,7 @@ def test_answers_fit_the_schemas(server: Eyotd) -> None:
             await api(client, words, body)
             await api(client, words, body, prefix="$JS.edge.API")
 
-    play(server, test)
+    play_alone(server, test)
 
 
 def test_an_account_without_jetstream(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import select
 import signal
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,24 +13,7 @@ from support.eyotd import Eyotd
 from support.nats_server import NatsServer
 from support.newer_nats_server import NewerNatsServer
 from support.raw_client import RawClient
-from support.server_process import ServerProcess
-
-Start = Callable[[str], ServerProcess]
-
-
-@pytest.fixture(params=["eyotd", "nats-server"])
-def start(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Start]:
-    started: list[ServerProcess] = []
-
-    def run(config: str) -> ServerProcess:
-        kind = Eyotd if request.param == "eyotd" else NatsServer
-        started.append(kind(config, tmp_path))
-        started[0].start()
-        return started[0]
-
-    yield run
-    for server in started:
-        server.kill()
+from support.server_process import ServerProcess, Start
 
 
 def reload(server: ServerProcess, config: str, expect: str = "Reloaded server configuration") -> str:

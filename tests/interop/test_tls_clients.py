@@ -6,7 +6,6 @@ import hashlib
 import shutil
 import signal
 import ssl
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,31 +15,13 @@ from cryptography.x509.oid import NameOID
 
 from support.certificates import Authority
 from support.eyotd import Eyotd
-from support.nats_server import NatsServer
 from support.raw_client import RawClient
-from support.server_process import ServerProcess
-
-Start = Callable[[str], ServerProcess]
+from support.server_process import Start
 
 
 @pytest.fixture
 def authority(tmp_path: Path) -> Authority:
     return Authority(tmp_path / "ca")
-
-
-@pytest.fixture(params=["eyotd", "nats-server"])
-def start(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Start]:
-    started: list[ServerProcess] = []
-
-    def run(config: str) -> ServerProcess:
-        kind = Eyotd if request.param == "eyotd" else NatsServer
-        started.append(kind(config, tmp_path))
-        started[0].start()
-        return started[0]
-
-    yield run
-    for server in started:
-        server.kill()
 
 
 def context(authority: Authority, pair: tuple[Path, Path] | None = None) -> ssl.SSLContext:

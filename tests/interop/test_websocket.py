@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,28 +12,11 @@ from support.certificates import Authority
 from support.eyotd import Eyotd
 from support.nats_server import NatsServer
 from support.raw_client import RawClient
-from support.server_process import ServerProcess
+from support.server_process import Start
 from support.websocket_client import Refused, WebSocketClient
-
-Start = Callable[[str], ServerProcess]
 
 #: The test's WebSocket port is the one the helper keeps for leaf nodes.
 PLAIN = "websocket {{ listen: 127.0.0.1:%LEAF_PORT%, no_tls: true, {} }}\n"
-
-
-@pytest.fixture(params=["eyotd", "nats-server"])
-def start(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Start]:
-    started: list[ServerProcess] = []
-
-    def run(config: str) -> ServerProcess:
-        kind = Eyotd if request.param == "eyotd" else NatsServer
-        started.append(kind(config, tmp_path))
-        started[0].start()
-        return started[0]
-
-    yield run
-    for server in started:
-        server.kill()
 
 
 def test_messages_between_kinds_of_clients(start: Start) -> None:

@@ -178,3 +178,16 @@ async def answering(client: Client, subject: str, queue: str = "", text: bytes =
     await client.subscribe(subject, queue=queue, cb=answer)
     await client.flush()
     return requests
+
+
+async def bulk(hub: Client, leaf: Client) -> None:
+    """Much goes both ways, and all of it arrives in order."""
+    at_hub, at_leaf = await Inbox.on(hub, "up"), await Inbox.on(leaf, "down")
+    await linked(hub, leaf)
+    for number in range(300):
+        await leaf.publish("up", b"%d" % number + b"x" * 5000)
+        await hub.publish("down", b"%d" % number + b"y" * 5000)
+    await at_hub.wait(300)
+    await at_leaf.wait(300)
+    assert at_hub.payloads == [b"%d" % number + b"x" * 5000 for number in range(300)]
+    assert at_leaf.payloads == [b"%d" % number + b"y" * 5000 for number in range(300)]

@@ -132,3 +132,19 @@ def play_on_both(servers: tuple[ServerProcess, ServerProcess], scenario: Scenari
     with ThreadPoolExecutor(2) as pool:
         runs = [pool.submit(play, server, scenario, name) for server in servers]
         return runs[0].result(), runs[1].result()
+
+
+def play_alone(server: ServerProcess, scene: Callable[[Client, JetStreamContext], Awaitable[None]]) -> None:
+    """Run a scene that has the server's default account to itself; every stream is gone afterwards."""
+
+    async def run() -> None:
+        client = await nats.connect(server.client_url(), allow_reconnect=False)
+        try:
+            js = client.jetstream(timeout=5)
+            await scene(client, js)
+            for info in await js.streams_info():
+                await js.delete_stream(info.config.name or "")
+        finally:
+            await client.close()
+
+    asyncio.run(run())

@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -179,3 +180,7 @@ class ServerProcess:
             if time.monotonic() > deadline:
                 raise AssertionError(f"{pattern!r} not in the log of {self.name}:\n{self.log()[-4000:]}")
             time.sleep(0.02)
+
+
+#: (configuration) -> a running server; stopped by whoever gave this.
+Start = Callable[[str], ServerProcess]
