@@ -1,8 +1,8 @@
 """Random conversations about JetStream with eyotd and nats-server at once, one seed after the other:
 
-    python tests/fuzz/talk.py --first 0 --count 100 [--steps 60]
+    python tests/fuzz/talk.py --first 0 --count 100 [--steps 60] [--theme buckets] [--restart stop|kill]
 
-Prints the first difference of each conversation; exit code 1 if there was one. Where the two differ on purpose or by their nature is
+Themes: `support/js_themes.py`. With --restart both servers are started again in the middle of each conversation. Prints the first difference of each conversation; exit code 1 if there was one. Where the two differ on purpose or by their nature is
 left out by `support/js_side.py`.
 """
 
@@ -16,9 +16,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from support.eyotd import Eyotd
-from support.js_sayings import Talker
 from support.js_side import Side
 from support.js_talk import CONFIG, Talk
+from support.js_themes import THEMES, interrupted
 from support.newer_nats_server import NewerNatsServer
 
 
@@ -27,14 +27,19 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--count", type=int, default=100, help="how many conversations")
     parser.add_argument("--steps", type=int, default=60, help="how long each is")
+    parser.add_argument("--theme", choices=THEMES, default="all", help="what is talked about")
+    parser.add_argument("--restart", choices=("stop", "kill"), help="how both servers end in the middle")
     options = parser.parse_args()
     differing = 0
     with tempfile.TemporaryDirectory(prefix="eyot-talk-") as folder:
         work = Path(folder)
         with Eyotd(CONFIG, work / "eyotd") as ours, NewerNatsServer(CONFIG, work / "nats") as theirs:
             for seed in range(options.first, options.first + options.count):
-                talk = Talk((Side(ours.client_port), Side(theirs.client_port)))
-                difference = next(talk.play(Talker(seed).steps(options.steps)), None)
+                talk = Talk((Side(ours.client_port), Side(theirs.client_port)), (ours, theirs))
+                steps = THEMES[options.theme](seed).steps(options.steps)
+                if options.restart:
+                    steps = interrupted(steps, kill=options.restart == "kill")
+                difference = next(talk.play(steps), None)
                 difference = talk.end() if difference is None else (talk.end(), difference)[1]
                 if difference is not None:
                     differing += 1

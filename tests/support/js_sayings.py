@@ -8,188 +8,24 @@ from __future__ import annotations
 
 import json
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
-from support.js_side import DELIVERED, REPUBLISHED
+from support.js_members import ACKS, CONSUMER_MEMBERS, FAR, LONG_AGO, PULL_MEMBERS, STREAM_MEMBERS, Members, S
 from support.js_talk import Ack, Quiet, Saying, Step
 
-S = 10**9
-FAR, LONG_AGO = "2036-01-01T00:00:00Z", "2020-01-01T00:00:00Z"
-STREAMS = ("A", "B", "C")
 CONSUMERS = ("c1", "c2", "c3")
-TOKENS = ("a", "b", "c.d", "c.e", "f")
-
-#: Members of a stream's configuration: (values in order, values that may be refused).
-STREAM_MEMBERS: dict[str, tuple[list[Any], list[Any]]] = {
-    "description": (["d", ""], ["d" * 4097, 7, None]),
-    "retention": (["limits", "interest", "workqueue"], ["sometimes", "", None, 1]),
-    "max_consumers": ([-1, 0, 2, 5], [-2, 1, "1"]),
-    "max_msgs": ([-1, 0, 5, 100], [-2, 1, 1.5]),
-    "max_bytes": ([-1, 0, 10_000, 400], [-2, 1, "x"]),
-    "max_age": ([0, 3600 * S], [-1, 1, 99_000_000, 1 << 63]),
-    "max_msgs_per_subject": ([-1, 0, 1, 2, 5], [-2, True]),
-    "max_msg_size": ([-1, 0, 100, 1 << 20], [-2, 1, 1 << 31, 1 << 33]),
-    "discard": (["old", "new"], ["never", ""]),
-    "storage": (["file", "memory"], ["any", "tape", "Memory"]),
-    "num_replicas": ([0, 1], [-1, 2, 3, 5, 6]),
-    "no_ack": ([False, True], ["yes"]),
-    "duplicate_window": ([0, 60 * S, S], [-1, 50_000_000, 7200 * S, 3601 * S]),
-    "placement": ([{}, {"cluster": ""}], [{"cluster": "x"}, {"tags": ["t"]}, {"preferred": "x"}, None]),
-    "compression": (["none", "s2"], ["zip", ""]),
-    "first_seq": ([0, 10], [-1, 1 << 64]),
-    "subject_transform": (
-        [{"src": ">", "dest": "t.>"}, {"src": "*.a", "dest": "t.a.{{wildcard(1)}}"}, {"src": "", "dest": ""}],
-        [
-            {"src": "x..", "dest": "y"},
-            {"src": "*.*", "dest": "t.{{wildcard(3)}}"},
-            {"dest": "t.>"},
-            {"src": "a.>", "dest": "x.*"},
-        ],
-    ),
-    "republish": (
-        [
-            {"src": ">", "dest": f"{REPUBLISHED}.>"},
-            {"dest": f"{REPUBLISHED}.>", "headers_only": True},
-            {"src": "*.a", "dest": f"{REPUBLISHED}.{{{{wildcard(1)}}}}"},
-        ],
-        [
-            {"src": ">", "dest": "a.>"},
-            {"src": "*.a", "dest": "x.*.*"},
-            {"src": "nobody.>", "dest": f"{REPUBLISHED}.>"},
-            {"dest": ""},
-            {"src": ">", "dest": "x..y"},
-        ],
-    ),
-    "allow_direct": ([True, False], [None]),
-    "mirror_direct": ([False], [True]),
-    "discard_new_per_subject": ([False], [True]),
-    "sealed": ([False], [True]),
-    "deny_delete": ([False, True], []),
-    "deny_purge": ([False], [True]),
-    "allow_rollup_hdrs": ([True, False], []),
-    "consumer_limits": (
-        [
-            {},
-            {"max_ack_pending": 10},
-            {"inactive_threshold": 3600 * S},
-            {"inactive_threshold": 3600 * S, "max_ack_pending": 20},
-        ],
-        [{"max_ack_pending": -1}, {"inactive_threshold": -1}, {"max_ack_pending": "x"}, {"unknown": 1}],
-    ),
-    "allow_msg_ttl": ([True, False], []),
-    "subject_delete_marker_ttl": ([0, 3600 * S], [-1, 1, 500_000_000, 1_500_000_000]),
-    "allow_msg_counter": ([False], [True]),
-    "allow_atomic": ([True, False], []),
-    "allow_msg_schedules": ([True, False], []),
-    "persist_mode": (["default", ""], ["async", "never"]),
-    "allow_batched": ([True, False], []),
-    "metadata": (
-        [{}, {"k": "v"}, {"_nats.x": "y"}],
-        [{"k": "v" * 131_073}, {"k": 1}, {"_nats.level": "9"}, {"_nats.req.level": "9"}],
-    ),
-    "mirror": (
-        [],
-        [
-            {"name": "A"},
-            {"name": "Z"},
-            {"name": ""},
-            {"name": "A", "filter_subject": "x..y"},
-            {"name": "A", "opt_start_seq": 3, "opt_start_time": LONG_AGO},
-        ],
-    ),
-    "sources": (
-        [],
-        [
-            [{"name": "Z"}],
-            [{"name": ""}],
-            [{"name": "Z"}, {"name": "Z"}],
-            [{"name": "Z", "filter_subject": "q", "subject_transforms": [{"src": "q", "dest": "r"}]}],
-        ],
-    ),
-    "unknown": ([], [1]),
-    "pedantic": ([True], ["x"]),
-    "template_owner": ([], ["x"]),
-    "subjects": (
-        [],
-        [
-            [],
-            ["a.>", "a.x"],
-            ["x", "x"],
-            [""],
-            ["x y"],
-            [">"],
-            ["$JS.>"],
-            ["$SYS.>"],
-            ["$JS.EVENT.>"],
-            ["$KV.x.>"],
-            "x",
-            ["a.>", "b.q"],
-            [1],
-            ["$JS.API.INFO"],
-            ["$SYS.ACCOUNT.>"],
-        ],
-    ),
-    "name": ([], ["", "X", "a.b", "a b", 1]),
-}
-CONSUMER_MEMBERS: dict[str, tuple[list[Any], list[Any]]] = {
-    "description": (["d", ""], ["d" * 4097]),
-    "deliver_policy": (["all", "last", "new", "last_per_subject"], ["by_start_sequence", "by_start_time", "first", ""]),
-    "opt_start_seq": ([], [0, 1, 5, -1]),
-    "opt_start_time": ([], [LONG_AGO, FAR, "yesterday", "0001-01-01T00:00:00Z"]),
-    "ack_policy": (["explicit", "all", "none"], ["some", "", "flow_control"]),
-    "ack_wait": ([0, 30 * S, 3600 * S], [-1, 1, 1 << 63]),
-    "max_deliver": ([-1, 0, 1, 2, 5], [-2]),
-    "backoff": ([[], [60 * S], [60 * S, 120 * S]], [[-1], [S, 0], [1, 2, 3], "x", [60 * S] * 6]),
-    "filter_subject": (["", "*.a", "*.>", ">", "a.a"], ["x..y", "nobody", "a b", "*.c.*"]),
-    "filter_subjects": (
-        [["*.a", "*.b"], ["a.a", "b.a", "c.a"], []],
-        [["*.a", "*.a"], ["*.a", "a.a"], [""], ["x..y"], "x", ["*.*.d", "*.c.>"]],
-    ),
-    "replay_policy": (["instant"], ["slow", ""]),
-    "rate_limit_bps": ([0], [1 << 30, -1]),
-    "sample_freq": (["", "100", "100%", "0"], ["x", "-5", "1000", "5.5", "%"]),
-    "max_waiting": ([0, 1, 2, 512], [-1, 1 << 20]),
-    "max_ack_pending": ([0, -1, 1, 3, 100], [-2, 1 << 40]),
-    "flow_control": ([], [True]),
-    "headers_only": ([False, True], []),
-    "max_batch": ([0, 2, 10], [-1]),
-    "max_expires": ([0, 60 * S], [-1, 1, 500_000]),
-    "max_bytes": ([0, 200, 1000], [-1]),
-    "deliver_subject": ([f"{DELIVERED}.x", f"{DELIVERED}.y"], ["x..y", "a.a", "*.x", "> x", "$JS.x"]),
-    "deliver_group": ([], ["g", "g.*", "g h"]),
-    "idle_heartbeat": ([0], [-1, 1, 100_000_000, 3600 * S, 60 * S]),
-    "inactive_threshold": ([0, 3600 * S], [1 << 62, 7200 * S]),
-    "num_replicas": ([0, 1], [-1, 2, 6]),
-    "mem_storage": ([False, True], []),
-    "direct": ([], [True]),
-    "sourcing": ([], [True]),
-    "metadata": ([{}, {"k": "v"}], [{"k": "v" * 131_073}, {"_nats.x": "y"}, {"_nats.req.level": "9"}]),
-    "pause_until": ([None], [FAR, LONG_AGO, "x"]),
-    "priority_groups": ([], [["g"], ["g", "h"], [""], ["g g"], ["g" * 17], "g"]),
-    "priority_policy": ([], ["none", "overflow", "pinned_client", "prioritized", "x"]),
-    "priority_timeout": ([], [0, 60 * S, -1]),
-    "durable_name": ([], ["c1", "other", "a.b", ""]),
-    "name": ([], ["c2", "other", "a.b", "a/b", ""]),
-    "unknown": ([], [1]),
-}
-PULL_MEMBERS: dict[str, tuple[list[Any], list[Any]]] = {
-    "max_bytes": ([0, 150, 1000], [-1, 1, 1 << 40]),
-    "group": ([], ["g", "h", "", "x"]),
-    "min_pending": ([], [1, 3, -1]),
-    "min_ack_pending": ([], [1, 3, -1]),
-    "priority": ([], [0, 5, 9, 10, -1]),
-    "id": ([], ["nobody", ""]),
-    "unknown": ([], [1]),
-    "idle_heartbeat": ([0], [10_000_000_000, -1, 20_000_000]),
-    "batch": ([], [-1, 0, "x", 1 << 33]),
-    "expires": ([], [-1, "1s"]),
-}
-ACKS = (b"", b"+ACK", b"+ACK", b"+ACK", b"+OK", b"-NAK", b'-NAK {"delay": 3600000000000}', b"-NAK 1h", b"-NAK x", b'-NAK {"delay":-1}',
-        b"+WPI", b"+WPI x", b"+TERM", b"+TERM because", b"+TERM  two words", b"-ack", b"nonsense")  # fmt: skip
 
 
 class Talker:
-    """Draws a conversation of `length` steps."""
+    """Draws a conversation of `length` steps. Other themes (`js_themes.py`) say other things about other streams."""
+
+    streams: tuple[str, ...] = ("A", "B", "C")
+    tokens: tuple[str, ...] = ("a", "b", "c.d", "c.e", "f")
+    #: Of each kind of saying how much, by its name.
+    weights: ClassVar[dict[str, int]] = {
+        "create": 3, "update": 6, "publish": 30, "consumer": 9, "pull": 16, "ack": 14, "message": 5, "direct": 8, "remove": 5,
+        "ask_stream": 6, "ask_consumer": 6, "lists": 2, "batch": 5, "odd": 1,
+    }  # fmt: skip
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -200,10 +36,8 @@ class Talker:
         self.wild = self.random.choice((0.05, 0.15, 0.4))
 
     def steps(self, length: int) -> list[Step]:
-        steps: list[Step] = [self.create(name) for name in self.random.sample(STREAMS, 2)]
-        kinds = [self.create, self.update, self.publish, self.consumer, self.pull, self.ack, self.message, self.direct,
-                 self.remove, self.ask_stream, self.ask_consumer, self.lists, self.batch, self.odd]  # fmt: skip
-        weights = [3, 6, 30, 9, 16, 14, 5, 8, 5, 6, 6, 2, 5, 1]
+        steps: list[Step] = self.beginning()
+        kinds, weights = [getattr(self, name) for name in self.weights], list(self.weights.values())
         while len(steps) < length:
             kind = self.random.choices(kinds, weights)[0]
             step = kind()
@@ -216,7 +50,7 @@ class Talker:
             Quiet(),
             *[
                 self.api(f"STREAM.INFO.{name}", {"subjects_filter": ">", "deleted_details": True}, reads=True)
-                for name in STREAMS
+                for name in self.streams
             ],
         ]
         steps += [self.api(f"CONSUMER.INFO.{stream}.{name}", reads=True) for stream, name in self.consumers]
@@ -229,6 +63,9 @@ class Talker:
             ],
         ]
 
+    def beginning(self) -> list[Step]:
+        return [self.create(name) for name in self.random.sample(self.streams, 2)]
+
     # Sayings
 
     def api(self, words: str, body: Any = None, reads: bool = False) -> Saying:
@@ -239,9 +76,16 @@ class Talker:
             header = b"NATS/1.0\r\nNats-Required-Api-Level: %b\r\n\r\n" % level
         return Saying(f"$JS.API.{words}", payload, header, reads=reads)
 
+    def prefix(self, name: str) -> str:
+        """What a stream's subjects begin with."""
+        return name.lower()
+
+    def plain_config(self, name: str) -> dict[str, Any]:
+        return {"name": name, "subjects": [f"{self.prefix(name)}.>"]}
+
     def create(self, name: str = "") -> Saying:
-        name = name or self.random.choice(STREAMS)
-        config: dict[str, Any] = {"name": name, "subjects": [f"{name.lower()}.>"]}
+        name = name or self.random.choice(self.streams)
+        config = self.plain_config(name)
         config |= self._drawn(STREAM_MEMBERS, self.random.choice((0, 2, 4, 6)))
         if self.random.random() < 0.1:
             config |= {
@@ -277,7 +121,7 @@ class Talker:
             header.append(
                 (
                     "Nats-Expected-Last-Subject-Sequence-Subject",
-                    self.random.choice((f"{name.lower()}.a", f"{name.lower()}.>", "x..", "")),
+                    self.random.choice((f"{self.prefix(name)}.a", f"{self.prefix(name)}.>", "x..", "")),
                 )
             )
         if chance() < 0.04:
@@ -307,7 +151,9 @@ class Talker:
                 header.append(
                     (
                         "Nats-Schedule-Target",
-                        self.random.choice((f"{name.lower()}.a", f"{name.lower()}.t", "x.y", f"{name.lower()}.*")),
+                        self.random.choice(
+                            (f"{self.prefix(name)}.a", f"{self.prefix(name)}.t", "x.y", f"{self.prefix(name)}.*")
+                        ),
                     )
                 )
             if chance() < 0.2:
@@ -320,7 +166,7 @@ class Talker:
         payload = (
             b"" if counts and chance() < 0.9 else b"%d" % self.published + b"x" * self.random.choice((0, 0, 5, 90, 200))
         )
-        return Saying(self._subject(name), payload, _block(header))
+        return Saying(self._subject(name), payload, block(header))
 
     def batch(self) -> Saying:
         """The next message of a batch, mostly."""
@@ -344,7 +190,7 @@ class Talker:
             header.append(("Nats-Rollup", self.random.choice(("sub", "all"))))
         if self.configs[name].get("allow_msg_counter") is True:
             header.append(("Nats-Incr", "2"))
-        return Saying(self._subject(name), b"" if header[-1][0] == "Nats-Incr" else b"batch", _block(header))
+        return Saying(self._subject(name), b"" if header[-1][0] == "Nats-Incr" else b"batch", block(header))
 
     def consumer(self) -> Saying:
         stream = self.random.choice(list(self.configs))
@@ -520,7 +366,7 @@ class Talker:
 
     # Parts
 
-    def _drawn(self, members: dict[str, tuple[list[Any], list[Any]]], count: int) -> dict[str, Any]:
+    def _drawn(self, members: Members, count: int) -> dict[str, Any]:
         drawn: dict[str, Any] = {}
         for name in self.random.sample(sorted(members), count):
             fine, doubtful = members[name]
@@ -538,18 +384,19 @@ class Talker:
         return self._stream(), self.random.choice(CONSUMERS)
 
     def _subject(self, name: str) -> str:
-        return f"{name.lower()}.{self.random.choice(TOKENS)}"
+        return f"{self.prefix(name)}.{self.random.choice(self.tokens)}"
 
     def _filter(self, name: str) -> str:
         return self.random.choice(
-            (self._subject(name), f"{name.lower()}.>", "*.a", ">", "nobody", f"{name.lower()}.c.*")
+            (self._subject(name), f"{self.prefix(name)}.>", "*.a", ">", "nobody", f"{self.prefix(name)}.c.*")
         )
 
     def _near(self) -> Any:
         return self.random.choice((0, 1, 2, 3, self.random.randrange(12), self.random.randrange(30), 99))
 
 
-def _block(fields: list[tuple[str, Any]]) -> bytes:
+def block(fields: list[tuple[str, Any]]) -> bytes:
+    """A header block of these fields, b"" of none."""
     if not fields:
         return b""
     return b"NATS/1.0\r\n" + b"".join(f"{name}: {value}\r\n".encode() for name, value in fields) + b"\r\n"

@@ -44,15 +44,19 @@ class Side:
     """A connection to one server. `heard` maps each subject of answers to what came on it."""
 
     def __init__(self, port: int) -> None:
+        self.heard: defaultdict[str, list[Message]] = defaultdict(list)
+        self.events: list[Message] = []
+        self.invented: dict[str, str] = {}
+        self.connect(port)
+
+    def connect(self, port: int) -> None:
+        """Connect, or connect again."""
         self.client = RawClient(port, b'{"verbose":false,"headers":true,"no_responders":true,"name":"talk"}')
         subjects = (f"{INBOX}.>", f"{DELIVERED}.>", f"{REPUBLISHED}.>", "$JS.EVENT.>")
         self.client.send(
             b"".join(b"SUB %b %d\r\n" % (subject.encode(), sid) for sid, subject in enumerate(subjects, 1))
         )
         self.client.ask()
-        self.heard: defaultdict[str, list[Message]] = defaultdict(list)
-        self.events: list[Message] = []
-        self.invented: dict[str, str] = {}
 
     def say(self, subject: str, payload: bytes = b"", header: bytes = b"", reply: str = "") -> None:
         words = b" ".join(word.encode() for word in (subject, reply) if word)
@@ -147,7 +151,7 @@ class Side:
             if key == "_nats.ver":
                 return "a version"
             if key in ("request", "response") and value[:1] in "{[":
-                return self.common(_parsed(value.encode()), key)
+                return self.common(_parsed(value.encode()))
             value = ".".join(self.name(token) for token in value.split(".")) if key != "description" else value
             return _NUID.sub("<id>", value)
         return value

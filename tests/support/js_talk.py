@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from support.js_side import DELIVERED, INBOX, REPUBLISHED, Message, Side
+from support.schemas import complaints
+from support.server_process import ServerProcess
 
 #: What both servers are configured with: the same name, for answers tell it.
 CONFIG = 'server_name: TALKER\njetstream { store_dir: "%WORKDIR%/js" }'
@@ -21,7 +23,8 @@ SETTLING_S = 3.0
 
 @dataclass
 class Saying:
-    """One thing to say. `answers`: how many messages end the answer at most (a status ends it too); `reads`: it changes nothing."""
+    """One thing to say. `answers`: how many messages end the answer at most (a status ends it too); `reads`: it changes nothing;
+    `tail`: what the reply subject ends with."""
 
     subject: str
     payload: bytes = b""
@@ -29,6 +32,7 @@ class Saying:
     answers: int = 1
     reads: bool = False
     silent: bool = False
+    tail: str = ""
 
 
 @dataclass
@@ -47,7 +51,14 @@ class Quiet:
     seconds: float = 0.12
 
 
-Step = Saying | Ack | Quiet
+@dataclass
+class Restart:
+    """Stop both servers, or kill them, and start them again."""
+
+    kill: bool
+
+
+Step = Saying | Ack | Quiet | Restart
 
 
 @dataclass
@@ -62,9 +73,11 @@ class Difference:
 
 @dataclass
 class Talk:
-    """A conversation. Both sides are the first in `sides`, ours, and the reference."""
+    """A conversation. Both sides are the first in `sides`, ours, and the reference. `servers`: theirs, for conversations in which
+    they are started again."""
 
     sides: tuple[Side, Side]
+    servers: tuple[ServerProcess, ServerProcess] | None = None
     inbox: int = 0
     deliveries: list[tuple[Message, Message]] = field(default_factory=list)
     seen: dict[str, int] = field(default_factory=dict)
@@ -79,6 +92,9 @@ class Talk:
                     paths = self._ack(step)
                 case Quiet(seconds):
                     paths = self._quiet(seconds)
+                case Restart(kill):
+                    self._restart(kill)
+                    paths = []
             if paths:
                 yield Difference(step, number, paths)
 
@@ -112,7 +128,7 @@ class Talk:
     def _say(self, step: Saying) -> list[str]:
         deadline = time.monotonic() + SETTLING_S
         while True:
-            inbox = "" if step.silent else self._inbox()
+            inbox = "" if step.silent else self._inbox() + step.tail
             for side in self.sides:
                 side.say(
                     side.called(step.subject),
@@ -138,7 +154,7 @@ class Talk:
         """Collect what comes on the inbox from both, and compare."""
         self._collect(inbox, answers)
         ours, theirs = (side.heard[inbox] for side in self.sides)
-        paths = differences(*self._shown(ours, theirs))
+        paths = differences(*self._shown(ours, theirs)) or _against_schemas(ours, theirs)
         if not paths:
             self._remember(ours, theirs)
         self.seen[inbox] = len(ours)
@@ -166,6 +182,16 @@ class Talk:
         for pair in zip(ours, theirs, strict=False):
             if pair[0].reply.startswith("$JS.ACK.") and pair[1].reply.startswith("$JS.ACK."):
                 self.deliveries.append(pair)
+
+    def _restart(self, kill: bool) -> None:
+        assert self.servers is not None
+        for side, server in zip(self.sides, self.servers, strict=True):
+            if kill:
+                server.kill()
+            else:
+                server.stop()
+            server.start()
+            side.connect(server.client_port)
 
     def _quiet(self, seconds: float) -> list[str]:
         deadline = time.monotonic() + SETTLING_S
@@ -210,7 +236,20 @@ class Talk:
                 with contextlib.suppress(ValueError):
                     rest.remove(each)
             paths += [f"event {which}: {each}" for each in rest]
-        return paths
+        return paths or _against_schemas(self.sides[0].events, self.sides[1].events)
+
+
+def _against_schemas(ours: list[Message], theirs: list[Message]) -> list[str]:
+    """What the published schemas say against our answers, and not against nats-server's."""
+    said, also = ([each for message in side for each in _complaints(message)] for side in (ours, theirs))
+    return [f"schema: {each}" for each in said if each not in also]
+
+
+def _complaints(message: Message) -> list[str]:
+    if not message.payload.startswith(b'{"type":"io.nats.jetstream.'):
+        return []
+    said = json.loads(message.payload)
+    return [f"{said['type']} {each}" for each in complaints(said)]
 
 
 def _ended(messages: list[Message], answers: int) -> bool:

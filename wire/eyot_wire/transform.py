@@ -6,9 +6,11 @@ Destination tokens are literals, `$n` or `{{wildcard(n)}}` (the n-th `*` of the 
     {{split(n,delimiter)}}       the token's pieces as tokens, empty pieces dropped
     {{splitFromLeft(n,pos)}}     the token as two, cut `pos` bytes from the left; {{splitFromRight(n,pos)}} from the right
     {{sliceFromLeft(n,size)}}    the token in slices of `size` bytes, the rest last; {{sliceFromRight(n,size)}} the rest first
+    {{left(n,size)}}             the first `size` bytes of the token, {{right(n,size)}} the last ones; where `republish` only
     {{random(n)}}                a number from 0 to n-1
 
-and a last `>` when the source ends in `>`. Source: nats-server's subject transforms (ADR-30).
+and a last `>` when the source ends in `>`. A wildcard 0 is the subject's first token, wildcard or not, 0 buckets and 0 random
+numbers make "0", sizes of no meaning leave the token as it is. Source: nats-server's subject transforms (ADR-30).
 """
 
 import random
@@ -34,12 +36,21 @@ class Transform:
     """One compiled transform. An empty source means `>`, an empty destination leaves the subject as it is.
 
     `strict` is for imports: only wildcard() may be used, and every wildcard of the source must be, so that the
-    transform can be reversed. `rng` serves `{{random(n)}}`. TransformError: source and destination do not go together.
+    transform can be reversed. `republish` takes left() and right(), which nats-server does not know elsewhere. `rng` serves
+    `{{random(n)}}`. TransformError: source and destination do not go together.
     """
 
     __slots__ = ("_from_prefix", "_names", "_rest_at", "_src_tokens", "_steps", "_to_prefix", "constant", "dest", "src")
 
-    def __init__(self, src: bytes, dest: bytes, *, strict: bool = False, rng: random.Random = _SYSTEM_RANDOM) -> None:
+    def __init__(
+        self,
+        src: bytes,
+        dest: bytes,
+        *,
+        strict: bool = False,
+        republish: bool = False,
+        rng: random.Random = _SYSTEM_RANDOM,
+    ) -> None:
         self.src = src or REST
         self.dest = dest
         self._src_tokens = self.src.split(b".")
@@ -53,7 +64,7 @@ class Transform:
         if not is_valid(self.src):
             raise TransformError("invalid subject")
         if dest:
-            self._compile(strict, rng)
+            self._compile(strict, republish, rng)
 
     def __repr__(self) -> str:
         return f"Transform({self.src!r}, {self.dest!r})"
@@ -105,7 +116,7 @@ class Transform:
 
     # compiling
 
-    def _compile(self, strict: bool, rng: random.Random) -> None:
+    def _compile(self, strict: bool, republish: bool, rng: random.Random) -> None:
         dest_tokens = self.dest.split(b".")
         ends_in_rest = dest_tokens[-1] == REST
         if (
@@ -115,7 +126,7 @@ class Transform:
             or ends_in_rest != (self._rest_at >= 0)
         ):
             raise TransformError("invalid subject")
-        self._names = [self._read_token(token, strict) for token in dest_tokens]
+        self._names = [self._read_token(token, strict, republish) for token in dest_tokens]
         wildcards = [at for at, token in enumerate(self._src_tokens) if token == STAR]
         if strict and {numbers[0] for name, numbers in self._names if name} != set(range(1, len(wildcards) + 1)):
             raise TransformError("not using all of the token wildcard(s)")
@@ -129,9 +140,11 @@ class Transform:
             del body[-1]
         self._steps = [_step(name, numbers, token, wildcards, rng) for (name, numbers), token in body]
 
-    def _read_token(self, token: bytes, strict: bool) -> tuple[str, list[int]]:
+    def _read_token(self, token: bytes, strict: bool, republish: bool) -> tuple[str, list[int]]:
         """Function name and numeric arguments of a destination token; "" for a literal."""
         name, numbers = _read_call(token)
+        if name in ("left", "right") and not republish:
+            raise _bad("unknown function", token)
         if not name:
             if any(space in token for space in b" \t\r\n\f"):
                 raise TransformError("invalid subject")
@@ -145,7 +158,7 @@ class Transform:
             return name, numbers
         available = self._src_tokens.count(STAR)
         for number in numbers[1:] if name == "partition" else numbers[:1]:
-            if not 1 <= number <= available:
+            if number > available or (number < 1 and (strict or not (available or self._rest_at >= 0))):
                 which = b": [%d]" % number if available or self._rest_at >= 0 else b""
                 raise _bad("wildcard index out of range", token + which)
         return name, numbers
@@ -188,12 +201,15 @@ _ARGUMENTS: Final[dict[str, tuple[int, int]]] = {
     "splitfromright": (2, 2),
     "slicefromleft": (2, 2),
     "slicefromright": (2, 2),
+    "left": (2, 2),
+    "right": (2, 2),
     "random": (1, 1),
 }
 # The letters whose case is free: the first of each word.
 _SPELLING: Final = re.compile(
-    rb"[wW]ildcard|[pP]artition|[rR]andom|[sS]plit(?:[fF]rom(?:[lL]eft|[rR]ight))?|[sS]lice[fF]rom(?:[lL]eft|[rR]ight)"
+    rb"[wW]ildcard|[pP]artition|[rR]andom|[sS]plit(?:[fF]rom(?:[lL]eft|[rR]ight))?|[sS]lice[fF]rom(?:[lL]eft|[rR]ight)|[lL]eft|[rR]ight"
 )
+_NUMBER: Final = re.compile(rb"[+-]?[0-9]+")
 
 
 def _read_call(token: bytes) -> tuple[str, list[int]]:
@@ -218,11 +234,9 @@ def _read_call(token: bytes) -> tuple[str, list[int]]:
     numbers: list[int] = []
     for argument in arguments:
         digits = argument.strip()
-        if not digits.isdigit() or int(digits) > _INT32_MAX:
+        if _NUMBER.fullmatch(digits) is None or int(digits) > _INT32_MAX:
             raise _bad("function argument is invalid or in the wrong format", token)
         numbers.append(int(digits))
-    if name in ("partition", "random") and numbers[0] < 1:
-        raise _bad("function argument is invalid or in the wrong format", token)
     return name, numbers
 
 
@@ -235,10 +249,11 @@ def _step(name: str, numbers: list[int], token: bytes, wildcards: list[int], rng
     if not name:
         return lambda tokens, subject: token
     if name == "random":
-        return lambda tokens, subject: b"%d" % rng.randrange(numbers[0])
+        most = abs(numbers[0])
+        return lambda tokens, subject: b"%d" % (rng.randrange(most) if most else 0)
     if name == "partition":
-        return _partition(numbers[0], [wildcards[number - 1] for number in numbers[1:]])
-    at = wildcards[numbers[0] - 1]
+        return _partition(numbers[0], [_place(wildcards, number) for number in numbers[1:]])
+    at = _place(wildcards, numbers[0])
     if name == "wildcard":
         return lambda tokens, subject: tokens[at]
     if name == "split":
@@ -252,11 +267,21 @@ def _step(name: str, numbers: list[int], token: bytes, wildcards: list[int], rng
         "splitfromright": _split_from_right,
         "slicefromleft": _slice_from_left,
         "slicefromright": _slice_from_right,
+        "left": _left,
+        "right": _right,
     }[name]
     return lambda tokens, subject: cut(tokens[at], size)
 
 
+def _place(wildcards: list[int], number: int) -> int:
+    """Which token of the subject the `number`-th wildcard is."""
+    return wildcards[number - 1] if number > 0 else 0
+
+
 def _partition(buckets: int, places: list[int]) -> _Step:
+    buckets &= 0xFFFFFFFF
+    if not buckets:
+        return lambda tokens, subject: b"0"
     if not places:
         return lambda tokens, subject: b"%d" % (fnv1a_32(subject) % buckets)
     return lambda tokens, subject: b"%d" % (fnv1a_32(b"".join([tokens[at] for at in places])) % buckets)
@@ -279,3 +304,11 @@ def _slice_from_right(token: bytes, size: int) -> bytes:
     if not rest or rest == len(token):
         return _slice_from_left(token, size)
     return token[:rest] + b"." + _slice_from_left(token[rest:], size)
+
+
+def _left(token: bytes, size: int) -> bytes:
+    return token[:size] if size > 0 else token
+
+
+def _right(token: bytes, size: int) -> bytes:
+    return token[-size:] if size > 0 else token

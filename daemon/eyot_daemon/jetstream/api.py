@@ -1,7 +1,7 @@
 """The JetStream API: which request goes to which handler, and what is common to all of them.
 
 Requests on `$JS.API.<words>` that no endpoint knows are not answered at all, as nats-server does. The order of the
-common checks: JetStream on in the account (10039), API level (10185), empty body (10038).
+common checks: API level (10185), JetStream on in the account (10039), empty body (10038).
 """
 
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ from eyot_daemon.jetstream import (
     direct_get,
     packed_reads,
 )
-from eyot_daemon.jetstream.api_request import ApiRequest, Endpoint, attempt, level_is_offered
+from eyot_daemon.jetstream.api_request import ApiRequest, Endpoint, attempt
 from eyot_wire.js_errors import JetStreamError, error
 
 if TYPE_CHECKING:
@@ -70,9 +70,12 @@ def _handle(request: ApiRequest) -> None:
 
 
 def _check(request: ApiRequest) -> None:
+    endpoint = request.endpoint
+    if not endpoint.body_first:
+        request.check_level()
     if not request.jsa.enabled:
         raise JetStreamError(error(10039))
-    if not level_is_offered(request.header):
-        raise JetStreamError(error(10185))
-    if request.endpoint.empty and not request.body_is_empty:
+    if endpoint.empty and not request.body_is_empty:
         raise JetStreamError(error(10038))
+    if endpoint.body_first and endpoint.empty:
+        request.check_level()

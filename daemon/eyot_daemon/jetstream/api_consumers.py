@@ -52,16 +52,31 @@ def endpoints(consumers: "Consumers") -> tuple[Endpoint, ...]:
 
     page = (PagePart(),)
     return (
-        Endpoint("CONSUMER.CREATE", "consumer_create_response", bound(_create), extra=None),
-        Endpoint("CONSUMER.DURABLE.CREATE", "consumer_create_response", bound(_create_durable), extra=None),
+        Endpoint("CONSUMER.CREATE", "consumer_create_response", bound(_create), extra=None, body_first=True),
+        Endpoint(
+            "CONSUMER.DURABLE.CREATE", "consumer_create_response", bound(_create_durable), extra=None, body_first=True
+        ),
         Endpoint("CONSUMER.NAMES", "consumer_names_response", _names, on_error=page),
         Endpoint("CONSUMER.LIST", "consumer_list_response", _list, on_error=page),
-        Endpoint("CONSUMER.INFO", "consumer_info_response", _info, extra=2, empty=True),
+        Endpoint("CONSUMER.INFO", "consumer_info_response", _info, extra=2, empty=True, body_first=True),
         Endpoint("CONSUMER.DELETE", "consumer_delete_response", _delete, extra=2, empty=True),
-        Endpoint("CONSUMER.PAUSE", "consumer_pause_response", bound(_pause), extra=2, on_error=(PauseResponse(),)),
+        Endpoint(
+            "CONSUMER.PAUSE",
+            "consumer_pause_response",
+            bound(_pause),
+            extra=2,
+            on_error=(PauseResponse(),),
+            body_first=True,
+        ),
         Endpoint("CONSUMER.UNPIN", "consumer_unpin_response", _unpin, extra=2),
         Endpoint(
-            "CONSUMER.RESET", "consumer_reset_response", bound(_reset), extra=2, on_error=(ResetPart(),), untold=True
+            "CONSUMER.RESET",
+            "consumer_reset_response",
+            bound(_reset),
+            extra=2,
+            on_error=(ResetPart(),),
+            body_first=True,
+            untold=True,
         ),
         Endpoint("CONSUMER.MSG.NEXT", "", _next, extra=2, bare=True),
     )
@@ -75,6 +90,7 @@ def _create(consumers: "Consumers", request: ApiRequest) -> None:
     if len(request.tokens) < 5:
         return
     asked = request.decode(CreateConsumerRequest)
+    request.check_level()
     stream_name = request.tokens[4]
     _check_stream(asked, stream_name)
     config = asked.config
@@ -101,6 +117,7 @@ def _create(consumers: "Consumers", request: ApiRequest) -> None:
 def _create_durable(consumers: "Consumers", request: ApiRequest) -> None:
     """CONSUMER.DURABLE.CREATE.<stream>.<name>"""
     asked = request.decode(CreateConsumerRequest)
+    request.check_level()
     if len(request.tokens) != 7:
         raise fail(10016)
     stream_name, name = request.tokens[5], request.tokens[6]
@@ -132,11 +149,16 @@ def _create_checked(consumers: "Consumers", request: ApiRequest, asked: CreateCo
         # Mirrors and sources of 2.14 ask for one name time and again; each time they get a consumer of its own.
         asked.config.name += f"-{short_id()}"
 
+    def told(consumer: Consumer) -> None:
+        request.respond(with_stored_times(stream, consumer.info()))
+        if consumer.paused:
+            consumer.advisories.paused(consumer.config.pause_until or "", paused=True)
+
     def done(consumer: Consumer, failure: StoreError | None) -> None:
         if failure is not None:
             request.refuse(error(10104, err=failure.message))
         else:
-            stream.after_commits(lambda _: request.respond(with_stored_times(stream, consumer.info())))
+            stream.after_commits(lambda _: told(consumer))
 
     def create(_: ApiRequest) -> None:
         consumers.create(stream, asked.config, asked.action, pedantic=asked.pedantic, done=done)
@@ -209,6 +231,7 @@ def _delete(request: ApiRequest) -> None:
 def _pause(consumers: "Consumers", request: ApiRequest) -> None:
     """Deliver nothing until `pause_until`; without it, or with a time that has passed, go on."""
     asked = request.decode(PauseRequest) if request.body_is_json else PauseRequest()
+    request.check_level()
     consumer = _consumer(request)
     try:
         until_ns = rfc3339_to_ns(asked.pause_until) if asked.pause_until else 0
@@ -234,9 +257,10 @@ def _reset(consumers: "Consumers", request: ApiRequest) -> None:
     """Begin anew at a sequence (2.14). A consumer that is not there does not answer."""
     stream = request.jsa.streams.get(request.tokens[-2])
     consumer = stream.consumers.get(request.tokens[-1]) if stream is not None else None
-    if not isinstance(consumer, Consumer):
+    if not isinstance(consumer, Consumer) or not request.reply:
         return
-    asked = ResetRequest() if request.body_is_empty else request.decode(ResetRequest, strict=False)
+    request.check_level()
+    asked = ResetRequest() if not request.body else request.decode(ResetRequest, strict=False)
 
     def done(seq: int, failure: StoreError | None) -> None:
         if failure is not None:

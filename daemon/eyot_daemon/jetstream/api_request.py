@@ -67,6 +67,11 @@ class ApiRequest:
         except InvalidJson as err:
             raise fail(10025, err=err) from None
 
+    def check_level(self) -> None:
+        """Raises JetStreamError 10185 for an API level that this server does not have."""
+        if not level_is_offered(self.header):
+            raise JetStreamError(error(10185))
+
     @property
     def body_is_empty(self) -> bool:
         """nats-server's idea of an empty request: no bytes, or an empty JSON object."""
@@ -117,6 +122,7 @@ class Endpoint(NamedTuple):
     `bare`       no JSON response of this kind exists (MSG.NEXT, direct get): the handler does everything itself, and
                  it is called even when JetStream is off or the API level asked for is not offered.
     `untold`     no answer counts, none is told.
+    `body_first` the API level asked for is looked at after the body, by the handler where the body is not `empty`.
     `quiet`      only what is refused counts as a request, and is told by an audit advisory.
     """
 
@@ -127,6 +133,7 @@ class Endpoint(NamedTuple):
     empty: bool = False
     on_error: tuple[object, ...] = ()
     bare: bool = False
+    body_first: bool = False
     quiet: bool = False
     untold: bool = False
 

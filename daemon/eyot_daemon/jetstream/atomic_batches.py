@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from eyot_daemon.jetstream import advisories
 from eyot_daemon.jetstream.api_request import level_is_offered
 from eyot_daemon.jetstream.batch_budget import BatchBudget
-from eyot_daemon.jetstream.publish_headers import BATCH_COMMIT, BATCH_ID, BATCH_SEQUENCE
+from eyot_daemon.jetstream.publish_headers import BATCH_COMMIT, BATCH_ID, BATCH_SEQUENCE, REQUIRED_LEVEL
 from eyot_wire import headers
 from eyot_wire.js_errors import ApiError, error
 
@@ -66,43 +66,51 @@ class AtomicBatches:
     def take(self, message: "Published", fields: dict[bytes, bytes]) -> Commit | Held | ApiError:
         """The next message of a batch: `fields` are its `Nats-` headers, `Nats-Batch-Id` among them."""
         batch_id = fields[BATCH_ID]
+        refused = self._refused(message, batch_id, fields.get(BATCH_SEQUENCE, b""))
+        if refused is not None:
+            return refused
+        seq, commit = int(fields[BATCH_SEQUENCE]), fields.get(BATCH_COMMIT)
+        too_large = seq - (commit == b"eob") > MESSAGES_MAX
+        batch = self._open.get(batch_id)
+        if batch is None:
+            if seq != 1:
+                return error(10199, size=MESSAGES_MAX) if too_large else error(10176)
+            if len(self._open) >= OPEN_MAX or not self._budget.begin():
+                return error(10210)
+            batch = self._open[batch_id] = _OpenBatch()
+        if commit is not None and commit not in (b"1", b"eob"):
+            self._close(batch_id)
+            return error(10200)
+        if not level_is_offered(message.header):
+            self._drop(batch_id, "unsupported")
+            return error(10185)
+        if seq != len(batch.messages) + 1 or (seq == 1 and commit == b"eob"):
+            self._drop(batch_id, "incomplete")
+            return error(10176)
+        if too_large:
+            self._drop(batch_id, "large")
+            return error(10199, size=MESSAGES_MAX)
+        return self._add(batch_id, batch, message, commit)
+
+    def _refused(self, message: "Published", batch_id: bytes, number: bytes) -> ApiError | None:
+        """What is wrong with a message before it is asked which batch it is of."""
+        refused = self._stream.refuses_batched(message)
+        if refused is not None:
+            return refused
         if not self._stream.config.allow_atomic:
             return error(10174)
         if len(batch_id) > ID_LENGTH_MAX:
             return error(10179)
-        number = fields.get(BATCH_SEQUENCE, b"")
-        if not number.isdigit() or len(number) > 20:
+        if not number.isdigit() or len(number) > 20 or int(number) >= 1 << 64:
             return error(10175)
-        if not level_is_offered(message.header):
-            self._drop(batch_id, "unsupported", always=True)
-            return error(10185)
-        seq = int(number)
-        if seq > MESSAGES_MAX and not (fields.get(BATCH_COMMIT) == b"eob" and seq == MESSAGES_MAX + 1):
-            self._drop(batch_id, "large")
-            return error(10199, size=MESSAGES_MAX)
-        batch = self._open.get(batch_id)
-        if batch is None:
-            if seq != 1:
-                return error(10176)
-            if len(self._open) >= OPEN_MAX or not self._budget.begin():
-                return error(10210)
-            batch = self._open[batch_id] = _OpenBatch()
-        elif seq != len(batch.messages) + 1:
-            self._drop(batch_id, "incomplete")
-            return error(10176)
-        return self._add(batch_id, batch, message, fields.get(BATCH_COMMIT))
+        return None
 
     def _add(
         self, batch_id: bytes, batch: _OpenBatch, message: "Published", commit: bytes | None
     ) -> Commit | Held | ApiError:
-        if commit is not None and commit not in (b"1", b"eob"):
-            self._close(batch_id)
-            return error(10200)
+        message = message._replace(header=headers.remove(message.header, REQUIRED_LEVEL))
         if commit == b"eob":
             # Only the end is said: the message before it was the last.
-            if not batch.messages:
-                self._drop(batch_id, "incomplete")
-                return error(10176)
             last = batch.messages[-1]
             batch.messages[-1] = last._replace(header=headers.add_field(last.header, BATCH_COMMIT, b"1"))
         else:
@@ -129,9 +137,9 @@ class AtomicBatches:
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
-    def _drop(self, batch_id: bytes, reason: "AbandonReason", *, always: bool = False) -> None:
-        """Forget a batch and say so; `always`: also when it had not begun."""
-        if self._close(batch_id) or always:
+    def _drop(self, batch_id: bytes, reason: "AbandonReason") -> None:
+        """Forget a batch and say so."""
+        if self._close(batch_id):
             stream = self._stream
             advisories.batch_abandoned(stream.account, stream.name, batch_id, reason)
 

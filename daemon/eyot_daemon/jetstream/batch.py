@@ -31,6 +31,8 @@ class Batch:
     `msg_ids`      ids that were put into the duplicate window, with their sequences
     `removed`      sequences that limits removed
     `purged`       true when an unknown number of messages went (age, roll-up, purge)
+    `singly`       what was purged went one by one, as far as nats-server is concerned, whose consumers then say of each that was
+                   pending that it is terminated
     `stored`       messages appended, for which consumers are woken
     `size`         bytes of the transaction, where the messages were published
     `ttls`         (sequence, due time) of appended messages that have a TTL
@@ -48,6 +50,7 @@ class Batch:
         "schedules",
         "schedules_before",
         "schedules_due",
+        "singly",
         "size",
         "stored",
         "then",
@@ -59,6 +62,7 @@ class Batch:
         self.msg_ids: dict[bytes, int] = {}
         self.removed: list[int] = []
         self.purged = False
+        self.singly = True
         self.republished: list[Republished] = []
         self.stored = 0
         self.size = 0
@@ -67,3 +71,9 @@ class Batch:
         self.schedules_due: list[tuple[int, int]] = []
         self.schedules_before: list[tuple[bytes, int]] = []
         self.then: list[Settled] = []
+
+    def took_away(self, count: int) -> None:
+        """A purge of some messages, by subject or down to a number, took away `count`."""
+        if count:
+            self.purged = True
+            self.singly = self.singly and count == 1

@@ -288,10 +288,13 @@ class Consumer:
             self.acks.removed(seqs, _REMOVED)
             self.mark()
 
-    def purged(self) -> None:
+    def purged(self, *, singly: bool = False) -> None:
         self.reader.gave_back()
         log_state, state = self.stream.log.state, self.state
-        gone = state.remove_below(log_state.first_seq or log_state.last_seq + 1)
+        first = log_state.first_seq or log_state.last_seq + 1
+        if singly:
+            self.acks.removed([sseq for sseq in state.pending if sseq < first or not self._is_there(sseq)], _REMOVED)
+        gone = state.remove_below(first)
         if log_state.num_deleted:
             gone += [sseq for sseq in list(state.pending) if not self._is_there(sseq) and state.remove(sseq)]
         if gone:

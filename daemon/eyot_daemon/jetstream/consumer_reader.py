@@ -142,15 +142,15 @@ class ConsumerReader:
         """Raises JetStreamError 10204 when a consumer of this delivery policy cannot begin at `seq`."""
         policy = config.deliver_policy
         if policy == "by_start_sequence":
-            start = config.opt_start_seq
+            start, what = config.opt_start_seq, "seq"
         elif policy == "by_start_time":
-            start = self._log.seq_at_time(rfc3339_to_ns(config.opt_start_time or ""))
+            start, what = self._log.seq_at_time(rfc3339_to_ns(config.opt_start_time or "")), "time"
         elif policy == "all":
             return
         else:
             raise fail(10204, err="not allowed")
         if seq < start:
-            raise fail(10204, err="below start seq")
+            raise fail(10204, err=f"below start {what}")
 
     # -- reading ---------------------------------------------------------------------------------------------------
 

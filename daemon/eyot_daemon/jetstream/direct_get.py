@@ -69,12 +69,12 @@ def _asks_for_something(asked: MsgGetRequest) -> bool:
 
 def _contradicts_itself(asked: MsgGetRequest) -> bool:
     """Ways to find a message that exclude each other."""
-    if asked.last_by_subj and (asked.seq or asked.start_time is not None or asked.next_by_subj or asked.batch):
+    if asked.last_by_subj and (asked.seq or asked.start_time is not None or asked.next_by_subj or asked.batch > 0):
         return True
     if asked.multi_last and (asked.last_by_subj or asked.next_by_subj):
         return True
     both_ends = asked.up_to_seq and asked.up_to_time is not None
-    return bool(both_ends or (asked.seq and asked.start_time is not None) or asked.batch < 0 or asked.max_bytes < 0)
+    return bool(both_ends or (asked.seq and asked.start_time is not None))
 
 
 def _stream_for(request: ApiRequest) -> Stream | None:
@@ -137,12 +137,13 @@ def _answer_batch(request: ApiRequest, stream: Stream, asked: MsgGetRequest) -> 
         seq = log.seq_at_time(rfc3339_to_ns(asked.start_time))
     filters = (asked.next_by_subj.encode(),) if asked.next_by_subj else ()
     pending = log.count(seq, filters)
-    if not pending:
+    if not pending and asked.batch > 0:
         request.send_status(_NOT_FOUND)
         return
     last = 0
-    for message in _limited(_read_on(log, seq, filters), asked.batch, asked.max_bytes):
-        pending -= 1
+    found = _limited(_read_on(log, seq, filters), asked.batch, asked.max_bytes) if asked.batch > 0 else ()
+    for message in found:
+        pending -= not asked.no_hdr  # told in headers, and else not kept by nats-server
         _send(request, stream, message, _progress(pending, last), no_header=asked.no_hdr)
         last = message.seq
     request.send_status(
@@ -166,10 +167,11 @@ def _answer_multi_last(request: ApiRequest, stream: Stream, asked: MsgGetRequest
     if len(subjects) > MULTI_LAST_MAX:
         request.send_status(_TOO_MANY)
         return
-    found = [message for message in _last_of_each(log, subjects, up_to) if message.seq >= asked.seq]
-    if not found:
+    newest = _last_of_each(log, subjects, up_to)
+    if not newest:
         request.send_status(_NO_RESULTS)
         return
+    found = [message for message in newest if message.seq >= asked.seq]
     pending, last = len(found), 0
     for message in _limited(iter(found), asked.batch, asked.max_bytes):
         pending -= 1
@@ -207,7 +209,7 @@ def _read_on(log: Log, seq: int, filters: tuple[bytes, ...], up_to: int | None =
 
 def _limited(messages: Iterator[StoredMessage], batch: int, max_bytes: int) -> Iterator[StoredMessage]:
     """At most `batch` messages (0: any number), until they are `max_bytes` (0: the default) of subject, header and payload."""
-    left = max_bytes or BATCH_BYTES_MAX
+    left = max_bytes or BATCH_BYTES_MAX  # below 0: one message
     for count, message in enumerate(messages, 1):
         yield message
         left -= len(message.subject) + len(message.header) + len(message.payload)

@@ -12,11 +12,21 @@ from typing import TYPE_CHECKING, Protocol
 from eyot_daemon.jetstream import fast_batches, limits
 from eyot_daemon.jetstream.atomic_batches import MARK, Commit
 from eyot_daemon.jetstream.batch import Batch, Republished
+from eyot_daemon.jetstream.batch_headers import CONTAINS_DUPLICATE, BatchSoFar
 from eyot_daemon.jetstream.buffered import TOO_MANY_REQUESTS
 from eyot_daemon.jetstream.expiry import due_of
 from eyot_daemon.jetstream.intake import Intake
-from eyot_daemon.jetstream.publish_headers import BATCH_ID, MSG_ID, ROLLUP, TTL, BatchSoFar, nats_fields
+from eyot_daemon.jetstream.publish_headers import (
+    BATCH_ID,
+    EXPECTED_LAST_MSG_ID,
+    MSG_ID,
+    REQUIRED_LEVEL,
+    ROLLUP,
+    TTL,
+    nats_fields,
+)
 from eyot_store.errors import StoreError
+from eyot_wire import headers
 from eyot_wire.frames import Published
 from eyot_wire.js_errors import ApiError, JetStreamError, error
 from eyot_wire.js_model import encode
@@ -29,6 +39,7 @@ log = logging.getLogger("eyot.jetstream")
 
 NATS_FIELD = b"\r\nNats-"
 SOURCE_FIELD = b"\r\nNats-Stream-Source:"
+LAST_ID_FIELD = b"\r\n" + EXPECTED_LAST_MSG_ID + b":"
 
 
 class CopiedMessage(Protocol):
@@ -134,11 +145,20 @@ class Ingest(Intake):
 
     def _take_fast(self, txn: "Txn", batch: Batch, message: Published, subjects: set[bytes]) -> ApiError | None:
         """A message of a fast batch: its answers leave with the transaction."""
+        if self.config.sealed:
+            return error(10109)
+        refused = self.refuses_batched(message)
+        if refused is not None:
+            return refused
         if not self.config.allow_batched:
             return error(10205)
 
-        def store(message: Published) -> int | ApiError:
-            refused = self._take(txn, batch, message._replace(reply=b""), subjects)
+        def store(message: Published) -> int | fast_batches.Duplicate | ApiError:
+            header = headers.remove(message.header, REQUIRED_LEVEL) if message.header else b""
+            plain = message._replace(reply=b"", header=header)
+            refused = self._take(txn, batch, plain, subjects, so_far=BatchSoFar())
+            if refused is not None and refused.err_code == CONTAINS_DUPLICATE:
+                return fast_batches.Duplicate(self._taken_seq)
             return self._taken_seq if refused is None else refused
 
         answers = self._stream.fast_batches.take(message, store)
@@ -156,6 +176,8 @@ class Ingest(Intake):
         try:
             with self._stream.staging() as txn:
                 for message in commit.messages:
+                    if LAST_ID_FIELD in message.header:
+                        raise JetStreamError(error(10177, header=EXPECTED_LAST_MSG_ID.decode()))
                     refused = self._take(txn, batch, message, subjects, so_far=so_far)
                     if refused is not None:
                         raise JetStreamError(refused)
@@ -299,8 +321,7 @@ class Ingest(Intake):
                 self._expire_later(txn, batch, seq, due_ns)
         rollup = fields.get(ROLLUP, b"").lower()
         if rollup in (b"sub", b"all") and self.config.allow_rollup_hdrs and not self.config.deny_purge:
-            self._log.purge(txn, subject_filter=subject if rollup == b"sub" else b"", keep=1)
-            batch.purged = True
+            batch.took_away(self._log.purge(txn, subject_filter=subject if rollup == b"sub" else b"", keep=1))
         if self._republisher is not None:
             batch.republished.append(Republished(subject, header, payload, seq, ts_ns, before))
         return True

@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING
 
 from eyot_daemon.jetstream import fast_batches, limits
 from eyot_daemon.jetstream.batch import Batch, Republished
+from eyot_daemon.jetstream.batch_headers import BatchSoFar, check_in_batch
 from eyot_daemon.jetstream.counters import Counters, Sum
 from eyot_daemon.jetstream.message_ttl import parse_ttl
 from eyot_daemon.jetstream.publish_headers import (
+    BATCH_ID,
     HEADER_BYTES_MAX,
     MSG_ID,
     NATS_MARK,
     REQUEST_INFO,
     ROLLUP,
     TTL,
-    BatchSoFar,
     Verdict,
     check,
     nats_fields,
@@ -105,6 +106,10 @@ class Intake:
         matching = self._log.subjects().matching(subject_filter)
         return max((self._log.last_seq_for(subject) for subject, *_ in list(matching)), default=0)
 
+    def ends_with_schedule(self, subject: bytes) -> bool:
+        newest = self._log.last_for(subject)
+        return newest is None or bool(headers.get(newest.header, SCHEDULE))
+
     def duplicate_of(self, msg_id: bytes) -> int:
         return self._stream.dedupe.find(msg_id, self._now_ns)
 
@@ -137,7 +142,7 @@ class Intake:
         so_far: BatchSoFar | None = None,
         scheduled: bool = False,
     ) -> ApiError | None:
-        """Stage one message, or say why it is refused. `so_far`, `scheduled`: as `publish_headers.check` takes them."""
+        """Stage one message, or say why it is refused. `so_far`: as `check_in_batch` takes it, `scheduled` as `check`."""
         subject, reply, header, payload = message
         if self._transform is not None:
             subject = self._transform.apply(subject) or subject
@@ -150,8 +155,14 @@ class Intake:
             if REQUEST_INFO in header:
                 header = headers.remove(header, REQUEST_INFO)
             fields = nats_fields(header)
-            verdict = check(fields, subject, self, payload, so_far=so_far, scheduled=scheduled)
+            if so_far is not None:
+                verdict = check_in_batch(fields, subject, self, payload, so_far)
+            elif fields.get(BATCH_ID) and not self.config.allow_atomic:
+                return self.refuses_batched(message) or error(10174)
+            else:
+                verdict = check(fields, subject, self, payload, scheduled=scheduled)
             if verdict.error is not None:
+                self._taken_seq = verdict.duplicate
                 return verdict.error
             if verdict.duplicate:
                 self._taken_seq = verdict.duplicate
@@ -174,6 +185,8 @@ class Intake:
             # Nobody will ever read it: the sequence is used up, the publisher is answered, nothing is kept but the id.
             seq = self._log.state.last_seq + 1
             self._log.skip_to(txn, seq)
+            if verdict is not None and verdict.rollup:
+                batch.took_away(self._log.purge(txn, subject_filter=subject if verdict.rollup == b"sub" else b""))
             if verdict is not None and verdict.msg_id:
                 batch.msg_ids[verdict.msg_id] = seq
                 self._stream.dedupe.add(verdict.msg_id, seq, self._now_ns)
@@ -242,8 +255,18 @@ class Intake:
         scheduler = ended_scheduler(fields)
         if scheduler:
             schedules.ended(txn, batch, scheduler)
-            if self._log.purge(txn, subject_filter=scheduler):
-                batch.purged = True
+            batch.took_away(self._log.purge(txn, subject_filter=scheduler))
+
+    def refuses_batched(self, message: Published) -> ApiError | None:
+        """What nats-server looks at before it looks for the batch of a message."""
+        subject, _, header, payload = message
+        jsa = self._stream.jsa
+        if jsa.storage_limited:
+            size = self._log.message_bytes(subject, header, payload)
+            refusal = jsa.no_storage_for(self.config.storage, size)
+            if refusal is not None:
+                return refusal
+        return error(10054) if 0 <= self.config.max_msg_size < len(header) + len(payload) else None
 
     def _no_room(self, subject: bytes, header: bytes, payload: bytes) -> ApiError | None:
         """Sizes, what account and server have left, and the stream's limits if it discards new messages."""
@@ -283,8 +306,8 @@ class Intake:
             if verdict.msg_id:
                 self._remember(txn, batch, verdict.msg_id, seq, ts_ns)
             if verdict.rollup:
-                self._log.purge(txn, subject_filter=subject if verdict.rollup == b"sub" else b"", keep=1)
-                batch.purged = True
+                rolled = subject if verdict.rollup == b"sub" else b""
+                batch.took_away(self._log.purge(txn, subject_filter=rolled, keep=1))
         if self._republisher is not None:
             batch.republished.append(Republished(subject, header, payload, seq, ts_ns, before))
         return seq

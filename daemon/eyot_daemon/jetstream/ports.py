@@ -51,8 +51,9 @@ class ConsumerPort(Protocol):
         """These sequences left the stream and will not be acknowledged: drop them from pending, correct the counts."""
         ...
 
-    def purged(self) -> None:
-        """Any number of messages left the stream at once: whatever `stream.log` no longer holds is gone."""
+    def purged(self, *, singly: bool = False) -> None:
+        """Any number of messages left the stream at once: whatever `stream.log` no longer holds is gone. `singly`: of what was
+        pending each is told as terminated."""
         ...
 
     def stream_updated(self) -> None:

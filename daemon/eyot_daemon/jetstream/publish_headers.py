@@ -12,7 +12,6 @@ from eyot_daemon.jetstream.message_ttl import has_ttl
 from eyot_daemon.jetstream.schedule import SCHEDULE, check_schedule
 from eyot_wire.js_errors import ApiError, error
 from eyot_wire.js_model import StreamConfig
-from eyot_wire.subject import matches
 
 MSG_ID = b"Nats-Msg-Id"
 EXPECTED_STREAM = b"Nats-Expected-Stream"
@@ -65,23 +64,13 @@ class StreamFacts(Protocol):
 
     def last_seq_for(self, subject_filter: bytes) -> int: ...
 
+    def ends_with_schedule(self, subject: bytes) -> bool:
+        """True if the last message on `subject` is a schedule, or there is none."""
+        ...
+
     def duplicate_of(self, msg_id: bytes) -> int:
         """The sequence of a message with this id within the window; 0: none."""
         ...
-
-
-class BatchSoFar:
-    """What the messages of an atomic batch before this one store: their subjects and ids (ADR-50)."""
-
-    __slots__ = ("msg_ids", "subjects")
-
-    def __init__(self) -> None:
-        self.subjects: set[bytes] = set()
-        self.msg_ids: set[bytes] = set()
-
-    def touches(self, subject_filter: bytes) -> bool:
-        """True if one of them is on a subject that the filter matches."""
-        return subject_filter in self.subjects or any(matches(subject_filter, subject) for subject in self.subjects)
 
 
 class Verdict:
@@ -123,28 +112,23 @@ def check(
     facts: StreamFacts,
     payload: bytes = b"",
     *,
-    so_far: BatchSoFar | None = None,
     scheduled: bool = False,
 ) -> Verdict:
     """Go through the headers of a message for `subject`. Size, limits and interest are looked at elsewhere, afterwards.
-
-    `so_far`     the message is one of an atomic batch: what those before it store.
-    `scheduled`  the stream's own schedule made the message.
+    `scheduled`: the stream's own schedule made the message. Messages of atomic batches: `batch_headers.py`.
     """
     if not fields:
         return STORE
     refused = (
-        _check_features(fields, facts.config, payload)
-        or _check_expected(fields, subject, facts, so_far)
-        or check_schedule(fields, subject, facts.config, scheduled=scheduled)
+        check_features(fields, facts.config, payload)
+        or _check_expected(fields, subject, facts)
+        or check_schedule(fields, subject, facts, scheduled=scheduled)
     )
     if refused is not None:
         return Verdict(refused)
     msg_id = fields.get(MSG_ID, b"")
     if msg_id:
         duplicate = facts.duplicate_of(msg_id)
-        if so_far is not None and (duplicate or msg_id in so_far.msg_ids):
-            return Verdict(error(10201))
         if duplicate:
             return Verdict(duplicate=duplicate)
     expected_id = fields.get(EXPECTED_LAST_MSG_ID)
@@ -152,12 +136,11 @@ def check(
         last_id = facts.last_msg_id()
         if last_id != expected_id:
             return Verdict(error(10070, id=last_id.decode("utf-8", "replace")))
-    return _check_rollup(fields, subject, facts, msg_id, so_far)
+    return check_rollup(fields, facts, msg_id)
 
 
-def _check_rollup(
-    fields: dict[bytes, bytes], subject: bytes, facts: StreamFacts, msg_id: bytes, so_far: BatchSoFar | None
-) -> Verdict:
+def check_rollup(fields: dict[bytes, bytes], facts: StreamFacts, msg_id: bytes) -> Verdict:
+    """Whether the message may take the place of others; the last check of the headers."""
     rollup = fields.get(ROLLUP, b"").lower()
     if fields.get(SCHEDULE):
         rollup = b"sub"  # a new schedule takes the place of the subject's last one
@@ -166,15 +149,11 @@ def _check_rollup(
             return Verdict(error(10111, err="rollup not permitted"))
         if rollup not in (b"sub", b"all"):
             return Verdict(error(10111, err=f'rollup value invalid: "{rollup.decode("utf-8", "replace")}"'))
-        if so_far is not None and (subject in so_far.subjects if rollup == b"sub" else so_far.subjects):
-            return Verdict(error(10111, err=f"batch rollup {rollup.decode()} invalid"))
     return Verdict(msg_id=msg_id, rollup=rollup)
 
 
-def _check_features(fields: dict[bytes, bytes], config: StreamConfig, payload: bytes) -> ApiError | None:
+def check_features(fields: dict[bytes, bytes], config: StreamConfig, payload: bytes) -> ApiError | None:
     """Headers of features that the stream has to allow."""
-    if fields.get(BATCH_ID) and not config.allow_atomic:
-        return error(10174)
     if fields.get(INCREMENT):
         if not _INCREMENT.fullmatch(fields[INCREMENT]):
             return error(10171)
@@ -192,29 +171,19 @@ def _check_features(fields: dict[bytes, bytes], config: StreamConfig, payload: b
     return None
 
 
-def _check_expected(
-    fields: dict[bytes, bytes], subject: bytes, facts: StreamFacts, so_far: BatchSoFar | None
-) -> ApiError | None:
-    """The sequences that the publisher believes to be the last. Within a batch only what the batch itself does not
-    change can be believed."""
-    if so_far is not None and fields.get(EXPECTED_LAST_MSG_ID):
-        return error(10177, header=EXPECTED_LAST_MSG_ID.decode())
+def _check_expected(fields: dict[bytes, bytes], subject: bytes, facts: StreamFacts) -> ApiError | None:
+    """The sequences that the publisher believes to be the last."""
     expected = fields.get(EXPECTED_LAST_SUBJECT_SEQ)
     filter_subject = fields.get(EXPECTED_LAST_SUBJECT_SEQ_SUBJECT)
     if expected:
-        if so_far is not None and so_far.touches(filter_subject or subject):
-            return error(10164)
         actual = facts.last_seq_for(filter_subject or subject)
         if parse_seq(expected) != actual:
             return error(10071, seq=actual)
     elif filter_subject:
         return error(10193)
     expected = fields.get(EXPECTED_LAST_SEQ)
-    if expected:
-        if parse_seq(expected) != facts.last_seq:
-            return error(10071, seq=facts.last_seq)
-        if so_far is not None and so_far.subjects:
-            return error(10164)
+    if expected and parse_seq(expected) != facts.last_seq:
+        return error(10071, seq=facts.last_seq)
     return None
 
 

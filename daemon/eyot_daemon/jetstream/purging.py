@@ -81,6 +81,6 @@ class Purge:
             self._stream.store.abort(txn)
             self._stream.broker.timers.call_at(self._stream.broker.clock.monotonic(), self.run)
             return
-        batch.purged = True
+        batch.purged, batch.singly = True, False
         batch.then.append(self.run)
         self._stream.submit(txn, batch)

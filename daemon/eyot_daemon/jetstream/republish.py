@@ -11,7 +11,7 @@ class Republisher:
     def __init__(self, stream: str, config: Republish) -> None:
         self._stream = stream.encode()
         self._headers_only = config.headers_only
-        self._transform = Transform(config.src.encode(), config.dest.encode())
+        self._transform = Transform(config.src.encode(), config.dest.encode(), republish=True)
 
     def make(
         self, subject: bytes, header: bytes, payload: bytes, seq: int, ts_ns: int, last_seq: int

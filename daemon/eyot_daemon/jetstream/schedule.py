@@ -5,6 +5,7 @@ latter in the zone of `Nats-Schedule-Time-Zone` or UTC. Times are ns since 1970.
 """
 
 from datetime import UTC, datetime, tzinfo
+from typing import Protocol
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from eyot_daemon.jetstream.cron import NS_PER_S, Cron
@@ -91,6 +92,8 @@ class Schedule:
 
 def _zone(name: bytes) -> tzinfo:
     text = name.decode("ascii", "replace")
+    if not text:
+        raise InvalidTimeZone(text)
     if text == "Local":
         local = datetime.now().astimezone().tzinfo
         assert local is not None
@@ -101,51 +104,80 @@ def _zone(name: bytes) -> tzinfo:
         raise InvalidTimeZone(text) from None
 
 
+class Scheduled(Protocol):
+    """What the checks need to know of a stream."""
+
+    @property
+    def config(self) -> StreamConfig: ...
+
+    def ends_with_schedule(self, subject: bytes) -> bool:
+        """True if the last message on `subject` is a schedule, or there is none."""
+        ...
+
+
 def check_schedule(
-    fields: dict[bytes, bytes], subject: bytes, config: StreamConfig, *, scheduled: bool
+    fields: dict[bytes, bytes], subject: bytes, facts: Scheduled, *, scheduled: bool = False
 ) -> ApiError | None:
-    """Why a message's schedule headers cannot be taken; None: they can, or there are none."""
-    refused = None if scheduled else _check_scheduler(fields, subject, config)
-    pattern = fields.get(SCHEDULE)
-    if refused is not None or not pattern:
+    """Why a message's schedule headers cannot be taken; None: they can, or there are none. `scheduled`: a schedule made it."""
+    config = facts.config
+    refused = _check_pattern(fields)
+    if refused is not None or fields.get(SCHEDULE):
+        if not config.allow_msg_schedules:
+            return error(10188)
+        refused = refused or _check_rest(fields, subject, config)
+    if refused is not None or scheduled:
         return refused
-    if not config.allow_msg_schedules:
-        return error(10188)
+    return _check_scheduler(fields, subject, facts)
+
+
+def _check_pattern(fields: dict[bytes, bytes]) -> ApiError | None:
+    zone, pattern = fields.get(TIME_ZONE), fields.get(SCHEDULE)
     try:
-        Schedule(pattern, fields.get(TIME_ZONE))
+        if zone is not None:
+            _zone(zone)
+        if pattern:
+            Schedule(pattern, zone)
     except InvalidPattern:
         return error(10189)
     except InvalidTimeZone:
         return error(10223)
+    return None
+
+
+def _check_rest(fields: dict[bytes, bytes], subject: bytes, config: StreamConfig) -> ApiError | None:
+    """What goes with a pattern."""
     ttl = fields.get(_TTL)
-    if ttl:
-        try:
+    try:
+        if ttl:
             parse_ttl(ttl)
-        except ValueError:
-            return error(10191)
-        if not config.allow_msg_ttl:
-            return error(10166)
-    target = fields.get(TARGET, b"")
-    if not _publishable(target) or target == subject or not _within(target, config):
-        return error(10190)
-    source = fields.get(SOURCE)
-    if source is not None and (not _publishable(source) or source in (subject, target) or not _within(source, config)):
-        return error(10203)
-    if fields.get(b"Nats-Rollup", b"sub").lower() != b"sub" or fields.get(_ROLLUP, b"sub") != b"sub":
+    except ValueError:
+        return error(10191)
+    if fields.get(_ROLLUP) not in (None, b"", b"sub"):
         return error(10192)
-    return None
+    if ttl and not config.allow_msg_ttl:
+        return error(10166)
+    target, source = fields.get(TARGET, b""), fields.get(SOURCE)
+    if not _publishable(target) or target == subject:
+        return error(10190)
+    if source and (source in (subject, target) or not _publishable(source)):
+        return error(10203)
+    if not _within(target, config):
+        return error(10190)
+    if source and not _within(source, config):
+        return error(10203)
+    return error(10192) if (fields.get(b"Nats-Rollup") or b"sub").lower() != b"sub" else None
 
 
-def _check_scheduler(fields: dict[bytes, bytes], subject: bytes, config: StreamConfig) -> ApiError | None:
+def _check_scheduler(fields: dict[bytes, bytes], subject: bytes, facts: Scheduled) -> ApiError | None:
     """A publisher may end another subject's schedule, and nothing else."""
-    if SCHEDULER not in fields and _NEXT not in fields:
-        return None
-    if not config.allow_msg_schedules:
-        return error(10188)
-    scheduler = fields.get(SCHEDULER, b"")
-    if fields.get(_NEXT) != PURGE or not _publishable(scheduler) or scheduler == subject:
+    scheduler, following = fields.get(SCHEDULER, b""), fields.get(_NEXT)
+    if not following:
+        return error(10212) if scheduler else None
+    if following != PURGE or not _publishable(scheduler) or scheduler == subject:
         return error(10212)
-    return None
+    if not facts.config.allow_msg_schedules:
+        return error(10188)
+    return None if facts.ends_with_schedule(scheduler) else error(10212)
 
 
 def ended_scheduler(fields: dict[bytes, bytes]) -> bytes:

@@ -176,7 +176,7 @@ class Stream:
             self.log.set_config(txn, encode(config))
             stage_farewells(self, txn, old, config)
             batch.removed = limits.enforce(config, self.log, txn, ())
-            if config.retention == "interest" and old.retention == "limits":
+            if config.retention == "interest" and old.retention == "limits" and self._consumers:
                 self.retention.drop_unneeded(txn)
                 batch.purged = True
             if 0 < config.max_msgs_per_subject != old.max_msgs_per_subject:
@@ -262,6 +262,10 @@ class Stream:
         """What a publisher gets instead of a PubAck."""
         return self._ingest.refusal(api_error)
 
+    def refuses_batched(self, message: Published) -> ApiError | None:
+        """Why a message of a batch is refused whatever its batch."""
+        return self._ingest.refuses_batched(message)
+
     def store_scheduled(self, due: Sequence[Due], now_ns: int) -> None:
         """Schedules fell due: store the messages they make."""
         self._ingest.run_scheduled(due, now_ns)
@@ -333,7 +337,7 @@ class Stream:
             self._tell_removed(batch.removed)
         if batch.purged:
             for consumer in list(self._consumers.values()):
-                consumer.purged()
+                consumer.purged(singly=batch.singly)
         if batch.stored or batch.purged:
             self.wake_consumers()
 
@@ -375,7 +379,9 @@ class Stream:
             if below_seq > self.log.state.last_seq + 1 and not subject_filter:
                 self.log.skip_to(txn, below_seq - 1)
         batch = Batch()
+        batch.took_away(removed)
         batch.purged = True
+        batch.singly = batch.singly and bool(keep or subject_filter not in (b"", b">"))
         batch.then.append(lambda failure: done(removed, failure))
         self.submit(txn, batch)
 

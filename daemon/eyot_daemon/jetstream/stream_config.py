@@ -250,7 +250,7 @@ def _checked_republish(config: StreamConfig, republish: Republish, pedantic: boo
     if any(overlaps(subject.encode(), dest) for subject in config.subjects):
         raise invalid("stream configuration for republish destination forms a cycle")
     try:
-        Transform(republish.src.encode(), dest)
+        Transform(republish.src.encode(), dest, republish=True)
     except TransformError:
         raise invalid(
             f"stream configuration for republish with transform from '{republish.src}' to '{republish.dest}' not valid"

@@ -237,7 +237,7 @@ def test_every_endpoint_answers_and_refuses_by_its_schema(asker: Asker, storage:
 def test_every_endpoint_refuses_by_its_schema_where_jetstream_is_off_or_too_old(asker: Asker) -> None:
     level = {"Nats-Required-Api-Level": "99"}
     for words, endpoint in asker.world.js.endpoints.items():
-        if is_nats(endpoint.kind):
+        if is_nats(endpoint.kind) and words != ("CONSUMER", "RESET"):  # a consumer that is not there does not answer
             tail = ".".join((*words, *("S" for _ in range(endpoint.extra if endpoint.extra is not None else 2))))
             refused = asker.ask(tail, b"", refused=True, header=level)
             assert refused["error"]["err_code"] == 10185

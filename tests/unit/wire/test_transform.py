@@ -64,7 +64,7 @@ def test_apply(src: bytes, dest: bytes, subject: bytes, expected: bytes | None) 
         (b"a", b"b c", "invalid subject"),
         (b"a", b"$1", "invalid mapping destination: wildcard index out of range in $1"),
         (b"a.*", b"$2", "invalid mapping destination: wildcard index out of range in $2"),
-        (b"a.*", b"$0", "invalid mapping destination: wildcard index out of range in $0"),
+        (b"a", b"$0", "invalid mapping destination: wildcard index out of range in $0"),
         (
             b"a.*",
             b"{{partition(3,2)}}",
@@ -82,16 +82,31 @@ def test_apply(src: bytes, dest: bytes, subject: bytes, expected: bytes | None) 
             b"{{wildcard(x)}}",
             "invalid mapping destination: function argument is invalid or in the wrong format",
         ),
-        (b"a.*", b"{{partition(0,1)}}", "function argument is invalid or in the wrong format"),
+        (b"a.*", b"{{partition(x,1)}}", "function argument is invalid or in the wrong format"),
         (b"a.*", b"{{partition(99999999999,1)}}", "function argument is invalid or in the wrong format"),
         (b"a.*", b"{{split(1,- )}}", "function argument is invalid or in the wrong format"),
-        (b"a.*", b"{{random(0)}}", "function argument is invalid or in the wrong format"),
+        (b"a.*", b"{{random(99999999999)}}", "function argument is invalid or in the wrong format"),
     ],
 )
 def test_refused(src: bytes, dest: bytes, message: str) -> None:
     with pytest.raises(TransformError) as caught:
         Transform(src, dest)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("dest", "made"),
+    [
+        (b"x.{{left(1,2)}}.{{right( 1 , 3 )}}", b"x.ab.def"),
+        (b"x.{{Left(1,9)}}.{{Right(1,0)}}", b"x.abcdef.abcdef"),
+        (b"x.{{left(1,-1)}}", b"x.abcdef"),
+        (b"$0.{{wildcard(0)}}", b"a.a"),
+        (b"{{partition(0,1)}}.{{random(0)}}", b"0.0"),
+    ],
+)
+def test_republish(dest: bytes, made: bytes) -> None:
+    # As nats-server 2.14.6 republishes a.abcdef.
+    assert Transform(b"a.*", dest, republish=True).apply(b"a.abcdef") == made
 
 
 def test_fnv() -> None:
