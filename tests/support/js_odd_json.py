@@ -79,7 +79,7 @@ class OddJson(Talker):
                 at = chosen(places)
                 end = _end_of_value(text, at + 1)
                 text = f"{text[: at + 1]} {chosen(_VALUES)}{text[end:]}"
-            elif way < 0.6 and text.startswith("{") and len(text) > 2:
+            elif way < 0.6 and text.startswith("{") and text.count('"') > 1:
                 name = text.split('"')[1]
                 text = text[:-1] + f', "{chosen((name, name.upper(), name.title()))}": {chosen(_VALUES)}}}'
             elif way < 0.7 and text.startswith("{"):

@@ -21,6 +21,7 @@ _TIMES = {"created", "time", "ts", "first_ts", "timestamp", "last_active", "pinn
 _SET_ASIDE = {"last_ts", "active", "pause_remaining", "id", "server", "client"}
 _STAMPS = re.compile(rb"((?:Nats-Time-Stamp|Nats-Schedule-Next): )\d[^\r]*")
 _PIN = re.compile(rb"(Nats-Pin-Id: )[^\r]*")
+_OF_DELIVERY = re.compile(r"\$JS\.ACK\.\S+")
 _UNSORTED = "change to limits violates consumers: "
 _NUID = re.compile(r"[A-Za-z0-9]{22}")
 _INVENTED = re.compile(r"^(?![a-z]*$)(?![A-Z]*$)[A-Za-z0-9]{8}$")
@@ -159,6 +160,7 @@ class Side:
     def shown(self, message: Message) -> tuple[str, str, Any, Any]:
         """A message as it can be compared: subject, acknowledgement subject, header, payload."""
         header = _PIN.sub(rb"\1<id>", _STAMPS.sub(rb"\1<time>", message.header)).decode()
+        header = _OF_DELIVERY.sub(lambda found: self.ack_words(found[0]), header)
         subject = "" if message.subject.startswith(f"{INBOX}.") else _NUID.sub("<id>", message.subject)
         subject = ".".join(self.name(token) for token in subject.split("."))
         return (subject, self.ack_words(message.reply), self.named(header), self.body(message.payload))

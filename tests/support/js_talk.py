@@ -229,14 +229,23 @@ class Talk:
 
     def _events(self) -> list[str]:
         ours, theirs = (sorted(json.dumps(side.shown(each)) for each in side.events) for side in self.sides)
-        paths = []
-        for which, one, other in (("only ours", ours, theirs), ("only theirs", theirs, ours)):
-            rest = list(one)
-            for each in other:
-                with contextlib.suppress(ValueError):
-                    rest.remove(each)
-            paths += [f"event {which}: {each}" for each in rest]
+        rest = [_without(ours, theirs), _without(theirs, ours)]
+        paths = [
+            f"event {path}"
+            for pair in zip(*rest, strict=False)
+            for path in differences(*map(json.loads, pair), path=json.loads(pair[0])[0])
+        ]
+        for which, one, other in (("ours", *rest), ("theirs", *reversed(rest))):
+            paths += [f"event only {which}: {each}" for each in one[len(other) :]]
         return paths or _against_schemas(self.sides[0].events, self.sides[1].events)
+
+
+def _without(these: list[str], those: list[str]) -> list[str]:
+    rest = list(these)
+    for each in those:
+        with contextlib.suppress(ValueError):
+            rest.remove(each)
+    return rest
 
 
 def _against_schemas(ours: list[Message], theirs: list[Message]) -> list[str]:

@@ -1,10 +1,11 @@
 """JSON text as Go's encoding/json takes it apart, with its words for mistakes; for what the fast reader refused.
 
 `values(data)` gives the values that stand one behind the other, as Go's Decoder reads a stream. Offsets in the words count bytes and
-include the one that is wrong, as nats-server 2.14 quotes them.
+include the letter that is wrong, as nats-server 2.14 quotes them.
 """
 
 import re
+from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
 Kind = Literal["object", "array", "string", "number", "bool", "null"]
@@ -16,6 +17,7 @@ _NUMBER = re.compile(rb"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _ESCAPE = re.compile(r"\\(?:u([dD][89abAB]..)\\u([dD][c-fC-F]..)|u(....)|(.))")
 _ESCAPED = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _WORDS = {b"t": b"true", b"f": b"false", b"n": b"null"}
+_HEX = re.compile(rb"[0-9a-fA-F]*")
 _DEPTH_MAX = 10_000
 
 
@@ -32,13 +34,14 @@ class SyntaxFault(ValueError):
     """The text is no JSON; str() gives Go's words."""
 
 
-def values(data: bytes) -> list[Node]:
-    """All values of `data`. Raises SyntaxFault."""
+def values(data: bytes, *, one: bool = False) -> Iterator[Node]:
+    """The values of `data` one after the other. Raises SyntaxFault, also when there is more than the `one` that there may be."""
     reader = _Reader(data)
-    found = []
     while reader.space():
-        found.append(reader.value("looking for beginning of value"))
-    return found
+        node = reader.value("looking for beginning of value")
+        if one and reader.space():
+            raise reader.fault("after top-level value")
+        yield node
 
 
 class _Reader:
@@ -58,9 +61,9 @@ class _Reader:
         at = self.at if at is None else at
         if at >= len(self.data):
             return SyntaxFault("unexpected EOF")
-        byte = self.data[at]
-        shown = {0x27: r"'\''", 0x22: "'\"'"}.get(byte) or f"'{_shown(byte)}'"
-        return SyntaxFault(f"invalid character {shown} {where} at offset {at + 1}")
+        letter = _letter(self.data[at : at + 4])
+        size = len(letter.encode("utf-8", "surrogateescape"))
+        return SyntaxFault(f"invalid character '{_shown(letter)}' {where} at offset {at + size}")
 
     def value(self, where: str) -> Node:
         first, start = self.space(), self.at
@@ -93,13 +96,16 @@ class _Reader:
 
     def _bad_string(self, at: int) -> SyntaxFault:
         if self.data[at : at + 1] != b"\\":
-            return self.fault("in string literal", at)
-        if self.data[at + 1 : at + 2] != b"u":
-            return self.fault("in string escape code", at + 1)
-        at += 2
-        while self.data[at : at + 1] and self.data[at : at + 1] in b"0123456789abcdefABCDEF":
-            at += 1
-        return self.fault(r"in \u hexadecimal character escape", at)
+            return self.fault("in string", at)
+        wide = self.data[at + 1 : at + 2] == b"u"
+        sequence = self.data[at : at + (6 if wide else 2)]
+        if len(sequence) < (6 if wide else 2) and _HEX.fullmatch(sequence[2:]):
+            return SyntaxFault("unexpected EOF")
+        end = at + len(sequence)
+        text = sequence.decode("utf-8", "replace")
+        if "`" in text or "�" in text or not text.isprintable() or " " in text:
+            return SyntaxFault(f'invalid escape sequence "{_inside(sequence)}" in string at offset {end}')
+        return SyntaxFault(f"invalid escape sequence `{text}` in string at offset {end}")
 
     def _object(self) -> list[tuple[str, Node]]:
         members: list[tuple[str, Node]] = []
@@ -151,21 +157,45 @@ class _Reader:
             raise self.fault("in numeric literal", start + 1)
         self.at = found.end()
         rest = self.data[self.at : self.at + 1]
-        if rest == b"." or (rest in (b"e", b"E") and rest):
+        number = found[0].lower()
+        if (rest == b"." and b"." not in number and b"e" not in number) or (
+            rest and rest in b"eE" and b"e" not in number
+        ):
             at = self.at + 1
             if rest != b"." and self.data[at : at + 1] in (b"+", b"-"):
                 at += 1
-            raise self.fault(
-                "after decimal point in numeric literal" if rest == b"." else "in exponent of numeric literal", at
-            )
+            raise self.fault("in numeric literal", at)
         return Node("number", found[0].decode(), found[0])
 
 
-def _shown(byte: int) -> str:
-    if 0x20 <= byte < 0x7F:
-        return "\\\\" if byte == 0x5C else chr(byte)
-    named = {7: "\\a", 8: "\\b", 9: "\\t", 10: "\\n", 11: "\\v", 12: "\\f", 13: "\\r"}.get(byte)
-    return named or (f"\\x{byte:02x}" if byte < 0x80 else chr(byte) if byte >= 0xA1 else f"\\u{byte:04x}")
+def _letter(data: bytes) -> str:
+    """The first letter, a byte that begins none as a surrogate."""
+    for size in range(1, len(data) + 1):
+        try:
+            return data[:size].decode()
+        except UnicodeDecodeError:
+            continue
+    return data[:1].decode("utf-8", "surrogateescape")
+
+
+def _shown(letter: str) -> str:
+    """As Go quotes it."""
+    code = ord(letter)
+    if 0xDC80 <= code <= 0xDCFF:
+        return f"\\x{code - 0xDC00:02x}"
+    if letter in "'\\":
+        return "\\" + letter
+    if letter == " " or (letter.isprintable() and not letter.isspace()):
+        return letter
+    named = {7: "\\a", 8: "\\b", 9: "\\t", 10: "\\n", 11: "\\v", 12: "\\f", 13: "\\r"}.get(code)
+    wide = f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    return named or (f"\\x{code:02x}" if code < 0x80 else wide)
+
+
+def _inside(data: bytes) -> str:
+    """What stands between the quotes where Go quotes it."""
+    letters = data.decode("utf-8", "surrogateescape")
+    return "".join('\\"' if letter == '"' else "'" if letter == "'" else _shown(letter) for letter in letters)
 
 
 def _unescaped(found: re.Match[str]) -> str:

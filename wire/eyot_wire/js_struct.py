@@ -82,27 +82,25 @@ def decode(data: bytes, kind: type[T], *, strict: bool = True) -> T:
     if _DOUBTFUL_NUMBER.search(data) is None:
         try:
             return decoder.decode(data)  # type: ignore[no-any-return]
-        except (msgspec.ValidationError, msgspec.DecodeError):
+        except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError):
             pass
     return _decode_as_go(data, kind, strict)
 
 
 def _decode_as_go(data: bytes, kind: type[T], strict: bool) -> T:
+    merged: Any = None
+    read = False
     try:
-        nodes = values(data)
-        if not nodes:
+        for node in values(data, one=not strict):
+            filled = as_go(kind, node, strict)
+            both = isinstance(merged, dict) and isinstance(filled, dict)
+            merged, read = {**merged, **filled} if both else filled, True
+        if not read:
             raise SyntaxFault("unexpected EOF")
-        if len(nodes) > 1 and not strict:
-            at = len(data) - len(data[data.index(nodes[0].raw) + len(nodes[0].raw) :].lstrip())
-            raise SyntaxFault(f"invalid character '{chr(data[at])}' after top-level value")
-        filled = [as_go(kind, node, strict) for node in nodes]
     except SyntaxFault as fault:
         raise InvalidJson(str(fault) if strict else _unmarshal_words(str(fault))) from None
     except Unfit as fault:
         raise InvalidJson(str(fault)) from None
-    merged = filled[0]
-    for each in filled[1:]:
-        merged = {**merged, **each} if isinstance(merged, dict) and isinstance(each, dict) else each
     try:
         return msgspec.convert(merged, kind)
     except msgspec.ValidationError as err:

@@ -11,7 +11,7 @@ NS_PER_S = 1_000_000_000
 ZERO_TIME = "0001-01-01T00:00:00Z"
 
 _RFC3339 = re.compile(
-    r"(\d{4})-(\d\d)-(\d\d)[Tt](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9})\d*)?(?:([Zz])|([+-])(\d\d):(\d\d))", re.ASCII
+    r"(\d{4})-(\d\d)-(\d\d)[Tt](\d\d?):(\d\d):(\d\d)(?:[.,](\d{1,9})\d*)?(?:([Zz])|([+-])(\d\d):(\d\d))", re.ASCII
 )
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -47,7 +47,7 @@ def rfc3339_to_ns(text: str) -> int:
     return seconds * NS_PER_S + int(fraction.ljust(9, "0") or 0)
 
 
-_LAYOUT = (("2006", r"\d{4}"), ("-", "-"), ("01", r"\d\d"), ("-", "-"), ("02", r"\d\d"), ("T", "T"), ("15", r"\d\d"), (":", ":"),
+_LAYOUT = (("2006", r"\d{4}"), ("-", "-"), ("01", r"\d\d"), ("-", "-"), ("02", r"\d\d"), ("T", "T"), ("15", r"\d\d?"), (":", ":"),
            ("04", r"\d\d"), (":", ":"), ("05", r"\d\d(?:[.,]\d+)?"), ("Z07:00", r"Z|[+-]\d\d:\d\d"))  # fmt: skip
 
 
@@ -59,21 +59,31 @@ def parse_words(text: str) -> str:
     for name, pattern in _LAYOUT:
         found = re.compile(pattern, re.ASCII).match(text, at)
         if found is None:
-            return f'parsing time "{text}" as "2006-01-02T15:04:05Z07:00": cannot parse "{text[at:]}" as "{name}"'
+            rest = _quoted(text[at:])
+            return f'parsing time "{_quoted(text)}" as "2006-01-02T15:04:05Z07:00": cannot parse "{rest}" as "{name}"'
         if name.isdigit():
             parts.append(int(found[0][:4] if name == "2006" else found[0][:2]))
             limits = {"01": ("month", 1, 12), "15": ("hour", 0, 23), "04": ("minute", 0, 59), "05": ("second", 0, 59)}
             what, low, high = limits.get(name, ("", 0, 9999))
             if what and not low <= parts[-1] <= high:
-                return f'parsing time "{text}": {what} out of range'
+                return f'parsing time "{_quoted(text)}": {what} out of range'
         at = found.end()
     if at < len(text):
-        return f'parsing time "{text}": extra text: "{text[at:]}"'
+        return f'parsing time "{_quoted(text)}": extra text: "{_quoted(text[at:])}"'
     year, month, day = parts[:3]
     leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
     if not 1 <= day <= month_days[month - 1] or (month == 2 and day == 29 and not leap):
-        return f'parsing time "{text}": day out of range'
+        return f'parsing time "{_quoted(text)}": day out of range'
     return ""
+
+
+def _quoted(text: str) -> str:
+    """As Go's times quote what they cannot read."""
+    shown = (
+        "".join(f"\\x{byte:02x}" for byte in letter.encode()) if not " " <= letter < "\x80" else letter
+        for letter in text
+    )
+    return "".join("\\" + letter if letter in '"\\' else letter for letter in shown)
 
 
 def check_times(*texts: str | None) -> None:

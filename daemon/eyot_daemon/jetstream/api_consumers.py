@@ -282,7 +282,7 @@ def _unpin(request: ApiRequest) -> None:
     consumer = _consumer(request)
     if asked.group not in consumer.config.priority_groups or consumer.pull is None:
         raise fail(10160)
-    consumer.pull.unpin()
+    consumer.pull.unpin(asked.group)
     request.respond()
 
 

@@ -22,4 +22,4 @@ def _forget(request: ApiRequest) -> None:
     copied_out_of(stream).forget_those(asked, done)
 
 
-ENDPOINTS = (Endpoint(WORDS, "eyot_forget_response", _forget),)
+ENDPOINTS = (Endpoint(WORDS, "eyot_forget_response", _forget, untold=True),)

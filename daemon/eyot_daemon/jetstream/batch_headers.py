@@ -21,7 +21,6 @@ from eyot_daemon.jetstream.schedule import check_schedule
 from eyot_wire.js_errors import ApiError, error
 from eyot_wire.subject import matches
 
-
 #: A message is in the stream already, or twice in its batch.
 CONTAINS_DUPLICATE = 10201
 

@@ -188,6 +188,8 @@ class Consumer:
         self.state.set_rules(ack_rules(config))
         if (old.filter_subject, old.filter_subjects) != (config.filter_subject, config.filter_subjects):
             self.reader = ConsumerReader(self.stream.log, config)
+        if config.pause_until != old.pause_until:
+            self._was_paused = False  # who changed it tells
         self._read_pause()
         self.acks.config_changed()
         self.delivery.config_changed()

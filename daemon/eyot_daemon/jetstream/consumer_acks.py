@@ -9,7 +9,7 @@ confirmed it by flow control: until then it may be lost with the link.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from eyot_daemon.jetstream.consumer_config import sample_percent
 from eyot_wire.ack import AckKind, parse_ack_payload
@@ -23,6 +23,20 @@ if TYPE_CHECKING:
 _SSEQ = 5
 #: What begins so confirms, and is not answered where there is nothing to confirm.
 CONFIRMING = (b"+NXT", b"+TERM")
+
+
+class _Told(NamedTuple):
+    """What an acknowledgement subject says of its delivery."""
+
+    deliveries: int
+    sseq: int
+    cseq: int
+
+
+def _told(subject: bytes, sseq: int) -> _Told:
+    tokens = subject.split(b".")[_SSEQ - 1 : _SSEQ + 2]
+    deliveries, _, cseq = (int(token) if token.isdigit() else 0 for token in (*tokens, b"", b"")[:3])
+    return _Told(deliveries, sseq, cseq)
 
 
 class Acks:
@@ -70,7 +84,7 @@ class Acks:
             return
         if payload in PLAIN_ACKS:
             self._acknowledge(sseq)
-        elif self._special(sseq, reply, payload):
+        elif self._special(_told(subject, sseq), reply, payload):
             return
         if reply:
             consumer.writer.answer(reply)
@@ -154,9 +168,9 @@ class Acks:
     def _now(self) -> float:
         return self._consumer.broker.clock.monotonic()
 
-    def _special(self, sseq: int, reply: bytes, payload: bytes) -> bool:
+    def _special(self, told: "_Told", reply: bytes, payload: bytes) -> bool:
         """Anything but a plain acknowledgement; True if `reply` is not to be answered."""
-        consumer = self._consumer
+        consumer, sseq = self._consumer, told.sseq
         state = consumer.state
         ack = parse_ack_payload(payload)
         if ack is None:
@@ -165,37 +179,32 @@ class Acks:
             case AckKind.ACK:
                 self._acknowledge(sseq)
             case AckKind.NAK:
-                self._nak(sseq, ack.delay_ns / 1e9)
+                self._nak(told, ack.delay_ns / 1e9)
             case AckKind.PROGRESS:
                 state.progress(sseq, self._now())
             case AckKind.TERM:
-                self._terminate(sseq, ack.reason)
+                self._terminate(told, ack.reason)
             case AckKind.NEXT:
                 self._acknowledge(sseq)
                 consumer.request_next(reply, b"", ack.request)
                 return True
         return False
 
-    def _nak(self, sseq: int, delay_s: float) -> None:
+    def _nak(self, told: "_Told", delay_s: float) -> None:
         consumer = self._consumer
-        held = consumer.state.pending.get(sseq)
-        if held is None:
+        if told.sseq not in consumer.state.pending:
             return
-        consumer.advisories.naked(held[0], sseq, consumer.state.deliveries(sseq))
-        consumer.state.nak(sseq, delay_s, self._now())
+        consumer.advisories.naked(told.cseq, told.sseq, told.deliveries)
+        consumer.state.nak(told.sseq, delay_s, self._now())
         consumer.writer.acknowledged((), drop=False)
 
-    def _terminate(self, sseq: int, reason: str) -> None:
+    def _terminate(self, told: "_Told", reason: str) -> None:
         consumer = self._consumer
-        state = consumer.state
-        held = state.pending.get(sseq)
-        if held is None:
-            return
-        deliveries = state.deliveries(sseq)
-        taken = list(state.ack(sseq))
-        self.moved = True
-        consumer.writer.acknowledged(taken, drop=self._drops)
-        consumer.advisories.terminated(held[0], sseq, deliveries, reason)
+        taken = list(consumer.state.ack(told.sseq))
+        if taken:
+            self.moved = True
+            consumer.writer.acknowledged(taken, drop=self._drops)
+        consumer.advisories.terminated(told.cseq, told.sseq, told.deliveries, reason)
 
     def removed(self, sseqs: Sequence[int], reason: str) -> None:
         """Messages left the stream: what of it was pending needs no acknowledgement any more."""

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from eyot_wire.js_struct import JsStruct, always, encode
-from eyot_wire.js_time import ns_to_rfc3339
+from eyot_wire.js_time import ZERO_TIME, ns_to_rfc3339
 from eyot_wire.nuid import nuid
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class _Action(_Event, kw_only=True):
 
 class _Pause(_Event, kw_only=True):
     paused: bool = always(False)
-    pause_until: str = ""
+    pause_until: str = always(ZERO_TIME)
 
 
 class _Pinned(_Event, kw_only=True):
@@ -81,7 +81,7 @@ class Advisories:
         self._say(_ADVISORY + b"DELETED.", "advisory.v1.consumer_action", _Action(action="delete"))
 
     def paused(self, until: str, paused: bool) -> None:
-        event = _Pause(paused=paused, pause_until=until)
+        event = _Pause(paused=paused, pause_until=until or ZERO_TIME)
         self._say(_ADVISORY + b"PAUSE.", "advisory.v1.consumer_pause", event)
 
     def pinned(self, group: str, pin_id: str) -> None:

@@ -212,7 +212,7 @@ class Expiry:
             return  # a marker leaves no marker
         if headers.get(message.header, b"KV-Operation") == b"PURGE":
             return  # the key is known to be gone
-        header = b"NATS/1.0\r\n%b: MaxAge\r\nNats-Rollup: sub\r\nNats-TTL: %b\r\n\r\n" % (
+        header = b"NATS/1.0\r\n%b: MaxAge\r\nNats-TTL: %b\r\nNats-Rollup: sub\r\n\r\n" % (
             MARKER_REASON,
             format_duration(marker_ttl).encode(),
         )

@@ -192,7 +192,7 @@ class FastBatches:
         self._tell_progress(batch, answers)
         if asked.op != COMMIT:
             return answers
-        if not batch.goes_on and batch.last == 1:
+        if not asked.goes_on and batch.last == 1:
             self._close(asked.batch)
             name = encode(asked.batch.decode("utf-8", "replace"))
             tail = b'%d,"duplicate": true,"batch":%b,"count":%d}' % (seq, name, asked.seq)
@@ -200,11 +200,11 @@ class FastBatches:
         return [*answers, self._end(asked.batch, batch)]
 
     def _refused(self, batch: _OpenBatch, asked: FastReply, refusal: ApiError) -> list[bytes]:
-        if not batch.goes_on and batch.last == 1:
+        if not asked.goes_on and batch.last == 1:
             self._close(asked.batch)
             return [self._stream.refusal(refusal)]
         told = encode(_Err(asked.seq, refusal))
-        if batch.goes_on and asked.op != COMMIT:
+        if asked.goes_on and asked.op != COMMIT:
             return [told]
         batch.last -= 1
         return [told, self._end(asked.batch, batch)]

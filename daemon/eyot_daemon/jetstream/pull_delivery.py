@@ -313,13 +313,11 @@ class PullDelivery(Delivery):
         self.queue.drop_unheard()
         return len(self.queue)
 
-    def unpin(self) -> None:
-        """CONSUMER.UNPIN: the pinned client loses its pin."""
-        if self.queue.pin.id:
-            group = self.queue.pin.group
-            self.queue.unpin()
-            self.consumer.advisories.unpinned(group, "admin")
-            self.consumer.mark()
+    def unpin(self, group: str) -> None:
+        """CONSUMER.UNPIN: the pinned client, if there is one, loses its pin; told in any case."""
+        self.queue.unpin()
+        self.consumer.advisories.unpinned(group, "admin")
+        self.consumer.mark()
 
     def end(self, *, deleted: bool) -> None:
         """The consumer ends: tell who waits."""
