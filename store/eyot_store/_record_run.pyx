@@ -1,25 +1,28 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, auto_pickle=False, embedsignature=False
-"""Encoding a run of messages, and noting the subjects of records, in C: twin of record_run.py, where it is said what the
-functions do.
+"""Encoding a run of messages, in C: twin of record_run.py, where it is said what the functions do.
 
 What a record looks like is said in records.py. Times below 2^32 ns, which only clocks of tests give, have a shorter form in
 MessagePack: such a run is the plain twin's.
 """
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.buffer cimport Py_buffer
 from cpython.dict cimport PyDict_GetItemWithError
+from cpython.memoryview cimport PyMemoryView_Check, PyMemoryView_GET_BUFFER
 from cpython.ref cimport PyObject
 from cpython.tuple cimport PyTuple_Check, PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
 from eyot_store import record_run
-from eyot_store.records import CRC_RESIDUE, CRC_SIZE, subject_in
+from eyot_store.records import CRC_RESIDUE
+
+cdef uint32_t RESIDUE = CRC_RESIDUE
+cdef uint8_t NOTHING
 
 cdef extern from "string.h" nogil:
     void* memmem(const void* haystack, size_t haystack_size, const void* needle, size_t needle_size)
 
-cdef uint32_t RESIDUE = CRC_RESIDUE
 cdef uint64_t LONG_TIME = 1 << 32  # from here on a time takes 8 bytes in MessagePack
 cdef Py_ssize_t SIZE_MAX = 1 << 31
 
@@ -30,14 +33,6 @@ cdef inline void put_be(uint8_t* to, uint64_t value, int size) noexcept nogil:
     cdef int index
     for index in range(size):
         to[index] = <uint8_t>(value >> (8 * (size - 1 - index)))
-
-
-cdef inline uint64_t get_be(const uint8_t* data, int size) noexcept nogil:
-    cdef uint64_t value = 0
-    cdef int index
-    for index in range(size):
-        value = value << 8 | data[index]
-    return value
 
 
 cdef inline Py_ssize_t bin_size(Py_ssize_t size) noexcept nogil:
@@ -246,55 +241,90 @@ def pub_acks(messages, bytes head not None, int64_t seq):
     return acks
 
 
-cdef inline bytes usual_subject(const uint8_t* body, Py_ssize_t size):
-    # Of a record as nearly all are: an array, a time in 8 bytes, a subject of less than 256 bytes. None of any other.
-    if size < 12 or body[0] != 0x94 or body[1] != 0xCF or body[10] != 0xC4 or size < 12 + body[11]:
+cdef inline const uint8_t* bytes_of(object buffer, Py_ssize_t* size) except NULL:
+    # Of a bytes object or what LMDB shows.
+    cdef Py_buffer* view
+    if PyBytes_CheckExact(buffer):
+        size[0] = PyBytes_GET_SIZE(buffer)
+        return <const uint8_t*>PyBytes_AS_STRING(buffer)
+    if not PyMemoryView_Check(buffer):
+        raise TypeError("bytes, or a view of some")
+    view = PyMemoryView_GET_BUFFER(buffer)
+    if view.ndim != 1 or view.itemsize != 1 or (view.strides != NULL and view.strides[0] != 1):
+        raise TypeError("a view of bytes in a row")
+    size[0] = view.len
+    if view.buf == NULL:
+        return &NOTHING
+    return <const uint8_t*>view.buf
+
+
+cdef inline Py_ssize_t bin_at(const uint8_t* data, Py_ssize_t size, Py_ssize_t* at) noexcept nogil:
+    # The length of what is there, and `at` behind it; -1: it is nothing of the kind.
+    cdef Py_ssize_t width, length = 0, index
+    if at[0] >= size or not 0xC4 <= data[at[0]] <= 0xC6:
+        return -1
+    width = 1 << (data[at[0]] - 0xC4)
+    if size - at[0] < 1 + width:
+        return -1
+    for index in range(width):
+        length = length << 8 | data[at[0] + 1 + index]
+    at[0] += 1 + width
+    if length > size - at[0]:
+        return -1
+    at[0] += length
+    return length
+
+
+cdef tuple weighed(int64_t seq, const uint8_t* data, Py_ssize_t size, Py_ssize_t cost, Py_ssize_t header_cost):
+    # Of a body as nearly all are; None of any other.
+    cdef Py_ssize_t subject, header, payload, subject_end, at = 10
+    if size < 10 or data[0] != 0x94 or data[1] != 0xCF:
         return None
-    return PyBytes_FromStringAndSize(<const char*>body + 12, body[11])
+    subject = bin_at(data, size, &at)
+    subject_end = at
+    header = bin_at(data, size, &at) if subject >= 0 else -1
+    payload = bin_at(data, size, &at) if header >= 0 else -1
+    if payload < 0 or at != size or data[2] >= 0x80:
+        return None
+    return (
+        seq,
+        PyBytes_FromStringAndSize(<const char*>data + subject_end - subject, subject),
+        subject + header + payload + cost + (header_cost if header else 0),
+    )
 
 
-def note_records(records, Py_ssize_t limit, uint32_t salt, opened, dict entries not None):
-    cdef Py_ssize_t count = 0, size
-    cdef uint64_t seq = 0
-    cdef bytes key, value, subject
-    cdef bytes before = None
-    cdef list entry = None
-    cdef object number
+def weigh(records, int64_t salt, opened, Py_ssize_t cost, Py_ssize_t header_cost):
+    cdef list out = []
+    cdef const uint8_t* key
     cdef const uint8_t* data
-    cdef PyObject* known
-    for pair in records:
-        key = <bytes?>pair[0]
-        value = <bytes?>pair[1]
-        if PyBytes_GET_SIZE(key) != 8:
+    cdef Py_ssize_t key_size = 0, size = 0
+    cdef uint64_t seq
+    cdef int index
+    cdef tuple found
+    for item in records:
+        if not PyTuple_Check(item) or PyTuple_GET_SIZE(item) != 2:
+            raise TypeError("a record is key, value")
+        first = <object>PyTuple_GET_ITEM(item, 0)
+        value = <object>PyTuple_GET_ITEM(item, 1)
+        key = bytes_of(first, &key_size)
+        if key_size != 8:
             raise ValueError("a record's key has 8 bytes")
-        seq = get_be(<const uint8_t*>PyBytes_AS_STRING(key), 8)
-        count += 1
+        seq = 0
+        for index in range(8):
+            seq = seq << 8 | key[index]
         if opened is not None:
-            value = <bytes>opened(key, value)
+            value = opened(PyBytes_FromStringAndSize(<const char*>key, 8), value)
+            if value is None:
+                continue
+            data = bytes_of(value, &size)
         else:
-            data = <const uint8_t*>PyBytes_AS_STRING(value)
-            size = PyBytes_GET_SIZE(value)
-            if crc32(crc32(salt, <const uint8_t*>PyBytes_AS_STRING(key), 8), data, size) != RESIDUE:
-                value = None
-        if value is None:
-            subject = None
+            data = bytes_of(value, &size)
+            if salt >= 0 and crc32(crc32(<uint32_t>salt, key, 8), data, size) != RESIDUE:
+                continue
+            size = max(size - 4, 0)
+        found = weighed(seq, data, size, cost, header_cost)
+        if found is None:
+            out += record_run.weigh([item], salt, opened, cost, header_cost)
         else:
-            subject = usual_subject(<const uint8_t*>PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value))
-            if subject is None:
-                subject = subject_in(value if opened is not None else value[:-CRC_SIZE])
-        number = seq
-        if count == 1 or subject is None or before is None or subject != before:
-            known = PyDict_GetItemWithError(entries, subject)
-            entry = None if known == NULL else <list?><object>known
-            before = subject
-        if entry is None:
-            entry = [1, number, number, 0, 0]
-            entries[subject] = entry
-        else:
-            entry[0] += 1
-            if not entry[1]:
-                entry[1] = number
-            entry[2] = number
-        if count == limit:
-            break
-    return count, seq
+            out.append(found)
+    return out

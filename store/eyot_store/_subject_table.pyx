@@ -9,10 +9,8 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from cpython.dict cimport PyDict_GetItemWithError
 from cpython.tuple cimport PyTuple_Check, PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, realloc
+from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memchr, memcmp, memcpy
-
-import os
 
 from eyot_store import subject_table
 from eyot_store.errors import StoreError
@@ -20,7 +18,9 @@ from eyot_store.errors import StoreError
 cdef extern from *:
     void __builtin_prefetch(const void* at) nogil
 
-cdef uint64_t SEED = int.from_bytes(os.urandom(8), "little")  # whoever names subjects must not know where they come to lie
+include "subject_hash.pxi"
+include "packed_reader.pxi"
+
 cdef bytes UNREAD = subject_table.UNREAD
 cdef Py_ssize_t NONE = -1
 
@@ -32,32 +32,6 @@ cdef struct Slot:
     uint64_t at  # in the arena; of a free one: the next free one, and 1
     uint32_t size
     uint32_t hash
-
-
-cdef struct Reader:
-    const uint8_t* at
-    const uint8_t* end
-    bint bad
-
-
-cdef inline uint64_t mixed(uint64_t value) noexcept nogil:
-    value = (value ^ (value >> 32)) * <uint64_t>0xD6E8FEB86659FD93
-    value = (value ^ (value >> 32)) * <uint64_t>0xD6E8FEB86659FD93
-    return value ^ (value >> 32)
-
-
-cdef uint32_t hash_of(const char* text, Py_ssize_t size) noexcept nogil:
-    cdef uint64_t value = SEED ^ <uint64_t>size, piece
-    while size >= 8:
-        memcpy(&piece, text, 8)
-        value = mixed(value ^ piece) + SEED
-        text += 8
-        size -= 8
-    if size:
-        piece = 0
-        memcpy(&piece, text, size)
-        value = mixed(value ^ piece) + SEED
-    return <uint32_t>(mixed(value) >> 32)
 
 
 cdef bint fits(const char* pattern, Py_ssize_t pattern_size, const char* text, Py_ssize_t size) noexcept nogil:
@@ -87,73 +61,6 @@ cdef bint fits(const char* pattern, Py_ssize_t pattern_size, const char* text, P
         text = token_end + 1
 
 
-cdef uint64_t big_endian(Reader* reader, int size) noexcept nogil:
-    cdef uint64_t value = 0
-    cdef int index
-    if reader.end - reader.at < size:
-        reader.bad = True
-        return 0
-    for index in range(size):
-        value = value << 8 | reader.at[index]
-    reader.at += size
-    return value
-
-
-cdef int64_t number(Reader* reader) noexcept nogil:
-    cdef uint8_t kind = <uint8_t>big_endian(reader, 1)
-    cdef uint64_t value
-    if kind < 0x80:
-        return kind
-    if kind >= 0xE0:
-        return <int64_t>kind - 256
-    if 0xCC <= kind <= 0xCF:
-        value = big_endian(reader, 1 << (kind - 0xCC))
-        if value >> 63:
-            reader.bad = True
-        return <int64_t>value
-    if kind == 0xD0:
-        return <signed char>big_endian(reader, 1)
-    if kind == 0xD1:
-        return <short>big_endian(reader, 2)
-    if kind == 0xD2:
-        return <int>big_endian(reader, 4)
-    if kind == 0xD3:
-        return <int64_t>big_endian(reader, 8)
-    reader.bad = True
-    return 0
-
-
-cdef Py_ssize_t elements(Reader* reader) noexcept nogil:
-    # How many an array has.
-    cdef uint8_t kind = <uint8_t>big_endian(reader, 1)
-    if 0x90 <= kind <= 0x9F:
-        return kind & 15
-    if kind == 0xDC or kind == 0xDD:
-        return <Py_ssize_t>big_endian(reader, 2 if kind == 0xDC else 4)
-    reader.bad = True
-    return 0
-
-
-cdef const char* text_of(Reader* reader, Py_ssize_t* size) noexcept nogil:
-    # A subject, or nil.
-    cdef uint8_t kind = <uint8_t>big_endian(reader, 1)
-    cdef const char* text
-    size[0] = 0
-    if kind == 0xC0:
-        size[0] = 1
-        return b"\n"
-    if kind < 0xC4 or kind > 0xC6:
-        reader.bad = True
-        return NULL
-    size[0] = <Py_ssize_t>big_endian(reader, 1 << (kind - 0xC4))
-    text = <const char*>reader.at
-    if reader.end - reader.at < size[0]:
-        reader.bad = True
-    else:
-        reader.at += size[0]
-    return text
-
-
 cdef inline void some_went(Slot* slot, int64_t low, int64_t high) noexcept nogil:
     if low <= slot.first <= high:
         slot.first = -(slot.first + 1) if low == high else -slot.first
@@ -164,6 +71,16 @@ cdef inline void some_went(Slot* slot, int64_t low, int64_t high) noexcept nogil
             slot.first = slot.last
         elif slot.first > 0 and not slot.last:
             slot.last = slot.first
+
+
+cdef inline bytes subject_of(object message):
+    cdef object subject
+    if not PyTuple_Check(message) or PyTuple_GET_SIZE(message) != 4:
+        raise TypeError("a message is subject, reply, header, payload")
+    subject = <object>PyTuple_GET_ITEM(message, 0)
+    if subject is None:
+        raise TypeError("a message has a subject")
+    return <bytes?>subject
 
 
 cdef class SubjectTable:
@@ -343,10 +260,9 @@ cdef class SubjectTable:
             self.messages -= slot.count
             self._drop(slot)
 
-    cdef int64_t _came(self, bytes subject, int64_t count, int64_t first, int64_t last) except -1:
+    cdef int64_t _came(self, bytes subject, uint32_t hashed, int64_t count, int64_t first, int64_t last) except -1:
         cdef const char* text = PyBytes_AS_STRING(subject)
         cdef Py_ssize_t size = PyBytes_GET_SIZE(subject)
-        cdef uint32_t hashed = hash_of(text, size)
         cdef Slot* slot = self._find(text, size, hashed)
         cdef int64_t before
         if count <= 0:
@@ -364,27 +280,51 @@ cdef class SubjectTable:
         return before
 
     def came(self, bytes subject not None, int64_t count, int64_t first, int64_t last):
-        return self._came(subject, count, first, last)
+        return self._came(subject, hash_of(PyBytes_AS_STRING(subject), PyBytes_GET_SIZE(subject)), count, first, last)
 
     def came_run(self, messages, int64_t first, dict before not None):
         cdef bytes subject
         cdef bytes last = None
-        cdef int64_t seq = first, previous
-        for message in messages:
-            if not PyTuple_Check(message) or PyTuple_GET_SIZE(message) != 4:
-                raise TypeError("a message is subject, reply, header, payload")
-            subject = <bytes?><object>PyTuple_GET_ITEM(message, 0)
-            if subject is None:
-                raise TypeError("a message has a subject")
-            # Each look at the table waits for memory: the next ones' is on its way meanwhile.
-            __builtin_prefetch(self._places + (hash_of(PyBytes_AS_STRING(subject), PyBytes_GET_SIZE(subject)) & self._mask))
-        for message in messages:
-            subject = <bytes>PyTuple_GET_ITEM(message, 0)
-            previous = self._came(subject, 1, seq, seq)
-            if subject is not last and PyDict_GetItemWithError(before, subject) == NULL:
-                before[subject] = previous
-            last = subject
-            seq += 1
+        cdef int64_t previous
+        cdef Py_ssize_t index = 0, count = len(messages)
+        cdef uint32_t* hashes = <uint32_t*>malloc((count + 1) * sizeof(uint32_t))
+        if hashes == NULL:
+            raise MemoryError
+        try:
+            for message in messages:
+                subject = subject_of(message)
+                if index < count:
+                    hashes[index] = hash_of(PyBytes_AS_STRING(subject), PyBytes_GET_SIZE(subject))
+                    index += 1
+            self._expect(hashes, index)
+            index = 0
+            for message in messages:
+                if index == count:
+                    raise RuntimeError("messages came while they were counted")
+                subject = subject_of(message)
+                previous = self._came(subject, hashes[index], 1, first + index, first + index)
+                if subject is not last and PyDict_GetItemWithError(before, subject) == NULL:
+                    before[subject] = previous
+                last = subject
+                index += 1
+        finally:
+            free(hashes)
+
+    cdef void _expect(self, const uint32_t* hashes, Py_ssize_t count) noexcept nogil:
+        # Each look at the table waits for memory three times: have what many need brought at the same time.
+        cdef Py_ssize_t index
+        cdef uint32_t place
+        for index in range(count):
+            __builtin_prefetch(self._places + (hashes[index] & self._mask))
+        for index in range(count):
+            place = self._places[hashes[index] & self._mask]
+            if place:
+                __builtin_prefetch(self._slots + place - 1)
+                __builtin_prefetch(<char*>(self._slots + place) - 1)
+        for index in range(count):
+            place = self._places[hashes[index] & self._mask]
+            if place and self._slots[place - 1].count:
+                __builtin_prefetch(self._arena + self._slots[place - 1].at)
 
     def went(self, bytes subject not None, int64_t seq):
         cdef Slot* slot = self._known(subject)
@@ -397,10 +337,56 @@ cdef class SubjectTable:
             slot.count -= 1
             some_went(slot, seq, seq)
 
+    def went_run(self, found):
+        cdef bytes subject
+        cdef Py_ssize_t index = 0, count = len(found)
+        cdef uint32_t* hashes = <uint32_t*>malloc((count + 1) * sizeof(uint32_t))
+        if hashes == NULL:
+            raise MemoryError
+        try:
+            for _, name, _ in found:
+                subject = <bytes?>name
+                if index < count:
+                    hashes[index] = hash_of(PyBytes_AS_STRING(subject), PyBytes_GET_SIZE(subject))
+                    index += 1
+            self._expect(hashes, index)
+        finally:
+            free(hashes)
+        for seq, name, _ in found:
+            self.went(<bytes?>name, seq)
+
+    def oldest_of(self, subjects, int64_t keep, int64_t upto):
+        cdef dict single = {}
+        cdef list others = []
+        cdef bytes subject
+        cdef Slot* slot
+        cdef Py_ssize_t index = 0, count = len(subjects)
+        cdef uint32_t* hashes = <uint32_t*>malloc((count + 1) * sizeof(uint32_t))
+        if hashes == NULL:
+            raise MemoryError
+        try:
+            for name in subjects:
+                subject = <bytes?>name
+                if index < count:
+                    hashes[index] = hash_of(PyBytes_AS_STRING(subject), PyBytes_GET_SIZE(subject))
+                    index += 1
+            self._expect(hashes, index)
+        finally:
+            free(hashes)
+        for name in subjects:
+            slot = self._known(<bytes?>name)
+            if slot == NULL or slot.count <= keep:
+                continue
+            if slot.count == keep + 1 and 0 < slot.first <= upto:
+                single[slot.first] = name
+            else:
+                others.append(name)
+        return single, others
+
     def back(self, bytes subject not None, int64_t seq):
         cdef Slot* slot = self._known(subject)
         if slot == NULL:
-            self._came(subject, 1, seq, seq)
+            self.came(subject, 1, seq, seq)
             return
         self.messages += 1
         slot.count += 1

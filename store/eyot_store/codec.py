@@ -75,7 +75,12 @@ class RecordCodec:
         except (StoreError, msgspec.MsgspecError):
             return None
 
-    def body_or_none(self, key: bytes, value: bytes) -> bytes | None:
+    @property
+    def reading(self) -> tuple[int, Callable[[bytes, Buffer], bytes | None] | None]:
+        """What ``Change`` and ``weigh`` need to read records: the salt of their checksums, and what opens those that are sealed."""
+        return self.salt, None if self.opened is None else self.body_or_none
+
+    def body_or_none(self, key: bytes, value: Buffer) -> bytes | None:
         """The MessagePack array in a record; None: it cannot be read."""
         try:
             return bytes(self.body(key, value))

@@ -3,36 +3,25 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import TYPE_CHECKING
-
-from eyot_store.errors import StoreError
-from eyot_store.records import StoredMessage
 
 if TYPE_CHECKING:
     from eyot_store.log import Log
     from eyot_store.txn import Txn
 
-_READ_BYTES = 1 << 20  # of messages that are looked at together before they go
-
 
 def remove_oldest(
-    log: Log, txn: Txn, subjects: Iterable[bytes], keep: int, at_most: int, overdue: set[bytes] | None
+    log: Log, txn: Txn, subjects: Collection[bytes], keep: int, at_most: int, overdue: set[bytes] | None
 ) -> list[int]:
     """Stage the removal of the oldest messages of each of ``subjects`` that has more than ``keep``, about ``at_most`` in all; returns
     which go. Into ``overdue`` come subjects whose turn that makes it another time, and those whose oldest takes long to find (None: it
     is looked for all the same)."""
     table, committed = log.subjects().table, log.committed_seq
-    single: dict[int, bytes] = {}  # the usual case: one goes, and it is known which
-    others: list[bytes] = []
-    for subject in subjects:
-        known = table.get(subject)
-        if known is None or known[0] <= keep:
-            continue
-        if known[0] == keep + 1 and 0 < known[1] <= committed and len(single) < at_most:
-            single[known[1]] = subject
-        else:
-            others.append(subject)
+    # The usual case: one goes, and it is known which.
+    single, others = table.oldest_of(subjects, keep, committed)
+    while len(single) > at_most:
+        others.append(single.popitem()[1])
     gone = _remove_committed(log, txn, single)
     staged = _Staged(log)
     for subject in others:
@@ -52,22 +41,16 @@ def remove_oldest(
 
 
 def _remove_committed(log: Log, txn: Txn, single: dict[int, bytes]) -> list[int]:
-    """Remove messages, each the oldest of its subject, read all at once as far as they can be."""
-    gone: list[int] = []
-    seqs = sorted(single)
-    found: dict[int, StoredMessage] = {}
-    if len(seqs) > 1:
-        try:
-            found = {message.seq: message for message in log.get_many(seqs, _READ_BYTES)}
-        except StoreError:
-            pass  # one by one it shows which it is
-    for seq in seqs:
-        message = found.get(seq)
-        if message is None or message.subject != single[seq]:
-            _remove(log, txn, seq, gone)
-        else:
-            log.remove_known(txn, message)
-            gone.append(seq)
+    """Remove messages, each the oldest of its subject, looked at all together as far as they can be read."""
+    gone = sorted(single)
+    found = [each for each in log.weigh(gone) if single[each[0]] == each[1]] if len(gone) > 1 else []
+    if found:
+        log.remove_all(txn, found)
+    if len(found) < len(gone):
+        done = {seq for seq, _, _ in found}
+        for seq in gone:
+            if seq not in done:
+                _remove(log, txn, seq, [])
     return gone
 
 

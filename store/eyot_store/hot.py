@@ -1,14 +1,15 @@
 """What the store does for every record, in C where it could be compiled, in plain Python where not.
 
-As with `eyot_wire.hot`, `EYOT_PLAIN=1` in the environment forces the plain twins (`record_run.py`, `subject_table.py`), which say what
-they do; tests hold both against each other. COMPILED says which twin this process runs.
+As with `eyot_wire.hot`, `EYOT_PLAIN=1` in the environment forces the plain twins (`record_run.py`, `subject_change.py`,
+`subject_table.py`), which say what they do; tests hold both against each other. COMPILED says which twin this process runs.
 """
 
 import os
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from eyot_store.record_run import encode_run, look_over, note_records, pub_acks
+    from eyot_store.record_run import encode_run, look_over, pub_acks, weigh
+    from eyot_store.subject_change import Change
     from eyot_store.subject_table import SubjectTable
 
     COMPILED: Final[bool] = False
@@ -16,14 +17,16 @@ else:
     try:
         if os.environ.get("EYOT_PLAIN", "0") not in ("", "0"):
             raise ImportError("EYOT_PLAIN is set")
-        from eyot_store._record_run import encode_run, look_over, note_records, pub_acks
+        from eyot_store._record_run import encode_run, look_over, pub_acks, weigh
+        from eyot_store._subject_change import Change
         from eyot_store._subject_table import SubjectTable
 
         COMPILED = True
     except ImportError:
-        from eyot_store.record_run import encode_run, look_over, note_records, pub_acks
+        from eyot_store.record_run import encode_run, look_over, pub_acks, weigh
+        from eyot_store.subject_change import Change
         from eyot_store.subject_table import SubjectTable
 
         COMPILED = False
 
-__all__ = ["COMPILED", "SubjectTable", "encode_run", "look_over", "note_records", "pub_acks"]
+__all__ = ["COMPILED", "Change", "SubjectTable", "encode_run", "look_over", "pub_acks", "weigh"]

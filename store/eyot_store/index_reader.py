@@ -11,9 +11,9 @@ import lmdb
 from eyot_store.codec import RecordCodec
 from eyot_store.environment import Environment
 from eyot_store.errors import StoreError
-from eyot_store.hot import SubjectTable
+from eyot_store.hot import Change, SubjectTable
 from eyot_store.records import pack_u64, seq_of
-from eyot_store.subject_index import Change, IndexHead
+from eyot_store.subject_index import IndexHead
 from eyot_store.subject_table import UNREAD
 
 OUTSIDE_MAX = 1 << 14

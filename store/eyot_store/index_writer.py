@@ -15,18 +15,17 @@ import msgspec
 
 from eyot_store.environment import Environment
 from eyot_store.errors import StoreError
-from eyot_store.hot import SubjectTable
+from eyot_store.hot import Change, SubjectTable
 from eyot_store.records import pack_u64, seq_of
 from eyot_store.subject_index import (
+    CHANGE_ENTRIES,
     FOLD_BYTES_MIN,
     SUBJECTS_MAX,
-    Change,
     IndexHead,
     base_of,
     decode_index_head,
     encode_index,
 )
-from eyot_store.subject_table import Entry
 
 Encoded = bytes
 """Of entries."""
@@ -96,9 +95,15 @@ class Indexes:
         known = self._heads.get(stream_id)
         return known[1].base_bytes + known[1].change_bytes if known else 0
 
+    def takes_more(self, stream_id: int) -> bool:
+        """Whether what comes may be written behind what is there."""
+        return stream_id not in self._given_up and stream_id not in self._void
+
     def check(self, stream_id: int, last_seq: int) -> None:
-        """Take note if the stream's index lags."""
-        if last_seq - self.covered(stream_id) >= INDEX_EVERY and stream_id not in self._given_up:
+        """Take note whether the stream's index lags."""
+        if last_seq - self.covered(stream_id) < INDEX_EVERY:
+            self.behind.discard(stream_id)
+        elif stream_id not in self._given_up:
             self.behind.add(stream_id)
 
     def forget(self, stream_id: int) -> None:
@@ -111,20 +116,15 @@ class Indexes:
 
     # -- in a transaction; what is returned becomes true with ``now`` when it commits ---------------------------------------
 
-    def write(self, txn: Any, stream_id: int, covered: int, entries: list[Entry]) -> Written:
-        """Write a change."""
+    def write(self, txn: Any, stream_id: int, covered: int, change: Change) -> Written:
+        """Write a change, in as many records as it takes."""
         number, head = self._heads.get(stream_id, (0, IndexHead()))
-        encoded = encode_index(entries)
-        records = head.records + sum(entry[1] for entry in entries)
-        head = IndexHead(covered, records, head.base_bytes, head.change_bytes + len(encoded) + 32)
-        self._put(txn, stream_id, number + 1, head, encoded)
-        return number + 1, head
-
-    def write_gone(self, txn: Any, stream_id: int, change: Change | None) -> Written:
-        """Write what went, or, where nobody can say what did, have the index start anew."""
-        if change is None:
-            return self.wipe(txn, stream_id)
-        return self.write(txn, stream_id, self.covered(stream_id), change.entries())
+        for encoded, records in change.encoded(CHANGE_ENTRIES) or [(_NOTHING, 0)]:
+            number += 1
+            change_bytes = head.change_bytes + len(encoded) + 32
+            head = IndexHead(covered, head.records + records, head.base_bytes, change_bytes)
+            self._put(txn, stream_id, number, head, encoded)
+        return number, head
 
     def wipe(self, txn: Any, stream_id: int, covered: int = 0) -> Written:
         """Drop the index; with ``covered``: there are no records up to there."""
@@ -165,13 +165,13 @@ class Indexes:
             cursor, codec = txn.cursor(db), self._environment.codec(stream_id)
             count = 0
             if cursor.set_range(pack_u64(covered + 1)):
-                count, last = change.came_all(cursor.iternext(), SLICE_RECORDS, codec)
+                count, last = change.came_all(cursor.iternext(), SLICE_RECORDS, *codec.reading)
                 covered = last if count else covered
             if count < SLICE_RECORDS:
                 covered = max(covered, last_seq)
         if last_seq - covered < INDEX_EVERY:
             self.behind.discard(stream_id)
-        return self.write(txn, stream_id, covered, change.entries()) if covered > before else None
+        return self.write(txn, stream_id, covered, change) if covered > before else None
 
     def rebase(self, txn: Any, stream_id: int) -> Written:
         """Fold the changes into a new base."""
@@ -221,17 +221,3 @@ def fold_index(
             raise StoreError("corrupt", f"index of subjects: record {expected} is missing")
         expected += 1
         yield number, IndexHead(*table.fold_record(record))
-
-
-def note_gone(
-    gone: dict[int, Change | None], environment: Environment, stream_id: int, key: bytes, value: bytes
-) -> None:
-    """Add the record ``value`` to what went out of the index of a stream."""
-    change = gone.setdefault(stream_id, Change())
-    if change is None:
-        return
-    subject = environment.codec(stream_id).subject(key, value)
-    if subject is None:
-        gone[stream_id] = None
-    else:
-        change.went(subject, seq_of(key))

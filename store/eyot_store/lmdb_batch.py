@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from copy import copy
 from typing import Any
 
 import msgspec
 
+from eyot_store.batch_index import BatchIndex
 from eyot_store.codec import RecordCodec
 from eyot_store.environment import NEXT_ID_KEY, Environment, counters_key, messages_db_name, trash_key
 from eyot_store.errors import StoreError
-from eyot_store.index_writer import Indexes, Written, note_gone
+from eyot_store.index_writer import Indexes, Written
 from eyot_store.records import (
     Counters,
     StreamRecord,
@@ -20,7 +22,6 @@ from eyot_store.records import (
     seal,
     unpack_u64,
 )
-from eyot_store.subject_index import Change
 from eyot_store.txn import AppendRun, Op
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -31,13 +32,23 @@ class Batch:
     """What one LMDB transaction changes. What the attributes say becomes true when it commits."""
 
     def __init__(
-        self, environment: Environment, txn: Any, committed: dict[int, Counters], indexes: Indexes | None = None
+        self,
+        environment: Environment,
+        txn: Any,
+        committed: dict[int, Counters],
+        indexes: Indexes | None = None,
+        *,
+        noting: bool = False,
     ) -> None:
+        """``noting``: what comes may be written into the indexes, too."""
         self._environment = environment
         self._txn = txn
         self._committed = committed
         self._indexes = indexes or Indexes(environment)
-        self._went: dict[int, Change | None] = {}  # out of indexes of subjects, by stream; None: nobody can say what
+        self._noting = noting
+        self._passing: list[bytes] = []  # keys of what the operations under way take out, ascending
+        self._passed: set[bytes] = set()  # keys of what they append and take out again: LMDB never sees it
+        self._subjects: dict[int, BatchIndex] = {}  # by stream
         self.written: dict[int, Written] = {}  # indexes
         self.counters: dict[int, Counters] = {}
         self.opened: dict[int, Any] = {}
@@ -50,6 +61,7 @@ class Batch:
     def apply(self, stream_id: int, ops: list[tuple[Op, Any]]) -> None:
         """Apply the operations of one stream in order. What comes after its deletion has nothing left to act on."""
         known = stream_id in self._environment.messages or ops[0][0] is Op.CREATE
+        self._passing = _taken_out(ops)
         for op, data in ops:
             if known and stream_id not in self.deleted:
                 _APPLY[op](self, stream_id, data)
@@ -62,9 +74,10 @@ class Batch:
             if stream_id not in self.deleted:
                 key = counters_key(stream_id)
                 self._txn.put(key, seal(key, _encode(counters)))
-        for stream_id, change in self._went.items():
-            if stream_id not in self.deleted:
-                self.written[stream_id] = self._indexes.write_gone(self._txn, stream_id, change)
+        for stream_id, subjects in self._subjects.items():
+            written = None if stream_id in self.deleted else subjects.write()
+            if written is not None:
+                self.written[stream_id] = written
 
     # -- streams -----------------------------------------------------------------------------------------------------
 
@@ -110,17 +123,26 @@ class Batch:
     # -- messages ----------------------------------------------------------------------------------------------------
 
     def _append(self, stream_id: int, run: AppendRun) -> None:
-        items = self._environment.codec(stream_id).stored(run.items)
-        cursor = self._txn.cursor(self._messages(stream_id))
-        _, added = cursor.putmulti(items, dupdata=False, overwrite=False, append=True)
+        items = run.items
+        counters = self._counters(stream_id)
+        last = unpack_u64(items[-1][0])[0]
+        counters.messages += len(items)
+        counters.bytes += run.bytes
+        counters.last_ts_ns = run.last_ts_ns
+        self.messages += len(items)
+        gone = self._passing[bisect_left(self._passing, items[0][0]) : bisect_right(self._passing, items[-1][0])]
+        if gone:
+            passed = {item[0] for item in items}.intersection(gone)
+            self._passed |= passed
+            items = [item for item in items if item[0] not in passed]
+        db = self._messages(stream_id)
+        if self._noting:
+            self._index(stream_id).came(db, counters.last_seq, items, last)
+        counters.last_seq = last
+        stored = self._environment.codec(stream_id).stored(items)
+        _, added = self._txn.cursor(db).putmulti(stored, dupdata=False, overwrite=False, append=True)
         if added != len(items):
             raise StoreError("corrupt", f"stream {stream_id} already holds a sequence that was to be appended")
-        counters = self._counters(stream_id)
-        counters.messages += added
-        counters.bytes += run.bytes
-        counters.last_seq = unpack_u64(items[-1][0])[0]
-        counters.last_ts_ns = run.last_ts_ns
-        self.messages += added
 
     def _skip(self, stream_id: int, seq: int) -> None:
         self._counters(stream_id).last_seq = seq
@@ -128,15 +150,19 @@ class Batch:
     def _remove(self, stream_id: int, data: list[tuple[bytes, int]]) -> None:
         cursor = self._txn.cursor(self._messages(stream_id))
         find, delete = cursor.set_key, cursor.delete
-        covered = pack_u64(self._indexes.covered(stream_id))
+        subjects = self._index(stream_id)
         removed = size = 0
         for key, counted in data:
-            if find(key):
-                if key <= covered:  # the index of subjects counts it
-                    note_gone(self._went, self._environment, stream_id, key, cursor.value())
+            if key in self._passed:
+                self._passed.discard(key)
+            elif not find(key):
+                continue
+            else:
+                if subjects.counts(key):
+                    subjects.went(key, cursor.value())
                 delete()
-                removed += 1
-                size += counted
+            removed += 1
+            size += counted
         self._subtract(stream_id, removed, size)
 
     def _purge(self, stream_id: int, data: tuple[int, int, int]) -> None:
@@ -178,6 +204,13 @@ class Batch:
             raise StoreError("corrupt", f"stream {stream_id} has no database")
         return db
 
+    def _index(self, stream_id: int) -> BatchIndex:
+        subjects = self._subjects.get(stream_id)
+        if subjects is None:
+            subjects = BatchIndex(self._environment, self._indexes, self._txn, stream_id)
+            self._subjects[stream_id] = subjects
+        return subjects
+
     def _counters(self, stream_id: int) -> Counters:
         counters = self.counters.get(stream_id)
         if counters is None:
@@ -191,6 +224,11 @@ class Batch:
         counters = self._counters(stream_id)
         counters.messages -= messages
         counters.bytes = counters.bytes - bytes_ if counters.messages else 0
+
+
+def _taken_out(ops: list[tuple[Op, Any]]) -> list[bytes]:
+    """Keys that operations take out, ascending, where there are such that append."""
+    return sorted([key for op, data in ops if op is Op.REMOVE for key, _ in data]) if len(ops) > 1 else []
 
 
 def recount(txn: Any, codec: RecordCodec, db: Any, found: Counters) -> Counters:

@@ -14,15 +14,15 @@ from typing import Any
 
 import lmdb
 
+from eyot_store.batch_index import BatchIndex
 from eyot_store.changes import Changes, by_stream, changes_of, takes_room
 from eyot_store.committer import CommitStats
 from eyot_store.environment import JOURNAL_KEY, NEXT_ID_KEY, Environment, as_store_error, messages_db_name, trash_key
 from eyot_store.errors import StoreError
 from eyot_store.fates import Fates
-from eyot_store.index_writer import Indexes, Written, note_gone
+from eyot_store.index_writer import Indexes, Written
 from eyot_store.lmdb_batch import Batch
 from eyot_store.records import Counters, pack_u64
-from eyot_store.subject_index import Change
 from eyot_store.txn import Txn
 
 _TIDY_RECORDS = 4096
@@ -47,6 +47,7 @@ class LmdbCommitter:
         self._counters = counters
         self._fates = Fates() if fates is None else fates
         self._map_full = False  # the last attempt needed more than the map
+        self._noting = True  # in passing, what comes in the indexes: not where there may be no room for that
         self._freed = False  # pages were freed that the next transaction cannot use yet
         self._appended = 0  # messages since the last tidying, while there is something to tidy
         self._tidy_records = _TIDY_RECORDS
@@ -153,6 +154,7 @@ class LmdbCommitter:
     def _no_room(self, error: Exception) -> StoreError:
         """Why an attempt failed; takes note if it was for want of room."""
         self._map_full = isinstance(error, lmdb.MapFullError)
+        self._noting = False
         failure = self._environment.why_io(as_store_error(error))
         if failure.reason == "full" and not self._map_full and self._environment.is_open:
             self._environment.promise_broken()
@@ -174,7 +176,7 @@ class LmdbCommitter:
     def _write(self, changes: Changes, mark: bytes = b"") -> tuple[int, int]:
         """One LMDB transaction; returns how many messages were appended, and the nanoseconds of the commit."""
         lmdb_txn = self._begin()
-        batch = Batch(self._environment, lmdb_txn, self._counters, self._indexes)
+        batch = Batch(self._environment, lmdb_txn, self._counters, self._indexes, noting=self._noting)
         try:
             for stream_id, ops in by_stream(changes).items():
                 batch.apply(stream_id, ops)
@@ -208,6 +210,7 @@ class LmdbCommitter:
             if counters.floor and stream_id in batch.purged:
                 self._purged[stream_id] = counters.floor
         self._freed = self._freed or batch.freed
+        self._noting = True
         self._tidying_failed = False
 
     def _commit(self, lmdb_txn: Any, *, handles: bool) -> int:
@@ -297,21 +300,19 @@ class LmdbCommitter:
 
     def _tidy_purged(self, stream_id: int, floor: int, records: int) -> None:
         lmdb_txn = self._begin()
-        gone: dict[int, Change | None] = {}
-        written = None
         try:
             db = self._environment.messages[stream_id]
-            covered = self._indexes.covered(stream_id)
+            subjects = BatchIndex(self._environment, self._indexes, lmdb_txn, stream_id)
 
             def going(key: bytes, value: bytes) -> None:
-                if key <= pack_u64(covered):
-                    note_gone(gone, self._environment, stream_id, key, value)
+                if subjects.counts(key):
+                    subjects.went(key, value)
 
             done, all_gone = self._trim(lmdb_txn, db, pack_u64(floor), records, going)
-            if all_gone and covered:
-                written = self._indexes.wipe(lmdb_txn, stream_id, floor - 1)
-            elif gone:
-                written = self._indexes.write_gone(lmdb_txn, stream_id, gone[stream_id])
+            if all_gone and self._indexes.covered(stream_id):
+                written: Written | None = self._indexes.wipe(lmdb_txn, stream_id, floor - 1)
+            else:
+                written = subjects.write()
         except BaseException:
             lmdb_txn.abort()
             raise

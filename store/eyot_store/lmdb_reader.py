@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from functools import partial, wraps
 from typing import Any, ParamSpec, TypeVar
 from zlib import crc32
@@ -12,8 +12,10 @@ import msgspec
 
 from eyot_store.environment import Environment, as_store_error
 from eyot_store.errors import StoreError
+from eyot_store.hot import weigh
 from eyot_store.index_reader import IndexReading
 from eyot_store.reader import RECORDS_MAX, Reading, keep_within
+from eyot_store.record_run import Weighed
 from eyot_store.records import (
     CRC_RESIDUE,
     CRC_SIZE,
@@ -92,6 +94,17 @@ class LmdbReader:
                         return ReadResult(out, seq)
                     out.append(message)
         return ReadResult(out, seqs[-1] + 1)
+
+    @_reading
+    def weigh(self, seqs: Sequence[int], cost: int, header_cost: int) -> list[Weighed]:
+        environment = self._environment
+        keys = list(map(pack_u64, seqs))
+        with environment.lock:
+            db = environment.messages.get(self._id)
+            if db is None or not keys:
+                return []
+            with environment.lmdb.begin(db, buffers=True) as txn:
+                return weigh(txn.cursor().getmulti(keys), *self._codec.reading, cost, header_cost)
 
     @_reading
     def scan(

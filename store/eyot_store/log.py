@@ -9,35 +9,27 @@ something that never happened.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from zlib import crc32
 
 from eyot_store.directory import Directory
 from eyot_store.errors import StoreError
 from eyot_store.hot import encode_run
-from eyot_store.log_reads import LogReads
+from eyot_store.log_removals import LogRemovals
+from eyot_store.log_removals import Unwanted as Unwanted
 from eyot_store.reader import RecordReader
 from eyot_store.record_run import Message
-from eyot_store.records import StoredMessage, encode_body, file_message_bytes, pack_crc, pack_u64, salt_of
+from eyot_store.records import encode_body, file_message_bytes, pack_crc, pack_u64, salt_of
 from eyot_store.state import LogState
-from eyot_store.subjects import Subjects, matcher
+from eyot_store.subjects import Subjects
 from eyot_store.tracking import Tracking
 from eyot_store.txn import OPEN, AppendRun, HiddenRange, LogPart, Op, Txn
 
-_CHUNK = 1024
-_CHUNK_BYTES = 16 << 20
-_READS_MAX = 4  # of one slice of a purge
 
-Unwanted = Callable[[int, bytes], bool]
-"""(sequence, subject) -> whether nobody wants the message."""
-
-
-class Log(LogReads):
+class Log(LogRemovals):
     """One stream's messages, consumers and positions. All methods belong to the loop's thread."""
 
     durable = True
-    header_bytes = 4
-    """What a message counts for beyond its bytes and those that all count for, if it has a header (``message_bytes``)."""
 
     def __init__(
         self,
@@ -151,92 +143,6 @@ class Log(LogReads):
         self._take_turn(part)
         part.push(Op.SKIP, seq)
         part.last_seq = self.state.last_seq = seq
-
-    def remove(self, txn: Txn, seq: int) -> bool:
-        """Stage the removal of one message; False when there is none."""
-        if not 0 < seq <= self.state.last_seq or self._is_hidden(seq):
-            return False
-        try:
-            found = self._find(seq)
-        except StoreError as error:
-            if error.reason != "corrupt":
-                raise
-            found = (b"", 0)  # nobody can say what it was, but it can go
-            self._remove(txn, seq, *found)
-            self._subjects = self._tracking = None
-            return True
-        if found is None:
-            return False
-        self._remove(txn, seq, *found)
-        return True
-
-    def remove_known(self, txn: Txn, message: StoredMessage) -> None:
-        """Stage the removal of a live committed message that was just read."""
-        size = self.message_bytes(message.subject, message.header, message.payload)
-        self._remove(txn, message.seq, message.subject, size)
-
-    def purge(self, txn: Txn, below_seq: int = 0, subject_filter: bytes = b"", keep: int = 0) -> int:
-        """Stage the removal of all messages, of those below ``below_seq``, of those that ``subject_filter`` matches (also
-        with ``below_seq``), leaving the newest ``keep`` of them. Returns how many go. Reads what it removes, except when it
-        removes everything."""
-        if subject_filter not in (b"", b">"):
-            return self._purge_filtered(txn, below_seq, subject_filter, keep)
-        state = self.state
-        if not state.messages:
-            return 0
-        last = min(below_seq - 1, state.last_seq) if below_seq else state.last_seq
-        if keep:
-            if keep >= state.messages:
-                return 0
-            last = min(last, self.seq_from_end(keep) - 1)
-        if last < state.first_seq:
-            return 0
-        return self._purge_range(txn, last)
-
-    def purge_some(self, txn: Txn, first: int, last: int, subject_filter: bytes, at_most: int) -> tuple[int, int]:
-        """Stage the removal of up to ``at_most`` committed messages of [first, last] that the filter matches, looking at a bounded
-        number of records. Returns how many go, and where to go on."""
-        gone = 0
-        seq = first
-        for _ in range(_READS_MAX):
-            if seq > last or gone >= at_most:
-                break
-            try:
-                found = self.read(
-                    seq,
-                    max_messages=min(_CHUNK, at_most - gone),
-                    max_bytes=_CHUNK_BYTES,
-                    filters=(subject_filter,),
-                    up_to=last,
-                )
-            except StoreError as error:
-                if error.reason != "corrupt":
-                    raise
-                seq = error.seq + 1
-                continue
-            for message in found.messages:
-                self.remove_known(txn, message)
-            gone += len(found.messages)
-            seq = found.next_seq
-        return gone, max(seq, last + 1) if seq > self.committed_seq else seq
-
-    def sweep(self, txn: Txn, first: int, last: int, unwanted: Unwanted, at_most: int) -> tuple[list[int], int]:
-        """Stage the removal of up to ``at_most`` committed messages of [first, last] that are ``unwanted``, asked in their order,
-        looking at a bounded number of records. Returns which go, and where to go on."""
-        gone: list[int] = []
-        seq, last = first, min(last, self.committed_seq)
-        for _ in range(_READS_MAX):
-            if seq > last:
-                break
-            heads, _, seq = self._reader.heads(seq, last, _CHUNK)
-            for at, subject in heads:
-                if self._is_hidden(at) or not unwanted(at, subject):
-                    continue
-                if len(gone) == at_most:
-                    return gone, at
-                if self.remove(txn, at):
-                    gone.append(at)
-        return gone, seq
 
     # -- staging: everything else ----------------------------------------------------------------------------------
 
@@ -405,155 +311,3 @@ class Log(LogReads):
         record = body + pack_crc(crc32(body, crc32(key, self._salt)))
         items.append((key, record))
         return len(record)
-
-    def _find(self, seq: int) -> tuple[bytes, int] | None:
-        """Subject and counted bytes of a live message, staged or committed."""
-        if seq > self.committed_seq:
-            for part in reversed(self._parts):
-                found = part.added.get(seq)
-                if found is not None:
-                    return found
-            return None
-        message = self.get(seq)
-        if message is None:
-            return None
-        return message.subject, self.message_bytes(message.subject, message.header, message.payload)
-
-    def _remove(self, txn: Txn, seq: int, subject: bytes, size: int) -> None:
-        part = txn.parts.get(self.id) or self.join(txn)
-        run = part.removes
-        if run is None:
-            run = []
-            part.push(Op.REMOVE, run)
-            part.removes = run
-        run.append((pack_u64(seq), size))
-        part.removed[seq] = (subject, size)
-        self._hidden[seq] = part
-        state = self.state
-        state.messages -= 1
-        state.bytes -= size
-        state.first_gone(seq)
-        self._uncount(subject, seq)
-
-    def _uncount(self, subject: bytes, seq: int) -> None:
-        for subjects in (self._subjects, self._tracking):
-            if subjects is not None:
-                subjects.discard(subject, seq)
-
-    def seq_from_end(self, keep: int) -> int:
-        """The sequence of the ``keep``-th live message counted from the newest, staged ones included; looks at as many keys."""
-        state = self.state
-        if not state.num_deleted:
-            return state.last_seq + 1 - keep
-        staged = [seq for seq, _, _ in self._staged_live()]
-        if keep <= len(staged):
-            return staged[-keep]
-        keep -= len(staged)
-        high, width = self.committed_seq, 64
-        while high > 0:
-            low = max(high - width + 1, self._floor, 1)
-            live = [seq for seq in self._reader.seqs(low, high, width) if not self._is_hidden(seq)]
-            if keep <= len(live):
-                return live[-keep]
-            keep -= len(live)
-            high, width = low - 1 if low > max(self._floor, 1) else 0, min(width * 2, _CHUNK)
-        return max(self._floor, 1)
-
-    def _purge_range(self, txn: Txn, last: int) -> int:
-        """Remove every live message up to ``last``."""
-        state = self.state
-        before = state.messages
-        for part in list(self._parts):
-            for seq, (subject, size) in list(part.added.items()):
-                if seq <= last and seq not in self._hidden:
-                    self._remove(txn, seq, subject, size)
-        last = min(last, self.committed_seq)
-        first = self._next_live(1)
-        if first and first <= last:
-            self._hide_range(txn, first, last)
-        return before - state.messages
-
-    def _hide_range(self, txn: Txn, first: int, last: int) -> None:
-        state = self.state
-        if last == self.committed_seq:
-            staged = [size for _, _, size in self._staged_live()]
-            messages, bytes_ = state.messages - len(staged), state.bytes - sum(staged)
-            self._subjects = None if staged else Subjects()
-            self._tracking = None
-        elif last - first <= self.committed_seq - last:
-            messages, bytes_ = self._take_off(first, last)
-        else:
-            kept, kept_bytes = self._keep_only(last + 1)
-            messages, bytes_ = state.messages - kept, state.bytes - kept_bytes
-        part = self.join(txn)
-        part.push(Op.PURGE, (last + 1, messages, bytes_))
-        hidden = HiddenRange(first, last, messages, bytes_)
-        part.ranges.append(hidden)
-        self._hidden_ranges.append(hidden)
-        state.messages -= messages
-        state.bytes -= bytes_
-        state.first_from(last + 1)
-
-    def _keep_only(self, first: int) -> tuple[int, int]:
-        """Messages and counted bytes of the live messages from ``first`` on, staged ones included; the subjects' numbers become those
-        of them."""
-        messages = bytes_ = 0
-        subjects = Subjects()
-        for seq, subject, size in self._live_between(first, self.committed_seq):
-            messages += 1
-            bytes_ += size
-            if subject:
-                subjects.add(subject, seq)
-        for part in self._parts:
-            part.before.clear()
-            for seq, (subject, size) in part.added.items():
-                if seq not in self._hidden:
-                    messages += 1
-                    bytes_ += size
-                    before = subjects.add(subject, seq)
-                    part.before.setdefault(subject, before)
-        self._subjects, self._tracking = subjects, None
-        return messages, bytes_
-
-    def _take_off(self, first: int, last: int) -> tuple[int, int]:
-        """Messages and counted bytes of the live committed messages in [first, last], taken off the subjects' numbers."""
-        messages = bytes_ = 0
-        for seq, subject, size in self._live_between(first, last):
-            messages += 1
-            bytes_ += size
-            self._uncount(subject, seq)
-        return messages, bytes_
-
-    def _live_between(self, first: int, last: int, filters: tuple[bytes, ...] = ()) -> Iterator[tuple[int, bytes, int]]:
-        """(seq, subject, bytes counted) of the live committed messages in [first, last]. A corrupt record has no subject and
-        counts nothing, as on disk (see ``lmdb_batch.recount``); with filters it is left out."""
-        size_of = self.message_bytes
-        seq = first
-        while seq <= last:
-            try:
-                result = self.read(seq, max_messages=_CHUNK, max_bytes=_CHUNK_BYTES, filters=filters, up_to=last)
-            except StoreError as error:
-                if error.reason != "corrupt":
-                    raise
-                if not filters:
-                    yield error.seq, b"", 0
-                seq = error.seq + 1
-                continue
-            for message in result.messages:
-                yield message.seq, message.subject, size_of(message.subject, message.header, message.payload)
-            seq = result.next_seq
-
-    def _purge_filtered(self, txn: Txn, below_seq: int, subject_filter: bytes, keep: int) -> int:
-        if not any(True for _ in self.subjects().matching(subject_filter)):
-            return 0
-        last = min(below_seq - 1, self.state.last_seq) if below_seq else self.state.last_seq
-        filters = (subject_filter,)
-        found = list(self._live_between(max(self.state.first_seq, 1), min(last, self.committed_seq), filters))
-        match = matcher(filters)
-        assert match is not None
-        found.extend(staged for staged in self._staged_live() if staged[0] <= last and match(staged[1]))
-        if keep:
-            del found[-keep:]
-        for seq, subject, size in found:
-            self._remove(txn, seq, subject, size)
-        return len(found)

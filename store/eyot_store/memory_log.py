@@ -6,12 +6,13 @@ A transaction that touches only such logs does not wait for the disk: it settles
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
 from eyot_store.errors import StoreError
 from eyot_store.index_reader import IndexReading
 from eyot_store.log import Log
 from eyot_store.reader import RECORDS_MAX, Reading, keep_within
+from eyot_store.record_run import Weighed
 from eyot_store.records import (
     CRC_SIZE,
     ReadResult,
@@ -49,6 +50,17 @@ class MemoryRecords:
                     return ReadResult(out, seq)
                 out.append(message)
         return ReadResult(out, seqs[-1] + 1 if seqs else 0)
+
+    def weigh(self, seqs: Sequence[int], cost: int, header_cost: int) -> list[Weighed]:
+        found = (self._records[seq] for seq in seqs if seq in self._records)
+        return [
+            (
+                each.seq,
+                each.subject,
+                len(each.subject) + len(each.header) + len(each.payload) + cost + (header_cost if each.header else 0),
+            )
+            for each in found
+        ]
 
     def scan(
         self,

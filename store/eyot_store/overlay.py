@@ -9,15 +9,18 @@ hold what the overlay still has does no harm. Belongs to the loop's thread. What
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from itertools import islice
+from struct import unpack
 from typing import Any
 
 from eyot_store.errors import StoreError
+from eyot_store.hot import weigh
 from eyot_store.index_reader import IndexReading
 from eyot_store.reader import RECORDS_MAX, Reading, RecordReader, keep_within, read_without
-from eyot_store.records import CRC_SIZE, ReadResult, StoredMessage, decode_body, decode_head, seq_of
+from eyot_store.record_run import Weighed
+from eyot_store.records import CRC_SIZE, ReadResult, StoredMessage, decode_body, decode_head, pack_u64, seq_of
 from eyot_store.txn import Op
 from eyot_wire.hot import StoredRun
 
@@ -72,8 +75,8 @@ class OverlayReader:
                 self._frames.append(frame)
                 self._base = self._firsts[0]
             elif op is Op.REMOVE:
-                for key, _ in data:
-                    self._removed[seq_of(key)] = frame
+                seqs = unpack(f">{len(data)}Q", b"".join([key for key, _ in data]))
+                self._removed.update(dict.fromkeys(seqs, frame))
             elif op is Op.CONSUMER:
                 name = data[0].encode("utf-8", "surrogateescape")
                 if data[1] is not None:
@@ -127,7 +130,8 @@ class OverlayReader:
             return None
         if seq < self._base:
             return self._below.get(seq)
-        return next((_message(seq, record) for seq, record in self._items(seq, seq)), None)
+        item = self._item(seq)
+        return None if item is None else _message(seq, item[1])
 
     def get_many(self, seqs: list[int], max_bytes: int) -> ReadResult:
         split = bisect_left(seqs, self._base)
@@ -148,6 +152,26 @@ class OverlayReader:
                 return ReadResult(out, wanted)
             out.append(message)
         return ReadResult(out, seqs[-1] + 1 if seqs else 0)
+
+    def weigh(self, seqs: Sequence[int], cost: int, header_cost: int) -> list[Weighed]:
+        split = bisect_left(seqs, self._base)
+        below, above = seqs[:split], seqs[split:]
+        if self._removed:
+            below = [seq for seq in below if seq not in self._removed]
+            above = [seq for seq in above if seq not in self._removed]
+        found = self._below.weigh(below, cost, header_cost) if below else []
+        items = [item for seq in above if (item := self._item(seq)) is not None]
+        return found + weigh(items, -1, None, cost, header_cost)
+
+    def _item(self, seq: int) -> tuple[bytes, bytes] | None:
+        """What a run holds at ``seq``: mostly there is no gap in it before that."""
+        index = bisect_right(self._firsts, seq) - 1
+        if index < 0:
+            return None
+        items, at, key = self._runs[index], seq - self._firsts[index], pack_u64(seq)
+        if at >= len(items) or items[at][0] != key:
+            at = bisect_left(items, seq, key=_item_seq)
+        return items[at] if at < len(items) and items[at][0] == key else None
 
     def scan(
         self,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 from eyot_store.errors import StoreError
 from eyot_store.index_reader import IndexReading
+from eyot_store.record_run import Weighed
 from eyot_store.records import ReadResult, StoredMessage
 from eyot_wire.hot import StoredRun
 
@@ -26,6 +27,10 @@ class RecordReader(Protocol):
 
     def get_many(self, seqs: list[int], max_bytes: int) -> ReadResult:
         """The records at ``seqs`` (ascending), up to ``max_bytes`` of them; ``next_seq`` is the first that is left."""
+
+    def weigh(self, seqs: Sequence[int], cost: int, header_cost: int) -> list[Weighed]:
+        """What the records at ``seqs`` (ascending) count for (see ``record_run.weigh``); those that are not there, or cannot be read, are
+        left out."""
 
     def scan(
         self,

@@ -1,4 +1,4 @@
-"""Records by the hundred, in plain Python: encoding a run of messages, and noting the subjects of records read back.
+"""Records by the hundred, in plain Python: looking over messages, encoding a run of them, and acknowledging it.
 
 `_record_run.pyx` does the same in C; this one runs where nothing was compiled, and is what the compiled one is tested
 against (see `hot.py`).
@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 from zlib import crc32
 
-from eyot_store.records import CRC_RESIDUE, CRC_SIZE, encode_body, pack_crc, pack_u64, subject_in, unpack_u64
+import msgspec
+
+from eyot_store.records import CRC_RESIDUE, CRC_SIZE, decode_body, encode_body, pack_crc, pack_u64, seq_of
 
 Message = tuple[bytes, bytes, bytes, bytes]
 """Subject, reply, header, payload."""
@@ -18,11 +20,16 @@ Message = tuple[bytes, bytes, bytes, bytes]
 Added = dict[int, tuple[bytes, int]]
 """Sequence to subject and the bytes that the message counts for."""
 
+Weighed = tuple[int, bytes, int]
+"""A message's sequence, subject, and the bytes that it counts for."""
+
+Buffer = bytes | memoryview
+
+Opened = Callable[[bytes, Buffer], bytes | None]
+"""(key, sealed record) to its body; None if it cannot be opened."""
+
 Subjects = dict[bytes, list[int]]
 """Subject to how many, the first sequence and the last."""
-
-Entries = dict[bytes | None, list[int]]
-"""As ``subject_index.Change`` keeps them: ``[count, first, last, 0, 0]``."""
 
 
 class Usual(NamedTuple):
@@ -119,33 +126,23 @@ def pub_acks(messages: Sequence[Message], head: bytes, seq: int) -> list[tuple[b
     return [(reply, b"%b%d}" % (head, at)) for at, (_, reply, _, _) in enumerate(messages, seq) if reply]
 
 
-def note_records(
-    records: Iterable[tuple[bytes, bytes]],
-    limit: int,
-    salt: int,
-    opened: Callable[[bytes, bytes], bytes | None] | None,
-    entries: Entries,
-) -> tuple[int, int]:
-    """Note the subjects of at most ``limit`` records (key, value) in ascending order; None stands for one that cannot be read.
-    ``opened``: (key, value) to its MessagePack body, None if it cannot be opened; for records that are sealed. Returns how
-    many there were, and the sequence of the last, 0 if there was none."""
-    count = last = 0
+def weigh(
+    records: Iterable[tuple[Buffer, Buffer]], salt: int, opened: Opened | None, cost: int, header_cost: int
+) -> list[Weighed]:
+    """What records (key, value) count for; those that cannot be read are left out. ``salt``: of their checksums; negative: nobody looks
+    at those. ``opened``: what opens those that are sealed. ``cost``, ``header_cost``: as ``encode_run`` takes them."""
+    out: list[Weighed] = []
     for key, value in records:
-        last = unpack_u64(key)[0]
-        count += 1
-        body: bytes | None
+        body: Buffer | None
         if opened is not None:
-            body = opened(key, value)
+            body = opened(bytes(key), value)
         else:
-            body = value[:-CRC_SIZE] if crc32(value, crc32(key, salt)) == CRC_RESIDUE else None
-        subject = None if body is None else subject_in(body)
-        entry = entries.get(subject)
-        if entry is None:
-            entries[subject] = [1, last, last, 0, 0]
-        else:
-            entry[0] += 1
-            entry[1] = entry[1] or last
-            entry[2] = last
-        if count == limit:
-            break
-    return count, last
+            body = value[:-CRC_SIZE] if salt < 0 or crc32(value, crc32(key, salt)) == CRC_RESIDUE else None
+        try:
+            message = None if body is None else decode_body(body)
+        except msgspec.MsgspecError:
+            message = None
+        if message is not None:
+            size = len(message.subject) + len(message.header) + len(message.payload) + cost
+            out.append((seq_of(key), message.subject, size + (header_cost if message.header else 0)))
+    return out

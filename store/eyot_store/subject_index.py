@@ -12,16 +12,17 @@ In a base nothing went, and a negative ``first`` says that the first is not know
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import msgspec
 
-from eyot_store.codec import RecordCodec
-from eyot_store.hot import SubjectTable, note_records
+from eyot_store.hot import SubjectTable
 from eyot_store.subject_table import UNREAD, Entry
 
 CHUNK_ENTRIES = 1024
 """Entries in one record of a base: what is decoded in one go."""
+CHANGE_ENTRIES = 4096
+"""The same of a change."""
 FOLD_BYTES_MIN = 64 << 10
 """Changes of fewer bytes are not folded into the base."""
 SUBJECTS_MAX = 1 << 22
@@ -42,46 +43,6 @@ class IndexHead(msgspec.Struct, array_like=True, frozen=True):
 
 encode_index = msgspec.msgpack.Encoder().encode
 decode_index_head = msgspec.msgpack.Decoder(IndexHead).decode
-
-
-class Change:
-    """Entries under way, by subject."""
-
-    __slots__ = ("_entries",)
-
-    def __init__(self) -> None:
-        self._entries: dict[bytes | None, list[int]] = {}
-
-    def came(self, subject: bytes | None, seq: int) -> None:
-        """A record is there; called with ascending sequences."""
-        entry = self._entries.get(subject)
-        if entry is None:
-            self._entries[subject] = [1, seq, seq, 0, 0]
-        else:
-            entry[0] += 1
-            entry[1] = entry[1] or seq
-            entry[2] = seq
-
-    def came_all(self, records: Iterable[tuple[bytes, bytes]], limit: int, codec: RecordCodec) -> tuple[int, int]:
-        """Records (key, value) in ascending order are there, ``limit`` at most are looked at: how many, and the last's sequence."""
-        opened = None if codec.opened is None else codec.body_or_none
-        return note_records(records, limit, codec.salt, opened, self._entries)
-
-    def went(self, subject: bytes | None, seq: int) -> None:
-        """A record is gone."""
-        entry = self._entries.get(subject)
-        if entry is None:
-            self._entries[subject] = [-1, 0, 0, seq, seq]
-        else:
-            entry[0] -= 1
-            entry[3] = min(entry[3], seq) or seq
-            entry[4] = max(entry[4], seq)
-
-    def __bool__(self) -> bool:
-        return bool(self._entries)
-
-    def entries(self) -> list[Entry]:
-        return [(subject, *numbers) for subject, numbers in self._entries.items()]  # type: ignore[misc]
 
 
 def base_of(table: SubjectTable) -> Iterator[list[Entry]]:

@@ -9,7 +9,7 @@ is so when the message that was first or last went away while others remain.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -99,6 +99,26 @@ class SubjectTable:
             del self._entries[subject]
         else:
             _went(known, seq, seq)
+
+    def went_run(self, found: Iterable[tuple[int, bytes, int]]) -> None:
+        """The same for many: sequence, subject, and anything."""
+        for seq, subject, _ in found:
+            self.went(subject, seq)
+
+    def oldest_of(self, subjects: Collection[bytes], keep: int, upto: int) -> tuple[dict[int, bytes], list[bytes]]:
+        """Of those of ``subjects`` that have more than ``keep`` messages: where one has to go and is known and not above ``upto``, its
+        sequence with the subject; the others."""
+        single: dict[int, bytes] = {}
+        others: list[bytes] = []
+        for subject in subjects:
+            known = self._entries.get(subject)
+            if known is None or known[0] <= keep:
+                continue
+            if known[0] == keep + 1 and 0 < known[1] <= upto:
+                single[known[1]] = subject
+            else:
+                others.append(subject)
+        return single, others
 
     def back(self, subject: bytes, seq: int) -> None:
         """A message whose removal did not happen is back."""

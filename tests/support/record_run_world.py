@@ -5,13 +5,16 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from eyot_store import _record_run, record_run
+from eyot_store import _record_run, _subject_change, record_run, subject_change
 from eyot_store.codec import RecordCodec
 from eyot_store.records import encode_body, pack_u64
 from eyot_store.vault import Vault
 from eyot_wire.frames import Published
 
 TWINS: tuple[Any, Any] = (record_run, _record_run)
+CHANGES: tuple[Any, Any] = (subject_change.Change, _subject_change.Change)
+
+Items = list[tuple[bytes, bytes]]
 
 
 def recorded(twin: int, seed: int) -> list[Any]:
@@ -24,7 +27,7 @@ def recorded(twin: int, seed: int) -> list[Any]:
     codec = RecordCodec(7, Vault("aes", b"d" * 32) if rng.random() < 0.2 else None)
     size_max, header_max = rng.choice([0, 9, 1 << 62, 1 << 62]), rng.choice([0, 20, 65535])
     usual = record_run.Usual(size_max, header_max, b".$FI", b"\r\nNats-", b"\r\nNats-Msg-Id:", 30, 4)
-    items: list[tuple[bytes, bytes]] = []
+    items: Items = []
     added: dict[int, tuple[bytes, int]] = {}
     subjects: dict[bytes, list[int]] | None = {} if rng.random() < 0.7 else None
     seen: list[Any] = [hot.encode_run(run, seq, ts_ns, codec.salt, 30, 4, items, added, subjects)]
@@ -35,10 +38,33 @@ def recorded(twin: int, seed: int) -> list[Any]:
         body = rng.choice([rng.randbytes(rng.randrange(20)), encode_body((rng.randrange(1 << 40), b"s", b"", b"x"))])
         items.append((key, codec.summed(key, body)))
     found = [(key, _damaged(rng, value)) for key, value in codec.stored(items)]
-    entries: dict[bytes | None, list[int]] = {b"a": [3, 0, 2, 0, 0]}
-    opened = None if codec.opened is None else codec.body_or_none
-    seen.append(hot.note_records(iter(found), rng.randrange(1, 12), codec.salt, opened, entries))
-    return [*seen, entries]
+    salt = rng.choice([codec.salt, codec.salt, -1])
+    seen.append(hot.weigh(found, salt, codec.reading[1], 30, 4))
+    seen.append(
+        hot.weigh([(memoryview(key), memoryview(value)) for key, value in found], salt, codec.reading[1], 30, 4)
+    )
+    return [*seen, *_noted(rng, CHANGES[twin](), codec, items, found)]
+
+
+def _noted(rng: Random, change: Any, codec: RecordCodec, items: Items, found: Items) -> list[Any]:
+    """What a change of the index makes of records, ``items`` as they were and ``found`` as they were read back."""
+    for _ in range(3):
+        change.came(b"a", rng.randrange(1, 9))
+    counted = change.came_all(iter(found), rng.randrange(1, 12), *codec.reading)
+    taken = 3 + counted[0]
+    if rng.random() < 0.5:
+        change.came_run(items)
+        taken += len(items)
+    for key, value in found:
+        if rng.random() < 0.3:
+            taken -= change.went_record(key, value, *codec.reading)
+    if rng.random() < 0.3:
+        change.went(rng.choice([None, b"", b"a", b"z" * 300]), rng.choice([1, 1 << 40]))
+        taken -= 1
+    entries = change.entries()
+    encoded = change.encoded(rng.choice([1, 2, 100]))
+    assert sum(count for _, count in encoded) == sum(entry[1] for entry in entries) == taken
+    return [counted, len(change), entries, encoded]
 
 
 def _message(rng: Random) -> Published:

@@ -437,7 +437,7 @@ cdef class FanOut:
 
     cdef Inlet _lone_inlet(self, bytes subject):
         # Of a subject that is not remembered: the stream that is all it reaches, if it is. Streams of very many subjects would push
-        # everything else out of the memory, at a cost many times that of looking it up again; one in eight is remembered all the
+        # everything else out of the memory, at a cost many times that of looking it up again; one in 32 is remembered all the
         # same, so that a busy subject soon is.
         cdef const char* text = PyBytes_AS_STRING(subject)
         cdef Py_ssize_t size = PyBytes_GET_SIZE(subject)
@@ -446,7 +446,7 @@ cdef class FanOut:
         if not self._patterns or PyDict_GetItemWithError(<dict?>self._index.recent, subject) != NULL:
             return None
         self._passed += 1
-        if self._passed % 8 == 0 or not is_usual(text, size):
+        if self._passed % 32 == 0 or not is_usual(text, size):
             return None
         held.one = NULL
         held.count = 0

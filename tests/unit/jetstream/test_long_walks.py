@@ -19,7 +19,7 @@ COUNT = SUBJECTS * EACH
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ConsumerWorld:
     monkeypatch.setattr(sweep, "SWEEP_SLICE", 7)
     monkeypatch.setattr(limits, "ENFORCED_MAX", 7)
-    monkeypatch.setattr("eyot_store.log._CHUNK", 5)
+    monkeypatch.setattr("eyot_store.log_removals._CHUNK", 5)
     monkeypatch.setattr(log_subjects, "KEYS_MAX", 5)
     monkeypatch.setattr(log_subjects, "_TRACK_READS", 2)
     monkeypatch.setattr(log_reads, "SCAN_MAX", 16)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eyot_store import _record_run, hot
+from eyot_store import _record_run, _subject_change, hot, subject_change
 from eyot_store.records import decode_record, salt_of, seq_of
 from support.record_run_world import recorded
 
@@ -18,6 +18,7 @@ SALT = salt_of(7)
 def test_the_compiled_twin_was_built_and_is_chosen() -> None:
     assert hot.COMPILED
     assert hot.encode_run is _record_run.encode_run
+    assert hot.Change is _subject_change.Change
 
 
 @settings(max_examples=500)
@@ -29,15 +30,14 @@ def test_both_make_the_same(seed: int) -> None:
 @settings(max_examples=100)
 @given(st.integers(0, 2**48))
 def test_records_say_what_the_messages_said(seed: int) -> None:
-    """... and of what is read back, everything counts for somebody's subject, or for nobody's."""
-    _, items, added, subjects, _, _, (count, _), entries = recorded(1, seed)
+    _, items, added, subjects, *_ = recorded(1, seed)
     assert [seq_of(key) for key, _ in items] == list(added)
     for key, record in items:
         message = decode_record(SALT, key, record)
         assert added[message.seq][0] == message.subject
+    assert hot.weigh(items[: len(added)], SALT, None, 30, 4) == [(seq, *counted) for seq, counted in added.items()]
     if subjects is not None:
         assert sum(entry[0] for entry in subjects.values()) == len(items)
-    assert sum(entry[0] for entry in entries.values()) == 3 + count
 
 
 def test_what_is_no_message_is_refused() -> None:
@@ -46,3 +46,27 @@ def test_what_is_no_message_is_refused() -> None:
     for wrong in ([b"a"], [(b"a", b"b")], [(b"a", b"", b"", "text")], [("a", b"", b"", b"")]):
         with pytest.raises(TypeError):
             _record_run.encode_run(wrong, 1, 1 << 40, 0, 30, 4, [], {}, None)
+
+
+def test_what_is_no_record_is_refused() -> None:
+    wrong: Any
+    change = _subject_change.Change()
+    for wrong in ([b"a"], [(b"k" * 8,)], [(b"k" * 8, "text")], [("k" * 8, b"r")], [[b"k" * 8, b"r"]]):
+        with pytest.raises(TypeError):
+            change.came_run(wrong)
+    for wrong in ([b"a"], [(b"k" * 8,)], [(b"k" * 8, "text")], [(b"k" * 8, memoryview(b"abcd")[::2])]):
+        with pytest.raises(TypeError):
+            _record_run.weigh(wrong, -1, None, 0, 0)
+    with pytest.raises(ValueError, match="8 bytes"):
+        change.went_record(b"short", b"", 0, None)
+
+
+def test_many_subjects_are_told_apart() -> None:
+    changes = [_subject_change.Change(), subject_change.Change()]
+    for change in changes:
+        for seq in range(1, 20_000):
+            change.came(b"s.%d" % (seq * 7 % 9000), seq)
+            if seq % 3 == 0:
+                change.went(b"s.%d" % (seq % 12_000), seq)
+    assert changes[0].entries() == changes[1].entries()
+    assert changes[0].encoded(4096) == changes[1].encoded(4096)

@@ -5,12 +5,11 @@ from random import Random
 
 import pytest
 
-from eyot_store import Log, Store, StoreOptions, index_writer, subject_index
+from eyot_store import Log, Store, StoreOptions, batch_index, index_writer, subject_index
 from eyot_store.check import check
 from eyot_store.errors import StoreError
-from eyot_store.hot import SubjectTable
+from eyot_store.hot import Change, SubjectTable
 from eyot_store.index_reader import IndexReading
-from eyot_store.subject_index import Change
 from eyot_store.subjects import Subjects
 from support.store import FAST, JOURNAL, commit, fill, make_log, open_inline
 
@@ -19,6 +18,9 @@ from support.store import FAST, JOURNAL, commit, fill, make_log, open_inline
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index_writer, "INDEX_EVERY", 8)
     monkeypatch.setattr(index_writer, "SLICE_RECORDS", 5)
+    monkeypatch.setattr(index_writer, "CHANGE_ENTRIES", 4)
+    monkeypatch.setattr(batch_index, "INDEX_EVERY", 8)
+    monkeypatch.setattr(batch_index, "RUN_MIN", 3)
     monkeypatch.setattr(index_writer, "FOLD_BYTES_MIN", 300)
     monkeypatch.setattr(subject_index, "CHUNK_ENTRIES", 3)
 

@@ -79,7 +79,7 @@ def played(twin: int, seed: int) -> list[Any]:
     seen: list[Any] = []
     for step in range(rng.choice([10, 100, 600])):
         name, seq = subject(rng), 10 * step + 1
-        kind = rng.randrange(11)
+        kind = rng.randrange(13)
         try:
             if kind < 4:
                 seen.append(table.came(name, rng.randrange(1, 4), seq, seq + 3))
@@ -96,6 +96,11 @@ def played(twin: int, seed: int) -> list[Any]:
                 table.remove(name)
             elif kind == 8:
                 table.set_ends(name, rng.randrange(-seq, seq), rng.randrange(seq))
+            elif kind == 11:
+                table.went_run([(rng.randrange(1, seq + 1), subject(rng), 0) for _ in range(rng.randrange(9))])
+            elif kind == 12:
+                names = [subject(rng) for _ in range(rng.randrange(9))]
+                seen.append(table.oldest_of(names, rng.randrange(3), rng.randrange(seq + 1)))
             elif kind == 9:
                 table.fold([entry(rng, seq)])
             else:

@@ -1,0 +1,71 @@
+"""What one LMDB transaction changes in the indexes of subjects, gathered while it is put together, written at its end.
+
+What went is always part of it. What came is, where much comes at once (the journal is taken over by the ten thousand): it is at hand
+then, and need not be read back in a transaction of its own. Smaller runs are left for ``Indexes.bring_up``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from eyot_store.environment import Environment
+from eyot_store.hot import Change
+from eyot_store.index_writer import INDEX_EVERY, Indexes, Written
+from eyot_store.records import pack_u64
+
+RUN_MIN = 512
+"""Records that are noted in passing: fewer are not worth a page of the index."""
+
+Items = list[tuple[bytes, bytes]]
+
+
+class BatchIndex:
+    """Of one stream."""
+
+    def __init__(self, environment: Environment, indexes: Indexes, txn: Any, stream_id: int) -> None:
+        self._environment = environment
+        self._indexes = indexes
+        self._txn = txn
+        self._id = stream_id
+        self._reading = environment.codec(stream_id).reading
+        self._covered = indexes.covered(stream_id)
+        self._upto = pack_u64(self._covered)
+        self._change: Change | None = None
+        self._void = False  # nobody can say what went
+
+    def came(self, db: Any, last_before: int, items: Items, last: int) -> None:
+        """Records, as they were before they were sealed, are about to be appended behind ``last_before``; the last sequence is then
+        ``last``."""
+        lag = last_before - self._covered
+        if len(items) < RUN_MIN or lag >= INDEX_EVERY or self._void or not self._indexes.takes_more(self._id):
+            return
+        change = self._begun()
+        if lag > 0:
+            cursor = self._txn.cursor(db)
+            if cursor.set_range(pack_u64(self._covered + 1)):
+                change.came_all(cursor.iternext(), lag, *self._reading)
+        change.came_run(items)
+        self._covered = last
+        self._upto = pack_u64(last)
+
+    def counts(self, key: bytes) -> bool:
+        """Whether the index has this record."""
+        return key <= self._upto
+
+    def went(self, key: bytes, value: bytes) -> None:
+        """A record that the index has is about to be taken out."""
+        if not self._void and not self._begun().went_record(key, value, *self._reading):
+            self._void = True
+
+    def write(self) -> Written | None:
+        """None: nothing has changed."""
+        if self._void:
+            return self._indexes.wipe(self._txn, self._id)
+        if self._change is None:
+            return None
+        return self._indexes.write(self._txn, self._id, self._covered, self._change)
+
+    def _begun(self) -> Change:
+        if self._change is None:
+            self._change = Change()
+        return self._change

@@ -1,0 +1,99 @@
+"""What changes of a stream's subjects from one record of its index to the next, as it is put together.
+
+`_subject_change.pyx` does the same in C; this one runs where nothing was compiled, and is what the compiled one is tested against.
+What entries mean is said in `subject_index.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from zlib import crc32
+
+import msgspec
+
+from eyot_store.record_run import Opened
+from eyot_store.records import CRC_RESIDUE, CRC_SIZE, subject_in, unpack_u64
+from eyot_store.subject_table import Entry
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Change:
+    """Entries under way, by subject. None stands for the subjects of records that cannot be read."""
+
+    __slots__ = ("_entries",)
+
+    def __init__(self) -> None:
+        self._entries: dict[bytes | None, list[int]] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def came(self, subject: bytes | None, seq: int) -> None:
+        """A record is there; called with ascending sequences."""
+        entry = self._entries.get(subject)
+        if entry is None:
+            self._entries[subject] = [1, seq, seq, 0, 0]
+        else:
+            entry[0] += 1
+            entry[1] = entry[1] or seq
+            entry[2] = seq
+
+    def came_all(
+        self, records: Iterable[tuple[bytes, bytes]], limit: int, salt: int, opened: Opened | None
+    ) -> tuple[int, int]:
+        """Records (key, value) in ascending order are there, ``limit`` at most are looked at: how many, and the last's sequence (0: there
+        was none)."""
+        count = last = 0
+        for key, value in islice(records, limit):
+            last = unpack_u64(key)[0]
+            count += 1
+            self.came(_subject_of(key, value, salt, opened), last)
+        return count, last
+
+    def came_run(self, items: Iterable[tuple[bytes, bytes]]) -> None:
+        """Records (key, record) in ascending order are there, as they were encoded a moment ago: nobody looks at checksums."""
+        for key, record in items:
+            self.came(subject_in(record[:-CRC_SIZE]), unpack_u64(key)[0])
+
+    def went(self, subject: bytes | None, seq: int) -> None:
+        """A record is gone."""
+        entry = self._entries.get(subject)
+        if entry is None:
+            self._entries[subject] = [-1, 0, 0, seq, seq]
+        else:
+            entry[0] -= 1
+            entry[3] = min(entry[3], seq) or seq
+            entry[4] = max(entry[4], seq)
+
+    def went_record(self, key: bytes, value: bytes, salt: int, opened: Opened | None) -> bool:
+        """This one is gone. False: it cannot be read, so nobody can say what it counted for."""
+        subject = _subject_of(key, value, salt, opened)
+        if subject is None:
+            return False
+        self.went(subject, unpack_u64(key)[0])
+        return True
+
+    def entries(self) -> list[Entry]:
+        """In the order in which their subjects came up."""
+        return [(subject, *numbers) for subject, numbers in self._entries.items()]  # type: ignore[misc]
+
+    def encoded(self, most: int) -> list[tuple[bytes, int]]:
+        """The same as MessagePack, up to ``most`` in one array, each with the sum of its counts."""
+        entries = iter(self.entries())
+        return [(_encode(some), sum(entry[1] for entry in some)) for some in _chunks(entries, most)]
+
+
+def _chunks(entries: Iterator[Entry], most: int) -> Iterator[list[Entry]]:
+    while some := list(islice(entries, most)):
+        yield some
+
+
+def _subject_of(key: bytes, value: bytes, salt: int, opened: Opened | None) -> bytes | None:
+    body: bytes | None
+    if opened is not None:
+        body = opened(key, value)
+    else:
+        body = value[:-CRC_SIZE] if crc32(value, crc32(key, salt)) == CRC_RESIDUE else None
+    return None if body is None else subject_in(body)
