@@ -38,6 +38,7 @@ from eyot_hub.jobs.gaps import Gaps, Report
 from eyot_hub.jobs.parquet import ingest_parquet
 from eyot_hub.jobs.report import write_report
 from eyot_hub.jobs.session import session
+from eyot_hub.progress import BatchProgress
 
 
 class Show:
@@ -48,6 +49,10 @@ class Show:
 
     def value(self, value: Any, text: str) -> None:
         print(json.dumps(value, default=_plain) if self.as_json else text, flush=True)
+
+    def batch(self, done: BatchProgress) -> None:
+        """A batch of a streaming query."""
+        self.value(asdict(done), str(done))
 
     def table(self, rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> None:
         """Rows as an aligned table."""
@@ -81,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _ingest(spark: SparkSession, config: Config, options: argparse.Namespace, show: Show) -> int:
     if config.bronze.format == "parquet":
-        ingest_parquet(spark, config, once=options.once, stop=_stop_on_signal())
+        ingest_parquet(spark, config, once=options.once, stop=_stop_on_signal(), report=show.batch)
         return 0
     job = Ingest(spark, config)
     try:
@@ -165,7 +170,7 @@ def _devices(spark: SparkSession, config: Config, options: argparse.Namespace, s
     from eyot_hub.jobs.devices import SCHEMA, Devices  # pandas, which the other jobs do without
 
     job = Devices(spark, config)
-    job.run(once=options.once, stop=_stop_on_signal())
+    job.run(once=options.once, stop=_stop_on_signal(), report=show.batch)
     if options.once:
         rows = job.table.dataframe(spark).orderBy("device").toArrow().to_pylist()
         show.table(rows, SCHEMA.names)

@@ -1,23 +1,72 @@
-"""What a streaming query's progress says about the streams it reads."""
+"""What a streaming query's progress says about the streams it reads.
+
+Spark asks only sources written for the JVM for metrics (`ReportsSourceMetrics`), so `sources[].metrics` stays empty for this one
+(PySpark 4.3); rates, offsets and the latest offset are there. What Kafka's source puts among the metrics is computed from them.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql.streaming.listener import StreamingQueryProgress
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+    StreamingQueryProgress,
+)
 
 from eyot_hub import offsets
 
+log = logging.getLogger(__name__)
 
-def lag(progress: StreamingQueryProgress | Mapping[str, Any]) -> dict[str, int]:
+Progress = StreamingQueryProgress | Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class BatchProgress:
+    """One batch of a query. Rates are rows/s; `seconds` is what the whole batch took."""
+
+    query: str  # its name, or its id
+    batch: int
+    rows: int
+    arriving_per_s: float
+    processed_per_s: float
+    seconds: float
+    behind: dict[str, int]  # by stream
+
+    def __str__(self) -> str:
+        behind = ", ".join(f"{stream} {count} behind" for stream, count in sorted(self.behind.items()))
+        return (
+            f"batch {self.batch}: {self.rows} rows, {self.seconds:.2f} s, {self.processed_per_s:,.0f} rows/s, {behind}"
+        )
+
+
+def batch_progress(progress: Progress) -> BatchProgress:
+    """The figures of `query.lastProgress`, of one of `query.recentProgress`, or of a listener's event."""
+    return BatchProgress(
+        query=str(_field(progress, "name") or _field(progress, "id")),
+        batch=int(_field(progress, "batchId")),
+        rows=int(_field(progress, "numInputRows")),
+        arriving_per_s=float(_field(progress, "inputRowsPerSecond")),
+        processed_per_s=float(_field(progress, "processedRowsPerSecond")),
+        seconds=_field(progress, "durationMs").get("triggerExecution", 0) / 1000,
+        behind=lag(progress),
+    )
+
+
+def lag(progress: Progress) -> dict[str, int]:
     """Messages that each stream held beyond the query's last batch, from `query.lastProgress` or a listener's event.
 
     Sequences are counted, so messages that were deleted meanwhile count as well.
     """
     behind: dict[str, int] = {}
-    for source in progress["sources"] if isinstance(progress, Mapping) else progress.sources:
+    for source in _field(progress, "sources"):
         end, latest = _field(source, "endOffset"), _field(source, "latestOffset")
         if not end or not latest:
             continue
@@ -29,6 +78,32 @@ def lag(progress: StreamingQueryProgress | Mapping[str, Any]) -> dict[str, int]:
             done = read.get(stream)
             behind[stream] = at.sequence - (done.sequence if done is not None and done.created == at.created else 0)
     return behind
+
+
+class ProgressListener(StreamingQueryListener):
+    """Reports each batch of the queries that read JetStream: `spark.streams.addListener(ProgressListener())`."""
+
+    def __init__(self, report: Callable[[BatchProgress], None] | None = None) -> None:
+        """`report` is called in a thread of Spark's; without it a line goes to the log, at INFO."""
+        self._report = report
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        pass
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        done = batch_progress(event.progress)
+        if not done.behind:
+            return
+        if self._report is None:
+            log.info("%s: %s", done.query, done)
+        else:
+            self._report(done)
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        pass
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        pass
 
 
 def _field(source: Any, name: str) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from eyot_hub.progress import lag
+from eyot_hub.progress import BatchProgress, ProgressListener, batch_progress, lag
 from support.nats_server import NatsServer
 from support.streams import Streams, numbered
 
@@ -71,7 +72,23 @@ def test_a_limit_per_trigger_and_a_fixed_end(spark: SparkSession, streams: Strea
         streams.create(name, [name.lower()])
     streams.publish(numbered("a", 90) + numbered("b", 30, 1000))
     job = Job(spark, streams, tmp_path, "A,B", maxOffsetsPerTrigger=40)
-    job.catch_up()
+    told: list[BatchProgress] = []
+    listener = ProgressListener(told.append)
+    spark.streams.addListener(listener)
+    query = job.catch_up()
+    deadline = time.monotonic() + 60
+    while len(told) < 3 and time.monotonic() < deadline:  # Spark's listeners are told later
+        time.sleep(0.05)
+    spark.streams.removeListener(listener)
+    assert [(done.batch, done.rows, done.behind) for done in told] == [
+        (0, 40, {"A": 60, "B": 20}),
+        (1, 40, {"A": 30, "B": 10}),
+        (2, 40, {"A": 0, "B": 0}),
+    ]
+    there = [(done.batch, done.rows, done.behind) for done in map(batch_progress, query.recentProgress)]
+    assert there == [(done.batch, done.rows, done.behind) for done in told]
+    assert "40 rows, " in str(told[0])
+    assert str(told[0]).endswith("rows/s, A 60 behind, B 20 behind")
     assert job.numbers() == [*range(90), *range(1000, 1030)]
     sizes = [offset["A"]["sequence"] + offset["B"]["sequence"] for offset in job.offsets()]
     assert sizes == [40, 80, 120]

@@ -11,7 +11,6 @@ checkpoint costs a new start: the query begins at `bronze.start` and the rows ar
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterator
 from functools import reduce
 from typing import Any, Final
@@ -24,10 +23,12 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 
 from eyot_hub.columns import TIMESTAMP
 from eyot_hub.jobs import parsing
-from eyot_hub.jobs.config import Config, seconds
+from eyot_hub.jobs.config import Config
 from eyot_hub.jobs.device_record import DeviceRecord, from_state, take, to_state
 from eyot_hub.jobs.device_statuses import said
+from eyot_hub.jobs.streaming import run_query
 from eyot_hub.jobs.table import LakeTable, TableSpec
+from eyot_hub.progress import BatchProgress
 
 DEVICES: Final = "devices"
 ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -99,7 +100,13 @@ class Devices:
         spec = TableSpec(config.folder(DEVICES), SCHEMA, (), config.lake.compression)
         self.table = LakeTable(spec, config.lake.storage_options)
 
-    def run(self, *, once: bool, stop: Callable[[], bool] = lambda: False) -> None:
+    def run(
+        self,
+        *,
+        once: bool,
+        stop: Callable[[], bool] = lambda: False,
+        report: Callable[[BatchProgress], None] = lambda _: None,
+    ) -> None:
         """Run the query until it has caught up (`once`), or until `stop` says so. Raises what the query fails with."""
         self._spark.conf.set("spark.sql.streaming.stateStore.providerClass", ROCKSDB)
         found = (
@@ -109,16 +116,7 @@ class Devices:
         )
         writer = found.writeStream.outputMode("update").foreachBatch(lambda batch, _: self.put(batch))
         writer = writer.option("checkpointLocation", self._config.folder(f"{DEVICES}-checkpoint"))
-        if once:
-            writer.trigger(availableNow=True).start().awaitTermination()
-            return
-        query = writer.trigger(processingTime=f"{seconds(self._config.bronze.poll):g} seconds").start()
-        while not stop() and query.isActive:
-            time.sleep(0.5)
-        query.stop()
-        failure = query.exception()
-        if failure is not None:
-            raise failure
+        run_query(writer, self._config, once=once, stop=stop, report=report)
 
     def put(self, batch: DataFrame) -> None:
         """Replace the rows of these devices."""
