@@ -46,6 +46,7 @@ class Buckets(Talker):
         }  # fmt: skip
         if name == "KV_M":
             mirror = {"name": "KV_A"}
+            config["storage"] = "file"  # nats-server counts bytes of its own in memory
             return {**config, "mirror": mirror, "mirror_direct": True, "max_msgs_per_subject": chosen((1, 5))}
         if name.startswith("OBJ"):
             return {**config, "subjects": [f"$O.{name[4:]}.C.>", f"$O.{name[4:]}.M.>"], "deny_delete": False}
@@ -66,6 +67,13 @@ class Buckets(Talker):
         if self.random.random() < 0.6:
             self.configs[name] = config
         return self.api(f"STREAM.UPDATE.{name}", config)
+
+    def lists(self) -> Saying:
+        """Without the account's figures, in which nats-server counts the hidden consumers of mirrors."""
+        while True:
+            saying = super().lists()
+            if not saying.subject.endswith(".INFO"):
+                return saying
 
     def put(self) -> Saying:
         """A put, create, update, delete or purge of a key, as clients do it."""
@@ -135,7 +143,7 @@ class Buckets(Talker):
             return super().direct()
         body: dict[str, Any] = self.random.choice((
             {"last_by_subj": self._subject(name)}, {"multi_last": [f"{prefix}.>"]}, {"multi_last": [self._subject(name), self._subject(name)]},
-            {"multi_last": [f"{prefix}.>"], "up_to_seq": self.random.choice((1, 3, 6))}, {"multi_last": [f"{prefix}.k.*"], "up_to_time": FAR},
+            {"multi_last": [f"{prefix}.>"], "up_to_seq": 1}, {"multi_last": [f"{prefix}.k.*"], "up_to_time": FAR},
             {"batch": 3, "seq": self.random.choice((1, 4)), "next_by_subj": f"{prefix}.>"}, {"batch": 2, "start_time": LONG_AGO},
             {"batch": 3, "max_bytes": 90, "seq": 1}, {"multi_last": [f"{prefix}.>"], "batch": 1}, {"multi_last": [f"{prefix}.>"], "max_bytes": 60},
         ))  # fmt: skip

@@ -100,12 +100,11 @@ class Talk:
 
     def end(self) -> Difference | None:
         """Compare what came of itself and what was announced; delete all streams."""
-        paths = self._quiet(0.1)
+        paths = self._quiet(0.1) or self._settled_events()
         for side in self.sides:
             listed = self._asked(side, "$JS.API.STREAM.NAMES")
             for name in listed.get("streams") or []:
                 self._asked(side, f"$JS.API.STREAM.DELETE.{name}")
-        paths = paths or self._settled_events()
         for side in self.sides:
             side.heard.clear()
             side.events.clear()

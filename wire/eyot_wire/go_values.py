@@ -36,9 +36,10 @@ _GO_STRUCTS = {
 }
 _INT_RANGES = {"int32": (-(2**31), 2**31 - 1), "uint64": (0, 2**64 - 1)}
 _INT64 = (-(2**63), 2**63 - 1)
+_COMPRESSIONS = frozenset(("none", "s2"))
 #: Words of enumerations whose reader in nats-server is not the usual one.
 _OWN_WORDS = {
-    frozenset(("none", "s2")): "unknown compression algorithm",
+    _COMPRESSIONS: "unknown compression algorithm",
     frozenset(("none", "overflow", "pinned_client", "prioritized")): "unknown priority policy: {raw}",
     frozenset(("", "create", "update")): "unknown consumer action: {raw}",
 }
@@ -110,7 +111,7 @@ class _Filler:
                 if self.strict:
                     raise Unfit(f"json: unknown field {json.dumps(name, ensure_ascii=False)}")
                 continue
-            filled = self.value(fields[known].type, member, (*path, known))
+            filled = self.value(fields[known].type, member, (*path, name))
             if filled is not None:
                 out[known] = filled
         return out
@@ -155,6 +156,8 @@ def _chosen(allowed: list[str], node: Node) -> str:
         spelled = spelled.lower()
     if spelled in names:
         return str(spelled)
+    if names == _COMPRESSIONS and node.kind not in ("string", "null"):
+        raise Unfit(f"json: cannot unmarshal {node.kind} into Go value of type string")
     raw = node.raw.decode("utf-8", "replace")
     words = _OWN_WORDS.get(names, "can not unmarshal {quoted}")
     raise Unfit(words.format(raw=raw, quoted=json.dumps(raw, ensure_ascii=False)))

@@ -222,6 +222,8 @@ class JetStreamAccount:
         self.check_stream_limits(config, old)
         check_consumer_limits(old, config, [each.config for each in stream.consumers.values()])
         check_no_overlap(config, self.rules())
+        if config.republish is not None and not config.republish.dest:
+            config.republish.dest = ">"  # at updates only
 
         def settle(failure: StoreError | None) -> None:
             if failure is None:

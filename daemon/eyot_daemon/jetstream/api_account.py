@@ -15,7 +15,7 @@ def _cluster_only(request: ApiRequest) -> None:
 
 ENDPOINTS = (
     Endpoint("INFO", "account_info_response", _info, extra=0),
-    Endpoint("STREAM.LEADER.STEPDOWN", "stream_leader_stepdown_response", _cluster_only),
-    Endpoint("CONSUMER.LEADER.STEPDOWN", "consumer_leader_stepdown_response", _cluster_only, extra=2),
-    Endpoint("STREAM.PEER.REMOVE", "stream_remove_peer_response", _cluster_only),
+    Endpoint("STREAM.LEADER.STEPDOWN", "stream_leader_stepdown_response", _cluster_only, body_first=True),
+    Endpoint("CONSUMER.LEADER.STEPDOWN", "consumer_leader_stepdown_response", _cluster_only, extra=2, body_first=True),
+    Endpoint("STREAM.PEER.REMOVE", "stream_remove_peer_response", _cluster_only, body_first=True),
 )

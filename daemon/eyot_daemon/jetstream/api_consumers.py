@@ -260,6 +260,8 @@ def _reset(consumers: "Consumers", request: ApiRequest) -> None:
     if not isinstance(consumer, Consumer) or not request.reply:
         return
     request.check_level()
+    if request.body and not request.body.strip():
+        raise fail(10025, err="unexpected end of JSON input")
     asked = ResetRequest() if not request.body else request.decode(ResetRequest, strict=False)
 
     def done(seq: int, failure: StoreError | None) -> None:

@@ -29,7 +29,6 @@ P = ParamSpec("P")
 REQUIRED_LEVEL = b"Nats-Required-Api-Level"
 
 _INTEGER = re.compile(rb"[+-]?[0-9]+")
-_EMPTY_BODIES = (b"", b"{}")
 _SPACE = b" \t\r\n"
 
 
@@ -75,7 +74,7 @@ class ApiRequest:
     @property
     def body_is_empty(self) -> bool:
         """nats-server's idea of an empty request: no bytes, or an empty JSON object."""
-        return self.body in _EMPTY_BODIES or b"".join(self.body.split()) in _EMPTY_BODIES
+        return not self.body or b"".join(self.body.split()) == b"{}"
 
     @property
     def body_is_json(self) -> bool:

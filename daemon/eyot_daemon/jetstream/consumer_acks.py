@@ -77,7 +77,11 @@ class Acks:
         except (ValueError, IndexError):
             return
         if sseq > consumer.state.delivered_sseq:
-            # Not ours (or of a consumer of this name that is gone): nothing is confirmed. What confirms nothing is answered.
+            # Not ours (or of a consumer of this name that is gone): nothing is confirmed. What confirms nothing is answered; an end is
+            # told all the same.
+            ack = parse_ack_payload(payload) if payload.startswith(b"+TERM") else None
+            if ack is not None:
+                self._terminated(_told(subject, sseq), ack.reason)
             if reply and payload not in PLAIN_ACKS and not payload.startswith(CONFIRMING):
                 consumer.writer.answer(reply)
                 consumer.mark()
@@ -204,7 +208,10 @@ class Acks:
         if taken:
             self.moved = True
             consumer.writer.acknowledged(taken, drop=self._drops)
-        consumer.advisories.terminated(told.cseq, told.sseq, told.deliveries, reason)
+        self._terminated(told, reason)
+
+    def _terminated(self, told: "_Told", reason: str) -> None:
+        self._consumer.advisories.terminated(told.cseq, told.sseq, told.deliveries, reason)
 
     def removed(self, sseqs: Sequence[int], reason: str) -> None:
         """Messages left the stream: what of it was pending needs no acknowledgement any more."""

@@ -383,6 +383,8 @@ def check_workqueue_filters(config: ConsumerConfig, others: Iterable[ConsumerCon
 _FIXED = (
     ("deliver_policy", "deliver policy can not be updated"),
     ("mem_storage", "storage type can not be updated"),
+    ("direct", "direct can not be updated"),
+    ("sourcing", "sourcing can not be updated"),
     ("opt_start_seq", "start sequence can not be updated"),
     ("opt_start_time", "start time can not be updated"),
     ("ack_policy", "ack policy can not be updated"),
@@ -409,12 +411,6 @@ def check_update(old: ConsumerConfig, new: ConsumerConfig, *, bound: bool) -> No
             raise JetStreamError(error(10013))
     if old.max_waiting != new.max_waiting:
         raise fail(10012, err="max waiting can not be updated")
-    for member, text in (
-        ("direct", "direct can not be updated"),
-        ("sourcing", "sourcing can not be updated"),
-    ):
-        if getattr(old, member) != getattr(new, member):
-            raise fail(10012, err=text)
 
 
 def same_config(old: ConsumerConfig, new: ConsumerConfig) -> bool:

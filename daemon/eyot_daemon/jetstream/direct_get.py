@@ -85,7 +85,8 @@ def _stream_for(request: ApiRequest) -> Stream | None:
         return stream if stream.config.allow_direct else None
     for mirror in request.jsa.streams.values():
         config = mirror.config
-        if config.mirror_direct and config.mirror is not None and config.mirror.name == name:
+        answers = config.mirror_direct and mirror.log.state.last_seq  # not before something has reached it
+        if answers and config.mirror is not None and config.mirror.name == name:
             return mirror
     return None
 
