@@ -146,44 +146,74 @@ def encode_run(
     return counted, written
 
 
-cdef bytes id_in(const char* header, Py_ssize_t size, bytes special, bytes id_field):
-    # None: there is another field that begins with `special`.
+cdef bint values_in(const char* header, Py_ssize_t size, bytes special, tuple fields, list found) except -1:
+    # Into `found` the first of each of the usual fields. False: there is another field that begins with `special`.
     cdef const char* end = header + size
     cdef const char* line_end
     cdef const char* start
     cdef const char* at = <const char*>memmem(header, size, PyBytes_AS_STRING(special), PyBytes_GET_SIZE(special))
-    cdef bytes found = None
+    cdef Py_ssize_t index, length
+    cdef bytes name
     while at != NULL:
-        start = at + PyBytes_GET_SIZE(id_field)
-        if start > end or memcmp(at, PyBytes_AS_STRING(id_field), PyBytes_GET_SIZE(id_field)) != 0:
-            return None
-        line_end = <const char*>memmem(start, end - start, b"\r\n", 2)
-        if line_end == NULL:
-            line_end = end
-        if found is None:
+        for index in range(5):
+            name = <bytes>PyTuple_GET_ITEM(fields, index)
+            length = PyBytes_GET_SIZE(name)
+            if length <= end - at and memcmp(at, PyBytes_AS_STRING(name), length) == 0:
+                break
+        else:
+            return False
+        if found[index] is None:
+            start = at + length
+            line_end = <const char*>memmem(start, end - start, b"\r\n", 2)
+            if line_end == NULL:
+                line_end = end
             while start < line_end and (start[0] == 32 or start[0] == 9):
                 start += 1
             while line_end > start and ((line_end - 1)[0] == 32 or (line_end - 1)[0] == 9):
                 line_end -= 1
-            found = PyBytes_FromStringAndSize(start, line_end - start)
+            found[index] = PyBytes_FromStringAndSize(start, line_end - start)
         at += 2
         at = <const char*>memmem(at, end - at, PyBytes_AS_STRING(special), PyBytes_GET_SIZE(special))
-    return b"" if found is None else found
+    return True
+
+
+cdef int64_t number_of(bytes text) noexcept:
+    # -1: there is none; -2: it is none that could be a sequence, or a very large one.
+    cdef Py_ssize_t index
+    cdef int64_t value = 0
+    cdef char digit
+    if text is None or not PyBytes_GET_SIZE(text):
+        return -1
+    if PyBytes_GET_SIZE(text) > 18:
+        return -2
+    for index in range(PyBytes_GET_SIZE(text)):
+        digit = PyBytes_AS_STRING(text)[index]
+        if not 48 <= digit <= 57:
+            return -2
+        value = value * 10 + (digit - 48)
+    return value
 
 
 def look_over(messages, usual not None):
-    cdef Py_ssize_t counted = 0, size, length, header_size, at = 0
+    cdef Py_ssize_t counted = 0, size, length, header_size, at = 0, index
     cdef Py_ssize_t size_max = usual.size_max, header_max = usual.header_max
     cdef Py_ssize_t cost = usual.cost, header_cost = usual.header_cost
     cdef bytes mark = <bytes?>usual.reply_end
     cdef bytes special = <bytes?>usual.special
-    cdef bytes id_field = <bytes?>usual.id_field
+    cdef bytes stream = <bytes?>usual.stream
+    cdef tuple fields = <tuple?>usual.fields
     cdef Py_ssize_t mark_size = PyBytes_GET_SIZE(mark)
     cdef list ids = []
+    cdef list expected = []
+    cdef list found
     cdef object message
-    cdef bytes reply, header, found
-    if mark is None or special is None or id_field is None or PyBytes_GET_SIZE(special) < 2 or PyBytes_GET_SIZE(id_field) < 2:
+    cdef bytes reply, header, msg_id, last_id
+    cdef int64_t last_seq, subject_seq
+    if PyTuple_GET_SIZE(fields) != 5 or PyBytes_GET_SIZE(special) < 2:
         raise ValueError("marks are missing")
+    for index in range(5):
+        if PyBytes_GET_SIZE(<bytes?>fields[index]) < 2:
+            raise ValueError("marks are missing")
     for one in messages:
         message = message_of(one)
         reply = field(message, 1)
@@ -191,25 +221,36 @@ def look_over(messages, usual not None):
         header_size = PyBytes_GET_SIZE(header)
         size = header_size + PyBytes_GET_SIZE(field(message, 3))
         if size > size_max or header_size > header_max:
-            return -1, []
+            return -1, [], []
         length = PyBytes_GET_SIZE(reply)
         if length >= mark_size and memcmp(
             PyBytes_AS_STRING(reply) + length - mark_size, PyBytes_AS_STRING(mark), mark_size
         ) == 0:
-            return -1, []
+            return -1, [], []
         counted += PyBytes_GET_SIZE(field(message, 0)) + size + cost
         if header_size:
-            found = id_in(PyBytes_AS_STRING(header), header_size, special, id_field)
-            if found is None:
-                return -1, []
+            found = [None, None, None, None, None]
+            if not values_in(PyBytes_AS_STRING(header), header_size, special, fields, found):
+                return -1, [], []
+            if found[1] is not None and found[1] and found[1] != stream:
+                return -1, [], []
+            last_seq, subject_seq = number_of(found[2]), number_of(found[3])
+            if last_seq == -2 or subject_seq == -2:
+                return -1, [], []
+            last_id = found[4]
+            if last_id is None:
+                last_id = b""
+            if last_seq >= 0 or subject_seq >= 0 or PyBytes_GET_SIZE(last_id):
+                expected.append((at, last_seq, subject_seq, last_id))
             counted += header_cost
             if not ids:
                 ids = [b""] * at
-            ids.append(found)
+            msg_id = found[0]
+            ids.append(b"" if msg_id is None else msg_id)
         elif ids:
             ids.append(b"")
         at += 1
-    return counted, ids
+    return counted, ids, expected
 
 
 def pub_acks(messages, bytes head not None, int64_t seq):

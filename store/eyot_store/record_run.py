@@ -33,7 +33,7 @@ Subjects = dict[bytes, list[int]]
 
 
 class Usual(NamedTuple):
-    """What messages are like of which nothing has to be known but their sizes and an id."""
+    """What messages are like of which nothing has to be known but their sizes, an id, and what they expect."""
 
     size_max: int
     """Of header and payload together."""
@@ -42,12 +42,22 @@ class Usual(NamedTuple):
     """No reply ends with it."""
     special: bytes
     """With it, line end and all, begin the fields that ask for something ..."""
-    id_field: bytes
-    """... of which only this one is usual: line end, name and colon."""
+    fields: tuple[bytes, bytes, bytes, bytes, bytes]
+    """... of which only these are usual, line end, name and colon each: the id; the stream, the last sequence, the last sequence of the
+    subject, and the id of the last message that are expected."""
+    stream: bytes
+    """The only one that may be expected."""
     cost: int
     """What each message counts for beyond its bytes ..."""
     header_cost: int
     """... and what each that has a header."""
+
+
+Expected = tuple[int, int, int, bytes]
+"""Place of a message in its run, what it expects as the last sequence and as the last one of its subject (-1: anything), and as the id of
+the last message (b"": anything)."""
+
+_DIGITS_MAX = 18
 
 
 def encode_run(
@@ -84,41 +94,56 @@ def encode_run(
     return counted, written
 
 
-def look_over(messages: Sequence[Message], usual: Usual) -> tuple[int, list[bytes]]:
-    """Whether messages are usual in all respects: the bytes they count for, -1 if one of them is not, and the values of their
-    ``id_field``, b"" for those that have none; an empty list if no message has a header."""
+def look_over(messages: Sequence[Message], usual: Usual) -> tuple[int, list[bytes], list[Expected]]:
+    """Whether messages are usual in all respects: the bytes they count for, -1 if one of them is not; their ids, b"" for those that have
+    none (an empty list if no message has a header); and what those expect that expect something."""
     counted = 0
     ids: list[bytes] = []
+    expected: list[Expected] = []
     for at, (subject, reply, header, payload) in enumerate(messages):
         size = len(header) + len(payload)
         if size > usual.size_max or len(header) > usual.header_max or reply.endswith(usual.reply_end):
-            return -1, []
+            return -1, [], []
         counted += len(subject) + size + usual.cost
         if header:
-            found = _id_in(header, usual)
+            found = _values_in(header, usual)
             if found is None:
-                return -1, []
+                return -1, [], []
+            msg_id, stream, last_seq, subject_seq, last_id = found
+            numbers = _number(last_seq), _number(subject_seq)
+            if (stream and stream != usual.stream) or None in numbers:
+                return -1, [], []
+            if last_seq or subject_seq or last_id:
+                expected.append((at, *numbers, last_id))  # type: ignore[arg-type]
             counted += usual.header_cost
             ids = ids or [b""] * at
-            ids.append(found)
+            ids.append(msg_id)
         elif ids:
             ids.append(b"")
-    return counted, ids
+    return counted, ids, expected
 
 
-def _id_in(header: bytes, usual: Usual) -> bytes | None:
-    """The first ``id_field``, b"" if there is none; None if there is another field that begins with ``special``."""
-    found = None
+def _values_in(header: bytes, usual: Usual) -> list[bytes] | None:
+    """The first of each of the usual fields, b"" for one that is not there; None if there is another that begins with ``special``."""
+    found: list[bytes | None] = [None] * 5
     at = header.find(usual.special)
     while at >= 0:
-        if not header.startswith(usual.id_field, at):
+        index = next((index for index, field in enumerate(usual.fields) if header.startswith(field, at)), -1)
+        if index < 0:
             return None
-        if found is None:
-            start = at + len(usual.id_field)
+        if found[index] is None:
+            start = at + len(usual.fields[index])
             end = header.find(b"\r\n", start)
-            found = header[start : end if end >= 0 else len(header)].strip(b" \t")
+            found[index] = header[start : end if end >= 0 else len(header)].strip(b" \t")
         at = header.find(usual.special, at + 2)
-    return found or b""
+    return [value or b"" for value in found]
+
+
+def _number(text: bytes) -> int | None:
+    """-1 where there is none; None: it is none that could be a sequence, or a very large one."""
+    if not text:
+        return -1
+    return int(text) if len(text) <= _DIGITS_MAX and text.isdigit() else None
 
 
 def pub_acks(messages: Sequence[Message], head: bytes, seq: int) -> list[tuple[bytes, bytes]]:

@@ -14,6 +14,15 @@ from eyot_wire.frames import Published
 TWINS: tuple[Any, Any] = (record_run, _record_run)
 CHANGES: tuple[Any, Any] = (subject_change.Change, _subject_change.Change)
 
+NAMES = (
+    b"Msg-Id",
+    b"Expected-Stream",
+    b"Expected-Last-Sequence",
+    b"Expected-Last-Subject-Sequence",
+    b"Expected-Last-Msg-Id",
+)
+FIELDS: Any = tuple(b"\r\nNats-%b:" % name for name in NAMES)
+
 Items = list[tuple[bytes, bytes]]
 
 
@@ -26,7 +35,7 @@ def recorded(twin: int, seed: int) -> list[Any]:
     ts_ns = rng.choice([0, 127, (1 << 32) - 3, 1 << 32, 1_800_000_000_000_000_000, -5])
     codec = RecordCodec(7, Vault("aes", b"d" * 32) if rng.random() < 0.2 else None)
     size_max, header_max = rng.choice([0, 9, 1 << 62, 1 << 62]), rng.choice([0, 20, 65535])
-    usual = record_run.Usual(size_max, header_max, b".$FI", b"\r\nNats-", b"\r\nNats-Msg-Id:", 30, 4)
+    usual = record_run.Usual(size_max, header_max, b".$FI", b"\r\nNats-", FIELDS, b"S", 30, 4)
     items: Items = []
     added: dict[int, tuple[bytes, int]] = {}
     subjects: dict[bytes, list[int]] | None = {} if rng.random() < 0.7 else None
@@ -77,7 +86,8 @@ def _message(rng: Random) -> Published:
 def _header(rng: Random) -> bytes:
     fields = [b"Nats-Msg-Id:a", b"Nats-Msg-Id: \t b c \t", b"Nats-Msg-Id:", b"Nats-Msg-Id", b"Nats-Msg-Idx:1", b"Nats-"]
     fields += [b"nats-msg-id:1", b"X:Nats-Msg-Id:1", b"Nats-Msg-Id:\r", b"Nats-TTL:1", b"Nats-M", b"x"]
-    usual = fields[:3] + fields[6:9]
+    values = [b"", b" 1 ", b"0", b"007", b"S", b" S", b"T", b"x", b"-1", b"+1", b"1" * 18, b"1" * 19, b"\xb2"]
+    usual = fields[:3] + fields[6:9] + [b"Nats-%b:%b" % (rng.choice(NAMES), rng.choice(values)) for _ in range(3)]
     chosen = [rng.choice(fields if rng.random() < 0.1 else usual) for _ in range(rng.choice([0, 1, 1, 2, 3]))]
     ends = rng.choice([b"\r\n\r\n", b"\r\n\r\n", b"\r\n", b"\n", b""])
     return rng.choice([b"", b"NATS/1.0\r\n" + b"\r\n".join(chosen) + ends])

@@ -15,6 +15,10 @@ from eyot_daemon.jetstream.counters import Counters, Sum
 from eyot_daemon.jetstream.message_ttl import parse_ttl
 from eyot_daemon.jetstream.publish_headers import (
     BATCH_ID,
+    EXPECTED_LAST_MSG_ID,
+    EXPECTED_LAST_SEQ,
+    EXPECTED_LAST_SUBJECT_SEQ,
+    EXPECTED_STREAM,
     HEADER_BYTES_MAX,
     MSG_ID,
     NATS_MARK,
@@ -29,7 +33,7 @@ from eyot_daemon.jetstream.republish import Republisher
 from eyot_daemon.jetstream.schedule import SCHEDULE, ended_scheduler
 from eyot_store.errors import StoreError
 from eyot_store.hot import look_over, pub_acks
-from eyot_store.record_run import Usual
+from eyot_store.record_run import Expected, Usual
 from eyot_wire import headers
 from eyot_wire.frames import Published
 from eyot_wire.js_errors import ApiError, error
@@ -42,6 +46,14 @@ if TYPE_CHECKING:
     from eyot_store.txn import Txn
 
 log = logging.getLogger("eyot.jetstream")
+
+_USUAL_FIELDS = (
+    b"\r\n%b:" % MSG_ID,
+    b"\r\n%b:" % EXPECTED_STREAM,
+    b"\r\n%b:" % EXPECTED_LAST_SEQ,
+    b"\r\n%b:" % EXPECTED_LAST_SUBJECT_SEQ,
+    b"\r\n%b:" % EXPECTED_LAST_MSG_ID,
+)
 
 #: A clock that was set back by less than this does not show in the stored times.
 CLOCK_STEP_NS = 1_000_000_000
@@ -71,7 +83,8 @@ class Intake:
             header_max=HEADER_BYTES_MAX,
             reply_end=fast_batches.MARK,
             special=NATS_MARK,
-            id_field=b"\r\n%b:" % MSG_ID,
+            fields=_USUAL_FIELDS,
+            stream=self.config.name.encode(),
             cost=stream.log.message_bytes(b"", b"", b""),
             header_cost=stream.log.header_bytes,
         )
@@ -81,9 +94,10 @@ class Intake:
             and self._republisher is None
             and self._counters is None
             and not (self.config.sealed or self.config.allow_msg_schedules)
-            and self.config.discard == "old"
+            and not (self.config.discard == "new" and self.config.discard_new_per_subject)
             and self.config.retention != "interest"
         )
+        self._refuses = self.config.discard == "new" and max(self.config.max_msgs, self.config.max_bytes) > 0
         self._limited = max(self.config.max_msgs, self.config.max_bytes, self.config.max_msgs_per_subject) > 0
         self.ack_head = b'{"stream":%b,%b"seq":' % (encode(self.config.name), domain)
         self._last_msg_id: bytes | None = None  # None: to be looked up
@@ -217,19 +231,58 @@ class Intake:
         return None
 
     def _plain_ids(self, messages: list[Published]) -> list[bytes] | None:
-        """The ids of messages of which nothing has to be looked at but sizes and `Nats-Msg-Id`, if those are right, and no id was
-        stored before: empty where there are none, b"" for a message without one. None: there is more to one of them."""
+        """The ids of messages of which nothing has to be looked at but sizes, `Nats-Msg-Id` and what they expect, if all is as they
+        expect, there is room, and no id was stored before: empty where there are none, b"" for a message without one. None: there is
+        more to one of them."""
         if not self._plain:
             return None
-        size, msg_ids = look_over(messages, self._usual)
-        if size < 0:
+        size, msg_ids, expected = look_over(messages, self._usual)
+        if size < 0 or (self._refuses and not self._has_room(len(messages), size)):
             return None
         jsa = self._stream.jsa
         if jsa.storage_limited and jsa.no_storage_for(self.config.storage, size) is not None:
             return None
+        if expected and not self._is_as_expected(messages, msg_ids, expected):
+            return None
         if msg_ids and not self._stream.dedupe.all_new(msg_ids, self._now_ns):
             return None
         return msg_ids
+
+    def _has_room(self, count: int, size: int) -> bool:
+        """Whether a stream that discards new messages has room for all of these, whatever they replace."""
+        config, state = self.config, self._log.state
+        return (config.max_msgs <= 0 or state.messages + count <= config.max_msgs) and (
+            config.max_bytes <= 0 or state.bytes + size <= config.max_bytes
+        )
+
+    def _is_as_expected(self, messages: list[Published], msg_ids: list[bytes], expected: list[Expected]) -> bool:
+        """Whether what messages expect is so when it is their turn; all of them are stored, then."""
+        last_seq = self._log.state.last_seq
+        here: dict[bytes, int] = {}  # last sequences of the subjects of those before
+        looked_at = 0
+        for at, seq, subject_seq, msg_id in expected:
+            if seq >= 0 and seq != last_seq + at:
+                return False
+            if msg_id and msg_id != (msg_ids[at - 1] if at else self.last_msg_id()):
+                return False
+            if subject_seq < 0:
+                continue
+            while looked_at < at:
+                looked_at += 1
+                here[messages[looked_at - 1].subject] = last_seq + looked_at
+            subject = messages[at].subject
+            if subject_seq != (here.get(subject) or self._last_soon(subject)):
+                return False
+        return True
+
+    def _last_soon(self, subject: bytes) -> int:
+        """The last sequence of a subject; -1 where it is not known at once."""
+        if not self._stream.gathering.done:
+            return -1
+        try:
+            return self._log.last_seq_for(subject)
+        except StoreError:
+            return -1  # who looks closer is told
 
     def _take_plain(self, txn: "Txn", batch: Batch, messages: list[Published], msg_ids: list[bytes]) -> None:
         """Stage messages that are all plain: the same as `_take` for each, at a fraction of its cost."""

@@ -34,9 +34,12 @@ def lived(seed: int, path: Path) -> list[Any]:
         ("retention", ["limits", "workqueue"]),
         ("allow_msg_ttl", [False, True]),
         ("allow_atomic", [False, True]),
+        ("discard", ["old", "old", "new"]),
         ("no_ack", [False, False, False, True]),
     ):
         config[name] = rng.choice(values)
+    if config["discard"] == "new" and config["max_msgs_per_subject"]:
+        config["discard_new_per_subject"] = rng.random() < 0.3
     if config["max_bytes"]:
         config.pop("max_msg_size")
     answer = world.create(**config)
@@ -45,9 +48,14 @@ def lived(seed: int, path: Path) -> list[Any]:
         world.store.crash()
         return seen
     for _ in range(rng.randrange(1, 8)):
+        expecting = rng.random() < 0.5
         replies = [
-            world.publish(rng.choice([b"s.a", b"s.b", b"s.c"]), rng.choice([b"", b"x", b"y" * 30]), _header(rng))
-            for _ in range(rng.choice([1, 2, 5, 9]))
+            world.publish(
+                rng.choice([b"s.a", b"s.b", b"s.c"]),
+                rng.choice([b"", b"x", b"y" * 30]),
+                _expecting(rng, world, at) if expecting else _header(rng),
+            )
+            for at in range(rng.choice([1, 2, 5, 9]))
         ]
         if rng.random() < 0.3:
             world.broker.flush()
@@ -93,6 +101,26 @@ def _header(rng: Random) -> dict[str, str] | bytes:
     return rng.choice(others)
 
 
+def _expecting(rng: Random, world: World, at: int) -> dict[str, str]:
+    """Headers of the message at place `at` of a turn whose expectations are mostly met."""
+    log = world.stream().log
+    wrong = rng.random() < 0.1
+    fields = {"Nats-Msg-Id": str(rng.randrange(6, 1 << 30))} if rng.random() < 0.5 else {}
+    kind = rng.randrange(5)
+    if kind == 0:
+        fields["Nats-Expected-Last-Sequence"] = str(log.state.last_seq + at + wrong)
+    elif kind == 1:
+        seq = rng.choice(
+            [log.last_seq_for(rng.choice([b"s.a", b"s.b", b"s.c"])), log.state.last_seq + rng.randrange(at + 1)]
+        )
+        fields["Nats-Expected-Last-Subject-Sequence"] = str(seq)
+    elif kind == 2:
+        fields["Nats-Expected-Stream"] = "T" if wrong else "S"
+    elif kind == 3:
+        fields["Nats-Expected-Last-Msg-Id"] = rng.choice(["", "7"])
+    return fields
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**48))
 def test_both_ways_come_to_the_same(seed: int) -> None:
@@ -103,8 +131,9 @@ def test_both_ways_come_to_the_same(seed: int) -> None:
     assert quickly == one_by_one
 
 
-def test_ids_take_the_short_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """... but where one of them was there before."""
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many messages were stored with little ado, turn by turn."""
     taken: list[int] = []
     real = Intake._take_plain
 
@@ -113,6 +142,11 @@ def test_ids_take_the_short_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         real(self, txn, batch, messages, msg_ids)
 
     monkeypatch.setattr(Intake, "_take_plain", noted)
+    return taken
+
+
+def test_ids_take_the_short_way(tmp_path: Path, taken: list[int]) -> None:
+    """... but where one of them was there before."""
     world = World(tmp_path)
     world.create()
     for number in range(3):
@@ -121,8 +155,28 @@ def test_ids_take_the_short_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert world.put(b"s.a", b"x", {"Nats-Msg-Id": "2"}) == {"stream": "S", "seq": 3, "duplicate": True}
     world.publish(b"s.a", b"x", {"Nats-Msg-Id": "3"})
     assert world.put(b"s.a", b"x", {"Nats-Msg-Id": "3"})["seq"] == 4
-    assert world.put(b"s.a", b"x", {"Nats-Expected-Last-Msg-Id": "3"})["seq"] == 5
+    assert world.put(b"s.a", b"x", {"Nats-Rollup": "sub"})["error"]["err_code"] == 10111
     assert taken == [3]
+
+
+def test_what_is_as_expected_takes_the_short_way(tmp_path: Path, taken: list[int]) -> None:
+    """... as clients put into buckets: such streams discard new messages, and may be full."""
+    world = World(tmp_path)
+    world.create(discard="new", max_msgs_per_subject=1)
+    expect = "Nats-Expected-Last-Subject-Sequence"
+    for at, key in enumerate((b"s.a", b"s.b", b"s.a")):
+        world.publish(key, b"x", {expect: str(1 if at == 2 else 0)})
+    world.publish(b"s.c", b"x", {"Nats-Expected-Stream": "S", "Nats-Expected-Last-Sequence": "3"})
+    world.commit()
+    assert taken == [4]
+    assert world.put(b"s.b", b"x", {expect: "2", "Nats-Msg-Id": "i"})["seq"] == 5
+    assert world.put(b"s.b", b"x", {"Nats-Expected-Last-Msg-Id": "i"})["seq"] == 6
+    assert taken == [4, 1, 1]
+    assert world.put(b"s.a", b"x", {expect: "1"})["error"]["err_code"] == 10071
+    assert world.put(b"s.d", b"x", {"Nats-Expected-Last-Sequence": "5"})["error"]["err_code"] == 10071
+    assert world.put(b"s.d", b"x", {"Nats-Expected-Last-Msg-Id": "i"})["error"]["err_code"] == 10070
+    assert world.put(b"s.d", b"x", {"Nats-Expected-Stream": "T"})["error"]["err_code"] == 10060
+    assert taken == [4, 1, 1]
 
 
 def test_ids_of_a_commit_that_failed_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
