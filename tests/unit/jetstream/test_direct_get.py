@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from eyot_sync.copier_actions import Copied
 from eyot_wire import headers
 from support.js_world import World
 
@@ -146,4 +147,11 @@ def test_too_many_subjects(tmp_path: Path) -> None:
 def test_a_mirror_answers_for_its_origin(world: World) -> None:
     world.create("M", subjects=None, mirror={"name": "FAR", "external": {"api": "$JS.d.API"}}, mirror_direct=True)
     (answer,) = world.messages("DIRECT.GET.FAR", {"seq": 1})
+    assert status(answer)[0] == 503  # as long as nothing has reached it
+    message = Copied(7, 1_600_000_000_000_000_000, b"o.a", b"", b"far")
+    world.stream("M").ingest_copied([message], mirror=True, position=None, skip_to=0, on_done=lambda result: None)
+    world.commit()
+    (answer,) = world.messages("DIRECT.GET.FAR", {"seq": 1})
     assert status(answer) == (404, "Message Not Found")
+    (answer,) = world.messages("DIRECT.GET.FAR", {"seq": 7})
+    assert answer[-1] == b"far"
