@@ -25,6 +25,13 @@ PICTURED_MAX: Final = 60
 DAYS_MAX: Final = 60
 #: Worst first; what the classes mean stands in docs/hub.md.
 STATUSES: Final = ("missing", "lost", "unknown", "expired", "in_flight", "deleted", "filtered")
+_MEANINGS: Final = {
+    "missing": "Missing: the origin holds them, and later ones have arrived.",
+    "lost": "Lost: the origin was made again before they were copied.",
+}
+NAMED_MAX: Final = 5
+#: Columns that are left out where no row has anything in them.
+_OPTIONAL: Final = ("domain", "backlog")
 _TITLES: Final = {"reported_backlog": "backlog, its own word", "rtt_ms_p50": "rtt", "link_up_share": "link up"}
 _STYLE: Final = """
 :root { --ink: #1b1f23; --soft: #5b6570; --line: #dfe4e9; --paper: #fff; --card: #f6f8fa; --bar: #3a7fbf; --held: #b9d5ec;
@@ -122,7 +129,7 @@ def render(found: dict[str, Any]) -> str:
         "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>",
         f"<title>Eyot hub</title><style>{_STYLE}</style><h1>Eyot hub</h1>",
         f"<p class=note>As of {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC</p>",
-        verdict(counts, found["tables"][0]["rows"], found["devices"], found["silent"]),
+        verdict(counts, found["tables"][0]["rows"], found["devices"], found["silent"], _whose(gaps)),
         _cards(found["tables"][0]["rows"], len(origins), counts, found["devices"]),
         "<h2>Messages stored, by day</h2>",
         columns(every_day(found["per_day"]), "messages"),
@@ -178,7 +185,13 @@ def _only(order: str, shown: int, total: int) -> str:
     return f"<p class=note>{order} {shown:,} of {total:,}.</p>" if total > shown else ""
 
 
-def verdict(counts: Counter[str], rows: int, devices: int, silent: int) -> str:
+def _whose(gaps: Sequence[dict[str, Any]]) -> list[str]:
+    """Origins and streams of which something is missing or lost."""
+    bad = (gap for gap in gaps if gap["status"] in _MEANINGS)
+    return list(dict.fromkeys("/".join(filter(None, (gap["domain"], gap["stream"]))) for gap in bad))
+
+
+def verdict(counts: Counter[str], rows: int, devices: int, silent: int, whose: Sequence[str] = ()) -> str:
     """The answer in a sentence."""
     bad = [f"{counts[status]:,} {status}" for status in ("missing", "lost") if counts[status]]
     open_ = [f"{counts[status]:,} {status.replace('_', ' ')}" for status in ("in_flight", "unknown") if counts[status]]
@@ -186,7 +199,10 @@ def verdict(counts: Counter[str], rows: int, devices: int, silent: int) -> str:
     if counts["expired"]:
         told = f" {counts['expired']:,} expired at their origin before they were copied.{told}"
     if bad:
-        return f"<p class='verdict bad'><b>{escape(' and '.join(bad))}.</b>{told}</p>"
+        meaning = "".join(f" {text}" for status, text in _MEANINGS.items() if counts[status])
+        more = " and others" if len(whose) > NAMED_MAX else ""
+        at = f" {', '.join(whose[:NAMED_MAX])}{more}." if whose else ""
+        return f"<p class='verdict bad'><b>{escape(' and '.join(bad))}.</b>{escape(at + meaning)}{told}</p>"
     if open_:
         return f"<p class='verdict warn'>Nothing is missing as far as is known; {escape(', '.join(open_))}.{told}</p>"
     if not rows:
@@ -226,6 +242,7 @@ def table(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> str:
     """An HTML table; numbers to the right."""
     if not rows:
         return "<p class=note>Nothing yet.</p>"
+    names = [name for name in names if name not in _OPTIONAL or any(row.get(name) not in (None, "") for row in rows)]
     numeric = {
         name
         for name in names
@@ -243,9 +260,12 @@ def table(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> str:
 
 
 def _cards(rows: int, origins: int, counts: Counter[str], devices: int) -> str:
-    cards = [("", amount(rows), "rows in bronze"), ("", f"{origins:,}", "origins and streams")]
+    cards = [
+        ("", amount(rows), "rows in bronze"),
+        ("", f"{origins:,}", "origins and streams" if origins != 1 else "stream"),
+    ]
     if devices:
-        cards.append(("", f"{devices:,}", "devices"))
+        cards.append(("", f"{devices:,}", "devices" if devices != 1 else "device"))
     cards += [(status, amount(counts[status]), status.replace("_", " ")) for status in STATUSES if counts[status]]
     inside = "".join(f"<div class='card {kind}'><b>{value}</b><span>{name}</span></div>" for kind, value, name in cards)
     return f"<div class=cards>{inside}</div>"
@@ -282,7 +302,7 @@ def _title(name: str) -> str:
 
 
 def _cell(name: str, value: Any) -> str:
-    if value is None:
+    if value is None or value == "":
         return "–"
     if isinstance(value, bool):
         return "yes" if value else "no"

@@ -11,6 +11,7 @@ WIDTH: Final = 960
 LABEL: Final = 190
 BAR: Final = 20
 COLUMNS_HEIGHT: Final = 150
+COLUMN_MAX: Final = 44  # one day alone would be a wall
 LABELS_MAX: Final = 12
 NAME_MAX: Final = 26
 _STEPS: Final = ((86_400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"), (1e-3, "ms"))
@@ -46,6 +47,12 @@ def amount(count: float) -> str:
     return f"{count / 1e9:,.0f} G" if abs(count) >= 1e12 else f"{count / 1e9:.3g} G"
 
 
+def top_of(most: float) -> float:
+    """Where an axis ends that goes from 0 to beyond `most`: a short number with a whole half."""
+    unit = 10 ** max(0, math.floor(math.log10(max(most, 1))))
+    return float(next(unit * step for step in (1, 2, 3, 4, 6, 8, 10) if unit * step >= most and unit * step % 2 == 0))
+
+
 def _name(label: str, y: float) -> str:
     """A name left of its bar, cut to what fits; whole when pointed at."""
     short = label if len(label) <= NAME_MAX else f"{label[: NAME_MAX - 1]}…"
@@ -56,9 +63,10 @@ def columns(values: Sequence[tuple[str, float]], unit: str) -> str:
     """Upright bars side by side, for something over time."""
     if not values:
         return "<p class=note>Nothing yet.</p>"
-    most = max(value for _, value in values) or 1
+    most = top_of(max(value for _, value in values))
     left, room = 56, WIDTH - 56
     step = room / len(values)
+    width = min(step * 0.76, COLUMN_MAX)
     every = max(1, math.ceil(len(values) / LABELS_MAX))
     parts = []
     for share in (0.0, 0.5, 1.0):
@@ -70,7 +78,7 @@ def columns(values: Sequence[tuple[str, float]], unit: str) -> str:
         title = f"<title>{escape(label)}: {value:,.0f} {escape(unit)}</title>"
         if value:
             parts.append(
-                f"<rect class=bar x={x + step * 0.12:.1f} y={10 + COLUMNS_HEIGHT - height:.1f} width={step * 0.76:.1f} "
+                f"<rect class=bar x={x + (step - width) / 2:.1f} y={10 + COLUMNS_HEIGHT - height:.1f} width={width:.1f} "
                 f"height={max(height, 1):.1f} rx=2>{title}</rect>"
             )
         if index % every == 0:
@@ -92,7 +100,7 @@ def lag_bars(values: Sequence[tuple[str, float]]) -> str:
         return room * math.log10(max(value, least) / least) / math.log10(most / least)
 
     parts, height = [], len(values) * BAR
-    for mark in (1.0, 60.0, 3600.0, 86_400.0):
+    for mark in (1.0, 60.0, 3600.0, 86_400.0, 2_592_000.0):
         if mark <= most:
             at = LABEL + x(mark)
             parts.append(f"<line class=grid x1={at:.1f} x2={at:.1f} y1=0 y2={height} />")

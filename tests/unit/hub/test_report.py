@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from eyot_hub.jobs.report import coverage, every_day, render, verdict
-from eyot_hub.jobs.report_charts import Piece, amount, columns, duration, lag_bars, strips
+from eyot_hub.jobs.report import coverage, every_day, render, table, verdict
+from eyot_hub.jobs.report_charts import COLUMN_MAX, Piece, amount, columns, duration, lag_bars, strips, top_of
 
 HOSTILE = "<script>alert('x')</script>&"
 ORIGIN = {
@@ -67,7 +67,7 @@ def test_the_whole_page() -> None:
         name for _, attrs in shown.elements for name in attrs if name in ("src", "href") or name.startswith("on")
     ]
     assert HOSTILE in shown.text
-    assert "5 missing." in shown.text
+    assert f"5 missing. {HOSTILE}/S. Missing: the origin holds them" in shown.text
     assert "1 of 1 devices is silent" in shown.text
     assert any(tag == "rect" and attrs.get("class") == "missing" for tag, attrs in shown.elements)
     assert " of 1." not in shown.text
@@ -85,7 +85,7 @@ def test_more_than_a_page_shows_is_counted() -> None:
     gaps = {"gaps": expired, "gap_counts": {"expired": 2500, "missing": 7}, "gap_rows": 501}
     fleet = {"fleet": [DEVICE] * 500, "devices": 1000, "silent": 600, "slow": []}
     shown = Page(page(origins=origins, **gaps, **fleet))
-    assert "7 missing. 2,500 expired at their origin" in shown.text
+    assert "7 missing. Missing: the origin holds them, and later ones have arrived. 2,500 expired at" in shown.text
     assert "600 of 1,000 devices are silent" in shown.text
     assert "The worst first; 500 of 501." in shown.text
     assert "Silent devices and those behind first; 500 of 1,000." in shown.text
@@ -127,6 +127,22 @@ def test_strips() -> None:
     (held,) = [attrs for _, attrs in page.elements if attrs.get("class") == "held"]
     assert float(lost["width"]) == 2.0
     assert float(lost["x"]) + 2.0 <= float(held["x"]) + float(held["width"])
+
+
+def test_one_day_is_a_column_and_no_wall() -> None:
+    page = Page(columns([("2026-01-01", 29.0)], "messages"))
+    (bar,) = [attrs for _, attrs in page.elements if attrs.get("class") == "bar"]
+    assert float(bar["width"]) <= COLUMN_MAX
+    assert "01-01" in page.text
+    assert [top_of(most) for most in (0, 1, 2, 29, 61, 100, 101, 9_999)] == [2, 2, 2, 30, 80, 100, 200, 10_000]
+
+
+def test_a_column_without_anything_in_it_is_left_out() -> None:
+    rows: list[dict[str, Any]] = [{"domain": "", "stream": "A"}, {"domain": None, "stream": ""}]
+    assert [attrs for tag, attrs in Page(table(rows, ["domain", "stream"])).elements if tag == "th"] == [{}]
+    rows[0]["domain"] = "edge"
+    text = Page(table(rows, ["domain", "stream"])).text
+    assert text.split() == ["domainstreamedgeA––"]
 
 
 def test_numbers() -> None:
