@@ -52,8 +52,11 @@ from eyot_wire.js_errors import ApiError, error
 from eyot_wire.js_struct import InvalidJson, decode
 from eyot_wire.js_time import ns_to_rfc3339
 
-#: No heartbeat for so long (one a second is asked for): the consumer at the origin is gone or the link is dead.
+#: So often the origin says that it is there, unless more patience is asked for.
+HEARTBEAT_S = 1.0
+#: No heartbeat for so long, or in the time of so many: the consumer at the origin is gone or the link is dead.
 STALL_AFTER_S = 5.0
+STALL_AFTER_HEARTBEATS = 3
 #: The origin answers a request within this, or it is asked again.
 RESPONSE_WITHIN_S = 5.0
 #: At least so long between two requests, whatever happens: a flapping link must not become a flood at the origin.
@@ -98,6 +101,8 @@ class Copier:
         #: What a policy makes the copy wait for, "" if none does; the rate to ask of the origin, 0 for none.
         self.waiting = ""
         self.rate_limit_bps = 0
+        #: How long the next consumer may be silent, and the present one.
+        self.heartbeat_s = self._heartbeat_s = HEARTBEAT_S
         self.deliver = b""
         self.reply = b""
         self.identity_reply = b""
@@ -107,6 +112,7 @@ class Copier:
         self.witnesses = list(witnesses)
         self._others = others
         self._newer_than_ns = 0  # the origin was set back: what it stored after this is asked for
+        self._old_upto = 0  # up to here it may hold what is older, out of order: its clock was set back before
         self._unknown_until: float | None = None  # what the origin is, is awaited so long
         self._life_pending = False
         self._info: OriginInfo | None = None
@@ -138,7 +144,8 @@ class Copier:
             case Phase.REQUESTED:
                 return self._requested_at + RESPONSE_WITHIN_S
             case Phase.ACTIVE:
-                stalled_at = (self.progress.heard_at or self._requested_at) + STALL_AFTER_S
+                patience_s = max(STALL_AFTER_S, STALL_AFTER_HEARTBEATS * self._heartbeat_s)
+                stalled_at = (self.progress.heard_at or self._requested_at) + patience_s
                 return stalled_at if self._unknown_until is None else min(stalled_at, self._unknown_until)
             case Phase.STOPPED:
                 return None
@@ -300,6 +307,7 @@ class Copier:
     def _start_over(self, newer_than_ns: int, now: float) -> list[Action]:
         """What sequences meant until now they mean no more."""
         self._newer_than_ns = newer_than_ns
+        self._old_upto = (self.life.ended or 0) if newer_than_ns else 0
         self.witnesses = []
         self._batch.clear()
         self._begun_anew = self._settling.under_way
@@ -326,7 +334,7 @@ class Copier:
         self._consumer_seq = ack.consumer_seq
         self._delivered_seq = ack.stream_seq
         self.progress.lag = ack.pending
-        if ack.stream_seq <= self._last.seq:
+        if ack.stream_seq <= self._last.seq or self._is_old(ack.stream_seq, ack.ts_ns):
             self.progress.dropped_old += 1
             return []
         self._last = Reached(ack.stream_seq, ack.ts_ns, len(header) + len(payload))
@@ -341,7 +349,7 @@ class Copier:
         if self.phase is not Phase.ACTIVE or not consumer:
             return 0
         self.progress.heard_at = now
-        cseq, last_seq = self._consumer_seq, self._last.seq
+        cseq, last_seq, old_upto = self._consumer_seq, self._last.seq, self._old_upto
         append = self._batch.append
         taken = 0
         pending = b""
@@ -354,7 +362,7 @@ class Copier:
             if not (mark and left.isdigit() and tokens[5].isdigit() and tokens[6].isdigit() and tokens[7].isdigit()):
                 break
             seq = int(tokens[5])
-            if int(tokens[6]) != cseq + 1 or seq <= last_seq:
+            if int(tokens[6]) != cseq + 1 or seq <= last_seq or (seq <= old_upto and self._is_old(seq, int(tokens[7]))):
                 break
             cseq += 1
             last_seq = seq
@@ -368,6 +376,10 @@ class Copier:
             self.progress.last_seq = last_seq
             self.progress.lag = int(pending)
         return taken
+
+    def _is_old(self, seq: int, ts_ns: int) -> bool:
+        """Was this stored before the origin was set back, and copied then? Whoever asks by time gets what follows, whatever its time."""
+        return seq <= self._old_upto and ts_ns <= self._newer_than_ns
 
     def take_batch(self) -> tuple[list[Copied], int]:
         """What has gathered since the last call, and the mark to give back to `committed`."""
@@ -464,10 +476,12 @@ class Copier:
                 deliver=own,
                 short_id=self._make_id(8),
                 rate_limit_bps=self.rate_limit_bps,
+                heartbeat_s=self.heartbeat_s,
                 asks=self._proof.metadata,
             )
         self.phase = Phase.REQUESTED
         self.waiting = ""
+        self._heartbeat_s = HEARTBEAT_S if self.origin.consumer else self.heartbeat_s
         self._requested_at = now
         self._unknown_until = now + IDENTIFIED_WITHIN_S
         self._life_pending = True

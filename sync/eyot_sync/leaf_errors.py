@@ -29,6 +29,11 @@ SAME_CLUSTER_DELAY_S = 30.0
 MIN_VERSION_DELAY_S = 5.0
 
 
+def is_loop(reason: str) -> bool:
+    """Does an error say that this link would close a circle?"""
+    return "Loop detected" in reason
+
+
 def loop_detected(account: str) -> str:
     return f'Loop detected for leafnode account="{account}". Delaying attempt to reconnect for 30s'
 

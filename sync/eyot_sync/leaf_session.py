@@ -379,7 +379,7 @@ class LeafSession:
         self._last_peer_error = text
         events.append(PeerError(text))
         # The peer closes after nearly all of these. A loop is closed from both ends, for the peer may be one that does not.
-        if "Loop detected" in text:
+        if errors.is_loop(text):
             events.append(self.close(reason=text))
 
     def _protocol_failure(self, failure: ProtocolError) -> Closed:

@@ -19,7 +19,6 @@ from eyot_wire.transform import Transform
 
 LOCAL_API = "$JS.API"
 _NOT_COPIED = (b"Nats-Expected-", b"Nats-Batch-", HEADER + b":")
-HEARTBEAT_NS = 1_000_000_000
 ACK_WAIT_NS = 22 * 3600 * 1_000_000_000
 #: How long the origin keeps the consumer without interest in its deliver subject: a flap of the link shorter than this
 #: leaves one dead consumer there, never two that both deliver.
@@ -144,10 +143,11 @@ def consumer_request(
     deliver: str,
     short_id: str,
     rate_limit_bps: int = 0,
+    heartbeat_s: float = 1.0,
     asks: Mapping[str, str] | None = None,
 ) -> tuple[bytes, bytes]:
     """(subject, body) of the request that makes the consumer at the origin. `short_id` makes a filtered one's name unique;
-    `rate_limit_bps`: bits per second that the origin shall keep to, 0 for no limit; `asks`: metadata that ask for more."""
+    `rate_limit_bps`: bits per second that the origin shall keep to, 0 for no limit; `heartbeat_s`: how long it may be silent; `asks`: metadata that ask for more."""
     policy: dict[str, object] = {"deliver_policy": "all"}
     if start.seq:
         policy = {"deliver_policy": "by_start_sequence", "opt_start_seq": start.seq}
@@ -165,7 +165,7 @@ def consumer_request(
         filter_subjects=_many(origin.filters),
         flow_control=True,
         deliver_subject=deliver,
-        idle_heartbeat=HEARTBEAT_NS,
+        idle_heartbeat=int(heartbeat_s * 1e9),
         inactive_threshold=INACTIVE_THRESHOLD_NS,
         direct=True,
         rate_limit_bps=rate_limit_bps,

@@ -8,6 +8,7 @@ the network is back.
 from __future__ import annotations
 
 import logging
+import math
 import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ import trio
 
 from eyot_sync.backoff import Backoff
 from eyot_sync.dialer import Dialer, DialError
-from eyot_sync.leaf_errors import remedy
+from eyot_sync.leaf_errors import is_loop, remedy
 from eyot_sync.link_state import LinkPhase, LinkState
 from eyot_sync.link_urls import LinkAddress, LinkUrls
 from eyot_sync.ports import ClockPort, LinkEnd, LinkRunner
@@ -27,6 +28,8 @@ log = logging.getLogger("eyot.leaf")
 # Between the first retry and the longest delay: quarter of, and twice, the configured reconnect time.
 _BACKOFF_BASE = 0.25
 _BACKOFF_CAP = 2.0
+#: A link that was lost may live on at its hub for so long, seconds: another hub, linked to that one, takes its successor for a loop.
+LINGERS_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,8 @@ class LinkSupervisor:
         self._clock = clock
         self._backoff = Backoff(spec.reconnect_s * _BACKOFF_BASE, spec.reconnect_s * _BACKOFF_CAP, rng)
         self._wake = trio.Event()
+        # A daemon that was started again may have had a link to another of its hubs.
+        self._lost_at = clock.monotonic() if len(spec.addresses) > 1 else -math.inf
 
     def wake(self) -> None:
         """Try now: the network came back, or somebody asked."""
@@ -126,11 +131,16 @@ class LinkSupervisor:
             )
 
     def _delay_s(self, end: LinkEnd, lasted_s: float) -> float:
+        now = self._clock.monotonic()
+        if is_loop(end.reason) and now - self._lost_at < LINGERS_S:
+            # The next address may be that of the hub where the lost link lives on: there its successor takes its place.
+            return self._backoff.next_delay_s()
         if end.established:
             self.urls.restart()
             # A link that comes up and is thrown out again at once is a failure like any other, or it would dial in a tight loop.
             if lasted_s >= self._backoff.cap_s:
                 self._backoff.reset()
+                self._lost_at = now
         return self._backoff.next_delay_s() if end.retry_after_s is None else end.retry_after_s
 
     async def _pause(self, delay_s: float) -> None:

@@ -149,14 +149,14 @@ def without_window() -> Iterator[None]:
 
 
 def play(size: int, compression: str) -> Outcome:
-    return trio.run(hour, size, compression, clock=trio.testing.MockClock(autojump_threshold=0))
+    with quiet():
+        return trio.run(hour, size, compression, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=HERE.parents[1] / "docs" / "measured.md")
     arguments = parser.parse_args()
-    quiet()
     rows = []
     for size in SIZES:
         rows.append(play(size, "off").row("window", size))

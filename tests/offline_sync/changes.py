@@ -8,7 +8,8 @@ import trio
 from offline_sync.domains import Config, renamed
 from offline_sync.fleet import Fleet
 from offline_sync.flows import TOPICS
-from offline_sync.layout import HUB, SHAPES, STREAM
+from offline_sync.layout import HUB, SECOND, SHAPES, STREAM
+from offline_sync.model import Violation
 from offline_sync.node import Node
 
 
@@ -30,7 +31,7 @@ async def recreate(fleet: Fleet) -> None:
     """A stream is deleted at its origin and made again: what was not copied of it is lost with the will of its owner."""
     name, stream = fleet.chance.choice(fleet.layout.published)
     node = fleet.nodes[name]
-    if not node.running or node.disk_full or node.stream(stream) is None:
+    if not node.running or node.disk_full or node.stream(stream) is None or not fleet.knows_lives(name, stream):
         return
     answer = await node.request(f"STREAM.DELETE.{stream}")
     fleet.say(f"{name} deletes {stream}: {answer}")
@@ -86,7 +87,8 @@ async def rename(fleet: Fleet) -> None:
     """A leaf gets another domain; what copies it at the hub is told where it is now, sooner or later."""
     chance, hub, layout = fleet.chance, fleet.hub, fleet.layout
     leaf = fleet.nodes[chance.choice(fleet.leaves)]
-    if not (leaf.running and hub.running) or leaf.disk_full or hub.disk_full:
+    hubs = [hub] if fleet.second is None else [hub, fleet.second]
+    if not all(node.running and not node.disk_full for node in (leaf, *hubs)):
         return
     if any("mirror" in layout.streams[place] for place in layout.streams if place[0] == HUB and leaf.name in place[1]):
         return  # a mirror keeps its origin for good
@@ -96,19 +98,20 @@ async def rename(fleet: Fleet) -> None:
     leaf.domain = after
     await fleet.start(leaf)
     await trio.sleep(chance.choice((0.0, 1.0, 5.0)))
-    for node, stream in list(layout.streams):
-        found = hub.stream(stream) if node == HUB else None
-        if found is None:
-            continue
-        config: Config = msgspec.to_builtins(found.config)
-        changed = renamed(config, before, after)
-        while changed != config and found.config.sources:
-            answer = await hub.request(f"STREAM.UPDATE.{stream}", changed) if hub.running else None
-            if answer is not None and "error" not in answer:
-                break
-            await trio.sleep(1)
-    # Whoever restores a hub from before that names the domain as it is now.
-    hub.backup = None
+    for node in hubs:
+        for place in list(layout.streams):
+            found = node.stream(place[1]) if place[0] == node.name else None
+            if found is None:
+                continue
+            config: Config = msgspec.to_builtins(found.config)
+            changed = renamed(config, before, after)
+            while changed != config and found.config.sources:
+                answer = await node.request(f"STREAM.UPDATE.{place[1]}", changed) if node.running else None
+                if answer is not None and "error" not in answer:
+                    break
+                await trio.sleep(1)
+        # Whoever restores a hub from before that names the domain as it is now.
+        node.backup = None
 
 
 async def promote(fleet: Fleet) -> None:
@@ -118,17 +121,20 @@ async def promote(fleet: Fleet) -> None:
     mixed = any((node, stream) == (HUB, "ALL") for node, stream, _ in fleet.model.flows.mixed)
     if any(node.was_restored for node in fleet.nodes.values()):
         return  # what its messages say of their origin says nothing about its being set back
+    if "mirror" in fleet.layout.streams.get((SECOND, "ALL"), {}):
+        return  # which would have nothing to copy from any more
     if whole is None or standby is None or standby.config.mirror is None or hub.disk_full or mixed:
         return
     sources = msgspec.to_builtins(whole.config.sources)
     answer = await hub.request("STREAM.DELETE.ALL")
     fleet.say(f"{HUB} loses ALL, STANDBY takes its place: {answer}")
+    fleet.promoted.add((HUB, "STANDBY"))
     if hub.running:
         await hub.request("STREAM.UPDATE.STANDBY", {"name": "STANDBY", **STREAM, "sources": sources})
 
 
 async def reload(fleet: Fleet) -> None:
-    node = fleet.nodes[fleet.chance.choice(fleet.leaves)]
+    node = fleet.nodes[fleet.chance.choice(fleet.diallers)]
     if node.running:
         fleet.say(f"{node.name} reloads its remotes")
         node.reload_remotes()
@@ -136,7 +142,7 @@ async def reload(fleet: Fleet) -> None:
 
 async def back_up(fleet: Fleet) -> None:
     """A node is taken down, its directory copied, and started again."""
-    node = fleet.nodes[fleet.chance.choice((HUB, *fleet.leaves))]
+    node = fleet.nodes[fleet.chance.choice(list(fleet.nodes))]
     if node.running:
         await _back_up(fleet, node)
 
@@ -162,8 +168,8 @@ async def set_back(fleet: Fleet) -> None:
         for _ in range(chance.randint(1, 3)):
             fleet.publish(*chance.choice(mine), chance.choice((1, 3, 10)))
             await trio.sleep(chance.choice((0.1, 0.5, 2.0)))
-    for leaf in fleet.leaves if node is fleet.hub else [node.name]:
-        fleet.network.cut(leaf)
+    for dialler in fleet.diallers if node is fleet.hub else [node.name]:
+        fleet.network.cut(dialler)
     await _take_back(fleet, node)
     for _ in range(chance.randint(1, 4)):
         fleet.publish(*chance.choice(mine), chance.choice((1, 3, 10, 40)))
@@ -172,9 +178,47 @@ async def set_back(fleet: Fleet) -> None:
 
 async def take_back(fleet: Fleet) -> None:
     """A node fails for good and is set up again, from its last backup if there is one."""
-    node = fleet.nodes[fleet.chance.choice((HUB, *fleet.leaves))]
+    node = fleet.nodes[fleet.chance.choice(list(fleet.nodes))]
     if node.running and not node.disk_full:
         await _take_back(fleet, node)
+
+
+async def fail_over(fleet: Fleet) -> None:
+    """The first hub fails. Leaves find the second by their list of addresses; it may be told to gather by itself from now on. The
+    first comes back as it was, or restored from a backup, or empty."""
+    chance, hub, second = fleet.chance, fleet.hub, fleet.second
+    if second is None or not hub.running or hub.disk_full:
+        return
+    fleet.check()
+    fleet.say(f"{HUB} fails")
+    await hub.crash(silent=chance.random() < 0.5)
+    await trio.sleep(chance.choice((0.0, 0.5, 5.0, 20.0)))
+    if chance.random() < 0.6:
+        await _take_over(fleet, second)
+    for _ in range(chance.randint(1, 3)):
+        await work(fleet)
+        await trio.sleep(chance.choice((0.0, 1.0, 5.0, 20.0)))
+    if chance.random() < 0.3:
+        await _take_back(fleet, hub)
+    else:
+        await fleet.start(hub)
+
+
+async def _take_over(fleet: Fleet, second: Node) -> None:
+    """The second hub's copy of ALL becomes a stream that copies from the leaves."""
+    copy = second.stream("ALL")
+    mixed = any((node, stream) == (HUB, "ALL") for node, stream, _ in fleet.model.flows.mixed)
+    if copy is None or copy.config.mirror is None or second.disk_full or mixed:
+        return
+    if any(node.was_restored for node in fleet.nodes.values()):
+        return  # as with `promote`
+    sources = fleet.layout.streams[HUB, "ALL"]["sources"]
+    answer = await second.request("STREAM.UPDATE.ALL", {"name": "ALL", **STREAM, "sources": sources})
+    if answer is None or "error" in answer:
+        raise Violation(f"{SECOND} cannot take over: {answer}")
+    fleet.layout.streams[SECOND, "ALL"] = {"sources": sources}
+    fleet.promoted.add((SECOND, "ALL"))
+    fleet.say(f"{SECOND} takes over")
 
 
 async def _take_back(fleet: Fleet, node: Node) -> None:

@@ -13,19 +13,19 @@ _CLOCKS = (0.0, -57 * _YEAR_S, 10 * _YEAR_S, -10 * _YEAR_S, 3600.0, -5.0)
 
 
 async def cut(fleet: Fleet) -> None:
-    leaf = fleet.chance.choice(fleet.leaves)
+    leaf = fleet.chance.choice(fleet.diallers)
     fleet.say(f"link of {leaf} is cut")
     fleet.network.cut(leaf)
 
 
 async def restore(fleet: Fleet) -> None:
-    leaf = fleet.chance.choice(fleet.leaves)
+    leaf = fleet.chance.choice(fleet.diallers)
     fleet.say(f"link of {leaf} is back")
     fleet.network.restore(leaf)
 
 
 async def flap(fleet: Fleet) -> None:
-    leaf = fleet.chance.choice(fleet.leaves)
+    leaf = fleet.chance.choice(fleet.diallers)
     fleet.say(f"link of {leaf} flaps")
     for _ in range(fleet.chance.randint(2, 6)):
         fleet.network.cut(leaf)
@@ -35,20 +35,20 @@ async def flap(fleet: Fleet) -> None:
 
 
 async def half_open(fleet: Fleet) -> None:
-    leaf = fleet.chance.choice(fleet.leaves)
+    leaf = fleet.chance.choice(fleet.diallers)
     fleet.say(f"link of {leaf} is half-open")
     fleet.network.swallow(leaf)
 
 
 async def one_way(fleet: Fleet) -> None:
-    leaf, outward = fleet.chance.choice(fleet.leaves), fleet.chance.random() < 0.5
+    leaf, outward = fleet.chance.choice(fleet.diallers), fleet.chance.random() < 0.5
     fleet.say(f"link of {leaf} carries nothing more {'to' if outward else 'from'} the hub")
     fleet.network.swallow_one_way(leaf, outward=outward)
 
 
 async def linger(fleet: Fleet) -> None:
     """The leaf loses its connection and dials anew, while what it sent on the old one is still on its way."""
-    leaf, extra_s = fleet.chance.choice(fleet.leaves), fleet.chance.choice((0.3, 1.0, 3.0, 8.0))
+    leaf, extra_s = fleet.chance.choice(fleet.diallers), fleet.chance.choice((0.3, 1.0, 3.0, 8.0))
     await work(fleet)
     await trio.sleep(fleet.chance.uniform(0, 0.05))
     fleet.say(f"link of {leaf} breaks at its end; what is under way arrives {extra_s} s late")
@@ -56,7 +56,7 @@ async def linger(fleet: Fleet) -> None:
 
 
 async def slow(fleet: Fleet) -> None:
-    leaf = fleet.chance.choice(fleet.leaves)
+    leaf = fleet.chance.choice(fleet.diallers)
     link = fleet.network.links[leaf]
     link.delay_s = fleet.chance.choice((0.0, 0.02, 0.2))
     link.bytes_per_s = fleet.chance.choice((0.0, 6_250.0, 100_000.0))
@@ -69,7 +69,7 @@ async def crash(fleet: Fleet) -> None:
     if chance.random() < 0.7:
         await work(fleet)
         await trio.sleep(chance.uniform(0, 0.3))
-    name = chance.choice((HUB, *fleet.leaves))
+    name = chance.choice(list(fleet.nodes))
     await fleet.crash(name, silent=chance.random() < 0.5, back_after_s=chance.choice((0.0, 0.1, 3.0, 20.0)))
 
 
@@ -88,13 +88,13 @@ async def move_hub(fleet: Fleet) -> None:
 
 
 async def disk(fleet: Fleet) -> None:
-    node = fleet.nodes[fleet.chance.choice((HUB, *fleet.leaves))]
+    node = fleet.nodes[fleet.chance.choice(list(fleet.nodes))]
     fleet.say(f"disk of {node.name} {'has room again' if node.disk_full else 'is full'}")
     node.set_disk_full(not node.disk_full)
 
 
 async def clock(fleet: Fleet) -> None:
-    node = fleet.nodes[fleet.chance.choice((HUB, *fleet.leaves))]
+    node = fleet.nodes[fleet.chance.choice(list(fleet.nodes))]
     if node.was_restored:
         return  # what is newer than the last message copied is all that tells new from old there (decision 0007)
     node.clock.offset_s = fleet.chance.choice(_CLOCKS)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,12 @@ from typing import Any
 import msgspec
 import trio
 
+from eyot_daemon.jetstream.copy_positions import source_position
 from eyot_sync.copier_actions import Phase
 from offline_sync.domains import node_of
 from offline_sync.flows import Flow, subject_of
 from offline_sync.journal import Life
-from offline_sync.layout import HUB, HUB_ADDRESSES, STREAM, Layout
+from offline_sync.layout import HUB, HUB_ADDRESSES, SECOND, SECOND_ADDRESSES, STREAM, Layout
 from offline_sync.model import Model, Violation
 from offline_sync.network import Network
 from offline_sync.node import Node
@@ -49,13 +51,25 @@ class Fleet:
         self.leaves = leaves
         self.layout = Layout(self.chance, leaves)
         self.hub = self._add(HUB, path, addresses=HUB_ADDRESSES[:1])
+        self.second: Node | None = None
+        hubs = HUB_ADDRESSES
+        if self.layout.has_second:
+            self.second = self._add(SECOND, path, addresses=SECOND_ADDRESSES, dials=HUB_ADDRESSES)
+            hubs += SECOND_ADDRESSES
         for leaf in leaves:
-            self._add(leaf, path, addresses=(), dials=HUB_ADDRESSES)
+            self._add(leaf, path, addresses=(), dials=hubs).in_order = self.chance.random() < 0.5
+        #: Mirrors that took the place of what they copied.
+        self.promoted: set[tuple[str, str]] = set()
         self.workers = [Worker(self.nodes[leaf], self.hub, HUB, "COMMANDS") for leaf in self.layout.workers]
 
     def _add(self, name: str, path: Path, **where: Any) -> Node:
         node = self.nodes[name] = Node(name, self.network, path / name, str(self.seed), **where)
         return node
+
+    @property
+    def diallers(self) -> list[str]:
+        """Who has a link to a hub."""
+        return self.leaves if self.second is None else [*self.leaves, SECOND]
 
     def say(self, what: str) -> None:
         self.trace.append(f"{trio.current_time():10.3f} {what}")
@@ -93,6 +107,21 @@ class Fleet:
         answer = await self.nodes[node].request(f"STREAM.CREATE.{stream}", {"name": stream, **STREAM, **config})
         if answer is None or "error" in answer:
             raise Violation(f"{node}: stream {stream} cannot be made: {answer}")
+
+    def knows_lives(self, node: str, stream: str) -> bool:
+        """Do all sources of a stream know which life of it they copy? One that took a mirror's place learns it with its first
+        message; what its mirror's messages say is not enough to tell a new life from the one before."""
+        for hub in (self.hub, self.second):
+            if hub is None or all(place[0] != hub.name for place in self.promoted):
+                continue
+            for task in hub.copying.tasks() if hub.running else ():
+                origin = task.copier.origin
+                mine = (node_of(origin.api.split(".")[1]), origin.stream) == (node, stream)
+                if mine and not task.mirror and not source_position(task.stream, origin).identity:
+                    return False
+            if not hub.running:
+                return False
+        return True
 
     # -- steps -----------------------------------------------------------------------------------------------------
 
@@ -136,11 +165,13 @@ class Fleet:
             return
         await self.nursery.start(node.run)
         self.say(f"{node.name} is back")
-        self.model.check_whole(node)
+        if node.running:  # the power may have gone again in this very moment
+            self.model.check_whole(node)
 
     async def take_back(self, node: Node) -> None:
         """The appliance is set up again from its last backup, or without one from nothing."""
-        await node.crash(silent=True)
+        if node.running:
+            await node.crash(silent=True)
         node.restore()
         restored = node.backup is not None
         self.say(f"{node.name} is {'restored from its backup' if restored else 'set up from nothing'}")
@@ -290,6 +321,13 @@ class Fleet:
             self.say(f"{node.name}/{stream.name}: {state.messages} messages up to {state.last_seq}")
 
 
-def quiet() -> None:
-    """What daemons log in a simulation of faults is of no interest unless asked for."""
-    logging.getLogger("eyot").setLevel(logging.CRITICAL)
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Within it daemons log nothing: what they say in a simulation of faults is of no interest unless asked for."""
+    log = logging.getLogger("eyot")
+    level = log.level
+    log.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        log.setLevel(level)

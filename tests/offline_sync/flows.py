@@ -91,6 +91,6 @@ def _flows(node: Node, stream: Stream) -> list[Flow]:
 def _flow(node: Node, target: str, source: StreamSource, *, mirror: bool) -> Flow:
     domain = node_of(source.external.api.split(".")[1]) if source.external is not None else node.name
     filters = [source.filter_subject] if source.filter_subject else [each.src for each in source.subject_transforms]
-    across = "" if domain == node.name else node.name if node.dials else domain
+    across = "" if domain == node.name else domain if node.addresses and not domain.startswith("hub") else node.name
     renames = tuple((each.src, each.dest) for each in source.subject_transforms if each.dest)
     return Flow(domain, source.name, node.name, target, across, mirror, tuple(filters), renames)

@@ -9,14 +9,18 @@ from offline_sync.domains import Config, renamed
 from offline_sync.flows import TOPICS
 
 HUB = "hub"
+#: A second hub, which is linked to the first: leaves know its address, too, and it can take the first one's place.
+SECOND = "hub2"
 #: Where the hub can be dialled; it moves between them.
 HUB_ADDRESSES = ("hub-a", "hub-b")
+SECOND_ADDRESSES = ("hub2-a",)
 STREAM = {"storage": "file", "retention": "limits", "max_age": 0}
 
 
 class Layout:
     """`streams`: (node, stream) in the order of their making, with what their configuration says besides `STREAM`.
-    `published`: those of them that are published to. `workers`: leaves with a client that works through the hub's COMMANDS."""
+    `published`: those of them that are published to. `workers`: leaves with a client that works through the hub's COMMANDS.
+    `has_second`: there is a second hub."""
 
     def __init__(self, chance: Random, leaves: list[str]) -> None:
         self.leaves = leaves
@@ -35,6 +39,9 @@ class Layout:
         self._hub()
         for leaf in leaves:
             self._leaf(leaf)
+        self.has_second = self._perhaps(0.35)
+        if self.has_second:
+            self._second()
 
     def source(self, leaf: str, shape: str) -> list[Config]:
         """The sources by which a hub's stream copies a leaf's READINGS; `shape` says how."""
@@ -100,6 +107,16 @@ class Layout:
             if self._perhaps(0.15):
                 only = {"filter_subject": f"readings.{leaf}.t1"}
                 copies[HUB, f"PART_{leaf}"] = {"mirror": external("READINGS", leaf) | only}
+
+    def _second(self) -> None:
+        """A copy of what the first hub gathered, or what it gathers by itself."""
+        if self._perhaps(0.75):
+            self.streams[SECOND, "ALL"] = {"mirror": external("ALL", HUB)}
+        else:
+            sources = [each for leaf in self.leaves for each in self.source(leaf, self._shape())]
+            self.streams[SECOND, "ALL"] = {"sources": sources}
+        if self._perhaps(0.4):
+            self.streams[SECOND, "COMMANDS"] = {"mirror": external("COMMANDS", HUB)}
 
     def _leaf(self, leaf: str) -> None:
         if self._perhaps(0.35):

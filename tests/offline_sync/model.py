@@ -80,10 +80,14 @@ class Model:
 
     def taken_back(self, node: Node) -> None:
         """A node is what it was when its backup was made: what came later is gone, and it has heard of nothing since."""
+        looked_at = {place: holding.checked for place, holding in self.holdings.items()}
         self.copies_anew(node.name)
         for stream in node.js.streams():
-            life = self.lives.get((node.name, stream.name))
+            place = node.name, stream.name
+            life = self.lives.get(place)
             if life is None:
+                if stream.log.committed_seq < looked_at.get(place, 0):
+                    self.diverged |= {flow.place for flow in self.known if flow.mirror and flow.source == place}
                 continue
             journal = self.journals[life]
             gone = {n for n, seq in journal.acked.items() if seq > stream.log.committed_seq}
@@ -165,7 +169,7 @@ class Model:
         flows = [flow for other in nodes.values() for flow in self.flows.at(other)]
         for stream in node.js.streams():
             for status in copied_out_of(stream).statuses():
-                reader = nodes.get(status.peer)
+                reader = nodes.get(node_of(status.peer))
                 alive = any(_is_of(status, flow) and flow.source == (node.name, stream.name) for flow in flows)
                 # What was deleted with its stream the reader does not know any more after a restart.
                 alive = alive or (reader is not None and reader.stream(status.target) is None)
@@ -233,8 +237,8 @@ class Model:
 
     def _is_mixed(self, node: Node, stream: Stream, life: Life) -> bool:
         """What comes from there is in order for each topic only: here, or where this copies from in turn."""
-        names = [stream.name] + [flow.origin for flow in self.flows.of(node, stream) if not flow.across]
-        return any((node.name, name, life.node) in self.flows.mixed for name in names)
+        places = [(node.name, stream.name)] + [flow.source for flow in self.flows.of(node, stream)]
+        return any((*place, life.node) in self.flows.mixed for place in places)
 
     def _check_subject(
         self, node: Node, stream: Stream, flows: tuple[Flow, ...], life: Life, n: int, subject: str
@@ -308,7 +312,7 @@ def _is_of(status: SyncStatus, flow: Flow) -> bool:
     """Is this said of that copy?"""
     peer = flow.node if flow.across else "this server"
     kind = "mirror" if flow.mirror else "source"
-    said = (status.peer, status.kind, tuple(status.filters))
+    said = (node_of(status.peer), status.kind, tuple(status.filters))
     return said == (peer, kind, flow.filters) and status.target in ("", flow.target)
 
 

@@ -127,6 +127,7 @@ class Node:
         self.path = path
         self.dials = dials
         self.other_hub: Sequence[str] = ()
+        self.in_order = False  # of several addresses the first is tried first
         self.addresses = addresses
         self.domain = name
         self.boots = 0
@@ -174,6 +175,7 @@ class Node:
             RemoteOptions(
                 urls=tuple(LeafUrl(scheme="nats", host=each, port=7422, user="acc", password="acc") for each in hub),
                 account=ACCOUNT,
+                no_randomize=self.in_order,
                 first_info_timeout_s=patience_s,
             )
             for hub in (self.dials, self.other_hub)

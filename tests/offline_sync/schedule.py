@@ -37,6 +37,7 @@ STEPS: dict[Step, float] = {
     changes.back_up: 0.4,
     changes.take_back: 0.3,
     changes.set_back: 0.5,
+    changes.fail_over: 1,
     changes.rename: 0.4,
     changes.promote: 0.4,
 }

@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import nullcontext
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -35,7 +36,7 @@ _TOLD_EVERY = 100
 
 
 def _run(plant: str, steps: int, seed: int) -> Outcome:
-    with planted(plant):
+    with quiet(), planted(plant):
         try:
             return run_seed(seed, steps)
         finally:
@@ -44,7 +45,6 @@ def _run(plant: str, steps: int, seed: int) -> Outcome:
 
 def _begin() -> None:
     """A process that runs seeds: what it has imported is never looked through for garbage, a run only when it is over."""
-    quiet()
     gc.freeze()
     gc.disable()
 
@@ -116,10 +116,8 @@ def _one(options: argparse.Namespace) -> int:
     seed, steps = options.seed, options.steps
     if options.verbose:
         logging.basicConfig(level=logging.DEBUG, format="           %(message)s")
-    else:
-        quiet()
     only = frozenset(int(each) for each in options.only.split(",")) if options.only else None
-    with planted(options.plant):
+    with nullcontext() if options.verbose else quiet(), planted(options.plant):
         outcome = run_seed(seed, steps, only)
         if outcome.violation and not options.whole and only is None:
             print(f"seed {seed}: {outcome.violation}\nshrinking...", flush=True)

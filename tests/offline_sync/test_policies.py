@@ -236,6 +236,35 @@ async def test_a_copy_over_a_metered_link_hears_fewer_heartbeats_and_misses_none
     assert spent[1] < spent[0] * 0.4
 
 
+async def test_a_copy_that_reads_over_a_metered_link_asks_for_fewer_heartbeats(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with slow_world(SyncPolicies()) as world:
+        await world.start(bytes_per_s=0)
+        await _inbound(world, "R", count=10)
+        await trio.sleep(60)
+
+        async def heard_in_an_hour() -> int:
+            before = link_of(world).wire_in_bytes
+            await trio.sleep(3600)
+            return link_of(world).wire_in_bytes - before
+
+        plain = await heard_in_an_hour()
+        world.leaf.broker.sync.reload(metered(100_000_000))
+        await trio.sleep(60)
+        (copy,) = world.leaf.copying.tasks()
+        requests = copy.status().requests
+        assert await heard_in_an_hour() < plain * 0.15
+        assert copy.status().requests == requests, "silence is no reason to ask again"
+        world.publish("r.a", b"late", at=world.hub)
+        await world.until(lambda: world.last_seq(world.leaf, "RS") == 11, 2)
+        # A consumer that is gone without a word is missed all the same.
+        (stream,) = world.hub.js.streams()
+        assert "error" not in await world.hub.request(f"CONSUMER.DELETE.R.{next(iter(stream.consumers))}")
+        world.publish("r.a", b"later", at=world.hub)
+        await world.until(lambda: world.last_seq(world.leaf, "RS") == 12, 50)
+
+
 async def _inbound(world: SlowWorld, *names: str, count: int = 100) -> None:
     """Streams at the hub that the leaf copies."""
     for name in names:

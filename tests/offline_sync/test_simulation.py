@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from offline_sync.fleet import quiet
@@ -17,8 +19,9 @@ FOUND_BY = {"position-apart": 27, "removed-when-sent": 2, "copied-again": 12}
 
 
 @pytest.fixture(autouse=True)
-def _quiet() -> None:
-    quiet()
+def _quiet() -> Iterator[None]:
+    with quiet():
+        yield
 
 
 @pytest.mark.parametrize("seed", SEEDS)

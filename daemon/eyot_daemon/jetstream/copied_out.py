@@ -54,7 +54,8 @@ _NEVER_DELIVERED = 1 << 62
 
 class Reader(msgspec.Struct, array_like=True):
     """One mirror or source elsewhere. `peer` is the server's name, or that of its cluster: the servers of a cluster share their streams,
-    and today's leader asks from where yesterday's was; `domain` is their JetStream domain; `deliver` the subject on which it
+    and today's leader asks from where yesterday's was. Of a server that is not linked itself, but reads through one that is (`via`), it is
+    the name of its domain; `domain` is their JetStream domain; `deliver` the subject on which it
     listened last; `target` the stream there that copies, "" where it does not say (nats-server before 2.14): such copies at one
     server go by one record, which says what the one that is behind has. It was not sent what is up to `begun`: when it was met first
     it asked for what comes after, which says nothing about what it has (it may mean an earlier life of this stream). `is_cluster`: `peer`
@@ -74,6 +75,7 @@ class Reader(msgspec.Struct, array_like=True):
     is_cluster: bool = False
     ahead_from: int = 0
     ahead: int = 0
+    via: str = ""
 
     def takes(self, seq: int) -> bool:
         """May it have this message, or come to have it?"""
@@ -167,7 +169,8 @@ class CopiedOut:
         elif known.deliver != found.deliver or key in self._doubted:
             # A new request; asked for again is what the reader has not (any more).
             self._doubted.discard(key)
-            known = replace(known, deliver=found.deliver, seq=min(known.seq, begins_after))
+            where = {"peer": found.peer, "via": found.via, "is_cluster": found.is_cluster}
+            known = replace(known, deliver=found.deliver, seq=min(known.seq, begins_after), **where)
             self._keep(key, _placed(known, consumer), stream.store.begin())
 
     def _nameless(self, found: Reader) -> int:
@@ -353,7 +356,8 @@ class CopiedOut:
         backlog, size, oldest_ns = self._behinds.of(_key(reader), reader, seq, passed_over)
         now_ns = stream.broker.clock.now_ns()
         links = [one for one in stream.broker.links.states() if one.account in ("", stream.account.name)]
-        linked = reader.peer == _LOCAL or any(one.is_up and one.peer_group == reader.peer for one in links)
+        via = reader.via or reader.peer
+        linked = reader.peer == _LOCAL or any(one.is_up and one.peer_group == via for one in links)
         waiting = next((one.waiting for one in links if one.waiting), "") if not linked else self._held(reader)
         error, remedy = trouble(
             Standing(
@@ -365,6 +369,7 @@ class CopiedOut:
                 reads=self._reads(reader),
                 passed_over=passed_over,
                 ahead=reader.ahead,
+                through=reader.via,
                 behind_s=(now_ns - max(reader.at_ns, oldest_ns)) / 1e9 if backlog and not waiting else 0.0,
             )
         )
@@ -451,6 +456,8 @@ def _reader(consumer: Consumer) -> tuple[bytes, Reader]:
     )
     filters = tuple(consumer.reader.filters)
     found = Reader(peer, home or domain, kind, filters, deliver=subject, target=target, is_cluster=is_cluster)
+    if home not in ("", domain) and peer != _LOCAL:
+        found.peer, found.via = home, peer
     return _key(found), found
 
 

@@ -13,7 +13,7 @@ SILENT_S = 30.0
 class Standing(Struct, kw_only=True):
     """Where a reader stands. `reader` is its server or cluster, `target` its stream ("": not known), `link` the link that failed.
     `behind_s`: for how long it has lacked something and confirmed nothing; 0 while a policy has it wait. `passed_over`: messages that it
-    does not take since it is `ahead` of the stream."""
+    does not take since it is `ahead` of the stream. `through`: the linked server behind which the reader is, if it is not linked itself."""
 
     stream: str
     reader: str
@@ -23,6 +23,7 @@ class Standing(Struct, kw_only=True):
     reads: bool = True
     passed_over: int = 0
     ahead: int = 0
+    through: str = ""
     behind_s: float = 0.0
 
 
@@ -40,7 +41,7 @@ def trouble(at: Standing) -> tuple[str, str]:
     copy = at.target or "its copy"
     if not at.reads:
         return (
-            f"{at.reader} is linked but does not read {at.stream} at the moment",
+            f"{at.through or at.reader} is linked but {at.reader + ' ' if at.through else ''}does not read {at.stream} at the moment",
             f"if that lasts, see there whether {copy} still exists and what error it shows (nats stream info); if it is gone for "
             f"good: eyot sync forget {at.stream} {at.reader}",
         )

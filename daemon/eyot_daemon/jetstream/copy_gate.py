@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from eyot_sync.copier import HEARTBEAT_S
 from eyot_sync.copier_actions import Phase
 from eyot_sync.policy import StreamPolicy
 from eyot_sync.stream_gate import LOOK_AGAIN_S, Hold, StreamGate
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 #: A more important copy that lacks more messages than this makes others wait.
 BEHIND_MESSAGES = 256
 _OUTRANKED_S = 5.0
+#: A copy that reads over a metered link asks for a heartbeat so often, seconds: a message of about 200 bytes, packet headers included.
+HEARTBEAT_METERED_S = 15.0
 
 
 class CopyGate:
@@ -40,6 +43,15 @@ class CopyGate:
     def rate_limit_bps(self) -> int:
         """What to ask of the origin, bits per second; 0: no limit."""
         return self.policy.bandwidth * 8 if self._links() else 0
+
+    @property
+    def heartbeat_s(self) -> float:
+        """How long the origin may be silent: heartbeats cost on a metered link."""
+        for link in self._links():
+            link.policies.gate.link_hold()  # lets it follow a reload
+            if link.policies.gate.meter is not None:
+                return HEARTBEAT_METERED_S
+        return HEARTBEAT_S
 
     def hold(self) -> Hold | None:
         """What keeps the copy from being read now."""

@@ -116,8 +116,8 @@ class CopyTask:
             self._do(self.copier.unreachable(self._now()))
 
     def _link_up(self) -> None:
-        """The origin can be reached: ask it, at the rate that its policy has."""
-        self.copier.rate_limit_bps = self.gate.rate_limit_bps
+        """The origin can be reached: ask it, at the rate that its policy has and with the patience that the link wants."""
+        self.copier.rate_limit_bps, self.copier.heartbeat_s = self.gate.rate_limit_bps, self.gate.heartbeat_s
         self._do(self.copier.link_up(self._now()))
 
     def policy_changed(self) -> None:
@@ -322,13 +322,14 @@ class CopyTask:
         """Windows open and close, budgets are used up, configurations are reloaded."""
         if self.copier.phase is Phase.STOPPED:
             return
-        rate = self.gate.rate_limit_bps
-        before, self.copier.rate_limit_bps = self.copier.rate_limit_bps, rate
+        asks = self.gate.rate_limit_bps, self.gate.heartbeat_s
+        before = self.copier.rate_limit_bps, self.copier.heartbeat_s
+        self.copier.rate_limit_bps, self.copier.heartbeat_s = asks
         if self.copier.phase is Phase.ACTIVE:
             hold = self.gate.hold()
             if hold is not None:
                 self._do(self.copier.held(hold.reason, hold.wait_s, self._now()))
-            elif rate != before:
+            elif asks != before:
                 self._link_up()
         self._look_at_policies_in(self.gate.look_again_s())
 

@@ -133,6 +133,21 @@ async def test_errors_that_somebody_must_mend_wait_longer(autojump_clock: trio.t
     assert [round(at) for at, _ in network.dialled] == [0, 30]
 
 
+async def test_a_loop_through_the_hub_where_the_last_link_lives_on_is_no_reason_to_wait(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """That hub takes the new link for the successor of the old one; the others see a circle until then."""
+    loop = LinkEnd("Loop detected", established=True, retry_after_s=30.0)
+    network = Network(up={"a", "b"})
+    network.ends = [(100.0, LinkEnd("Stale Connection", established=True)), (0.1, loop)]
+    await run_for(supervisor(network, A, B), 110)
+    assert network.hosts == "aab"
+    circle = Network(up={"a", "b"})
+    circle.ends = [(0.1, loop)] * 1000
+    await run_for(supervisor(circle, A, B), 1000)
+    assert len(circle.dialled) < 120, "a circle for good is asked about every half minute"
+
+
 async def test_a_link_that_never_lasts_backs_off(autojump_clock: trio.testing.MockClock) -> None:
     network = Network()
     network.ends = [(0.0, LinkEnd("Duplicate", established=True)) for _ in range(1000)]
