@@ -20,6 +20,7 @@ cdef extern from *:
 
 include "subject_hash.pxi"
 include "packed_reader.pxi"
+include "subject_match.pxi"
 
 cdef bytes UNREAD = subject_table.UNREAD
 cdef Py_ssize_t NONE = -1
@@ -32,33 +33,6 @@ cdef struct Slot:
     uint64_t at  # in the arena; of a free one: the next free one, and 1
     uint32_t size
     uint32_t hash
-
-
-cdef bint fits(const char* pattern, Py_ssize_t pattern_size, const char* text, Py_ssize_t size) noexcept nogil:
-    # As eyot_wire.subject.matches.
-    cdef const char* pattern_end = pattern + pattern_size
-    cdef const char* end = text + size
-    cdef const char* token_end
-    cdef const char* wanted_end
-    if size == pattern_size and memcmp(pattern, text, size) == 0:
-        return True
-    while True:
-        wanted_end = <const char*>memchr(pattern, 46, pattern_end - pattern)
-        if wanted_end == NULL:
-            wanted_end = pattern_end
-            if wanted_end - pattern == 1 and pattern[0] == 62:
-                return True
-        token_end = <const char*>memchr(text, 46, end - text)
-        if token_end == NULL:
-            token_end = end
-        if not (wanted_end - pattern == 1 and pattern[0] == 42) and (
-            wanted_end - pattern != token_end - text or memcmp(pattern, text, token_end - text) != 0
-        ):
-            return False
-        if wanted_end == pattern_end or token_end == end:
-            return wanted_end == pattern_end and token_end == end
-        pattern = wanted_end + 1
-        text = token_end + 1
 
 
 cdef inline void some_went(Slot* slot, int64_t low, int64_t high) noexcept nogil:
@@ -486,3 +460,69 @@ cdef class SubjectTable:
                 # Making objects may run a garbage collection, and that anything.
                 end = min(self._slots_used, end)
         return found, 0 if at >= self._slots_used else at
+
+    cdef bint _wanted(self, Slot* slot, tuple patterns) except -1:
+        # Whether there is a subject, and one of the patterns matches it (b"": all).
+        cdef Py_ssize_t index
+        cdef bytes pattern
+        if not slot.count:
+            return False
+        for index in range(PyTuple_GET_SIZE(patterns)):
+            pattern = <bytes?><object>PyTuple_GET_ITEM(patterns, index)
+            if not PyBytes_GET_SIZE(pattern) or fits(
+                PyBytes_AS_STRING(pattern), PyBytes_GET_SIZE(pattern), self._arena + slot.at, slot.size
+            ):
+                return True
+        return False
+
+    cdef bytes _name(self, Slot* slot):
+        return PyBytes_FromStringAndSize(self._arena + slot.at, slot.size)
+
+    def total_from(self, tuple patterns not None, int64_t seq, Py_ssize_t most):
+        cdef int64_t total = 0
+        cdef Py_ssize_t index
+        cdef Slot* slot
+        cdef list astride = []
+        for index in range(self._slots_used):
+            slot = self._slots + index
+            if not self._wanted(slot, patterns):
+                continue
+            if seq <= 1 or slot.first >= seq:
+                total += slot.count
+            elif (not slot.last or slot.last >= seq) and astride is not None:
+                astride.append(self._name(slot))
+                if len(astride) > most:
+                    astride = None
+        return total, astride
+
+    def newest(self, bytes pattern not None, int64_t upto):
+        cdef int64_t best = 0
+        cdef Py_ssize_t index
+        cdef Slot* slot
+        cdef tuple patterns = (pattern,)
+        cdef list doubtful = []
+        for index in range(self._slots_used):
+            slot = self._slots + index
+            if not slot.count or (0 < slot.last <= best) or not self._wanted(slot, patterns):
+                continue
+            if 0 < slot.last <= upto:
+                best = slot.last
+            else:
+                doubtful.append(self._name(slot))
+        return best, doubtful
+
+    def lasts(self, bytes pattern not None, int64_t above, int64_t upto):
+        cdef Py_ssize_t index
+        cdef Slot* slot
+        cdef tuple patterns = (pattern,)
+        cdef list found = []
+        cdef list doubtful = []
+        for index in range(self._slots_used):
+            slot = self._slots + index
+            if not slot.count or (0 < slot.last <= above) or not self._wanted(slot, patterns):
+                continue
+            if 0 < slot.last <= upto:
+                found.append(slot.last)
+            else:
+                doubtful.append(self._name(slot))
+        return found, doubtful

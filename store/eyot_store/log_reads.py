@@ -6,7 +6,7 @@ Everything is bounded work per call except where it says otherwise; a filtered r
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from heapq import merge
 from itertools import islice, takewhile
 
@@ -24,6 +24,8 @@ SCAN_MAX = 4096
 _NO_LIMIT = 1 << 62
 _SPARSE = 8  # a filter is sparse where it takes less than one record in so many
 _FILTERED_MIN = 256  # records that a filtered reading of a run looks at in one go, at least
+_ALL = (b"",)
+_ASTRIDE_MAX = 1 << 14  # subjects that are counted one by one
 _MERGED_MAX = 256  # subjects whose sequences are merged to read a sparse filter
 
 
@@ -172,28 +174,33 @@ class LogReads(LogSubjects):
 
     def counts_soon(self, from_seq: int, filters: tuple[bytes, ...]) -> bool:
         """False if ``count`` has far to walk, and would not if the log were tracked."""
-        if matcher(filters) is None or from_seq <= self.state.first_seq or not self._worth_tracking(from_seq):
+        first = self.state.first_seq
+        if from_seq <= first or not self._worth_tracking(from_seq) or from_seq - first <= WALK_MAX:
             return True
-        return from_seq - self.state.first_seq <= WALK_MAX
+        if matcher(filters) is None and self._is_dense():
+            return True
+        return self._subjects is not None and self._subjects.table.total_from(filters or _ALL, from_seq, 0)[1] == []
 
     def count(self, from_seq: int, filters: tuple[bytes, ...] = ()) -> int:
-        """How many committed messages at or after ``from_seq`` match. Exact. From the start of the log, and where the log
-        is tracked or has no gaps, it is arithmetic; else it walks the shorter side."""
+        """How many committed messages at or after ``from_seq`` match. Exact. From the start of the log, where the log is tracked, or has
+        no gaps, or no subject has messages on both sides, it is arithmetic; else it walks the shorter side."""
         if from_seq > self.committed_seq:
             return 0
-        match = matcher(filters)
-        subjects = None if match is None else self._matched(filters)
-        total = self._committed_total(subjects)
-        first = self.state.first_seq
-        if from_seq <= first or not total:
-            return total
-        if match is None and self._is_dense():
-            return self.committed_seq + 1 - from_seq
-        if subjects is not None and self.subjects().tracked:
-            return self._committed_total(subjects, from_seq)
-        if from_seq - first < self.committed_seq - from_seq:
-            return total - self._count_between(first, from_seq - 1, subjects)
-        return self._count_between(from_seq, self.committed_seq, subjects)
+        match, first = matcher(filters), self.state.first_seq
+        staged = sum(1 for _, subject, _ in self._staged_live() if match is None or match(subject))
+        if match is None:
+            total = self.state.messages
+            if from_seq <= first:
+                return total - staged
+            if self._is_dense():
+                return self.committed_seq + 1 - from_seq
+            if self._subjects is None or self._subjects.table.messages != total:  # of some no subject could be read
+                return self._count_walking(from_seq, total - staged, None)
+        subjects, patterns = self.subjects(), filters or _ALL
+        known, astride = subjects.table.total_from(patterns, from_seq if from_seq > first else 0, _ASTRIDE_MAX)
+        if astride is not None and (not astride or subjects.tracked):
+            return known + sum(subjects.count_from(subject, from_seq) for subject in astride) - staged
+        return self._count_walking(from_seq, subjects.table.total_from(patterns, 0, 0)[0] - staged, match)
 
     def seq_at_time(self, ts_ns: int, *, from_seq: int = 1, up_to: int | None = None) -> int:
         """Lowest committed sequence stored at or after ``ts_ns``; ``committed_seq + 1`` when there is none. Looked for from
@@ -244,11 +251,6 @@ class LogReads(LogSubjects):
             if hidden.first <= first <= hidden.last:
                 first = hidden.last + 1
         return first
-
-    def _matched(self, filters: tuple[bytes, ...]) -> set[bytes]:
-        """Subjects of the log that one of the filters matches."""
-        subjects = self.subjects()
-        return {subject for pattern in filters for subject, *_ in subjects.matching(pattern)}
 
     def _sparse(self, filters: tuple[bytes, ...]) -> set[bytes] | None:
         """The subjects to read one by one, if the log is tracked and the filters take little of it."""
@@ -303,15 +305,24 @@ class LogReads(LogSubjects):
             else:
                 self.on_slow()
 
-    def _count_between(self, first: int, last: int, subjects: set[bytes] | None) -> int:
+    def _count_walking(self, from_seq: int, total: int, match: Callable[[bytes], bool] | None) -> int:
+        """Committed messages at or after ``from_seq``, of ``total`` that match: by the shorter side."""
+        first = self.state.first_seq
+        if not total:
+            return 0
+        if from_seq - first < self.committed_seq - from_seq:
+            return total - self._count_between(first, from_seq - 1, match)
+        return self._count_between(from_seq, self.committed_seq, match)
+
+    def _count_between(self, first: int, last: int, match: Callable[[bytes], bool] | None) -> int:
         total = 0
         seq = first
         while seq <= last:
-            if subjects is None:
+            if match is None:
                 seqs = self._reader.seqs(seq, last, KEYS_MAX)
                 seq = seqs[-1] + 1 if len(seqs) == KEYS_MAX else last + 1
             else:
                 heads, _, seq = self._reader.heads(seq, last, KEYS_MAX)
-                seqs = [at for at, subject in heads if subject in subjects]
+                seqs = [at for at, subject in heads if match(subject)]
             total += sum(1 for at in seqs if not self._is_hidden(at))
         return total

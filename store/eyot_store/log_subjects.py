@@ -16,6 +16,7 @@ from eyot_store.log_view import KEYS_MAX, LogView
 from eyot_store.records import StoredMessage
 from eyot_store.subjects import Numbers, Subjects
 from eyot_store.tracking import Tracking
+from eyot_wire.subject import is_literal
 
 TRACKED_MESSAGES_MAX = 1 << 22
 """Logs with more messages are not tracked by themselves: 8 bytes of memory a message, and a pass to build it."""
@@ -110,11 +111,33 @@ class LogSubjects(LogView):
 
     def last_for(self, subject_filter: bytes) -> StoredMessage | None:
         """The newest committed message whose subject the filter matches."""
-        best = 0
-        for subject, count, first, last in self.subjects().matching(subject_filter):
-            if last == 0 or last > best:
-                best = max(best, self._last_committed(subject, (count, first, last), best))
+        best = self._newest(subject_filter)
         return self.get(best) if best else None
+
+    def _newest(self, subject_filter: bytes) -> int:
+        table = self.subjects().table
+        if is_literal(subject_filter):
+            known = table.get(subject_filter)
+            return self._last_committed(subject_filter, known, 0) if known else 0
+        best, others = table.newest(b"" if subject_filter == b">" else subject_filter, self.committed_seq)
+        for subject in others:
+            known = table.get(subject)
+            if known is not None and (known[2] == 0 or known[2] > best):
+                best = max(best, self._last_committed(subject, known, best))
+        return best
+
+    def lasts_of_each(self, subject_filter: bytes, above: int, upto: int) -> list[int]:
+        """The newest committed sequences of every subject that the filter matches, of those in (``above``, ``upto``], in no order."""
+        if is_literal(subject_filter):
+            last = self.last_committed_for(subject_filter)
+            return [last] if above < last <= upto else []
+        wanted = b"" if subject_filter == b">" else subject_filter
+        found, others = self.subjects().table.lasts(wanted, above, min(upto, self.committed_seq))
+        for subject in others:
+            last = self.last_committed_for(subject)
+            if above < last <= upto:
+                found.append(last)
+        return found
 
     def last_committed_for(self, subject: bytes) -> int:
         """Newest committed sequence of a literal subject; 0 = none."""
@@ -265,16 +288,3 @@ class LogSubjects(LogView):
                     return at
             high, width = low - 1, min(width * 2, KEYS_MAX)
         return 0
-
-    def _committed_total(self, subjects: Iterable[bytes] | None, from_seq: int = 1) -> int:
-        """Committed messages of these subjects (None = of all) at or after ``from_seq``, where the log is tracked or
-        ``from_seq`` is 1."""
-        if subjects is None:
-            return self.state.messages - sum(1 for _ in self._staged_live())
-        known = self.subjects()
-        wanted = {subject for subject in subjects if known.table.count(subject)}
-        if from_seq <= 1:
-            total = sum(map(known.table.count, wanted))
-        else:
-            total = sum(known.count_from(subject, from_seq) for subject in wanted)
-        return total - sum(1 for at, subject, _ in self._staged_live() if subject in wanted and at >= from_seq)

@@ -171,6 +171,42 @@ class SubjectTable:
         ]
         return found, 0
 
+    def total_from(self, patterns: tuple[bytes, ...], seq: int, most: int) -> tuple[int, list[bytes] | None]:
+        """Messages at or after ``seq`` of all subjects that one of the patterns matches, as far as first and last tell; the subjects of
+        which they do not tell. None: those are more than ``most``."""
+        total = 0
+        astride: list[bytes] | None = []
+        for subject, (count, first, last) in self._entries.items():
+            if not any(not pattern or matches(pattern, subject) for pattern in patterns):
+                continue
+            if seq <= 1 or first >= seq:
+                total += count
+            elif (not last or last >= seq) and astride is not None:
+                astride.append(subject)
+                if len(astride) > most:
+                    astride = None
+        return total, astride
+
+    def newest(self, pattern: bytes, upto: int) -> tuple[int, list[bytes]]:
+        """The highest last sequence of subjects that ``pattern`` matches (b"": all), of those that are known and not above ``upto``; the
+        other subjects."""
+        found, doubtful = self.lasts(pattern, 0, upto)
+        return max(found, default=0), doubtful
+
+    def lasts(self, pattern: bytes, above: int, upto: int) -> tuple[list[int], list[bytes]]:
+        """The last sequences in (``above``, ``upto``] of subjects that ``pattern`` matches (b"": all); the subjects of which it is not
+        known, or higher."""
+        found: list[int] = []
+        doubtful: list[bytes] = []
+        for subject, (_, _, last) in self._entries.items():
+            if 0 < last <= above or (pattern and not matches(pattern, subject)):
+                continue
+            if 0 < last <= upto:
+                found.append(last)
+            else:
+                doubtful.append(subject)
+        return found, doubtful
+
 
 def decoded(record: bytes) -> tuple[tuple[int, int, int, int], list[Entry]]:
     """The four numbers and the entries of an index's record. Raises StoreError("corrupt")."""

@@ -109,29 +109,24 @@ class ConsumerReader:
         After a restart `resume` is the one the consumer began with. A subject that has got a newer message since is
         not listed: that message comes after `resume` anyway.
         """
-        log = self._log
-        seqs: set[int] = set()
-        for filter_ in self.filters:
-            for subject in self._listed(filter_):
-                seq = log.last_seq_for(subject)
-                if seq > log.committed_seq:
-                    message = log.last_for(subject)
-                    seq = message.seq if message else 0
-                if above < seq <= resume:
-                    seqs.add(seq)
+        lists = [self._lasts(filter_, above, resume) for filter_ in self.filters]
+        seqs = lists[0] if len(lists) == 1 else {seq for some in lists for seq in some}
         self.last_per_subject = LastPerSubject(sorted(seqs), resume)
         self._known_upto = -1
 
-    def _listed(self, filter_: bytes) -> Iterable[bytes]:
-        """The stream's subjects for a filter. `a*` is a literal everywhere, but here nats-server's index takes it for the
-        beginning of a token, and clients of KV list keys with it; `a>` likewise for the beginning of several."""
+    def _lasts(self, filter_: bytes, above: int, upto: int) -> list[int]:
+        """The last sequences in (`above`, `upto`] of the stream's subjects for a filter. `a*` is a literal everywhere, but here
+        nats-server's index takes it for the beginning of a token, and clients of KV list keys with it; `a>` likewise for the beginning of
+        several."""
+        log = self._log
         if filter_ not in self._literals or filter_[-1:] not in (b"*", b">"):
-            return [subject for subject, _ in self._log.subject_totals(filter_)]
+            return log.lasts_of_each(filter_, above, upto)
         beginning, parent = filter_[:-1], filter_.rpartition(b".")[0]
-        below = self._log.subject_totals(parent + b".>" if parent else b">")
+        below = log.subject_totals(parent + b".>" if parent else b">")
         found = (subject for subject, _ in below if subject.startswith(beginning))
         several = filter_.endswith(b">")
-        return [subject for subject in found if several or b"." not in subject[len(beginning) :]]
+        listed = (subject for subject in found if several or b"." not in subject[len(beginning) :])
+        return [seq for subject in listed if above < (seq := log.last_committed_for(subject)) <= upto]
 
     def begin_again(self, above: int) -> None:
         """Reading goes on after `above`, which was passed before."""

@@ -72,7 +72,7 @@ class Gathering:
     def for_consumer(self, config: ConsumerConfig, fn: Callable[[], None]) -> None:
         """Call `fn` when what it takes to count a new consumer's messages is there."""
         filters = filters_of(config)
-        if filters:
+        if filters or not self._counts_soon(config, filters):
             self.then(lambda: self.then(fn, sequences=not self._counts_soon(config, filters)))
         else:
             fn()

@@ -110,7 +110,14 @@ def played(twin: int, seed: int) -> list[Any]:
             if isinstance(error, StoreError) and not str(error).endswith("below zero"):
                 seen.append(error.reason)
         seen += [len(table), table.messages, table.get(name), table.count(name)]
-    return [*seen, *(everything(table, pattern) for pattern in PATTERNS)]
+    for pattern in PATTERNS:
+        seen.append(everything(table, pattern))
+        seq, most = rng.choice([0, rng.randrange(1, 6000)]), rng.choice([0, 3, 1000])
+        total, astride = table.total_from((pattern, b"a.b"), seq, most)
+        seen += [total, astride and sorted(astride)]
+        for found, doubtful in (table.lasts(pattern, seq // 2, seq), table.newest(pattern, seq)):
+            seen += [sorted(found) if isinstance(found, list) else found, sorted(doubtful)]
+    return seen
 
 
 def test_the_compiled_twin_is_chosen() -> None:
