@@ -1,6 +1,6 @@
 """Random conversations about JetStream with eyotd and a real nats-server 2.14 at once: every answer, delivery and advisory compared.
 
-A seed decides a conversation (`support/js_sayings.py`); `tests/fuzz/talk.py` holds as many of them as it is asked for.
+A seed decides a conversation (`support/js_sayings.py`, by theme `js_themes.py`); `tests/fuzz/talk.py` holds as many of them as it is asked for.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ from collections.abc import Iterator
 import pytest
 
 from support.eyotd import Eyotd
-from support.js_sayings import Talker
 from support.js_side import Side
 from support.js_talk import CONFIG, Talk
+from support.js_themes import THEMES
 from support.newer_nats_server import NewerNatsServer
 
-CONVERSATIONS, STEPS = 6, 40
+STEPS = 40
+#: The conversations by theme.
+SEEDS = [("all", seed) for seed in range(5)] + [(theme, 0) for theme in THEMES if theme != "all"]
 
 
 @pytest.fixture(scope="module")
@@ -27,9 +29,9 @@ def talk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Talk]:
         yield Talk((Side(eyotd.client_port), Side(reference.client_port)))
 
 
-@pytest.mark.parametrize("seed", range(CONVERSATIONS))
-def test_the_same_is_heard(talk: Talk, seed: int) -> None:
-    first = next(talk.play(Talker(seed).steps(STEPS)), None)
+@pytest.mark.parametrize(("theme", "seed"), SEEDS)
+def test_the_same_is_heard(talk: Talk, theme: str, seed: int) -> None:
+    first = next(talk.play(THEMES[theme](seed).steps(STEPS)), None)
     last = talk.end()
-    assert first is None, f"seed {seed}, {first}"
-    assert last is None, f"seed {seed}, {last}"
+    assert first is None, f"{theme} {seed}, {first}"
+    assert last is None, f"{theme} {seed}, {last}"

@@ -11,7 +11,7 @@ import re
 import time
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from support.raw_client import RawClient
 
@@ -21,6 +21,10 @@ _TIMES = {"created", "time", "ts", "first_ts", "timestamp", "last_active", "pinn
 _SET_ASIDE = {"last_ts", "active", "pause_remaining", "id", "server", "client"}
 _STAMPS = re.compile(rb"((?:Nats-Time-Stamp|Nats-Schedule-Next): )\d[^\r]*")
 _PIN = re.compile(rb"(Nats-Pin-Id: )[^\r]*")
+#: What mirrors and sources ask for themselves, as often as each server finds right.
+_OF_COPIES = (b"$JS.S.", b"$JS.M.", b'"$JS.API.STREAM.INFO.Z"', b'"_nats.src')
+#: Requests that are made again until both answer the same: what was answered first is in their audits.
+_ASKED = re.compile(r"\$JS\.API\.(?:\w+\.)?(?:INFO|LIST|NAMES)\b")
 _OF_DELIVERY = re.compile(r"\$JS\.ACK\.\S+")
 _UNSORTED = "change to limits violates consumers: "
 _NUID = re.compile(r"[A-Za-z0-9]{22}")
@@ -42,7 +46,10 @@ class Message:
 
 
 class Side:
-    """A connection to one server. `heard` maps each subject of answers to what came on it."""
+    """A connection to one server. `heard` maps each subject of answers to what came on it. `copies`: there was a mirror or source,
+    whose questions are counted too."""
+
+    copies: ClassVar[bool] = False
 
     def __init__(self, port: int) -> None:
         self.heard: defaultdict[str, list[Message]] = defaultdict(list)
@@ -53,7 +60,7 @@ class Side:
     def connect(self, port: int) -> None:
         """Connect, or connect again."""
         self.client = RawClient(port, b'{"verbose":false,"headers":true,"no_responders":true,"name":"talk"}')
-        subjects = (f"{INBOX}.>", f"{DELIVERED}.>", f"{REPUBLISHED}.>", "$JS.EVENT.>")
+        subjects = (f"{INBOX}.>", f"{DELIVERED}.x", f"{DELIVERED}.y", f"{REPUBLISHED}.>", "$JS.EVENT.>")
         self.client.send(
             b"".join(b"SUB %b %d\r\n" % (subject.encode(), sid) for sid, subject in enumerate(subjects, 1))
         )
@@ -61,6 +68,8 @@ class Side:
 
     def say(self, subject: str, payload: bytes = b"", header: bytes = b"", reply: str = "") -> None:
         words = b" ".join(word.encode() for word in (subject, reply) if word)
+        if b'"mirror"' in payload or b'"sources"' in payload:
+            Side.copies = True
         if header:
             sizes = b"%d %d" % (len(header), len(header) + len(payload))
             self.client.send(b"HPUB %b %b\r\n%b%b\r\n" % (words, sizes, header, payload))
@@ -109,7 +118,8 @@ class Side:
 
     def _file(self, message: Message) -> None:
         if message.subject.startswith("$JS.EVENT."):
-            self.events.append(message)
+            if not any(mark in message.payload for mark in _OF_COPIES):
+                self.events.append(message)
         elif not message.status.startswith(b"100") or message.reply:
             self.heard[message.subject].append(message)
 
@@ -136,6 +146,10 @@ class Side:
                 words = str(value["error"].get("description", "") if isinstance(value["error"], dict) else "")
                 if words.startswith(_UNSORTED):  # in the order of Go's maps
                     value = {**value, "error": _UNSORTED + ", ".join(sorted(words.removeprefix(_UNSORTED).split(", ")))}
+            if "response" in value and _ASKED.match(str(value.get("subject", ""))):
+                value = {name: each for name, each in value.items() if name != "response"}
+            if "api" in value and self.copies:
+                value = {name: each for name, each in value.items() if name not in ("api", "consumers")}
             if value.get("messages") == 0 and value.get("last_seq") == 0:  # nothing was there yet, purged or not
                 value = {**value, "first_seq": 0}
             if value.get("deleted") == [0]:  # a message that no stream can have

@@ -31,15 +31,13 @@ def check_pub_ack(answer: Any) -> Any:
 
 
 def complaints(said: Any) -> list[str]:
-    """What the schema of an answer's or advisory's `type` says against it; nothing where there is no such schema."""
+    """Where the schema of an answer's or advisory's `type` is against it, and by which rule; nothing where there is no such schema."""
     name = str(said.get("type", "")).rpartition(".")[2]
-    return _complaints(name, said) if (SCHEMAS / f"{name}.json").exists() else []
+    if not (SCHEMAS / f"{name}.json").exists():
+        return []
+    return [f"{'/'.join(map(str, err.absolute_path))}: {err.validator}" for err in _validator(name).iter_errors(said)]
 
 
 def _check(name: str, answer: Any) -> None:
-    found = _complaints(name, answer)
+    found = [f"{'/'.join(map(str, err.absolute_path))}: {err.message}" for err in _validator(name).iter_errors(answer)]
     assert not found, "\n".join(found)
-
-
-def _complaints(name: str, said: Any) -> list[str]:
-    return [f"{'/'.join(map(str, err.absolute_path))}: {err.message}" for err in _validator(name).iter_errors(said)]

@@ -71,11 +71,13 @@ def _restore(request: ApiRequest) -> None:
     if "/" in name or "\\" in name:
         raise fail(10128)
     config = checked(asked.config, jsa.rules())
+    if name in jsa.streams:
+        raise fail(10130)
     if config.num_replicas > 1:
         raise fail(10074)
     jsa.check_stream_limits(config, None)
     check_no_overlap(config, jsa.rules())
-    if name in jsa.streams or name in jsa.restores:
+    if name in jsa.restores:
         raise fail(10130)
     if jsa.engine.store.stream(jsa.account.name, name) is not None:
         raise fail(10062, err="a stream of this name is on disk")

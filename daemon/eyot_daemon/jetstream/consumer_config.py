@@ -90,8 +90,11 @@ def _pedantic(text: str) -> JetStreamError:
     return fail(10157, err=text)
 
 
-def complete(config: ConsumerConfig, stream: StreamConfig, rules: ConsumerRules, *, pedantic: bool) -> None:
-    """Fill in what was left open. In pedantic mode (2.11) values that contradict are refused, not corrected."""
+def complete(
+    config: ConsumerConfig, stream: StreamConfig, rules: ConsumerRules, *, pedantic: bool, durable: bool | None = None
+) -> None:
+    """Fill in what was left open. In pedantic mode (2.11) values that contradict are refused, not corrected. `durable`: whether the
+    consumer is that is there already."""
     if config.max_deliver == 0 or config.max_deliver < -1:
         if pedantic and config.max_deliver < -1:
             raise _pedantic("max_deliver must be set to -1")
@@ -120,7 +123,8 @@ def complete(config: ConsumerConfig, stream: StreamConfig, rules: ConsumerRules,
         config.max_batch = rules.max_request_batch
     if config.priority_policy == "pinned_client" and config.priority_timeout == 0:
         config.priority_timeout = PINNED_TTL_DEFAULT_NS
-    if not config.durable_name and config.inactive_threshold == 0:
+    stays = bool(config.durable_name) if durable is None else durable
+    if not stays and config.inactive_threshold == 0:
         config.inactive_threshold = INACTIVE_THRESHOLD_DEFAULT_NS
 
 

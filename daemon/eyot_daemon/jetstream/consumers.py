@@ -71,7 +71,8 @@ class Consumers:
         limits = _rules_of(stream.jsa)
         # As nats-server has it, an ephemeral that left its threshold to the server is another than the one that is there.
         differs = not config.durable_name and not config.inactive_threshold
-        _complete(config, stream.config, limits, pedantic=pedantic)
+        durable = bool(existing.config.durable_name) if existing is not None else None
+        _complete(config, stream.config, limits, pedantic=pedantic, durable=durable)
         if existing is not None:
             assert isinstance(existing, Consumer)
             if action == "create" and differs:
@@ -198,10 +199,17 @@ def check_restored(
     _check_room(jsa, stream, config, others)
 
 
-def _complete(config: ConsumerConfig, stream: StreamConfig, limits: rules.ConsumerRules, *, pedantic: bool) -> None:
+def _complete(
+    config: ConsumerConfig,
+    stream: StreamConfig,
+    limits: rules.ConsumerRules,
+    *,
+    pedantic: bool,
+    durable: bool | None = None,
+) -> None:
     """Fill in the defaults and check. Raises JetStreamError."""
     config.metadata = with_level(config.metadata, rules.consumer_level(config))  # of what was asked for
-    rules.complete(config, stream, limits, pedantic=pedantic)
+    rules.complete(config, stream, limits, pedantic=pedantic, durable=durable)
     rules.check(config, stream, limits)
 
 

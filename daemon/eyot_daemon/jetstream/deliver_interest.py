@@ -12,7 +12,6 @@ from eyot_wire import subject as subjects
 
 if TYPE_CHECKING:
     from eyot_daemon.account import Account
-    from eyot_daemon.route import Route
     from eyot_daemon.subscription import Subscription
 
 
@@ -22,11 +21,16 @@ class Watcher(Protocol):
     def interest_changed(self) -> None: ...
 
 
-def has_interest(route: "Route", group: bytes) -> bool:
-    """True if a delivery along `route` would find somebody; `group` b"" for consumers without a deliver group."""
+def has_interest(account: "Account", subject: bytes, group: bytes, *, copied: bool) -> bool:
+    """True if somebody listens on a deliver subject; `group` b"" for consumers without a deliver group. As in nats-server the
+    subscription has to be on that very subject, unless the consumer is `copied` out of by a mirror or source."""
+    match = account.sublist.match(subject)
     if not group:
-        return bool(route)
-    return any(queue_group.queue == group for queue_group in route.groups)
+        if copied:
+            return bool(match.plain or match.groups)
+        return any(sub.subject == subject for sub in match.plain)
+    members = [sub for queue, those in match.groups if queue == group for sub in those]
+    return any(copied or sub.subject == subject for sub in members)
 
 
 class DeliverInterest:

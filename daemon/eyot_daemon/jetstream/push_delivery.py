@@ -65,7 +65,7 @@ class PushDelivery(Delivery):
     @property
     def bound(self) -> bool:
         """Somebody listens at this moment."""
-        return has_interest(self.account.route(self._subject), self._group)
+        return has_interest(self.account, self._subject, self._group, copied=self.consumer.config.direct)
 
     def _look_for_interest(self, now: float) -> None:
         active = self.bound

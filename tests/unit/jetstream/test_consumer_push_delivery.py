@@ -83,7 +83,12 @@ def test_nothing_leaves_before_somebody_listens(world: ConsumerWorld) -> None:
     created = world.add(deliver_subject="d.1")
     assert created["num_pending"] == 3
     assert "push_bound" not in created
-    box = world.listen(b"d.*")
+    # As in nats-server: somebody has to listen on that very subject, outside of queue groups.
+    others = world.listen(b"d.*"), world.listen(b"d.1", queue=b"q")
+    assert [other.got for other in others] == [[], []]
+    for other in others:
+        world.leave(other)
+    box = world.listen(b"d.1")
     assert box.seqs == [1, 2, 3]
     assert [ack.pending for ack in box.acks] == [2, 1, 0]
     assert [got.subject for got in box.got] == [b"s.x"] * 3
