@@ -15,9 +15,8 @@ from support.js_talk import CONFIG, Talk
 from support.js_themes import THEMES
 from support.newer_nats_server import NewerNatsServer
 
-STEPS = 40
-#: The conversations by theme.
-SEEDS = [("all", seed) for seed in range(5)] + [(theme, 0) for theme in THEMES if theme != "all"]
+#: The conversations: theme, seed and steps.
+TALKS = [("all", seed, 40) for seed in range(5)] + [(theme, 0, 20) for theme in THEMES if theme != "all"]
 
 
 @pytest.fixture(scope="module")
@@ -29,9 +28,9 @@ def talk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Talk]:
         yield Talk((Side(eyotd.client_port), Side(reference.client_port)))
 
 
-@pytest.mark.parametrize(("theme", "seed"), SEEDS)
-def test_the_same_is_heard(talk: Talk, theme: str, seed: int) -> None:
-    first = next(talk.play(THEMES[theme](seed).steps(STEPS)), None)
+@pytest.mark.parametrize(("theme", "seed", "steps"), TALKS)
+def test_the_same_is_heard(talk: Talk, theme: str, seed: int, steps: int) -> None:
+    first = next(talk.play(THEMES[theme](seed).steps(steps)), None)
     last = talk.end()
     assert first is None, f"{theme} {seed}, {first}"
     assert last is None, f"{theme} {seed}, {last}"

@@ -176,5 +176,5 @@ PULL_MEMBERS: Members = {
     "batch": ([], [-1, 0, "x", 1 << 33]),
     "expires": ([], [-1, "1s"]),
 }
-ACKS = (b"", b"+ACK", b"+ACK", b"+ACK", b"+OK", b"-NAK", b'-NAK {"delay": 3600000000000}', b"-NAK 1h", b"-NAK x", b'-NAK {"delay":-1}',
+ACKS = (b"", b"+ACK", b"+ACK", b"+ACK", b"+OK", b"-NAK", b'-NAK {"delay": 3600000000000}', b"-NAK 1h", b"-NAK x", b"-NAK {x}",
         b"+WPI", b"+WPI x", b"+TERM", b"+TERM because", b"+TERM  two words", b"-ack", b"nonsense")  # fmt: skip

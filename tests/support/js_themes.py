@@ -198,6 +198,10 @@ class Archives(Talker):
         "consumer": 2,
     }
 
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.taken: set[str] = set()
+
     def _drawn(self, members: Members, count: int) -> dict[str, Any]:
         # nats-server has no backups of what is in memory.
         return super()._drawn({name: each for name, each in members.items() if name != "storage"}, count)
@@ -206,12 +210,19 @@ class Archives(Talker):
         name = self._stream()
         chosen = self.random.choice
         if self.random.random() < 0.5:
-            body: Any = {"deliver_subject": chosen(("s", "s", "s.*", "", "s t", "s..t", 1, None))}
+            # Once only: how long the first backup that nobody takes is in the way of the next is a race in nats-server.
+            nowhere = () if name in self.taken else ("s",) * 4
+            body: Any = {"deliver_subject": chosen((*nowhere, "s.*", "", "s t", "s..t", 1, None))}
+            if body["deliver_subject"] == "s":
+                self.taken.add(name)
             more = {"no_consumers": True, "jsck": chosen((True, False, 1)), "chunk_size": chosen((0, 512, 1024, -1, 1 << 30, "x")),
                     "window_size": chosen((0, 1, 1024, -1, 1 << 40)), "x": 1}  # fmt: skip
             body |= {key: more[key] for key in self.random.sample(sorted(more), chosen((0, 0, 1, 2)))}
             return self.api(f"STREAM.SNAPSHOT.{name}", chosen((body, body, body, None, {}, b"x", [])))
-        config = {**self.plain_config(chosen((name, name, "R"))), **self._drawn(STREAM_MEMBERS, chosen((0, 1, 2)))}
+        if self.random.random() < 0.3:
+            self.published += 1
+            name = f"R{self.random.randrange(1 << 30)}"  # a name of its own: what is begun is never ended
+        config = {**self.plain_config(name), **self._drawn(STREAM_MEMBERS, chosen((0, 1, 2)))}
         body = {"config": config, "state": {"messages": 0}}
         if self.random.random() < 0.3:
             body |= chosen(({"state": None}, {"x": 1}, {"state": "x"}))
