@@ -14,7 +14,8 @@ from eyot_store.txn import HiddenRange, LogPart, Op, Txn
 
 _CHUNK = 1024
 _CHUNK_BYTES = 16 << 20
-_READS_MAX = 4  # of one slice of a purge
+_READS_MAX = 4  # of one slice of a sweep
+_SEEKING_READS = 8
 
 Unwanted = Callable[[int, bytes], bool]
 """(sequence, subject) -> whether nobody wants the message."""
@@ -106,28 +107,21 @@ class LogRemovals(LogReads):
     def purge_some(self, txn: Txn, first: int, last: int, subject_filter: bytes, at_most: int) -> tuple[int, int]:
         """Stage the removal of up to ``at_most`` committed messages of [first, last] that the filter matches, looking at a bounded
         number of records. Returns how many go, and where to go on."""
-        gone = 0
-        seq = first
-        for _ in range(_READS_MAX):
-            if seq > last or gone >= at_most:
-                break
-            try:
-                found = self.read(
-                    seq,
-                    max_messages=min(_CHUNK, at_most - gone),
-                    max_bytes=_CHUNK_BYTES,
-                    filters=(subject_filter,),
-                    up_to=last,
-                )
-            except StoreError as error:
-                if error.reason != "corrupt":
-                    raise
-                seq = error.seq + 1
-                continue
-            for message in found.messages:
-                self.remove_known(txn, message)
-            gone += len(found.messages)
-            seq = found.next_seq
+        try:
+            found = self.read(
+                first,
+                max_messages=min(_CHUNK, at_most),
+                max_bytes=_CHUNK_BYTES,
+                filters=(subject_filter,),
+                up_to=last,
+            )
+        except StoreError as error:
+            if error.reason != "corrupt":
+                raise
+            return 0, error.seq + 1
+        for message in found.messages:
+            self.remove_known(txn, message)
+        gone, seq = len(found.messages), found.next_seq
         return gone, max(seq, last + 1) if seq > self.committed_seq else seq
 
     def sweep(self, txn: Txn, first: int, last: int, unwanted: Unwanted, at_most: int) -> tuple[list[int], int]:
@@ -190,22 +184,18 @@ class LogRemovals(LogReads):
 
     def seq_from_end(self, keep: int) -> int:
         """The sequence of the ``keep``-th live message counted from the newest, staged ones included; looks at as many keys."""
-        state = self.state
-        if not state.num_deleted:
-            return state.last_seq + 1 - keep
-        staged = [seq for seq, _, _ in self._staged_live()]
-        if keep <= len(staged):
-            return staged[-keep]
-        keep -= len(staged)
-        high, width = self.committed_seq, 64
-        while high > 0:
-            low = max(high - width + 1, self._floor, 1)
-            live = [seq for seq in self._reader.seqs(low, high, width) if not self._is_hidden(seq)]
-            if keep <= len(live):
-                return live[-keep]
-            keep -= len(live)
-            high, width = low - 1 if low > max(self._floor, 1) else 0, min(width * 2, _CHUNK)
-        return max(self._floor, 1)
+        seeking = self.from_end(keep)
+        while not seeking.step():
+            pass
+        return seeking.seq
+
+    def from_end(self, keep: int) -> FromEnd:
+        """The same, a slice at a time."""
+        return FromEnd(self, keep)
+
+    def live_seqs(self, low: int, high: int) -> list[int]:
+        """Committed live sequences in [low, high]."""
+        return [seq for seq in self._reader.seqs(low, high, high + 1 - low) if not self._is_hidden(seq)]
 
     def _purge_range(self, txn: Txn, last: int) -> int:
         """Remove every live message up to ``last``."""
@@ -305,3 +295,38 @@ class LogRemovals(LogReads):
         for seq, subject, size in found:
             self._remove(txn, seq, subject, size)
         return len(found)
+
+
+class FromEnd:
+    """Looking for the ``keep``-th live message counted from the newest as of now: ``step`` until it is true, then it is at ``seq``."""
+
+    def __init__(self, log: LogRemovals, keep: int) -> None:
+        self._log = log
+        self._high, self._width = log.committed_seq, 64
+        self._floor = max(log._floor, 1)
+        self._keep = keep
+        self.seq = 0
+        state = log.state
+        if not state.num_deleted:
+            self.seq = state.last_seq + 1 - keep
+            return
+        staged = [seq for seq, _ in log.staged_live()]
+        if keep <= len(staged):
+            self.seq = staged[-keep]
+        self._keep -= len(staged)
+
+    def step(self) -> bool:
+        """Look at some thousand keys more; True when it is found."""
+        for _ in range(_SEEKING_READS):
+            if self.seq:
+                return True
+            if self._high < self._floor:
+                self.seq = self._floor
+                return True
+            low = max(self._high - self._width + 1, self._floor)
+            live = self._log.live_seqs(low, self._high)
+            if self._keep <= len(live):
+                self.seq = live[-self._keep]
+            self._keep -= len(live)
+            self._high, self._width = low - 1, min(self._width * 2, _CHUNK)
+        return self.seq > 0

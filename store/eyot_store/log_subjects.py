@@ -14,6 +14,7 @@ from eyot_store.errors import StoreError
 from eyot_store.index_reader import IndexReading
 from eyot_store.log_view import KEYS_MAX, LogView
 from eyot_store.records import StoredMessage
+from eyot_store.subject_table import Matched
 from eyot_store.subjects import Numbers, Subjects
 from eyot_store.tracking import Tracking
 from eyot_wire.subject import is_literal
@@ -85,6 +86,14 @@ class LogSubjects(LogView):
     def subject_totals(self, subject_filter: bytes = b">") -> Iterable[tuple[bytes, int]]:
         """(subject, messages) of every subject the filter matches; staged messages count."""
         return [(subject, count) for subject, count, _, _ in self.subjects().matching(subject_filter)]
+
+    def matched(self, subject_filter: bytes) -> Matched:
+        """The same, to be listed in order, in whatever thread."""
+        return self.subjects().table.matched(b"" if subject_filter == b">" else subject_filter)
+
+    def subject_total(self, subject_filter: bytes) -> int:
+        """Messages of all subjects that the filter matches; staged messages count."""
+        return self.subjects().table.total_from((subject_filter,), 0, 0)[0]
 
     def subject_count(self, subject: bytes) -> int:
         """Messages of a literal subject, staged messages included."""

@@ -207,6 +207,34 @@ class SubjectTable:
                 doubtful.append(subject)
         return found, doubtful
 
+    def matched(self, pattern: bytes) -> Matched:
+        """The subjects that ``pattern`` matches (b"": all), as they are now, to be listed in another thread."""
+        found = Matched()
+        found.add_all(
+            (subject, known[0]) for subject, known in self._entries.items() if not pattern or matches(pattern, subject)
+        )
+        return found
+
+
+class Matched:
+    """Subjects and their messages. ``page`` sorts them, which may take long, and holds nobody up."""
+
+    __slots__ = ("_found",)
+
+    def __init__(self) -> None:
+        self._found: list[tuple[bytes, int]] = []
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def add_all(self, found: Iterable[tuple[bytes, int]]) -> None:
+        """For who fills it."""
+        self._found += found
+
+    def page(self, offset: int, limit: int) -> list[tuple[bytes, int]]:
+        """(subject, messages) in the order of subjects, from place ``offset`` on."""
+        return sorted(self._found)[offset : offset + limit] if offset >= 0 and limit > 0 else []
+
 
 def decoded(record: bytes) -> tuple[tuple[int, int, int, int], list[Entry]]:
     """The four numbers and the entries of an index's record. Raises StoreError("corrupt")."""

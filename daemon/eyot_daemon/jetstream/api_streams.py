@@ -2,7 +2,7 @@
 
 from eyot_daemon.jetstream.api_request import ApiRequest, Endpoint, attempt
 from eyot_daemon.jetstream.config_rules import invalid
-from eyot_daemon.jetstream.gathering import after_gathering
+from eyot_daemon.jetstream.gathering import SMALL, after_gathering
 from eyot_daemon.jetstream.stream import Stream, after_all_commits
 from eyot_daemon.jetstream.stream_config import checked
 from eyot_daemon.jetstream.stream_info import SUBJECTS_PAGE, stream_info
@@ -106,15 +106,28 @@ def _info(request: ApiRequest) -> None:
 def _answer_info(request: ApiRequest, stream: Stream, asked: StreamInfoRequest) -> None:
     info = stream_info(stream, deleted_details=asked.deleted_details)
     info.cluster = ClusterInfo(leader=stream.broker.server_name)
-    page = PagePart()
-    if asked.subjects_filter:
-        totals = sorted(stream.log.subject_totals(asked.subjects_filter.encode()))
-        offset = max(asked.offset, 0)
-        page = PagePart(total=len(totals), offset=offset, limit=SUBJECTS_PAGE) if totals else PagePart()
-        info.state.subjects = {
-            subject.decode("utf-8", "replace"): count for subject, count in totals[offset : offset + SUBJECTS_PAGE]
-        }
-    request.respond(page, info)
+    if not asked.subjects_filter:
+        request.respond(PagePart(), info)
+        return
+    matched, offset = stream.log.matched(asked.subjects_filter.encode()), max(asked.offset, 0)
+
+    def listed() -> dict[str, int]:
+        found = matched.page(offset, SUBJECTS_PAGE)
+        return {subject.decode("utf-8", "replace"): count for subject, count in found}
+
+    def answer(subjects: dict[str, int], failure: StoreError | None) -> None:
+        if failure is not None:
+            request.refuse(error(10051, err=failure.message))
+            return
+        info.state.subjects = subjects
+        request.respond(
+            PagePart(total=len(matched), offset=offset, limit=SUBJECTS_PAGE) if len(matched) else PagePart(), info
+        )
+
+    if len(matched) > SMALL:
+        request.jsa.engine.beside.run(listed, answer)
+    else:
+        answer(listed(), None)
 
 
 def _matching(request: ApiRequest, asked: StreamNamesRequest) -> list[Stream]:

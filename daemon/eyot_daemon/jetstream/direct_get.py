@@ -164,10 +164,14 @@ def _answer_multi_last(request: ApiRequest, stream: Stream, asked: MsgGetRequest
         up_to = min(up_to, log.seq_at_time(rfc3339_to_ns(asked.up_to_time)) - 1)
     elif asked.up_to_seq:
         up_to = min(up_to, asked.up_to_seq)
-    subjects = {subject for pattern in filters for subject, _ in log.subject_totals(pattern)}
-    if len(subjects) > MULTI_LAST_MAX:
-        request.send_status(_TOO_MANY)
-        return
+    subjects: set[bytes] = set()
+    for pattern in filters:
+        matched = log.matched(pattern)
+        if len(matched) <= MULTI_LAST_MAX:
+            subjects.update(subject for subject, _ in matched.page(0, MULTI_LAST_MAX))
+        if max(len(matched), len(subjects)) > MULTI_LAST_MAX:
+            request.send_status(_TOO_MANY)
+            return
     newest = _last_of_each(log, subjects, up_to)
     if not newest:
         request.send_status(_NO_RESULTS)

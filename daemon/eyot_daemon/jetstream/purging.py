@@ -13,9 +13,10 @@ from eyot_store.errors import StoreError
 if TYPE_CHECKING:
     from eyot_daemon.jetstream.stream import Stream
     from eyot_store.log import Log
+    from eyot_store.log_removals import FromEnd
 
 #: Messages of one transaction (some ten milliseconds of reading).
-PURGE_SLICE = 8192
+PURGE_SLICE = 4096
 
 Done = Callable[[int, StoreError | None], None]
 
@@ -41,20 +42,29 @@ class Purge:
         self._filter = b"" if subject_filter == b">" else subject_filter
         self._done = done
         self._removed = 0
+        self._last = 0
+        self._seeking: FromEnd | None = None  # where the purge is to end
         state = self._log.state
         self._next = max(state.first_seq, 1)
         self._left = state.messages
         if self._filter:
-            matching = sum(count for _, count in self._log.subject_totals(self._filter))
-            self._left = max(matching - keep, 0)
+            self._left = max(self._log.subject_total(self._filter) - keep, 0)
             self._last = min(below_seq - 1, state.last_seq) if below_seq else state.last_seq
         elif keep:
-            self._last = self._log.seq_from_end(keep) - 1
+            self._seeking = self._log.from_end(keep)
         else:
             self._last = below_seq - 1
 
     def run(self, failure: StoreError | None = None) -> None:
         """Take away the next slice."""
+        if self._seeking is not None and failure is None and self._stream.live:
+            try:
+                if not self._seeking.step():
+                    self._stream.broker.timers.call_at(self._stream.broker.clock.monotonic(), self.run)
+                    return
+            except StoreError as error:
+                failure = error
+            self._last, self._seeking = self._seeking.seq - 1, None
         if failure is None and self._next <= self._last and self._left > 0 and self._stream.live:
             try:
                 self._slice()

@@ -112,6 +112,8 @@ def played(twin: int, seed: int) -> list[Any]:
         seen += [len(table), table.messages, table.get(name), table.count(name)]
     for pattern in PATTERNS:
         seen.append(everything(table, pattern))
+        matched = table.matched(pattern)
+        seen += [len(matched), matched.page(0, 1000), matched.page(rng.randrange(9), rng.randrange(5))]
         seq, most = rng.choice([0, rng.randrange(1, 6000)]), rng.choice([0, 3, 1000])
         total, astride = table.total_from((pattern, b"a.b"), seq, most)
         seen += [total, astride and sorted(astride)]
