@@ -56,23 +56,23 @@ class LeafGreeting:
     # -- what it found out -----------------------------------------------------------------------------------------
 
     @property
-    def _accepts(self) -> bool:
+    def accepts(self) -> bool:
         return self._options.role is Role.ACCEPT
 
     @property
     def domain(self) -> str:
         """The peer's JetStream domain."""
-        return self.connect.domain if self._accepts else self.info.domain
+        return self.connect.domain if self.accepts else self.info.domain
 
     @property
     def cluster(self) -> str:
         """The peer's cluster."""
-        return self.connect.cluster if self._accepts else self.info.cluster
+        return self.connect.cluster if self.accepts else self.info.cluster
 
     @property
     def traces(self) -> bool:
         """The peer traces messages that ask for it."""
-        return (self.connect.protocol if self._accepts else self.info.proto) >= handshake.TRACES
+        return (self.connect.protocol if self.accepts else self.info.proto) >= handshake.TRACES
 
     @property
     def silence_max_s(self) -> float:
@@ -83,14 +83,14 @@ class LeafGreeting:
     @property
     def who(self) -> tuple[str, str, str, str]:
         """The peer's server id, name, version and domain."""
-        return handshake.accepted_peer(self.connect) if self._accepts else handshake.solicited_peer(self.info)
+        return handshake.accepted_peer(self.connect) if self.accepts else handshake.solicited_peer(self.info)
 
     # -- both sides ------------------------------------------------------------------------------------------------
 
     def start(self, now: float, rng: random.Random) -> None:
         """The transport is there."""
         times = self._options.times
-        if not self._accepts:
+        if not self.accepts:
             self._wait(State.WAIT_INFO, now + times.first_info_s)
             return
         self.nonce = handshake.new_nonce(rng)
@@ -109,14 +109,16 @@ class LeafGreeting:
     def heard_info(self, op: Info, events: list[LeafEvent], now: float) -> None:
         """An INFO, at any time."""
         session = self._session
-        if self._accepts:
+        if self.accepts:
             if session.state is State.WAIT_CONNECT:
                 self._compression_asked(op, events)
             return
         try:
             info = decode(op.json, LeafInfo)
         except msgspec.DecodeError as error:
-            events.append(session.close(reason=f"{errors.WRONG_PORT_SERVER}: unreadable INFO: {error}"))
+            first = session.state in (State.WAIT_INFO, State.WAIT_S2)
+            where = f"{errors.WRONG_PORT_SERVER}: " if first else ""
+            events.append(session.close(reason=f"{where}unreadable INFO: {error}"))
             return
         match session.state:
             case State.WAIT_INFO | State.WAIT_S2:

@@ -339,6 +339,9 @@ class LeafSession:
                 self._greeting.heard_info(op, events, now)
             case Connect() if self.state is State.WAIT_CONNECT:
                 self._greeting.heard_connect(op, events)
+            case Connect() if not self._greeting.accepts:
+                # Who was dialled has nothing to present.
+                events.append(self.close(errors.AUTHORIZATION_VIOLATION))
             case LsAdd() if self.state is State.OPEN:
                 self._interest_added(op, events)
             case LsDel() if self.state is State.OPEN:
@@ -348,7 +351,7 @@ class LeafSession:
             case _ if self.state is not State.OPEN:
                 events.append(self.close(reason=f"{type(op).__name__} while {self.state.value}"))
             case _:
-                # +OK and a second CONNECT on an open link change nothing.
+                # +OK and a second CONNECT of a leaf on an open link change nothing.
                 pass
 
     def _interest_added(self, op: LsAdd, events: list[LeafEvent]) -> None:

@@ -19,7 +19,8 @@ INFO = {
     "headers": True,
     "max_payload": 1048576,
     "nonce": "abcdefgh",
-    "leafnode": True,
+    "client_id": 7,
+    "leafnode_urls": [],
 }
 
 
