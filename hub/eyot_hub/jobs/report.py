@@ -201,7 +201,7 @@ def verdict(counts: Counter[str], rows: int, devices: int, silent: int, whose: S
     if bad:
         meaning = "".join(f" {text}" for status, text in _MEANINGS.items() if counts[status])
         more = " and others" if len(whose) > NAMED_MAX else ""
-        at = f" {', '.join(whose[:NAMED_MAX])}{more}." if whose else ""
+        at = f" At {', '.join(whose[:NAMED_MAX])}{more}." if whose else ""
         return f"<p class='verdict bad'><b>{escape(' and '.join(bad))}.</b>{escape(at + meaning)}{told}</p>"
     if open_:
         return f"<p class='verdict warn'>Nothing is missing as far as is known; {escape(', '.join(open_))}.{told}</p>"

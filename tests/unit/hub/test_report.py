@@ -67,7 +67,7 @@ def test_the_whole_page() -> None:
         name for _, attrs in shown.elements for name in attrs if name in ("src", "href") or name.startswith("on")
     ]
     assert HOSTILE in shown.text
-    assert f"5 missing. {HOSTILE}/S. Missing: the origin holds them" in shown.text
+    assert f"5 missing. At {HOSTILE}/S. Missing: the origin holds them" in shown.text
     assert "1 of 1 devices is silent" in shown.text
     assert any(tag == "rect" and attrs.get("class") == "missing" for tag, attrs in shown.elements)
     assert " of 1." not in shown.text
