@@ -376,7 +376,7 @@ class Stream:
             return
         with self.staging() as txn:
             removed = self.log.purge(txn, below_seq=below_seq, subject_filter=subject_filter, keep=keep)
-            if below_seq > self.log.state.last_seq + 1 and not subject_filter:
+            if below_seq > self.log.state.last_seq + 1 and subject_filter in (b"", b">"):
                 self.log.skip_to(txn, below_seq - 1)
         batch = Batch()
         batch.took_away(removed)

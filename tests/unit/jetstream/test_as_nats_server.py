@@ -97,3 +97,53 @@ def test_infos_and_lists(world: ConsumerWorld) -> None:
 def test_filters_that_have_something_in_common_may_stand_side_by_side(world: ConsumerWorld) -> None:
     assert "error" not in world.add("D", filter_subjects=["*.*.d", "*.c.>"], ack_policy="explicit")
     assert err(world.add("E", filter_subjects=["s.>", "s.a"], ack_policy="explicit")) == 10138
+
+
+def test_a_purge_beyond_the_end_of_everything_moves_the_end(world: ConsumerWorld) -> None:
+    world.request("STREAM.PURGE.S", {"filter": ">", "seq": 24})
+    assert world.put(b"s.a", b"")["seq"] == 24
+
+
+def test_one_message_purged_by_its_subject_is_told_as_terminated(world: ConsumerWorld) -> None:
+    world.add(ack_policy="explicit")
+    for subject in (b"s.a", b"s.b", b"s.b"):
+        world.put(subject, b"")
+    world.pull(batch=3, no_wait=True)
+    told = world.listen(b"$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.S.C")
+    world.request("STREAM.PURGE.S", {"filter": "s.b"})
+    assert told.got == []
+    world.request("STREAM.PURGE.S", {"filter": "s.a"})
+    assert [json.loads(got.payload)["stream_seq"] for got in told.got] == [1]
+
+
+def test_a_batch_is_refused_for_its_size_first(world: ConsumerWorld) -> None:
+    world.create("B", subjects=["b.>"], max_msg_size=100)
+    batch = {"Nats-Batch-Id": "x", "Nats-Batch-Sequence": "1"}
+    assert err(world.put(b"b.a", b"x" * 100, batch)) == 10054
+    assert err(world.put(b"b.a", b"x", batch)) == 10174
+
+
+def test_the_body_comes_before_the_api_level_where_it_does_in_nats_server(world: ConsumerWorld) -> None:
+    world.add(ack_policy="explicit")
+    level = {"header": {"Nats-Required-Api-Level": "99"}}
+    assert err(world.request("CONSUMER.INFO.S.C", b"x", **level)) == 10038
+    assert err(world.request("CONSUMER.PAUSE.S.C", b"{x", **level)) == 10025
+    assert err(world.request("CONSUMER.DELETE.S.C", b"x", **level)) == 10185
+
+
+def test_the_threshold_of_a_consumer_follows_what_it_was(world: ConsumerWorld) -> None:
+    def made(**members: object) -> int:
+        body = {"stream_name": "S", "config": {"name": "x", "ack_policy": "explicit", **members}}
+        return world.request("CONSUMER.CREATE.S.x", body)["config"].get("inactive_threshold", 0)
+
+    assert made() == 5 * S
+    assert made(durable_name="x") == 5 * S
+    world.request("CONSUMER.DELETE.S.x")
+    assert made(durable_name="x") == 0
+    assert made() == 0
+
+
+def test_bytes_that_are_no_utf_8_are_refused_as_the_rest(world: ConsumerWorld) -> None:
+    answer = world.request("STREAM.MSG.GET.S", b'{"seq":"\xff"}')
+    words = "invalid JSON: json: cannot unmarshal string into Go struct field JSApiMsgGetRequest.seq of type uint64"
+    assert (err(answer), answer["error"]["description"]) == (10025, words)
