@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from eyot_store import Log, Store, StoreOptions, Txn, index_writer, vault
+from eyot_store import Log, Store, StoreOptions, Txn, batch_index, index_writer, vault
 from support.store import commit, open_inline
 
 KIB = 1024
@@ -32,7 +32,8 @@ Snapshot = dict[str, Any]
 
 def options_for(kind: str) -> StoreOptions:
     """The store's options; and the sizes that make small workloads do what large ones do."""
-    index_writer.INDEX_EVERY = 8
+    index_writer.INDEX_EVERY = batch_index.INDEX_EVERY = 8
+    batch_index.RUN_MIN = 2
     vault._SCRYPT_LOG2_N = 4
     if kind == "sealed":
         return msgspec.structs.replace(OPTIONS, keys=vault.StoreKeys(b"key"))

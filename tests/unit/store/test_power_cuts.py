@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from eyot_store import index_writer, vault
+from eyot_store import batch_index, index_writer, vault
 from support.power_cuts import WRITE, build_capture, judge, record
 from support.power_workload import KINDS
 
@@ -14,6 +14,8 @@ from support.power_workload import KINDS
 def _sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     """The workload sets them; they are put back."""
     monkeypatch.setattr(index_writer, "INDEX_EVERY", index_writer.INDEX_EVERY)
+    monkeypatch.setattr(batch_index, "INDEX_EVERY", batch_index.INDEX_EVERY)
+    monkeypatch.setattr(batch_index, "RUN_MIN", batch_index.RUN_MIN)
     monkeypatch.setattr(vault, "_SCRYPT_LOG2_N", vault._SCRYPT_LOG2_N)
 
 
