@@ -17,7 +17,7 @@ from support.raw_client import RawClient
 
 #: Subjects of answers, deliveries and republished messages in conversations.
 INBOX, DELIVERED, REPUBLISHED = "I", "dlv", "rp"
-_TIMES = {"created", "time", "ts", "first_ts", "timestamp", "last_active", "pinned_ts", "ack_time"}
+_TIMES = {"created", "time", "ts", "first_ts", "timestamp", "last_active", "pinned_ts", "ack_time", "start", "end"}
 _SET_ASIDE = {"last_ts", "active", "pause_remaining", "id", "server", "client"}
 _STAMPS = re.compile(rb"((?:Nats-Time-Stamp|Nats-Schedule-Next): )\d[^\r]*")
 _PIN = re.compile(rb"(Nats-Pin-Id: )[^\r]*")

@@ -219,10 +219,10 @@ class Archives(Talker):
                     "window_size": chosen((0, 1, 1024, -1, 1 << 40)), "x": 1}  # fmt: skip
             body |= {key: more[key] for key in self.random.sample(sorted(more), chosen((0, 0, 1, 2)))}
             return self.api(f"STREAM.SNAPSHOT.{name}", chosen((body, body, body, None, {}, b"x", [])))
-        if self.random.random() < 0.3:
-            self.published += 1
-            name = f"R{self.random.randrange(1 << 30)}"  # a name of its own: what is begun is never ended
-        config = {**self.plain_config(name), **self._drawn(STREAM_MEMBERS, chosen((0, 1, 2)))}
+        # A name of its own, for what is begun is never ended; or not the one of the subject.
+        own = f"R{self.random.randrange(1 << 30)}"
+        name = own if self.random.random() < 0.5 else name
+        config = {**self.plain_config(own), **self._drawn(STREAM_MEMBERS, chosen((0, 1, 2)))}
         body = {"config": config, "state": {"messages": 0}}
         if self.random.random() < 0.3:
             body |= chosen(({"state": None}, {"x": 1}, {"state": "x"}))
