@@ -14,7 +14,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import Future, ProcessPoolExecutor, wait
 from contextlib import nullcontext
 from functools import partial
 from itertools import islice
@@ -89,7 +89,7 @@ def _outcomes(run: partial[Outcome], seeds: range, jobs: int) -> Iterator[Outcom
         running: list[Future[Outcome]] = [pool.submit(run, seed) for seed in islice(left, 2 * jobs)]
         try:
             while running:
-                wait(running, return_when=FIRST_COMPLETED)
+                wait(running[:1])  # for any of them it would spin while the first one takes longer
                 while running and running[0].done():
                     yield running.pop(0).result()
                     running += [pool.submit(run, seed) for seed in islice(left, 1)]
