@@ -77,7 +77,12 @@ class Liveness:
         if self._silence_max_s <= 0:
             return self._next_regular
         probe = max(self._last_heard, self._last_ping) + self._probe_s
-        return min(self._next_regular, probe, self._silence_from + self._silence_max_s + self._patience_s)
+        return min(self._next_regular, probe, self._stale_at)
+
+    @property
+    def _stale_at(self) -> float:
+        # Reckoned in one way wherever it is compared: another order of the sums may round to a moment later.
+        return self._silence_from + self._silence_max_s + self._patience_s
 
     @property
     def last_heard(self) -> float:
@@ -97,7 +102,7 @@ class Liveness:
         if now - deadline > min(self._probe_s, self._ping_interval_s):
             # One more probe's time to hear what may be waiting in the kernel.
             self._silence_from = now - self._silence_max_s + min(self._probe_s, self._silence_max_s)
-        elif self._is_stale(now - patience_s):
+        elif self._is_stale(now):
             return Pulse.STALE
         regular_due = now >= self._next_regular
         wanted = regular_due and (self._always_ping or now - self._last_heard >= self._ping_interval_s)
@@ -114,6 +119,6 @@ class Liveness:
         self._last_ping = now
 
     def _is_stale(self, now: float) -> bool:
-        if self._silence_max_s > 0 and now >= self._silence_from + self._silence_max_s:
+        if self._silence_max_s > 0 and now >= self._stale_at:
             return True
-        return self._outstanding >= self._ping_max and now >= self._next_regular
+        return self._outstanding >= self._ping_max and now >= self._next_regular + self._patience_s
