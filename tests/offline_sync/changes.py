@@ -88,7 +88,7 @@ async def rename(fleet: Fleet) -> None:
     chance, hub, layout = fleet.chance, fleet.hub, fleet.layout
     leaf = fleet.nodes[chance.choice(fleet.leaves)]
     hubs = [hub] if fleet.second is None else [hub, fleet.second]
-    if not all(node.running and not node.disk_full for node in (leaf, *hubs)):
+    if not all(node.running and not node.disk_full for node in (leaf, *hubs)) or not fleet.knows_lives_of(leaf.name):
         return
     if any("mirror" in layout.streams[place] for place in layout.streams if place[0] == HUB and leaf.name in place[1]):
         return  # a mirror keeps its origin for good
@@ -151,6 +151,7 @@ async def _back_up(fleet: Fleet, node: Node) -> None:
     fleet.check()
     await node.crash(silent=False)
     node.back_up()
+    fleet.model.backed_up(node.name)
     fleet.say(f"{node.name} is backed up")
     await fleet.start(node)
 
@@ -160,7 +161,7 @@ async def set_back(fleet: Fleet) -> None:
     readers come later."""
     chance = fleet.chance
     node = fleet.nodes[chance.choice((HUB, *fleet.leaves))]
-    if not node.running or node.disk_full:
+    if not node.running or node.disk_full or not fleet.knows_lives_of(node.name):
         return
     mine = [place for place in fleet.model.lives if place[0] == node.name]
     if node.backup is None or chance.random() < 0.5:
@@ -179,7 +180,9 @@ async def set_back(fleet: Fleet) -> None:
 async def take_back(fleet: Fleet) -> None:
     """A node fails for good and is set up again, from its last backup if there is one."""
     node = fleet.nodes[fleet.chance.choice(list(fleet.nodes))]
-    if node.running and not node.disk_full:
+    if any(other.disk_full for other in fleet.nodes.values()):
+        return  # an origin could not write down that its reader begins anew
+    if node.running and fleet.knows_lives_of(node.name):
         await _take_back(fleet, node)
 
 
@@ -210,7 +213,7 @@ async def _take_over(fleet: Fleet, second: Node) -> None:
     mixed = any((node, stream) == (HUB, "ALL") for node, stream, _ in fleet.model.flows.mixed)
     if copy is None or copy.config.mirror is None or second.disk_full or mixed:
         return
-    if any(node.was_restored for node in fleet.nodes.values()):
+    if any(node.was_restored for node in fleet.nodes.values()) or not fleet.model.holds_lives((SECOND, "ALL")):
         return  # as with `promote`
     sources = fleet.layout.streams[HUB, "ALL"]["sources"]
     answer = await second.request("STREAM.UPDATE.ALL", {"name": "ALL", **STREAM, "sources": sources})

@@ -123,6 +123,10 @@ class Fleet:
                 return False
         return True
 
+    def knows_lives_of(self, node: str) -> bool:
+        """The same of all that is published on a node: it may go, and come back as another, without being taken for itself."""
+        return all(self.knows_lives(*place) for place in self.model.lives if place[0] == node)
+
     # -- steps -----------------------------------------------------------------------------------------------------
 
     def publish(self, node_name: str, stream: str, count: int) -> None:

@@ -59,6 +59,8 @@ class Model:
         self.flows = Flows()
         #: Flows whose copier was at work since the copy was made or restored: their origin has heard of them.
         self.known: set[Flow] = set()
+        #: Of each node's backup: the flows out of it that had been heard of then.
+        self.known_then: dict[str, set[Flow]] = {}
         #: Mirrors whose origin's sequences have come to mean something else, as (node, target): nobody can say what they miss.
         self.diverged: set[tuple[str, str]] = set()
 
@@ -82,6 +84,8 @@ class Model:
         """A node is what it was when its backup was made: what came later is gone, and it has heard of nothing since."""
         looked_at = {place: holding.checked for place, holding in self.holdings.items()}
         self.copies_anew(node.name)
+        then = self.known_then.get(node.name, set())
+        self.known = {flow for flow in self.known if flow.origin_node != node.name or flow in then}
         for stream in node.js.streams():
             place = node.name, stream.name
             life = self.lives.get(place)
@@ -97,6 +101,15 @@ class Model:
                 del journal.acked[n]
             if gone:
                 self.diverged |= {flow.place for flow in self.known if flow.mirror and flow.source == life_place(life)}
+
+    def backed_up(self, node: str) -> None:
+        """What a node is backed up with says nothing of readers that it had not heard of yet."""
+        self.known_then[node] = {flow for flow in self.known if flow.origin_node == node}
+
+    def holds_lives(self, place: tuple[str, str]) -> bool:
+        """Has a copy something of the present life of every origin that it has anything of?"""
+        held = self.holdings.get(place, Holding()).numbers
+        return all(held.get(self.lives[life_place(life)]) for life in held if held[life])
 
     def has_diverged(self, flow: Flow) -> bool:
         """Does this mirror hold what its origin has lost?"""
@@ -114,6 +127,8 @@ class Model:
                     self.journals[life].lost |= numbers.keys()
             self.holdings[place] = Holding()
         self.known = {flow for flow in self.known if flow.node != node}
+        for then in self.known_then.values():
+            then -= {flow for flow in then if flow.node == node}
         self.diverged = {place for place in self.diverged if place[0] != node}
 
     # -- after every step ------------------------------------------------------------------------------------------
