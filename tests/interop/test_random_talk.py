@@ -19,8 +19,9 @@ from support.newer_nats_server import NewerNatsServer
 TALKS = [("all", seed, 40) for seed in range(5)] + [(theme, 0, 20) for theme in THEMES if theme != "all"]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def talk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Talk]:
+    """Of its own for each conversation: the servers count what they are asked, and go on counting."""
     with (
         Eyotd(CONFIG, tmp_path_factory.mktemp("eyotd")) as eyotd,
         NewerNatsServer(CONFIG, tmp_path_factory.mktemp("nats")) as reference,
