@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 import socket
-import time
 from types import TracebackType
 from typing import Self
+
+from support.raw_link import RawLink
 
 INFO = {
     "server_id": "NHOSTILE",
@@ -45,13 +45,8 @@ class Hub:
         self.sock.close()
 
 
-class Link:
+class Link(RawLink):
     """One connection of the leaf."""
-
-    def __init__(self, sock: socket.socket) -> None:
-        self.sock = sock
-        self.heard = b""
-        self.closed = False
 
     def greet(self, **fields: object) -> Self:
         self.send(b"INFO " + json.dumps(INFO | fields).encode() + b"\r\n")
@@ -65,40 +60,3 @@ class Link:
         self.until(rb"PONG\r\n")
         assert not self.closed, self.heard[-300:]
         return self
-
-    def send(self, data: bytes) -> None:
-        try:
-            self.sock.sendall(data)
-        except OSError:
-            self.closed = True
-
-    def until(self, pattern: bytes, timeout_s: float = 15.0) -> bytes:
-        deadline = time.monotonic() + timeout_s
-        while not re.search(pattern, self.heard):
-            assert time.monotonic() < deadline, (pattern, self.heard[-300:])
-            if not self._read():
-                break
-        return self.heard
-
-    def outcome(self, within_s: float = 3.0) -> tuple[str, bool]:
-        """The last -ERR that the leaf said, and whether it closed in that time."""
-        deadline = time.monotonic() + within_s
-        while time.monotonic() < deadline and self._read(0.2):
-            pass
-        errors = re.findall(rb"-ERR '([^\r\n]*)'", self.heard)
-        return (errors[-1].decode() if errors else ""), self.closed
-
-    def _read(self, timeout_s: float = 5.0) -> bool:
-        self.sock.settimeout(timeout_s)
-        try:
-            data = self.sock.recv(65536)
-        except TimeoutError:
-            return True
-        except OSError:
-            data = b""
-        self.heard += data
-        self.closed = not data
-        return bool(data)
-
-    def close(self) -> None:
-        self.sock.close()
