@@ -196,14 +196,7 @@ class Intake:
         if refusal is not None:
             return refusal
         if not self._stream.retention.has_interest(subject):
-            # Nobody will ever read it: the sequence is used up, the publisher is answered, nothing is kept but the id.
-            seq = self._log.state.last_seq + 1
-            self._log.skip_to(txn, seq)
-            if verdict is not None and verdict.rollup:
-                batch.took_away(self._log.purge(txn, subject_filter=subject if verdict.rollup == b"sub" else b""))
-            if verdict is not None and verdict.msg_id:
-                batch.msg_ids[verdict.msg_id] = seq
-                self._stream.dedupe.add(verdict.msg_id, seq, self._now_ns)
+            seq = self._pass_by(txn, batch, subject, verdict)
         else:
             if fields.get(TTL):
                 try:
@@ -229,6 +222,17 @@ class Intake:
         self._taken_seq = seq
         self._acknowledge(batch, reply, seq, tail)
         return None
+
+    def _pass_by(self, txn: "Txn", batch: Batch, subject: bytes, verdict: Verdict | None) -> int:
+        """Nobody will ever read it: the sequence is used up, the publisher is answered, nothing is kept but the id."""
+        seq = self._log.state.last_seq + 1
+        self._log.skip_to(txn, seq)
+        if verdict is not None and verdict.rollup:
+            batch.took_away(self._log.purge(txn, subject_filter=subject if verdict.rollup == b"sub" else b""))
+        if verdict is not None and verdict.msg_id:
+            batch.msg_ids[verdict.msg_id] = seq
+            self._stream.dedupe.add(verdict.msg_id, seq, self._now_ns)
+        return seq
 
     def _plain_ids(self, messages: list[Published]) -> list[bytes] | None:
         """The ids of messages of which nothing has to be looked at but sizes, `Nats-Msg-Id` and what they expect, if all is as they
