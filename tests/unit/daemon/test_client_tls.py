@@ -259,4 +259,7 @@ async def test_a_certificate_is_looked_at_each_time(authority: Authority, versio
         except (ssl.SSLError, ConnectionError):
             answer = b""
         assert b"PONG" not in answer
+        with trio.fail_after(10):  # the client has its alert before the server has done with the connection
+            while len(up.clients.closed) < 2:
+                await trio.sleep(0.005)
         assert up.clients.closed[-1].close_reason == "TLS Handshake Failure"
