@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from eyot_daemon.account import Account
 from eyot_daemon.jetstream.copied_before import CopiedBefore, predecessors
@@ -24,7 +25,6 @@ from eyot_daemon.jetstream.copy_positions import (
 )
 from eyot_daemon.jetstream.copy_rate import CopyRate, copy_remedy
 from eyot_daemon.jetstream.farewell import Gone, gone
-from eyot_daemon.jetstream.stream import CopyResult, Stream
 from eyot_daemon.subscription import Kind, Origin, Subscription
 from eyot_daemon.timers import TimerHandle
 from eyot_store.errors import StoreError
@@ -48,6 +48,9 @@ from eyot_wire.frames import LeafMsg
 from eyot_wire.js_stream import StreamSource, StreamSourceInfo
 from eyot_wire.nuid import short_id
 from eyot_wire.status import CopyStatus
+
+if TYPE_CHECKING:
+    from eyot_daemon.jetstream.stream import CopyResult, Stream
 
 log = logging.getLogger("eyot.sync")
 

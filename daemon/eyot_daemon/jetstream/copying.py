@@ -4,14 +4,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from eyot_daemon.account import Account
 from eyot_daemon.jetstream.copies_by_origin import AsksOrigin, CopiesByOrigin
 from eyot_daemon.jetstream.copy_task import CopyTask
 from eyot_daemon.jetstream.farewell import Farewell, Gone, kept, origins_of
-from eyot_daemon.jetstream.stream import Stream
 from eyot_daemon.subscription import Kind, Subscription
 from eyot_wire.js_stream import StreamConfig, StreamSourceInfo
+
+if TYPE_CHECKING:
+    from eyot_daemon.jetstream.stream import Stream
 
 #: Of more copies that are no more, the oldest are not told of.
 FAREWELLS_MAX = 256
