@@ -97,13 +97,13 @@ class Origin:
             return f"{self.api}.CONSUMER.RESET.{self.stream}.{self.consumer}"
         return f"{self.api}.CONSUMER.CREATE.{self.stream}"
 
-    def stamp(self, header: bytes, seq: int, subject: bytes) -> bytes:
+    def stamp(self, header: bytes, seq: int, subject: bytes, life: bytes = b"", stored_ns: int = 0) -> bytes:
         """The header block of a source's copy of message `seq`: says where it comes from, drops what was only meant
-        for the origin (`Nats-Expected-*`, `Nats-Batch-*`) and the mark of an earlier hop."""
+        for the origin (`Nats-Expected-*`, `Nats-Batch-*`) and the mark of an earlier hop. `life`, `stored_ns` as in `SourceStamp`."""
         if not header:
-            return self.mark.block(seq, subject)
+            return self.mark.block(seq, subject, life, stored_ns)
         kept = headers.strip(header, _NOT_COPIED)
-        return headers.add_field(kept, HEADER, self.mark.value(seq, subject))
+        return headers.add_field(kept, HEADER, self.mark.value(seq, subject, life, stored_ns))
 
     def rewrite(self, subject: bytes) -> bytes:
         """The subject under which a message of the origin is stored here."""

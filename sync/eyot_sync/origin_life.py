@@ -19,6 +19,7 @@ from eyot_sync.copier_actions import Progress
 from eyot_sync.origin_answers import OriginInfo
 from eyot_sync.proof import Reached
 from eyot_wire.js_errors import ApiError
+from eyot_wire.stream_source import identity_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ class OriginLife:
         self.ended = None if info is None else info.state.last_seq
         if info is not None:
             before, self.identity = self.identity, info.created
-            if before and before != info.created and (asked.seq or newer):
+            if before and identity_of(before) != identity_of(info.created) and (asked.seq or newer):
                 return self._another_life(before, info, asked.seq)
         end = min(before_first, asked.seq)
         if info is not None and info.state.last_seq is not None:

@@ -25,7 +25,7 @@ def ends_before(end: int, copied: int) -> ApiError:
 
 def mirror_of_another_life(created: str, before: str, held: int) -> ApiError:
     return problem(
-        f"the origin was re-created at {created}; this mirror holds messages up to {held} of the one created at {before}: "
+        f"the origin was re-created at {created}; this mirror holds messages up to {held} of {_former(before)}: "
         f"{_WAYS_ON}"
     )
 
@@ -51,8 +51,13 @@ def note_set_back(held: int) -> str:
     )
 
 
+def _former(created: str) -> str:
+    """A former life of the origin: by when it was created, or an identity that does not tell that."""
+    return f"the one created at {created}" if ":" in created else "an earlier one"
+
+
 def note_new_life(created: str, before: str, held: int) -> str:
-    return f"the origin was re-created at {created}: copying it from its beginning, after {held} of the one created at {before}"
+    return f"the origin was re-created at {created}: copying it from its beginning, after {held} of {_former(before)}"
 
 
 def note_skips_life(created: str, held: int) -> str:

@@ -31,7 +31,7 @@ async def recreate(fleet: Fleet) -> None:
     """A stream is deleted at its origin and made again: what was not copied of it is lost with the will of its owner."""
     name, stream = fleet.chance.choice(fleet.layout.published)
     node = fleet.nodes[name]
-    if not node.running or node.disk_full or node.stream(stream) is None or not fleet.knows_lives(name, stream):
+    if not node.running or node.disk_full or node.stream(stream) is None:
         return
     answer = await node.request(f"STREAM.DELETE.{stream}")
     fleet.say(f"{name} deletes {stream}: {answer}")
@@ -88,7 +88,7 @@ async def rename(fleet: Fleet) -> None:
     chance, hub, layout = fleet.chance, fleet.hub, fleet.layout
     leaf = fleet.nodes[chance.choice(fleet.leaves)]
     hubs = [hub] if fleet.second is None else [hub, fleet.second]
-    if not all(node.running and not node.disk_full for node in (leaf, *hubs)) or not fleet.knows_lives_of(leaf.name):
+    if not all(node.running and not node.disk_full for node in (leaf, *hubs)):
         return
     if any("mirror" in layout.streams[place] for place in layout.streams if place[0] == HUB and leaf.name in place[1]):
         return  # a mirror keeps its origin for good
@@ -119,8 +119,6 @@ async def promote(fleet: Fleet) -> None:
     hub = fleet.hub
     whole, standby = hub.stream("ALL"), hub.stream("STANDBY")
     mixed = any((node, stream) == (HUB, "ALL") for node, stream, _ in fleet.model.flows.mixed)
-    if any(node.was_restored for node in fleet.nodes.values()):
-        return  # what its messages say of their origin says nothing about its being set back
     if "mirror" in fleet.layout.streams.get((SECOND, "ALL"), {}):
         return  # which would have nothing to copy from any more
     if whole is None or standby is None or standby.config.mirror is None or hub.disk_full or mixed:
@@ -128,7 +126,6 @@ async def promote(fleet: Fleet) -> None:
     sources = msgspec.to_builtins(whole.config.sources)
     answer = await hub.request("STREAM.DELETE.ALL")
     fleet.say(f"{HUB} loses ALL, STANDBY takes its place: {answer}")
-    fleet.promoted.add((HUB, "STANDBY"))
     if hub.running:
         await hub.request("STREAM.UPDATE.STANDBY", {"name": "STANDBY", **STREAM, "sources": sources})
 
@@ -161,7 +158,7 @@ async def set_back(fleet: Fleet) -> None:
     readers come later."""
     chance = fleet.chance
     node = fleet.nodes[chance.choice((HUB, *fleet.leaves))]
-    if not node.running or node.disk_full or not fleet.knows_lives_of(node.name):
+    if not node.running or node.disk_full:
         return
     mine = [place for place in fleet.model.lives if place[0] == node.name]
     if node.backup is None or chance.random() < 0.5:
@@ -182,7 +179,7 @@ async def take_back(fleet: Fleet) -> None:
     node = fleet.nodes[fleet.chance.choice(list(fleet.nodes))]
     if any(other.disk_full for other in fleet.nodes.values()):
         return  # an origin could not write down that its reader begins anew
-    if node.running and fleet.knows_lives_of(node.name):
+    if node.running:
         await _take_back(fleet, node)
 
 
@@ -213,14 +210,11 @@ async def _take_over(fleet: Fleet, second: Node) -> None:
     mixed = any((node, stream) == (HUB, "ALL") for node, stream, _ in fleet.model.flows.mixed)
     if copy is None or copy.config.mirror is None or second.disk_full or mixed:
         return
-    if any(node.was_restored for node in fleet.nodes.values()) or not fleet.model.holds_lives((SECOND, "ALL")):
-        return  # as with `promote`
     sources = fleet.layout.streams[HUB, "ALL"]["sources"]
     answer = await second.request("STREAM.UPDATE.ALL", {"name": "ALL", **STREAM, "sources": sources})
     if answer is None or "error" in answer:
         raise Violation(f"{SECOND} cannot take over: {answer}")
     fleet.layout.streams[SECOND, "ALL"] = {"sources": sources}
-    fleet.promoted.add((SECOND, "ALL"))
     fleet.say(f"{SECOND} takes over")
 
 

@@ -17,7 +17,6 @@ from typing import Any
 import msgspec
 import trio
 
-from eyot_daemon.jetstream.copy_positions import source_position
 from eyot_sync.copier_actions import Phase
 from offline_sync.domains import node_of
 from offline_sync.flows import Flow, subject_of
@@ -58,8 +57,6 @@ class Fleet:
             hubs += SECOND_ADDRESSES
         for leaf in leaves:
             self._add(leaf, path, addresses=(), dials=hubs).in_order = self.chance.random() < 0.5
-        #: Mirrors that took the place of what they copied.
-        self.promoted: set[tuple[str, str]] = set()
         self.workers = [Worker(self.nodes[leaf], self.hub, HUB, "COMMANDS") for leaf in self.layout.workers]
 
     def _add(self, name: str, path: Path, **where: Any) -> Node:
@@ -107,25 +104,6 @@ class Fleet:
         answer = await self.nodes[node].request(f"STREAM.CREATE.{stream}", {"name": stream, **STREAM, **config})
         if answer is None or "error" in answer:
             raise Violation(f"{node}: stream {stream} cannot be made: {answer}")
-
-    def knows_lives(self, node: str, stream: str) -> bool:
-        """Do all sources of a stream know which life of it they copy? One that took a mirror's place learns it with its first
-        message; what its mirror's messages say is not enough to tell a new life from the one before."""
-        for hub in (self.hub, self.second):
-            if hub is None or all(place[0] != hub.name for place in self.promoted):
-                continue
-            for task in hub.copying.tasks() if hub.running else ():
-                origin = task.copier.origin
-                mine = (node_of(origin.api.split(".")[1]), origin.stream) == (node, stream)
-                if mine and not task.mirror and not source_position(task.stream, origin).identity:
-                    return False
-            if not hub.running:
-                return False
-        return True
-
-    def knows_lives_of(self, node: str) -> bool:
-        """The same of all that is published on a node: it may go, and come back as another, without being taken for itself."""
-        return all(self.knows_lives(*place) for place in self.model.lives if place[0] == node)
 
     # -- steps -----------------------------------------------------------------------------------------------------
 

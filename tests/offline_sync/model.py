@@ -106,11 +106,6 @@ class Model:
         """What a node is backed up with says nothing of readers that it had not heard of yet."""
         self.known_then[node] = {flow for flow in self.known if flow.origin_node == node}
 
-    def holds_lives(self, place: tuple[str, str]) -> bool:
-        """Has a copy something of the present life of every origin that it has anything of?"""
-        held = self.holdings.get(place, Holding()).numbers
-        return all(held.get(self.lives[life_place(life)]) for life in held if held[life])
-
     def has_diverged(self, flow: Flow) -> bool:
         """Does this mirror hold what its origin has lost?"""
         life = self.lives.get(flow.source)

@@ -21,15 +21,16 @@ def _position_apart() -> Any:
     """The position of a source is committed after the messages instead of with them: a crash in between doubles them."""
     whole = Stream.ingest_copied
 
-    def ingest_copied(self: Stream, messages: Any, *, position: Any = None, on_done: Any, **rest: Any) -> None:
+    def ingest_copied(self: Stream, messages: Any, *, positions: Any = None, on_done: Any, **rest: Any) -> None:
         def done(result: CopyResult) -> None:
-            if result.last_seq and position is not None:
+            if result.last_seq and positions is not None:
                 txn = self.store.begin()
-                self.log.put_position(txn, *position(result.last_seq))
+                for record in positions(result.last_seq):
+                    self.log.put_position(txn, *record)
                 self.store.submit(txn)
             on_done(result)
 
-        whole(self, messages, position=None, on_done=done, **rest)
+        whole(self, messages, on_done=done, **rest)
 
     return mock.patch.object(Stream, "ingest_copied", ingest_copied)
 
@@ -69,12 +70,18 @@ def _copied_again() -> Any:
     return mock.patch.object(copy_task, "predecessors", return_value=())
 
 
+def _life_forgotten() -> Any:
+    """A source's messages do not say which life of their origin they are of: what takes a mirror's place knows sequences only."""
+    return mock.patch.object(copy_task, "life_field", return_value=b"")
+
+
 PLANTS: dict[str, Callable[[], Any]] = {
     "position-apart": _position_apart,
     "ack-before-commit": _ack_before_commit,
     "wake-up-forgotten": _wake_up_forgotten,
     "removed-when-sent": _removed_when_sent,
     "copied-again": _copied_again,
+    "life-forgotten": _life_forgotten,
 }
 
 

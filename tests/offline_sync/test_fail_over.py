@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import trio
 import trio.testing
 
 from eyot_daemon.jetstream.copied_out import copied_out_of
+from eyot_daemon.jetstream.origin_marks import MARKS_KEY
+from eyot_daemon.jetstream.position import OWN_KEYS
 from offline_sync.layout import external
 from offline_sync.node import Node
 from offline_sync.test_copies import Pair, simulated
@@ -82,6 +85,108 @@ def test_a_reader_behind_another_server_is_called_by_its_domain(tmp_path: Path) 
         await pair.publish("in.a", "2")
         (status,) = copied_out_of(origin).statuses()
         assert (status.backlog, status.error) == (1, "hub2 is linked but hub does not read ORIGIN at the moment")
+        await second.stop()
+
+    simulated(tmp_path, play)
+
+
+async def _promoted(pair: Pair, second: Node, domain: str = "leaf") -> None:
+    """The first hub is lost, and the second gathers by itself from now on."""
+    await pair.hub.crash(silent=True)
+    await pair.make(second, "ALL", "UPDATE", sources=[external("ORIGIN", domain)])
+
+
+async def _mirrored(pair: Pair, path: Path, *numbers: str) -> Node:
+    """A second hub that mirrors what the first gathers; the leaf publishes."""
+    second = await _second(pair, path)
+    await pair.start()
+    await pair.make(pair.hub, "ALL", sources=[external("ORIGIN", "leaf")])
+    await pair.make(second, "ALL", mirror=external("ALL", "hub"))
+    await pair.publish("in.a", *numbers)
+    await trio.sleep(3)
+    assert pair.held(second, "ALL") == [*numbers]
+    return second
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["running", "restarted"])
+def test_an_origin_made_anew_before_its_copy_took_over_is_not_taken_for_itself(tmp_path: Path, restarted: bool) -> None:
+    """Also if it has grown past what is held of its former life."""
+
+    async def play(pair: Pair) -> None:
+        second = await _mirrored(pair, tmp_path, "1", "2", "3")
+        pair.network.cut("leaf")
+        await pair.leaf.request("STREAM.DELETE.ORIGIN")
+        await pair.make(pair.leaf, "ORIGIN", subjects=["in.>"])
+        await pair.publish("in.a", "a", "b", "c", "d", "e")
+        await _promoted(pair, second)
+        if restarted:
+            await second.crash(silent=False)
+            await pair.nursery.start(second.run)
+        pair.network.restore("leaf")
+        await trio.sleep(20)
+        assert pair.held(second, "ALL") == ["1", "2", "3", "a", "b", "c", "d", "e"]
+        await second.stop()
+
+    simulated(tmp_path, play)
+
+
+def test_an_origin_set_back_before_its_copy_took_over_is_not_taken_for_itself(tmp_path: Path) -> None:
+    async def play(pair: Pair) -> None:
+        second = await _mirrored(pair, tmp_path, "1", "2", "3")
+        await pair.leaf.crash(silent=False)
+        pair.leaf.back_up()
+        await pair.nursery.start(pair.leaf.run)
+        await pair.publish("in.a", "4", "5")
+        await trio.sleep(20)
+        assert pair.held(second, "ALL") == ["1", "2", "3", "4", "5"]
+        await pair.leaf.crash(silent=False)
+        pair.leaf.restore()
+        pair.network.cut("leaf")
+        await pair.nursery.start(pair.leaf.run)
+        await pair.publish("in.a", "four", "five", "six")
+        await _promoted(pair, second)
+        pair.network.restore("leaf")
+        await trio.sleep(20)
+        assert pair.held(second, "ALL") == ["1", "2", "3", "4", "5", "four", "five", "six"]
+        await second.stop()
+
+    simulated(tmp_path, play)
+
+
+def test_an_origin_renamed_before_its_copy_took_over_is_not_copied_again(tmp_path: Path) -> None:
+    async def play(pair: Pair) -> None:
+        second = await _mirrored(pair, tmp_path, "1", "2", "3")
+        await pair.leaf.crash(silent=False)
+        pair.leaf.domain = "site"
+        await pair.nursery.start(pair.leaf.run)
+        await pair.publish("in.a", "4")
+        await _promoted(pair, second, "site")
+        await trio.sleep(20)
+        assert pair.held(second, "ALL") == ["1", "2", "3", "4"]
+        await second.stop()
+
+    simulated(tmp_path, play)
+
+
+def test_what_a_mirror_stored_before_it_noted_marks_is_looked_through(tmp_path: Path) -> None:
+    """A store of yesterday: no marks among the positions of what was mirrored then."""
+
+    async def play(pair: Pair) -> None:
+        second = await _mirrored(pair, tmp_path, "1", "2", "3")
+        stream = second.stream("ALL")
+        assert stream is not None
+        txn = second.store.begin()
+        for key in stream.log.positions():
+            if key == MARKS_KEY or not key.startswith(OWN_KEYS):
+                stream.log.delete_position(txn, key)
+        second.store.submit(txn)
+        await trio.sleep(1)
+        await second.crash(silent=False)
+        await pair.nursery.start(second.run)
+        await _promoted(pair, second)
+        await pair.publish("in.a", "4")
+        await trio.sleep(20)
+        assert pair.held(second, "ALL") == ["1", "2", "3", "4"]
         await second.stop()
 
     simulated(tmp_path, play)

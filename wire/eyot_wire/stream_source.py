@@ -2,19 +2,21 @@
 
 A restarted source resumes from it, so every form nats-server ever wrote is read:
 
+    here    <name> <seq> <filters> <destinations> <subject> <stream identity> <stored at the origin, ns since 1970>
     2.15    <name> <seq> <filters> <destinations> <subject> [<stream identity>]
-    2.12    <name> <seq> <filters> <destinations> <subject>      this is what is written here
+    2.12    <name> <seq> <filters> <destinations> <subject>      what is written here where the origin does not tell its identity
     2.10    <name> <seq> <filters> <destinations>
     2.9     <name> <seq>
     older   the whole acknowledgement subject `$JS.ACK.<stream>.<consumer>.…`
 
 `name` is the origin's stream, with `:<hash8 of the API prefix>` when external; filters and destinations are `>` when there
-are none, several joined by form feeds.
+are none, several joined by form feeds. The identity tells one life of a stream from the next: the hash of when it was created. With the
+last field, which nats-server passes over, whoever has the copy can tell the message from another one under the same sequence.
 """
 
 from collections.abc import Iterable
 from hashlib import sha256
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 
@@ -23,6 +25,7 @@ from eyot_wire.nuid import DIGITS
 
 HEADER: Final = b"Nats-Stream-Source"
 _SEPARATOR: Final = "\f"
+_LINE: Final = b"\r\n" + HEADER + b":"
 
 
 def hash8(text: str) -> str:
@@ -42,20 +45,30 @@ def full_index(name: str, filters: Iterable[str] = (), destinations: Iterable[st
     return f"{name} {_listed(filters)} {_listed(destinations)}"
 
 
+def identity_of(created: str) -> str:
+    """A stream's identity, as nats-server 2.15 has it: from `created` in its info. "" stays ""; an identity stays what it is."""
+    return created if not created or ":" not in created else hash8(created)
+
+
 class StreamSourceValue(Struct, frozen=True):
-    """A parsed header value. `index` is None in the forms that only name the stream."""
+    """A parsed header value. `index` is None in the forms that only name the stream; `stored_ns` is 0 where it is not told."""
 
     name: str
     seq: int
     index: str | None = None
     subject: str = ""
     identity: str = ""
+    stored_ns: int = 0
 
-    def is_from(self, index: str) -> bool:
-        """Whether this is a copy from the source with this `full_index`."""
-        if self.index is not None:
-            return self.index == index
-        return index.split(" ", 1)[0] == self.name
+
+class Mark(NamedTuple):
+    """What tells where to go on: the source's `full_index` (or only its name), the sequence at the origin, the life of the
+    origin ("": not told) and when the message was stored there, ns since 1970 (0: not told)."""
+
+    key: bytes
+    seq: int
+    identity: str
+    stored_ns: int
 
 
 def encode(name: str, seq: int, subject: str, filters: Iterable[str] = (), destinations: Iterable[str] = ()) -> bytes:
@@ -65,7 +78,9 @@ def encode(name: str, seq: int, subject: str, filters: Iterable[str] = (), desti
 
 
 class SourceStamp:
-    """`encode` prepared for one source: what does not change from message to message is worked out once."""
+    """`encode` prepared for one source: what does not change from message to message is worked out once.
+
+    `life` is `life_field` of the origin's identity, b"" if that is not known; then `stored_ns` is left out, too."""
 
     __slots__ = ("_name", "_origin")
 
@@ -73,13 +88,38 @@ class SourceStamp:
         self._name = name.encode("utf-8", "surrogateescape")
         self._origin = f"{_listed(filters)} {_listed(destinations)}".encode("utf-8", "surrogateescape")
 
-    def value(self, seq: int, subject: bytes) -> bytes:
+    def value(self, seq: int, subject: bytes, life: bytes = b"", stored_ns: int = 0) -> bytes:
         """The header value for the origin's message `seq`, published there on `subject`."""
+        if life:
+            return b"%b %d %b %b%b%d" % (self._name, seq, self._origin, subject, life, stored_ns)
         return b"%b %d %b %b" % (self._name, seq, self._origin, subject)
 
-    def block(self, seq: int, subject: bytes) -> bytes:
+    def block(self, seq: int, subject: bytes, life: bytes = b"", stored_ns: int = 0) -> bytes:
         """The whole header block of a copy of a message that had none."""
-        return b"NATS/1.0\r\nNats-Stream-Source: %b %d %b %b\r\n\r\n" % (self._name, seq, self._origin, subject)
+        return b"NATS/1.0\r\nNats-Stream-Source: %b\r\n\r\n" % self.value(seq, subject, life, stored_ns)
+
+
+def life_field(created: str) -> bytes:
+    """What a stamp says of the life of its origin, from `created` in that stream's info."""
+    return b" %b " % identity_of(created).encode("utf-8", "surrogateescape") if created else b""
+
+
+def read_mark(header: bytes) -> Mark | None:
+    """The mark in a header block, in whatever form; None if there is none that can be read."""
+    at = header.find(_LINE)
+    if at < 0:
+        return None
+    at += len(_LINE)
+    value = header[at : header.find(b"\r\n", at)].strip(b" \t")
+    fields = value.split(b" ")
+    if len(fields) == 7 and fields[1].isdigit() and fields[6].isdigit():
+        index = b"%b %b %b" % (fields[0], fields[2], fields[3])
+        return Mark(index, int(fields[1]), fields[5].decode("utf-8", "surrogateescape"), int(fields[6]))
+    found = parse(value)
+    if found is None:
+        return None
+    index = (found.name if found.index is None else found.index).encode("utf-8", "surrogateescape")
+    return Mark(index, found.seq, found.identity, found.stored_ns)
 
 
 def parse(value: bytes) -> StreamSourceValue | None:
@@ -94,8 +134,9 @@ def parse(value: bytes) -> StreamSourceValue | None:
     if len(fields) == 2:
         return StreamSourceValue(name, seq)
     index = f"{name} {fields[2]} {fields[3]}"
-    subject = fields[4] if len(fields) > 4 else ""
-    return StreamSourceValue(name, seq, index, subject, fields[5] if len(fields) > 5 else "")
+    subject, identity, stored = [*fields[4:7], "", "", ""][:3]
+    stored_ns = int(stored) if stored.isascii() and stored.isdigit() else 0
+    return StreamSourceValue(name, seq, index, subject, identity, stored_ns)
 
 
 def _listed(subjects: Iterable[str]) -> str:

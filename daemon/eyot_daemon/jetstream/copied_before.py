@@ -11,9 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from eyot_daemon.jetstream.copy_positions import OWN_KEYS, Position, stored_position
+from eyot_daemon.jetstream.copy_positions import stored_position
+from eyot_daemon.jetstream.position import OWN_KEYS, Position
 from eyot_sync.copier_actions import Copied
 from eyot_sync.origin import Origin
+from eyot_wire.stream_source import identity_of
 from eyot_wire.subject import matches
 
 if TYPE_CHECKING:
@@ -55,10 +57,11 @@ class CopiedBefore:
         """What of a batch is new. `identity`: the life of the origin that it is from; `stored`: when that stored what `seqs` names, as
         far as it is known; `ended`: its last sequence when it was asked, if it told. Of an origin that was set back, what is older than
         the last message copied was copied."""
+        life = identity_of(identity)
         filters = [
             (position.seq, upto_ns, pattern)
             for position, patterns in self._predecessors
-            if position.identity == identity and batch[0].origin_seq <= position.seq
+            if identity_of(position.identity) == life and batch[0].origin_seq <= position.seq
             for upto_ns in (_upto_ns(position, stored.get(position.seq, 0), ended),)
             for pattern in patterns
         ]

@@ -16,8 +16,6 @@ from eyot_daemon.jetstream.copied_before import CopiedBefore, predecessors
 from eyot_daemon.jetstream.copy_gate import CopyGate
 from eyot_daemon.jetstream.copy_positions import (
     MIRROR_KEY,
-    Position,
-    encode_position,
     mirror_reached,
     mirror_witnesses,
     source_position,
@@ -25,6 +23,8 @@ from eyot_daemon.jetstream.copy_positions import (
 )
 from eyot_daemon.jetstream.copy_rate import CopyRate, copy_remedy
 from eyot_daemon.jetstream.farewell import Gone, gone
+from eyot_daemon.jetstream.origin_marks import OriginMarks
+from eyot_daemon.jetstream.position import Position, encode_position
 from eyot_daemon.subscription import Kind, Origin, Subscription
 from eyot_daemon.timers import TimerHandle
 from eyot_store.errors import StoreError
@@ -48,6 +48,7 @@ from eyot_wire.frames import LeafMsg
 from eyot_wire.js_stream import StreamSource, StreamSourceInfo
 from eyot_wire.nuid import short_id
 from eyot_wire.status import CopyStatus
+from eyot_wire.stream_source import life_field
 
 if TYPE_CHECKING:
     from eyot_daemon.jetstream.stream import CopyResult, Stream
@@ -78,6 +79,7 @@ class CopyTask:
         origin = origins.Origin.of(config, stream.name, stream.jsa.domain)
         state = stream.log.state
         position = stored_position(stream, MIRROR_KEY) if mirror else source_position(stream, origin)
+        self._marks = OriginMarks(stream) if mirror else None
         self._before = CopiedBefore(() if mirror else predecessors(stream, origin))
         self.copier = Copier(
             origin,
@@ -202,7 +204,7 @@ class CopyTask:
         self.stream.ingest_copied(
             self._as_stored(batch),
             mirror=self.mirror,
-            position=self._position_of(batch),
+            positions=self._positions_of(batch),
             skip_to=skip_to,
             on_done=partial(self._stored, mark, len(batch), self.copier.reply, batch[-1].origin_seq if batch else 0),
         )
@@ -226,6 +228,7 @@ class CopyTask:
     def _as_stored(self, batch: list[Copied]) -> list[Copied]:
         """What the stream gets: a source's messages say where they are from, subjects are rewritten."""
         origin, mirror = self._origin, self.mirror
+        stamp, life = origin.stamp, life_field(self.copier.identity)
         if origin.transforms:
             rewrite = origin.rewrite
             return [
@@ -233,47 +236,52 @@ class CopyTask:
                     each.origin_seq,
                     each.ts_ns,
                     rewrite(each.subject),
-                    each.header if mirror else origin.stamp(each.header, each.origin_seq, each.subject),
+                    each.header if mirror else stamp(each.header, each.origin_seq, each.subject, life, each.ts_ns),
                     each.payload,
                 )
                 for each in batch
             ]
         if mirror:
             return batch
-        stamp = origin.stamp
         return [
-            Copied(seq, each.ts_ns, subject, stamp(each.header, seq, subject), each.payload)
+            Copied(seq, ts_ns, subject, stamp(each.header, seq, subject, life, ts_ns), each.payload)
             for each in batch
-            for seq, subject in ((each.origin_seq, each.subject),)
+            for seq, ts_ns, subject in ((each.origin_seq, each.ts_ns, each.subject),)
         ]
 
-    def _position_of(self, batch: Sequence[Copied]) -> Callable[[int], tuple[bytes, bytes]] | None:
+    def _positions_of(self, batch: Sequence[Copied]) -> Callable[[int], Iterable[tuple[bytes, bytes]]]:
         """What records the position for a batch of which some may be refused. A mirror's sequence is its stream's own: only
-        which life of the origin it belongs to is recorded, and where an origin ended that lost its end."""
+        which life of the origin it belongs to is recorded, where an origin ended that lost its end, and what its messages are marked
+        with."""
+        marks = self._marks
+        if marks is not None:
+            life = self._life_record()
+            return lambda last_seq: (*life, *marks.note(batch, last_seq))
         identity, newest_ns, seen = self.copier.identity, self.copier.newest_ns, self.copier.witnesses
-        if self.mirror:
-            held_at = self.copier.life.held_at
-            if (identity, held_at) == (self._identity_stored, self._held_at_stored):
-                return None
-            self._identity_stored, self._held_at_stored = identity, held_at
-            return lambda last_seq: (MIRROR_KEY, encode_position(Position(held_at, identity)))
 
-        def position(last_seq: int) -> tuple[bytes, bytes]:
+        def positions(last_seq: int) -> Iterable[tuple[bytes, bytes]]:
             last = next((each for each in reversed(batch) if each.origin_seq == last_seq), None)
             ts_ns, size = (last.ts_ns, len(last.header) + len(last.payload)) if last is not None else (0, 0)
             before = tuple(each for each in seen if each[0] < last_seq)
-            return self._origin.key, encode_position(Position(last_seq, identity, ts_ns, size, newest_ns, before))
+            return [(self._origin.key, encode_position(Position(last_seq, identity, ts_ns, size, newest_ns, before)))]
 
-        return position
+        return positions
+
+    def _life_record(self) -> list[tuple[bytes, bytes]]:
+        """Of a mirror; none where what is recorded is still so."""
+        known = self.copier.identity, self.copier.life.held_at
+        if known == (self._identity_stored, self._held_at_stored):
+            return []
+        self._identity_stored, self._held_at_stored = known
+        return [(MIRROR_KEY, encode_position(Position(self._held_at_stored, self._identity_stored)))]
 
     def _remember_hold(self) -> None:
         """Also after a restart the mirror must not go on as if nothing had happened."""
         store = self.stream.store
-        record = self._position_of(())
-        if record is not None:
-            txn = store.begin()
-            self.stream.log.put_position(txn, *record(0))
-            store.submit(txn)
+        txn = store.begin()
+        for record in self._life_record():
+            self.stream.log.put_position(txn, *record)
+        store.submit(txn)
 
     def _stored(self, mark: int, copied: int, asked: bytes, wanted_seq: int, result: CopyResult) -> None:
         """A batch is on flash, whole or in part, or it failed."""
@@ -283,6 +291,8 @@ class CopyTask:
                 committed = self.stream.log.committed_seq
             log.warning("%r: %s; copied up to %d", self, result.error.description, committed)
             self._identity_stored = ""
+            if self._marks is not None:
+                self._marks.reload()
             self._do(self.copier.failed(committed, result.error, self._now()))
             return
         self._rate.copied(copied, self._now())

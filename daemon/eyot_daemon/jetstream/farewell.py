@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from eyot_daemon.jetstream.copy_positions import OWN_KEYS
+from eyot_daemon.jetstream.position import OWN_KEYS
 from eyot_daemon.subscription import Kind, Origin, Subscription
 from eyot_daemon.timers import TimerHandle
 from eyot_sync import origin as origins

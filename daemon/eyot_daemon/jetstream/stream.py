@@ -408,22 +408,22 @@ class Stream:
         messages: Sequence[CopiedMessage],
         *,
         mirror: bool,
-        position: Callable[[int], tuple[bytes, bytes]] | None = None,
+        positions: Callable[[int], Iterable[tuple[bytes, bytes]]] = lambda taken: (),
         skip_to: int = 0,
         on_done: Callable[[CopyResult], None],
     ) -> None:
         """Store messages of a mirror's or source's origin together with the position they bring the copy to.
 
         `messages`  ascending by origin sequence. A mirror keeps sequence and time; a source gives new ones.
-        `position`  (key, value) of the position record for the last origin sequence taken; committed with the messages.
+        `positions` (key, value) of the position records for the last origin sequence taken; committed with the messages.
         `skip_to`   mirrors only: the origin holds nothing up to and including this sequence.
         `on_done`   called when it is on flash, or has failed. A stream that discards new messages may take only some.
         """
         try:
             with self.staging() as txn:
                 batch, taken, refusal = self._ingest.stage_copied(txn, messages, mirror=mirror, skip_to=skip_to)
-                if taken and position is not None:
-                    self.log.put_position(txn, *position(taken))
+                for key, value in positions(taken) if taken else ():
+                    self.log.put_position(txn, key, value)
         except StoreError as failure:
             on_done(CopyResult(0, error(10077, err=failure.message)))
             return

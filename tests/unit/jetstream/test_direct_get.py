@@ -149,7 +149,7 @@ def test_a_mirror_answers_for_its_origin(world: World) -> None:
     (answer,) = world.messages("DIRECT.GET.FAR", {"seq": 1})
     assert status(answer)[0] == 503  # as long as nothing has reached it
     message = Copied(7, 1_600_000_000_000_000_000, b"o.a", b"", b"far")
-    world.stream("M").ingest_copied([message], mirror=True, position=None, skip_to=0, on_done=lambda result: None)
+    world.stream("M").ingest_copied([message], mirror=True, skip_to=0, on_done=lambda result: None)
     world.commit()
     (answer,) = world.messages("DIRECT.GET.FAR", {"seq": 1})
     assert status(answer) == (404, "Message Not Found")

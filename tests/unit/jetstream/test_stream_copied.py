@@ -33,7 +33,7 @@ class Copying:
         self.world.stream(self.name).ingest_copied(
             messages,
             mirror=self.mirror,
-            position=None if self.mirror else lambda seq: (b"origin", b"%d" % seq),
+            positions=lambda seq: [] if self.mirror else [(b"origin", b"%d" % seq)],
             skip_to=skip_to,
             on_done=self.results.append,
         )

@@ -2,7 +2,19 @@
 
 import pytest
 
-from eyot_wire.stream_source import StreamSourceValue, encode, full_index, hash8, index_name, parse
+from eyot_wire.stream_source import (
+    Mark,
+    SourceStamp,
+    StreamSourceValue,
+    encode,
+    full_index,
+    hash8,
+    identity_of,
+    index_name,
+    life_field,
+    parse,
+    read_mark,
+)
 
 
 def test_hash_as_seen_on_the_wire() -> None:
@@ -39,15 +51,39 @@ def test_unreadable(value: bytes) -> None:
     assert parse(value) is None
 
 
-def test_whose_copy() -> None:
-    name = index_name("S", "$JS.hub.API")
-    one, other = full_index(name, ["a.>"]), full_index(name, ["b.>"])
-    value = parse(encode(name, 5, "a.x", ["a.>"]))
-    assert value is not None
-    assert value.is_from(one)
-    assert not value.is_from(other)
-    old = parse(f"{name} 5".encode())
-    assert old is not None
-    assert old.is_from(one)
-    assert old.is_from(other)
-    assert not old.is_from(full_index("S"))
+def _header(value: bytes) -> bytes:
+    return b"NATS/1.0\r\nA: b\r\nNats-Stream-Source: " + value + b"\r\nC: d\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (b"$JS.ACK.ORIG.C.1.22.3.17.2", Mark(b"ORIG", 22, "", 0)),
+        (b"ORIG:bTMUkJQk 2", Mark(b"ORIG:bTMUkJQk", 2, "", 0)),
+        (b"ORIG 2 o.1 >", Mark(b"ORIG o.1 >", 2, "", 0)),
+        (b"ORIG 2 a\fb >\f> o.1", Mark(b"ORIG a\fb >\f>", 2, "", 0)),
+        (b"ORIG 2 > > o.1 id7", Mark(b"ORIG > >", 2, "id7", 0)),
+        (b"ORIG 2 a\fb >\f> o.1 id7 17", Mark(b"ORIG a\fb >\f>", 2, "id7", 17)),
+        (b"ORIG 2 > > o.1 id7 soon", Mark(b"ORIG > >", 2, "id7", 0)),
+        (b"ORIG x > > o.1 id7 17", None),
+        (b"ORIG", None),
+    ],
+)
+def test_marks_of_every_generation_are_read(value: bytes, expected: Mark | None) -> None:
+    assert read_mark(_header(value)) == expected
+
+
+def test_what_is_stamped_is_read() -> None:
+    stamp = SourceStamp("S:hash", ["a.>"], ["b.>"])
+    created = "2026-11-22T10:11:44.5Z"
+    life = life_field(created)
+    key = full_index("S:hash", ["a.>"], ["b.>"]).encode()
+    assert read_mark(stamp.block(5, b"a.x", life, 99)) == Mark(key, 5, identity_of(created), 99)
+    assert read_mark(stamp.block(5, b"a.x", life_field(""), 99)) == Mark(key, 5, "", 0)
+    assert read_mark(b"") is None
+
+
+def test_an_identity_is_nats_servers() -> None:
+    assert identity_of("2026-11-22T10:11:44.5Z") == hash8("2026-11-22T10:11:44.5Z")
+    assert identity_of(hash8("x")) == hash8("x")
+    assert identity_of("") == ""
