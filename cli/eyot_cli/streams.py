@@ -12,8 +12,8 @@ from eyot_cli.api import ask
 from eyot_cli.failure import Failure
 from eyot_cli.show import console, count, print_json, print_table, size, span
 from eyot_cli.target import Target
-from eyot_wire.js_stream import StreamInfo, StreamSourceInfo
-from eyot_wire.js_struct import InvalidJson, decode
+from eyot_wire.jetstream.stream import StreamInfo, StreamSourceInfo
+from eyot_wire.jetstream.struct import InvalidJson, decode
 
 
 @click.group()

@@ -11,7 +11,7 @@ from eyot_cli.api import ask
 from eyot_cli.failure import Failure
 from eyot_cli.show import console, count, print_json, print_table, size, span
 from eyot_cli.target import Target
-from eyot_wire.forget_reader import WORDS, ForgetRequest
+from eyot_wire.jetstream.forget_reader import WORDS, ForgetRequest
 from eyot_wire.status import CopyStatus, LinkStatus, PeerTotals, SyncReport, SyncStatus
 
 _POLL_S = 0.25

@@ -21,7 +21,7 @@ def main() -> int:
     # Their default is to kill; `watch_signals` lets them in.
     signal.pthread_sigmask(signal.SIG_BLOCK, LATER_SIGNALS)
     gc.disable()  # until the daemon is ready (collector.py): what is loaded stays, and looking through it takes time
-    from eyot_daemon.early_listen import listen_early
+    from eyot_daemon.net.early_listen import listen_early
 
     listen_early(sys.argv[1:])
     from eyot_daemon import main as daemon

@@ -17,15 +17,15 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
-from eyot_daemon.args import Arguments, apply_arguments, parse_args
-from eyot_daemon.flags import UsageError
-from eyot_daemon.logs import Logs
-from eyot_daemon.options import Options
-from eyot_daemon.options_check import check_options
-from eyot_daemon.options_read import Loaded, load_options
-from eyot_daemon.options_reader import Reading
-from eyot_daemon.signals import SignalError, send_signal
-from eyot_daemon.usage import TLS_USAGE, USAGE
+from eyot_daemon.config.args import Arguments, apply_arguments, parse_args
+from eyot_daemon.config.check import check_options
+from eyot_daemon.config.flags import UsageError
+from eyot_daemon.config.options import Options
+from eyot_daemon.config.read import Loaded, load_options
+from eyot_daemon.config.reader import Reading
+from eyot_daemon.config.usage import TLS_USAGE, USAGE
+from eyot_daemon.process.logs import Logs
+from eyot_daemon.process.signals import SignalError, send_signal
 from eyot_daemon.version import VERSION, own_version
 from eyot_wire.conf import ConfError
 from eyot_wire.hot import COMPILED
@@ -102,7 +102,7 @@ def run(loaded: Loaded, arguments: Arguments) -> int:
     # Loaded only here: printing a version or checking a configuration needs nothing of it.
     import trio
 
-    from eyot_daemon.account_tokens import TokenStoreError
+    from eyot_daemon.auth.account_tokens import TokenStoreError
     from eyot_daemon.server import Server, StartError
 
     logs = Logs()

@@ -12,45 +12,45 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import trio
 
-from eyot_daemon import early_listen
-from eyot_daemon.account_setup import set_up_accounts
-from eyot_daemon.account_tokens import TokenStoreError
-from eyot_daemon.auth import ConfigAuthenticator
-from eyot_daemon.auth_callout import Callout, CalloutAuthenticator, new_id, server_key
-from eyot_daemon.banner import log_banner
-from eyot_daemon.broker import Broker
-from eyot_daemon.client_listener import ClientListener
-from eyot_daemon.clients import Clients
-from eyot_daemon.collector import settle
-from eyot_daemon.flags import UsageError
-from eyot_daemon.leaf_part import LeafPart
-from eyot_daemon.listener import TcpListener
-from eyot_daemon.login import Applicant, Authenticator, Deferred, Login, Peer
-from eyot_daemon.logs import Logs
-from eyot_daemon.monitor import Monitoring
-from eyot_daemon.notify import Notifier
-from eyot_daemon.options import Options
-from eyot_daemon.options_read import Loaded
-from eyot_daemon.options_tls import TlsOptions
-from eyot_daemon.options_websocket import for_websocket
-from eyot_daemon.passwords import PasswordChecker
-from eyot_daemon.ports_file import Ports, urls
-from eyot_daemon.reload import LOGGING, ReloadError, applied_lines, changed_fields
-from eyot_daemon.reload_apply import apply_options
-from eyot_daemon.signals import watch_signals
-from eyot_daemon.state_files import StateFiles
-from eyot_daemon.system_services import SystemServices
-from eyot_daemon.tls_context import TlsError, monitoring_context, renew, server_context
+from eyot_daemon.auth.account_tokens import TokenStoreError
+from eyot_daemon.auth.callout import Callout, CalloutAuthenticator, new_id, server_key
+from eyot_daemon.auth.configured import ConfigAuthenticator
+from eyot_daemon.auth.login import Applicant, Authenticator, Deferred, Login, Peer
+from eyot_daemon.client.clients import Clients
+from eyot_daemon.client.listener import ClientListener
+from eyot_daemon.config.flags import UsageError
+from eyot_daemon.config.options import Options
+from eyot_daemon.config.passwords import PasswordChecker
+from eyot_daemon.config.read import Loaded
+from eyot_daemon.config.tls import TlsOptions
+from eyot_daemon.config.websocket import for_websocket
+from eyot_daemon.leaf.part import LeafPart
+from eyot_daemon.monitor.pages import Monitoring
+from eyot_daemon.monitor.system_services import SystemServices
+from eyot_daemon.net import early_listen
+from eyot_daemon.net.listener import TcpListener
+from eyot_daemon.net.tls_context import TlsError, monitoring_context, renew, server_context
+from eyot_daemon.process.banner import log_banner
+from eyot_daemon.process.collector import settle
+from eyot_daemon.process.logs import Logs
+from eyot_daemon.process.notify import Notifier
+from eyot_daemon.process.ports_file import Ports, urls
+from eyot_daemon.process.signals import watch_signals
+from eyot_daemon.process.state_files import StateFiles
+from eyot_daemon.reload.apply import apply_options
+from eyot_daemon.reload.changes import LOGGING, ReloadError, applied_lines, changed_fields
+from eyot_daemon.router.account_setup import set_up_accounts
+from eyot_daemon.router.broker import Broker
 from eyot_wire.conf import ConfError
 from eyot_wire.info import LeafConnect
 
 if TYPE_CHECKING:
-    from eyot_daemon.claims_apply import ClaimsKeeper
-    from eyot_daemon.jetstream_part import JetStreamPart
-    from eyot_daemon.operator_auth import OperatorAuthenticator
-    from eyot_daemon.options_operator import OperatorOptions
-    from eyot_daemon.trust import Trust
-    from eyot_daemon.websocket_listener import WebSocketListener
+    from eyot_daemon.auth.operator import OperatorAuthenticator
+    from eyot_daemon.auth.trust import Trust
+    from eyot_daemon.client.websocket_listener import WebSocketListener
+    from eyot_daemon.config.operator import OperatorOptions
+    from eyot_daemon.jetstream.part import JetStreamPart
+    from eyot_daemon.reload.claims_apply import ClaimsKeeper
 
 log = logging.getLogger("eyot")
 
@@ -124,7 +124,7 @@ class Server:
 
     def _authenticator(self, options: Options) -> ConfigAuthenticator | OperatorAuthenticator:
         if self._trust is not None:
-            from eyot_daemon.operator_auth import OperatorAuthenticator
+            from eyot_daemon.auth.operator import OperatorAuthenticator
 
             return OperatorAuthenticator(self._trust)
         return ConfigAuthenticator(options, background=self._in_background, passwords=self._passwords)
@@ -132,9 +132,9 @@ class Server:
     def _keep_claims(self) -> None:
         """Follow what becomes of the accounts' tokens."""
         # Loaded only where it is used, as everything of operator mode.
-        from eyot_daemon.claims_apply import ClaimsKeeper
-        from eyot_daemon.claims_services import ClaimsServices
-        from eyot_daemon.operator_auth import OperatorAuthenticator
+        from eyot_daemon.auth.claims_services import ClaimsServices
+        from eyot_daemon.auth.operator import OperatorAuthenticator
+        from eyot_daemon.reload.claims_apply import ClaimsKeeper
 
         def trust() -> Trust:
             assert self._trust is not None
@@ -198,7 +198,7 @@ class Server:
     def _start_status(self) -> None:
         status = self.options.eyot.status
         if status is not None:
-            from eyot_daemon.device_status import StatusPublisher
+            from eyot_daemon.monitor.device_status import StatusPublisher
 
             StatusPublisher(self.broker, status).start()
 
@@ -252,8 +252,8 @@ class Server:
         if self.options.jetstream is None:
             return
         # JetStream and the store are a third of what there is to load: only who uses them waits for them.
-        from eyot_daemon.jetstream_part import JetStreamPart
-        from eyot_daemon.jetstream_status import provide
+        from eyot_daemon.jetstream.part import JetStreamPart
+        from eyot_daemon.jetstream.status import provide
         from eyot_store.errors import StoreError
 
         part = JetStreamPart(self.broker, self.options.jetstream, self.options.eyot.store, self._env)
@@ -293,7 +293,7 @@ class Server:
         if options is None:
             return
         # The library is loaded only where it is used.
-        from eyot_daemon.websocket_listener import WebSocketListener
+        from eyot_daemon.client.websocket_listener import WebSocketListener
 
         listener = self._listen(options.host, options.port, "websocket ")
         self.clients.websocket_port = self.broker.bound["websocket"] = listener.port
@@ -511,7 +511,7 @@ class Server:
 
 def _trust(operator: OperatorOptions) -> Trust:
     """Raises TokenStoreError."""
-    from eyot_daemon.trust import Trust
+    from eyot_daemon.auth.trust import Trust
 
     return Trust(operator, time.time_ns)
 

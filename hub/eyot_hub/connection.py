@@ -17,10 +17,10 @@ from urllib.parse import unquote, urlsplit
 
 from eyot_hub.errors import ConnectionFailed, NoAnswer, NoResponders, OptionError, Refused
 from eyot_wire import frames, headers, info
-from eyot_wire.creds import Credentials, parse_creds
-from eyot_wire.nkey import NkeyError
 from eyot_wire.nuid import nuid
 from eyot_wire.scanner import ProtocolError, Scanner
+from eyot_wire.trust.creds import Credentials, parse_creds
+from eyot_wire.trust.nkey import NkeyError
 
 DEFAULT_PORT: Final = 4222
 READ_BYTES: Final = 256 * 1024

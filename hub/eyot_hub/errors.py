@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eyot_wire.js_errors import ApiError
+from eyot_wire.jetstream.errors import ApiError
 
 
 class HubError(Exception):

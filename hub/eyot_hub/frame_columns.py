@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from eyot_wire.ack import decode_ack_reply
+from eyot_wire.jetstream.ack import decode_ack_reply
 
 Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]

@@ -16,10 +16,10 @@ import msgspec
 from eyot_hub.connection import Connection, ConnectOptions
 from eyot_hub.errors import ApiFailure, ConnectionFailed, NoAnswer, NoResponders, Refused
 from eyot_hub.origins import Origin, Origins, domain_of_prefix
-from eyot_wire.js_errors import ApiError
-from eyot_wire.js_time import rfc3339_to_ns
+from eyot_wire.go.time import rfc3339_to_ns
+from eyot_wire.jetstream.errors import ApiError
+from eyot_wire.jetstream.stream_source import index_name
 from eyot_wire.nuid import short_id
-from eyot_wire.stream_source import index_name
 
 log = logging.getLogger(__name__)
 

@@ -17,8 +17,8 @@ from eyot_hub.errors import OptionError
 from eyot_hub.jetstream import DEFAULT_PREFIX, NS_PER_S
 from eyot_hub.range_reader import DEFAULT_FETCH_BYTES, ReadOptions
 from eyot_wire import subject
-from eyot_wire.duration import parse_duration_ns
-from eyot_wire.js_time import ns_to_rfc3339, rfc3339_to_ns
+from eyot_wire.go.duration import parse_duration_ns
+from eyot_wire.go.time import ns_to_rfc3339, rfc3339_to_ns
 
 _CONNECT: Final = [
     "servers",

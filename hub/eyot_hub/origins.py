@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from eyot_hub.frame_columns import Ints
 from eyot_hub.header_columns import HeaderLines
-from eyot_wire import stream_source
+from eyot_wire.jetstream import stream_source
 
 UNKNOWN_DOMAIN: Final = "unknown:"
 _HEADER: Final = stream_source.HEADER.decode()

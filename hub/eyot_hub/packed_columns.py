@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eyot_hub.frame_columns import FrameError, Ints, Rows
-from eyot_wire.packed_range import KEY_BYTES, LENGTH_BYTES
+from eyot_wire.jetstream.packed_range import KEY_BYTES, LENGTH_BYTES
 
 Quads = npt.NDArray[np.uint32]
 

@@ -17,9 +17,9 @@ from eyot_hub.errors import ApiFailure, ConnectionFailed, NoAnswer, NoResponders
 from eyot_hub.frame_columns import TAIL, FrameError, Rows
 from eyot_hub.packed_columns import packed_rows
 from eyot_wire import frames, headers
-from eyot_wire.js_errors import ApiError
+from eyot_wire.jetstream.errors import ApiError
+from eyot_wire.jetstream.packed_range import END, MORE, RangeHead, RangeRequest, decode_head
 from eyot_wire.nuid import short_id
-from eyot_wire.packed_range import END, MORE, RangeHead, RangeRequest, decode_head
 from eyot_wire.scanner import ProtocolError, Scanner
 
 SID: Final = b"p"

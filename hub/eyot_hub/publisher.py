@@ -14,7 +14,7 @@ import msgspec
 from eyot_hub.connection import Connection, ConnectOptions
 from eyot_hub.errors import ApiFailure, ConnectionFailed, HubError, NoAnswer, NoResponders
 from eyot_wire import frames, headers
-from eyot_wire.js_errors import ApiError
+from eyot_wire.jetstream.errors import ApiError
 from eyot_wire.nuid import nuid
 
 MSG_ID: Final = "Nats-Msg-Id"

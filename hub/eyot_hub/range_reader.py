@@ -35,10 +35,11 @@ from eyot_hub.errors import ApiFailure, ConnectionFailed, DataLoss, HubError, No
 from eyot_hub.frame_columns import LEAD, TAIL, Deliveries, FrameColumns, FrameError, Rows
 from eyot_hub.jetstream import NS_PER_S, STREAM_NOT_FOUND, ConsumerInfo, JetStream, StreamInfo, call, decoded
 from eyot_hub.packed_replies import PackedReplies, Unreadable
-from eyot_wire import frames, headers, packed_range, subject
-from eyot_wire.js_time import rfc3339_to_ns
+from eyot_wire import frames, headers, subject
+from eyot_wire.go.time import rfc3339_to_ns
+from eyot_wire.jetstream import packed_range
+from eyot_wire.jetstream.packed_range import RangeHead
 from eyot_wire.nuid import short_id
-from eyot_wire.packed_range import RangeHead
 from eyot_wire.scanner import ProtocolError, Scanner
 
 log = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ import timeit
 from collections.abc import Callable, Iterator
 
 from eyot_wire import frames
-from eyot_wire.ack import decode_ack_reply, encode_ack_reply
+from eyot_wire.jetstream.ack import decode_ack_reply, encode_ack_reply
 from eyot_wire.leaf_scanner import LeafScanner
 from eyot_wire.scanner import Scanner
 from eyot_wire.sublist import SubList

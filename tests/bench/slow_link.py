@@ -29,9 +29,9 @@ from page import write_section
 from rich.console import Console
 from table import machine
 
-from eyot_daemon.options_leaf import CompressionOptions
-from eyot_sync.leaf_sender import LeafSender
-from eyot_sync.link_window import LinkWindow
+from eyot_daemon.config.leaf import CompressionOptions
+from eyot_sync.leaf.sender import LeafSender
+from eyot_sync.leaf.window import LinkWindow
 from offline_sync.fleet import quiet
 from offline_sync.slow_world import RADIO_BYTES_PER_S, SlowWorld, slow_world
 

@@ -14,7 +14,7 @@ from cryptography.x509.oid import NameOID
 
 from eyot_hub.connection import Connection, ConnectOptions
 from eyot_hub.errors import ConnectionFailed, NoAnswer, NoResponders, OptionError, Refused
-from eyot_wire.nkey import Signer, encode_seed
+from eyot_wire.trust.nkey import Signer, encode_seed
 from support.nats_server import NatsServer
 from support.server_process import free_port
 

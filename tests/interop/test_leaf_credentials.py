@@ -12,7 +12,7 @@ from typing import Any
 
 import nats
 
-from eyot_wire import nkey
+from eyot_wire.trust import nkey
 from support.eyotd import Eyotd
 from support.leaf_pair import Clients, Inbox, LeafPair, eventually, reaches
 from support.nats_server import NatsServer

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from eyot_daemon.cert_names import public_key_digest
+from eyot_daemon.net.cert_names import public_key_digest
 from support.certificates import Authority
 from support.leaf_pair import Clients, Inbox, LeafPair, bulk, linked, server
 from support.shaper import Shaper

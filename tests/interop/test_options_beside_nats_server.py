@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from eyot_daemon.args import parse_args
+from eyot_daemon.config.args import parse_args
 from eyot_daemon.main import load
 from eyot_wire.conf import ConfError
 from support.certificates import Authority

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 import trio
 
-from eyot_sync.copier_actions import Phase
+from eyot_sync.copying.actions import Phase
 from offline_sync.domains import node_of
 from offline_sync.flows import Flow, subject_of
 from offline_sync.journal import Life

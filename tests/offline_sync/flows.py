@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from eyot_daemon.jetstream.stream import Stream
-from eyot_wire.js_stream import StreamSource
+from eyot_daemon.jetstream.stream.stream import Stream
+from eyot_wire.jetstream.stream import StreamSource
 from eyot_wire.subject import matches
 from offline_sync.domains import node_of
 from offline_sync.node import ACCOUNT, Node

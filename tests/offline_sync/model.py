@@ -17,10 +17,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from eyot_daemon.jetstream.copied_out import copied_out_of
-from eyot_daemon.jetstream.stream import Stream
+from eyot_daemon.jetstream.copied_out.copied_out import copied_out_of
+from eyot_daemon.jetstream.stream.stream import Stream
 from eyot_store.errors import StoreError
-from eyot_sync.copier_actions import Phase
+from eyot_sync.copying.actions import Phase
 from eyot_wire.status import SyncStatus
 from offline_sync.domains import node_of
 from offline_sync.flows import TOPICS, Flow, Flows, subject_of

@@ -17,8 +17,8 @@ from zlib import crc32
 
 import trio
 
-from eyot_sync.dialer import DialError
-from eyot_sync.link_urls import LinkAddress
+from eyot_sync.link.dialer import DialError
+from eyot_sync.link.urls import LinkAddress
 
 Serve = Callable[[trio.abc.Stream, str], Awaitable[None]]
 

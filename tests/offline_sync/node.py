@@ -15,23 +15,23 @@ from typing import Any
 import msgspec
 import trio
 
-from eyot_daemon.account import Account
-from eyot_daemon.account_setup import set_up_accounts
-from eyot_daemon.auth import ConfigAuthenticator
-from eyot_daemon.broker import Broker
-from eyot_daemon.clock import Clock
-from eyot_daemon.jetstream.consumers import Consumers
-from eyot_daemon.jetstream.copying import Copying
+from eyot_daemon.auth.configured import ConfigAuthenticator
+from eyot_daemon.auth.login import Peer
+from eyot_daemon.config.accounts import AccountJetStreamOptions, AccountOptions, UserOptions
+from eyot_daemon.config.jetstream import JetStreamOptions
+from eyot_daemon.config.leaf import CompressionOptions, LeafNodesOptions, LeafUrl, RemoteOptions
+from eyot_daemon.config.options import Options
+from eyot_daemon.jetstream.consumer.consumers import Consumers
+from eyot_daemon.jetstream.copies.copying import Copying
 from eyot_daemon.jetstream.engine import JetStream
-from eyot_daemon.jetstream.stream import Stream
-from eyot_daemon.leaf_listener import LeafListener
-from eyot_daemon.leaf_remotes import LeafRemotes
-from eyot_daemon.login import Peer
-from eyot_daemon.options import Options
-from eyot_daemon.options_accounts import AccountJetStreamOptions, AccountOptions, UserOptions
-from eyot_daemon.options_jetstream import JetStreamOptions
-from eyot_daemon.options_leaf import CompressionOptions, LeafNodesOptions, LeafUrl, RemoteOptions
-from eyot_daemon.subscription import Kind, Origin, Subscription
+from eyot_daemon.jetstream.stream.stream import Stream
+from eyot_daemon.leaf.listener import LeafListener
+from eyot_daemon.leaf.remotes import LeafRemotes
+from eyot_daemon.router.account import Account
+from eyot_daemon.router.account_setup import set_up_accounts
+from eyot_daemon.router.broker import Broker
+from eyot_daemon.router.subscription import Kind, Origin, Subscription
+from eyot_daemon.turn.clock import Clock
 from eyot_store import Store, StoreOptions
 from eyot_store.errors import StoreError
 from eyot_store.txn import Txn

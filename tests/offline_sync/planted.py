@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
-from eyot_daemon.jetstream import copy_task
-from eyot_daemon.jetstream.batch import Batch
-from eyot_daemon.jetstream.consumer_acks import Acks
-from eyot_daemon.jetstream.copy_task import CopyTask
-from eyot_daemon.jetstream.stream import CopyResult, Stream
+from eyot_daemon.jetstream.consumer.acks import Acks
+from eyot_daemon.jetstream.copies import task as copy_task
+from eyot_daemon.jetstream.copies.task import CopyTask
+from eyot_daemon.jetstream.messages.batch import Batch
+from eyot_daemon.jetstream.stream.stream import CopyResult, Stream
 
 
 def _position_apart() -> Any:

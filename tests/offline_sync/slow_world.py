@@ -11,10 +11,10 @@ from typing import Any
 import trio
 from msgspec.structs import replace
 
-from eyot_daemon.options import Options
-from eyot_daemon.options_jetstream import EyotOptions
+from eyot_daemon.config.jetstream import EyotOptions
+from eyot_daemon.config.options import Options
 from eyot_store import StoreOptions
-from eyot_sync.policy import SyncPolicies
+from eyot_sync.policy.policy import SyncPolicies
 from offline_sync import node as nodes
 from offline_sync.network import Network
 from offline_sync.node import Node

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eyot_sync.copier import Copier
-from eyot_sync.copier_actions import Action, Answer, Identify, Phase, Prove, Request, Skip, Subscribe
-from eyot_sync.origin import Origin
-from eyot_sync.proof import Reached
-from eyot_wire.js_errors import ApiError
-from eyot_wire.js_stream import External, StreamSource
+from eyot_sync.copying.actions import Action, Answer, Identify, Phase, Prove, Request, Skip, Subscribe
+from eyot_sync.copying.copier import Copier
+from eyot_sync.copying.origin import Origin
+from eyot_sync.copying.proof import Reached
+from eyot_wire.jetstream.errors import ApiError
+from eyot_wire.jetstream.stream import External, StreamSource
 from support.origin_model import ModelOrigin, ModelTarget, Wire
 
 FULL = ApiError(code=503, err_code=10047, description="insufficient storage resources available")

@@ -10,7 +10,7 @@ import pytest
 import trio
 import trio.testing
 
-from eyot_daemon.jetstream.copied_out import copied_out_of
+from eyot_daemon.jetstream.copied_out.copied_out import copied_out_of
 from offline_sync.fleet import quiet
 from offline_sync.journal import Life
 from offline_sync.layout import external

@@ -8,9 +8,9 @@ import pytest
 import trio
 import trio.testing
 
-from eyot_daemon.jetstream.copied_out import copied_out_of
-from eyot_daemon.jetstream.origin_marks import MARKS_KEY
-from eyot_daemon.jetstream.position import OWN_KEYS
+from eyot_daemon.jetstream.copied_out.copied_out import copied_out_of
+from eyot_daemon.jetstream.copies.origin_marks import MARKS_KEY
+from eyot_daemon.jetstream.copies.position import OWN_KEYS
 from offline_sync.layout import external
 from offline_sync.node import Node
 from offline_sync.test_copies import Pair, simulated

@@ -6,11 +6,11 @@ import pytest
 import trio
 import trio.testing
 
-from eyot_daemon.account_setup import update_accounts
-from eyot_daemon.options import Options
-from eyot_daemon.options_accounts import AccountOptions, MappingDestination, MappingOptions, UserOptions
-from eyot_daemon.options_jetstream import JetStreamOptions
-from eyot_daemon.options_permissions import Permissions, SubjectPermission
+from eyot_daemon.config.accounts import AccountOptions, MappingDestination, MappingOptions, UserOptions
+from eyot_daemon.config.jetstream import JetStreamOptions
+from eyot_daemon.config.options import Options
+from eyot_daemon.config.permissions import Permissions, SubjectPermission
+from eyot_daemon.router.account_setup import update_accounts
 from support.leaf_world import ACCOUNTS, hub_and_leaf, leaf_world, only_link, remote, settle, until
 
 

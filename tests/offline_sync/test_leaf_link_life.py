@@ -8,12 +8,12 @@ import pytest
 import trio
 import trio.testing
 
-from eyot_daemon.auth import AuthResult, ConfigAuthenticator
-from eyot_daemon.leaf import LeafConnection
-from eyot_daemon.login import Deferred
-from eyot_daemon.monitor_accounts import account_stat
-from eyot_daemon.options_jetstream import JetStreamOptions
-from eyot_sync.link_state import LinkPhase
+from eyot_daemon.auth.configured import AuthResult, ConfigAuthenticator
+from eyot_daemon.auth.login import Deferred
+from eyot_daemon.config.jetstream import JetStreamOptions
+from eyot_daemon.leaf.link import LeafConnection
+from eyot_daemon.monitor.accounts import account_stat
+from eyot_sync.link.state import LinkPhase
 from support.leaf_world import hub_and_leaf, leaf_world, only_link, remote, settle, until
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import trio
 import trio.testing
 
-from eyot_daemon.jetstream.copied_out import copied_out_of
-from eyot_daemon.leaf_status import link_statuses
-from eyot_daemon.sync_control import SyncControl
-from eyot_sync.policy import MeteredPolicy, RemotePolicy, StreamPolicy, StreamRule, SyncPolicies
-from eyot_sync.windows import Window
+from eyot_daemon.jetstream.copied_out.copied_out import copied_out_of
+from eyot_daemon.leaf.status import link_statuses
+from eyot_daemon.router.sync_control import SyncControl
+from eyot_sync.policy.policy import MeteredPolicy, RemotePolicy, StreamPolicy, StreamRule, SyncPolicies
+from eyot_sync.policy.windows import Window
 from eyot_wire.status import LinkStatus
 from offline_sync.slow_world import SlowWorld, slow_world
 

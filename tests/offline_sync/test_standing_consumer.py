@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from eyot_sync.copier import Copier
-from eyot_sync.copier_actions import Answer, Phase, Request, Skip
-from eyot_sync.origin import Origin
-from eyot_sync.proof import Reached
-from eyot_wire.js_stream import StreamConsumerSource, StreamSource
+from eyot_sync.copying.actions import Answer, Phase, Request, Skip
+from eyot_sync.copying.copier import Copier
+from eyot_sync.copying.origin import Origin
+from eyot_sync.copying.proof import Reached
+from eyot_wire.jetstream.stream import StreamConsumerSource, StreamSource
 
 FLOW = b"NATS/1.0 100 FlowControl Request\r\n\r\n"
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 import trio
 
-from eyot_daemon.subscription import Kind, Origin, Subscription
+from eyot_daemon.router.subscription import Kind, Origin, Subscription
 from offline_sync.journal import Life, identify
 from offline_sync.model import Violation
 from offline_sync.node import Node

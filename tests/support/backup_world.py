@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from eyot_daemon.subscription import Subscription
+from eyot_daemon.router.subscription import Subscription
 from support.destinations import Got, Recorder
 from support.js_consumers import ConsumerWorld
 from support.schemas import check_answer

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import trio
 import trio.testing
 
-from eyot_daemon.account_setup import set_up_accounts
-from eyot_daemon.broker import Broker
-from eyot_daemon.client_listener import ClientListener
-from eyot_daemon.clients import Clients
-from eyot_daemon.listener import TcpListener
-from eyot_daemon.login import Authenticator, OpenDoor, Peer
-from eyot_daemon.options import Options
+from eyot_daemon.auth.login import Authenticator, OpenDoor, Peer
+from eyot_daemon.client.clients import Clients
+from eyot_daemon.client.listener import ClientListener
+from eyot_daemon.config.options import Options
+from eyot_daemon.net.listener import TcpListener
+from eyot_daemon.router.account_setup import set_up_accounts
+from eyot_daemon.router.broker import Broker
 from support.transcripts import PLAIN
 
 TIMEOUT_S = 60

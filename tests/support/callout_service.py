@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from eyot_wire import nkey
-from eyot_wire.auth_callout import CurveKey
+from eyot_wire.trust import nkey
+from eyot_wire.trust.auth_callout import CurveKey
 from support.raw_client import RawClient
 
 #: (the request's `nats` object) -> claims of the user's `nats` object with `aud`, or an error, or None for silence

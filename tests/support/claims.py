@@ -7,7 +7,7 @@ import json
 import time
 from typing import Any
 
-from eyot_wire import nkey
+from eyot_wire.trust import nkey
 
 NO_LIMITS = {"subs": -1, "data": -1, "payload": -1}
 ACCOUNT_LIMITS = NO_LIMITS | {"imports": -1, "exports": -1, "wildcards": True, "conn": -1, "leaf": -1}

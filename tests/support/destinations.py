@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from eyot_daemon.subscription import Kind, Origin, Subscription
-from eyot_sync.stream_gate import UNLIMITED, Hold
+from eyot_daemon.router.subscription import Kind, Origin, Subscription
+from eyot_sync.policy.stream_gate import UNLIMITED, Hold
 from eyot_wire.first_deliveries import FirstDeliveries
 from eyot_wire.frames import FrameLine
 

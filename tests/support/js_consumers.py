@@ -8,14 +8,14 @@ from typing import Any
 
 import msgspec
 
-from eyot_daemon.account import Account
-from eyot_daemon.client_publish import publish
-from eyot_daemon.jetstream.consumer import Consumer
-from eyot_daemon.jetstream.consumers import Consumers
-from eyot_daemon.subscription import Kind, Origin, Subscription
-from eyot_wire.ack import AckReply, decode_ack_reply
+from eyot_daemon.client.publish import publish
+from eyot_daemon.jetstream.consumer.consumer import Consumer
+from eyot_daemon.jetstream.consumer.consumers import Consumers
+from eyot_daemon.router.account import Account
+from eyot_daemon.router.subscription import Kind, Origin, Subscription
 from eyot_wire.frames import Msg, encode_pub
 from eyot_wire.hot import Outlet, Publishes
+from eyot_wire.jetstream.ack import AckReply, decode_ack_reply
 from eyot_wire.scanner import Scanner
 from support.destinations import Got, Recorder
 from support.js_world import World

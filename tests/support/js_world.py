@@ -12,15 +12,15 @@ from typing import Any
 
 import msgspec
 
-from eyot_daemon.account import Account
-from eyot_daemon.broker import Broker
-from eyot_daemon.clock import ManualClock
+from eyot_daemon.config.accounts import AccountJetStreamOptions, AccountOptions
+from eyot_daemon.config.jetstream import JetStreamOptions
+from eyot_daemon.config.options import Options
 from eyot_daemon.jetstream.api_request import Endpoint
 from eyot_daemon.jetstream.engine import JetStream
-from eyot_daemon.jetstream.stream import Stream
-from eyot_daemon.options import Options
-from eyot_daemon.options_accounts import AccountJetStreamOptions, AccountOptions
-from eyot_daemon.options_jetstream import JetStreamOptions
+from eyot_daemon.jetstream.stream.stream import Stream
+from eyot_daemon.router.account import Account
+from eyot_daemon.router.broker import Broker
+from eyot_daemon.turn.clock import ManualClock
 from eyot_store import Store, StoreOptions
 from support.destinations import Client, Recorder
 

@@ -6,7 +6,7 @@ import json
 import random
 from typing import Any
 
-from eyot_sync.leaf_events import (
+from eyot_sync.leaf.events import (
     ConnectReceived,
     LeafEvent,
     LeafIdentity,
@@ -15,7 +15,7 @@ from eyot_sync.leaf_events import (
     Role,
     UserRules,
 )
-from eyot_sync.leaf_session import LeafSession
+from eyot_sync.leaf.session import LeafSession
 
 HUB = LeafIdentity(
     server_id="NHUB",

@@ -9,18 +9,18 @@ from typing import Any
 
 import trio
 
-from eyot_daemon.account import Account
-from eyot_daemon.account_setup import set_up_accounts
-from eyot_daemon.auth import ConfigAuthenticator
-from eyot_daemon.broker import Broker
-from eyot_daemon.leaf import LeafConnection
-from eyot_daemon.leaf_listener import LeafListener
-from eyot_daemon.leaf_remotes import LeafRemotes
-from eyot_daemon.login import Peer
-from eyot_daemon.options import Options
-from eyot_daemon.options_accounts import AccountOptions, UserOptions
-from eyot_daemon.options_leaf import LeafNodesOptions, LeafUrl, RemoteOptions
-from eyot_daemon.subscription import Subscription
+from eyot_daemon.auth.configured import ConfigAuthenticator
+from eyot_daemon.auth.login import Peer
+from eyot_daemon.config.accounts import AccountOptions, UserOptions
+from eyot_daemon.config.leaf import LeafNodesOptions, LeafUrl, RemoteOptions
+from eyot_daemon.config.options import Options
+from eyot_daemon.leaf.link import LeafConnection
+from eyot_daemon.leaf.listener import LeafListener
+from eyot_daemon.leaf.remotes import LeafRemotes
+from eyot_daemon.router.account import Account
+from eyot_daemon.router.account_setup import set_up_accounts
+from eyot_daemon.router.broker import Broker
+from eyot_daemon.router.subscription import Subscription
 from support.destinations import Client, Recorder
 from support.memory_net import MemoryNetwork
 

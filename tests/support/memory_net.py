@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable
 import trio
 import trio.testing
 
-from eyot_sync.dialer import DialError
-from eyot_sync.link_urls import LinkAddress
+from eyot_sync.link.dialer import DialError
+from eyot_sync.link.urls import LinkAddress
 
 Serve = Callable[[trio.abc.Stream, str], Awaitable[None]]
 

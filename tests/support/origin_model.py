@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 
-from eyot_sync import stored_times
-from eyot_sync.copier import Copier
-from eyot_sync.copier_actions import Action, Answer, Copied, Identify, Prove, Request, Skip, Subscribe, Unsubscribe
-from eyot_wire.js_time import ns_to_rfc3339, rfc3339_to_ns
+from eyot_sync.copying import stored_times
+from eyot_sync.copying.actions import Action, Answer, Copied, Identify, Prove, Request, Skip, Subscribe, Unsubscribe
+from eyot_sync.copying.copier import Copier
+from eyot_wire.go.time import ns_to_rfc3339, rfc3339_to_ns
 
 WINDOW = 5
 

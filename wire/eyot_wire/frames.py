@@ -19,7 +19,7 @@ PING: Final = b"PING\r\n"
 PONG: Final = b"PONG\r\n"
 OK: Final = b"+OK\r\n"
 
-# What acknowledges a message and says no more (eyot_wire.ack knows what else may be said).
+# What acknowledges a message and says no more (eyot_wire.jetstream.ack knows what else may be said).
 PLAIN_ACKS: Final = frozenset((b"", b"+ACK", b"+OK"))
 # Digits of a sequence, at most.
 ACK_DIGITS_MAX: Final = 18

@@ -1,0 +1,1 @@
+"""JetStream on one server: streams, consumers, their API, mirrors and sources, backups."""

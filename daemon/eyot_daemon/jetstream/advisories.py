@@ -2,13 +2,13 @@
 
 from typing import TYPE_CHECKING, Literal
 
-from eyot_wire.js_model import ns_to_rfc3339
-from eyot_wire.js_struct import JsStruct, always, encode
+from eyot_wire.jetstream.model import ns_to_rfc3339
+from eyot_wire.jetstream.struct import JsStruct, always, encode
 from eyot_wire.nuid import nuid
 
 if TYPE_CHECKING:
-    from eyot_daemon.account import Account
     from eyot_daemon.jetstream.api_request import ApiRequest
+    from eyot_daemon.router.account import Account
 
 PREFIX = "$JS.EVENT.ADVISORY"
 _API_SUBJECT = f"{PREFIX}.API".encode()

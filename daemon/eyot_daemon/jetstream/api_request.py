@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Concatenate, NamedTuple, ParamSpec, TypeVar
 from eyot_daemon.version import API_LEVEL
 from eyot_store.errors import StoreError
 from eyot_wire import headers
-from eyot_wire.js_errors import ApiError, JetStreamError, error, fail
-from eyot_wire.js_model import ErrorPart, InvalidJson, decode, encode_response
+from eyot_wire.jetstream.errors import ApiError, JetStreamError, error, fail
+from eyot_wire.jetstream.model import ErrorPart, InvalidJson, decode, encode_response
 
 if TYPE_CHECKING:
-    from eyot_daemon.jetstream.account_js import JetStreamAccount
-    from eyot_daemon.jetstream.stream import Stream
-    from eyot_daemon.subscription import Origin
+    from eyot_daemon.jetstream.account import JetStreamAccount
+    from eyot_daemon.jetstream.stream.stream import Stream
+    from eyot_daemon.router.subscription import Origin
 
 log = logging.getLogger("eyot.jetstream")
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from eyot_daemon.clock import Clock
+from eyot_daemon.turn.clock import Clock
 
 #: The clock is moved gently by less than this between two looks (there is one with every turn that stores something).
 JUMP_NS_MIN = 10_000_000_000

@@ -11,8 +11,8 @@ from weakref import ReferenceType, WeakKeyDictionary, ref
 from eyot_wire import subject as subjects
 
 if TYPE_CHECKING:
-    from eyot_daemon.account import Account
-    from eyot_daemon.subscription import Subscription
+    from eyot_daemon.router.account import Account
+    from eyot_daemon.router.subscription import Subscription
 
 
 class Watcher(Protocol):

@@ -6,26 +6,26 @@ everything before the store is closed.
 
 import logging
 
-from eyot_daemon.account import Account
-from eyot_daemon.broker import Broker
-from eyot_daemon.jetstream import api
-from eyot_daemon.jetstream.account_js import JetStreamAccount
-from eyot_daemon.jetstream.batch_budget import BatchBudget
-from eyot_daemon.jetstream.buffered import StoreGate
+from eyot_daemon.config.accounts import GLOBAL_ACCOUNT, AccountJetStreamOptions
+from eyot_daemon.config.jetstream import JetStreamOptions
+from eyot_daemon.jetstream.account import JetStreamAccount
+from eyot_daemon.jetstream.api import dispatch as api
+from eyot_daemon.jetstream.backup.restoring_log import is_restoring
 from eyot_daemon.jetstream.clock_watch import ClockWatch
-from eyot_daemon.jetstream.copied_out import copied_out_of, copies_missed
-from eyot_daemon.jetstream.copying_off import CopyingOff
-from eyot_daemon.jetstream.farewell import kept
+from eyot_daemon.jetstream.copied_out.copied_out import copied_out_of, copies_missed
+from eyot_daemon.jetstream.copies.copying_off import CopyingOff
+from eyot_daemon.jetstream.copies.farewell import kept
+from eyot_daemon.jetstream.intake.buffered import StoreGate
+from eyot_daemon.jetstream.messages.batch_budget import BatchBudget
 from eyot_daemon.jetstream.ports import ConsumersPort, CopyingPort
 from eyot_daemon.jetstream.read_thread import Beside, Inline
-from eyot_daemon.jetstream.restoring_log import is_restoring
-from eyot_daemon.jetstream.stream import Stream
-from eyot_daemon.options_accounts import GLOBAL_ACCOUNT, AccountJetStreamOptions
-from eyot_daemon.options_jetstream import JetStreamOptions
-from eyot_daemon.timers import TimerHandle
+from eyot_daemon.jetstream.stream.stream import Stream
+from eyot_daemon.router.account import Account
+from eyot_daemon.router.broker import Broker
+from eyot_daemon.turn.timers import TimerHandle
 from eyot_store.log import Log
 from eyot_store.store import Store
-from eyot_wire.js_model import InvalidJson, StorageType, StreamConfig, decode
+from eyot_wire.jetstream.model import InvalidJson, StorageType, StreamConfig, decode
 
 log = logging.getLogger("eyot.jetstream")
 

@@ -10,14 +10,14 @@ Streams, consumers and copying are separate rooms that call each other through t
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from eyot_wire.js_model import ConsumerConfig, ConsumerInfo, StreamConfig, StreamSourceInfo
+from eyot_wire.jetstream.model import ConsumerConfig, ConsumerInfo, StreamConfig, StreamSourceInfo
 
 if TYPE_CHECKING:
-    from eyot_daemon.account import Account
-    from eyot_daemon.broker import Broker
-    from eyot_daemon.jetstream.account_js import JetStreamAccount
+    from eyot_daemon.jetstream.account import JetStreamAccount
     from eyot_daemon.jetstream.api_request import Endpoint
-    from eyot_daemon.jetstream.stream import Stream
+    from eyot_daemon.jetstream.stream.stream import Stream
+    from eyot_daemon.router.account import Account
+    from eyot_daemon.router.broker import Broker
     from eyot_store.log import Log
     from eyot_store.store import Store
     from eyot_store.txn import Txn

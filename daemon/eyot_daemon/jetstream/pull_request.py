@@ -6,9 +6,9 @@ with the request's remainder in `Nats-Pending-Messages` and `Nats-Pending-Bytes`
 
 import math
 
-from eyot_wire.duration import format_duration
-from eyot_wire.js_consumer import NextRequest
-from eyot_wire.js_struct import InvalidJson, decode
+from eyot_wire.go.duration import format_duration
+from eyot_wire.jetstream.consumer import NextRequest
+from eyot_wire.jetstream.struct import InvalidJson, decode
 
 NO_MESSAGES = b"NATS/1.0 404 No Messages\r\n\r\n"
 REQUESTS_PENDING = b"NATS/1.0 408 Requests Pending\r\n\r\n"

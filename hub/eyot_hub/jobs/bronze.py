@@ -29,7 +29,7 @@ from eyot_hub.jobs.table import Fenced, LakeTable, TableSpec
 from eyot_hub.offsets import Position, Positions
 from eyot_hub.planning import Piece, Planner
 from eyot_hub.range_reader import RangeReader, ReadOptions, StreamRange
-from eyot_wire.js_time import rfc3339_to_ns
+from eyot_wire.go.time import rfc3339_to_ns
 
 log = logging.getLogger(__name__)
 

@@ -38,8 +38,8 @@ import msgspec
 from eyot_hub.errors import HubError, OptionError
 from eyot_hub.options import SourceOptions, source_options
 from eyot_wire import subject
-from eyot_wire.duration import parse_duration_ns
-from eyot_wire.js_time import rfc3339_to_ns
+from eyot_wire.go.duration import parse_duration_ns
+from eyot_wire.go.time import rfc3339_to_ns
 
 Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_-]*$")]
 Positive = Annotated[int, msgspec.Meta(ge=1)]

@@ -36,7 +36,7 @@ from eyot_hub.jobs.segments import Segments
 from eyot_hub.jobs.table import LakeTable, TableSpec
 from eyot_hub.origins import domain_of_prefix
 from eyot_hub.planning import Planner
-from eyot_wire.js_time import rfc3339_to_ns
+from eyot_wire.go.time import rfc3339_to_ns
 
 log = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from eyot_hub.jobs.config import Config, Gold
 from eyot_hub.jobs.gold_task import Portion, Readings, Work, compute, percentile_name
 from eyot_hub.jobs.increments import Span, Streams, new_spans
 from eyot_hub.jobs.table import Fenced, LakeTable, TableSpec
-from eyot_wire.duration import parse_duration_ns
+from eyot_wire.go.duration import parse_duration_ns
 
 ROWS_PER_TASK: Final = 4_000_000  # a partition of more is divided among tasks
 

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from eyot_hub.jobs.binary_payloads import DECODERS, json_text
 from eyot_hub.jobs.config import Silver, seconds
-from eyot_wire.js_time import rfc3339_to_ns
+from eyot_wire.go.time import rfc3339_to_ns
 
 PARSED: Final = "_parsed"
 CORRUPT: Final = "_corrupt"

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from eyot_wire import nkey
-from eyot_wire.creds import parse_creds
-from eyot_wire.jwt import JwtError, decode
-from eyot_wire.nkey import NkeyError, Signer
+from eyot_wire.trust import nkey
+from eyot_wire.trust.creds import parse_creds
+from eyot_wire.trust.jwt import JwtError, decode
+from eyot_wire.trust.nkey import NkeyError, Signer
 
 ACCOUNT = Signer(nkey.encode_seed("A", b"\1" * 32))
 USER_SEED = nkey.encode_seed("U", b"\2" * 32)

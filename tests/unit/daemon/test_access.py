@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eyot_daemon.access import REPLIES_MAX, Access
-from eyot_daemon.options_permissions import Permissions, ResponsePermission, SubjectPermission
+from eyot_daemon.config.permissions import Permissions, ResponsePermission, SubjectPermission
+from eyot_daemon.router.access import REPLIES_MAX, Access
 
 NOW = 100.0
 

@@ -5,10 +5,10 @@ from collections import Counter
 
 import pytest
 
-from eyot_daemon.account import Account
-from eyot_daemon.broker import Broker
-from eyot_daemon.clock import ManualClock
-from eyot_daemon.subscription import Subscription
+from eyot_daemon.router.account import Account
+from eyot_daemon.router.broker import Broker
+from eyot_daemon.router.subscription import Subscription
+from eyot_daemon.turn.clock import ManualClock
 from eyot_wire.mapping import WeightedDest
 from support.destinations import Client, LeafRecorder, Recorder
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from eyot_daemon.ack_sinks import Ack, AckSinks
-from eyot_daemon.broker import Broker
+from eyot_daemon.router.ack_sinks import Ack, AckSinks
+from eyot_daemon.router.broker import Broker
 from support.destinations import Recorder
 
 ACK = b"$JS.ACK.S.C.1.2.3.4.5"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from eyot_daemon.args import Arguments, apply_arguments, parse_args
-from eyot_daemon.flags import UsageError
-from eyot_daemon.options import Options
-from eyot_daemon.options_accounts import AuthorizationOptions
-from eyot_daemon.options_jetstream import JetStreamOptions
+from eyot_daemon.config.accounts import AuthorizationOptions
+from eyot_daemon.config.args import Arguments, apply_arguments, parse_args
+from eyot_daemon.config.flags import UsageError
+from eyot_daemon.config.jetstream import JetStreamOptions
+from eyot_daemon.config.options import Options
 
 
 @pytest.mark.parametrize(

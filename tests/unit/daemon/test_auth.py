@@ -8,15 +8,15 @@ from typing import Any
 import bcrypt
 import pytest
 
-from eyot_daemon import passwords
-from eyot_daemon.auth import AuthResult, ConfigAuthenticator
-from eyot_daemon.login import Deferred, Login, Peer
-from eyot_daemon.options_permissions import Permissions, SubjectPermission
-from eyot_daemon.options_read import read_options
-from eyot_daemon.passwords import PasswordChecker, is_bcrypt
-from eyot_wire import nkey
+from eyot_daemon.auth.configured import AuthResult, ConfigAuthenticator
+from eyot_daemon.auth.login import Deferred, Login, Peer
+from eyot_daemon.config import passwords
+from eyot_daemon.config.passwords import PasswordChecker, is_bcrypt
+from eyot_daemon.config.permissions import Permissions, SubjectPermission
+from eyot_daemon.config.read import read_options
 from eyot_wire.conf import parse_text
 from eyot_wire.info import ClientConnect, LeafConnect
+from eyot_wire.trust import nkey
 
 PEER = Peer(host="127.0.0.1", port=1)
 NONCE = "fqqCuB8Cx4LW0qU"

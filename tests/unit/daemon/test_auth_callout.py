@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from eyot_wire import nkey
-from eyot_wire.auth_callout import CurveKey
+from eyot_wire.trust import nkey
+from eyot_wire.trust.auth_callout import CurveKey
 from support.callout_service import CalloutService
 from support.eyotd import Eyotd
 from support.raw_client import RawClient

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from eyot_daemon.claims_accounts import account_options
-from eyot_daemon.options_accounts import AccountJetStreamOptions, AccountLimits, AccountOptions, ImportOptions
-from eyot_wire.jwt_account import decode_account
+from eyot_daemon.auth.claims_accounts import account_options
+from eyot_daemon.config.accounts import AccountJetStreamOptions, AccountLimits, AccountOptions, ImportOptions
+from eyot_wire.trust.jwt_account import decode_account
 from support.claims import ALPHA, BETA, OPERATOR, SIGNING, Key
 
 NOW = 1_700_000_000.0

@@ -6,12 +6,12 @@ from itertools import pairwise
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from eyot_daemon.broker import Broker
-from eyot_daemon.clients import Clients
-from eyot_daemon.clock import ManualClock
-from eyot_daemon.login import OpenDoor, Peer
-from eyot_daemon.options import Options
-from eyot_daemon.transport import Session, Transport
+from eyot_daemon.auth.login import OpenDoor, Peer
+from eyot_daemon.client.clients import Clients
+from eyot_daemon.config.options import Options
+from eyot_daemon.net.transport import Session, Transport
+from eyot_daemon.router.broker import Broker
+from eyot_daemon.turn.clock import ManualClock
 from support.transcripts import CLOSING_CASES, OPEN_CASES, PLAIN
 
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 import trio
 
-from eyot_daemon.options import Options
+from eyot_daemon.config.options import Options
 from support.broker import Running, running
 from support.transcripts import CLOSING_CASES, OPEN_CASES
 

@@ -7,11 +7,11 @@ import trio
 from msgspec import Struct
 from trio.testing import MockClock
 
-from eyot_daemon.login import Peer, UserToken
-from eyot_daemon.options import Options, WebsocketOptions
-from eyot_daemon.options_accounts import AuthorizationOptions
-from eyot_daemon.options_permissions import Permissions, ResponsePermission, SubjectPermission
-from eyot_daemon.transport import StreamTransport
+from eyot_daemon.auth.login import Peer, UserToken
+from eyot_daemon.config.accounts import AuthorizationOptions
+from eyot_daemon.config.options import Options, WebsocketOptions
+from eyot_daemon.config.permissions import Permissions, ResponsePermission, SubjectPermission
+from eyot_daemon.net.transport import StreamTransport
 from eyot_wire.info import ClientConnect
 from support.broker import PLAIN, Running, running
 

@@ -12,12 +12,12 @@ import trio
 import trio.testing
 from cryptography import x509
 
-from eyot_daemon.client_listener import ClientListener
-from eyot_daemon.listener import TcpListener
-from eyot_daemon.options import Options
-from eyot_daemon.options_tls import TlsOptions
-from eyot_daemon.tls_context import server_context
-from eyot_daemon.transport import further_record
+from eyot_daemon.client.listener import ClientListener
+from eyot_daemon.config.options import Options
+from eyot_daemon.config.tls import TlsOptions
+from eyot_daemon.net.listener import TcpListener
+from eyot_daemon.net.tls_context import server_context
+from eyot_daemon.net.transport import further_record
 from support.broker import PLAIN, Raw, Running, running
 from support.certificates import Authority
 

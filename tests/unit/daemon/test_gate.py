@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 import pytest
 import trio
 
-from eyot_daemon.clock import ManualClock
-from eyot_daemon.gate import Gate
-from eyot_daemon.subscription import Kind, Origin, Subscription
-from eyot_daemon.timers import Timers
+from eyot_daemon.router.subscription import Kind, Origin, Subscription
+from eyot_daemon.turn.clock import ManualClock
+from eyot_daemon.turn.gate import Gate
+from eyot_daemon.turn.timers import Timers
 from support.broker import Raw, Running, running
 
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from eyot_daemon.account import Account
-from eyot_daemon.account_setup import add_domain_mappings, set_up_accounts
-from eyot_daemon.broker import Broker
-from eyot_daemon.clock import ManualClock
-from eyot_daemon.imports import service_replies
-from eyot_daemon.options import Options
-from eyot_daemon.options_accounts import AccountOptions, ExportOptions, ImportOptions
-from eyot_daemon.subscription import CallbackDest, Kind, Origin, Subscription
+from eyot_daemon.config.accounts import AccountOptions, ExportOptions, ImportOptions
+from eyot_daemon.config.options import Options
+from eyot_daemon.router.account import Account
+from eyot_daemon.router.account_setup import add_domain_mappings, set_up_accounts
+from eyot_daemon.router.broker import Broker
+from eyot_daemon.router.imports import service_replies
+from eyot_daemon.router.subscription import CallbackDest, Kind, Origin, Subscription
+from eyot_daemon.turn.clock import ManualClock
 from support.broker import running
 from support.destinations import Client, LeafRecorder, Recorder
 

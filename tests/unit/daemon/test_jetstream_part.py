@@ -10,13 +10,13 @@ import msgspec
 import pytest
 import trio
 
-from eyot_daemon.broker import Broker
-from eyot_daemon.jetstream_part import JetStreamPart, store_path
-from eyot_daemon.jetstream_status import provide
-from eyot_daemon.options import Options
-from eyot_daemon.options_jetstream import EyotStoreOptions, JetStreamOptions
-from eyot_daemon.providers import HealthzQuery, JszQuery
-from eyot_daemon.subscription import CallbackDest, Kind, Origin, Subscription
+from eyot_daemon.config.jetstream import EyotStoreOptions, JetStreamOptions
+from eyot_daemon.config.options import Options
+from eyot_daemon.jetstream.part import JetStreamPart, store_path
+from eyot_daemon.jetstream.status import provide
+from eyot_daemon.router.broker import Broker
+from eyot_daemon.router.providers import HealthzQuery, JszQuery
+from eyot_daemon.router.subscription import CallbackDest, Kind, Origin, Subscription
 
 
 def test_where_the_store_is(tmp_path: Path) -> None:

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from eyot_daemon import early_listen
+from eyot_daemon.net import early_listen
 from support.server_process import free_port
 
 NOT_FOR_A_PLAIN_BROKER = {
     "asyncio",
     "cryptography",
     "eyot_daemon.jetstream",
-    "eyot_daemon.leaf_remotes",
+    "eyot_daemon.leaf.remotes",
     "eyot_store",
     "httpx",
     "hypercorn",

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from eyot_daemon.leaf_credentials import CredentialsError, credentials_for
-from eyot_daemon.options_leaf import LeafUrl, RemoteOptions
-from eyot_wire import nkey
+from eyot_daemon.config.leaf import LeafUrl, RemoteOptions
+from eyot_daemon.leaf.credentials import CredentialsError, credentials_for
+from eyot_wire.trust import nkey
 
 SEED = nkey.encode_seed("U", bytes(range(32)))
 PUBLIC = nkey.Signer(SEED).public_key

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from eyot_daemon.logs import TRACE, FileHandler, LineFormatter, Logs
-from eyot_daemon.options import Options
+from eyot_daemon.config.options import Options
+from eyot_daemon.process.logs import TRACE, FileHandler, LineFormatter, Logs
 
 log = logging.getLogger("eyot.test")
 
@@ -124,7 +124,7 @@ def test_exceptions_are_logged_with_their_trace(logs: Logs, tmp_path: Path) -> N
 
 
 def test_the_systems_log(logs: Logs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eyot_daemon.logs.SYSLOG_SOCKET", str(tmp_path / "log"))
+    monkeypatch.setattr("eyot_daemon.process.logs.SYSLOG_SOCKET", str(tmp_path / "log"))
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as daemon:
         daemon.bind(str(tmp_path / "log"))
         daemon.settimeout(10)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from eyot_daemon.auth import ConfigAuthenticator
-from eyot_daemon.options_read import read_options
+from eyot_daemon.auth.configured import ConfigAuthenticator
+from eyot_daemon.config.read import read_options
 from eyot_wire.conf import parse_text
 from support.broker import Raw, Running, running
 

@@ -10,14 +10,14 @@ import pytest
 import trio
 from msgspec import Struct
 
-from eyot_daemon.broker import Broker
-from eyot_daemon.login import UserToken
-from eyot_daemon.monitor import Monitoring
-from eyot_daemon.options import Options
-from eyot_daemon.options_accounts import AccountOptions, ExportOptions, ImportOptions
-from eyot_daemon.options_permissions import Permissions, SubjectPermission
-from eyot_daemon.providers import HealthzQuery, LeafzQuery
-from eyot_daemon.system_services import SystemServices
+from eyot_daemon.auth.login import UserToken
+from eyot_daemon.config.accounts import AccountOptions, ExportOptions, ImportOptions
+from eyot_daemon.config.options import Options
+from eyot_daemon.config.permissions import Permissions, SubjectPermission
+from eyot_daemon.monitor.pages import Monitoring
+from eyot_daemon.monitor.system_services import SystemServices
+from eyot_daemon.router.broker import Broker
+from eyot_daemon.router.providers import HealthzQuery, LeafzQuery
 from eyot_wire.status import LinkStatus, StreamStatus
 from support.broker import Raw, Running, running
 
@@ -156,7 +156,7 @@ async def test_the_other_pages(up: Running, http: httpx.AsyncClient) -> None:
     assert (await page(http, "/debug/vars"))["memstats"]["Alloc"] > 1_000_000
     stacks = (await http.get("/stacksz")).text
     assert "thread " in stacks
-    assert "task eyot_daemon.timers.Timers.run:" in stacks
+    assert "task eyot_daemon.turn.timers.Timers.run:" in stacks
     assert (await http.get("/varz?callback=show")).text.startswith("show({")
     assert "/varz" in (await http.get("/")).text
 
@@ -280,8 +280,8 @@ async def test_every_account_may_ask_about_itself(up: Running) -> None:
 
 
 def test_accounts_made_later_have_the_services() -> None:
-    from eyot_daemon.clients import Clients
-    from eyot_daemon.login import OpenDoor
+    from eyot_daemon.auth.login import OpenDoor
+    from eyot_daemon.client.clients import Clients
 
     broker = Broker(Options())
     SystemServices(Clients(broker, OpenDoor())).start()

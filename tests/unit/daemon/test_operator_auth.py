@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from eyot_daemon.auth import AuthResult
-from eyot_daemon.login import Peer
-from eyot_daemon.operator_auth import OperatorAuthenticator, Refused
-from eyot_daemon.options_operator import OperatorOptions, ResolverOptions
-from eyot_daemon.options_permissions import Permissions, ResponsePermission, SubjectPermission
-from eyot_daemon.trust import Trust
-from eyot_wire import nkey
+from eyot_daemon.auth.configured import AuthResult
+from eyot_daemon.auth.login import Peer
+from eyot_daemon.auth.operator import OperatorAuthenticator, Refused
+from eyot_daemon.auth.trust import Trust
+from eyot_daemon.config.operator import OperatorOptions, ResolverOptions
+from eyot_daemon.config.permissions import Permissions, ResponsePermission, SubjectPermission
 from eyot_wire.info import ClientConnect
-from eyot_wire.jwt import JwtError
-from eyot_wire.jwt_account import decode_operator
+from eyot_wire.trust import nkey
+from eyot_wire.trust.jwt import JwtError
+from eyot_wire.trust.jwt_account import decode_operator
 from support.claims import ALPHA, BETA, OPERATOR, OTHER, SIGNING, USER, Key, operator_token
 
 NONCE = "fqqCuB8Cx4LW0qU"

@@ -6,19 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from eyot_daemon.options import Options
-from eyot_daemon.options_accounts import (
+from eyot_daemon.config.accounts import (
     AccountJetStreamOptions,
     ExportOptions,
     ImportOptions,
     MappingDestination,
     UserOptions,
 )
-from eyot_daemon.options_check import check_options
-from eyot_daemon.options_leaf import LeafUrl
-from eyot_daemon.options_permissions import Permissions, ResponsePermission, SubjectPermission
-from eyot_daemon.options_read import Loaded, load_options, read_options
-from eyot_daemon.options_reader import Reading
+from eyot_daemon.config.check import check_options
+from eyot_daemon.config.leaf import LeafUrl
+from eyot_daemon.config.options import Options
+from eyot_daemon.config.permissions import Permissions, ResponsePermission, SubjectPermission
+from eyot_daemon.config.read import Loaded, load_options, read_options
+from eyot_daemon.config.reader import Reading
 from eyot_wire.conf import ConfError, parse_text
 from support.certificates import Authority
 

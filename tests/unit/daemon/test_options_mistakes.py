@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from eyot_daemon.options_check import check_options
-from eyot_daemon.options_read import read_options
+from eyot_daemon.config.check import check_options
+from eyot_daemon.config.read import read_options
 from eyot_wire.conf import ConfError, parse_text
 
 # (configuration, line:column, key, part of the message)

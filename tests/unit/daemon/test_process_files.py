@@ -14,11 +14,11 @@ import pytest
 import trio
 import trio.testing
 
-from eyot_daemon.notify import Notifier
-from eyot_daemon.options import Options
-from eyot_daemon.ports_file import Ports, PortsFile, urls
-from eyot_daemon.signals import SignalError, send_signal
-from eyot_daemon.state_files import StateFiles
+from eyot_daemon.config.options import Options
+from eyot_daemon.process.notify import Notifier
+from eyot_daemon.process.ports_file import Ports, PortsFile, urls
+from eyot_daemon.process.signals import SignalError, send_signal
+from eyot_daemon.process.state_files import StateFiles
 
 
 def received(sock: socket.socket) -> list[str]:

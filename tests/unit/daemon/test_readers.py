@@ -14,10 +14,10 @@ import trio
 import trio.lowlevel
 import trio.testing
 
-from eyot_daemon.broker import Broker
-from eyot_daemon.gate import Gate
-from eyot_daemon.hand_over import HandOver
-from eyot_daemon.readers import TURN_BYTES, Readers, _epoll_of_trio
+from eyot_daemon.router.broker import Broker
+from eyot_daemon.turn.gate import Gate
+from eyot_daemon.turn.hand_over import HandOver
+from eyot_daemon.turn.readers import TURN_BYTES, Readers, _epoll_of_trio
 
 
 @dataclass
@@ -122,7 +122,7 @@ async def test_no_socket_starves_beside_others_that_are_always_readable() -> Non
 @pytest.mark.parametrize("known", [True, False])
 async def test_trio_goes_on_beside_endless_reading(known: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not known:
-        monkeypatch.setattr("eyot_daemon.readers._epoll_of_trio", lambda: None)
+        monkeypatch.setattr("eyot_daemon.turn.readers._epoll_of_trio", lambda: None)
     async with running() as readers:
         with pair() as (ours, theirs), pair() as (plain, other):
             rounds = 0

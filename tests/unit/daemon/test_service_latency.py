@@ -2,8 +2,8 @@
 
 import pytest
 
-from eyot_daemon.options_accounts import LatencyOptions
-from eyot_daemon.service_latency import sampled
+from eyot_daemon.config.accounts import LatencyOptions
+from eyot_daemon.router.service_latency import sampled
 
 HEADERS = LatencyOptions(subject=b"lat", sampling=0)
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from eyot_daemon.broker import Broker
-from eyot_daemon.clock import ManualClock
-from eyot_daemon.jetstream_part import JetStreamPart
-from eyot_daemon.options import Options
-from eyot_daemon.options_jetstream import EncryptionOptions, EyotStoreOptions, JetStreamOptions
-from eyot_daemon.options_read import read_options
+from eyot_daemon.config.jetstream import EncryptionOptions, EyotStoreOptions, JetStreamOptions
+from eyot_daemon.config.options import Options
+from eyot_daemon.config.read import read_options
+from eyot_daemon.jetstream.part import JetStreamPart
+from eyot_daemon.router.broker import Broker
+from eyot_daemon.turn.clock import ManualClock
 from eyot_store.vault import StoreKeys
 from eyot_wire.conf import parse_text
 

@@ -10,9 +10,7 @@ import pytest
 import trio
 import trio.testing
 
-from eyot_daemon.gate import Gate
-from eyot_daemon.readers import Readers
-from eyot_daemon.transport import (
+from eyot_daemon.net.transport import (
     CLIENT_CLOSED,
     SERVER_SHUTDOWN,
     SLOW_DEADLINE,
@@ -22,6 +20,8 @@ from eyot_daemon.transport import (
     Transport,
     TransportLimits,
 )
+from eyot_daemon.turn.gate import Gate
+from eyot_daemon.turn.readers import Readers
 
 
 @dataclass

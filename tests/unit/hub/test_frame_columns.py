@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from eyot_hub.columns import StreamLabels, batch
 from eyot_hub.frame_columns import LEAD, TAIL, FrameColumns, FrameError, slices
 from eyot_hub.origins import Origins
-from eyot_wire.ack import decode_ack_reply, encode_ack_reply
 from eyot_wire.frames import Msg, encode_msg
+from eyot_wire.jetstream.ack import decode_ack_reply, encode_ack_reply
 from eyot_wire.scanner import Scanner
 
 SID = b"d"

@@ -8,7 +8,7 @@ import pytest
 
 from eyot_hub.errors import ApiFailure, OptionError
 from eyot_hub.options import Bound, sink_options, source_options
-from eyot_wire.js_errors import ApiError
+from eyot_wire.jetstream.errors import ApiError
 
 GOOD = {"servers": "nats://hub:4222", "stream": "READINGS"}
 

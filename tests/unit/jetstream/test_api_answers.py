@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from eyot_daemon.jetstream import api
-from eyot_daemon.options_accounts import AccountJetStreamOptions
+from eyot_daemon.config.accounts import AccountJetStreamOptions
+from eyot_daemon.jetstream.api import dispatch as api
 from support.backup_world import take
 from support.destinations import Recorder
 from support.js_consumers import ConsumerWorld

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from eyot_daemon.jetstream.copied_out import copied_out_of
+from eyot_daemon.jetstream.copied_out.copied_out import copied_out_of
 from support.js_consumers import Box, ConsumerWorld
 
 COPY: dict[str, Any] = {
@@ -45,7 +45,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ConsumerWorld:
 
 
 def cluster_or_server(path: Path, monkeypatch: pytest.MonkeyPatch, *, is_cluster: bool) -> ConsumerWorld:
-    monkeypatch.setattr("eyot_daemon.jetstream.copied_out._home", lambda *_: ("HUBS", "hub", is_cluster))
+    monkeypatch.setattr("eyot_daemon.jetstream.copied_out.copied_out._home", lambda *_: ("HUBS", "hub", is_cluster))
     made = ConsumerWorld(path)
     made.create()
     box = asking(made, "$JS.S.first", 0)

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from eyot_daemon.jetstream import atomic_batches
+from eyot_daemon.jetstream.intake import atomic_batches
 from eyot_store import StoreOptions
 from support.destinations import Recorder
 from support.js_world import World

@@ -264,7 +264,7 @@ def test_nobody_ever_comes(world: ConsumerWorld) -> None:
 
 
 def test_a_stream_that_is_deleted_ends_its_backup(world: ConsumerWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eyot_daemon.jetstream.snapshot.SLICE_MESSAGES", 10)
+    monkeypatch.setattr("eyot_daemon.jetstream.backup.snapshot.SLICE_MESSAGES", 10)
     random_payloads(world)
     to = receiver(world)
     world.request("STREAM.SNAPSHOT.S", {"deliver_subject": DELIVER.decode(), "chunk_size": 1024, "window_size": 1024})
@@ -316,7 +316,7 @@ def test_checking_first_finds_nothing_wrong(world: ConsumerWorld) -> None:
 
 
 def test_so_many_at_a_time(world: ConsumerWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eyot_daemon.jetstream.api_archive.TRANSFERS_MAX", 1)
+    monkeypatch.setattr("eyot_daemon.jetstream.api.archive.TRANSFERS_MAX", 1)
     answer, _ = take(world)
     begin(world, answer, "T", name="T", subjects=["t"])
     refused = world.request("STREAM.SNAPSHOT.S", {"deliver_subject": "x"})

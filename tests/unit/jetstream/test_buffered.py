@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from eyot_daemon.jetstream.buffered import MSGS_MAX, TOO_MANY_REQUESTS
-from eyot_daemon.jetstream_status import stream_status
-from eyot_daemon.options_jetstream import JetStreamOptions
+from eyot_daemon.config.jetstream import JetStreamOptions
+from eyot_daemon.jetstream.intake.buffered import MSGS_MAX, TOO_MANY_REQUESTS
+from eyot_daemon.jetstream.status import stream_status
 from eyot_store import StoreOptions
 from eyot_wire.frames import Published
 from support.js_world import World

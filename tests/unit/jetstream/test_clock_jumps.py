@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from eyot_daemon.clock import ManualClock
 from eyot_daemon.jetstream.clock_watch import ClockCredits, ClockWatch
+from eyot_daemon.turn.clock import ManualClock
 from support.js_world import World
 
 S = 1_000_000_000

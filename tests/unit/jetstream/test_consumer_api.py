@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from eyot_daemon.options_accounts import AccountJetStreamOptions
+from eyot_daemon.config.accounts import AccountJetStreamOptions
 from support.js_consumers import ConsumerWorld
 from support.schemas import check_answer
 

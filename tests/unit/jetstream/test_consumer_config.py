@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from eyot_daemon.jetstream.consumer_config import (
+from eyot_daemon.jetstream.config.consumer import (
     ConsumerRules,
     check,
     check_update,
@@ -15,8 +15,8 @@ from eyot_daemon.jetstream.consumer_config import (
     same_config,
     sample_percent,
 )
-from eyot_wire.js_errors import JetStreamError
-from eyot_wire.js_model import ConsumerConfig, ConsumerLimits, Placement, StreamConfig
+from eyot_wire.jetstream.errors import JetStreamError
+from eyot_wire.jetstream.model import ConsumerConfig, ConsumerLimits, Placement, StreamConfig
 
 S = 1_000_000_000
 RULES = ConsumerRules()

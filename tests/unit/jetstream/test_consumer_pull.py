@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eyot_daemon.jetstream.pull import IN_TURN_MAX, PullQueue
+from eyot_daemon.jetstream.consumer.pull import IN_TURN_MAX, PullQueue
 from eyot_daemon.jetstream.pull_request import (
     PullRequest,
     RefusedRequest,
@@ -15,7 +15,7 @@ from eyot_daemon.jetstream.pull_request import (
     check_priority,
     read_request,
 )
-from eyot_wire.js_consumer import NextRequest
+from eyot_wire.jetstream.consumer import NextRequest
 
 S = 1_000_000_000
 

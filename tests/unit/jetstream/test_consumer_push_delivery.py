@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from eyot_daemon.jetstream.push import FlowControl, RateLimit
-from eyot_sync.stream_gate import FULL, Hold
+from eyot_daemon.jetstream.consumer.push import FlowControl, RateLimit
+from eyot_sync.policy.stream_gate import FULL, Hold
 from support.destinations import LeafRecorder
 from support.js_consumers import Box, ClientBox, ConsumerWorld
 

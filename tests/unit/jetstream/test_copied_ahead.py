@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from eyot_daemon.jetstream.copied_out import copied_out_of
+from eyot_daemon.jetstream.copied_out.copied_out import copied_out_of
 from eyot_wire.status import SyncStatus
 from support.js_consumers import Box, ConsumerWorld
 

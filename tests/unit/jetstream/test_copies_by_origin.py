@@ -6,9 +6,9 @@ from typing import Any, cast
 
 import pytest
 
-from eyot_daemon.account import Account
-from eyot_daemon.jetstream.copies_by_origin import CopiesByOrigin
-from eyot_daemon.jetstream.copy_task import CopyTask
+from eyot_daemon.jetstream.copies.copies_by_origin import CopiesByOrigin
+from eyot_daemon.jetstream.copies.task import CopyTask
+from eyot_daemon.router.account import Account
 from eyot_wire.mapping import MappingTable
 
 

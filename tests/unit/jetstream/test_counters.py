@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from eyot_daemon.jetstream.counters import Counters
+from eyot_daemon.jetstream.messages.counters import Counters
 from support.js_world import World
 from support.schemas import check_pub_ack
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eyot_daemon.jetstream.cron import NS_PER_S, Cron
+from eyot_daemon.jetstream.messages.cron import NS_PER_S, Cron
 
 PRAGUE = ZoneInfo("Europe/Prague")
 

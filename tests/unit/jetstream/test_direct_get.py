@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from eyot_sync.copier_actions import Copied
+from eyot_sync.copying.actions import Copied
 from eyot_wire import headers
 from support.js_world import World
 

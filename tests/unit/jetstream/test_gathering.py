@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from eyot_daemon.jetstream import gathering
+from eyot_daemon.jetstream.stream import gathering
 from eyot_store import log_reads, log_subjects
 from support.js_consumers import ConsumerWorld
 

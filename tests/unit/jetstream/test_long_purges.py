@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from eyot_daemon.jetstream import limits, purging
+from eyot_daemon.jetstream.retention import limits, purging
 from support.js_world import World
 
 

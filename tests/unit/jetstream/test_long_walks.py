@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from eyot_daemon.jetstream import limits, sweep
+from eyot_daemon.jetstream.retention import limits, sweep
 from eyot_store import log_reads, log_subjects
 from support.js_consumers import ConsumerWorld
 from support.js_world import World

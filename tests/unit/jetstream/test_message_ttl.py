@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from eyot_daemon.jetstream.message_ttl import NEVER, TtlTable, parse_ttl
+from eyot_daemon.jetstream.messages.message_ttl import NEVER, TtlTable, parse_ttl
 from eyot_wire import headers
 from support.destinations import Recorder
 from support.js_world import World

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from eyot_daemon.jetstream import origin_marks
-from eyot_daemon.jetstream.copy_positions import source_position
-from eyot_daemon.jetstream.origin_marks import MARKS_KEY, OriginMarks
-from eyot_daemon.jetstream.position import Position, read_position
-from eyot_sync.copier_actions import Copied
-from eyot_sync.origin import Origin
-from eyot_wire.js_stream import StreamSource
+from eyot_daemon.jetstream.copies import origin_marks
+from eyot_daemon.jetstream.copies.origin_marks import MARKS_KEY, OriginMarks
+from eyot_daemon.jetstream.copies.position import Position, read_position
+from eyot_daemon.jetstream.copies.resume_point import source_position
+from eyot_sync.copying.actions import Copied
+from eyot_sync.copying.origin import Origin
+from eyot_wire.jetstream.stream import StreamSource
 from support.js_world import World
 
 T0 = 1_600_000_000_000_000_000

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from eyot_daemon.jetstream import packed_reads
+from eyot_daemon.jetstream.api import packed_reads
 from eyot_store.records import StoredMessage
-from eyot_wire.packed_range import RangeHead, decode_head, unpack
+from eyot_wire.jetstream.packed_range import RangeHead, decode_head, unpack
 from support.js_world import World
 
 Reply = tuple[RangeHead, list[tuple[int, StoredMessage]]]

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eyot_daemon.jetstream.intake import Intake
-from eyot_daemon.options_accounts import AccountJetStreamOptions
+from eyot_daemon.config.accounts import AccountJetStreamOptions
+from eyot_daemon.jetstream.intake.intake import Intake
 from support.js_world import World
 
 #: Of the window for duplicates, ns.

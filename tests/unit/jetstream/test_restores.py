@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from eyot_daemon.jetstream.restored_parts import RestoredParts
-from eyot_daemon.options_accounts import AccountJetStreamOptions
+from eyot_daemon.config.accounts import AccountJetStreamOptions
+from eyot_daemon.jetstream.backup.restored_parts import RestoredParts
 from eyot_store.errors import StoreError
 from eyot_wire.archive.seqset import SeqSet
 from eyot_wire.archive.values import ArchivedMessage, GonePart, MessagesPart, StreamPart
@@ -117,7 +117,7 @@ def test_a_consumer_that_may_not_be_refuses_the_whole(world: ConsumerWorld) -> N
 
 
 def test_a_client_that_runs_ahead_is_given_up(world: ConsumerWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eyot_daemon.jetstream.restore.WAITING_MAX", 10_000)
+    monkeypatch.setattr("eyot_daemon.jetstream.backup.restore.WAITING_MAX", 10_000)
     answer, _ = take(world)
     remove(world)
     begun = begin(world, answer)
@@ -152,7 +152,7 @@ def test_a_chunk_is_answered_before_it_is_stored_unless_much_waits(
     world: ConsumerWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A client need not wait for what its chunk brings about; it may only not run far ahead."""
-    monkeypatch.setattr("eyot_daemon.jetstream.restore.ANSWERED_MAX", 3000)
+    monkeypatch.setattr("eyot_daemon.jetstream.backup.restore.ANSWERED_MAX", 3000)
     answer, data = take(world)
     remove(world)
     begun = begin(world, answer)

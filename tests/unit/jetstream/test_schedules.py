@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from eyot_daemon.clock import ManualClock
+from eyot_daemon.turn.clock import ManualClock
 from eyot_store import StoreOptions
-from eyot_wire.js_model import ns_to_rfc3339
+from eyot_wire.jetstream.model import ns_to_rfc3339
 from support.js_world import World
 
 S = 1_000_000_000

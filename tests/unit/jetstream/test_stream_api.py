@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from eyot_daemon.jetstream.consumers import Consumers
-from eyot_daemon.options_accounts import AccountJetStreamOptions
-from eyot_daemon.options_jetstream import JetStreamOptions
+from eyot_daemon.config.accounts import AccountJetStreamOptions
+from eyot_daemon.config.jetstream import JetStreamOptions
+from eyot_daemon.jetstream.consumer.consumers import Consumers
 from support.destinations import Recorder
 from support.js_world import World
 from support.schemas import check_answer, check_pub_ack

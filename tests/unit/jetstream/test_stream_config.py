@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from eyot_daemon.jetstream.config_rules import ConfigRules
-from eyot_daemon.jetstream.stream_config import checked, same
-from eyot_daemon.jetstream.stream_update import checked_update
-from eyot_wire.js_errors import JetStreamError
-from eyot_wire.js_model import StreamConfig, StreamConfigRequest, decode, encode
+from eyot_daemon.jetstream.config.rules import ConfigRules
+from eyot_daemon.jetstream.config.stream import checked, same
+from eyot_daemon.jetstream.config.update import checked_update
+from eyot_wire.jetstream.errors import JetStreamError
+from eyot_wire.jetstream.model import StreamConfig, StreamConfigRequest, decode, encode
 
 S = 1_000_000_000
 MS = 1_000_000

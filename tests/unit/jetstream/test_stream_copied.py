@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from eyot_daemon.jetstream.stream import CopyResult
-from eyot_sync.copier_actions import Copied
+from eyot_daemon.jetstream.stream.stream import CopyResult
+from eyot_sync.copying.actions import Copied
 from support.js_world import World
 
 T0 = 1_600_000_000_000_000_000

@@ -348,7 +348,7 @@ def test_memory_streams_do_not_wait_for_the_disk(world: World) -> None:
 
 
 def test_account_limits_refuse_storage(tmp_path: Path) -> None:
-    from eyot_daemon.options_accounts import AccountJetStreamOptions
+    from eyot_daemon.config.accounts import AccountJetStreamOptions
 
     world = World(tmp_path, limits=AccountJetStreamOptions(file_max=80))
     world.create()

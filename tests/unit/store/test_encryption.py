@@ -10,7 +10,7 @@ from eyot_store.check import check
 from eyot_store.check_main import main
 from eyot_store.vault import StoreKeys, Vault, new_vault, unlock
 from eyot_wire.hot import StoredRun
-from eyot_wire.packed_range import unpack
+from eyot_wire.jetstream.packed_range import unpack
 from support.store import FAST, JOURNAL, commit, fill, make_log, open_inline
 from support.stored_runs import written_of
 

@@ -21,7 +21,7 @@ from eyot_store.check import check
 from eyot_store.records import decode_body
 from eyot_store.subjects import matcher
 from eyot_wire.hot import StoredRun
-from eyot_wire.packed_range import DIRECTORY_BYTES, unpack
+from eyot_wire.jetstream.packed_range import DIRECTORY_BYTES, unpack
 from support.store import FAST, JOURNAL, open_inline
 from support.stored_runs import written_of
 

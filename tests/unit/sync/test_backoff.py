@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from eyot_sync.backoff import Backoff
-from eyot_sync.pacing import SLICE_BYTES_FIRST, SLICE_BYTES_MAX, SLICE_BYTES_MIN, SliceSizer
+from eyot_sync.link.backoff import Backoff
+from eyot_sync.link.pacing import SLICE_BYTES_FIRST, SLICE_BYTES_MAX, SLICE_BYTES_MIN, SliceSizer
 
 
 def test_ceiling_doubles_up_to_the_cap_and_starts_again() -> None:

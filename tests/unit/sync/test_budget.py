@@ -8,10 +8,10 @@ from zoneinfo import ZoneInfo
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eyot_sync.budget import PACKET_OVERHEAD, Budget, carried
-from eyot_sync.policy import MeteredPolicy, StreamPolicy
-from eyot_sync.stream_gate import Meter, StreamGate, TokenBucket, spoken_time
-from eyot_sync.windows import parse_window
+from eyot_sync.policy.budget import PACKET_OVERHEAD, Budget, carried
+from eyot_sync.policy.policy import MeteredPolicy, StreamPolicy
+from eyot_sync.policy.stream_gate import Meter, StreamGate, TokenBucket, spoken_time
+from eyot_sync.policy.windows import parse_window
 
 BERLIN = ZoneInfo("Europe/Berlin")
 

@@ -6,8 +6,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from eyot_sync.leaf_broadcast import InterestBroadcast, Source
-from eyot_sync.leaf_interest import LOCAL, InterestOrigin, LeafInterest, LinkPeer, crosses
+from eyot_sync.leaf.broadcast import InterestBroadcast, Source
+from eyot_sync.leaf.interest import LOCAL, InterestOrigin, LeafInterest, LinkPeer, crosses
 
 KEYS = st.tuples(st.sampled_from([b"a", b"b.>", b"$LDS.x", b"$LDS.y"]), st.sampled_from([b"", b"q"]))
 

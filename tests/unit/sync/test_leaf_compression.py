@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eyot_sync.leaf_codec import BEHIND_MAX, BLOCK_MAX_FIRST, UNPACKED_PER_TURN, LeafCodec
-from eyot_sync.leaf_compression import LeafCompression, UnknownMode
-from eyot_sync.leaf_events import Closed, LeafEvent, State
-from eyot_sync.leaf_session import LeafSession
+from eyot_sync.leaf.codec import BEHIND_MAX, BLOCK_MAX_FIRST, UNPACKED_PER_TURN, LeafCodec
+from eyot_sync.leaf.compression import LeafCompression, UnknownMode
+from eyot_sync.leaf.events import Closed, LeafEvent, State
+from eyot_sync.leaf.session import LeafSession
 from eyot_wire.archive.errors import ArchiveError
 from eyot_wire.archive.s2 import chunks, masked_crc
 from eyot_wire.frames import LeafMsg

@@ -2,7 +2,7 @@
 
 import pytest
 
-from eyot_sync.leaf_errors import remedy
+from eyot_sync.leaf.errors import remedy
 
 TLS = "TLS handshake error: [SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: "
 

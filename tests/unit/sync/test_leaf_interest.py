@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eyot_sync.leaf_interest import LOCAL, InterestOrigin, LeafInterest, LinkPeer, crosses, may_forward
+from eyot_sync.leaf.interest import LOCAL, InterestOrigin, LeafInterest, LinkPeer, crosses, may_forward
 
 UPSTREAM = LinkPeer(is_upstream=True, cluster="hub")
 DOWNSTREAM = LinkPeer(is_upstream=False, cluster="B")

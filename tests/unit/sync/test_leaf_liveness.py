@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from eyot_sync.leaf_liveness import Liveness, Pulse
+from eyot_sync.leaf.liveness import Liveness, Pulse
 
 
 def begun(now: float) -> Liveness:

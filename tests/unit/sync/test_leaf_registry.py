@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from eyot_sync.leaf_registry import LeafRegistry, LinkIdentity
+from eyot_sync.leaf.registry import LeafRegistry, LinkIdentity
 
 
 @dataclass(eq=False)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from eyot_sync.leaf_denies import CLIENT_DENIES, SYSTEM_DENIES, LinkDenies, jetstream_denies
-from eyot_sync.leaf_permissions import ALLOW_ALL, RuleChecker, SubjectRule
+from eyot_sync.leaf.denies import CLIENT_DENIES, SYSTEM_DENIES, LinkDenies, jetstream_denies
+from eyot_sync.leaf.permissions import ALLOW_ALL, RuleChecker, SubjectRule
 
 
 def denies(account: str = "ACC", **changes: object) -> LinkDenies:

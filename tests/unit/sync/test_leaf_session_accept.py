@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from eyot_sync.leaf_events import Closed, ConnectReceived, Established, ReplyRule, UserRules
-from eyot_sync.leaf_interest import LinkPeer
-from eyot_sync.leaf_permissions import SubjectRule
-from eyot_sync.leaf_session import LeafSession
+from eyot_sync.leaf.events import Closed, ConnectReceived, Established, ReplyRule, UserRules
+from eyot_sync.leaf.interest import LinkPeer
+from eyot_sync.leaf.permissions import SubjectRule
+from eyot_sync.leaf.session import LeafSession
 from eyot_wire.frames import LeafMsg, LsAdd
 from support.leaf_peers import HUB, accepting, connect, established_hub
 

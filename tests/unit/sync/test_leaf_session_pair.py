@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from eyot_sync.leaf_events import Closed, Established, InterestComplete, LeafCredentials
+from eyot_sync.leaf.events import Closed, Established, InterestComplete, LeafCredentials
 from eyot_wire.frames import LeafMsg, LsAdd, LsDel
 from support.leaf_peers import LEAF, BackToBack, accepting, established_leaf, quick_times, second_info, soliciting
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 
-from eyot_sync.leaf_events import (
+from eyot_sync.leaf.events import (
     Closed,
     Established,
     InterestComplete,
@@ -16,8 +16,8 @@ from eyot_sync.leaf_events import (
     TlsRequired,
     UrlsDiscovered,
 )
-from eyot_sync.leaf_interest import LinkPeer
-from eyot_sync.leaf_session import LeafSession
+from eyot_sync.leaf.interest import LinkPeer
+from eyot_sync.leaf.session import LeafSession
 from eyot_wire.frames import LeafMsg, LsAdd, LsDel
 from support.leaf_peers import established_leaf, first_info, second_info, soliciting
 

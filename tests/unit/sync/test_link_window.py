@@ -6,7 +6,7 @@ from collections import deque
 
 import pytest
 
-from eyot_sync.link_window import TARGET_S, WINDOW_FIRST, WINDOW_MIN, LinkWindow
+from eyot_sync.leaf.window import TARGET_S, WINDOW_FIRST, WINDOW_MIN, LinkWindow
 
 
 class Radio:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eyot_sync.leaf_interest import LeafInterest
-from eyot_sync.leaf_lanes import delivered_stream, is_urgent
-from eyot_sync.leaf_outbox import LeafOutbox
-from eyot_sync.stream_lanes import SUBJECTS_MAX, StreamLanes
+from eyot_sync.leaf.interest import LeafInterest
+from eyot_sync.leaf.lanes import delivered_stream, is_urgent
+from eyot_sync.leaf.outbox import LeafOutbox
+from eyot_sync.policy.stream_lanes import SUBJECTS_MAX, StreamLanes
 
 PRIORITIES = {b"A": 9, b"B": 5, b"C": 5, b"D": 0}
 PUTS = st.lists(st.tuples(st.sampled_from(sorted(PRIORITIES)), st.integers(1, 20_000)), max_size=40)

@@ -10,11 +10,11 @@ import pytest
 import trio
 import trio.testing
 
-from eyot_sync.dialer import DialError, TcpDialer
-from eyot_sync.link_state import LinkPhase, LinkState
-from eyot_sync.link_urls import LinkAddress, LinkUrls
-from eyot_sync.ports import LinkEnd
-from eyot_sync.supervisor import LinkSupervisor, RemoteSpec
+from eyot_sync.link.dialer import DialError, TcpDialer
+from eyot_sync.link.ports import LinkEnd
+from eyot_sync.link.state import LinkPhase, LinkState
+from eyot_sync.link.supervisor import LinkSupervisor, RemoteSpec
+from eyot_sync.link.urls import LinkAddress, LinkUrls
 
 A, B, C = (LinkAddress(name, 7422) for name in "abc")
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eyot_sync.windows import EVERY_DAY, Timetable, Window, opening, parse_window
+from eyot_sync.policy.windows import EVERY_DAY, Timetable, Window, opening, parse_window
 
 BERLIN = ZoneInfo("Europe/Berlin")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from eyot_wire.ack import (
+from eyot_wire.jetstream.ack import (
     Ack,
     AckKind,
     AckReply,

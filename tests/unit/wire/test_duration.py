@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eyot_wire.duration import format_duration, parse_duration_ns
+from eyot_wire.go.duration import format_duration, parse_duration_ns
 
 
 @pytest.mark.parametrize(

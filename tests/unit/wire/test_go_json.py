@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eyot_wire.go_json import Node, SyntaxFault, values
-from eyot_wire.js_model import CreateConsumerRequest, InvalidJson, MsgGetRequest, StreamConfigRequest, decode
+from eyot_wire.go.json import Node, SyntaxFault, values
+from eyot_wire.jetstream.model import CreateConsumerRequest, InvalidJson, MsgGetRequest, StreamConfigRequest, decode
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text() | st.floats(allow_nan=False, allow_infinity=False),

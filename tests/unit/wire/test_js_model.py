@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eyot_wire.js_errors import error, fail
-from eyot_wire.js_model import (
+from eyot_wire.jetstream.errors import error, fail
+from eyot_wire.jetstream.model import (
     ConsumerConfig,
     CreateConsumerRequest,
     ErrorPart,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eyot_wire.packed_range import END, RangeHead, decode_head, unpack
+from eyot_wire.jetstream.packed_range import END, RangeHead, decode_head, unpack
 from support.packed import pack
 
 NUMBERS = st.integers(0, 2**63 - 1)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eyot_wire import hot
-from eyot_wire.packed_range import unpack
+from eyot_wire.jetstream.packed_range import unpack
 from eyot_wire.stored_run import KNOWN_SUBJECTS_MAX
 from support.stored_run_world import ran, stored
 from support.stored_runs import written_of

@@ -2,7 +2,7 @@
 
 import pytest
 
-from eyot_wire.stream_source import (
+from eyot_wire.jetstream.stream_source import (
     Mark,
     SourceStamp,
     StreamSourceValue,

@@ -27,7 +27,7 @@ from eyot_wire.archive.values import (
 )
 from eyot_wire.archive.varint import BYTES_MAX, unzigzag, uvarint, varint
 from eyot_wire.archive.window import Wait, Window
-from eyot_wire.js_time import ZERO_TIME, rfc3339_to_ns
+from eyot_wire.go.time import ZERO_TIME, rfc3339_to_ns
 from eyot_wire.subject import is_valid_literal
 
 MAGIC = b"NATSARC1"

@@ -23,7 +23,7 @@ from eyot_wire.archive.errors import ArchiveError, UnexpectedContent
 from eyot_wire.archive.seqset import SeqSet
 from eyot_wire.archive.values import ConsumerPart, EndPart, GonePart, MessagesPart, Part, StreamPart
 from eyot_wire.archive.window import Wait, Window
-from eyot_wire.js_time import rfc3339_to_ns
+from eyot_wire.go.time import rfc3339_to_ns
 
 FILE_MAX = 4 << 20
 """Bytes of a file that is read whole: a configuration, a consumer's state."""

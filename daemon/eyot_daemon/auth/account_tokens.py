@@ -1,0 +1,134 @@
+"""Where accounts' tokens are kept: in memory, or as files `<account>.jwt` of a directory (nats-server's own layout).
+
+A file is replaced as a whole and is on flash before the update is answered.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from eyot_wire.trust import nkey
+
+if TYPE_CHECKING:
+    from eyot_daemon.config.operator import ResolverOptions
+
+_SUFFIX = ".jwt"
+_DELETED = ".deleted"
+
+
+class TokenStoreError(Exception):
+    """Why a token was not kept or deleted."""
+
+
+class AccountTokens(Protocol):
+    """Tokens by account."""
+
+    def names(self) -> list[str]: ...
+
+    def load(self, account: str) -> str:
+        """The account's token, "" if there is none. Raises TokenStoreError."""
+        ...
+
+    def save(self, account: str, token: str) -> None:
+        """Keep a token in place of the former. Raises TokenStoreError."""
+        ...
+
+    def delete(self, account: str) -> None:
+        """Raises TokenStoreError if there is none, or deleting is not allowed."""
+        ...
+
+
+class MemoryTokens:
+    """Tokens that last as long as the process: what the configuration preloads, and updates of those."""
+
+    def __init__(self, preload: Iterable[tuple[str, str]] = ()) -> None:
+        self._tokens = dict(preload)
+
+    def names(self) -> list[str]:
+        return sorted(self._tokens)
+
+    def load(self, account: str) -> str:
+        return self._tokens.get(account, "")
+
+    def save(self, account: str, token: str) -> None:
+        if account not in self._tokens:
+            raise TokenStoreError("accounts of a MEMORY resolver come from resolver_preload")
+        self._tokens[account] = token
+
+    def delete(self, account: str) -> None:
+        raise TokenStoreError("delete must be enabled in server config")
+
+
+class DirectoryTokens:
+    """Tokens as files, of which this server is the only master."""
+
+    def __init__(self, options: ResolverOptions, preload: Iterable[tuple[str, str]] = ()) -> None:
+        self._options = options
+        self._path = Path(options.directory)
+        try:
+            self._path.mkdir(mode=0o750, parents=True, exist_ok=True)
+        except OSError as error:
+            raise TokenStoreError(f"account resolver directory: {error}") from error
+        for account, token in preload:
+            if not self.load(account):
+                self.save(account, token)
+
+    def names(self) -> list[str]:
+        found = [path.name.removesuffix(_SUFFIX) for path in self._path.glob(f"*{_SUFFIX}")]
+        return sorted(name for name in found if nkey.is_public(name, "A"))
+
+    def load(self, account: str) -> str:
+        try:
+            return self._file(account).read_text(encoding="utf-8").strip()
+        except FileNotFoundError:
+            return ""
+        except (OSError, UnicodeDecodeError) as error:
+            raise TokenStoreError(str(error)) from error
+
+    def save(self, account: str, token: str) -> None:
+        file = self._file(account)
+        if self._options.limit and not file.exists() and len(self.names()) >= self._options.limit:
+            raise TokenStoreError("jwt store is full")
+        fresh = file.with_suffix(".new")
+        try:
+            with fresh.open("w", encoding="utf-8") as out:
+                out.write(token)
+                out.flush()
+                os.fsync(out.fileno())
+            fresh.replace(file)
+            self._sync()
+        except OSError as error:
+            raise TokenStoreError(str(error)) from error
+
+    def delete(self, account: str) -> None:
+        if not self._options.allow_delete:
+            raise TokenStoreError("delete must be enabled in server config")
+        file = self._file(account)
+        try:
+            if self._options.hard_delete:
+                file.unlink()
+            else:
+                file.replace(file.with_name(file.name + _DELETED))
+            self._sync()
+        except OSError as error:
+            raise TokenStoreError(str(error)) from error
+
+    def _file(self, account: str) -> Path:
+        if not nkey.is_public(account, "A"):
+            raise TokenStoreError(f"{account!r} is not a public account key")
+        return self._path / f"{account}{_SUFFIX}"
+
+    def _sync(self) -> None:
+        directory = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+
+def account_tokens(resolver: ResolverOptions, preload: Iterable[tuple[str, str]]) -> AccountTokens:
+    """The store that is configured. Raises TokenStoreError."""
+    return DirectoryTokens(resolver, preload) if resolver.kind == "full" else MemoryTokens(preload)

@@ -1,0 +1,218 @@
+"""Accounts as their tokens say them, in the form of the configuration's.
+
+`account_options` takes all known accounts at once, because imports are judged against the exporters: one that is not
+authorized, leads in a circle or to an account that is not known is left out and named, the account works without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from eyot_daemon.auth.claims_permissions import permissions_of
+from eyot_daemon.config.accounts import (
+    AccountJetStreamOptions,
+    AccountLimits,
+    AccountOptions,
+    ExportOptions,
+    ImportOptions,
+    LatencyOptions,
+    MappingDestination,
+    MappingOptions,
+    ResponseType,
+)
+from eyot_daemon.config.imports_check import ImportCheck
+from eyot_wire import subject
+from eyot_wire.trust.jwt import JwtError
+from eyot_wire.trust.jwt_account import (
+    EVERYBODY,
+    AccountClaims,
+    Export,
+    Import,
+    JetStreamLimits,
+    decode_activation,
+    mistakes,
+)
+
+#: The tier of streams with one replica: all that one server has.
+OUR_TIER = "R1"
+_RESPONSES: dict[str, ResponseType] = {"stream": "stream", "chunked": "chunked"}
+
+
+class Built(NamedTuple):
+    """What the accounts are, and what of their tokens could not be kept, in words."""
+
+    accounts: tuple[AccountOptions, ...]
+    problems: tuple[str, ...]
+
+
+def account_options(known: Iterable[AccountClaims], now_s: float) -> Built:
+    """All accounts. `now_s`: seconds since the epoch, for activations that have expired."""
+    claims = {one.name: one for one in known}
+    problems: list[str] = []
+    granted = _activated(claims, now_s)
+    accounts = {}
+    for name, one in claims.items():
+        problems += [f"Account {name}: {wrong}" for wrong in mistakes(one)]
+        accounts[name] = _account(one, granted)
+    for name, account in accounts.items():
+        wanted = tuple(_imported(one) for one in claims[name].body.imports or () if _makes_sense(one))
+        accounts[name] = msgspec.structs.replace(account, imports=wanted)
+    check = ImportCheck(accounts)
+    for name, account in accounts.items():
+        accounts[name] = _with_possible_imports(account, check, problems)
+    return Built(tuple(accounts.values()), tuple(problems))
+
+
+def _with_possible_imports(account: AccountOptions, check: ImportCheck, problems: list[str]) -> AccountOptions:
+    kept: list[ImportOptions] = []
+    for imported in account.imports:
+        wrong = check.add(account.name, imported)
+        if wrong:
+            problems.append(f"Account {account.name}: {wrong}")
+        else:
+            kept.append(imported)
+    return msgspec.structs.replace(account, imports=tuple(kept))
+
+
+def _makes_sense(imported: Import) -> bool:
+    texts = (imported.subject, imported.to or imported.subject, imported.local_subject or imported.subject)
+    return imported.type in ("stream", "service") and all(subject.is_valid(text.encode()) for text in texts)
+
+
+#: (exporter, kind, importer) to the subjects that activations grant
+_Granted = Mapping[tuple[str, str, str], tuple[bytes, ...]]
+
+
+def _activated(claims: Mapping[str, AccountClaims], now_s: float) -> _Granted:
+    """What private exports are granted by activations that hold: signed by the exporter, in time, not revoked."""
+    granted: dict[tuple[str, str, str], tuple[bytes, ...]] = {}
+    for importer in claims.values():
+        for imported in importer.body.imports or ():
+            exporter = claims.get(imported.account)
+            if exporter is None or not imported.token:
+                continue
+            try:
+                activation, body = decode_activation(imported.token)
+            except JwtError:
+                continue
+            signers = (exporter.name, *exporter.signing_keys())
+            if activation.sub != importer.name or activation.iss not in signers or activation.account != exporter.name:
+                continue
+            if not activation.valid_at(now_s) or _withdrawn(exporter, imported, importer.name, activation.iat):
+                continue
+            place = (exporter.name, body.kind or imported.type, importer.name)
+            granted[place] = (*granted.get(place, ()), body.subject.encode())
+    return granted
+
+
+def _withdrawn(exporter: AccountClaims, imported: Import, importer: str, issued_at: int) -> bool:
+    for export in exporter.body.exports or ():
+        revocations = export.revocations or {}
+        if export.type == imported.type and any(
+            name in revocations and revocations[name] >= issued_at for name in (importer, EVERYBODY)
+        ):
+            return True
+    return False
+
+
+def _account(one: AccountClaims, granted: _Granted) -> AccountOptions:
+    body = one.body
+    limits, defaults, trace = body.limits, body.default_permissions, body.trace
+    exports = tuple(_exported(one.name, export, granted) for export in body.exports or () if _valid(export))
+    return AccountOptions(
+        name=one.name,
+        name_tag=one.claims.name,
+        jetstream=_jetstream(one),
+        exports=exports,
+        mappings=tuple(
+            MappingOptions(
+                source=source,
+                destinations=tuple(
+                    MappingDestination(subject=to.subject, weight=to.weight or 100, cluster=to.cluster)
+                    for to in targets
+                ),
+            )
+            for source, targets in (body.mappings or {}).items()
+        ),
+        limits=AccountLimits(
+            connections_max=limits.conn,
+            subscriptions_max=limits.subs,
+            payload_max=limits.payload,
+            leafnodes_max=limits.leaf,
+        ),
+        default_permissions=permissions_of(defaults.pub, defaults.sub, defaults.resp),
+        trace_destination=b"" if trace is None else trace.dest.encode(),
+        trace_sampling=100 if trace is None or not 0 < trace.sampling <= 100 else trace.sampling,
+    )
+
+
+def _valid(export: Export) -> bool:
+    return export.type in ("stream", "service") and subject.is_valid(export.subject.encode())
+
+
+def _exported(exporter: str, export: Export, granted: _Granted) -> ExportOptions:
+    kind: Literal["stream", "service"] = "service" if export.type == "service" else "stream"
+    ours = export.subject.encode()
+    accounts = None
+    if export.token_req:
+        accounts = tuple(
+            importer
+            for (name, of_kind, importer), subjects in granted.items()
+            if name == exporter and of_kind == kind and any(subject.overlaps(one, ours) for one in subjects)
+        )
+    latency = export.service_latency
+    sampling = latency.sampling if latency is not None and isinstance(latency.sampling, int) else 0
+    return ExportOptions(
+        kind=kind,
+        subject=ours,
+        accounts=accounts,
+        response_type=_RESPONSES.get(export.response_type.lower(), "singleton"),
+        response_threshold_s=export.response_threshold / 1e9 or 120.0,
+        latency=None
+        if latency is None or not latency.results
+        else LatencyOptions(subject=latency.results.encode(), sampling=sampling),
+        account_token_position=export.account_token_position,
+        allow_trace=export.allow_trace,
+    )
+
+
+def _imported(one: Import) -> ImportOptions:
+    kind: Literal["stream", "service"] = "service" if one.type == "service" else "stream"
+    theirs, local, prefix = one.subject.encode(), one.local_subject.encode(), b""
+    if one.to and not one.local_subject:
+        if kind == "stream":
+            prefix = one.to.encode()
+        else:  # the old form says it the other way round
+            theirs, local = one.to.encode(), one.subject.encode()
+    return ImportOptions(
+        kind=kind,
+        account=one.account,
+        subject=theirs,
+        to=local,
+        prefix=prefix,
+        share=one.share,
+        allow_trace=one.allow_trace,
+    )
+
+
+def _jetstream(one: AccountClaims) -> AccountJetStreamOptions | None:
+    limits: JetStreamLimits | None = one.body.limits
+    tier = ""
+    if not (one.body.limits.mem_storage or one.body.limits.disk_storage):
+        limits, tier = (one.body.limits.tiered_limits or {}).get(OUR_TIER), OUR_TIER
+    if limits is None or not (limits.mem_storage or limits.disk_storage):
+        return None
+    return AccountJetStreamOptions(
+        memory_max=limits.mem_storage,
+        file_max=limits.disk_storage,
+        streams_max=limits.streams or -1,
+        consumers_max=limits.consumer or -1,
+        ack_pending_max=limits.max_ack_pending or -1,
+        memory_stream_bytes_max=limits.mem_max_stream_bytes or -1,
+        file_stream_bytes_max=limits.disk_max_stream_bytes or -1,
+        max_bytes_required=limits.max_bytes_required,
+        tier=tier,
+    )

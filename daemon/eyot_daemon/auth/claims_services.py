@@ -1,0 +1,165 @@
+"""Managing accounts' tokens over the system account, as `nsc push` and `nsc pull` do.
+
+`$SYS.REQ.CLAIMS.UPDATE` and `$SYS.REQ.ACCOUNT.<A>.CLAIMS.UPDATE` (and the older `$SYS.ACCOUNT.<A>.CLAIMS.UPDATE`) bring a
+token, `.CLAIMS.LOOKUP` asks for one, `$SYS.REQ.CLAIMS.LIST`, `.PACK` and `.DELETE` concern all. A deletion is a token
+that an operator's key signed about itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+
+from eyot_daemon.auth.account_tokens import TokenStoreError
+from eyot_daemon.auth.trust import Trust
+from eyot_daemon.router.account import Account
+from eyot_daemon.router.subscription import CallbackDest, Kind, Origin, Subscription
+from eyot_wire.trust import nkey
+from eyot_wire.trust.jwt import JwtError, decode
+from eyot_wire.trust.jwt_account import decode_deletion
+
+log = logging.getLogger("eyot.auth")
+
+_ACCOUNT_TOKEN = {6: 3, 5: 2}  # which token of the subject is the account, by the number of tokens
+
+
+class ClaimsServices:
+    """Answers in the system account. `changed` is told the accounts whose tokens are others now, or gone."""
+
+    def __init__(
+        self,
+        trust: Callable[[], Trust],
+        server_info: Callable[[], dict[str, Any]],
+        changed: Callable[[list[str]], None],
+    ) -> None:
+        self._trust = trust
+        self._server_info = server_info
+        self._changed = changed
+
+    def start(self, system: Account) -> None:
+        """Subscribe."""
+        for subject, handler in (
+            (b"$SYS.REQ.CLAIMS.UPDATE", self._update),
+            (b"$SYS.REQ.ACCOUNT.*.CLAIMS.UPDATE", self._update),
+            (b"$SYS.ACCOUNT.*.CLAIMS.UPDATE", self._update),
+            (b"$SYS.REQ.ACCOUNT.*.CLAIMS.LOOKUP", self._lookup),
+            (b"$SYS.REQ.CLAIMS.LIST", self._list),
+            (b"$SYS.REQ.CLAIMS.PACK", self._pack),
+            (b"$SYS.REQ.CLAIMS.DELETE", self._delete),
+        ):
+            system.subscribe(subject, CallbackDest(handler, Kind.SYSTEM, "claims"))
+
+    def _update(
+        self, sub: Subscription, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Origin | None
+    ) -> None:
+        tokens = subject.decode("utf-8", "replace").split(".")
+        named = tokens[_ACCOUNT_TOKEN[len(tokens)]] if b"ACCOUNT" in subject else ""
+        account = named or "n/a"
+        try:
+            text = payload.decode("utf-8", "replace")
+            account = decode(text).sub
+            if named and account != named:
+                account = named
+                raise JwtError("subject does not match jwt content")
+            self._trust().accept(text)
+        except (JwtError, TokenStoreError) as error:
+            self._refuse(sub.account, reply, account, f"jwt update resulted in error - {error}")
+            return
+        self._changed([account])
+        self._grant(sub.account, reply, account, "jwt updated")
+
+    def _lookup(
+        self, sub: Subscription, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Origin | None
+    ) -> None:
+        name = subject.decode("utf-8", "replace").split(".")[3]
+        if not reply:
+            return
+        try:
+            token = self._trust().tokens.load(name)
+        except TokenStoreError as error:
+            log.error("Error looking up account %s: %s", name, error)
+            token = ""
+        sub.account.publish(reply, payload=token.encode())
+
+    def _list(
+        self, sub: Subscription, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Origin | None
+    ) -> None:
+        if reply:
+            answer = {"server": self._server_info(), "data": self._trust().tokens.names()}
+            sub.account.publish(reply, payload=msgspec.json.encode(answer))
+
+    def _pack(
+        self, sub: Subscription, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Origin | None
+    ) -> None:
+        """All tokens, one a message, then an empty one; nothing but that if who asks has the same."""
+        if not reply:
+            return
+        store = self._trust().tokens
+        try:
+            tokens = {name: store.load(name) for name in store.names()}
+        except TokenStoreError as error:
+            log.error("Pack request error: %s", error)
+            return
+        if payload != pack_hash(tokens.values()):
+            for name, token in tokens.items():
+                sub.account.publish(reply, payload=f"{name}|{token}".encode())
+        sub.account.publish(reply)
+
+    def _delete(
+        self, sub: Subscription, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Origin | None
+    ) -> None:
+        issuer = ""
+        try:
+            claims, names = decode_deletion(payload.decode("utf-8", "replace"))
+            issuer = claims.sub
+            self._check_deletion(claims.iss, issuer, names, sub.account.name)
+        except JwtError as error:
+            self._refuse(sub.account, reply, "", f"delete accounts request by {issuer} failed - {error}")
+            return
+        gone, wrong = [], []
+        for name in names:
+            try:
+                self._trust().delete(name)
+                gone.append(name)
+            except TokenStoreError as error:
+                wrong.append(str(error))
+        self._changed(gone)
+        if wrong:
+            what = f"deleted {len(gone)} accounts, failed for {len(wrong)} - {'; '.join(wrong)}"
+            self._refuse(sub.account, reply, "", what)
+        else:
+            self._grant(sub.account, reply, "", f"deleted {len(gone)} accounts")
+
+    def _check_deletion(self, issuer: str, subject: str, names: tuple[str, ...], system: str) -> None:
+        if issuer != subject:
+            raise JwtError("not self signed")
+        if issuer not in self._trust().operator.trusted_keys:
+            raise JwtError("not trusted")
+        if not all(nkey.is_public(name, "A") for name in names):
+            raise JwtError("malformed request")
+        if system in names:
+            raise JwtError("not allowed to delete system account")
+
+    def _grant(self, account: Account, reply: bytes, name: str, message: str) -> None:
+        log.info("%s%s", message, f" - {name}" if name else "")
+        self._say(account, reply, {"data": {"account": name, "code": 200, "message": message}})
+
+    def _refuse(self, account: Account, reply: bytes, name: str, why: str) -> None:
+        log.error("%s%s", f"{name}: " if name else "", why)
+        self._say(account, reply, {"error": {"account": name, "code": 500, "description": why}})
+
+    def _say(self, account: Account, reply: bytes, answer: dict[str, Any]) -> None:
+        if reply:
+            account.publish(reply, payload=msgspec.json.encode({"server": self._server_info()} | answer))
+
+
+def pack_hash(tokens: Iterable[str]) -> bytes:
+    """What two stores with the same tokens have in common: their SHA-256 digests, xor-ed."""
+    total = 0
+    for token in tokens:
+        total ^= int.from_bytes(hashlib.sha256(token.encode()).digest())
+    return total.to_bytes(32)

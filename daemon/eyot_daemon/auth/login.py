@@ -1,0 +1,169 @@
+"""The border between connections and authentication.
+
+Connections (clients, and leaf links that fall back on the server's own users) ask an `Authenticator`; what it answers
+is an account, a user name and permissions. How that is decided is auth/configured.py's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Struct
+
+from eyot_daemon.config.accounts import GLOBAL_ACCOUNT
+from eyot_daemon.config.permissions import Permissions
+from eyot_daemon.net.websocket_upgrade import Cookies
+from eyot_wire.info import ClientConnect
+
+if TYPE_CHECKING:
+    from eyot_wire.trust.jwt import Claims, UserGrant
+    from eyot_wire.trust.jwt_account import ScopedKey
+
+#: A connection type of `allowed_connection_types`.
+WEBSOCKET = "WEBSOCKET"
+
+
+class Peer(Struct, frozen=True, kw_only=True):
+    """Who is at the other end, as far as the transport knows."""
+
+    host: str = ""
+    port: int = 0
+    connection_type: str = "STANDARD"  # a name of `allowed_connection_types`
+    tls_version: str = ""
+    tls_cipher: str = ""
+    certificate: bytes = b""  # DER of the client's verified certificate
+    cookies: Cookies | None = None  # credentials a browser sent with the upgrade
+
+    @property
+    def client_type(self) -> str:
+        """The kind of connection in the words of events and pages."""
+        return "websocket" if self.connection_type == WEBSOCKET else "nats"
+
+
+class UserToken(Struct, frozen=True, kw_only=True):
+    """The JWT by which a user came in, and what the account said of its signer then."""
+
+    text: str
+    claims: Claims
+    grant: UserGrant  # the user's own, or that of the signing key's scope
+    scope: ScopedKey | None = None
+
+    def __repr__(self) -> str:
+        return f"UserToken({self.claims.sub})"
+
+
+class Login(Protocol):
+    """A successful authentication."""
+
+    @property
+    def account(self) -> str: ...
+
+    @property
+    def user(self) -> str: ...
+
+    @property
+    def permissions(self) -> Permissions | None: ...
+
+    @property
+    def external(self) -> bool:
+        """Decided by somebody outside (an auth callout): a reload does not judge it again."""
+        ...
+
+    @property
+    def expires_in_s(self) -> float:
+        """How long it holds; 0: without end."""
+        ...
+
+    @property
+    def token(self) -> UserToken | None:
+        """In operator mode, what the user presented."""
+        ...
+
+
+class Deferred:
+    """A decision that takes longer than a turn: a bcrypt check in a thread, an auth callout. The connection waits.
+
+    Whoever decides calls `settle`, once, within a turn of the broker; who asked calls `when_done`. `abandoned` says that the
+    answer is not wanted any more, because the connection ended or ran into its timeout.
+    """
+
+    __slots__ = ("_done", "_outcome", "_settled", "abandoned")
+
+    def __init__(self) -> None:
+        self.abandoned = False
+        self._settled = False
+        self._outcome: Login | None = None
+        self._done: Callable[[Login | None], None] | None = None
+
+    def settle(self, login: Login | None) -> None:
+        if self._settled:
+            return
+        self._settled = True
+        self._outcome = login
+        if self._done is not None and not self.abandoned:
+            self._done(login)
+
+    def when_done(self, done: Callable[[Login | None], None]) -> None:
+        if self._settled:
+            done(self._outcome)
+        else:
+            self._done = done
+
+
+class Applicant(Protocol):
+    """The connection that wants in, as far as an auth callout describes it."""
+
+    @property
+    def cid(self) -> int: ...
+
+    @property
+    def nonce(self) -> str: ...
+
+
+class Authenticator(Protocol):
+    """Decides who may connect. Must be quick, for it runs within a turn of the broker: what takes longer is a `Deferred`."""
+
+    @property
+    def auth_required(self) -> bool:
+        """INFO's `auth_required`: nothing goes before CONNECT, unless `anonymous` says otherwise."""
+        ...
+
+    @property
+    def wants_nonce(self) -> bool:
+        """Is there a user that must sign a nonce?"""
+        ...
+
+    def client(
+        self, connect: ClientConnect, nonce: str, peer: Peer, applicant: Applicant | None = None
+    ) -> Login | Deferred | None:
+        """The login for these credentials; None: Authorization Violation."""
+        ...
+
+    def anonymous(self, peer: Peer) -> Login | None:
+        """The login of a connection that publishes or subscribes before it sent CONNECT; None: refused."""
+        ...
+
+
+class _OpenLogin(Struct, frozen=True):
+    account: str = GLOBAL_ACCOUNT
+    user: str = ""
+    permissions: Permissions | None = None
+    external: bool = False
+    expires_in_s: float = 0.0
+    token: UserToken | None = None
+
+
+class OpenDoor:
+    """No authentication configured: everybody acts in the global account."""
+
+    auth_required = False
+    wants_nonce = False
+
+    def client(
+        self, connect: ClientConnect, nonce: str, peer: Peer, applicant: Applicant | None = None
+    ) -> Login | Deferred | None:
+        return _OpenLogin()
+
+    def anonymous(self, peer: Peer) -> Login | None:
+        return _OpenLogin()

@@ -1,0 +1,117 @@
+"""Whom this server believes in operator mode: the operator's keys, and the accounts whose tokens they signed.
+
+All accounts of the store are taken in at the start; what the configuration says elsewhere of accounts is made from their
+tokens (`options`), so that the rest of the daemon knows no difference. An account whose token has expired stays, but
+nobody gets in until there is a new one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import msgspec
+
+from eyot_daemon.auth.account_tokens import AccountTokens, TokenStoreError, account_tokens
+from eyot_daemon.auth.claims_accounts import account_options
+from eyot_daemon.config.operator import OperatorOptions
+from eyot_daemon.config.options import Options
+from eyot_wire.trust.jwt import JwtError, decode
+from eyot_wire.trust.jwt_account import AccountClaims, decode_account, mistakes
+
+log = logging.getLogger("eyot.auth")
+
+
+class Trust:
+    """The accounts of operator mode. `now_ns`: the wall clock."""
+
+    def __init__(self, operator: OperatorOptions, now_ns: Callable[[], int]) -> None:
+        assert operator.resolver is not None
+        self.operator = operator
+        self.accounts: dict[str, AccountClaims] = {}
+        self._now_ns = now_ns
+        self._looked_s = self.now_s
+        self.tokens: AccountTokens = account_tokens(operator.resolver, operator.preload)
+        for name in self.tokens.names():
+            try:
+                self.accounts[name] = self.believe(self.tokens.load(name))
+            except (JwtError, TokenStoreError) as error:
+                log.error("Account %s cannot be used: %s", name, error)
+
+    @property
+    def now_s(self) -> float:
+        """Seconds since the epoch."""
+        return self._now_ns() / 1e9
+
+    def believe(self, token: str) -> AccountClaims:
+        """An account's token that a trusted key signed. Raises JwtError."""
+        account = decode_account(token)
+        if account.claims.iss not in self.operator.trusted_keys:
+            if account.claims.iss in self.operator.strict_issuers:
+                raise JwtError("operator requires issuer to be a signing key")
+            raise JwtError("account JWT not signed by trusted operator")
+        return account
+
+    def accept(self, token: str) -> AccountClaims:
+        """Take in a new or changed account and keep its token. Raises JwtError, TokenStoreError."""
+        account = self.believe(token)
+        wrong = mistakes(account)
+        if wrong:
+            raise JwtError(f"validation errors: {'; '.join(wrong)}")
+        self.tokens.save(account.name, account.token)
+        self.accounts[account.name] = account
+        return account
+
+    def delete(self, account: str) -> None:
+        """Forget an account. Raises TokenStoreError."""
+        self.tokens.delete(account)
+        self.accounts.pop(account, None)
+
+    def usable(self, name: str) -> AccountClaims | None:
+        """The account if users may come: known, pinned if accounts are pinned, its token not expired."""
+        pinned = self.operator.pinned
+        account = self.accounts.get(name)
+        if account is None or not account.claims.valid_at(self.now_s):
+            return None
+        return account if pinned is None or name in pinned else None
+
+    def signers(self, account: AccountClaims) -> tuple[str, ...]:
+        """Whose signature under a user's token the account stands for; of strict operators, never the account's own."""
+        issuer = account.claims.iss
+        strict = any(
+            one.body.strict_signing_key_usage and issuer in one.trusted_keys for one in self.operator.operators
+        )
+        return account.signing_keys() if strict else (account.name, *account.signing_keys())
+
+    def next_expiry_s(self) -> float | None:
+        """When the next account or activation expires, in seconds since the epoch; None: never."""
+        return min(
+            (at for account in self.accounts.values() for at in _expiries(account) if at > self._looked_s), default=None
+        )
+
+    def newly_expired(self) -> list[str]:
+        """Accounts that expired, or lost an activation, since the last look."""
+        since, now_s = self._looked_s, self.now_s
+        self._looked_s = now_s
+        return [
+            name for name, account in self.accounts.items() if any(since < at <= now_s for at in _expiries(account))
+        ]
+
+    def options(self, configured: Options) -> Options:
+        """The configuration with the accounts that the tokens make."""
+        built = account_options(self.accounts.values(), self.now_s)
+        for problem in built.problems:
+            log.warning("%s", problem)
+        return msgspec.structs.replace(configured, accounts=built.accounts)
+
+
+def _expiries(account: AccountClaims) -> list[int]:
+    """The times, in seconds since the epoch, at which this account is something else without a new token."""
+    times = [account.claims.exp]
+    for imported in account.body.imports or ():
+        if imported.token:
+            try:
+                times.append(decode(imported.token).exp)
+            except JwtError:
+                continue
+    return [at for at in times if at]

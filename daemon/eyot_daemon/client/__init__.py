@@ -1,0 +1,1 @@
+"""Connections of clients: what they say, subscribe to and publish."""

@@ -1,0 +1,125 @@
+"""The listener for clients: plain TCP, TLS after INFO, TLS at once, or what the client prefers.
+
+With TLS the first INFO goes out in clear, then the handshake takes place, and everything after it goes through a
+`StreamTransport`. `handshake_first` turns that round, with a fallback delay only for clients that start the handshake
+by themselves. With `allow_non_tls` the first byte from the client decides.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import ssl
+from collections.abc import Awaitable, Callable
+
+import trio
+
+from eyot_daemon.auth.login import Peer
+from eyot_daemon.client.clients import Clients
+from eyot_daemon.client.connection import ClientConnection
+from eyot_daemon.net.tls_alert import handshake
+from eyot_daemon.net.tls_checks import RateLimit, check_certificate
+from eyot_daemon.net.tls_hello import TLS_HANDSHAKE, first_byte
+from eyot_daemon.net.transport import SocketTransport, StreamTransport
+
+#: First byte of a TLS connection: the record type of a handshake.
+
+log = logging.getLogger("eyot.client")
+
+
+#: More TLS connections in a second than `connection_rate_limit`.
+THROTTLED = "Connection throttling is active. Please try again later."
+
+
+class ClientListener:
+    """Serves accepted sockets as clients of the broker. `tls` is the server context, None for plain TCP."""
+
+    def __init__(self, clients: Clients, nursery: trio.Nursery, tls: ssl.SSLContext | None = None) -> None:
+        self.clients = clients
+        self.tls = tls
+        self._nursery = nursery
+        self._rate = RateLimit()
+
+    async def serve(self, sock: socket.socket, address: tuple[str, int]) -> None:
+        """One connection, until it is closed. The `Serve` of a `TcpListener`."""
+        peer = Peer(host=address[0], port=address[1])
+        if self.tls is not None:
+            await self._serve_tls(sock, peer, self.tls)
+            return
+        clients = self.clients
+        transport = SocketTransport(sock, self._spawn, clients.limits, clients.broker)
+        client = clients.accept(transport, peer)
+        await transport.run(client)
+
+    def _spawn(self, fn: Callable[[], Awaitable[None]]) -> None:
+        self._nursery.start_soon(fn)
+
+    async def serve_stream(self, stream: trio.abc.Stream, peer: Peer) -> None:
+        """A connection over any stream: in-memory links, WebSocket, TLS already done."""
+        clients = self.clients
+        transport = StreamTransport(stream, clients.limits, clients.broker)
+        await transport.run(clients.accept(transport, peer))
+
+    async def _serve_tls(self, sock: socket.socket, peer: Peer, context: ssl.SSLContext) -> None:
+        clients = self.clients
+        plain = SocketTransport(sock, self._spawn, clients.limits, clients.broker)
+        client = clients.accept(plain, peer)
+        tls = clients.options.tls
+        if tls is not None and not client.closed and not self._rate.allow(tls.connection_rate_limit):
+            client.fail(THROTTLED)
+        if client.closed:
+            await plain.run(client)  # refused: says so in clear
+            return
+        raw = trio.SocketStream(trio.socket.from_stdlib_socket(sock))
+        try:
+            stream = await self._handshake(sock, raw, client, context)
+        except (trio.BrokenResourceError, trio.TooSlowError, ssl.SSLError, OSError) as error:
+            log.error("%r - TLS handshake error: %s", client, error)
+            client.lost("TLS Handshake Failure")
+            clients.broker.flush()
+            await trio.aclose_forcefully(raw)
+            return
+        if stream is None:
+            await plain.run(client)
+            return
+        if client.cid not in clients.connections:  # closed while the handshake went on
+            await trio.aclose_forcefully(stream)
+            return
+        transport = StreamTransport(stream, clients.limits, clients.broker)
+        client.transport = transport
+        client.peer = tls_peer(peer, stream)
+        await transport.run(client)
+
+    async def _handshake(
+        self, sock: socket.socket, raw: trio.SocketStream, client: ClientConnection, context: ssl.SSLContext
+    ) -> trio.SSLStream[trio.SocketStream] | None:
+        """The TLS stream; None when the client goes on in clear and may. INFO is sent when its time has come."""
+        options = self.clients.options
+        tls = options.tls
+        assert tls is not None
+        with trio.fail_after(tls.timeout_s):
+            first = tls.handshake_first
+            if first and tls.handshake_first_fallback_s is not None:
+                first = await first_byte(sock, tls.handshake_first_fallback_s) == TLS_HANDSHAKE
+            if not first:
+                greeting = bytes(client.out)
+                client.out.clear()
+                await raw.send_all(greeting)
+                if options.allow_non_tls and await first_byte(sock, tls.timeout_s) != TLS_HANDSHAKE:
+                    return None
+            stream = trio.SSLStream(raw, context, server_side=True, https_compatible=True)
+            await handshake(stream)
+            check_certificate(tls, stream)
+            return stream
+
+
+def tls_peer(peer: Peer, stream: trio.SSLStream[trio.SocketStream]) -> Peer:
+    cipher = stream.cipher()
+    return Peer(
+        host=peer.host,
+        port=peer.port,
+        connection_type=peer.connection_type,
+        tls_version=stream.version() or "",
+        tls_cipher=cipher[0] if cipher else "",
+        certificate=stream.getpeercert(binary_form=True) or b"",
+    )

@@ -1,0 +1,111 @@
+"""The WebSocket listener: TLS unless `no_tls`, the upgrade, then a client connection or a leaf link like any other."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import ssl
+from collections.abc import Awaitable
+from typing import Protocol
+
+import msgspec
+import trio
+from wsproto.events import Request
+
+from eyot_daemon.auth.login import Peer
+from eyot_daemon.client.listener import ClientListener, tls_peer
+from eyot_daemon.config.options import WebsocketOptions
+from eyot_daemon.net.tls_alert import handshake
+from eyot_daemon.net.tls_checks import RateLimit, check_certificate
+from eyot_daemon.net.websocket_stream import BROWSER_FRAME_BYTES, WebSocketStream
+from eyot_daemon.net.websocket_upgrade import Cookies, UpgradeError, Verdict, judge
+
+log = logging.getLogger("eyot.websocket")
+
+CLIENT_TYPE = "WEBSOCKET"
+LEAF_TYPE = "LEAFNODE_WS"
+
+
+class ServeLeaf(Protocol):
+    """Serves a stream as a leaf link; `local_host`: the address at which it reached us."""
+
+    def __call__(
+        self, stream: trio.abc.Stream, peer: Peer, local_host: str, *, is_compressed: bool
+    ) -> Awaitable[None]: ...
+
+
+class WebSocketListener:
+    """Serves accepted sockets. `tls` None: plain; `serve_leaf` None: leaf nodes are sent away."""
+
+    def __init__(
+        self,
+        clients: ClientListener,
+        options: WebsocketOptions,
+        *,
+        tls: ssl.SSLContext | None = None,
+        serve_leaf: ServeLeaf | None = None,
+    ) -> None:
+        self.options = options
+        self.tls = tls
+        self._clients = clients
+        self._serve_leaf = serve_leaf
+        self._rate = RateLimit()
+
+    async def serve(self, sock: socket.socket, address: tuple[str, int]) -> None:
+        """One connection, until it is closed. The `Serve` of a `TcpListener`."""
+        peer = Peer(host=address[0], port=address[1], connection_type=CLIENT_TYPE)
+        local_host = sock.getsockname()[0]
+        stream: trio.abc.Stream = trio.SocketStream(trio.socket.from_stdlib_socket(sock))
+        websocket: WebSocketStream | None = None
+        try:
+            with trio.fail_after(self.options.handshake_timeout_s):
+                stream, peer = await self._secured(stream, peer)
+                websocket = WebSocketStream(stream)
+                request = await websocket.receive_request()
+                verdict = await self._answer(websocket, request)
+        except (UpgradeError, trio.BrokenResourceError, trio.TooSlowError, ssl.SSLError, OSError) as error:
+            log.info("%s:%d - websocket handshake error: %s", *address, error or "timeout")
+            await trio.aclose_forcefully(stream)
+            return
+        if verdict.status != 101:
+            log.info("%s:%d - websocket handshake error: %s", *address, verdict.reason)
+            await stream.aclose()
+            return
+        if verdict.is_browser:
+            websocket.fragment_bytes = BROWSER_FRAME_BYTES
+        if verdict.is_leaf:
+            assert self._serve_leaf is not None
+            peer = msgspec.structs.replace(peer, connection_type=LEAF_TYPE)
+            await self._serve_leaf(websocket, peer, local_host, is_compressed=websocket.is_compressed)
+        else:
+            await self._clients.serve_stream(websocket, _with_cookies(peer, verdict.cookies))
+
+    async def _secured(self, stream: trio.abc.Stream, peer: Peer) -> tuple[trio.abc.Stream, Peer]:
+        tls = self.options.tls
+        if self.tls is None or tls is None:
+            return stream, peer
+        if not self._rate.allow(tls.connection_rate_limit):
+            raise UpgradeError("too many connections in a second")
+        assert isinstance(stream, trio.SocketStream)
+        secured = trio.SSLStream(stream, self.tls, server_side=True, https_compatible=True)
+        with trio.fail_after(tls.timeout_s):
+            await handshake(secured)
+        check_certificate(tls, secured)
+        return secured, tls_peer(peer, secured)
+
+    async def _answer(self, websocket: WebSocketStream, request: Request) -> Verdict:
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in request.extra_headers}
+        headers["host"] = request.host
+        options = self.options
+        verdict = judge(request.target, headers, options, secure=self.tls is not None)
+        if verdict.is_leaf and self._serve_leaf is None:
+            verdict = Verdict(status=404, reason="leaf nodes are not configured here")
+        if verdict.status == 101:
+            await websocket.accept(compress=options.compression, headers=options.headers)
+        else:
+            await websocket.reject(verdict.status, verdict.reason)
+        return verdict
+
+
+def _with_cookies(peer: Peer, cookies: Cookies) -> Peer:
+    return peer if cookies == Cookies() else msgspec.structs.replace(peer, cookies=cookies)

@@ -1,0 +1,143 @@
+"""Accounts and users of the configuration: `accounts { }` and `authorization { }` as typed values.
+
+The Structs here are what the broker builds its accounts from; reading them out of a configuration lives in
+`config/accounts_read.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from eyot_daemon.config.permissions import Permissions
+
+GLOBAL_ACCOUNT = "$G"
+SYSTEM_ACCOUNT_DEFAULT = "$SYS"
+
+ConnectionType = Literal["STANDARD", "WEBSOCKET", "LEAFNODE", "LEAFNODE_WS", "MQTT", "MQTT_WS", "IN_PROCESS"]
+ResponseType = Literal["singleton", "stream", "chunked"]
+
+
+class UserOptions(Struct, frozen=True, kw_only=True):
+    """One user: either `user` with `password` (plain text or bcrypt), or `nkey` (public key `U...`)."""
+
+    account: str
+    user: str = ""
+    password: str = ""
+    nkey: str = ""
+    permissions: Permissions | None = None  # None: the account's default_permissions, then authorization's
+    connection_types: frozenset[str] = frozenset()  # empty: all
+
+
+class LatencyOptions(Struct, frozen=True, kw_only=True):
+    """Service latency sampling of an export: `sampling` in percent (1..100), 0 = only where headers ask for it."""
+
+    subject: bytes
+    sampling: int = 100
+
+
+class ExportOptions(Struct, frozen=True, kw_only=True):
+    """One export of an account. `accounts` None: public; otherwise exactly these account names may import."""
+
+    kind: Literal["stream", "service"]
+    subject: bytes
+    accounts: tuple[str, ...] | None = None
+    response_type: ResponseType = "singleton"
+    response_threshold_s: float = 120.0
+    latency: LatencyOptions | None = None
+    account_token_position: int = 0
+    allow_trace: bool = False
+
+
+class ImportOptions(Struct, frozen=True, kw_only=True):
+    """One import of an account.
+
+    `subject` is the exporter's subject. `to` is the local subject (b"": same as `subject`; for a stream it may be a
+    transform with `$1`). `prefix` (streams only): delivered as `prefix.subject`.
+    """
+
+    kind: Literal["stream", "service"]
+    account: str
+    subject: bytes
+    to: bytes = b""
+    prefix: bytes = b""
+    share: bool = False
+    allow_trace: bool = False
+
+
+class MappingDestination(Struct, frozen=True, kw_only=True):
+    """One weighted destination of a mapping; `weight` in percent; `cluster` empty: everywhere."""
+
+    subject: str
+    weight: int = 100
+    cluster: str = ""
+
+
+class MappingOptions(Struct, frozen=True, kw_only=True):
+    """`mappings { source: destinations }`, in order of declaration."""
+
+    source: str
+    destinations: tuple[MappingDestination, ...]
+
+
+class AccountLimits(Struct, frozen=True, kw_only=True):
+    """`limits { }` of an account; -1 = no limit."""
+
+    connections_max: int = -1
+    subscriptions_max: int = -1
+    payload_max: int = -1
+    leafnodes_max: int = -1
+
+
+class AccountJetStreamOptions(Struct, frozen=True, kw_only=True):
+    """JetStream limits of one account, in bytes and counts; -1 = no limit (the server's own still hold)."""
+
+    memory_max: int = -1
+    file_max: int = -1
+    streams_max: int = -1
+    consumers_max: int = -1
+    ack_pending_max: int = -1
+    memory_stream_bytes_max: int = -1
+    file_stream_bytes_max: int = -1
+    max_bytes_required: bool = False
+    tier: str = ""  # of which tier these are the limits, where an account has tiers
+
+
+class AccountOptions(Struct, frozen=True, kw_only=True):
+    """One account. Its users are in `Options.users` too (one list over all accounts)."""
+
+    name: str
+    name_tag: str = ""  # what people call it, where `name` is a public key
+    nkey: str = ""
+    users: tuple[UserOptions, ...] = ()
+    jetstream: AccountJetStreamOptions | None = None  # None: JetStream is off for this account
+    exports: tuple[ExportOptions, ...] = ()
+    imports: tuple[ImportOptions, ...] = ()
+    mappings: tuple[MappingOptions, ...] = ()
+    limits: AccountLimits = AccountLimits()
+    default_permissions: Permissions | None = None
+    trace_destination: bytes = b""
+    trace_sampling: int = 100
+
+
+class AuthCalloutOptions(Struct, frozen=True, kw_only=True):
+    """`authorization { auth_callout { } }`: who answers (`account`, connected as one of `auth_users`), who signs (`issuer`)."""
+
+    issuer: str  # public nkey of an account, A...
+    account: str = GLOBAL_ACCOUNT
+    auth_users: tuple[str, ...] = ()
+    xkey: str = ""  # public curve key, X...: requests and answers are sealed
+    allowed_accounts: tuple[str, ...] = ()
+
+
+class AuthorizationOptions(Struct, frozen=True, kw_only=True):
+    """Top-level `authorization { }`. A single `user`+`password` or `token`, or `users` (all in account `$G`)."""
+
+    user: str = ""
+    password: str = ""
+    token: str = ""
+    timeout_s: float = 2.0
+    users: tuple[UserOptions, ...] = ()
+    default_permissions: Permissions | None = None
+    auth_callout: AuthCalloutOptions | None = None

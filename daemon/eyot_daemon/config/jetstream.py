@@ -1,0 +1,86 @@
+"""`jetstream { }` and Eyot's own `eyot { }` block as typed values."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from eyot_sync.policy.policy import SyncPolicies
+
+
+class EncryptionOptions(Struct, frozen=True):
+    """`jetstream { key, prev_key, cipher }`: what the store's `StoreKeys` are made of. Does not show the keys."""
+
+    key: bytes
+    previous: bytes = b""
+    cipher: Literal["aes", "chacha"] = "aes"
+
+    def __repr__(self) -> str:
+        return f"EncryptionOptions(cipher={self.cipher!r})"
+
+
+class JetStreamLimits(Struct, frozen=True, kw_only=True):
+    """`jetstream { limits { } }`; 0 = nats-server's default."""
+
+    ack_pending_max: int = 0
+    ha_assets_max: int = 0
+    request_batch_max: int = 0
+    duplicate_window_s: float = 0.0
+    batch_inflight_per_stream_max: int = 0
+    batch_inflight_total_max: int = 0
+    batch_size_max: int = 0
+    batch_timeout_s: float = 0.0
+
+
+class JetStreamOptions(Struct, frozen=True, kw_only=True):
+    """`jetstream { }`. Eyot flushes before it acknowledges; `sync_interval` is accepted and changes nothing about that."""
+
+    store_dir: str = ""  # "": see `Options.store_dir_path`
+    domain: str = ""
+    sync_interval_s: float = 120.0
+    sync_always: bool = False
+    memory_max: int = -1  # bytes; -1 = not configured
+    file_max: int = -1
+    extension_hint: Literal["", "will_extend", "no_extend"] = ""
+    strict: bool = True
+    unique_tag: str = ""
+    limits: JetStreamLimits = JetStreamLimits()
+    request_queue_limit: int = 10_000
+    encryption: EncryptionOptions | None = None
+    buffered_msgs_max: int = (
+        0  # of one stream, published and not on flash; 0 = nats-server's default, negative = no bound
+    )
+    buffered_bytes_max: int = 0
+
+
+class EyotStoreOptions(Struct, frozen=True, kw_only=True):
+    """`eyot { store { } }`: `map_size` is the most the LMDB file may grow to, in bytes; 0 = the store's own default.
+
+    `committer`: how a group becomes durable, "" = the store's own default; `journal_size`: bytes that the journal may take, 0 =
+    the store's own default. `key_file`, `prev_key_file`: files with the key that the store is encrypted with, "" = none.
+    """
+
+    map_size: int = 0
+    committer: Literal["", "journal", "lmdb"] = ""
+    journal_size: int = 0
+    key_file: str = ""
+    prev_key_file: str = ""
+
+
+class EyotStatusOptions(Struct, frozen=True, kw_only=True):
+    """`eyot { status { } }`: the device's own status, published on `subject` in `account` again and again."""
+
+    subject: bytes
+    every_s: float = 60.0
+    account: str = "$G"
+
+
+class EyotOptions(Struct, frozen=True, kw_only=True):
+    """`eyot { }`: what nats-server has no option for. `control_socket`: path of the Unix socket, "" = none; `sync`: who may use links, when and
+    how much."""
+
+    control_socket: str = ""
+    store: EyotStoreOptions = EyotStoreOptions()
+    sync: SyncPolicies = SyncPolicies()
+    status: EyotStatusOptions | None = None

@@ -1,0 +1,167 @@
+"""Reading `jetstream { }` and `eyot { }`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from eyot_daemon.config.accounts_read import is_enabled
+from eyot_daemon.config.jetstream import (
+    EncryptionOptions,
+    EyotOptions,
+    EyotStatusOptions,
+    EyotStoreOptions,
+    JetStreamLimits,
+    JetStreamOptions,
+)
+from eyot_daemon.config.reader import Block, wrong_type
+from eyot_daemon.config.sync_read import read_sync
+from eyot_wire import subject
+from eyot_wire.conf import ConfMap
+
+_HINTS: dict[str, Literal["", "will_extend", "no_extend"]] = {"will_extend": "will_extend", "no_extend": "no_extend"}
+_COMMITTERS: dict[str, Literal["", "journal", "lmdb"]] = {"journal": "journal", "lmdb": "lmdb"}
+_MAP_SIZE_MIN = _JOURNAL_SIZE_MIN = 1 << 20
+
+
+def read_jetstream(parent: Block) -> JetStreamOptions | None:
+    """`jetstream`: a boolean, `enabled`/`disabled`, or a map; None if absent or off."""
+    entry = parent.entry("jetstream")
+    if entry is None:
+        return None
+    value = entry.value.value
+    if isinstance(value, bool):
+        return JetStreamOptions() if value else None
+    if isinstance(value, str):
+        return JetStreamOptions() if is_enabled(entry.value, entry.key) else None
+    if not isinstance(value, ConfMap):
+        raise wrong_type("a map, boolean or string to define JetStream", entry.value, entry.key)
+    block = parent.nested(entry.value, entry.key)
+    enabled = block.boolean("enabled", "enable", default=True)
+    sync_interval_s, sync_always = _read_sync(block)
+    options = JetStreamOptions(
+        store_dir=block.string("store_dir", "storedir", "store"),
+        domain=_read_domain(block, "domain", "jetstream_domain"),
+        sync_interval_s=sync_interval_s,
+        sync_always=sync_always,
+        memory_max=block.size("max_memory_store", "max_mem_store", "max_mem", "max_memory", default=-1),
+        file_max=block.size("max_file_store", "max_file", default=-1),
+        extension_hint=_HINTS.get(block.choice("extension_hint", allowed=tuple(_HINTS)), ""),
+        strict=block.boolean("strict", default=True),
+        unique_tag=block.string("unique_tag"),
+        limits=_read_limits(block.block("limits")),
+        request_queue_limit=block.integer("request_queue_limit", default=10_000, minimum=0),
+        encryption=_read_encryption(block),
+        buffered_msgs_max=block.integer("max_buffered_msgs", default=0),
+        buffered_bytes_max=block.size("max_buffered_size", default=0),
+    )
+    # Of clusters, or of nats-server's own files: nothing to do here.
+    block.ignore("max_outstanding_catchup", "info_queue_limit", "max_concurrent_io")
+    block.ignore("meta_compact", "meta_compact_size", "meta_compact_sync")
+    block.finish()
+    return options if enabled else None
+
+
+def _read_encryption(block: Block) -> EncryptionOptions | None:
+    """`key`, `prev_key` and `cipher`, as nats-server spells them; AES-GCM where no cipher is named."""
+    key = block.string("key", "ek", "encryption_key")
+    previous = block.string("prev_key", "prev_ek", "prev_encryption_key")
+    cipher = block.choice("cipher", allowed=("aes", "chacha", "chachapoly"))
+    if block.entry("tpm") is not None:
+        raise block.error("keys in a TPM are not offered by this version of eyotd", "tpm")
+    if not key:
+        if previous:
+            raise block.error("a previous key without a key", "prev_key", "prev_ek", "prev_encryption_key")
+        return None
+    return EncryptionOptions(key.encode(), previous.encode(), "chacha" if cipher.startswith("chacha") else "aes")
+
+
+def _read_domain(block: Block, *keys: str) -> str:
+    domain = block.string(*keys)
+    if domain and not subject.is_valid_literal(domain.encode()):
+        raise block.error(f'invalid domain name: derived "$JS.{domain}.API.>" is not a valid subject', *keys)
+    if "." in domain:
+        raise block.error("invalid domain name: must be one subject token", *keys)
+    return domain
+
+
+def _read_sync(block: Block) -> tuple[float, bool]:
+    """`sync_interval`: `always` or a duration. Eyot flushes before each acknowledgement whatever is said here."""
+    keys = ("sync_interval", "sync")
+    entry = block.entry(*keys)
+    if entry is not None and isinstance(entry.value.value, str) and entry.value.value.lower() == "always":
+        return 0.0, True
+    return block.seconds(*keys, default=120.0), False
+
+
+def _read_limits(block: Block | None) -> JetStreamLimits:
+    if block is None:
+        return JetStreamLimits()
+    batch = block.block("batch")
+    limits = JetStreamLimits(
+        ack_pending_max=block.integer("max_ack_pending", default=0),
+        ha_assets_max=block.integer("max_ha_assets", default=0),
+        request_batch_max=block.integer("max_request_batch", default=0),
+        duplicate_window_s=block.seconds("duplicate_window", default=0.0),
+        batch_inflight_per_stream_max=batch.integer("max_inflight_per_stream", default=0) if batch else 0,
+        batch_inflight_total_max=batch.integer("max_inflight_total", default=0) if batch else 0,
+        batch_size_max=batch.integer("max_msgs", "max_size", default=0) if batch else 0,
+        batch_timeout_s=batch.seconds("timeout", default=0.0) if batch else 0.0,
+    )
+    if batch:
+        batch.finish()
+    block.finish()
+    return limits
+
+
+def read_eyot(block: Block | None) -> EyotOptions:
+    """Eyot's own block."""
+    if block is None:
+        return EyotOptions()
+    options = EyotOptions(
+        control_socket=block.string("control_socket", "control"),
+        store=_read_store(block.block("store")),
+        sync=read_sync(block.block("sync")),
+        status=_read_status(block.block("status")),
+    )
+    block.finish()
+    return options
+
+
+def _read_status(block: Block | None) -> EyotStatusOptions | None:
+    if block is None:
+        return None
+    status = EyotStatusOptions(
+        subject=block.subject("subject"),
+        every_s=block.seconds("every", "interval", default=60.0, minimum=1.0),
+        account=block.string("account", default="$G"),
+    )
+    if not status.subject or not subject.is_literal(status.subject):
+        raise block.error("must be a subject to publish to, without wildcards", "subject")
+    block.remember("status_account", "account")
+    block.finish()
+    return status
+
+
+def _read_store(block: Block | None) -> EyotStoreOptions:
+    if block is None:
+        return EyotStoreOptions()
+    map_size = block.size("map_size", default=0)
+    if map_size and map_size < _MAP_SIZE_MIN:
+        raise block.error("must be at least 1M", "map_size")
+    committer = _COMMITTERS.get(block.choice("committer", allowed=tuple(_COMMITTERS)), "")
+    journal_size = block.size("journal_size", default=0)
+    if journal_size and committer == "lmdb":
+        raise block.error('means nothing without a journal ("committer" is "lmdb")', "journal_size")
+    if journal_size and journal_size < _JOURNAL_SIZE_MIN:
+        raise block.error("must be at least 1M", "journal_size")
+    key_file, prev_key_file = block.string("key_file"), block.string("prev_key_file")
+    if prev_key_file and not key_file:
+        raise block.error("a previous key without a key", "prev_key_file")
+    block.finish()
+    return EyotStoreOptions(
+        map_size=map_size,
+        committer=committer,
+        journal_size=journal_size,
+        key_file=key_file,
+        prev_key_file=prev_key_file,
+    )

@@ -1,0 +1,262 @@
+"""Typed access to one map of a parsed configuration.
+
+A `Block` hands out the values of a `ConfMap` by key (any case, any of several names), checks their types, remembers what
+was asked for, and `finish()` refuses what nobody asked for. Whatever is wrong becomes a ConfError at the value's place.
+A `Reading` is what all blocks of one configuration share: warnings, notes, and the places that later checks name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from eyot_wire.conf import ConfEntry, ConfError, ConfMap, ConfValue, Position
+from eyot_wire.go.duration import parse_duration_ns
+
+PORT_MAX = 65_535
+
+
+class Reading:
+    """Shared by all blocks of one configuration. `places[name]` is where an option stood, for checks that come later.
+
+    `warnings` are mistakes to `-t`, as in nats-server. `notes` say what is taken otherwise than nats-server takes it, and are only told.
+    """
+
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+        self.notes: list[str] = []
+        self.plaintext_passwords = False
+        self.places: dict[str, tuple[Position, str]] = {}
+
+    def warn(self, position: Position, key: str, message: str) -> None:
+        self.warnings.append(f'{position}: key "{key}": {message}')
+
+    def note(self, entry: ConfEntry, message: str) -> None:
+        self.notes.append(f'{entry.value.position}: key "{entry.key}": {message}')
+
+    def error(self, place: str, message: str) -> ConfError:
+        """A ConfError at a remembered place; without one (set by a flag) it names only the option."""
+        position, key = self.places.get(place, (Position("command line", 0, 0), place))
+        return ConfError(message, position, key)
+
+
+def type_name(value: object) -> str:
+    """What an error calls a value's type."""
+    if isinstance(value, bool):
+        return "a boolean"
+    names = {int: "an integer", float: "a decimal number", str: "a string", tuple: "an array", ConfMap: "a map"}
+    return "a time" if isinstance(value, datetime) else names.get(type(value), type(value).__name__)
+
+
+class Block:
+    """One map and what has been read from it."""
+
+    def __init__(self, conf_map: ConfMap, reading: Reading) -> None:
+        self.reading = reading
+        self.position = conf_map.position
+        self._entries = {entry.key.lower(): entry for entry in conf_map}  # a later spelling of a key wins
+        self._read: set[str] = set()
+
+    def entry(self, *keys: str) -> ConfEntry | None:
+        """The entry under any of these (lower-case) names, the one declared last if there are several."""
+        found: ConfEntry | None = None
+        for name in keys:
+            entry = self._entries.get(name)
+            if entry is not None:
+                self._read.add(name)
+                if found is None or entry.position[1:] > found.position[1:]:
+                    found = entry
+        return found
+
+    def ignore(self, *keys: str) -> None:
+        """Accept keys that mean nothing to this server, whatever their values."""
+        self._read.update(keys)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._entries
+
+    def remember(self, place: str, *keys: str) -> None:
+        """Keep the place of an option for a later check."""
+        entry = self.entry(*keys)
+        if entry is not None:
+            self.reading.places[place] = (entry.value.position, entry.key)
+
+    def finish(self) -> None:
+        """Refuse the first key that nobody asked for, unless it served as a variable."""
+        for name, entry in self._entries.items():
+            if name not in self._read and not entry.used_as_variable:
+                raise ConfError(f'unknown field "{entry.key}"', entry.position, entry.key)
+
+    def error(self, message: str, *keys: str) -> ConfError:
+        """A ConfError at the first of these keys that is present, else at the block."""
+        entry = self.entry(*keys)
+        return ConfError(message, entry.value.position, entry.key) if entry else ConfError(message, self.position)
+
+    # typed values; each returns the default if the key is absent
+
+    def boolean(self, *keys: str, default: bool = False) -> bool:
+        entry = self.entry(*keys)
+        return default if entry is None else expect_boolean(entry.value, entry.key)
+
+    def string(self, *keys: str, default: str = "") -> str:
+        entry = self.entry(*keys)
+        return default if entry is None else expect_string(entry.value, entry.key)
+
+    def subject(self, *keys: str) -> bytes:
+        return self.string(*keys).encode()
+
+    def integer(self, *keys: str, default: int, minimum: int | None = None, maximum: int | None = None) -> int:
+        entry = self.entry(*keys)
+        return default if entry is None else expect_integer(entry.value, entry.key, minimum, maximum)
+
+    def port(self, *keys: str, default: int) -> int:
+        return self.integer(*keys, default=default, minimum=-1, maximum=PORT_MAX)
+
+    def seconds(self, *keys: str, default: float, minimum: float = 0.0, maximum: float | None = None) -> float:
+        """A duration: a Go duration string, or a bare number of seconds (with a warning, as nats-server)."""
+        entry = self.entry(*keys)
+        if entry is None:
+            return default
+        value = entry.value.value
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            duration_s = float(value)
+            self.reading.warn(entry.value.position, entry.key, f"{entry.key} should be converted to a duration")
+        elif isinstance(value, str):
+            duration_s = expect_duration(entry.value, entry.key)
+        else:
+            raise wrong_type("a duration", entry.value, entry.key)
+        return check_range(duration_s, entry, minimum, maximum)
+
+    def timeout(self, *keys: str, default: float) -> float:
+        """A timeout: seconds as a number (nats-server's usual form here, no warning) or a Go duration string."""
+        entry = self.entry(*keys)
+        if entry is None:
+            return default
+        value = entry.value.value
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            return check_range(float(value), entry, 0.0, None)
+        return check_range(expect_duration(entry.value, entry.key), entry, 0.0, None)
+
+    def size(self, *keys: str, default: int) -> int:
+        """A JetStream size: an integer, or a string ending in K, M, G or T (powers of 1024); `-1` is no limit."""
+        entry = self.entry(*keys)
+        return default if entry is None else expect_size(entry.value, entry.key)
+
+    def choice(self, *keys: str, allowed: tuple[str, ...], default: str = "") -> str:
+        """One of some words, in any case."""
+        entry = self.entry(*keys)
+        if entry is None:
+            return default
+        word = expect_string(entry.value, entry.key).lower()
+        if word not in allowed:
+            raise ConfError(f"expected one of {', '.join(allowed)}", entry.value.position, entry.key)
+        return word
+
+    def strings(self, *keys: str) -> tuple[str, ...]:
+        """One string or an array of strings."""
+        entry = self.entry(*keys)
+        if entry is None:
+            return ()
+        if isinstance(entry.value.value, str):
+            return (entry.value.value,)
+        return tuple(expect_string(element, entry.key) for element in expect_array(entry.value, entry.key))
+
+    def pairs(self, *keys: str) -> tuple[tuple[str, str], ...]:
+        """A map of strings to strings, in order."""
+        block = self.block(*keys)
+        if block is None:
+            return ()
+        return tuple((entry.key, expect_string(entry.value, entry.key)) for entry in block.all())
+
+    def block(self, *keys: str) -> Block | None:
+        """A nested map."""
+        entry = self.entry(*keys)
+        return None if entry is None else self.nested(entry.value, entry.key)
+
+    def blocks(self, *keys: str) -> tuple[Block, ...]:
+        """An array of maps."""
+        entry = self.entry(*keys)
+        if entry is None:
+            return ()
+        return tuple(self.nested(element, entry.key) for element in expect_array(entry.value, entry.key))
+
+    def nested(self, value: ConfValue, key: str) -> Block:
+        if not isinstance(value.value, ConfMap):
+            raise wrong_type("a map", value, key)
+        return Block(value.value, self.reading)
+
+    def all(self) -> Iterator[ConfEntry]:
+        """All entries, for maps whose keys are names; marks them as read."""
+        for name, entry in self._entries.items():
+            self._read.add(name)
+            yield entry
+
+
+def wrong_type(expected: str, value: ConfValue, key: str) -> ConfError:
+    return ConfError(f"expected {expected}, but got {type_name(value.value)}", value.position, key)
+
+
+def check_range(duration_s: float, entry: ConfEntry, minimum: float, maximum: float | None) -> float:
+    if duration_s < minimum or (maximum is not None and duration_s > maximum):
+        limit = f"at least {minimum:g}s" if duration_s < minimum else f"at most {maximum:g}s"
+        raise ConfError(f"must be {limit}", entry.value.position, entry.key)
+    return duration_s
+
+
+def expect_boolean(value: ConfValue, key: str) -> bool:
+    if not isinstance(value.value, bool):
+        raise wrong_type("a boolean", value, key)
+    return value.value
+
+
+def expect_string(value: ConfValue, key: str) -> str:
+    if not isinstance(value.value, str):
+        hint = "" if isinstance(value.value, (tuple, ConfMap)) else " (quote it)"
+        raise ConfError(f"expected a string, but got {type_name(value.value)}{hint}", value.position, key)
+    return value.value
+
+
+def expect_integer(value: ConfValue, key: str, minimum: int | None = None, maximum: int | None = None) -> int:
+    number = value.value
+    if not isinstance(number, int) or isinstance(number, bool):
+        raise wrong_type("an integer", value, key)
+    if minimum is not None and number < minimum:
+        raise ConfError(f"must be at least {minimum}", value.position, key)
+    if maximum is not None and number > maximum:
+        raise ConfError(f"must be at most {maximum}", value.position, key)
+    return number
+
+
+def expect_array(value: ConfValue, key: str) -> tuple[ConfValue, ...]:
+    if not isinstance(value.value, tuple):
+        raise wrong_type("an array", value, key)
+    return value.value
+
+
+def expect_duration(value: ConfValue, key: str) -> float:
+    try:
+        return parse_duration_ns(expect_string(value, key)) / 1e9
+    except ValueError as error:
+        raise ConfError(f"error parsing {key}: {error}", value.position, key) from None
+
+
+def expect_size(value: ConfValue, key: str) -> int:
+    if isinstance(value.value, int) and not isinstance(value.value, bool):
+        number = value.value
+    elif isinstance(value.value, str):
+        digits, factor = _split_size(value.value)
+        if not digits.removeprefix("-").isdecimal():
+            raise ConfError("expected a size: digits, and K, M, G or T", value.position, key)
+        number = int(digits) * factor
+    else:
+        raise wrong_type("a size", value, key)
+    if not -1 <= number <= 2**63 - 1:
+        raise ConfError("this size is out of range", value.position, key)
+    return number
+
+
+def _split_size(text: str) -> tuple[str, int]:
+    powers = {"k": 1, "m": 2, "g": 3, "t": 4}
+    bare = text.strip()
+    power = powers.get(bare[-1:].lower(), 0)
+    return (bare[:-1] if power else bare), 1024**power

@@ -1,0 +1,340 @@
+"""JetStream in one account: its streams, its limits, and the subscription through which its API is reached."""
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from eyot_daemon.config.accounts import AccountJetStreamOptions
+from eyot_daemon.jetstream import advisories
+from eyot_daemon.jetstream.api import dispatch as api
+from eyot_daemon.jetstream.api_request import ApiRequest
+from eyot_daemon.jetstream.backup.restore import Restore
+from eyot_daemon.jetstream.backup.snapshot import Snapshot
+from eyot_daemon.jetstream.config.origins import check_filters
+from eyot_daemon.jetstream.config.rules import ConfigRules
+from eyot_daemon.jetstream.config.stream import check_no_overlap, checked, same
+from eyot_daemon.jetstream.config.update import check_consumer_limits, checked_update
+from eyot_daemon.jetstream.messages.batch import Batch
+from eyot_daemon.jetstream.stream.stream import Stream
+from eyot_daemon.router.account_setup import add_domain_mappings
+from eyot_daemon.router.subscription import Kind, Origin, Subscription
+from eyot_daemon.version import API_LEVEL
+from eyot_store.errors import StoreError
+from eyot_wire.jetstream.errors import ApiError, error, fail
+from eyot_wire.jetstream.model import (
+    AccountInfo,
+    AccountLimits,
+    AccountTier,
+    ApiStats,
+    StorageType,
+    StreamConfig,
+    encode,
+)
+from eyot_wire.subject import matches
+
+if TYPE_CHECKING:
+    from eyot_daemon.jetstream.engine import JetStream
+    from eyot_daemon.router.account import Account
+
+log = logging.getLogger("eyot.jetstream")
+
+API_SUBJECT = b"$JS.API.>"
+_INFO_SUBJECT = b"$JS.API.INFO"
+#: (the stream, why it failed)
+StreamDone = Callable[[Stream, StoreError | None], None]
+
+_Queued = tuple[bytes, bytes, bytes, bytes, Origin | None]
+
+
+#: What stands in the place of the limits where there are tiers.
+_IN_TIERS = AccountLimits(
+    max_memory=0,
+    max_storage=0,
+    max_streams=0,
+    max_consumers=0,
+    max_ack_pending=0,
+    memory_max_stream_bytes=0,
+    storage_max_stream_bytes=0,
+)
+
+
+class JetStreamAccount:
+    """`limits` None: JetStream is off for this account; its API answers 10039 to everything."""
+
+    kind = Kind.JETSTREAM
+
+    def __init__(self, engine: "JetStream", account: "Account", limits: AccountJetStreamOptions | None) -> None:
+        self.engine = engine
+        self.account = account
+        self.set_limits(limits)
+        self.domain = engine.options.domain
+        self.strict = engine.options.strict
+        self.streams: dict[str, Stream] = {}
+        #: Backups under way (None: about to begin) and restores, by the stream's name.
+        self.snapshots: dict[str, Snapshot | None] = {}
+        self.restores: dict[str, Restore] = {}
+        self.api_total = 0
+        self.api_errors = 0
+        self._inbox: list[_Queued] = []
+        self._subscription: Subscription | None = None
+
+    def __repr__(self) -> str:
+        return f"<JetStreamAccount {self.account.name}>"
+
+    def set_limits(self, limits: AccountJetStreamOptions | None) -> None:
+        """At the start, and when the configuration changes; the server's own limits are looked at again too."""
+        self.limits = limits
+        options = self.engine.options
+        own_limits = (limits.file_max, limits.memory_max) if limits is not None else ()
+        #: True if publishing must look at what account and server have left.
+        self.storage_limited = max(options.file_max, options.memory_max, *own_limits) >= 0
+
+    @property
+    def enabled(self) -> bool:
+        return self.limits is not None
+
+    # -- life ------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Answer the API from now on, under the domain's name too."""
+        if self.domain:
+            add_domain_mappings(self.account, self.domain)
+        self.answer()
+
+    def answer(self) -> None:
+        """Subscribe to the API, or leave it: an account without JetStream that imports `$JS.API.INFO` asks others alone."""
+        wanted = self.enabled or not self._imports_info()
+        if wanted and self._subscription is None:
+            self._subscription = self.account.subscribe(API_SUBJECT, self)
+        elif not wanted and self._subscription is not None:
+            self.account.unsubscribe(self._subscription)
+            self._subscription = None
+
+    def _imports_info(self) -> bool:
+        configured = next((one for one in self.account.broker.options.accounts if one.name == self.account.name), None)
+        imports = () if configured is None else configured.imports
+        return any(matches(one.to or one.subject, _INFO_SUBJECT) for one in imports if one.kind == "service")
+
+    def stop(self) -> None:
+        """The daemon stops."""
+        if self._subscription is not None:
+            self.account.unsubscribe(self._subscription)
+            self._subscription = None
+        self.stop_transfers()
+        for stream in list(self.streams.values()):
+            stream.stop()
+
+    def stop_transfers(self) -> None:
+        """End backups and restores."""
+        for session in (*self.snapshots.values(), *self.restores.values()):
+            if session is not None:
+                session.stop()
+
+    # -- Destination: the API --------------------------------------------------------------------------------------
+
+    def deliver(
+        self, sub: Subscription, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Origin | None
+    ) -> bool:
+        """Take a request; it is answered at the end of the turn, after what the turn published before it."""
+        if not self._inbox:
+            self.account.broker.mark_dirty(self)
+        self._inbox.append((subject, reply, header, payload, origin))
+        return True
+
+    def flush(self) -> None:
+        inbox, self._inbox = self._inbox, []
+        for subject, reply, header, payload, origin in inbox:
+            api.dispatch(self, subject, reply, header, payload, origin)
+
+    def answered(self, request: ApiRequest, response: bytes, *, failed: bool) -> None:
+        """Send the answer of a request."""
+        endpoint = request.endpoint
+        told = not endpoint.untold and (failed or not endpoint.quiet)
+        self.api_total += told
+        if told and failed:
+            self.api_errors += 1
+        if request.reply:
+            self.account.publish(request.reply, payload=response)
+        if told:
+            advisories.api_audit(request, response)
+
+    # -- streams ---------------------------------------------------------------------------------------------------
+
+    def rules(self) -> ConfigRules:
+        """What the checks of a configuration in this account depend on."""
+        limit_s = self.engine.options.limits.duplicate_window_s
+        return ConfigRules(
+            streams={name: stream.config for name, stream in self.streams.items()},
+            duplicate_window_max_ns=int(limit_s * 1e9),
+        )
+
+    def create_stream(self, asked: StreamConfig, *, pedantic: bool, done: StreamDone) -> None:
+        """Create a stream, or find that it is there with this configuration. Raises JetStreamError."""
+        if self.limits is not None and 0 <= self.limits.streams_max <= len(self.streams) + len(self.restores):
+            raise fail(10027)
+        config = checked(asked, self.rules(), pedantic=pedantic)
+        if config.num_replicas > 1:
+            raise fail(10074)
+        existing = self.streams.get(config.name)
+        if existing is not None:
+            if not same(existing.config, config):
+                raise fail(10058)
+            existing.after_commits(lambda failure: done(existing, failure))
+            return
+        self.check_stream_limits(config, None)
+        check_filters(config)
+        check_no_overlap(config, self.rules())
+        if config.name in self.restores:
+            raise fail(10049, err="a stream of this name is being restored")
+        if self.engine.store.stream(self.account.name, config.name) is not None:
+            raise fail(10049, err="a stream of this name is on disk and could not be restored")
+
+        def settle(stream: Stream, failure: StoreError | None) -> None:
+            if failure is not None:
+                if self.streams.get(config.name) is stream:
+                    del self.streams[config.name]
+            else:
+                stream.start()
+                if config.mirror is not None or config.sources:
+                    self.engine.copying.stream_created(stream)
+                advisories.stream_action(self.account, config.name, "create", self.domain)
+            done(stream, failure)
+
+        self._stage_stream(config, settle)
+
+    def _stage_stream(self, config: StreamConfig, done: StreamDone) -> None:
+        store = self.engine.store
+        txn = store.begin()
+        stream_log = store.create_stream(
+            txn,
+            self.account.name,
+            config.name,
+            encode(config),
+            self.account.broker.clock.now_ns(),
+            memory=config.storage == "memory",
+        )
+        if config.first_seq > 1:
+            stream_log.skip_to(txn, config.first_seq - 1)
+        stream = Stream(self, stream_log, config)
+        stream.ids.created(txn)
+        self.streams[config.name] = stream
+        batch = Batch()
+        batch.then.append(lambda failure: done(stream, failure))
+        stream.submit(txn, batch)
+
+    def update_stream(self, stream: Stream, asked: StreamConfig, *, pedantic: bool, done: StreamDone) -> None:
+        """Change a stream's configuration. Raises JetStreamError."""
+        old = stream.config
+        config = checked_update(old, asked, self.rules(), pedantic=pedantic)
+        if config.num_replicas > 1:
+            raise fail(10074)
+        self.check_stream_limits(config, old)
+        check_consumer_limits(old, config, [each.config for each in stream.consumers.values()])
+        check_no_overlap(config, self.rules())
+        if config.republish is not None and not config.republish.dest:
+            config.republish.dest = ">"  # at updates only
+
+        def settle(failure: StoreError | None) -> None:
+            if failure is None:
+                if any((old.mirror, old.sources, config.mirror, config.sources)):
+                    self.engine.copying.stream_updated(stream, old)
+                advisories.stream_action(self.account, config.name, "modify", self.domain)
+            done(stream, failure)
+
+        stream.update(config, settle)
+
+    def delete_stream(self, stream: Stream, done: StreamDone) -> None:
+        """Remove a stream with everything in it."""
+        self.streams.pop(stream.name, None)
+        if stream.config.mirror is not None or stream.config.sources:
+            self.engine.copying.stream_deleted(stream)
+
+        def settle(failure: StoreError | None) -> None:
+            if failure is None:
+                advisories.stream_action(self.account, stream.name, "delete", self.domain)
+            done(stream, failure)
+
+        stream.delete(settle)
+
+    # -- limits ----------------------------------------------------------------------------------------------------
+
+    def used(self, storage: StorageType) -> int:
+        """Bytes that the account's streams hold, those that are being restored included."""
+        held = sum(s.log.state.bytes for s in self.streams.values() if s.config.storage == storage)
+        return held + sum(r.parts.stored_bytes for r in self.restores.values() if r.config.storage == storage)
+
+    def reserved(self, storage: StorageType) -> int:
+        """Bytes that the account's streams may grow to, as far as they have a limit."""
+        configs = [s.config for s in self.streams.values()] + [r.config for r in self.restores.values()]
+        return sum(each.max_bytes for each in configs if each.storage == storage and each.max_bytes > 0)
+
+    def no_storage_for(self, storage: StorageType, size: int) -> ApiError | None:
+        """Why `size` more bytes cannot be stored: the server's limit (10023) or the account's (10002)."""
+        options, limits = self.engine.options, self.limits
+        server_max = options.file_max if storage == "file" else options.memory_max
+        if 0 <= server_max < self.engine.used(storage) + size:
+            return error(10023)
+        if limits is not None:
+            account_max = limits.file_max if storage == "file" else limits.memory_max
+            if 0 <= account_max < self.used(storage) + size:
+                return error(10002)
+        return None
+
+    def check_stream_limits(self, config: StreamConfig, old: StreamConfig | None) -> None:
+        """Limits on the number and size of streams, for a new stream or one that changes. Raises JetStreamError."""
+        limits = self.limits
+        assert limits is not None, "JetStream is on for this account"
+        if old is None and 0 <= limits.streams_max <= len(self.streams) + len(self.restores):
+            raise fail(10027)
+        stream_max = limits.file_stream_bytes_max if config.storage == "file" else limits.memory_stream_bytes_max
+        if config.max_bytes <= 0 and (limits.max_bytes_required or stream_max > 0):
+            raise fail(10113)
+        if 0 < stream_max < config.max_bytes:
+            raise fail(10122)
+        if config.max_bytes > 0:
+            more = config.max_bytes - (max(old.max_bytes, 0) if old is not None else 0)
+            self._check_reservation(config.storage, more)
+
+    def _check_reservation(self, storage: StorageType, more: int) -> None:
+        limits, options = self.limits, self.engine.options
+        assert limits is not None
+        account_max = limits.file_max if storage == "file" else limits.memory_max
+        server_max = options.file_max if storage == "file" else options.memory_max
+        if more > 0 and (
+            0 <= account_max < self.reserved(storage) + more or 0 <= server_max < self.engine.reserved(storage) + more
+        ):
+            raise fail(10047 if storage == "file" else 10028)
+
+    # -- account info ----------------------------------------------------------------------------------------------
+
+    def info(self) -> AccountInfo:
+        """Usage and limits; in an account with tiers, the limits are the tier's."""
+        limits = self.limits or AccountJetStreamOptions()
+        usage = {
+            "memory": self.used("memory"),
+            "storage": self.used("file"),
+            "reserved_memory": self.reserved("memory"),
+            "reserved_storage": self.reserved("file"),
+            "streams": len(self.streams),
+            "consumers": sum(
+                1 for s in self.streams.values() for consumer in s.consumers.values() if not consumer.config.direct
+            ),
+        }
+        shown = AccountLimits(
+            max_memory=limits.memory_max,
+            max_storage=limits.file_max,
+            max_streams=limits.streams_max,
+            max_consumers=limits.consumers_max,
+            max_ack_pending=limits.ack_pending_max,
+            memory_max_stream_bytes=limits.memory_stream_bytes_max,
+            storage_max_stream_bytes=limits.file_stream_bytes_max,
+            max_bytes_required=limits.max_bytes_required,
+        )
+        return AccountInfo(
+            **usage,
+            limits=_IN_TIERS if limits.tier else shown,
+            domain=self.domain,
+            # A request counts once it is answered; messages that were read do not count at all.
+            api=ApiStats(level=API_LEVEL, total=self.api_total, errors=self.api_errors),
+            tiers={limits.tier: AccountTier(**usage, limits=shown)} if limits.tier else {},
+        )

@@ -1,0 +1,1 @@
+"""The JetStream API: its subjects, and who answers them."""

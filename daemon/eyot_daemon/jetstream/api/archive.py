@@ -1,0 +1,104 @@
+"""The API of backups: STREAM.SNAPSHOT and STREAM.RESTORE (`snapshot.py`, `restore.py` do the work)."""
+
+from collections.abc import Callable
+from typing import Any
+
+from eyot_daemon.jetstream.api_request import ApiRequest, Endpoint
+from eyot_daemon.jetstream.backup.restore import Restore
+from eyot_daemon.jetstream.backup.snapshot import Snapshot
+from eyot_daemon.jetstream.backup.snapshot_check import check_messages
+from eyot_daemon.jetstream.config.stream import check_no_overlap, checked
+from eyot_daemon.jetstream.stream.stream import Stream
+from eyot_store.errors import StoreError
+from eyot_wire.jetstream.errors import JetStreamError, error, fail
+from eyot_wire.jetstream.model import RestorePart, RestoreRequest, SnapshotPart, SnapshotRequest
+from eyot_wire.subject import is_valid_literal
+
+#: Backups and restores at a time, in the whole server: each holds up to some 20 MiB.
+TRANSFERS_MAX = 8
+
+
+def _snapshot(request: ApiRequest) -> None:
+    if request.body_is_empty:
+        raise fail(10003)
+    stream = request.stream(request.tokens[4])
+    asked = request.decode(SnapshotRequest)
+    if not is_valid_literal(asked.deliver_subject.encode()):
+        raise fail(10015)
+    _check_room(request)
+    if stream.name in request.jsa.snapshots:
+        raise fail(10064, err="snapshot in progress")
+    request.jsa.snapshots[stream.name] = None
+    if asked.jsck:
+        check_messages(stream, lambda problem: _checked(request, stream, asked, problem))
+    else:
+        stream.after_commits(lambda failure: _begin_snapshot(request, stream, asked))
+
+
+def _checked(request: ApiRequest, stream: Stream, asked: SnapshotRequest, problem: str) -> None:
+    if problem:
+        del request.jsa.snapshots[stream.name]
+        request.refuse(error(10064, err=problem))
+    else:
+        stream.after_commits(lambda failure: _begin_snapshot(request, stream, asked))
+
+
+def _begin_snapshot(request: ApiRequest, stream: Stream, asked: SnapshotRequest) -> None:
+    sessions = request.jsa.snapshots
+    if not stream.live:
+        sessions.pop(stream.name, None)
+        request.refuse(error(10059))
+        return
+    try:
+        session = Snapshot(request, stream, asked, ended=_forget(sessions, stream.name))
+    except StoreError as failure:
+        sessions.pop(stream.name, None)
+        request.refuse(error(10064, err=failure.message))
+        return
+    sessions[stream.name] = session
+    request.respond(SnapshotPart(config=stream.config, state=session.state))
+    session.begin()
+
+
+def _restore(request: ApiRequest) -> None:
+    if request.body_is_empty:
+        raise fail(10003)
+    asked = request.decode(RestoreRequest)
+    jsa, name = request.jsa, request.tokens[4]
+    asked.config.name = asked.config.name or name
+    if asked.config.name != name:
+        raise fail(10056)
+    if "/" in name or "\\" in name:
+        raise fail(10128)
+    config = checked(asked.config, jsa.rules())
+    if name in jsa.streams:
+        raise fail(10130)
+    if config.num_replicas > 1:
+        raise fail(10074)
+    jsa.check_stream_limits(config, None)
+    check_no_overlap(config, jsa.rules())
+    if name in jsa.restores:
+        raise fail(10130)
+    if jsa.engine.store.stream(jsa.account.name, name) is not None:
+        raise fail(10062, err="a stream of this name is on disk")
+    _check_room(request)
+    session = Restore(request, config, ended=_forget(jsa.restores, name))
+    jsa.restores[name] = session
+    request.respond(RestorePart(deliver_subject=session.deliver_subject))
+    session.begin()
+
+
+def _forget(sessions: dict[str, Any], name: str) -> Callable[[], None]:
+    return lambda: sessions.pop(name, None)
+
+
+def _check_room(request: ApiRequest) -> None:
+    accounts = request.jsa.engine.accounts.values()
+    if sum(len(jsa.snapshots) + len(jsa.restores) for jsa in accounts) >= TRANSFERS_MAX:
+        raise JetStreamError(error(10023))
+
+
+ENDPOINTS = (
+    Endpoint("STREAM.SNAPSHOT", "stream_snapshot_response", _snapshot),
+    Endpoint("STREAM.RESTORE", "stream_restore_response", _restore, on_error=(RestorePart(),)),
+)

@@ -1,0 +1,229 @@
+"""`DIRECT.GET`: messages of a stream as messages, without JSON (ADR-31).
+
+A reply is the stored message on the requester's inbox, its headers followed by where it is stored. Batches end with a
+header-only `204 EOB`. Streams answer if they have `allow_direct`; a mirror with `mirror_direct` answers for its origin.
+"""
+
+from collections.abc import Iterator
+
+from eyot_daemon.jetstream.api.messages import find_one
+from eyot_daemon.jetstream.api_request import ApiRequest, Endpoint, level_is_offered
+from eyot_daemon.jetstream.stream.stream import Stream
+from eyot_store import Log, StoredMessage
+from eyot_store.errors import StoreError
+from eyot_wire import headers
+from eyot_wire.jetstream.model import InvalidJson, MsgGetRequest, decode, ns_to_rfc3339, rfc3339_to_ns
+from eyot_wire.subject import is_valid
+
+#: Subjects that `multi_last` may lead to.
+MULTI_LAST_MAX = 1024
+#: Payload bytes of one batch when the request sets no limit: one turn's work, and what a client can hold unread.
+BATCH_BYTES_MAX = 16 << 20
+_READ_MESSAGES = 256
+
+_NOT_FOUND = b"NATS/1.0 404 Message Not Found\r\n\r\n"
+_NO_RESULTS = b"NATS/1.0 404 No Results\r\n\r\n"
+_EMPTY = b"NATS/1.0 408 Empty Request\r\n\r\n"
+_MALFORMED = b"NATS/1.0 408 Malformed Request\r\n\r\n"
+_BAD = b"NATS/1.0 408 Bad Request\r\n\r\n"
+_TOO_MANY = b"NATS/1.0 413 Too Many Results\r\n\r\n"
+_LEVEL = b"NATS/1.0 412 Required Api Level\r\n\r\n"
+
+
+def _direct_get(request: ApiRequest) -> None:
+    if len(request.tokens) < 5:
+        return
+    stream = _stream_for(request)
+    if stream is None:
+        request.no_responders()
+        return
+    if not level_is_offered(request.header):
+        request.send_status(_LEVEL)
+        return
+    asked = MsgGetRequest()
+    if not request.body_is_empty:
+        try:
+            asked = decode(request.body, MsgGetRequest, strict=False)
+        except InvalidJson:
+            request.send_status(_MALFORMED)
+            return
+    if len(request.tokens) > 5:
+        if _asks_for_something(asked) or asked.batch or asked.up_to_seq or asked.up_to_time is not None:
+            request.send_status(_BAD)
+            return
+        asked.last_by_subj = ".".join(request.tokens[5:])
+    elif not _asks_for_something(asked):
+        request.send_status(_EMPTY)
+        return
+    if _contradicts_itself(asked):
+        request.send_status(_BAD)
+        return
+    stream.after_commits(lambda _: stream.gathering.for_get(asked, lambda: _answer(request, stream, asked)))
+
+
+def _asks_for_something(asked: MsgGetRequest) -> bool:
+    return bool(
+        asked.seq or asked.last_by_subj or asked.next_by_subj or asked.multi_last or asked.start_time is not None
+    )
+
+
+def _contradicts_itself(asked: MsgGetRequest) -> bool:
+    """Ways to find a message that exclude each other."""
+    if asked.last_by_subj and (asked.seq or asked.start_time is not None or asked.next_by_subj or asked.batch > 0):
+        return True
+    if asked.multi_last and (asked.last_by_subj or asked.next_by_subj):
+        return True
+    both_ends = asked.up_to_seq and asked.up_to_time is not None
+    return bool(both_ends or (asked.seq and asked.start_time is not None))
+
+
+def _stream_for(request: ApiRequest) -> Stream | None:
+    """The stream of the subject if it answers direct gets, or a local mirror that answers for it."""
+    name = request.tokens[4]
+    stream = request.jsa.streams.get(name)
+    if stream is not None:
+        return stream if stream.config.allow_direct else None
+    for mirror in request.jsa.streams.values():
+        config = mirror.config
+        answers = config.mirror_direct and mirror.log.state.last_seq  # not before something has reached it
+        if answers and config.mirror is not None and config.mirror.name == name:
+            return mirror
+    return None
+
+
+def _answer(request: ApiRequest, stream: Stream, asked: MsgGetRequest) -> None:
+    try:
+        if asked.multi_last:
+            _answer_multi_last(request, stream, asked)
+        elif asked.batch:
+            _answer_batch(request, stream, asked)
+        else:
+            message = find_one(stream.log, asked)
+            if message is None:
+                request.send_status(_NOT_FOUND)
+            else:
+                _send(request, stream, message, (), no_header=asked.no_hdr)
+    except StoreError:
+        # The record cannot be read. The protocol has no word for it; to the reader it is not there.
+        request.send_status(_NOT_FOUND)
+
+
+def _send(
+    request: ApiRequest,
+    stream: Stream,
+    message: StoredMessage,
+    more: tuple[tuple[bytes, bytes], ...],
+    *,
+    no_header: bool = False,
+) -> None:
+    header = b""
+    if not no_header:
+        header = message.header
+        for name, value in (
+            (b"Nats-Stream", stream.name.encode()),
+            (b"Nats-Subject", message.subject),
+            (b"Nats-Sequence", b"%d" % message.seq),
+            (b"Nats-Time-Stamp", ns_to_rfc3339(message.ts_ns).encode()),
+            *more,
+        ):
+            header = headers.add_field(header, name, value)
+    request.jsa.account.publish(request.reply, header=header, payload=message.payload)
+
+
+def _answer_batch(request: ApiRequest, stream: Stream, asked: MsgGetRequest) -> None:
+    """Up to `batch` messages from `seq` or `start_time` on, on subjects that match `next_by_subj`."""
+    log = stream.log
+    seq = asked.seq or 1
+    if asked.start_time is not None:
+        seq = log.seq_at_time(rfc3339_to_ns(asked.start_time))
+    filters = (asked.next_by_subj.encode(),) if asked.next_by_subj else ()
+    pending = log.count(seq, filters)
+    if not pending and asked.batch > 0:
+        request.send_status(_NOT_FOUND)
+        return
+    last = 0
+    found = _limited(_read_on(log, seq, filters), asked.batch, asked.max_bytes) if asked.batch > 0 else ()
+    for message in found:
+        pending -= not asked.no_hdr  # told in headers, and else not kept by nats-server
+        _send(request, stream, message, _progress(pending, last), no_header=asked.no_hdr)
+        last = message.seq
+    request.send_status(
+        b"NATS/1.0 204 EOB\r\nNats-Num-Pending: %d\r\nNats-Last-Sequence: %d\r\n\r\n" % (max(pending, 0), last)
+    )
+
+
+def _answer_multi_last(request: ApiRequest, stream: Stream, asked: MsgGetRequest) -> None:
+    """The last message of each subject that matches one of the filters, from `seq` up to `up_to_seq` or `up_to_time`."""
+    filters = [subject.encode() for subject in asked.multi_last]
+    if not all(map(is_valid, filters)):
+        request.send_status(_NO_RESULTS)
+        return
+    log = stream.log
+    up_to = log.committed_seq
+    if asked.up_to_time is not None:
+        up_to = min(up_to, log.seq_at_time(rfc3339_to_ns(asked.up_to_time)) - 1)
+    elif asked.up_to_seq:
+        up_to = min(up_to, asked.up_to_seq)
+    subjects: set[bytes] = set()
+    for pattern in filters:
+        matched = log.matched(pattern)
+        if len(matched) <= MULTI_LAST_MAX:
+            subjects.update(subject for subject, _ in matched.page(0, MULTI_LAST_MAX))
+        if max(len(matched), len(subjects)) > MULTI_LAST_MAX:
+            request.send_status(_TOO_MANY)
+            return
+    newest = _last_of_each(log, subjects, up_to)
+    if not newest:
+        request.send_status(_NO_RESULTS)
+        return
+    found = [message for message in newest if message.seq >= asked.seq]
+    pending, last = len(found), 0
+    for message in _limited(iter(found), asked.batch, asked.max_bytes):
+        pending -= 1
+        _send(request, stream, message, _progress(pending, last))
+        last = message.seq
+    request.send_status(
+        b"NATS/1.0 204 EOB\r\nNats-Num-Pending: %d\r\nNats-Last-Sequence: %d\r\nNats-UpTo-Sequence: %d\r\n\r\n"
+        % (pending, last, up_to)
+    )
+
+
+def _last_of_each(log: Log, subjects: set[bytes], up_to: int) -> list[StoredMessage]:
+    """The newest message at or below `up_to` of each subject, ascending by sequence."""
+    found: dict[bytes, StoredMessage] = {}
+    missing = set()
+    for subject in subjects:
+        message = log.last_for(subject)
+        if message is not None and message.seq <= up_to:
+            found[subject] = message
+        elif message is not None:
+            missing.add(subject)
+    if missing:
+        for message in _read_on(log, 1, tuple(missing), up_to):
+            found[message.subject] = message
+    return sorted(found.values(), key=lambda message: message.seq)
+
+
+def _read_on(log: Log, seq: int, filters: tuple[bytes, ...], up_to: int | None = None) -> Iterator[StoredMessage]:
+    end = log.committed_seq if up_to is None else up_to
+    while seq <= end:
+        read = log.read(seq, max_messages=_READ_MESSAGES, max_bytes=BATCH_BYTES_MAX, filters=filters, up_to=up_to)
+        yield from read.messages
+        seq = read.next_seq
+
+
+def _limited(messages: Iterator[StoredMessage], batch: int, max_bytes: int) -> Iterator[StoredMessage]:
+    """At most `batch` messages (0: any number), until they are `max_bytes` (0: the default) of subject, header and payload."""
+    left = max_bytes or BATCH_BYTES_MAX  # below 0: one message
+    for count, message in enumerate(messages, 1):
+        yield message
+        left -= len(message.subject) + len(message.header) + len(message.payload)
+        if left <= 0 or count == batch:
+            return
+
+
+def _progress(pending: int, last: int) -> tuple[tuple[bytes, bytes], ...]:
+    return ((b"Nats-Num-Pending", b"%d" % max(pending, 0)), (b"Nats-Last-Sequence", b"%d" % last))
+
+
+ENDPOINTS = (Endpoint("DIRECT.GET", "", _direct_get, extra=None, bare=True),)

@@ -1,0 +1,25 @@
+"""`STREAM.EYOT_FORGET`: readers of a stream that will not come back."""
+
+from eyot_daemon.jetstream.api_request import ApiRequest, Endpoint
+from eyot_daemon.jetstream.copied_out.copied_out import copied_out_of
+from eyot_store.errors import StoreError
+from eyot_wire.jetstream.errors import error, fail
+from eyot_wire.jetstream.forget_reader import WORDS, ForgetRequest, ForgottenPart
+
+
+def _forget(request: ApiRequest) -> None:
+    stream = request.stream(request.tokens[4])
+    asked = request.decode(ForgetRequest)
+    if not asked.server:
+        raise fail(10003)
+
+    def done(forgotten: int, reading: int, failure: StoreError | None) -> None:
+        if failure is not None:
+            request.refuse(error(10104, err=failure.message))
+        else:
+            request.respond(ForgottenPart(forgotten=forgotten, reading=reading))
+
+    copied_out_of(stream).forget_those(asked, done)
+
+
+ENDPOINTS = (Endpoint(WORDS, "eyot_forget_response", _forget, untold=True),)

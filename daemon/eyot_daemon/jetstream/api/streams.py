@@ -1,0 +1,177 @@
+"""The API of streams: create, update, delete, purge, info, names, list (ADR-1, ADR-8)."""
+
+from eyot_daemon.jetstream.api_request import ApiRequest, Endpoint, attempt
+from eyot_daemon.jetstream.config.rules import invalid
+from eyot_daemon.jetstream.config.stream import checked
+from eyot_daemon.jetstream.stream.gathering import SMALL, after_gathering
+from eyot_daemon.jetstream.stream.info import SUBJECTS_PAGE, stream_info
+from eyot_daemon.jetstream.stream.stream import Stream, after_all_commits
+from eyot_store.errors import StoreError
+from eyot_wire.jetstream.errors import error, fail
+from eyot_wire.jetstream.model import (
+    ClusterInfo,
+    DidCreatePart,
+    PagePart,
+    PurgePart,
+    PurgeRequest,
+    StreamConfigRequest,
+    StreamInfoRequest,
+    StreamListPart,
+    StreamListRequest,
+    StreamNamesPart,
+    StreamNamesRequest,
+    SuccessPart,
+)
+from eyot_wire.subject import overlaps
+
+NAMES_PAGE = 1024
+INFOS_PAGE = 256
+
+
+def _create(request: ApiRequest) -> None:
+    asked = request.decode(StreamConfigRequest)
+    name = request.tokens[4]
+    if asked.name != name:
+        raise fail(10056)
+    if "/" in name or "\\" in name:
+        raise fail(10128)
+    if asked.sealed:
+        raise invalid("stream configuration for create can not be sealed")
+    if asked.mirror_direct and asked.mirror is None:
+        raise invalid("stream has no mirror but does have mirror direct")
+
+    def done(stream: Stream, failure: StoreError | None) -> None:
+        if failure is not None:
+            request.refuse(error(10049, err=failure.message))
+        else:
+            request.respond(stream_info(stream, created=True), DidCreatePart(did_create=True))
+
+    request.jsa.create_stream(asked.plain(), pedantic=asked.pedantic, done=done)
+
+
+def _update(request: ApiRequest) -> None:
+    asked = request.decode(StreamConfigRequest)
+    config = checked(asked.plain(), request.jsa.rules(), pedantic=asked.pedantic)
+    if config.name != request.tokens[4]:
+        raise fail(10056)
+    stream = request.stream(config.name)
+
+    def done(stream: Stream, failure: StoreError | None) -> None:
+        if failure is not None:
+            request.refuse(error(10069, err=failure.message))
+        else:
+            request.respond(stream_info(stream))
+
+    request.jsa.update_stream(stream, config, pedantic=asked.pedantic, done=done)
+
+
+def _delete(request: ApiRequest) -> None:
+    stream = request.stream(request.tokens[4])
+
+    def done(_: Stream, failure: StoreError | None) -> None:
+        if failure is not None:
+            request.refuse(error(10050, err=failure.message))
+        else:
+            request.respond(SuccessPart(success=True))
+
+    request.jsa.delete_stream(stream, done)
+
+
+def _purge(request: ApiRequest) -> None:
+    asked = request.decode(PurgeRequest) if request.body_is_json else PurgeRequest()
+    if asked.seq and asked.keep:
+        raise fail(10003)
+    stream = request.stream(request.tokens[4])
+    if stream.config.sealed:
+        raise fail(10109)
+    if stream.config.deny_purge:
+        raise fail(10110, err="stream purge not permitted")
+
+    def done(removed: int, failure: StoreError | None) -> None:
+        if failure is not None:
+            request.refuse(error(10110, err=failure.message))
+        else:
+            request.respond(PurgePart(success=True, purged=removed))
+
+    stream.purge(below_seq=asked.seq, subject_filter=asked.filter.encode(), keep=asked.keep, done=done)
+
+
+def _info(request: ApiRequest) -> None:
+    asked = request.decode(StreamInfoRequest) if request.body_is_json else StreamInfoRequest()
+    stream = request.stream(request.tokens[4])
+    # What was published before the request counts, also while it is on its way to flash.
+    stream.after_commits(lambda _: stream.gathering.then(lambda: attempt(request, _answer_info, stream, asked)))
+
+
+def _answer_info(request: ApiRequest, stream: Stream, asked: StreamInfoRequest) -> None:
+    info = stream_info(stream, deleted_details=asked.deleted_details)
+    info.cluster = ClusterInfo(leader=stream.broker.server_name)
+    if not asked.subjects_filter:
+        request.respond(PagePart(), info)
+        return
+    matched, offset = stream.log.matched(asked.subjects_filter.encode()), max(asked.offset, 0)
+
+    def listed() -> dict[str, int]:
+        found = matched.page(offset, SUBJECTS_PAGE)
+        return {subject.decode("utf-8", "replace"): count for subject, count in found}
+
+    def answer(subjects: dict[str, int], failure: StoreError | None) -> None:
+        if failure is not None:
+            request.refuse(error(10051, err=failure.message))
+            return
+        info.state.subjects = subjects
+        request.respond(
+            PagePart(total=len(matched), offset=offset, limit=SUBJECTS_PAGE) if len(matched) else PagePart(), info
+        )
+
+    if len(matched) > SMALL:
+        request.jsa.engine.beside.run(listed, answer)
+    else:
+        answer(listed(), None)
+
+
+def _matching(request: ApiRequest, asked: StreamNamesRequest) -> list[Stream]:
+    """The account's streams by name, those only whose subjects have something in common with `asked.subject`."""
+    streams = [stream for _, stream in sorted(request.jsa.streams.items())]
+    if not asked.subject:
+        return streams
+    wanted = asked.subject.encode()
+    return [
+        stream for stream in streams if any(overlaps(subject.encode(), wanted) for subject in stream.config.subjects)
+    ]
+
+
+def _names(request: ApiRequest) -> None:
+    asked = request.decode(StreamNamesRequest) if request.body_is_json else StreamNamesRequest()
+    names = [stream.name for stream in _matching(request, asked)]
+    offset = _clamp(asked.offset, len(names))
+    page = names[offset : offset + NAMES_PAGE]
+    request.respond(PagePart(total=len(names), offset=offset, limit=NAMES_PAGE), StreamNamesPart(streams=page or None))
+
+
+def _list(request: ApiRequest) -> None:
+    asked = request.decode(StreamListRequest) if request.body_is_json else StreamListRequest()
+    streams = _matching(request, asked)
+    offset = _clamp(asked.offset, len(streams))
+    shown = streams[offset : offset + INFOS_PAGE]
+
+    def answer(request: ApiRequest) -> None:
+        infos = [stream_info(stream, listed=True) for stream in shown]
+        request.respond(PagePart(total=len(streams), offset=offset, limit=INFOS_PAGE), StreamListPart(streams=infos))
+
+    after_all_commits(shown, lambda: after_gathering(shown, lambda: attempt(request, answer)))
+
+
+def _clamp(offset: int, total: int) -> int:
+    return max(0, min(offset, total))
+
+
+ENDPOINTS = (
+    Endpoint("STREAM.CREATE", "stream_create_response", _create),
+    Endpoint("STREAM.UPDATE", "stream_update_response", _update),
+    Endpoint("STREAM.DELETE", "stream_delete_response", _delete, empty=True),
+    Endpoint("STREAM.PURGE", "stream_purge_response", _purge, on_error=(PurgePart(),)),
+    Endpoint("STREAM.INFO", "stream_info_response", _info, on_error=(PagePart(),)),
+    Endpoint("STREAM.NAMES", "stream_names_response", _names, extra=0, on_error=(PagePart(),)),
+    Endpoint("STREAM.LIST", "stream_list_response", _list, extra=0, on_error=(PagePart(),)),
+)

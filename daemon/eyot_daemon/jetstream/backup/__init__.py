@@ -1,0 +1,1 @@
+"""Snapshots and restores in nats-server's format."""

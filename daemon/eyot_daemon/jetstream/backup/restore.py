@@ -1,0 +1,293 @@
+"""A restore under way: chunks of an archive come in, a stream comes to be, or nothing does.
+
+A client sends chunks to `$JS.SNAPSHOT.RESTORE.<stream>.<id>`, each with a reply subject, and an empty one at the end. A chunk is
+answered (empty) when little waits before it, so that a client that waits for answers never runs far ahead, and need not wait
+long for one (the `nats` tool waits five seconds); a client that does not is given up when it is too far ahead. The last answer
+is that of STREAM.CREATE: the stream, or what was wrong; that may be said to an earlier chunk, too.
+
+One thing at a time: one block of the archive is taken apart beside the loop, the loop stores what was in it, then the next. What is
+stored is no stream before it is complete (`restoring_log.py`, `restored_stream.py`).
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from eyot_daemon.jetstream.backup.advisories import ArchiveAdvisories
+from eyot_daemon.jetstream.backup.restored_parts import RestoredParts
+from eyot_daemon.jetstream.backup.restored_stream import commit_stream
+from eyot_daemon.jetstream.stream.info import stream_info
+from eyot_daemon.jetstream.stream.stream import Stream
+from eyot_daemon.router.subscription import Kind, Origin, Subscription
+from eyot_store.errors import StoreError
+from eyot_wire.archive.errors import ArchiveError, UnexpectedContent
+from eyot_wire.archive.reader import ArchiveReader
+from eyot_wire.archive.values import Part
+from eyot_wire.jetstream.errors import ApiError, JetStreamError, error
+from eyot_wire.jetstream.model import ErrorPart, StreamConfig, encode_response
+from eyot_wire.nuid import nuid
+
+if TYPE_CHECKING:
+    from eyot_daemon.jetstream.api_request import ApiRequest
+    from eyot_daemon.turn.timers import TimerHandle
+
+log = logging.getLogger("eyot.jetstream")
+
+#: So long nothing may come.
+IDLE_S = 5.0
+#: Bytes of chunks that wait to be worked on: so many may be answered, and so many may there be.
+ANSWERED_MAX = 1 << 20
+WAITING_MAX = 64 << 20
+_CHUNK_OVERHEAD = 256  # what a chunk takes beside its payload
+
+_ANSWER = "stream_create_response"
+
+
+class _Chunk:
+    """A chunk that waits; `reply` is empty once it was answered."""
+
+    __slots__ = ("payload", "reply", "size")
+
+    def __init__(self, reply: bytes, payload: bytes) -> None:
+        self.reply = reply
+        self.payload = payload
+        self.size = len(payload) + _CHUNK_OVERHEAD
+
+
+class Restore:
+    """One restore. `ended` is called once, whatever comes of it."""
+
+    kind = Kind.JETSTREAM
+
+    def __init__(self, request: "ApiRequest", config: StreamConfig, ended: Callable[[], None]) -> None:
+        self.config = config
+        self.deliver_subject = f"$JS.SNAPSHOT.RESTORE.{config.name}.{nuid()}"
+        self.parts = RestoredParts(request.jsa, config)
+        self._jsa = request.jsa
+        self._account = request.jsa.account
+        self._timers = self._account.broker.timers
+        self._beside = request.jsa.engine.beside
+        self._advisories = ArchiveAdvisories(request, config.name)
+        self._ended = ended
+        self._reader = ArchiveReader(config.name)
+        self._chunks: deque[_Chunk] = deque()
+        self._waiting = 0  # bytes in them
+        self._received = 0
+        self._reply = b""  # of the end, once it is being worked on
+        self._muted = False  # a chunk came that cannot be answered
+        self._unread = False  # the reader may have more to give of what it was fed
+        self._working = False
+        self._refusal: ApiError | None = None  # waits for a chunk to be the answer of
+        self._committing = False
+        self._over = False
+        self._subscription: Subscription | None = None
+        self._timer: TimerHandle | None = None
+        self.parts.on_room = self._advance
+
+    def __repr__(self) -> str:
+        return f"<Restore {self._account.name}/{self.config.name}>"
+
+    @property
+    def _path(self) -> str:
+        return f"'{self._account.name} > {self.config.name}'"
+
+    # -- life ------------------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Take chunks from now on."""
+        log.info("Starting restore for stream %s", self._path)
+        self._advisories.restore_created()
+        self._subscription = self._account.subscribe(self.deliver_subject.encode(), self)
+        self._idle_from_now()
+
+    def stop(self) -> None:
+        """The daemon stops, or JetStream of the account: nothing is left."""
+        self._fail(StoreError("closed", "the server shuts down"))
+        self._close()
+
+    def _close(self) -> None:
+        """The end: nothing more is taken or said."""
+        if self._over:
+            return
+        self._over = True
+        self._chunks.clear()
+        if self._subscription is not None:
+            self._account.unsubscribe(self._subscription)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._ended()
+
+    # -- chunks ----------------------------------------------------------------------------------------------------
+
+    def deliver(
+        self, sub: Subscription, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Origin | None
+    ) -> bool:
+        if self._over or self._committing:
+            return True
+        chunk = _Chunk(reply, payload)
+        self._muted = self._muted or not reply
+        self._chunks.append(chunk)
+        self._waiting += chunk.size
+        self._account.broker.mark_dirty(self)
+        return True
+
+    def flush(self) -> None:
+        if self._over:
+            return
+        self._idle_from_now()
+        if self._muted:
+            self._fail(ArchiveError(f"restore for stream {self._path} requires reply subject for each chunk"))
+            self._close()
+            return
+        if self._waiting > WAITING_MAX:
+            self._fail(ArchiveError("chunks came faster than they were answered"))
+        self._advance()
+        self._answer()
+
+    def _answer(self) -> None:
+        """Answer the chunks before which little waits."""
+        if self._over or self._refusal is not None:
+            return
+        before = 0
+        for chunk in self._chunks:
+            before += chunk.size
+            if before > ANSWERED_MAX and chunk is not self._chunks[0]:
+                return
+            if chunk.payload and chunk.reply:
+                self._account.publish(chunk.reply)
+                chunk.reply = b""
+
+    def _idle_from_now(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._timers.call_later(IDLE_S, self._idle)
+
+    def _idle(self) -> None:
+        if self._over or self._committing:
+            return
+        if self._chunks or self._working or self._unread or self.parts.waiting:
+            self._idle_from_now()
+            return
+        log.warning("restore for stream %s is stalled", self._path)
+        self.parts.discard()
+        self._close()
+
+    # -- work ------------------------------------------------------------------------------------------------------
+
+    def _advance(self) -> None:
+        """Do the next thing that can be done."""
+        if self._over or self._working or self._committing:
+            return
+        if self._refusal is not None:
+            self._refuse()
+            return
+        try:
+            self._do_next()
+        except Exception as problem:
+            self._fail(problem)
+
+    def _do_next(self) -> None:
+        while True:
+            if self.parts.waiting:
+                if self.parts.store_some():
+                    self._timers.call_later(0, self._advance)  # others have their turn
+                return
+            if self._unread:
+                self._working = True
+                self._beside.run(self._step, self._stepped)
+                return
+            self._answer()
+            if not self._chunks:
+                return
+            chunk = self._chunks.popleft()
+            self._waiting -= chunk.size
+            self._received += len(chunk.payload)
+            if not chunk.payload:
+                self._reply = chunk.reply
+                self._reader.end()
+                self._committing = True
+                self.parts.when_settled(self._commit)
+                return
+            self._idle_from_now()
+            self._reader.feed(chunk.payload)
+            self._unread = True
+
+    def _step(self) -> list[Part] | ArchiveError | None:
+        """Take one block apart, beside the loop."""
+        try:
+            return self._reader.step()
+        except ArchiveError as problem:
+            return problem
+
+    def _stepped(self, parts: list[Part] | ArchiveError | None, failure: StoreError | None) -> None:
+        """The reader has taken one block apart."""
+        self._working = False
+        if self._over:
+            self.parts.discard()
+            return
+        if failure is not None:
+            self._fail(failure)
+            return
+        if isinstance(parts, ArchiveError):
+            self._fail(parts)
+            return
+        if parts is None:
+            self._unread = False
+        else:
+            self.parts.waiting.extend(parts)
+        self._advance()
+
+    # -- the end ---------------------------------------------------------------------------------------------------
+
+    def _commit(self, failure: StoreError | None) -> None:
+        """All messages are on flash: the rest, and the stream lives."""
+        if self._over:
+            return
+        try:
+            if failure is not None:
+                raise failure
+            commit_stream(self._jsa, self.config, self.parts, self._committed)
+        except Exception as problem:
+            self._fail(problem)
+
+    def _committed(self, stream: Stream | None, failure: StoreError | None) -> None:
+        if stream is None:
+            self._fail(failure or StoreError("closed", "the stream was not stored"))
+            return
+        log.info("Completed restore of %d bytes for stream %s", self._received, self._path)
+        self._advisories.restore_complete(self._received)
+        self._account.publish(self._reply, payload=encode_response(_ANSWER, stream_info(stream, created=True)))
+        self._close()
+
+    def _fail(self, problem: Exception) -> None:
+        """Leave nothing behind, and say why as soon as there is a chunk to answer."""
+        if self._over or self._refusal is not None:
+            return
+        self._refusal = self._error_of(problem)
+        log.warning("Restore failed for stream %s: %s", self._path, self._refusal.description)
+        self._committing = False
+        self.parts.discard()
+        self._advisories.restore_complete(self._received)
+        self._refuse()
+
+    def _refuse(self) -> None:
+        reply = self._reply or next((chunk.reply for chunk in self._chunks if chunk.reply), b"")
+        if reply and self._refusal is not None:
+            self._account.publish(reply, payload=encode_response(_ANSWER, ErrorPart(error=self._refusal)))
+            self._close()
+
+    def _error_of(self, problem: Exception) -> ApiError:
+        if isinstance(problem, JetStreamError):
+            return problem.api_error
+        if isinstance(problem, UnexpectedContent):
+            log.error("Restore of stream %s: %s", self._path, problem.what)
+            return error(10062, err=f"unexpected content (account={self._account.name})")
+        if isinstance(problem, StoreError) and problem.reason == "full":
+            return error(10047 if self.config.storage == "file" else 10028)
+        if isinstance(problem, StoreError):
+            return error(10062, err=problem.message)
+        if isinstance(problem, ArchiveError):
+            return error(10062, err=problem)
+        log.error("Restore of stream %s", self._path, exc_info=problem)
+        return error(10062, err="internal error")

@@ -1,0 +1,285 @@
+"""A backup under way: a stream's messages and consumers, sent as chunks of an archive to a subject.
+
+The loop reads a slice of the log, bytes are made of it beside the loop, the loop sends what makes whole chunks; then the next slice.
+Each chunk asks for an answer on `$JS.SNAPSHOT.ACK.<stream>.<id>.<size>.<n>`; only so many bytes may be unanswered (the
+window), so a slow receiver slows the reading. What is in memory: a slice, a block, a chunk.
+
+It holds what the stream held when it began: messages up to its last sequence then, consumers as they stood then. Messages
+that are deleted meanwhile may be missing.
+
+The end is an empty message: `204` in its header if a whole chunk went before it (nats-server sends none else), `408` when the
+receiver has gone or does not answer, `500` when the stream cannot be read.
+"""
+
+import logging
+from collections.abc import Callable, Generator, Iterator
+from typing import TYPE_CHECKING
+
+from eyot_daemon.jetstream.backup.advisories import ArchiveAdvisories
+from eyot_daemon.jetstream.backup.consumer_archive import ArchivedConsumer, archived
+from eyot_daemon.jetstream.consumer.consumer import Consumer
+from eyot_daemon.jetstream.stream.info import stream_state
+from eyot_daemon.router.subscription import Kind, Origin, Subscription
+from eyot_store.errors import StoreError
+from eyot_wire.archive.values import ArchivedMessage
+from eyot_wire.archive.writer import FlatWriter, TarWriter, Writer
+from eyot_wire.jetstream.model import encode, ns_to_rfc3339
+from eyot_wire.nuid import nuid
+
+if TYPE_CHECKING:
+    from eyot_daemon.jetstream.api_request import ApiRequest
+    from eyot_daemon.jetstream.stream.stream import Stream
+    from eyot_daemon.turn.timers import TimerHandle
+    from eyot_wire.jetstream.requests import SnapshotRequest
+
+log = logging.getLogger("eyot.jetstream")
+
+CHUNK_BYTES, CHUNK_BYTES_MIN, CHUNK_BYTES_MAX = 128 << 10, 1 << 10, 1 << 20
+WINDOW_BYTES, WINDOW_BYTES_MAX = 8 << 20, 32 << 20
+#: So long a full window may wait for an answer.
+FLOW_WAIT_S = 5.0
+#: So long interest in the deliver subject may be on its way.
+INTEREST_WAIT_S = 2.0
+#: What is read and made into bytes at a time: a few milliseconds of the loop, and of the thread beside it.
+SLICE_MESSAGES = 512
+SLICE_BYTES = 256 << 10
+
+_DONE = b"NATS/1.0 204\r\n\r\n"
+_NO_INTEREST = b"NATS/1.0 408 No Interest\r\n\r\n"
+_NO_FLOW = b"NATS/1.0 408 No Flow Response\r\n\r\n"
+
+_Job = Callable[[], bytes]
+
+
+class Snapshot:
+    """One backup. `begin` when the request has been answered; `ended` is called once, whatever comes of it."""
+
+    kind = Kind.JETSTREAM
+
+    def __init__(
+        self, request: "ApiRequest", stream: "Stream", asked: "SnapshotRequest", ended: Callable[[], None]
+    ) -> None:
+        self.stream = stream
+        self.state = stream_state(stream)
+        self._account = stream.account
+        self._timers = stream.broker.timers
+        self._beside = request.jsa.engine.beside
+        self._advisories = ArchiveAdvisories(request, stream.name)
+        self._ended = ended
+        self._deliver = asked.deliver_subject.encode()
+        self._chunk = min(max(asked.chunk_size or CHUNK_BYTES, CHUNK_BYTES_MIN), CHUNK_BYTES_MAX)
+        window = min(max(asked.window_size or WINDOW_BYTES, CHUNK_BYTES_MIN), WINDOW_BYTES_MAX)
+        self._slots = max(window, self._chunk) // self._chunk
+        self._consumers = [] if asked.no_consumers else self._archived_consumers()
+        self._last_seq = self.state.last_seq = stream.log.committed_seq
+        self._jobs = self._work()
+        self._ready = bytearray()
+        self._working = False
+        self._made = False  # nothing is left to do but to send
+        self._sent = 0
+        self._interest = False
+        self._over = False
+        self._ack_head = f"$JS.SNAPSHOT.ACK.{stream.name}.{nuid()}".encode()
+        self._subscription: Subscription | None = None
+        self._timer: TimerHandle | None = None
+
+    def __repr__(self) -> str:
+        return f"<Snapshot {self._account.name}/{self.stream.name}>"
+
+    # -- life ------------------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Start sending, as soon as somebody listens."""
+        log.info("Starting snapshot for stream '%s > %s'", self._account.name, self.stream.name)
+        self._advisories.snapshot_created(self.state)
+        self._subscription = self._account.subscribe(self._ack_head + b".>", self)
+        self._account.add_interest_listener(self)
+        self._interest = self._account.has_interest(self._deliver)
+        if self._interest:
+            self._set_timer(FLOW_WAIT_S, self._flow_late)
+            self._go_on()
+        else:
+            self._set_timer(INTEREST_WAIT_S, self._go_blind)
+
+    def stop(self) -> None:
+        """The daemon stops, or JetStream of the account."""
+        self._end(b"NATS/1.0 500 Server Shutdown\r\n\r\n", "server shutdown")
+
+    def _end(self, header: bytes, error: str) -> None:
+        if self._over:
+            return
+        self._over = True
+        self._jobs.close()
+        if self._subscription is not None:
+            self._account.unsubscribe(self._subscription)
+            self._account.remove_interest_listener(self)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._account.publish(self._deliver, header=header)
+        self._advisories.snapshot_complete(error)
+        outcome = f"failed: {error}" if error else "is complete"
+        log.log(
+            logging.WARNING if error else logging.INFO,
+            "Snapshot of stream '%s > %s' %s (%d bytes)",
+            self._account.name,
+            self.stream.name,
+            outcome,
+            self.state.bytes,
+        )
+        self._ended()
+
+    # -- interest --------------------------------------------------------------------------------------------------
+
+    def sub_added(self, sub: Subscription) -> None:
+        if not self._interest and not self._over and self._account.has_interest(self._deliver):
+            # In a turn of our own, as below.
+            self._interest = True
+            self._timers.call_later(0, self._heard)
+
+    def sub_removed(self, sub: Subscription) -> None:
+        # The account is in the midst of telling all listeners: end in a turn of our own.
+        if self._interest and not self._over and not self._account.has_interest(self._deliver):
+            self._interest = False
+            self._timers.call_later(0, lambda: self._end(_NO_INTEREST, "no interest"))
+
+    def weight_changed(self, sub: Subscription, previous: int) -> None:
+        pass
+
+    def _heard(self) -> None:
+        if not self._over:
+            self._set_timer(FLOW_WAIT_S, self._flow_late)
+            self._go_on()
+
+    def _go_blind(self) -> None:
+        """Nobody has come. nats-server sends all the same, until the window is full."""
+        self._interest = True
+        self._heard()
+
+    # -- answers ---------------------------------------------------------------------------------------------------
+
+    def deliver(
+        self, sub: Subscription, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Origin | None
+    ) -> bool:
+        """A chunk was taken."""
+        if not self._over:
+            self._slots += 1
+            self._account.broker.mark_dirty(self)
+        return True
+
+    def flush(self) -> None:
+        if not self._over:
+            self._go_on()
+
+    def _flow_late(self) -> None:
+        """So long nothing could be sent."""
+        if self._slots <= 0:
+            self._end(_NO_FLOW, "no flow response")
+        else:
+            self._set_timer(FLOW_WAIT_S, self._flow_late)
+
+    def _set_timer(self, seconds: float, fn: Callable[[], None]) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._timers.call_later(seconds, fn)
+
+    # -- sending ---------------------------------------------------------------------------------------------------
+
+    def _go_on(self) -> None:
+        """Send what can be sent; have more made when there is less than a chunk."""
+        while len(self._ready) >= self._chunk and self._slots > 0:
+            self._send_chunk()
+        if len(self._ready) >= self._chunk or self._working or not self._interest:
+            return
+        if not self._made:
+            self._make_more()
+        elif self._slots > 0:
+            if self._ready:
+                self._account.publish(self._deliver, payload=bytes(self._ready))
+            self._end(_DONE if self._sent else b"", "")
+
+    def _send_chunk(self) -> None:
+        chunk = bytes(self._ready[: self._chunk])
+        del self._ready[: self._chunk]
+        self._slots -= 1
+        self._sent += 1
+        reply = b"%b.%d.%d" % (self._ack_head, len(chunk), self._sent)
+        self._account.publish(self._deliver, reply, payload=chunk)
+        self._set_timer(FLOW_WAIT_S, self._flow_late)
+
+    def _make_more(self) -> None:
+        try:
+            job = next(self._jobs, None)
+        except StoreError as failure:
+            self._end(_failed(failure.message), failure.message)
+            return
+        if job is None:
+            self._made = True
+            self._go_on()
+            return
+        self._working = True
+        self._beside.run(job, self._job_done)
+
+    def _job_done(self, data: bytes, failure: StoreError | None) -> None:
+        self._working = False
+        if self._over:
+            return
+        if failure is not None:
+            self._end(_failed(failure.message), failure.message)
+            return
+        self._ready += data
+        self._go_on()
+
+    # -- what is sent ----------------------------------------------------------------------------------------------
+
+    def _archived_consumers(self) -> list[ArchivedConsumer]:
+        """The consumers that belong into a backup, as they stand; those in memory only of a stream in memory."""
+        found = [each for each in self.stream.consumers.values() if isinstance(each, Consumer)]
+        keeps_all = self.stream.config.storage == "memory"
+        return [archived(each) for each in found if not each.config.direct and (keeps_all or each.durable)]
+
+    def _work(self) -> Generator[_Job, None, None]:
+        """The jobs that make the archive. Each slice is read when its job is asked for; raises StoreError."""
+        stream = self.stream
+        kind = FlatWriter if stream.config.storage == "memory" else TarWriter
+        writer: Writer = kind(stream.name, stream.broker.clock.now_ns())
+        config, created = encode(stream.config), ns_to_rfc3339(stream.created_ns)
+        self.state.consumer_count = len(self._consumers)
+        state = encode(self.state)
+        last_ts_ns = stream.log.state.last_ts_ns
+        yield lambda: writer.begin(config, created, state)
+        if writer.consumers_first:
+            yield from self._consumer_jobs(writer)
+        for messages in self._slices():
+            yield _messages_job(writer, messages)
+        yield lambda: writer.messages_end(self._last_seq, last_ts_ns)
+        if not writer.consumers_first:
+            yield from self._consumer_jobs(writer)
+        yield writer.end
+
+    def _consumer_jobs(self, writer: Writer) -> Iterator[_Job]:
+        for each in self._consumers:
+            yield _consumer_job(writer, each)
+
+    def _slices(self) -> Iterator[list[ArchivedMessage]]:
+        seq = 1
+        while seq <= self._last_seq:
+            if not self.stream.live:
+                raise StoreError("closed", "stream closed")
+            read = self.stream.log.read(seq, max_messages=SLICE_MESSAGES, max_bytes=SLICE_BYTES, up_to=self._last_seq)
+            if not read.messages and read.next_seq <= seq:
+                break
+            seq = read.next_seq
+            yield [ArchivedMessage(m.seq, m.ts_ns, m.subject, m.header, m.payload) for m in read.messages]
+
+
+def _messages_job(writer: Writer, messages: list[ArchivedMessage]) -> _Job:
+    return lambda: writer.messages(messages)
+
+
+def _consumer_job(writer: Writer, each: ArchivedConsumer) -> _Job:
+    return lambda: writer.consumer(each.name, each.config, each.created, each.progress)
+
+
+def _failed(text: str) -> bytes:
+    """A status line of one line, whatever the text."""
+    return b"NATS/1.0 500 %b\r\n\r\n" % " ".join(text.split()).encode()

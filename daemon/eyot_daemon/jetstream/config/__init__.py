@@ -1,0 +1,1 @@
+"""What streams and consumers may be configured as: defaults, checks, error codes, updates."""

@@ -1,0 +1,426 @@
+"""A consumer's configuration: defaults, checks, and what an update may change. Codes and texts are nats-server 2.12's.
+
+`complete` fills in defaults, `check` refuses what cannot work; both run on creation and on update, in this order.
+`check_update` then compares with the configuration in force. Everything raises JetStreamError. Nothing here knows time
+or state; sizes are bytes, durations nanoseconds. Source: ADR-13, ADR-42, and nats-server's order of checks.
+"""
+
+import re
+from collections.abc import Iterable
+
+import msgspec
+
+from eyot_daemon.jetstream.config.metadata import own
+from eyot_daemon.jetstream.config.rules import valid_name
+from eyot_wire import subject as subjects
+from eyot_wire.go.time import rfc3339_to_ns
+from eyot_wire.jetstream.errors import JetStreamError, error, fail
+from eyot_wire.jetstream.model import ConsumerConfig, StreamConfig
+
+S = 1_000_000_000
+MS = 1_000_000
+
+ACK_WAIT_DEFAULT_NS = 30 * S
+MAX_ACK_PENDING_DEFAULT = 1000
+MAX_WAITING_DEFAULT = 512
+INACTIVE_THRESHOLD_DEFAULT_NS = 5 * S
+PINNED_TTL_DEFAULT_NS = 120 * S
+HEARTBEAT_NS_MIN = 100 * MS
+#: Consumers whose flow control acknowledges have this heartbeat: each asks how far the reader is.
+FLOW_CONTROL_HEARTBEAT_NS = 1 * S
+REQUEST_EXPIRES_NS_MIN = 1 * MS
+NAME_MAX = 255
+DESCRIPTION_MAX = 4096
+METADATA_MAX = 128 * 1024
+
+_GROUP_NAME = re.compile(r"[a-zA-Z0-9/_=-]{1,16}", re.ASCII)
+
+
+class ConsumerRules(msgspec.Struct, frozen=True, kw_only=True):
+    """What server and account allow; 0 or less: no limit."""
+
+    max_ack_pending: int = 0
+    max_ack_pending_account: int = 0
+    max_request_batch: int = 0
+
+
+def filters_of(config: ConsumerConfig) -> tuple[bytes, ...]:
+    """The subject filters in effect; empty: everything."""
+    if config.filter_subject:
+        return (config.filter_subject.encode(),)
+    return tuple(filter_.encode() for filter_ in config.filter_subjects)
+
+
+def consumer_level(config: ConsumerConfig) -> int:
+    """The lowest API level that knows everything `config` uses."""
+    if config.ack_policy == "flow_control":
+        return 4
+    if config.pause_until or config.priority_policy != "none" or config.priority_timeout or config.priority_groups:
+        return 1
+    return 0
+
+
+def valid_group(name: str) -> bool:
+    """True if `name` may be a priority group's name."""
+    return _GROUP_NAME.fullmatch(name) is not None
+
+
+def sample_percent(config: ConsumerConfig) -> int:
+    """How many of a hundred acknowledgements are reported, 0 to 100."""
+    text = config.sample_freq.removesuffix("%")
+    return min(100, int(text)) if text else 0
+
+
+# -- defaults ------------------------------------------------------------------------------------------------------
+
+#: (member, its default, what pedantic mode says of a value that would be put right silently)
+_NOT_NEGATIVE = (
+    ("max_waiting", 0, "max_waiting must not be negative"),
+    ("max_ack_pending", -1, "max_ack_pending must be set to -1"),
+    ("max_batch", 0, "max_batch must not be negative"),
+    ("max_expires", 0, "max_expires must not be negative"),
+    ("max_bytes", 0, "max_bytes must not be negative"),
+    ("idle_heartbeat", 0, "idle_heartbeat must not be negative"),
+    ("inactive_threshold", 0, "inactive_threshold must not be negative"),
+    ("priority_timeout", 0, "priority_timeout must not be negative"),
+)
+
+
+def _pedantic(text: str) -> JetStreamError:
+    return fail(10157, err=text)
+
+
+def complete(
+    config: ConsumerConfig, stream: StreamConfig, rules: ConsumerRules, *, pedantic: bool, durable: bool | None = None
+) -> None:
+    """Fill in what was left open. In pedantic mode (2.11) values that contradict are refused, not corrected. `durable`: whether the
+    consumer is that is there already."""
+    if config.max_deliver == 0 or config.max_deliver < -1:
+        if pedantic and config.max_deliver < -1:
+            raise _pedantic("max_deliver must be set to -1")
+        config.max_deliver = -1
+    for member, default, text in _NOT_NEGATIVE:
+        if getattr(config, member) < default:
+            if pedantic:
+                raise _pedantic(text)
+            setattr(config, member, default)
+    pull = not config.deliver_subject
+    if pull and config.max_waiting == 0:
+        config.max_waiting = MAX_WAITING_DEFAULT
+    acks = config.ack_policy != "none"
+    if config.ack_policy == "flow_control":
+        _complete_flow_control(config, pedantic)
+    elif acks and config.ack_wait == 0:
+        config.ack_wait = ACK_WAIT_DEFAULT_NS
+    if config.backoff and config.ack_policy != "flow_control":
+        if pedantic and config.ack_wait != config.backoff[0]:
+            raise _pedantic("first backoff value has to equal batch AckWait")
+        config.ack_wait = config.backoff[0]
+    _complete_limits(config, stream, rules, acks, pedantic)
+    if pull and config.max_batch == 0 and rules.max_request_batch > 0:
+        if pedantic:
+            raise _pedantic("max_request_batch must be set if it's JetStream limits are set")
+        config.max_batch = rules.max_request_batch
+    if config.priority_policy == "pinned_client" and config.priority_timeout == 0:
+        config.priority_timeout = PINNED_TTL_DEFAULT_NS
+    stays = bool(config.durable_name) if durable is None else durable
+    if not stays and config.inactive_threshold == 0:
+        config.inactive_threshold = INACTIVE_THRESHOLD_DEFAULT_NS
+
+
+def _complete_flow_control(config: ConsumerConfig, pedantic: bool) -> None:
+    """Flow control that acknowledges (2.14) needs flow control, and heartbeats of one second."""
+    if pedantic and config.deliver_subject:
+        if not config.flow_control:
+            raise fail(10219)
+        if config.idle_heartbeat != FLOW_CONTROL_HEARTBEAT_NS:
+            raise fail(10052, err="flow control ack policy heartbeat needs to be 1s")
+    if config.deliver_subject:
+        config.flow_control = True
+        config.idle_heartbeat = FLOW_CONTROL_HEARTBEAT_NS
+
+
+def _complete_limits(
+    config: ConsumerConfig, stream: StreamConfig, rules: ConsumerRules, acks: bool, pedantic: bool
+) -> None:
+    limits = stream.consumer_limits
+    if config.max_ack_pending == 0 and limits.max_ack_pending > 0:
+        if pedantic:
+            raise _pedantic("max_ack_pending must be set if it's configured in stream limits")
+        config.max_ack_pending = limits.max_ack_pending
+    if config.inactive_threshold == 0 and limits.inactive_threshold > 0:
+        if pedantic:
+            raise _pedantic("inactive_threshold must be set if it's configured in stream limits")
+        config.inactive_threshold = limits.inactive_threshold
+    if acks and config.max_ack_pending == 0:
+        bounds = [MAX_ACK_PENDING_DEFAULT, rules.max_ack_pending, rules.max_ack_pending_account]
+        config.max_ack_pending = min(bound for bound in bounds if bound > 0)
+
+
+# -- checks --------------------------------------------------------------------------------------------------------
+
+
+def check(config: ConsumerConfig, stream: StreamConfig, rules: ConsumerRules) -> None:
+    """Refuse a completed configuration that cannot work; the first mistake found is the one told."""
+    _check_basics(config, stream)
+    if config.ack_policy == "flow_control":
+        _check_flow_control(config)
+    if config.deliver_subject:
+        _check_push(config, stream)
+    else:
+        _check_pull(config, stream, rules)
+    _check_limits(config, stream, rules)
+    if config.direct:
+        if not config.deliver_subject:
+            raise fail(10090)
+        if config.durable_name:
+            raise fail(10091)
+    _check_filters(config)
+    _check_start(config)
+    _check_rest(config)
+    _check_priority(config)
+    if stream.placement is not None and stream.placement.preferred:
+        raise fail(10052, err="preferred server not permitted in placement")
+    _check_name(config.durable_name or config.name)
+
+
+def _check_basics(config: ConsumerConfig, stream: StreamConfig) -> None:
+    for name, what in ((config.name, "name"), (config.durable_name, "durable name")):
+        if name and not valid_name(name):
+            raise fail(10052, err=rf"consumer {what} can not contain '.', '*', '>', '\', '/'")
+    if config.num_replicas > 0 and config.num_replicas > max(1, stream.num_replicas):
+        raise fail(10126)
+    if config.num_replicas < 0:
+        raise fail(10133)
+    if stream.retention != "limits" and config.num_replicas not in (0, max(1, stream.num_replicas)):
+        raise fail(10134)
+    if any(wait < 0 for wait in config.backoff):
+        raise fail(10184)
+    if config.ack_wait < 0:
+        raise fail(10183)
+    if config.max_deliver != -1 and len(config.backoff) > config.max_deliver:
+        raise fail(10116)
+    if len(config.description.encode()) > DESCRIPTION_MAX:
+        raise fail(10107, max=DESCRIPTION_MAX)
+
+
+def _check_flow_control(config: ConsumerConfig) -> None:
+    """What flow control that acknowledges does not go with: waits, redeliveries, pulls."""
+    if not config.deliver_subject:
+        raise fail(10218)
+    if config.max_ack_pending <= 0:
+        raise fail(10220)
+    if config.ack_wait or config.backoff:
+        raise fail(10221)
+    if config.max_deliver > 0:
+        raise fail(10222)
+
+
+def _check_push(config: ConsumerConfig, stream: StreamConfig) -> None:
+    deliver = config.deliver_subject.encode()
+    if not subjects.is_literal(deliver):
+        raise fail(10079)
+    if not subjects.is_valid(deliver):
+        raise fail(10112)
+    if any(subjects.matches(subject.encode(), deliver) for subject in stream.subjects):
+        raise fail(10081)
+    if config.max_waiting != 0:
+        raise fail(10080)
+    if config.max_ack_pending > 0 and config.ack_policy == "none":
+        raise fail(10082)
+    if 0 < config.idle_heartbeat < HEARTBEAT_NS_MIN:
+        raise fail(10083)
+
+
+def _check_pull(config: ConsumerConfig, stream: StreamConfig, rules: ConsumerRules) -> None:
+    if config.ack_policy == "none" and stream.retention == "workqueue":
+        raise fail(10084)
+    if config.rate_limit_bps > 0:
+        raise fail(10086)
+    if config.idle_heartbeat > 0:
+        raise fail(10088)
+    if config.flow_control:
+        raise fail(10089)
+    if config.max_expires != 0 and config.max_expires < REQUEST_EXPIRES_NS_MIN:
+        raise fail(10115)
+    if 0 < rules.max_request_batch < config.max_batch:
+        raise fail(10125, limit=rules.max_request_batch)
+
+
+def _check_limits(config: ConsumerConfig, stream: StreamConfig, rules: ConsumerRules) -> None:
+    limits = stream.consumer_limits
+    for limit in (rules.max_ack_pending, rules.max_ack_pending_account, limits.max_ack_pending):
+        if 0 < limit < config.max_ack_pending:
+            raise fail(10121, limit=limit)
+    if 0 < limits.inactive_threshold < config.inactive_threshold:
+        raise fail(10153, limit=limits.inactive_threshold)
+
+
+def _check_filters(config: ConsumerConfig) -> None:
+    if config.filter_subject and config.filter_subjects:
+        raise fail(10136)
+    if config.filter_subject and not subjects.is_valid(config.filter_subject.encode()):
+        raise fail(10052, err="invalid subject")
+    if "" in config.filter_subjects:
+        raise fail(10139)
+    filters = filters_of(config)
+    for index, filter_ in enumerate(filters):
+        if not subjects.is_valid(filter_):
+            raise fail(10052, err="invalid subject")
+        others = (*filters[:index], *filters[index + 1 :])
+        if any(subjects.is_subset(filter_, other) for other in others):
+            raise fail(10138)
+
+
+_POLICY_WORDS = {
+    "all": "all",
+    "last": "last",
+    "last_per_subject": "last per subject",
+    "new": "new",
+    "by_start_sequence": "by start sequence",
+    "by_start_time": "by start time",
+}
+
+
+def _check_start(config: ConsumerConfig) -> None:
+    """The delivery policy and the optional start must fit."""
+
+    def set_too(start: str) -> JetStreamError:
+        text = f"consumer delivery policy is deliver {words}, but optional start {start} is also set"
+        return fail(10094, err=text)
+
+    def not_set(what: str) -> JetStreamError:
+        return fail(10094, err=f"consumer delivery policy is deliver {words}, but optional {what} is not set")
+
+    policy = config.deliver_policy
+    words = _POLICY_WORDS[policy]
+    if policy == "by_start_sequence":
+        if config.opt_start_seq == 0:
+            raise not_set("start sequence")
+        if config.opt_start_time is not None:
+            raise set_too("time")
+        return
+    if policy == "by_start_time":
+        if config.opt_start_time is None:
+            raise not_set("start time")
+        if config.opt_start_seq != 0:
+            raise set_too("start sequence")
+        return
+    if config.opt_start_seq > 0:
+        raise set_too("sequence")
+    if config.opt_start_time is not None:
+        raise set_too("time")
+    if policy == "last_per_subject" and not filters_of(config):
+        raise not_set("filter subject")
+
+
+def _check_rest(config: ConsumerConfig) -> None:
+    if config.sample_freq:
+        text = config.sample_freq.removesuffix("%")
+        if not re.fullmatch(r"[+-]?[0-9]+", text, re.ASCII):
+            raise fail(10095, err=f'strconv.Atoi: parsing "{text}": invalid syntax')
+        if int(text) < 0:
+            raise fail(10095, err="<nil>")
+    if config.flow_control and config.idle_heartbeat == 0:
+        raise fail(10108)
+    if config.durable_name and config.name and config.durable_name != config.name:
+        raise fail(10132)
+    if sum(len(key.encode()) + len(value.encode()) for key, value in config.metadata.items()) > METADATA_MAX:
+        raise fail(10135, limit=f"{METADATA_MAX // 1024}KB")
+    for member in ("opt_start_time", "pause_until"):
+        text = getattr(config, member)
+        if text is not None:
+            try:
+                rfc3339_to_ns(text)
+            except ValueError as err:
+                raise fail(10025, err=err) from None
+
+
+def _check_priority(config: ConsumerConfig) -> None:
+    if config.priority_policy == "none":
+        if config.priority_groups:
+            raise fail(10196)
+        if config.priority_timeout > 0:
+            raise fail(10197)
+        return
+    if config.deliver_subject:
+        raise fail(10178)
+    if not config.priority_groups:
+        raise fail(10159)
+    for group in config.priority_groups:
+        if not group:
+            raise fail(10161)
+        if not valid_group(group):
+            raise fail(10162)
+
+
+def _check_name(name: str) -> None:
+    if len(name.encode()) > NAME_MAX:
+        raise fail(10102, max=NAME_MAX)
+
+
+def check_workqueue(config: ConsumerConfig, others: Iterable[ConsumerConfig]) -> None:
+    """On a work queue every message has at most one consumer: `others` are those already there."""
+    if config.ack_policy not in ("explicit", "flow_control"):
+        raise fail(10098)
+    others = list(others)
+    if others:
+        if not filters_of(config):
+            raise fail(10099)
+        check_workqueue_filters(config, others)
+    if config.deliver_policy != "all":
+        raise fail(10101)
+
+
+def check_workqueue_filters(config: ConsumerConfig, others: Iterable[ConsumerConfig]) -> None:
+    """No message of a work queue may belong to two consumers."""
+    mine = filters_of(config) or (b">",)
+    for other in others:
+        theirs = filters_of(other) or (b">",)
+        if any(subjects.overlaps(a, b) for a in mine for b in theirs):
+            raise fail(10100)
+
+
+# -- updates -------------------------------------------------------------------------------------------------------
+
+#: Members that cannot change, and nats-server's words for them.
+_FIXED = (
+    ("deliver_policy", "deliver policy can not be updated"),
+    ("mem_storage", "storage type can not be updated"),
+    ("direct", "direct can not be updated"),
+    ("sourcing", "sourcing can not be updated"),
+    ("opt_start_seq", "start sequence can not be updated"),
+    ("opt_start_time", "start time can not be updated"),
+    ("ack_policy", "ack policy can not be updated"),
+    ("replay_policy", "replay policy can not be updated"),
+    ("idle_heartbeat", "heart beats can not be updated"),
+    ("flow_control", "flow control can not be updated"),
+)
+
+
+def check_update(old: ConsumerConfig, new: ConsumerConfig, *, bound: bool) -> None:
+    """Refuse what may not change; `bound`: somebody listens on the old deliver subject."""
+    for member, text in _FIXED:
+        before, after = getattr(old, member), getattr(new, member)
+        if member == "opt_start_time" and before and after:
+            before, after = rfc3339_to_ns(before), rfc3339_to_ns(after)
+        if before != after:
+            raise fail(10012, err=text)
+    if old.deliver_subject != new.deliver_subject:
+        if not old.deliver_subject:
+            raise fail(10012, err="can not update pull consumer to push based")
+        if not new.deliver_subject:
+            raise fail(10012, err="can not update push consumer to pull based")
+        if bound:
+            raise JetStreamError(error(10013))
+    if old.max_waiting != new.max_waiting:
+        raise fail(10012, err="max waiting can not be updated")
+
+
+def same_config(old: ConsumerConfig, new: ConsumerConfig) -> bool:
+    """Equal as far as users are concerned: the server's own metadata does not count."""
+    return _comparable(old) == _comparable(new)
+
+
+def _comparable(config: ConsumerConfig) -> ConsumerConfig:
+    return msgspec.structs.replace(config, metadata=own(config.metadata))

@@ -1,0 +1,172 @@
+"""Rules for streams that copy: mirrors (one origin, its sequences kept) and sources (any number, new sequences).
+
+Origins in other domains (`external`) are not looked at: they need not be reachable. Local origins need not exist
+either, but where they do, sizes and cycles are checked.
+"""
+
+from itertools import permutations
+
+from eyot_daemon.jetstream.config.rules import ConfigRules, check_transform, invalid, literal_prefix, valid_name
+from eyot_wire.jetstream.errors import fail
+from eyot_wire.jetstream.model import StreamConfig, StreamSource
+from eyot_wire.subject import is_literal, is_subset, is_valid, overlaps
+
+_API_PREFIX = "$JS.API"
+
+
+def check_origins(config: StreamConfig, rules: ConfigRules, *, pedantic: bool = False) -> None:
+    """`config.mirror` and `config.sources`, and what does not go with them. `mirror_direct` follows a local origin's `allow_direct`."""
+    if config.mirror is not None:
+        _check_mirror(config, config.mirror, rules, pedantic)
+    if config.sources:
+        _check_sources(config, rules)
+    origins = [origin for origin in (config.mirror, *config.sources) if origin is not None]
+    _check_external(origins, rules)
+    _check_cycle(config, rules)
+
+
+def _check_mirror(config: StreamConfig, mirror: StreamSource, rules: ConfigRules, pedantic: bool) -> None:
+    refused = (
+        (config.first_seq, 10143),
+        (config.subjects, 10034),
+        (config.sources, 10031),
+        (config.allow_msg_counter, 10173),
+        (config.allow_atomic, 10198),
+        (config.allow_batched, 10209),
+        (config.allow_msg_schedules, 10186),
+    )
+    for there, code in refused:
+        if there:
+            raise fail(code)
+    _check_consumer(mirror, 10213)
+    if mirror.filter_subject and mirror.subject_transforms:
+        raise fail(10150)
+    if config.subject_delete_marker_ttl:
+        raise invalid("subject delete markers forbidden on mirrors")
+    for transform in mirror.subject_transforms:
+        check_transform(transform, source_error=10151, dest_error=10154)
+        for other in mirror.subject_transforms:
+            if other is not transform and overlaps(transform.src.encode(), other.src.encode()):
+                raise fail(10152)
+    if mirror.external is not None:
+        return
+    if not valid_name(mirror.name):
+        raise fail(10142)
+    origin = rules.streams.get(mirror.name)
+    if origin is not None:
+        if 0 < config.max_msg_size < origin.max_msg_size:
+            raise fail(10030)
+        if pedantic and config.mirror_direct != origin.allow_direct:
+            raise fail(10157, err="origin stream has direct get set, mirror has it disabled")
+        config.mirror_direct = origin.allow_direct
+
+
+def _check_sources(config: StreamConfig, rules: ConfigRules) -> None:
+    if config.allow_msg_schedules:
+        raise fail(10187)
+    seen: set[tuple[str, str, str, str, str]] = set()
+    consumers: set[tuple[str, str, str]] = set()
+    for source in config.sources:
+        if not valid_name(source.name):
+            raise fail(10141)
+        key = index_name(source)
+        if key in seen:
+            raise fail(10140)
+        seen.add(key)
+        if source.filter_subject and source.subject_transforms:
+            raise fail(10144)
+        for transform in source.subject_transforms:
+            check_transform(transform, source_error=10145, dest_error=10146)
+        for a, b in permutations(source.subject_transforms, 2):
+            if is_subset(a.src.encode(), b.src.encode()):
+                raise fail(10147)
+        _check_consumer(source, 10215)
+        if source.consumer is not None:
+            through = (source.name, source.external.api if source.external else "", source.consumer.name)
+            if through in consumers:
+                raise fail(10216)
+            consumers.add(through)
+        origin = rules.streams.get(source.name) if source.external is None else None
+        if origin is not None and 0 < config.max_msg_size < origin.max_msg_size:
+            raise fail(10046)
+
+
+def check_filters(config: StreamConfig) -> None:
+    """Filters of origins, which nats-server looks at last of all. Raises JetStreamError 10049."""
+    mirror = config.mirror
+    if mirror is not None and mirror.filter_subject and not is_valid(mirror.filter_subject.encode()):
+        raise fail(10049, err=f"subject filter '{mirror.filter_subject}' for the mirror invalid subject")
+    for source in config.sources:
+        if source.filter_subject and not is_valid(source.filter_subject.encode()):
+            raise fail(10049, err=f"subject filter '{source.filter_subject}' for the source: invalid subject")
+
+
+def index_name(source: StreamSource) -> tuple[str, str, str, str, str]:
+    """What tells one source of a stream from another: origin, API prefix, filters, transforms, consumer."""
+    if source.subject_transforms:
+        filters = "\f".join(transform.src or ">" for transform in source.subject_transforms)
+        dests = "\f".join(transform.dest or ">" for transform in source.subject_transforms)
+    else:
+        filters, dests = source.filter_subject or ">", ">"
+    consumer = source.consumer.name if source.consumer is not None else ""
+    return source.name, source.external.api if source.external else "", filters, dests, consumer
+
+
+def _check_consumer(source: StreamSource, err_code: int) -> None:
+    """A consumer that is there beforehand brings its own filter and start."""
+    consumer = source.consumer
+    if consumer is None:
+        return
+    deliver = consumer.deliver_subject.encode()
+    own = source.filter_subject or source.opt_start_seq or source.opt_start_time is not None
+    if own or not valid_name(consumer.name) or not (is_valid(deliver) and is_literal(deliver)):
+        raise fail(err_code)
+
+
+def _check_external(origins: list[StreamSource], rules: ConfigRules) -> None:
+    """Prefixes of origins elsewhere. Deliveries from there must not look like what local origins take."""
+    local = [rules.streams[one.name] for one in origins if one.external is None and one.name in rules.streams]
+    externals = [one.external for one in origins if one.external is not None]
+    for external in externals:
+        if not external.deliver:
+            continue
+        if not literal_prefix(external.deliver):
+            raise fail(10024, prefix=external.deliver)
+        for subject in [each for config in local for each in config.subjects]:
+            if overlaps(subject.encode(), f"{external.deliver}.{subject}".encode()):
+                raise fail(10022, prefix=external.deliver, subject=subject)
+    for external in externals:
+        if not external.api:
+            continue
+        if not literal_prefix(external.api):
+            raise invalid(f'stream external api prefix "{external.api}" must be a valid subject without wildcards')
+        if overlaps(external.api.encode(), _API_PREFIX.encode()):
+            raise fail(10021, prefix=external.api, subject=_API_PREFIX)
+
+
+def _check_cycle(config: StreamConfig, rules: ConfigRules) -> None:
+    """Local streams that would copy from themselves round a corner, or take one origin twice: directly and through a mirror.
+
+    nats-server counts the second as a cycle too, and looks at the subjects of the copying stream.
+    """
+    waiting, visited = [config], set()
+    while waiting:
+        current = waiting.pop(0)
+        visited.add(current.name)
+        sources = [(source, _takes(current, source)) for source in current.sources]
+        for origin, counts in [*sources, (current.mirror, True)]:
+            if origin is None or origin.external is not None:
+                continue
+            if origin.name in visited:
+                if counts:
+                    raise invalid("detected cycle")
+            elif origin.name in rules.streams:
+                waiting.append(rules.streams[origin.name])
+
+
+def _takes(stream: StreamConfig, source: StreamSource) -> bool:
+    """True if a source's filter touches what the copying stream takes itself."""
+    if not source.filter_subject:
+        return True
+    wanted = source.filter_subject.encode()
+    return any(overlaps(subject.encode(), wanted) for subject in stream.subjects)

@@ -1,0 +1,1 @@
+"""Consumers: what they have delivered, to whom, and what has been acknowledged."""

@@ -1,0 +1,246 @@
+"""What subscribers answer on a consumer's acknowledgement subject, applied to its state.
+
+Payloads: nothing, `+ACK`, `+OK` acknowledge; `-NAK` with an optional delay; `+WPI` still at work; `+TERM` with an optional
+reason; `+NXT` acknowledge and ask for more. A reply subject (double acknowledgement) is answered when the state that
+knows of it is on flash; for `+NXT` it is where the next messages go.
+
+Without acknowledgements a message is done with when it is delivered; one that was delivered to a mirror or source when its reader has
+confirmed it by flow control: until then it may be lost with the link.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from eyot_daemon.jetstream.config.consumer import sample_percent
+from eyot_wire.frames import PLAIN_ACKS
+from eyot_wire.jetstream.ack import AckKind, parse_ack_payload
+
+if TYPE_CHECKING:
+    from eyot_daemon.jetstream.consumer.consumer import Consumer
+    from eyot_daemon.router.ack_sinks import Ack
+
+#: Position of the stream sequence among the tokens of a v1 acknowledgement subject.
+_SSEQ = 5
+#: What begins so confirms, and is not answered where there is nothing to confirm.
+CONFIRMING = (b"+NXT", b"+TERM")
+
+
+class _Told(NamedTuple):
+    """What an acknowledgement subject says of its delivery."""
+
+    deliveries: int
+    sseq: int
+    cseq: int
+
+
+def _told(subject: bytes, sseq: int) -> _Told:
+    tokens = subject.split(b".")[_SSEQ - 1 : _SSEQ + 2]
+    deliveries, _, cseq = (int(token) if token.isdigit() else 0 for token in (*tokens, b"", b"")[:3])
+    return _Told(deliveries, sseq, cseq)
+
+
+class Acks:
+    """Acknowledgements of one consumer."""
+
+    def __init__(self, consumer: "Consumer") -> None:
+        self._consumer = consumer
+        self.moved = False
+        self._percent = 0
+        self._sent_at: dict[int, float] = {}
+        self._drops = False
+        #: Delivered to a mirror or source and not confirmed, in order of sequence; flow control bounds their bytes.
+        self._unconfirmed: dict[int, None] = {}
+        self.config_changed()
+
+    def config_changed(self) -> None:
+        consumer = self._consumer
+        self._percent = sample_percent(consumer.config)
+        self._drops = consumer.stream.config.retention != "limits"
+
+    def sent(self, sseqs: Sequence[int], now: float) -> None:
+        """These messages were delivered: without acknowledgements that is all there is to wait for."""
+        consumer = self._consumer
+        if consumer.state.rules.policy == "none":
+            if self._drops and consumer.config.direct and consumer.config.flow_control:
+                self._unconfirmed.update(dict.fromkeys(sseqs))
+            elif self._drops:
+                consumer.writer.acknowledged(list(sseqs), drop=True)
+        elif self._percent:
+            for sseq in sseqs:
+                self._sent_at[sseq] = now
+
+    def received(self, subject: bytes, reply: bytes, payload: bytes) -> None:
+        """A message on the consumer's acknowledgement subject."""
+        consumer = self._consumer
+        try:
+            sseq = int(subject.split(b".", _SSEQ + 1)[_SSEQ])
+        except (ValueError, IndexError):
+            return
+        if sseq > consumer.state.delivered_sseq:
+            # Not ours (or of a consumer of this name that is gone): nothing is confirmed. What confirms nothing is answered; an end is
+            # told all the same.
+            ack = parse_ack_payload(payload) if payload.startswith(b"+TERM") else None
+            if ack is not None:
+                self._terminated(_told(subject, sseq), ack.reason)
+            if reply and payload not in PLAIN_ACKS and not payload.startswith(CONFIRMING):
+                consumer.writer.answer(reply)
+                consumer.mark()
+            return
+        if payload in PLAIN_ACKS:
+            self._acknowledge(sseq)
+        elif self._special(_told(subject, sseq), reply, payload):
+            return
+        if reply:
+            consumer.writer.answer(reply)
+        consumer.mark()
+
+    def received_all(self, acks: "Sequence[Ack]") -> None:
+        """Messages on the acknowledgement subject, in their order; plain ones are applied together."""
+        consumer = self._consumer
+        state = consumer.state
+        if self._percent or state.rules.policy != "explicit":
+            for ack in acks:
+                self.received(*ack)
+            return
+        plain: list[int] = []
+        for subject, reply, payload in acks:
+            if reply or payload not in PLAIN_ACKS:
+                self._acknowledge_each(plain)
+                plain = []
+                self.received(subject, reply, payload)
+                continue
+            try:
+                sseq = int(subject.split(b".", _SSEQ + 1)[_SSEQ])
+            except (ValueError, IndexError):
+                continue
+            plain.append(sseq)
+        self._acknowledge_each(plain)
+        consumer.mark()
+
+    def received_plain(self, sseqs: list[int]) -> None:
+        """Plain acknowledgements of these messages, in the order in which they came."""
+        consumer = self._consumer
+        if self._percent or consumer.state.rules.policy != "explicit":
+            for sseq in sseqs:
+                if sseq <= consumer.state.delivered_sseq:
+                    self._acknowledge(sseq)
+        else:
+            self._acknowledge_each(sseqs)
+        consumer.mark()
+
+    def _acknowledge_each(self, sseqs: list[int]) -> None:
+        taken = self._consumer.state.ack_each(sseqs) if sseqs else ()
+        if taken:
+            if self._sent_at:
+                self.forget(taken)
+            self.moved = True
+            self._consumer.writer.acknowledged(taken, drop=self._drops)
+
+    def _acknowledge(self, sseq: int) -> None:
+        consumer = self._consumer
+        if self._percent:
+            self._sample(sseq)
+        taken = consumer.state.ack(sseq)
+        if taken:
+            if self._sent_at:
+                self.forget(taken)
+            self.moved = True
+            consumer.writer.acknowledged(taken, drop=self._drops)
+
+    def received_up_to(self, sseq: int) -> None:
+        """The reader has settled everything up to `sseq` (flow control that acknowledges)."""
+        self._acknowledge(min(sseq, self._consumer.state.delivered_sseq))
+
+    def take_confirmed(self, sseq: int) -> list[int]:
+        """The mirror or source behind this consumer has everything up to `sseq`: what the stream may let go of."""
+        done = []
+        for each in self._unconfirmed:
+            if each > sseq:
+                break
+            done.append(each)
+        for each in done:
+            del self._unconfirmed[each]
+        return done
+
+    def give_back(self, sseqs: Sequence[int]) -> None:
+        """The stream could not let go of them: they are tried again with the next confirmation."""
+        self._unconfirmed = dict.fromkeys([*sseqs, *self._unconfirmed])
+
+    def is_unconfirmed(self, sseq: int) -> bool:
+        return sseq in self._unconfirmed
+
+    def _now(self) -> float:
+        return self._consumer.broker.clock.monotonic()
+
+    def _special(self, told: "_Told", reply: bytes, payload: bytes) -> bool:
+        """Anything but a plain acknowledgement; True if `reply` is not to be answered."""
+        consumer, sseq = self._consumer, told.sseq
+        state = consumer.state
+        ack = parse_ack_payload(payload)
+        if ack is None:
+            return False
+        match ack.kind:
+            case AckKind.ACK:
+                self._acknowledge(sseq)
+            case AckKind.NAK:
+                self._nak(told, ack.delay_ns / 1e9)
+            case AckKind.PROGRESS:
+                state.progress(sseq, self._now())
+            case AckKind.TERM:
+                self._terminate(told, ack.reason)
+            case AckKind.NEXT:
+                self._acknowledge(sseq)
+                consumer.request_next(reply, b"", ack.request)
+                return True
+        return False
+
+    def _nak(self, told: "_Told", delay_s: float) -> None:
+        consumer = self._consumer
+        if told.sseq not in consumer.state.pending:
+            return
+        consumer.advisories.naked(told.cseq, told.sseq, told.deliveries)
+        consumer.state.nak(told.sseq, delay_s, self._now())
+        consumer.writer.acknowledged((), drop=False)
+
+    def _terminate(self, told: "_Told", reason: str) -> None:
+        consumer = self._consumer
+        taken = list(consumer.state.ack(told.sseq))
+        if taken:
+            self.moved = True
+            consumer.writer.acknowledged(taken, drop=self._drops)
+        self._terminated(told, reason)
+
+    def _terminated(self, told: "_Told", reason: str) -> None:
+        self._consumer.advisories.terminated(told.cseq, told.sseq, told.deliveries, reason)
+
+    def removed(self, sseqs: Sequence[int], reason: str) -> None:
+        """Messages left the stream: what of it was pending needs no acknowledgement any more."""
+        consumer = self._consumer
+        state = consumer.state
+        for sseq in sseqs:
+            held = state.pending.get(sseq)
+            if held is None:
+                continue
+            deliveries = state.deliveries(sseq)
+            state.remove(sseq)
+            self.forget((sseq,))
+            consumer.advisories.terminated(held[0], sseq, deliveries, reason)
+            consumer.writer.acknowledged((), drop=False)
+
+    def forget(self, sseqs: Sequence[int]) -> None:
+        """These messages will not be acknowledged (any more): no sample will be made of them."""
+        for sseq in sseqs:
+            self._sent_at.pop(sseq, None)
+
+    def forget_all(self) -> None:
+        """The consumer begins anew."""
+        self._sent_at.clear()
+
+    def _sample(self, sseq: int) -> None:
+        consumer = self._consumer
+        held = consumer.state.pending.get(sseq)
+        sent_at = self._sent_at.pop(sseq, None)
+        if held is None or sent_at is None or consumer.broker.random() * 100 >= self._percent:
+            return
+        deliveries = consumer.state.deliveries(sseq)
+        consumer.advisories.acked(held[0], sseq, int((self._now() - sent_at) * 1e9), deliveries)

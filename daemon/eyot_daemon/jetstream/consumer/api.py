@@ -1,0 +1,307 @@
+"""The JetStream API of consumers: CONSUMER.CREATE in its three forms, INFO, NAMES, LIST, DELETE, PAUSE, RESET,
+UNPIN, MSG.NEXT.
+
+The forms of creation differ in what their subject says:
+
+    CONSUMER.CREATE.<stream>                         an ephemeral consumer, its name in the body or chosen here
+    CONSUMER.CREATE.<stream>.<name>[.<filter>]       (2.9) the name, and the filter if there is exactly one
+    CONSUMER.DURABLE.CREATE.<stream>.<name>          a durable consumer
+"""
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from eyot_daemon.jetstream.api_request import ApiRequest, Endpoint, Handler, attempt
+from eyot_daemon.jetstream.config.consumer import consumer_level, valid_group
+from eyot_daemon.jetstream.config.metadata import with_level
+from eyot_daemon.jetstream.consumer.consumer import Consumer
+from eyot_daemon.jetstream.copied_out.copied_out import copied_out_of
+from eyot_daemon.jetstream.copied_out.stored_times import with_stored_times
+from eyot_store.errors import StoreError
+from eyot_wire.jetstream.errors import error, fail
+from eyot_wire.jetstream.model import (
+    ConsumerListPart,
+    ConsumerNamesPart,
+    CreateConsumerRequest,
+    PagePart,
+    PageRequest,
+    PauseRequest,
+    PauseResponse,
+    ResetPart,
+    ResetRequest,
+    SuccessPart,
+    UnpinRequest,
+    ns_to_rfc3339,
+    rfc3339_to_ns,
+)
+from eyot_wire.nuid import short_id
+
+if TYPE_CHECKING:
+    from eyot_daemon.jetstream.consumer.consumers import Consumers
+
+NAMES_PAGE = 1024
+LIST_PAGE = 256
+
+
+def endpoints(consumers: "Consumers") -> tuple[Endpoint, ...]:
+    """The table entries of all requests about consumers."""
+
+    def bound(handler: "_Bound") -> Handler:
+        return lambda request: handler(consumers, request)
+
+    page = (PagePart(),)
+    return (
+        Endpoint("CONSUMER.CREATE", "consumer_create_response", bound(_create), extra=None, body_first=True),
+        Endpoint(
+            "CONSUMER.DURABLE.CREATE", "consumer_create_response", bound(_create_durable), extra=None, body_first=True
+        ),
+        Endpoint("CONSUMER.NAMES", "consumer_names_response", _names, on_error=page),
+        Endpoint("CONSUMER.LIST", "consumer_list_response", _list, on_error=page),
+        Endpoint("CONSUMER.INFO", "consumer_info_response", _info, extra=2, empty=True, body_first=True),
+        Endpoint("CONSUMER.DELETE", "consumer_delete_response", _delete, extra=2, empty=True),
+        Endpoint(
+            "CONSUMER.PAUSE",
+            "consumer_pause_response",
+            bound(_pause),
+            extra=2,
+            on_error=(PauseResponse(),),
+            body_first=True,
+        ),
+        Endpoint("CONSUMER.UNPIN", "consumer_unpin_response", _unpin, extra=2),
+        Endpoint(
+            "CONSUMER.RESET",
+            "consumer_reset_response",
+            bound(_reset),
+            extra=2,
+            on_error=(ResetPart(),),
+            body_first=True,
+            untold=True,
+        ),
+        Endpoint("CONSUMER.MSG.NEXT", "", _next, extra=2, bare=True),
+    )
+
+
+# -- creating ------------------------------------------------------------------------------------------------------
+
+
+def _create(consumers: "Consumers", request: ApiRequest) -> None:
+    """CONSUMER.CREATE.<stream>[.<name>[.<filter>]]"""
+    if len(request.tokens) < 5:
+        return
+    asked = request.decode(CreateConsumerRequest)
+    request.check_level()
+    stream_name = request.tokens[4]
+    _check_stream(asked, stream_name)
+    config = asked.config
+    if len(request.tokens) == 5:
+        if config.durable_name:
+            raise fail(10020)
+        if config.name:
+            _check_path(config.name)
+        _create_checked(consumers, request, asked)
+        return
+    name = request.tokens[5]
+    filter_subject = ".".join(request.tokens[6:])
+    _check_path(name)
+    if config.durable_name and config.durable_name != name:
+        raise fail(10017)
+    config.name = name
+    if filter_subject and config.filter_subjects:
+        raise fail(10137)
+    if filter_subject and config.filter_subject != filter_subject:
+        raise fail(10131)
+    _create_checked(consumers, request, asked)
+
+
+def _create_durable(consumers: "Consumers", request: ApiRequest) -> None:
+    """CONSUMER.DURABLE.CREATE.<stream>.<name>"""
+    asked = request.decode(CreateConsumerRequest)
+    request.check_level()
+    if len(request.tokens) != 7:
+        raise fail(10016)
+    stream_name, name = request.tokens[5], request.tokens[6]
+    _check_stream(asked, stream_name)
+    _check_path(name)
+    if not asked.config.durable_name:
+        raise fail(10018)
+    if asked.config.durable_name != name:
+        raise fail(10017)
+    asked.config.name = name
+    _create_checked(consumers, request, asked)
+
+
+def _check_stream(asked: CreateConsumerRequest, stream_name: str) -> None:
+    if asked.stream_name != stream_name:
+        raise fail(10056)
+
+
+def _check_path(name: str) -> None:
+    if "/" in name or "\\" in name:
+        raise fail(10127)
+
+
+def _create_checked(consumers: "Consumers", request: ApiRequest, asked: CreateConsumerRequest) -> None:
+    if asked.config.num_replicas > 1:
+        raise fail(10074)
+    stream = request.stream(asked.stream_name)
+    if asked.config.direct and asked.config.sourcing and asked.config.name:
+        # Mirrors and sources of 2.14 ask for one name time and again; each time they get a consumer of its own.
+        asked.config.name += f"-{short_id()}"
+
+    def told(consumer: Consumer) -> None:
+        request.respond(with_stored_times(stream, consumer.info()))
+        if consumer.paused:
+            consumer.advisories.paused(consumer.config.pause_until or "", paused=True)
+
+    def done(consumer: Consumer, failure: StoreError | None) -> None:
+        if failure is not None:
+            request.refuse(error(10104, err=failure.message))
+        else:
+            stream.after_commits(lambda _: told(consumer))
+
+    def create(_: ApiRequest) -> None:
+        consumers.create(stream, asked.config, asked.action, pedantic=asked.pedantic, done=done)
+
+    stream.gathering.for_consumer(asked.config, lambda: attempt(request, create))
+
+
+# -- asking --------------------------------------------------------------------------------------------------------
+
+
+def _consumer(request: ApiRequest) -> Consumer:
+    """The consumer that `<stream>.<consumer>` at the end of the subject names. Raises JetStreamError 10059, 10014."""
+    stream = request.stream(request.tokens[-2])
+    consumer = stream.consumers.get(request.tokens[-1])
+    if consumer is None:
+        raise fail(10014)
+    assert isinstance(consumer, Consumer)
+    return consumer
+
+
+def _page(request: ApiRequest, limit: int) -> tuple[list[Consumer], PagePart]:
+    """One page of a stream's consumers by name; hidden ones are left out."""
+    asked = request.decode(PageRequest) if request.body_is_json else PageRequest()
+    stream = request.stream(request.tokens[4])
+    shown: list[Consumer] = []
+    for name in sorted(stream.consumers):
+        consumer = stream.consumers[name]
+        if isinstance(consumer, Consumer) and not consumer.config.direct:
+            shown.append(consumer)
+    offset = min(max(asked.offset, 0), len(shown))
+    return shown[offset : offset + limit], PagePart(total=len(shown), offset=offset, limit=limit)
+
+
+def _names(request: ApiRequest) -> None:
+    shown, page = _page(request, NAMES_PAGE)
+    request.respond(page, ConsumerNamesPart(consumers=[consumer.name for consumer in shown]))
+
+
+def _list(request: ApiRequest) -> None:
+    shown, page = _page(request, LIST_PAGE)
+
+    def answer(_: StoreError | None) -> None:
+        request.respond(page, ConsumerListPart(consumers=[consumer.info(listed=True) for consumer in shown]))
+
+    request.stream(request.tokens[4]).after_commits(answer)
+
+
+def _info(request: ApiRequest) -> None:
+    consumer = _consumer(request)
+    # What was published before the request counts as pending, also while it is on its way to flash.
+    consumer.stream.after_commits(lambda _: request.respond(consumer.info()))
+
+
+# -- changing ------------------------------------------------------------------------------------------------------
+
+
+def _delete(request: ApiRequest) -> None:
+    def done(failure: StoreError | None) -> None:
+        if failure is not None:
+            request.refuse(error(10104, err=failure.message))
+        else:
+            request.respond(SuccessPart(success=True))
+
+    consumer = _consumer(request)
+    if consumer.config.direct:
+        copied_out_of(consumer.stream).forget(consumer)
+    consumer.delete(done)
+
+
+def _pause(consumers: "Consumers", request: ApiRequest) -> None:
+    """Deliver nothing until `pause_until`; without it, or with a time that has passed, go on."""
+    asked = request.decode(PauseRequest) if request.body_is_json else PauseRequest()
+    request.check_level()
+    consumer = _consumer(request)
+    try:
+        until_ns = rfc3339_to_ns(asked.pause_until) if asked.pause_until else 0
+    except ValueError as err:
+        raise fail(10025, err=err) from None
+    config = msgspec.structs.replace(consumer.config, pause_until=ns_to_rfc3339(until_ns) if until_ns else None)
+    config.metadata = with_level(config.metadata, consumer_level(config))
+
+    def done(failure: StoreError | None) -> None:
+        if failure is not None:
+            request.refuse(error(10104, err=failure.message))
+            return
+        left_ns = consumer.pause_left_ns()
+        request.respond(PauseResponse(paused=left_ns > 0, pause_until=ns_to_rfc3339(until_ns), pause_remaining=left_ns))
+        if config.pause_until != before:
+            consumer.advisories.paused(config.pause_until or "", paused=left_ns > 0)
+
+    before = consumer.config.pause_until
+    consumers.reconfigure(consumer, config, done)
+
+
+def _reset(consumers: "Consumers", request: ApiRequest) -> None:
+    """Begin anew at a sequence (2.14). A consumer that is not there does not answer."""
+    stream = request.jsa.streams.get(request.tokens[-2])
+    consumer = stream.consumers.get(request.tokens[-1]) if stream is not None else None
+    if not isinstance(consumer, Consumer) or not request.reply:
+        return
+    request.check_level()
+    if request.body and not request.body.strip():
+        raise fail(10025, err="unexpected end of JSON input")
+    asked = ResetRequest() if not request.body else request.decode(ResetRequest, strict=False)
+
+    def done(seq: int, failure: StoreError | None) -> None:
+        if failure is not None:
+            request.refuse(error(10204, err=failure.message), ResetPart())
+        else:
+            request.respond(consumer.info(), ResetPart(reset_seq=seq))
+
+    consumers.reset(consumer, asked.seq, done)
+
+
+def _unpin(request: ApiRequest) -> None:
+    if not request.body.strip():
+        raise fail(10025, err="unexpected end of JSON input")
+    asked = request.decode(UnpinRequest, strict=False)
+    if not asked.group:
+        raise fail(10025, err="consumer group not specified")
+    if not valid_group(asked.group):
+        raise fail(10162)
+    consumer = _consumer(request)
+    if asked.group not in consumer.config.priority_groups or consumer.pull is None:
+        raise fail(10160)
+    consumer.pull.unpin(asked.group)
+    request.respond()
+
+
+# -- messages ------------------------------------------------------------------------------------------------------
+
+
+def _next(request: ApiRequest) -> None:
+    """A pull request. Where there is no such consumer there is nobody to respond, and the requester is told so."""
+    stream = request.jsa.streams.get(request.tokens[-2])
+    consumer = stream.consumers.get(request.tokens[-1]) if stream is not None else None
+    if isinstance(consumer, Consumer):
+        consumer.request_next(request.reply, request.header, request.body)
+    else:
+        request.no_responders()
+
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    _Bound = Callable[[Consumers, ApiRequest], None]

@@ -1,0 +1,440 @@
+"""A consumer: its configuration and state bound to a stream, an account and the clock.
+
+What is decided is decided elsewhere: by the delivery state (`jetstream/consumer/state.py`), the reader, the pull queue, the
+flow-control window. Here they are put together. Whatever happens to a consumer (an acknowledgement, a pull request, a
+commit of its stream, a subscription, a timer) is noted at once and worked on when the turn ends (`flush`): deliver what
+may be delivered, hand the changed state to the store, set the one timer.
+
+Life: made by `Consumers` (create or restore), `start`, and then `delete` (API or inactivity), `stream_deleted`, or `stop`.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from eyot_daemon.jetstream.config.metadata import answered
+from eyot_daemon.jetstream.consumer.acks import Acks
+from eyot_daemon.jetstream.consumer.advisories import Advisories
+from eyot_daemon.jetstream.consumer.codec import encode_state
+from eyot_daemon.jetstream.consumer.pull_delivery import PullDelivery
+from eyot_daemon.jetstream.consumer.push_delivery import PushDelivery
+from eyot_daemon.jetstream.consumer.reader import ConsumerReader
+from eyot_daemon.jetstream.consumer.rules import ack_rules
+from eyot_daemon.jetstream.consumer.state import ConsumerState
+from eyot_daemon.jetstream.consumer.writer import StateWriter
+from eyot_daemon.router.ack_sinks import Ack, sinks_of
+from eyot_daemon.router.subscription import Kind, Origin, Subscription
+from eyot_daemon.turn.timers import TimerHandle
+from eyot_store.errors import StoreError
+from eyot_wire.go.time import ns_to_rfc3339, rfc3339_to_ns
+from eyot_wire.jetstream.model import ConsumerConfig, ConsumerInfo, PriorityGroupState, SequenceInfo
+
+if TYPE_CHECKING:
+    from eyot_daemon.jetstream.stream.stream import Stream
+    from eyot_store import Txn
+
+log = logging.getLogger("eyot.jetstream")
+
+_DURATION_MAX = 2**63 - 1
+
+#: Waiting for a wall-clock time is looked at again at least this often, because the clock may be set.
+WALL_CHECK_S_MAX = 60.0
+
+_ACK = b"ack"
+_FLOW = b"fc"
+_REMOVED = "Unacknowledged message was deleted"
+
+Done = Callable[[StoreError | None], None]
+
+
+class Consumer:
+    """One consumer of one stream. Implements ConsumerPort towards the stream and Destination towards the broker."""
+
+    kind = Kind.JETSTREAM
+
+    def __init__(
+        self,
+        stream: "Stream",
+        name: str,
+        config: ConsumerConfig,
+        created_ns: int,
+        reader: ConsumerReader,
+        state: ConsumerState,
+        domain: str,
+    ) -> None:
+        self.stream = stream
+        self.account = stream.account
+        self.broker = stream.broker
+        self.name = name
+        self.config = config
+        self.created_ns = created_ns
+        self.reader = reader
+        self.state = state
+        self.closed = False
+        self.durable = not config.mem_storage and not config.direct and stream.log.durable
+        self.path = f"{stream.account.name}/{stream.name}/{name}"
+        self.advisories = Advisories(stream.account, stream.name, name, domain)
+        self.writer = StateWriter(self, persistent=self.durable)
+        self.acks = Acks(self)
+        self.push = PushDelivery(self) if config.deliver_subject else None
+        self.pull = None if config.deliver_subject else PullDelivery(self)
+        self.delivery: PushDelivery | PullDelivery = self.push or self.pull  # type: ignore[assignment]
+        self._subs: list[Subscription] = []
+        self._stores: deque[list[Done]] = deque()
+        self._started = False
+        self._marked = False
+        self._timer: TimerHandle | None = None
+        self._delivered_ns = 0
+        self._acked_ns = 0
+        self._pause_until_ns = 0
+        self._was_paused = False
+        self._held = 0  # resets that are on their way to flash
+        self._read_pause()
+
+    def __repr__(self) -> str:
+        return f"<Consumer {self.path}>"
+
+    @property
+    def bound(self) -> bool:
+        """A push consumer to which somebody listens."""
+        return self.push is not None and self.push.bound
+
+    # -- life ------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Listen for acknowledgements and begin to deliver."""
+        self._started = True
+        stream, name = self.stream.name.encode(), self.name.encode()
+        if self.config.ack_policy not in ("none", "flow_control"):
+            subject = b"$JS.ACK.%b.%b.*.*.*.*.*" % (stream, name)
+            sub = self.account.subscribe(subject, self, sid=_ACK)
+            self._subs.append(sub)
+            sinks_of(self.account).register(sub, self)
+        if self.config.flow_control:
+            subject = b"$JS.FC.%b.%b.*" % (stream, name)
+            self._subs.append(self.account.subscribe(subject, self, sid=_FLOW))
+        self.mark()
+
+    def delete(self, done: Done | None = None) -> None:
+        """End the consumer and forget its state; `done` is called when that is on flash."""
+        if self.closed:
+            if done is not None:
+                done(None)
+            return
+        self._close(deleted=True)
+        store = self.stream.store
+        txn = store.begin()
+        if self.durable:
+            self.stream.log.delete_consumer(txn, self.name)
+        self.stream.remove_consumer(self, txn)
+        store.submit(txn, done)
+        self.advisories.deleted()
+
+    def stream_deleted(self, *, told: bool = True) -> None:
+        self._close(deleted=True)
+        if told:
+            self.advisories.deleted()
+
+    def stop(self) -> None:
+        if not self.closed:
+            self.writer.close(self.broker.clock.monotonic())
+            self._close(deleted=False)
+
+    def _close(self, *, deleted: bool) -> None:
+        self.closed = True
+        self.delivery.end(deleted=deleted)
+        for sub in self._subs:
+            sinks_of(self.account).unregister(sub)
+            self.account.unsubscribe(sub)
+        self._subs.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # -- storing ---------------------------------------------------------------------------------------------------
+
+    def encoded_state(self) -> bytes:
+        """The delivery state as it is stored, as of now."""
+        clock = self.broker.clock
+        return encode_state(self.state, clock.monotonic(), clock.now_ns())
+
+    def storing(self, txn: "Txn", done: Done) -> None:
+        """Hand in a transaction that writes this consumer's configuration."""
+        callbacks = [done]
+        self._stores.append(callbacks)
+
+        def settle(failure: StoreError | None) -> None:
+            self._stores.remove(callbacks)
+            for callback in callbacks:
+                callback(failure)
+
+        self.stream.store.submit(txn, settle)
+
+    def when_stored(self, done: Done) -> None:
+        """Call `done` when the configuration in force is on flash."""
+        if self._stores:
+            self._stores[-1].append(done)
+        else:
+            done(None)
+
+    # -- configuration ---------------------------------------------------------------------------------------------
+
+    def update(self, config: ConsumerConfig) -> None:
+        """Take over a checked configuration; the caller stores it."""
+        old, self.config = self.config, config
+        self.state.set_rules(ack_rules(config))
+        if (old.filter_subject, old.filter_subjects) != (config.filter_subject, config.filter_subjects):
+            self.reader = ConsumerReader(self.stream.log, config)
+        if config.pause_until != old.pause_until:
+            self._was_paused = False  # who changed it tells
+        self._read_pause()
+        self.acks.config_changed()
+        self.delivery.config_changed()
+        self.mark()
+
+    def reset(self, seq: int) -> int:
+        """Go on at `seq` as a new consumer would, at 0 after the ack floor; the caller stores it. Returns where it goes on.
+        JetStreamError 10204 when the delivery policy does not allow that."""
+        if seq:
+            self.reader.check_reset(self.config, seq)
+            self.reader.last_per_subject = None
+        else:
+            seq = self.state.ack_floor()[1] + 1
+            self.reader.begin_again(seq - 1)
+        self.acks.forget_all()
+        self.state.reset(seq - 1)
+        self.reader.gave_back()
+        self.delivery.reset()
+        self._delivered_ns = self._acked_ns = 0
+        self._held += 1
+        return seq
+
+    def go_on(self) -> None:
+        """What `reset` changed is stored (or is not) and told: deliver again."""
+        self._held -= 1
+        self.mark()
+
+    def stream_updated(self) -> None:
+        self.acks.config_changed()
+        self.mark()
+
+    def _read_pause(self) -> None:
+        until = self.config.pause_until
+        self._pause_until_ns = rfc3339_to_ns(until) if until else 0
+
+    @property
+    def paused(self) -> bool:
+        return self.pause_left_ns() > 0
+
+    def pause_left_ns(self) -> int:
+        """How long the consumer stays paused, at most what Go's durations can say; 0: it is not."""
+        if not self._pause_until_ns:
+            return 0
+        return min(max(0, self._pause_until_ns - self.broker.clock.now_ns()), _DURATION_MAX)
+
+    # -- what happens ----------------------------------------------------------------------------------------------
+
+    def mark(self) -> None:
+        """Something is to be done when the turn ends."""
+        if not self._marked and not self.closed:
+            self._marked = True
+            self.broker.mark_dirty(self)
+
+    def wake(self) -> None:
+        if not self.delivery.idle:
+            self.mark()
+
+    def deliver(
+        self, sub: Subscription, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Origin | None
+    ) -> bool:
+        """An acknowledgement or a flow-control answer."""
+        if self.closed:
+            return False
+        if sub.sid == _ACK:
+            self.acks.received(subject, reply, payload)
+        elif self.push is not None:
+            self.push.flow_answered(subject, header)
+        return True
+
+    def acknowledge(self, acks: Sequence[Ack]) -> None:
+        """Acknowledgements that came in a row."""
+        if not self.closed:
+            self.acks.received_all(acks)
+
+    def acknowledge_plain(self, sseqs: list[int]) -> None:
+        """Plain acknowledgements that came in a row, by what they acknowledge."""
+        if not self.closed:
+            self.acks.received_plain(sseqs)
+
+    def request_next(self, reply: bytes, header: bytes, body: bytes) -> None:
+        """A pull request. A push consumer refuses it."""
+        if self.pull is not None:
+            self.pull.request(reply, header, body)
+        elif reply:
+            self.account.publish(reply, header=b"NATS/1.0 409 Consumer is push based\r\n\r\n")
+
+    def wants(self, subject: bytes) -> bool:
+        return self.reader.wants(subject)
+
+    def needs(self, seq: int, subject: bytes) -> bool:
+        if not self.reader.wants(subject):
+            return False
+        return seq > self.state.delivered_sseq or seq in self.state.pending or self.acks.is_unconfirmed(seq)
+
+    def messages_removed(self, seqs: Sequence[int]) -> None:
+        self.reader.removed(seqs, self.state.delivered_sseq)
+        if self.state.pending:
+            self.acks.removed(seqs, _REMOVED)
+            self.mark()
+
+    def purged(self, *, singly: bool = False) -> None:
+        self.reader.gave_back()
+        log_state, state = self.stream.log.state, self.state
+        first = log_state.first_seq or log_state.last_seq + 1
+        if singly:
+            self.acks.removed([sseq for sseq in state.pending if sseq < first or not self._is_there(sseq)], _REMOVED)
+        gone = state.remove_below(first)
+        if log_state.num_deleted:
+            gone += [sseq for sseq in list(state.pending) if not self._is_there(sseq) and state.remove(sseq)]
+        if gone:
+            self.acks.forget(gone)
+            self.writer.acknowledged((), drop=False)
+        self.mark()
+
+    def _is_there(self, sseq: int) -> bool:
+        try:
+            return self.stream.log.get(sseq) is not None
+        except StoreError:
+            return True  # told when it is read
+
+    def sent(self, now: float) -> None:
+        """Messages were delivered."""
+        self._delivered_ns = self.broker.clock.now_ns()
+        self.writer.delivered(now)
+
+    # -- the end of the turn ---------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Deliver, write, set the timer."""
+        self._marked = False
+        if self.closed or not self._started:
+            return
+        now = self.broker.clock.monotonic()
+        if self.acks.moved:
+            self.acks.moved = False
+            self._acked_ns = self.broker.clock.now_ns()
+        if self._held:
+            self.delivery.sweep(now)
+        elif self.paused:
+            self._was_paused = True
+            self.delivery.sweep(now)
+        else:
+            if self._was_paused:
+                self._was_paused = False
+                self.advisories.paused(self.config.pause_until or "", paused=False)
+            self.delivery.run(now)
+        for given_up in self.state.take_given_up():
+            self.acks.forget((given_up.sseq,))
+            self.advisories.max_deliveries(given_up.sseq, given_up.deliveries)
+            self.writer.acknowledged((), drop=False)
+        self.writer.flush(now)
+        self._set_timer(now)
+
+    def _set_timer(self, now: float) -> None:
+        if self.closed:
+            return
+        deadline = min(
+            self.state.next_due,
+            self.delivery.next_deadline(),
+            self.writer.next_deadline,
+            self._inactive_at(),
+        )
+        pause_s = self.pause_left_ns() / 1e9
+        if pause_s:
+            deadline = min(deadline, now + min(pause_s, WALL_CHECK_S_MAX))
+        timer = self._timer
+        if timer is not None and timer.active:
+            if timer.deadline <= deadline:
+                return
+            timer.cancel()
+        self._timer = self.broker.timers.call_at(deadline, self._time_passed) if deadline != float("inf") else None
+
+    def _time_passed(self) -> None:
+        self._timer = None
+        if self.closed:
+            return
+        now = self.broker.clock.monotonic()
+        if self.state.expire(now):
+            self.writer.delivered(now)
+        self.delivery.tick(now)
+        if now >= self._inactive_at() and now >= self.delivery.last_active(now) + self._threshold_s:
+            log.debug("consumer %s was inactive for %s s", self.path, self._threshold_s)
+            self.delete()
+            return
+        self.mark()
+
+    @property
+    def _threshold_s(self) -> float:
+        return self.config.inactive_threshold / 1e9
+
+    def _inactive_at(self) -> float:
+        """When to look whether the consumer is still of use to somebody; infinity without a threshold."""
+        if not self.config.inactive_threshold:
+            return float("inf")
+        if self.push is not None:
+            since = float("inf") if self.push.active else self.push.inactive_since
+        else:
+            assert self.pull is not None
+            since = self.pull.queue.last_active  # whether somebody waits is found out then
+        return since + self._threshold_s
+
+    # -- what is told ----------------------------------------------------------------------------------------------
+
+    def info(self, *, listed: bool = False) -> ConsumerInfo:
+        """How the consumer is doing. `listed`: in the answer to LIST, where the configuration is shown as it is stored."""
+        state = self.state
+        floor_cseq, floor_sseq = state.ack_floor()
+        left_ns = self.pause_left_ns()
+        config = self.config
+        if not listed:
+            config = msgspec.structs.replace(config, metadata=answered(config.metadata))
+        delivered_at = ns_to_rfc3339(self._delivered_ns) if self._delivered_ns else None
+        acked_at = ns_to_rfc3339(self._acked_ns) if self._acked_ns else None
+        return ConsumerInfo(
+            stream_name=self.stream.name,
+            name=self.name,
+            created=ns_to_rfc3339(self.created_ns),
+            config=config,
+            delivered=SequenceInfo(
+                consumer_seq=state.delivered_cseq, stream_seq=state.delivered_sseq, last_active=delivered_at
+            ),
+            ack_floor=SequenceInfo(consumer_seq=floor_cseq, stream_seq=floor_sseq, last_active=acked_at),
+            num_ack_pending=state.num_ack_pending,
+            num_redelivered=len(state.redelivered),
+            num_waiting=self.pull.num_waiting() if self.pull is not None else 0,
+            num_pending=self.reader.pending(state.delivered_sseq),
+            push_bound=self.bound,
+            paused=left_ns > 0,
+            pause_remaining=left_ns,
+            ts=ns_to_rfc3339(self.broker.clock.now_ns()),
+            priority_groups=self._groups(),
+        )
+
+    def _groups(self) -> list[PriorityGroupState]:
+        if self.pull is None:
+            return []
+        pin = self.pull.queue.pin
+        now, now_ns = self.broker.clock.monotonic(), self.broker.clock.now_ns()
+        groups = []
+        for group in self.config.priority_groups:
+            if pin.id and pin.group == group:
+                pinned_ns = now_ns - int((now - pin.pinned_at) * 1e9)
+                groups.append(
+                    PriorityGroupState(group=group, pinned_client_id=pin.id, pinned_ts=ns_to_rfc3339(pinned_ns))
+                )
+            else:
+                groups.append(PriorityGroupState(group=group))
+        return groups

@@ -1,0 +1,248 @@
+"""The room of the consumers: creating, changing and restoring them. Their API is in `jetstream/consumer/api.py`.
+
+A consumer is stored beside its stream's messages: its configuration (with what the configuration alone does not tell)
+and its state. Consumers with `mem_storage` and the hidden ones of mirrors and sources (`direct`) live in memory only.
+"""
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from eyot_daemon.jetstream.config import consumer as rules
+from eyot_daemon.jetstream.config.metadata import with_level
+from eyot_daemon.jetstream.consumer.api import endpoints
+from eyot_daemon.jetstream.consumer.codec import StateFormatError, decode_state
+from eyot_daemon.jetstream.consumer.consumer import Consumer
+from eyot_daemon.jetstream.consumer.reader import ConsumerReader
+from eyot_daemon.jetstream.consumer.rules import ack_rules
+from eyot_daemon.jetstream.consumer.state import ConsumerState
+from eyot_store.errors import StoreError
+from eyot_wire.jetstream.errors import JetStreamError, error, fail
+from eyot_wire.jetstream.model import ConsumerAction, ConsumerConfig, InvalidJson, StreamConfig, decode, encode
+from eyot_wire.nuid import short_id
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from eyot_daemon.jetstream.account import JetStreamAccount
+    from eyot_daemon.jetstream.api_request import Endpoint
+    from eyot_daemon.jetstream.stream.stream import Stream
+
+    Created = Callable[[Consumer, StoreError | None], None]
+
+log = logging.getLogger("eyot.jetstream")
+
+
+class StoredConsumer(msgspec.Struct, kw_only=True):
+    """The configuration record of a consumer.
+
+    `resume_seq`  for `last_per_subject`: the stream's last sequence when the consumer was made; up to there it delivers
+                  the last message of each subject, behind it everything.
+    """
+
+    config: ConsumerConfig
+    created_ns: int
+    resume_seq: int = 0
+
+
+class Consumers:
+    """Implements ConsumersPort for the engine."""
+
+    def __init__(self) -> None:
+        #: Consumers on disk that were not brought back, as (account, stream, consumer, why).
+        self.unrestored: list[tuple[str, str, str, str]] = []
+
+    @property
+    def endpoints(self) -> "Sequence[Endpoint]":
+        return endpoints(self)
+
+    # -- creating and changing -------------------------------------------------------------------------------------
+
+    def create(
+        self, stream: "Stream", config: ConsumerConfig, action: ConsumerAction, *, pedantic: bool, done: "Created"
+    ) -> None:
+        """Create a consumer, or change the one of this name as far as that may be. `done` is called when it is on flash
+        and has been started. Raises JetStreamError."""
+        existing = stream.consumers.get(config.durable_name or config.name)
+        if existing is not None:
+            config.pause_until = existing.config.pause_until  # only CONSUMER.PAUSE changes it
+        limits = _rules_of(stream.jsa)
+        # As nats-server has it, an ephemeral that left its threshold to the server is another than the one that is there.
+        differs = not config.durable_name and not config.inactive_threshold
+        durable = bool(existing.config.durable_name) if existing is not None else None
+        _complete(config, stream.config, limits, pedantic=pedantic, durable=durable)
+        if existing is not None:
+            assert isinstance(existing, Consumer)
+            if action == "create" and differs:
+                raise fail(10148)
+            self._change(stream, existing, config, action, done)
+            return
+        if action == "update":
+            raise fail(10149)
+        _check_room(stream.jsa, stream.config, config, _other_configs(stream, None))
+        self._make(stream, config, done)
+
+    def _change(
+        self, stream: "Stream", existing: Consumer, config: ConsumerConfig, action: ConsumerAction, done: "Created"
+    ) -> None:
+        if rules.same_config(existing.config, config):
+            existing.when_stored(lambda failure: done(existing, failure))
+            return
+        if action == "create":
+            raise fail(10148)
+        if stream.config.retention == "workqueue":
+            rules.check_workqueue_filters(config, _other_configs(stream, existing))
+        rules.check_update(existing.config, config, bound=existing.bound)
+        self.reconfigure(existing, config, lambda failure: done(existing, failure))
+
+    @staticmethod
+    def reconfigure(consumer: Consumer, config: ConsumerConfig, done: "Callable[[StoreError | None], None]") -> None:
+        """Put a checked configuration in force and store it; taken back if that fails."""
+        old = consumer.config
+        consumer.update(config)
+
+        def settle(failure: StoreError | None) -> None:
+            if failure is not None and consumer.config is config and not consumer.closed:
+                consumer.update(old)
+            done(failure)
+
+        _store(consumer, settle)
+
+    @staticmethod
+    def reset(consumer: Consumer, seq: int, done: "Callable[[int, StoreError | None], None]") -> None:
+        """Have a consumer go on at `seq` (0: after its ack floor); `done` gets where that is, when it is on flash."""
+        at = consumer.reset(seq)
+
+        def settle(failure: StoreError | None) -> None:
+            done(at, failure)
+            consumer.go_on()
+
+        _store(consumer, settle)
+
+    def _make(self, stream: "Stream", config: ConsumerConfig, done: "Created") -> None:
+        reader = ConsumerReader(stream.log, config)
+        start_sseq = reader.start(config, stream.config)
+        state = ConsumerState(ack_rules(config), start_sseq)
+        name = config.durable_name or config.name or _free_name(stream)
+        created_ns = stream.broker.clock.now_ns()
+        consumer = Consumer(stream, name, config, created_ns, reader, state, stream.jsa.domain)
+        stream.add_consumer(consumer)
+        if config.deliver_policy != "by_start_sequence" and start_sseq > stream.log.committed_seq:
+            # It starts behind messages that are on their way to flash, and may not arrive there.
+            stream.after_commits(lambda _: state.rewind_to(stream.log.state.last_seq))
+
+        def settle(failure: StoreError | None) -> None:
+            if failure is not None:
+                consumer.stream_deleted(told=False)
+                stream.remove_consumer(consumer)
+            elif not consumer.closed:
+                consumer.start()
+            done(consumer, failure)
+            if failure is None:
+                consumer.advisories.created()
+
+        _store(consumer, settle)
+
+    # -- bringing back ---------------------------------------------------------------------------------------------
+
+    def restore(self, stream: "Stream") -> None:
+        """Make the stored consumers of a stream live again."""
+        for name, config, state in stream.log.consumers():
+            try:
+                consumer = self._restored(stream, name, config, state)
+            except (InvalidJson, StateFormatError) as problem:
+                self.unrestored.append((stream.account.name, stream.name, name, str(problem)))
+                log.error("Consumer '%s > %s > %s' stays unused: %s", stream.account.name, stream.name, name, problem)
+                continue
+            stream.add_consumer(consumer)
+            consumer.start()
+
+    @staticmethod
+    def _restored(stream: "Stream", name: str, config_record: bytes, state_record: bytes) -> Consumer:
+        stored = decode(config_record, StoredConsumer, strict=False)
+        config = stored.config
+        clock = stream.broker.clock
+        state = decode_state(state_record, ack_rules(config), clock.monotonic(), clock.now_ns())
+        reader = ConsumerReader(stream.log, config)
+        if stored.resume_seq > state.delivered_sseq:
+            reader.begin_last_per_subject(stored.resume_seq, state.delivered_sseq)
+        consumer = Consumer(stream, name, config, stored.created_ns, reader, state, stream.jsa.domain)
+        consumer.purged()  # what left the stream while the state of this consumer was not written
+        return consumer
+
+
+def _store(consumer: Consumer, done: "Callable[[StoreError | None], None]") -> None:
+    """Write configuration and state; consumers in memory are done at once."""
+    if not consumer.durable:
+        done(None)
+        return
+    stream = consumer.stream
+    listed = consumer.reader.last_per_subject
+    record = StoredConsumer(
+        config=consumer.config,
+        created_ns=consumer.created_ns,
+        resume_seq=listed.resume if listed is not None else 0,
+    )
+    txn = stream.store.begin()
+    stream.log.put_consumer(txn, consumer.name, encode(record), consumer.encoded_state())
+    consumer.storing(txn, done)
+
+
+def check_restored(
+    jsa: "JetStreamAccount", stream: StreamConfig, config: ConsumerConfig, others: list[ConsumerConfig]
+) -> None:
+    """Whether a consumer from a backup may be on a stream that is about to live, beside `others`; fills in its defaults.
+    Raises JetStreamError."""
+    _complete(config, stream, _rules_of(jsa), pedantic=False)
+    _check_room(jsa, stream, config, others)
+
+
+def _complete(
+    config: ConsumerConfig,
+    stream: StreamConfig,
+    limits: rules.ConsumerRules,
+    *,
+    pedantic: bool,
+    durable: bool | None = None,
+) -> None:
+    """Fill in the defaults and check. Raises JetStreamError."""
+    config.metadata = with_level(config.metadata, rules.consumer_level(config))  # of what was asked for
+    rules.complete(config, stream, limits, pedantic=pedantic, durable=durable)
+    rules.check(config, stream, limits)
+
+
+def _rules_of(jsa: "JetStreamAccount") -> rules.ConsumerRules:
+    limits = jsa.engine.options.limits
+    account = jsa.limits
+    return rules.ConsumerRules(
+        max_ack_pending=limits.ack_pending_max,
+        max_ack_pending_account=account.ack_pending_max if account is not None else 0,
+        max_request_batch=limits.request_batch_max,
+    )
+
+
+def _other_configs(stream: "Stream", than: Consumer | None) -> list[ConsumerConfig]:
+    return [other.config for other in stream.consumers.values() if other is not than and not other.config.direct]
+
+
+def _check_room(
+    jsa: "JetStreamAccount", stream: StreamConfig, config: ConsumerConfig, others: list[ConsumerConfig]
+) -> None:
+    """Is another consumer allowed on the stream?"""
+    most = stream.max_consumers
+    account_most = jsa.limits.consumers_max if jsa.limits is not None else -1
+    if most <= 0 or 0 < account_most < most:
+        most = account_most
+    if 0 < most <= len(others) and not config.direct:
+        raise JetStreamError(error(10026))
+    if stream.retention == "workqueue" and not config.direct:
+        rules.check_workqueue(config, others)
+
+
+def _free_name(stream: "Stream") -> str:
+    while True:
+        name = short_id()
+        if name not in stream.consumers:
+            return name

@@ -1,0 +1,320 @@
+"""What pull and push delivery share: reading ahead, encoding deliveries, handing them to the account.
+
+A turn of a consumer does a bounded amount of work; what is left goes on in a later turn (`resume_at`). One range read
+brings many messages; sequence numbers are taken for all of them before the first one leaves, because a subscriber
+within the daemon may answer while it is being delivered to.
+"""
+
+import logging
+from bisect import bisect_right
+from typing import TYPE_CHECKING
+
+from eyot_daemon.router.route import LeafMember
+from eyot_store.errors import StoreError
+from eyot_sync.policy.stream_gate import FULL, LOOK_AGAIN_S, UNLIMITED, Hold
+from eyot_wire.first_deliveries import FirstDeliveries
+from eyot_wire.headers import add_field
+
+if TYPE_CHECKING:
+    from eyot_daemon.jetstream.consumer.consumer import Consumer
+    from eyot_daemon.router.route import FastTarget, Route
+    from eyot_daemon.router.subscription import Destination, Subscription
+    from eyot_store import StoredMessage
+    from eyot_wire.hot import StoredRun
+
+    #: One client's connection, by the subscription, or one leaf link.
+    PlainTarget = tuple[Subscription, FastTarget] | LeafMember
+
+log = logging.getLogger("eyot.jetstream")
+
+#: Deliveries of one consumer in one turn.
+TURN_MESSAGES_MAX = 1024
+#: A read that brought nothing costs as much of the turn as this many deliveries (it looked at many records).
+EMPTY_READ_COST = 256
+#: A client with more than this in its buffer, bytes, is given time to take it.
+BACKLOG_MAX = 4 << 20
+#: How long to wait before looking again, at first and at most, seconds.
+BACKLOG_PAUSE_S_MIN = 0.005
+BACKLOG_PAUSE_S_MAX = 0.25
+#: Time to wait after the store could not be read.
+READ_RETRY_S = 1.0
+
+NEVER = float("inf")
+
+
+def _only_client(route: "Route") -> "tuple[Subscription, FastTarget] | None":
+    """The connection that takes everything on `route` as it is; None if there is more to it."""
+    if len(route.targets) != 1 or not route.simple:
+        return None
+    sub, dest, _, _ = route.targets[0]
+    if sub.slow or not sub.active or dest.closed or not dest.headers:
+        return None
+    return sub, dest
+
+
+def _only_leaf(route: "Route") -> "LeafMember | None":
+    """The leaf link that takes everything on `route`; None if there is more to it."""
+    return route.leafs[0] if len(route.leafs) == 1 and not route.plain and not route.groups else None
+
+
+def _hold(route: "Route", stream: bytes) -> "Hold | None":
+    """What keeps deliveries of a stream from leaving on a route: somebody has much to take that was sent before, or a policy of
+    a leaf link says so. None: nothing."""
+    for member in route.plain:
+        if _is_full(member.sub.dest):
+            return FULL
+    for leaf in route.leafs:
+        held = leaf.dest.hold(stream)
+        if held is not None:
+            return held
+    for group in route.groups:
+        # One member takes a message; as long as any can, the group can.
+        if not all(_is_full(member.sub.dest) for member in group.local):
+            continue
+        holds = [leaf.dest.hold(stream) for leaf in group.leafs]
+        found = [held for held in holds if held is not None]
+        if len(found) == len(holds) and (found or group.local):
+            return min(found, key=lambda held: held.wait_s, default=FULL)
+    return None
+
+
+def _allowance(route: "Route", stream: bytes) -> int:
+    """Bytes of a stream that the links on the route take at once."""
+    leafs = [leaf.dest for leaf in route.leafs] + [leaf.dest for group in route.groups for leaf in group.leafs]
+    return min((dest.allowance(stream) for dest in leafs), default=UNLIMITED)
+
+
+def _is_full(dest: "Destination") -> bool:
+    return len(getattr(dest, "out", b"")) > BACKLOG_MAX
+
+
+class Delivery:
+    """Base of PullDelivery and PushDelivery."""
+
+    def __init__(self, consumer: "Consumer") -> None:
+        self.consumer = consumer
+        self.account = consumer.account
+        self.state = consumer.state
+        self.reader = consumer.reader
+        self.resume_at = NEVER
+        #: What a link's policy makes deliveries wait for; "" if none does.
+        self.held = ""
+        self._stream = consumer.stream.name.encode()
+        self.unreadable = 0
+        self._allowance = UNLIMITED
+        self._backlog_pause_s = BACKLOG_PAUSE_S_MIN
+        self._headers_only = consumer.config.headers_only
+        self.prefix = b"$JS.ACK.%b.%b." % (consumer.stream.name.encode(), consumer.name.encode())
+        # tokens and dots around the numbers of an acknowledgement subject: delivery count, two sequences, time, pending
+        self.overhead = len(self.prefix) + 40
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def read_new(self, count: int, now: float) -> "tuple[list[StoredMessage], int]":
+        """Up to `count` new messages and how far the log was searched.
+
+        A damaged message (always the first of a read) is named and passed over, so that it does not hold up those
+        behind it.
+        """
+        above = self.state.delivered_sseq
+        try:
+            return self.reader.read(above, count)
+        except StoreError as failure:
+            if failure.reason != "corrupt" or failure.seq <= above:
+                log.error("consumer %s cannot read: %s", self.consumer.path, failure)
+                self.resume_at = now + READ_RETRY_S
+                return [], above
+            log.error("consumer %s passes over a damaged message: %s", self.consumer.path, failure)
+            self.unreadable += 1
+            self.reader.gave_back()
+            return [], failure.seq
+
+    def read_run(self, count: int, now: float) -> "tuple[StoredRun, int] | None":
+        """The same as `read_new`, the messages unopened. None if `read_new` has to be asked: where they are picked one by one, or
+        cannot be read."""
+        try:
+            return self.reader.read_run(self.state.delivered_sseq, count)
+        except StoreError:
+            return None
+
+    def read_again(self, sseq: int, now: float) -> "StoredMessage | None":
+        """A message to be redelivered; None when it is gone or damaged (it is pending no longer) or the store fails."""
+        try:
+            message = self.consumer.stream.log.get(sseq)
+        except StoreError as failure:
+            log.error("consumer %s cannot redeliver: %s", self.consumer.path, failure)
+            if failure.reason != "corrupt":
+                self.resume_at = now + READ_RETRY_S
+                return None
+            self.unreadable += 1
+            message = None
+        if message is None:
+            self.state.remove(sseq)
+        return message
+
+    def searched(self, upto: int, more: bool) -> None:
+        """Everything up to `upto` was looked at; with `more`, messages below it are still to be delivered."""
+        if not more:
+            self.state.skip_to(upto)
+
+    # -- sending ---------------------------------------------------------------------------------------------------
+
+    def size_of(self, message: "StoredMessage") -> int:
+        """What a delivery counts for against the flow-control window and the rate limit, bytes."""
+        body = 0 if self._headers_only else len(message.payload)
+        return len(message.subject) + len(message.header) + body + self.overhead
+
+    def exact_size(self, message: "StoredMessage", reply: bytes) -> int:
+        """What a delivery counts for against a pull request's `max_bytes`."""
+        size = len(message.subject) + len(reply) + len(message.header)
+        if not self._headers_only:
+            return size + len(message.payload)
+        added = len(b"Nats-Msg-Size: %d\r\n" % len(message.payload))
+        return size + added if message.header else size + added + len(b"NATS/1.0\r\n\r\n")
+
+    def ack_reply(self, message: "StoredMessage", cseq: int, deliveries: int, pending: int) -> bytes:
+        return b"%b%d.%d.%d.%d.%d" % (self.prefix, deliveries, message.seq, cseq, message.ts_ns, pending)
+
+    def send(self, route: "Route", message: "StoredMessage", reply: bytes, pin_id: str | None = None) -> None:
+        """Hand one delivery to whoever `route` leads to; they see the message's own subject."""
+        header, payload = message.header, message.payload
+        if self._headers_only:
+            header = add_field(header, b"Nats-Msg-Size", b"%d" % len(payload))
+            payload = b""
+        if pin_id is not None:
+            header = add_field(header, b"Nats-Pin-Id", pin_id.encode())
+        self.account.deliver(route, reply, header, payload, origin=None, original=message.subject)
+
+    def plain_target(self, route: "Route") -> "PlainTarget | None":
+        """Who takes first deliveries on `route` as they are stored (`send_run`); None if there is more to it."""
+        return None if self._headers_only else _only_client(route) or _only_leaf(route)
+
+    def send_run(self, target: "PlainTarget", run: "StoredRun", start: int, stop: int, cseq: int, pending: int) -> None:
+        """Hand the messages of `run` from `start` to before `stop` out as first deliveries: `cseq` is the first one's, `pending`
+        what there was before it left."""
+        if isinstance(target, LeafMember):
+            self._send_run_to_leaf(target, FirstDeliveries(run, start, stop, self.prefix, cseq, pending))
+            return
+        sub, dest = target
+        size = run.write_msgs(dest.out, start, stop, sub.sid, self.prefix, cseq, pending)
+        self._count(sub, dest, stop - start, size)
+
+    def _send_run_to_leaf(self, leaf: LeafMember, messages: FirstDeliveries) -> None:
+        dest, subject = leaf.dest, leaf.subject
+        if not dest.accepts(subject, None):
+            return
+        sent = dest.deliver_stored(self._stream, subject, messages)
+        if sent is None:
+            told = messages.one_by_one()
+            count = dest.deliver_all_of(self._stream, subject, told)
+            sent = count, sum(len(header) + len(payload) for _, header, payload in told[:count])
+        self.account.out_msgs += sent[0]
+        self.account.out_bytes += sent[1]
+
+    def _count(self, sub: "Subscription", dest: "FastTarget", count: int, size: int) -> None:
+        """Messages, of so many bytes of header and payload together, are in a connection's buffer."""
+        if not dest.dirty:
+            dest.dirty = True
+            self.consumer.broker.mark_dirty(dest)
+        sub.delivered += count
+        dest.out_msgs += count
+        dest.out_bytes += size
+        self.account.out_msgs += count
+        self.account.out_bytes += size
+
+    def send_all(self, route: "Route", messages: "list[StoredMessage]", cseq: int, pending: int) -> None:
+        """Hand out first deliveries: `cseq` is the first one's, `pending` what there was before it left.
+
+        Where the route ends at one client connection, which is the rule, the frames are made here and appended to its
+        buffer in one piece; where it ends at one leaf link, that gets them together.
+        """
+        target = self.plain_target(route)
+        if isinstance(target, LeafMember):
+            self._send_to_leaf(target, messages, cseq, pending)
+            return
+        if target is None:
+            for message in messages:
+                pending -= 1
+                self.send(route, message, self.ack_reply(message, cseq, 1, pending))
+                cseq += 1
+            return
+        sub, dest = target
+        sid, prefix = sub.sid, self.prefix
+        frames = []
+        size = 0
+        for message in messages:
+            pending -= 1
+            header, payload = message.header, message.payload
+            reply = b"%b1.%d.%d.%d.%d" % (prefix, message.seq, cseq, message.ts_ns, pending)
+            if header:
+                total = len(header) + len(payload)
+                frames.append(
+                    b"HMSG %b %b %b %d %d\r\n%b%b\r\n"
+                    % (message.subject, sid, reply, len(header), total, header, payload)
+                )
+            else:
+                total = len(payload)
+                frames.append(b"MSG %b %b %b %d\r\n%b\r\n" % (message.subject, sid, reply, total, payload))
+            size += total
+            cseq += 1
+        dest.out.extend(b"".join(frames))
+        self._count(sub, dest, len(messages), size)
+
+    def _send_to_leaf(self, leaf: "LeafMember", messages: "list[StoredMessage]", cseq: int, pending: int) -> None:
+        """As `Account.deliver` would, all at once: the reply tells the other side the message's own subject."""
+        dest, prefix = leaf.dest, self.prefix
+        if not dest.accepts(leaf.subject, None):
+            return
+        told = [
+            (
+                b"%b1.%d.%d.%d.%d@%b"
+                % (prefix, message.seq, at + cseq, message.ts_ns, pending - at - 1, message.subject),
+                message.header,
+                message.payload,
+            )
+            for at, message in enumerate(messages)
+        ]
+        self.account.out_msgs += dest.deliver_all_of(self._stream, leaf.subject, told)
+        self.account.out_bytes += sum(len(message.header) + len(message.payload) for message in messages)
+
+    def backlogged(self, route: "Route", now: float) -> bool:
+        """True if somebody on the route has much to take that was sent before, or a policy of a link holds the stream back;
+        `resume_at` is then set, and `held` says what the policy says."""
+        hold = _hold(route, self._stream)
+        self._allowance = _allowance(route, self._stream) if hold is None else 0
+        self.held = "" if hold is None or hold is FULL else hold.reason
+        if hold is None:
+            self._backlog_pause_s = BACKLOG_PAUSE_S_MIN
+            return False
+        if hold is not FULL:
+            self.resume_at = now + min(hold.wait_s, LOOK_AGAIN_S)
+            return True
+        self.resume_at = now + self._backlog_pause_s
+        self._backlog_pause_s = min(self._backlog_pause_s * 2, BACKLOG_PAUSE_S_MAX)
+        return True
+
+    def within_allowance(self, messages: "list[StoredMessage]") -> int:
+        """How many of `messages` may leave before links have as much as they take at once (at least one). Asked after
+        `backlogged`."""
+        left = self._allowance
+        if left >= UNLIMITED:
+            return len(messages)
+        for index, message in enumerate(messages):
+            left -= self.size_of(message)
+            if left < 0:
+                return max(1, index)
+        return len(messages)
+
+    def cut_to_allowance(self, run: "StoredRun") -> None:
+        """The same for a run: what may not leave is dropped from it."""
+        if self._allowance < UNLIMITED:
+            run.cut(max(1, bisect_right(run.sizes(self.overhead), self._allowance)))
+
+    # -- life ------------------------------------------------------------------------------------------------------
+
+    def reset(self) -> None:
+        """The consumer begins anew."""
+
+    def config_changed(self) -> None:
+        self._headers_only = self.consumer.config.headers_only
+        self.reader = self.consumer.reader

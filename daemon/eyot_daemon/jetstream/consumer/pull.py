@@ -1,0 +1,320 @@
+"""The pull requests that wait at a consumer, and who gets the next message.
+
+Requests are served in turn, one message each. With priority groups (ADR-42) the turn changes: `prioritized` serves the
+lowest priority number first, `overflow` passes over requests whose thresholds are not reached, `pinned_client` serves
+one client only, the one whose pin id is current, until it has been silent for the time to live of the pin.
+
+Nothing here sends: status lines are gathered in `out` as (reply subject, header block) for the caller to publish, and
+whether a request's reply subject has a listener is asked through `interested`, when something is to be sent there or when
+the requests are counted. One without is dropped without a word then, not before: a client that reconnects meanwhile gets
+what it asked for. The queue is bounded by `max_waiting`; a request too many is refused with a status, except
+if it asked for heartbeats: a client that hears nothing retries at its own pace.
+"""
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+
+from eyot_daemon.jetstream.pull_request import (
+    MAX_WAITING,
+    NO_MESSAGES,
+    PIN_MISMATCH,
+    REQUESTS_PENDING,
+    WRONG_PIN,
+    PullRequest,
+    RefusedRequest,
+    idle_heartbeat,
+)
+from eyot_wire.jetstream.consumer import NextRequest
+
+#: A full queue is searched for requests without a listener at most this often.
+FULL_SWEEP_S = 1.0
+#: Of more requests than this, each message looks for its own.
+IN_TURN_MAX = 16
+
+
+class Pin:
+    """The pinned client of a group: its id, when it was pinned, and when it loses the pin unless heard of again."""
+
+    __slots__ = ("group", "id", "pinned_at", "until")
+
+    def __init__(self) -> None:
+        self.id = ""
+        self.group = ""
+        self.pinned_at = 0.0
+        self.until = math.inf
+
+    def assign(self, pin_id: str, group: str, now: float, ttl_s: float) -> None:
+        self.id, self.group, self.pinned_at, self.until = pin_id, group, now, now + ttl_s
+
+    def clear(self) -> None:
+        self.id, self.until = "", math.inf
+
+
+class PullQueue:
+    """Waiting requests of one consumer. Times in monotonic seconds."""
+
+    def __init__(
+        self,
+        max_waiting: int,
+        interested: Callable[[bytes], bool],
+        new_pin_id: Callable[[], str],
+        *,
+        policy: str = "none",
+        pin_ttl_s: float = 120.0,
+    ) -> None:
+        self.max_waiting = max_waiting
+        self.policy = policy
+        self.pin_ttl_s = pin_ttl_s
+        self.pin = Pin()
+        self.pinned: list[str] = []
+        self.out: list[tuple[bytes, bytes]] = []
+        self.last_active = -math.inf
+        self._interested = interested
+        self._new_pin_id = new_pin_id
+        self._waiting: deque[PullRequest] = deque()
+        self._full_sweep_at = -math.inf
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def __iter__(self) -> Iterator[PullRequest]:
+        return iter(self._waiting)
+
+    def demand(self) -> int:
+        """Messages asked for in all (a request for 0 still takes one)."""
+        return sum(max(1, request.batch) for request in self._waiting)
+
+    # -- arriving --------------------------------------------------------------------------------------------------
+
+    def add(self, wanted: NextRequest, reply: bytes, now: float, available: int, delivered: tuple[int, int]) -> None:
+        """A request arrives while `available` messages could be delivered. Raises RefusedRequest."""
+        self.last_active = now
+        if self.pin.id:
+            if wanted.id == self.pin.id:
+                self.pin.until = now + self.pin_ttl_s
+            elif wanted.id:
+                raise RefusedRequest(PIN_MISMATCH)
+        if self.full and now - self._full_sweep_at >= FULL_SWEEP_S:
+            self._full_sweep_at = now
+            self.sweep(now, False, delivered)
+            self.drop_unheard()
+        if wanted.no_wait:
+            if available == 0 and not wanted.expires:
+                raise RefusedRequest(NO_MESSAGES)
+            if available > 0 and self._waiting:
+                self.sweep(now, False, delivered)
+                self.drop_unheard()
+                if available < sum(request.batch for request in self._waiting):
+                    raise RefusedRequest(REQUESTS_PENDING)
+        if self.full:
+            if wanted.idle_heartbeat > 0:
+                return
+            raise RefusedRequest(MAX_WAITING)
+        request = PullRequest(reply, now, wanted)
+        if self.policy == "prioritized":
+            self._insert(request)
+        else:
+            self._waiting.append(request)
+
+    @property
+    def full(self) -> bool:
+        return 0 < self.max_waiting <= len(self._waiting)
+
+    # -- serving ---------------------------------------------------------------------------------------------------
+
+    def solo(self, now: float) -> PullRequest | None:
+        """The only request, if it is one that takes whatever comes: the caller serves it at a stroke (`served`)."""
+        if len(self._waiting) == 1 and self.policy == "none":
+            request = self._waiting[0]
+            if not request.max_bytes and now < request.expires_at and self._interested(request.reply):
+                return request
+        return None
+
+    def served(self, request: PullRequest, count: int, now: float) -> None:
+        """`count` messages went to `request`, the one that `solo` returned."""
+        request.delivered += count
+        request.batch -= count
+        if request.batch <= 0:
+            self._waiting.popleft()
+        elif request.heartbeat_s:
+            request.heartbeat_at = now + request.heartbeat_s
+        self.last_active = now
+
+    def in_turn(self, now: float) -> "Sequence[PullRequest]":
+        """All requests, if each takes whatever comes and it is only a matter of turns and of how much; else none."""
+        waiting = self._waiting
+        if self.policy != "none" or len(waiting) > IN_TURN_MAX:
+            return ()
+        if any(now >= request.expires_at or not self._interested(request.reply) for request in waiting):
+            return ()
+        return waiting
+
+    def shared(self, sizes: "Sequence[int]") -> int:
+        """How many messages of these sizes (bytes) may be handed out in turn so that no request comes to its end by it."""
+        waiting, count = self._waiting, len(sizes)
+        number = len(waiting)
+        while count:
+            for at, request in enumerate(waiting):
+                share = sizes[at:count:number]
+                if request.batch <= len(share) or 0 < request.max_bytes <= sum(share):
+                    break
+            else:
+                return count
+            count //= 2
+        return 0
+
+    def hand_out(self, sizes: "Sequence[int]", now: float) -> None:
+        """Messages of these sizes, as many as `shared` said, went to those whose turn it was."""
+        waiting = self._waiting
+        number = len(waiting)
+        for at, request in enumerate(waiting):
+            share = sizes[at::number]
+            if share:
+                if request.max_bytes:
+                    request.max_bytes -= sum(share)
+                request.delivered += len(share)
+                request.batch -= len(share)
+                if request.heartbeat_s:
+                    request.heartbeat_at = now + request.heartbeat_s
+        waiting.rotate(-(len(sizes) % number))
+        self.last_active = now
+
+    def take(self, size: int, now: float, num_pending: int, ack_pending: int) -> PullRequest | None:
+        """Who gets the next message, which is `size` bytes long; its share is taken off. None: nobody can.
+
+        `num_pending` counts the message itself. A request that is finished by it is no longer in the queue; if bytes of
+        it remain, the caller tells it so after the message (`batch_completed`).
+        """
+        waiting = self._waiting
+        passed_over = 0
+        while waiting and passed_over < len(waiting):
+            request = waiting[0]
+            pin_id = self.pin.id
+            if now >= request.expires_at:
+                self._finish(request, request.status("408 Request Timeout"))
+            elif not self._interested(request.reply):
+                waiting.popleft()
+            elif self.policy == "pinned_client" and not self._may_pin(request, now):
+                if request.pin_id:
+                    self._finish(request, WRONG_PIN)
+                else:
+                    waiting.rotate(-1)
+                    passed_over += 1
+            elif self.policy == "overflow" and not _overflows(request, num_pending, ack_pending):
+                waiting.rotate(-1)
+                passed_over += 1
+            elif 0 < request.max_bytes < size:
+                if self.pin.id != pin_id:
+                    self.pin.clear()  # it got the pin for this very message
+                self._finish(request, request.status("409 Message Size Exceeds MaxBytes"))
+            else:
+                return self._hand_to(request, size, now)
+        return None
+
+    @staticmethod
+    def batch_completed(request: PullRequest) -> bytes:
+        """The status after the last message of a request that had bytes left; b"" when there is nothing to say."""
+        if request.batch <= 0 and request.max_bytes > 0:
+            request.batch = 0
+            return request.status("409 Batch Completed")
+        return b""
+
+    def _hand_to(self, request: PullRequest, size: int, now: float) -> PullRequest:
+        if request.max_bytes:
+            request.max_bytes -= size
+            if not request.max_bytes:
+                request.batch = 1
+        request.delivered += 1
+        request.batch -= 1
+        self._waiting.popleft()
+        if request.batch > 0:
+            if request.heartbeat_s:
+                request.heartbeat_at = now + request.heartbeat_s
+            if self.policy == "prioritized":
+                self._insert(request)
+            else:
+                self._waiting.append(request)
+        self.last_active = now
+        return request
+
+    def _may_pin(self, request: PullRequest, now: float) -> bool:
+        if not self.pin.id:
+            if request.pin_id:
+                return False
+            if not request.group:
+                return True  # a `+NXT`: it names no group, and nobody is pinned by it
+            self.pin.assign(self._new_pin_id(), request.group, now, self.pin_ttl_s)
+            self.pinned.append(self.pin.id)
+            request.pin_id = self.pin.id
+        return request.pin_id == self.pin.id
+
+    def unpin(self) -> None:
+        """The pinned client loses its pin; its waiting requests are told when it would be their turn."""
+        self.pin.clear()
+
+    def _insert(self, request: PullRequest) -> None:
+        waiting = self._waiting
+        at = len(waiting)
+        while at and waiting[at - 1].priority > request.priority:
+            at -= 1
+        waiting.insert(at, request)
+
+    # -- waiting ---------------------------------------------------------------------------------------------------
+
+    @property
+    def next_deadline(self) -> float:
+        """When `sweep` has something to do: an expiry, a heartbeat, the end of a pin. Infinity: never."""
+        deadline = self.pin.until
+        for request in self._waiting:
+            if request.expires_at < deadline:
+                deadline = request.expires_at
+            if request.heartbeat_at < deadline:
+                deadline = request.heartbeat_at
+        return deadline
+
+    def sweep(self, now: float, exhausted: bool, delivered: tuple[int, int]) -> None:
+        """Answer what has expired, send heartbeats that are due.
+
+        `exhausted`: there is nothing to deliver at the moment, so no_wait requests end here. They do not when it is
+        max_ack_pending that holds the rest back, but then they end with the first heartbeat or expiry that is due.
+        `delivered` is the consumer's last delivery (cseq, sseq), which heartbeats tell.
+        """
+        exhausted = exhausted or any(now >= min(one.expires_at, one.heartbeat_at) for one in self._waiting)
+        for request in list(self._waiting):
+            if now >= request.expires_at:
+                self._finish(request, request.status("408 Request Timeout"))
+            elif exhausted and request.no_wait and (request.expires_at == math.inf or request.delivered):
+                self._finish(request, NO_MESSAGES)
+            elif now >= request.heartbeat_at:
+                if not self._interested(request.reply):
+                    self._waiting.remove(request)
+                    continue
+                self.out.append((request.reply, idle_heartbeat(*delivered)))
+                request.heartbeat_at = now + request.heartbeat_s
+
+    def drop_unheard(self) -> None:
+        """Forget the requests that nobody listens for at the moment."""
+        unheard = [request for request in self._waiting if not self._interested(request.reply)]
+        for request in unheard:
+            self._waiting.remove(request)
+
+    def end_all(self, header: Callable[[PullRequest], bytes]) -> None:
+        """The consumer ends: every waiting request is answered with `header(request)`."""
+        while self._waiting:
+            request = self._waiting.popleft()
+            self.out.append((request.reply, header(request)))
+
+    def _finish(self, request: PullRequest, header: bytes) -> None:
+        if self._waiting and self._waiting[0] is request:
+            self._waiting.popleft()
+        else:
+            self._waiting.remove(request)
+        self.out.append((request.reply, header))
+
+
+def _overflows(request: PullRequest, num_pending: int, ack_pending: int) -> bool:
+    """An overflow request is served only while at least as much is waiting, or unacknowledged, as it says."""
+    if request.min_pending > 0 and num_pending < request.min_pending:
+        return False
+    return not (request.min_ack_pending > 0 and ack_pending < request.min_ack_pending)

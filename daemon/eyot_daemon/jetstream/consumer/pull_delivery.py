@@ -1,0 +1,348 @@
+"""Delivery to pull requests: who asked gets, redeliveries first, as far as `max_ack_pending` allows."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from eyot_daemon.jetstream.api_request import level_is_offered
+from eyot_daemon.jetstream.consumer.delivery import EMPTY_READ_COST, NEVER, TURN_MESSAGES_MAX, Delivery
+from eyot_daemon.jetstream.consumer.pull import PullQueue
+from eyot_daemon.jetstream.pull_request import (
+    API_LEVEL,
+    CONSUMER_DELETED,
+    PullRequest,
+    RefusedRequest,
+    check_limits,
+    check_priority,
+    read_request,
+)
+from eyot_wire.jetstream.consumer import NextRequest
+from eyot_wire.nuid import nuid
+
+if TYPE_CHECKING:
+    from eyot_daemon.jetstream.consumer.consumer import Consumer
+    from eyot_daemon.jetstream.consumer.delivery import PlainTarget
+    from eyot_store import StoredMessage
+
+#: Priority policies by which a request may wait although there are messages.
+CHOOSY = ("overflow", "pinned_client")
+
+
+class PullDelivery(Delivery):
+    """The pull side of a consumer."""
+
+    def __init__(self, consumer: "Consumer") -> None:
+        super().__init__(consumer)
+        config = consumer.config
+        self.queue = PullQueue(
+            config.max_waiting,
+            self.account.has_interest,
+            nuid,
+            policy=config.priority_policy,
+            pin_ttl_s=config.priority_timeout / 1e9,
+        )
+        self.queue.last_active = consumer.broker.clock.monotonic()
+
+    @property
+    def idle(self) -> bool:
+        """Nobody waits: a wake-up would find nothing to do."""
+        return not len(self.queue)
+
+    @property
+    def active(self) -> bool:
+        return len(self.queue) > 0
+
+    # -- requests --------------------------------------------------------------------------------------------------
+
+    def request(self, reply: bytes, header: bytes, body: bytes) -> None:
+        """A pull request (or the request part of `+NXT`). Served when the turn ends."""
+        if not reply:
+            return
+        config = self.consumer.config
+        try:
+            if not level_is_offered(header):
+                raise RefusedRequest(API_LEVEL)
+            wanted = read_request(body)
+            check_limits(wanted, config.max_batch, config.max_expires, config.max_bytes)
+            if body.lstrip().startswith(b"{"):  # a number says nothing of priorities, and is taken
+                check_priority(wanted, config.priority_policy, config.priority_groups)
+        except RefusedRequest as refused:
+            self.account.publish(reply, header=refused.header)
+            return
+        if wanted.no_wait:
+            # What was published before the request counts, also while it is on its way to flash.
+            self.consumer.stream.after_commits(lambda _: self._add(wanted, reply))
+        else:
+            self._add(wanted, reply)
+
+    def _add(self, wanted: NextRequest, reply: bytes) -> None:
+        if self.consumer.closed:
+            return
+        now = self.consumer.broker.clock.monotonic()
+        available = self.reader.pending(self.state.delivered_sseq) + self.state.queued if wanted.no_wait else 0
+        try:
+            self.queue.add(wanted, reply, now, available, self._delivered())
+        except RefusedRequest as refused:
+            self.account.publish(reply, header=refused.header)
+        self._say()
+        self.consumer.mark()
+
+    # -- delivering ------------------------------------------------------------------------------------------------
+
+    def run(self, now: float) -> None:
+        """Deliver what may be delivered to those who wait."""
+        self.resume_at = NEVER
+        queue = self.queue
+        budget = TURN_MESSAGES_MAX
+        exhausted = False
+        while len(queue) and self.resume_at == NEVER:
+            if budget <= 0:
+                self.resume_at = now
+                break
+            used = self._redeliver(now) if self.state.queued else 0
+            if not used and not self.state.queued:
+                used, exhausted = self._deliver_new(budget, now)
+            if not used:
+                # Requests that wait because it is not for them that messages wait end as if there were none.
+                if queue.policy in CHOOSY and self.resume_at == NEVER and self.state.room():
+                    exhausted = True
+                break
+            budget -= used
+        if budget < TURN_MESSAGES_MAX:
+            self.consumer.sent(now)
+        if len(queue):
+            queue.sweep(now, exhausted, self._delivered())
+        self._say()
+
+    def _redeliver(self, now: float) -> int:
+        """One message of the redelivery queue; 0 when nobody takes it."""
+        state = self.state
+        sseq = state.next_redelivery()
+        if not sseq:
+            return 0
+        message = self.read_again(sseq, now)
+        if message is None:
+            return 1
+        pending = self.reader.pending(state.delivered_sseq)
+        reply = self.ack_reply(message, state.delivered_cseq + 1, state.deliveries(sseq) + 1, pending)
+        request = self.queue.take(self.exact_size(message, reply), now, pending + 1, state.num_ack_pending)
+        self._say()
+        if request is None:
+            return 0
+        state.redeliver(sseq, now)
+        self._hand_over(request, message, reply)
+        self.consumer.acks.sent((sseq,), now)
+        return 1
+
+    def _deliver_new(self, budget: int, now: float) -> tuple[int, bool]:
+        """New messages; returns how much of the budget that took, and whether there is nothing more to deliver."""
+        room = self.state.room()
+        if not room:
+            return 0, False
+        wanted = min(self.queue.demand(), room, budget)
+        request = self.queue.solo(now)
+        if request is not None:
+            used = self._deliver_run(request, wanted, now)
+            if used is not None:
+                return used
+        else:
+            requests = self.queue.in_turn(now)
+            target = self._one_client(requests)
+            if target is not None:
+                used = self._deliver_in_turn(target, wanted, now)
+                if used is not None:
+                    return used
+                wanted = min(wanted, len(requests))  # one of them comes to its end
+        messages, upto = self.read_new(wanted, now)
+        if not messages:
+            return self._found_nothing(upto)
+        count = len(messages)
+        given = self._give_solo(messages, now)
+        if given is None:
+            given = self._give_in_turn(messages, now)
+        self.searched(upto, more=given < count)
+        return given, False
+
+    def _deliver_run(self, request: PullRequest, count: int, now: float) -> tuple[int, bool] | None:
+        """`_deliver_new` where all there is to it is to copy messages to one client or link, whose request is the only one. None if that is
+        not so."""
+        route = self.account.route(request.reply)
+        target = self.plain_target(route)
+        found = None if target is None else self.read_run(count, now)
+        if target is None or found is None:
+            return None
+        run, upto = found
+        read = len(run)
+        if not read:
+            return self._found_nothing(upto)
+        if self.backlogged(route, now):
+            return 0, False
+        run.cut(max(1, request.batch))
+        self.cut_to_allowance(run)
+        pending = self.reader.pending(self.state.delivered_sseq)
+        seqs = run.seqs()
+        cseq = self.state.deliver(seqs, now)
+        self.reader.took(len(run))
+        self.queue.served(request, len(run), now)
+        self.searched(upto, more=len(run) < read)
+        self.send_run(target, run, 0, len(run), cseq, pending)
+        self.consumer.acks.sent(seqs, now)
+        return len(run), False
+
+    def _one_client(self, requests: "Sequence[PullRequest]") -> "PlainTarget | None":
+        """The plain client from which all of these requests are, by one subscription: it gets the same whoever's turn it is."""
+        found = None
+        for request in requests:
+            target = self.plain_target(self.account.route(request.reply))
+            if not isinstance(target, tuple) or (found is not None and found[0] is not target[0]):
+                return None
+            found = target
+        return found
+
+    def _deliver_in_turn(self, target: "PlainTarget", count: int, now: float) -> tuple[int, bool] | None:
+        """`_deliver_new` for requests in turn that are all from one plain client, as long as none comes to its end. None if one does,
+        or there is more to it."""
+        found = self.read_run(count, now)
+        if found is None:
+            return None
+        run, upto = found
+        read = len(run)
+        if not read:
+            return self._found_nothing(upto)
+        if self.backlogged(self.account.route(next(iter(self.queue)).reply), now):
+            return 0, False
+        self.cut_to_allowance(run)
+        pending = self.reader.pending(self.state.delivered_sseq)
+        sizes = run.delivery_sizes(self.prefix, self.state.delivered_cseq + 1, pending)
+        shared = self.queue.shared(sizes)
+        if not shared:
+            return None
+        run.cut(shared)
+        seqs = run.seqs()
+        cseq = self.state.deliver(seqs, now)
+        self.reader.took(shared)
+        self.queue.hand_out(sizes[:shared], now)
+        self.searched(upto, more=shared < read)
+        self.send_run(target, run, 0, shared, cseq, pending)
+        self.consumer.acks.sent(seqs, now)
+        return shared, False
+
+    def _found_nothing(self, upto: int) -> tuple[int, bool]:
+        """What a read that brought nothing costs of the turn, and whether there is nothing more to deliver."""
+        searched = upto - self.state.delivered_sseq
+        self.searched(upto, more=False)
+        return (EMPTY_READ_COST, False) if searched and upto < self._end() else (0, upto >= self._end())
+
+    def _end(self) -> int:
+        return self.consumer.stream.log.committed_seq
+
+    def _give_solo(self, messages: "list[StoredMessage]", now: float) -> int | None:
+        """All that may go to the only request waiting; None if it is not that simple. Takes the rest off `messages`."""
+        request = self.queue.solo(now)
+        if request is None:
+            return None
+        route = self.account.route(request.reply)
+        if self.backlogged(route, now):
+            return 0
+        del messages[max(1, request.batch) :]
+        del messages[self.within_allowance(messages) :]
+        pending = self.reader.pending(self.state.delivered_sseq)
+        seqs = [message.seq for message in messages]
+        cseq = self.state.deliver(seqs, now)
+        self.reader.took(len(seqs))
+        self.queue.served(request, len(seqs), now)
+        self.send_all(route, messages, cseq, pending)
+        self.consumer.acks.sent(seqs, now)
+        return len(seqs)
+
+    def _give_in_turn(self, messages: "list[StoredMessage]", now: float) -> int:
+        """Message by message to whoever's turn it is."""
+        state = self.state
+        pending = self.reader.pending(state.delivered_sseq)
+        given = 0
+        for message in messages:
+            reply = self.ack_reply(message, state.delivered_cseq + 1, 1, pending - 1)
+            request = self.queue.take(self.exact_size(message, reply), now, pending, state.num_ack_pending)
+            self._say()
+            if request is None:
+                break
+            pending -= 1
+            given += 1
+            state.deliver((message.seq,), now)
+            self.reader.took(1)
+            self._hand_over(request, message, reply)
+            self.consumer.acks.sent((message.seq,), now)
+        return given
+
+    def _hand_over(self, request: PullRequest, message: "StoredMessage", reply: bytes) -> None:
+        route = self.account.route(request.reply)
+        self.send(route, message, reply, request.pin_id if self.queue.policy == "pinned_client" else None)
+        completed = self.queue.batch_completed(request)
+        if completed:
+            self.account.publish(request.reply, header=completed)
+
+    # -- waiting ---------------------------------------------------------------------------------------------------
+
+    def next_deadline(self) -> float:
+        return min(self.resume_at, self.queue.next_deadline)
+
+    def tick(self, now: float) -> None:
+        """Time has passed: the pin of a client that was silent too long ends. Requests are swept by `run`."""
+        pin = self.queue.pin
+        if now >= pin.until:
+            group = pin.group
+            self.queue.unpin()
+            self.consumer.advisories.unpinned(group, "timeout")
+
+    def sweep(self, now: float) -> None:
+        """Answer expired requests and send heartbeats, delivering nothing (while paused); those that do not wait end."""
+        self.queue.sweep(now, self.consumer.paused, self._delivered())
+        self._say()
+
+    def last_active(self, now: float) -> float:
+        """When somebody was last here: now, if somebody waits."""
+        if len(self.queue):
+            self.sweep(now)
+            self.queue.drop_unheard()
+            if len(self.queue):
+                self.queue.last_active = now
+        return self.queue.last_active
+
+    def num_waiting(self) -> int:
+        """Requests that have not expired and whose clients are there."""
+        self.sweep(self.consumer.broker.clock.monotonic())
+        self.queue.drop_unheard()
+        return len(self.queue)
+
+    def unpin(self, group: str) -> None:
+        """CONSUMER.UNPIN: the pinned client, if there is one, loses its pin; told in any case."""
+        self.queue.unpin()
+        self.consumer.advisories.unpinned(group, "admin")
+        self.consumer.mark()
+
+    def end(self, *, deleted: bool) -> None:
+        """The consumer ends: tell who waits."""
+        self.queue.end_all(lambda request: CONSUMER_DELETED if deleted else request.status("409 Server Shutdown"))
+        self._say()
+
+    def config_changed(self) -> None:
+        super().config_changed()
+        config = self.consumer.config
+        self.queue.policy = config.priority_policy
+        self.queue.pin_ttl_s = config.priority_timeout / 1e9
+
+    # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _delivered(self) -> tuple[int, int]:
+        return self.state.delivered_cseq, self.state.delivered_sseq
+
+    def _say(self) -> None:
+        """Publish the statuses the queue has gathered."""
+        queue = self.queue
+        if queue.out:
+            out, queue.out = queue.out, []
+            for reply, header in out:
+                self.account.publish(reply, header=header)
+        if queue.pinned:
+            pinned, queue.pinned = queue.pinned, []
+            for pin_id in pinned:
+                self.consumer.advisories.pinned(queue.pin.group, pin_id)

@@ -1,0 +1,372 @@
+"""Delivery to a deliver subject: while somebody listens there, within window, rate and pace, with heartbeats."""
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING
+
+from eyot_daemon.jetstream.consumer.delivery import EMPTY_READ_COST, NEVER, TURN_MESSAGES_MAX, Delivery
+from eyot_daemon.jetstream.consumer.push import FLOW_CONTROL_REQUEST, LAST_STREAM, FlowControl, RateLimit
+from eyot_daemon.jetstream.copied_out.asked_again import AskedAgain
+from eyot_daemon.jetstream.copied_out.copied_out import CONFIRM_WITHIN_S, copied_out_of
+from eyot_daemon.jetstream.deliver_interest import has_interest, interest_of
+from eyot_daemon.jetstream.pull_request import idle_heartbeat
+from eyot_wire import headers
+from eyot_wire.nuid import short_id
+
+if TYPE_CHECKING:
+    from eyot_daemon.jetstream.consumer.consumer import Consumer
+    from eyot_daemon.jetstream.consumer.delivery import PlainTarget
+    from eyot_store import StoredMessage
+    from eyot_wire.hot import StoredRun
+
+#: Gaps between messages shorter than this are not replayed, seconds.
+REPLAY_GAP_S_MIN = 0.001
+
+
+class PushDelivery(Delivery):
+    """The push side of a consumer."""
+
+    def __init__(self, consumer: "Consumer") -> None:
+        super().__init__(consumer)
+        config = consumer.config
+        now = consumer.broker.clock.monotonic()
+        self._subject = config.deliver_subject.encode()
+        self._group = config.deliver_group.encode()
+        self._heartbeat_s = config.idle_heartbeat / 1e9
+        self._last_sent = now
+        self.active = False
+        self.inactive_since = now
+        self.flow = FlowControl() if config.flow_control else None
+        self._flow_acks = config.ack_policy == "flow_control"
+        #: The last sequence sent when flow control was asked, and the last whose answer came: what the reader has.
+        self._asked_sseq = 0
+        self._asked_at = now
+        self.confirmed_sseq = 0
+        self.begun_after = consumer.state.delivered_sseq
+        self._flow_prefix = b"$JS.FC.%b.%b." % (consumer.stream.name.encode(), consumer.name.encode())
+        self._rate = RateLimit(config.rate_limit_bps, now) if config.rate_limit_bps else None
+        # `original` replay keeps the pace of what was there when it began; it catches up with the present
+        self._replay_upto = consumer.stream.log.state.last_seq if config.replay_policy == "original" else 0
+        self._replay_last_ns = 0
+        self._replay_at = 0.0
+        self._asked_again: AskedAgain | None = None
+        interest_of(self.account).watch(self._subject, self)
+
+    @property
+    def idle(self) -> bool:
+        """Nobody listens: a wake-up would find nothing to do."""
+        return not self.active
+
+    # -- interest --------------------------------------------------------------------------------------------------
+
+    def interest_changed(self) -> None:
+        """Somebody subscribed or unsubscribed; looked at when the turn ends."""
+        self.consumer.mark()
+
+    @property
+    def bound(self) -> bool:
+        """Somebody listens at this moment."""
+        return has_interest(self.account, self._subject, self._group, copied=self.consumer.config.direct)
+
+    def _look_for_interest(self, now: float) -> None:
+        active = self.bound
+        if active == self.active:
+            return
+        self.active = active
+        if active:
+            self._last_sent = now
+            if self.consumer.config.direct:
+                self._begin_copy(now)
+        else:
+            self.inactive_since = now
+            self._asked_again = None
+            if self.flow is not None:
+                self.flow.reset()
+
+    def _begin_copy(self, now: float) -> None:
+        """A mirror or source elsewhere listens."""
+        copied = copied_out_of(self.consumer.stream)
+        if copied.doubts(self.consumer):
+            self._asked_again = AskedAgain(now)
+        else:
+            copied.reading(self.consumer)
+
+    def _is_doubted(self, now: float) -> bool:
+        """A copy is asked once more before it gets again what it has confirmed."""
+        asked = self._asked_again
+        if asked is None or not self.active:
+            return False
+        copied = copied_out_of(self.consumer.stream)
+        if asked.is_over(now):
+            self._asked_again = None
+            copied.reading(self.consumer)
+            return False
+        if asked.is_due(now):
+            copied.tell_to_ask(self._subject)
+        self.resume_at = asked.next_at
+        return True
+
+    # -- delivering ------------------------------------------------------------------------------------------------
+
+    def run(self, now: float) -> None:
+        """Deliver what may be delivered."""
+        self.resume_at = NEVER
+        self._look_for_interest(now)
+        if self._is_doubted(now):
+            return
+        budget = TURN_MESSAGES_MAX
+        while self.active and not self._held_back(now):
+            if budget <= 0:
+                self.resume_at = now
+                break
+            if self.state.queued:
+                used = self._redeliver(now)
+            else:
+                used = self._deliver_new(budget, now)
+            if not used:
+                break
+            budget -= used
+        if budget < TURN_MESSAGES_MAX:
+            self.consumer.sent(now)
+        if self._flow_acks and self.active and self.state.num_ack_pending * 2 >= self.consumer.config.max_ack_pending:
+            self._ask_how_far()
+
+    def _ask_how_far(self) -> None:
+        """Flow control acknowledges: ask before there is no room left, and with every heartbeat."""
+        if self.flow is not None and not self.flow.awaited and self.state.num_ack_pending:
+            self._ask_flow_control(self.flow)
+
+    def _held_back(self, now: float) -> bool:
+        """Window, rate, pace or a subscriber's full buffer forbid the next delivery for now."""
+        if self.resume_at != NEVER:
+            return True
+        if self.flow is not None and self.flow.stalled:
+            return True
+        if self.backlogged(self.account.route(self._subject), now):
+            return True
+        if now < self._replay_at:
+            self.resume_at = self._replay_at
+            return True
+        if self._rate is not None:
+            wait_s = self._rate.wait_s(now)
+            if wait_s > 0:
+                self.resume_at = now + wait_s
+                return True
+        return False
+
+    def _redeliver(self, now: float) -> int:
+        state = self.state
+        sseq = state.next_redelivery()
+        if not sseq:
+            return 1
+        message = self.read_again(sseq, now)
+        if message is None:
+            return 1
+        pending = self.reader.pending(state.delivered_sseq)
+        cseq, deliveries = state.redeliver(sseq, now)
+        self.send(self.account.route(self._subject), message, self.ack_reply(message, cseq, deliveries, pending))
+        self._last_sent = now
+        size = self.size_of(message)
+        if self._rate is not None:
+            self._rate.spend(size)
+        if self.flow is not None and self.flow.delivered(size):
+            self._ask_flow_control(self.flow)
+        self.consumer.acks.sent((sseq,), now)
+        return 1
+
+    def _deliver_new(self, budget: int, now: float) -> int:
+        room = self.state.room()
+        if not room:
+            return 0
+        one_by_one = self._rate is not None or self.state.delivered_sseq < self._replay_upto
+        if not one_by_one:
+            used = self._deliver_run(min(room, budget), now)
+            if used is not None:
+                return used
+        messages, upto = self.read_new(min(room, budget, 16 if one_by_one else budget), now)
+        if not messages:
+            return self._found_nothing(upto)
+        count = len(messages)
+        admitted = self._admitted(messages, now) if one_by_one else self._within_window(messages)
+        if admitted:
+            admitted = min(admitted, self.within_allowance(messages))
+        del messages[admitted:]
+        if not messages:
+            return 0
+        pending = self.reader.pending(self.state.delivered_sseq)
+        seqs = [message.seq for message in messages]
+        cseq = self.state.deliver(seqs, now)
+        self.reader.took(len(seqs))
+        self.searched(upto, more=len(seqs) < count)
+        self._push_all(messages, cseq, pending, now)
+        self.consumer.acks.sent(seqs, now)
+        return len(seqs)
+
+    def _deliver_run(self, count: int, now: float) -> int | None:
+        """`_deliver_new` where all there is to it is to copy messages to one client or link. None if that is not so."""
+        target = self.plain_target(self.account.route(self._subject))
+        found = None if target is None else self.read_run(count, now)
+        if target is None or found is None:
+            return None
+        run, upto = found
+        read = len(run)
+        if not read:
+            return self._found_nothing(upto)
+        if self.flow is not None:
+            left = self.flow.window - self.flow.in_flight
+            run.cut(bisect_right(run.sizes(self.overhead), left) + 1)
+        self.cut_to_allowance(run)
+        pending = self.reader.pending(self.state.delivered_sseq)
+        seqs = run.seqs()
+        cseq = self.state.deliver(seqs, now)
+        self.reader.took(len(run))
+        self.searched(upto, more=len(run) < read)
+        self._push_run(target, run, cseq, pending)
+        self._last_sent = now
+        self._ask_to_confirm(now)
+        self.consumer.acks.sent(seqs, now)
+        return len(run)
+
+    def _push_run(self, target: "PlainTarget", run: "StoredRun", cseq: int, pending: int) -> None:
+        """Send first deliveries; the flow-control request stands where half of the window is passed."""
+        start, stop, flow = 0, len(run), self.flow
+        if flow is not None:
+            sizes = run.sizes(self.overhead)
+            sent = 0
+            while start < stop:
+                half = sent + flow.window // 2 - flow.in_flight
+                index = stop if flow.awaited else bisect_right(sizes, half, start)
+                if index >= stop:
+                    flow.delivered(sizes[-1] - sent)
+                    break
+                flow.delivered(sizes[index] - sent)
+                sent = sizes[index]
+                self.send_run(target, run, start, index + 1, cseq + start, pending - start)
+                start = index + 1
+                self._ask_flow_control(flow, run.seq(index))
+        if start < stop:
+            self.send_run(target, run, start, stop, cseq + start, pending - start)
+
+    def _found_nothing(self, upto: int) -> int:
+        """What a read that brought nothing costs of the turn."""
+        searched = upto - self.state.delivered_sseq
+        self.searched(upto, more=False)
+        return EMPTY_READ_COST if searched and upto < self.consumer.stream.log.committed_seq else 0
+
+    def _push_all(self, messages: "list[StoredMessage]", cseq: int, pending: int, now: float) -> None:
+        """Send first deliveries; the flow-control request stands where half of the window is passed."""
+        route = self.account.route(self._subject)
+        start = 0
+        flow, rate = self.flow, self._rate
+        if flow is not None or rate is not None:
+            for index, message in enumerate(messages):
+                size = self.size_of(message)
+                if rate is not None:
+                    rate.spend(size)
+                if flow is not None and flow.delivered(size):
+                    self.send_all(route, messages[start : index + 1], cseq + start, pending - start)
+                    start = index + 1
+                    self._ask_flow_control(flow, message.seq)
+        if start < len(messages):
+            self.send_all(route, messages[start:], cseq + start, pending - start)
+        self._last_sent = now
+        self._ask_to_confirm(now)
+
+    def _ask_to_confirm(self, now: float) -> None:
+        """A mirror or source is asked now and then, window or not, how far it is: status tells what has reached it."""
+        flow, delivered = self.flow, self.state.delivered_sseq
+        if flow is None or flow.awaited or not self.consumer.config.direct or delivered <= self.confirmed_sseq:
+            return
+        if now >= self._asked_at + CONFIRM_WITHIN_S:
+            self._ask_flow_control(flow)
+
+    def _ask_flow_control(self, flow: FlowControl, sseq: int = 0) -> None:
+        self._asked_sseq = sseq or self.state.delivered_sseq
+        self._asked_at = self.consumer.broker.clock.monotonic()
+        subject = self._flow_prefix + short_id(length=4).encode()
+        flow.ask(subject)
+        self.account.publish(self._subject, reply=subject, header=FLOW_CONTROL_REQUEST)
+
+    def _within_window(self, messages: "list[StoredMessage]") -> int:
+        """How many of `messages` may leave before the flow-control window is full (at least one)."""
+        flow = self.flow
+        if flow is None:
+            return len(messages)
+        left = flow.window - flow.in_flight
+        for index, message in enumerate(messages):
+            left -= self.size_of(message)
+            if left < 0:
+                return index + 1
+        return len(messages)
+
+    def _admitted(self, messages: "list[StoredMessage]", now: float) -> int:
+        """With a rate or an original pace: the first message, unless its time has not come."""
+        first = messages[0]
+        if first.seq <= self._replay_upto:
+            before, self._replay_last_ns = self._replay_last_ns, first.ts_ns
+            gap_s = (first.ts_ns - before) / 1e9 if before else 0.0
+            if gap_s > REPLAY_GAP_S_MIN:
+                self._replay_at = self.resume_at = now + gap_s
+                return 0
+        return 1
+
+    def flow_answered(self, subject: bytes, header: bytes) -> None:
+        """A message on one of our flow-control subjects; where flow control acknowledges it says how far the reader is."""
+        if self.flow is None or not self.flow.answered(subject):
+            return
+        if self.consumer.config.direct:
+            self.confirmed_sseq = self._asked_sseq
+            copied_out_of(self.consumer.stream).confirmed(self.consumer, self._asked_sseq)
+        if self._flow_acks:
+            last = headers.get(header, LAST_STREAM) or b""
+            if last.isdigit() and len(last) <= 20:
+                self.consumer.acks.received_up_to(int(last))
+        self.consumer.mark()
+
+    def reset(self) -> None:
+        """The consumer begins anew."""
+        if self.flow is not None:
+            self.flow.reset()
+
+    # -- waiting ---------------------------------------------------------------------------------------------------
+
+    def next_deadline(self) -> float:
+        if self.active and self._heartbeat_s:
+            return min(self.resume_at, self._last_sent + self._heartbeat_s)
+        return self.resume_at
+
+    def tick(self, now: float) -> None:
+        """Time has passed: heartbeat if nothing else was sent for that long."""
+        if not self.active or not self._heartbeat_s or now < self._last_sent + self._heartbeat_s:
+            return
+        state, flow = self.state, self.flow
+        stalled_on = flow.awaited if flow is not None else b""
+        header = idle_heartbeat(state.delivered_cseq, state.delivered_sseq, stalled_on)
+        self.account.publish(self._subject, header=header)
+        self._last_sent = now
+        if self._flow_acks:
+            self._ask_how_far()
+        self._ask_to_confirm(now)
+
+    def sweep(self, now: float) -> None:
+        """While paused: see who listens, heartbeats go on."""
+        self._look_for_interest(now)
+
+    def last_active(self, now: float) -> float:
+        """When somebody was last here: now, if somebody listens."""
+        self._look_for_interest(now)
+        return now if self.active else self.inactive_since
+
+    def end(self, *, deleted: bool) -> None:
+        interest_of(self.account).unwatch(self._subject, self)
+
+    def config_changed(self) -> None:
+        super().config_changed()
+        config = self.consumer.config
+        now = self.consumer.broker.clock.monotonic()
+        self._rate = RateLimit(config.rate_limit_bps, now) if config.rate_limit_bps else None
+        subject = config.deliver_subject.encode()
+        if subject != self._subject:
+            interest_of(self.account).unwatch(self._subject, self)
+            self._subject = subject
+            interest_of(self.account).watch(subject, self)
+        self._group = config.deliver_group.encode()

@@ -1,0 +1,255 @@
+"""Where a consumer reads its stream: start position, the next messages for it, and how many are still to come.
+
+The position itself is the delivery state's `delivered_sseq`; this object knows the filters, the list of last messages
+for `last_per_subject`, and keeps the number of pending messages.
+
+Pending is exact but rarely counted: the number is known at one position of the log (`_known_upto`) and moves with what
+is delivered, committed and removed. A read that reaches the end of the log makes it certain again at no cost. Only when
+it is not known is the log asked to count.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from eyot_daemon.jetstream.config.consumer import filters_of
+from eyot_wire import subject as subjects
+from eyot_wire.go.time import rfc3339_to_ns
+from eyot_wire.jetstream.errors import fail
+from eyot_wire.jetstream.model import ConsumerConfig, StreamConfig
+
+if TYPE_CHECKING:
+    from eyot_store import Log, StoredMessage
+    from eyot_wire.hot import StoredRun
+
+#: How far the log is searched in one read before others get their turn is the log's own bound; this is what one read
+#: may bring into memory, bytes.
+READ_BYTES_MAX = 1 << 20
+
+
+class LastPerSubject:
+    """The messages that `last_per_subject` begins with: sequences still to be delivered, and where reading resumes."""
+
+    __slots__ = ("_at", "_seqs", "resume")
+
+    def __init__(self, seqs: list[int], resume: int) -> None:
+        self._seqs = seqs
+        self._at = 0
+        self.resume = resume
+
+    def __len__(self) -> int:
+        return len(self._seqs) - self._at
+
+    def next(self, above: int, count: int) -> list[int]:
+        """The next `count` sequences above `above`."""
+        while self._at < len(self._seqs) and self._seqs[self._at] <= above:
+            self._at += 1
+        return self._seqs[self._at : self._at + count]
+
+    def remove(self, gone: Iterable[int]) -> None:
+        lost = set(gone)
+        self._seqs = [seq for seq in self._seqs[self._at :] if seq not in lost]
+        self._at = 0
+
+
+class ConsumerReader:
+    """The reading side of one consumer. Works on committed messages only."""
+
+    def __init__(self, log: "Log", config: ConsumerConfig) -> None:
+        self._log = log
+        self.filters = filters_of(config)
+        self._literals = frozenset(filter_ for filter_ in self.filters if subjects.is_literal(filter_))
+        self._patterns = tuple(filter_ for filter_ in self.filters if filter_ not in self._literals)
+        self.last_per_subject: LastPerSubject | None = None
+        self._pending = 0
+        self._known_upto = -1  # the pending number holds for messages up to this sequence; -1: not known
+        self._discounted: set[int] = set()  # removals already taken into account before they were told
+
+    def wants(self, subject: bytes) -> bool:
+        """True if the filters match a literal subject."""
+        if not self.filters or subject in self._literals:
+            return True
+        return any(subjects.matches(pattern, subject) for pattern in self._patterns)
+
+    # -- beginning -------------------------------------------------------------------------------------------------
+
+    def start(self, config: ConsumerConfig, stream: StreamConfig) -> int:
+        """The sequence before the first one to deliver, by the delivery policy, as things are now."""
+        log = self._log
+        first, last = max(1, log.state.first_seq), log.state.last_seq
+        policy = config.deliver_policy
+        if policy == "by_start_sequence":
+            seq = config.opt_start_seq
+            # A mirror's or source's consumer begins at the end, if its start is not there yet; others wait for it.
+            if config.direct:
+                seq = min(seq, last + 1)
+        elif policy == "by_start_time":
+            seq = log.seq_at_time(rfc3339_to_ns(config.opt_start_time or ""))
+        elif policy == "new":
+            seq = last + 1
+        elif policy == "last":
+            seq = self._last_seq() or last + 1
+        elif policy == "last_per_subject" and stream.max_msgs_per_subject != 1:
+            self.begin_last_per_subject(log.committed_seq, 0)
+            assert self.last_per_subject is not None
+            listed = self.last_per_subject.next(0, 1)
+            seq = listed[0] if listed else last + 1
+        else:
+            seq = first
+        return max(seq, first) - 1
+
+    def _last_seq(self) -> int:
+        if not self.filters:
+            return self._log.state.last_seq
+        found = (self._log.last_for(filter_) for filter_ in self.filters)
+        return max((message.seq for message in found if message is not None), default=0)
+
+    def begin_last_per_subject(self, resume: int, above: int) -> None:
+        """List the last message of every subject in (`above`, `resume`]; reading resumes after `resume`.
+
+        After a restart `resume` is the one the consumer began with. A subject that has got a newer message since is
+        not listed: that message comes after `resume` anyway.
+        """
+        lists = [self._lasts(filter_, above, resume) for filter_ in self.filters]
+        seqs = lists[0] if len(lists) == 1 else {seq for some in lists for seq in some}
+        self.last_per_subject = LastPerSubject(sorted(seqs), resume)
+        self._known_upto = -1
+
+    def _lasts(self, filter_: bytes, above: int, upto: int) -> list[int]:
+        """The last sequences in (`above`, `upto`] of the stream's subjects for a filter. `a*` is a literal everywhere, but here
+        nats-server's index takes it for the beginning of a token, and clients of KV list keys with it; `a>` likewise for the beginning of
+        several."""
+        log = self._log
+        if filter_ not in self._literals or filter_[-1:] not in (b"*", b">"):
+            return log.lasts_of_each(filter_, above, upto)
+        beginning, parent = filter_[:-1], filter_.rpartition(b".")[0]
+        below = log.subject_totals(parent + b".>" if parent else b">")
+        found = (subject for subject, _ in below if subject.startswith(beginning))
+        several = filter_.endswith(b">")
+        listed = (subject for subject in found if several or b"." not in subject[len(beginning) :])
+        return [seq for subject in listed if above < (seq := log.last_committed_for(subject)) <= upto]
+
+    def begin_again(self, above: int) -> None:
+        """Reading goes on after `above`, which was passed before."""
+        if self.last_per_subject is not None:
+            self.begin_last_per_subject(self.last_per_subject.resume, above)
+
+    def check_reset(self, config: ConsumerConfig, seq: int) -> None:
+        """Raises JetStreamError 10204 when a consumer of this delivery policy cannot begin at `seq`."""
+        policy = config.deliver_policy
+        if policy == "by_start_sequence":
+            start, what = config.opt_start_seq, "seq"
+        elif policy == "by_start_time":
+            start, what = self._log.seq_at_time(rfc3339_to_ns(config.opt_start_time or "")), "time"
+        elif policy == "all":
+            return
+        else:
+            raise fail(10204, err="not allowed")
+        if seq < start:
+            raise fail(10204, err=f"below start {what}")
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def read(self, above: int, count: int) -> "tuple[list[StoredMessage], int]":
+        """Up to `count` messages above `above`, and how far the log was searched for them.
+
+        The second value is at least the last message's sequence; when nothing came it may still be larger than
+        `above`: that much holds nothing for this consumer. Raises StoreError.
+        """
+        listed = self.last_per_subject
+        if listed is not None:
+            messages = self._read_listed(listed, above, count)
+            if messages or len(listed):
+                return messages, messages[-1].seq if messages else above
+            self.last_per_subject = None
+            above = max(above, listed.resume)
+        log = self._log
+        result = log.read(above + 1, max_messages=count, max_bytes=READ_BYTES_MAX, filters=self.filters)
+        upto = max(above, result.next_seq - 1)
+        if upto >= log.committed_seq:
+            self._know(len(result.messages))
+        return result.messages, upto
+
+    def read_run(self, above: int, count: int) -> "tuple[StoredRun, int] | None":
+        """The same as `read`, the messages unopened. None where they have to be picked one by one."""
+        if self.last_per_subject is not None:
+            return None
+        log = self._log
+        found = log.read_run(above + 1, max_messages=count, max_bytes=READ_BYTES_MAX, filters=self.filters)
+        if found is None:
+            return None
+        run, next_seq = found
+        upto = max(above, next_seq - 1)
+        if upto >= log.committed_seq:
+            self._know(len(run))
+        return run, upto
+
+    def _read_listed(self, listed: LastPerSubject, above: int, count: int) -> "list[StoredMessage]":
+        messages: list[StoredMessage] = []
+        size = 0
+        while not messages:
+            seqs = listed.next(above, count)
+            if not seqs:
+                break
+            for seq in seqs:
+                above = seq
+                message = self._log.get(seq)
+                if message is None:
+                    continue
+                messages.append(message)
+                size += len(message.payload) + len(message.header)
+                if size >= READ_BYTES_MAX:
+                    break
+        return messages
+
+    # -- what is still to come -------------------------------------------------------------------------------------
+
+    def pending(self, above: int) -> int:
+        """How many committed messages above `above` are for this consumer. `above` is the position last read to."""
+        log = self._log
+        committed = log.committed_seq
+        listed = self.last_per_subject
+        if listed is not None:
+            listed.next(above, 0)
+            return len(listed) + log.count(max(above, listed.resume) + 1, self.filters)
+        if self._known_upto == committed:
+            return self._pending
+        if self._known_upto < 0 or self._known_upto > committed:
+            self._know(log.count(above + 1, self.filters))
+        else:
+            self._know(self._pending + log.count(max(above, self._known_upto) + 1, self.filters))
+        return self._pending
+
+    def _know(self, pending: int) -> None:
+        """`pending` is what is to come as of now. Staged removals are not in it, though we are told of them later."""
+        self._pending, self._known_upto = pending, self._log.committed_seq
+        staged = self._log.staged_removals()
+        if staged:
+            self._discounted.update(staged)
+
+    def took(self, count: int) -> None:
+        """`count` of the pending messages were delivered."""
+        self._pending -= count
+
+    def gave_back(self) -> None:
+        """The position moved otherwise than by delivery: the number is not known any more."""
+        self._known_upto = -1
+        self._discounted.clear()
+
+    def removed(self, seqs: Sequence[int], above: int) -> None:
+        """These messages left the stream; those above the position were pending if the filters want them."""
+        if self.last_per_subject is not None:
+            self.last_per_subject.remove(seqs)
+        if self._known_upto < 0:
+            return
+        discounted = self._discounted
+        if discounted:
+            unread = sum(1 for seq in seqs if above < seq <= self._known_upto and seq not in discounted)
+            discounted.difference_update(seqs)
+        else:
+            unread = sum(1 for seq in seqs if above < seq <= self._known_upto)
+        if not unread:
+            return
+        if self.filters:
+            self._known_upto = -1
+        else:
+            self._pending -= unread

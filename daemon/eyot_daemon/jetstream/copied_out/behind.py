@@ -1,0 +1,58 @@
+"""What those who copy a stream do not have of it, in messages and bytes; worked out again when something has changed.
+
+It is asked for by every look at `/eyot/syncz` and `/metrics`, while weeks of backlog wait for a link.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from eyot_daemon.jetstream.copied_out.copied_out import Reader
+    from eyot_store.log import Log
+
+#: Messages whose sizes are added up one by one; a larger backlog is reckoned from the stream's average.
+_SUMMED_MAX = 1000
+_SUMMED_BYTES = 16 << 20
+
+
+class Behind(NamedTuple):
+    """What a reader does not have: messages, their bytes, and when the oldest was stored (ns since the epoch, 0 for none)."""
+
+    messages: int
+    bytes: int
+    oldest_ns: int
+
+
+class Behinds:
+    """What the readers of one stream do not have."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        # By reader: what it was worked out from, and what it was.
+        self._known: dict[bytes, tuple[object, Behind]] = {}
+
+    def of(self, key: bytes, reader: Reader, seq: int, passed_over: int) -> Behind:
+        """Of a reader that has everything up to `seq`, besides the messages that it passes over."""
+        log = self._log
+        state = log.state
+        present = (log.committed_seq, state.first_seq, state.messages, state.bytes)
+        asked = (seq, passed_over, reader.ahead_from, reader.ahead, reader.filters, present)
+        known = self._known.get(key)
+        if known is None or known[0] != asked:
+            known = self._known[key] = asked, self._work_out(reader, seq, passed_over)
+        return known[1]
+
+    def _work_out(self, reader: Reader, seq: int, passed_over: int) -> Behind:
+        log = self._log
+        backlog, begin = log.count(seq + 1, reader.filters), seq + 1
+        if reader.ahead and seq >= reader.ahead_from:
+            backlog, begin = log.count(max(seq, reader.ahead) + 1, reader.filters) + passed_over, reader.ahead_from + 1
+        if not backlog:
+            return Behind(0, 0, 0)
+        read = log.read(begin, max_messages=_SUMMED_MAX, max_bytes=_SUMMED_BYTES, filters=reader.filters)
+        sizes = [log.message_bytes(each.subject, each.header, each.payload) for each in read.messages]
+        size, state = sum(sizes), log.state
+        if len(sizes) < backlog and state.messages:
+            size = max(size, state.bytes * backlog // state.messages)
+        return Behind(backlog, size, read.messages[0].ts_ns if read.messages else 0)

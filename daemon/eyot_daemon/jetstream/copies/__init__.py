@@ -1,0 +1,1 @@
+"""Mirrors and sources at work: the copying side."""

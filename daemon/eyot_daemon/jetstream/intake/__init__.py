@@ -1,0 +1,1 @@
+"""How messages get into a stream, one by one and in batches."""

@@ -1,0 +1,95 @@
+"""What the headers of a message in an atomic batch ask for, checked in nats-server's order, which is not that of single messages.
+
+Within a batch only what the batch itself does not change can be believed. Source: ADR-50 and the order as observed.
+"""
+
+from eyot_daemon.jetstream.messages.headers import (
+    EXPECTED_LAST_SEQ,
+    EXPECTED_LAST_SUBJECT_SEQ,
+    EXPECTED_LAST_SUBJECT_SEQ_SUBJECT,
+    INCREMENT,
+    MSG_ID,
+    TTL,
+    StreamFacts,
+    Verdict,
+    check_features,
+    check_rollup,
+    parse_seq,
+)
+from eyot_daemon.jetstream.messages.message_ttl import parse_ttl
+from eyot_daemon.jetstream.messages.schedule import check_schedule
+from eyot_wire.jetstream.errors import ApiError, error
+from eyot_wire.subject import matches
+
+#: A message is in the stream already, or twice in its batch.
+CONTAINS_DUPLICATE = 10201
+
+
+class BatchSoFar:
+    """What the messages of an atomic batch before this one store: their subjects and ids (ADR-50)."""
+
+    __slots__ = ("msg_ids", "subjects")
+
+    def __init__(self) -> None:
+        self.subjects: set[bytes] = set()
+        self.msg_ids: set[bytes] = set()
+
+    def touches(self, subject_filter: bytes) -> bool:
+        """True if one of them is on a subject that the filter matches."""
+        return subject_filter in self.subjects or any(matches(subject_filter, subject) for subject in self.subjects)
+
+
+def check_in_batch(
+    fields: dict[bytes, bytes], subject: bytes, facts: StreamFacts, payload: bytes, so_far: BatchSoFar
+) -> Verdict:
+    """Go through the headers of a message for `subject`, `so_far` being what the messages before it in the batch store.
+    `Nats-Expected-Last-Msg-Id`, which atomic batches cannot have, is looked at before."""
+    refused = check_features(fields, facts.config, payload) or _check_ttl(fields)
+    if refused is not None:
+        return Verdict(refused)
+    msg_id = fields.get(MSG_ID, b"")
+    if msg_id:
+        duplicate = facts.duplicate_of(msg_id)
+        if duplicate or msg_id in so_far.msg_ids:
+            return Verdict(error(CONTAINS_DUPLICATE), duplicate=duplicate)
+    if facts.config.allow_msg_counter and not fields.get(INCREMENT):
+        return Verdict(error(10169))
+    refused = _check_expected(fields, subject, facts, so_far) or check_schedule(fields, subject, facts)
+    if refused is not None:
+        return Verdict(refused)
+    verdict = check_rollup(fields, facts, msg_id)
+    rollup = verdict.rollup
+    if rollup and (subject in so_far.subjects if rollup == b"sub" else so_far.subjects):
+        return Verdict(error(10111, err=f"batch rollup {rollup.decode()} invalid"))
+    return verdict
+
+
+def _check_ttl(fields: dict[bytes, bytes]) -> ApiError | None:
+    try:
+        if fields.get(TTL):
+            parse_ttl(fields[TTL])
+    except ValueError:
+        return error(10165)
+    return None
+
+
+def _check_expected(
+    fields: dict[bytes, bytes], subject: bytes, facts: StreamFacts, so_far: BatchSoFar
+) -> ApiError | None:
+    expected = fields.get(EXPECTED_LAST_SEQ)
+    if expected:
+        if parse_seq(expected) != facts.last_seq:
+            return error(10071, seq=facts.last_seq)
+        if so_far.subjects:
+            return error(10164)
+    expected = fields.get(EXPECTED_LAST_SUBJECT_SEQ)
+    filter_subject = fields.get(EXPECTED_LAST_SUBJECT_SEQ_SUBJECT)
+    if expected:
+        if so_far.touches(filter_subject or subject):
+            return error(10164)
+        actual = facts.last_seq_for(filter_subject or subject)
+        if parse_seq(expected) != actual:
+            return error(10071, seq=actual)
+    elif filter_subject:
+        return error(10193)
+    return None

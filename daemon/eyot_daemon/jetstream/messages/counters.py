@@ -1,0 +1,126 @@
+"""Counters (ADR-49): subjects whose messages hold a running sum, of any size.
+
+A message with `Nats-Incr` is stored with the new sum as its payload, `{"val":"<sum>"}`. Where counters are sourced, each
+origin's last sum is kept beside it (`Nats-Counter-Sources`), so that what is added is what the origin's sum has changed by
+since: messages that never arrived are made up for by the next.
+"""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from eyot_daemon.jetstream.messages.headers import COUNTER_SOURCES, INCREMENT
+from eyot_wire import headers
+from eyot_wire.jetstream import stream_source
+from eyot_wire.jetstream.errors import ApiError, error
+
+if TYPE_CHECKING:
+    from eyot_store.log import Log
+
+#: Subjects whose sums are remembered; those that are not yet on flash are never forgotten.
+REMEMBERED_MAX = 4096
+
+Sources = dict[str, dict[str, str]]
+_sources = msgspec.json.Decoder(Sources)
+
+
+class _Payload(msgspec.Struct):
+    val: str
+
+
+_payload = msgspec.json.Decoder(_Payload)
+
+
+class Sum(NamedTuple):
+    """What a subject has come to, and the message that says so."""
+
+    value: int
+    sources: bytes  # the value of Nats-Counter-Sources, b"": none
+    header: bytes
+    payload: bytes
+
+
+class Counters:
+    """The sums of one stream."""
+
+    def __init__(self, log: "Log") -> None:
+        self._log = log
+        self._known: dict[bytes, tuple[int, int, bytes]] = {}  # subject -> sequence, sum, sources
+
+    def added(self, subject: bytes, header: bytes, fields: dict[bytes, bytes], payload: bytes) -> Sum | ApiError:
+        """The message to be stored for one that adds to `subject` (a copy, if it names its origin)."""
+        increment = fields.get(INCREMENT)
+        if not increment:
+            return error(10169)
+        last = self._last(subject)
+        if last is None:
+            return error(10172)
+        value, sources = last
+        origin = fields.get(stream_source.HEADER)
+        if origin is None:
+            value += int(increment)
+            if sources and COUNTER_SOURCES not in fields:
+                header = headers.add_field(header, COUNTER_SOURCES, sources)
+            sources = fields.get(COUNTER_SOURCES, sources)
+        else:
+            copied = _copied(origin, payload, sources)
+            if copied is None:
+                return error(10172)
+            difference, sources = copied
+            value += difference
+            header = _with_field(header, INCREMENT, b"%d" % difference)
+            header = _with_field(header, COUNTER_SOURCES, sources)
+        return Sum(value, sources, header, b'{"val":"%d"}' % value)
+
+    def stored(self, subject: bytes, seq: int, total: Sum) -> None:
+        """`total` is staged as `seq`."""
+        self._known[subject] = (seq, total.value, total.sources)
+        if len(self._known) > REMEMBERED_MAX:
+            committed = self._log.committed_seq
+            self._known = {key: known for key, known in self._known.items() if known[0] > committed}
+
+    def forget(self) -> None:
+        """Something staged did not happen."""
+        self._known.clear()
+
+    def _last(self, subject: bytes) -> tuple[int, bytes] | None:
+        """Sum and sources of a subject; None when its last message is no counter."""
+        seq = self._log.last_seq_for(subject)
+        if not seq:
+            return 0, b""
+        known = self._known.get(subject)
+        if known is not None and known[0] == seq:
+            return known[1], known[2]
+        message = self._log.get(seq)
+        if message is None:
+            return None
+        try:
+            value = int(_payload.decode(message.payload).val)
+        except (msgspec.DecodeError, ValueError):
+            return None
+        return value, headers.get(message.header, COUNTER_SOURCES) or b""
+
+
+def _copied(origin: bytes, payload: bytes, sources: bytes) -> tuple[int, bytes] | None:
+    """What a copy adds, and the origins' sums with it; None when the copy is of no counter."""
+    source = stream_source.parse(origin)
+    try:
+        total = int(_payload.decode(payload).val)
+        sums = _sources.decode(sources) if sources else {}
+        if source is None:
+            return None
+        of_stream = sums.setdefault(source.name, {})
+        difference = total - int(of_stream.get(source.subject, "0"))
+    except (msgspec.DecodeError, ValueError):
+        return None
+    of_stream[source.subject] = str(total)
+    ordered = {name: dict(sorted(of_stream.items())) for name, of_stream in sorted(sums.items())}
+    return difference, msgspec.json.encode(ordered)
+
+
+def _with_field(header: bytes, name: bytes, value: bytes) -> bytes:
+    """The block with `name` as `value`, where it stood if it was there."""
+    have = headers.get(header, name)
+    if have is None:
+        return headers.add_field(header, name, value)
+    return header if have == value else headers.replace(header, name, value)

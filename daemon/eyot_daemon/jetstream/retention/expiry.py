@@ -1,0 +1,245 @@
+"""What leaves a stream by time: messages older than max_age, and messages whose own TTL has passed.
+
+One timer per stream, set for whichever comes first. Without per-message TTLs everything that is too old goes as one range.
+With them each message is looked at, because `Nats-TTL: never` stays and because the last message of a subject may leave a
+marker behind (`subject_delete_marker_ttl`). TTLs are kept in memory; after a restart they are read back from the log, a
+bounded piece a turn, starting at the first message that ever had one (remembered among the stream's positions).
+"""
+
+import logging
+from typing import TYPE_CHECKING
+
+from eyot_daemon.jetstream.clock_watch import ClockCredits
+from eyot_daemon.jetstream.messages.batch import Batch, Republished
+from eyot_daemon.jetstream.messages.headers import MARKER_REASON, TTL, nats_fields
+from eyot_daemon.jetstream.messages.message_ttl import NEVER, TtlTable, parse_ttl
+from eyot_daemon.jetstream.retention import limits
+from eyot_store.errors import StoreError
+from eyot_wire import headers
+from eyot_wire.go.duration import format_duration
+from eyot_wire.jetstream.model import NS_PER_S
+
+if TYPE_CHECKING:
+    from eyot_daemon.jetstream.stream.stream import Stream
+    from eyot_daemon.turn.timers import TimerHandle
+    from eyot_store import Log, StoredMessage, Txn
+
+log = logging.getLogger("eyot.jetstream")
+
+#: Times are looked at no more often than this, so that a steady stream does not cause a transaction per message.
+CHECK_S_MIN = 0.25
+#: And at least this often, because the wall clock may be set.
+CHECK_S_MAX = 3600.0
+#: Messages looked at in one turn where each one is.
+MESSAGES_PER_TURN = 4096
+_READ_BYTES = 16 << 20
+#: The position record that holds the first sequence with a TTL.
+TTL_POSITION = b"eyot.ttl"
+#: The position record that holds what jumps of the clock add to the times of messages.
+CLOCK_POSITION = b"eyot.clock"
+
+
+class Expiry:
+    """The timer and tables of one stream."""
+
+    def __init__(self, stream: "Stream") -> None:
+        self._stream = stream
+        self._log: Log = stream.log
+        self._ttls = TtlTable()
+        self._timer: TimerHandle | None = None
+        self._age_from = 0  # everything below that is still there never expires by age
+        self._scan_from = 0  # TTLs below are in the table; 0: all are
+        self._scan_to = 0
+        self._recorded = False
+        self._more = False
+        self._credits = ClockCredits()
+
+    def start(self) -> None:
+        """The stream is live; TTLs that it holds from before are read in the coming turns."""
+        positions = self._log.positions()
+        self._credits = ClockCredits(positions.get(CLOCK_POSITION))
+        first = positions.get(TTL_POSITION)
+        if first is not None:
+            self._recorded = True
+            self._scan_from = int.from_bytes(first, "big")
+            self._scan_to = self._log.committed_seq
+        self.schedule()
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def clock_jumped(self, ns: int) -> None:
+        """The wall clock jumped by `ns`: that is no time by which the messages here have aged."""
+        config = self._stream.config
+        if not self._log.state.last_seq or not (config.max_age or config.allow_msg_ttl):
+            return
+        self._credits.jumped(self._log.state.last_seq, ns)
+        self._credits.forget_below(self._log.state.first_seq)
+        self._ttls.shift(ns)
+        with self._stream.staging() as txn:
+            self._log.put_position(txn, CLOCK_POSITION, self._credits.encode())
+        self._stream.submit(txn, Batch())
+        self.schedule()
+
+    def record(self, txn: "Txn", seq: int) -> None:
+        """A message with a TTL is staged in `txn`: if it is the first ever, that is remembered with it."""
+        if not self._recorded:
+            self._log.put_position(txn, TTL_POSITION, seq.to_bytes(8, "big"))
+            self._recorded = True
+
+    def stored(self, ttls: list[tuple[int, int]]) -> None:
+        """Messages were committed; `ttls` are the (sequence, due time) of those that have one."""
+        if ttls:
+            self._ttls.add(ttls)
+        elif not self._stream.config.max_age or (self._timer is not None and self._timer.active):
+            return  # what came last is due last
+        self.schedule()
+
+    def commit_failed(self) -> None:
+        """What was staged did not happen, the remembered first TTL perhaps among it."""
+        self._recorded = TTL_POSITION in self._log.positions()
+
+    # -- the timer -------------------------------------------------------------------------------------------------
+
+    def schedule(self) -> None:
+        """Have the timer run when the next message is due, if it would not run before that anyway."""
+        due_ns = self._next_due_ns()
+        if due_ns is None:
+            self.stop()
+            return
+        clock = self._stream.broker.clock
+        delay_s = min(max((due_ns - clock.now_ns()) / NS_PER_S, CHECK_S_MIN), CHECK_S_MAX)
+        if self._more or self._scan_from:
+            delay_s = 0.0
+        deadline = clock.monotonic() + delay_s
+        if self._timer is not None and self._timer.active:
+            if self._timer.deadline <= deadline:
+                return
+            self._timer.cancel()
+        self._timer = self._stream.broker.timers.call_at(deadline, self._run)
+
+    def _next_due_ns(self) -> int | None:
+        """When the next message leaves; None: nothing will leave by time."""
+        if not self._stream.live:
+            return None
+        if self._more or self._scan_from:
+            return 0
+        dues = [self._ttls.next_due_ns] if self._ttls else []
+        max_age = self._stream.config.max_age
+        if max_age and self._log.state.messages:
+            oldest_ns = self._oldest_ns()
+            if oldest_ns:
+                dues.append(oldest_ns + max_age)
+        return min(dues, default=None)
+
+    def _oldest_ns(self) -> int:
+        """The stored time of the oldest message that age can remove; 0: there is none."""
+        state = self._log.state
+        if self._age_from <= state.first_seq:
+            return state.first_ts_ns + self._credits.of(state.first_seq)
+        message = self._log.next_for(b">", self._age_from)
+        return message.ts_ns + self._credits.of(message.seq) if message is not None else 0
+
+    def _run(self) -> None:
+        self._timer = None
+        if not self._stream.live:
+            return
+        self._stream.jsa.engine.watch_clock()
+        batch = Batch()
+        self._more = False
+        now_ns = self._stream.broker.clock.now_ns()
+        try:
+            self._scan()
+            with self._stream.staging() as txn:
+                gone = self._expire_age(txn, batch, now_ns) + self._expire_ttls(txn, batch, now_ns)
+        except StoreError as failure:
+            # Tried again when the next message is stored or due; the record that cannot be read is named.
+            log.error("Stream '%s > %s': nothing expires: %s", self._log.account, self._log.name, failure)
+            return
+        if gone:
+            batch.purged = True
+            batch.then.append(lambda _: self.schedule())
+            self._stream.submit(txn, batch)
+        else:
+            self.schedule()
+
+    # -- age -------------------------------------------------------------------------------------------------------
+
+    def _expire_age(self, txn: "Txn", batch: Batch, now_ns: int) -> int:
+        config = self._stream.config
+        if not config.max_age:
+            return 0
+        horizon_ns = now_ns - config.max_age
+        if not config.allow_msg_ttl:
+            gone, self._more = limits.expire(self._log, txn, horizon_ns, self._credits)
+            return gone
+        gone = 0
+        start = max(self._age_from, self._log.state.first_seq, 1)
+        read = self._log.read(start, max_messages=MESSAGES_PER_TURN, max_bytes=_READ_BYTES)
+        for message in read.messages:
+            if message.ts_ns + self._credits.of(message.seq) > horizon_ns:
+                self._age_from = message.seq
+                return gone
+            if nats_fields(message.header).get(TTL) != b"never":
+                self._remove(txn, batch, message, now_ns)
+                gone += 1
+        self._age_from = read.next_seq
+        self._more = read.next_seq <= self._log.committed_seq
+        return gone
+
+    # -- TTLs ------------------------------------------------------------------------------------------------------
+
+    def _expire_ttls(self, txn: "Txn", batch: Batch, now_ns: int) -> int:
+        gone = 0
+        due = self._ttls.pop_due(now_ns, MESSAGES_PER_TURN)
+        for seq in due:
+            message = self._log.get(seq)
+            if message is not None:
+                self._remove(txn, batch, message, now_ns)
+                gone += 1
+        self._more = self._more or len(due) == MESSAGES_PER_TURN
+        self._ttls.compact(self._log.state.messages, lambda seq: self._log.get(seq) is not None)
+        return gone
+
+    def _remove(self, txn: "Txn", batch: Batch, message: "StoredMessage", now_ns: int) -> None:
+        self._log.remove(txn, message.seq)
+        marker_ttl = self._stream.config.subject_delete_marker_ttl
+        if not marker_ttl or self._log.subject_count(message.subject):
+            return
+        if headers.get(message.header, MARKER_REASON) is not None:
+            return  # a marker leaves no marker
+        if headers.get(message.header, b"KV-Operation") == b"PURGE":
+            return  # the key is known to be gone
+        header = b"NATS/1.0\r\n%b: MaxAge\r\nNats-TTL: %b\r\nNats-Rollup: sub\r\n\r\n" % (
+            MARKER_REASON,
+            format_duration(marker_ttl).encode(),
+        )
+        seq = self._log.append(txn, message.subject, header, b"", now_ns)
+        self.record(txn, seq)
+        batch.stored += 1
+        batch.ttls.append((seq, now_ns + marker_ttl))
+        batch.republished.append(Republished(message.subject, header, b"", seq, now_ns, 0))
+
+    def _scan(self) -> None:
+        """Read a piece of the log for TTLs that were stored before the restart."""
+        if not self._scan_from:
+            return
+        read = self._log.read(
+            self._scan_from, max_messages=MESSAGES_PER_TURN, max_bytes=_READ_BYTES, up_to=self._scan_to
+        )
+        for message in read.messages:
+            value = nats_fields(message.header).get(TTL) if TTL in message.header else None
+            if value is not None:
+                self._ttls.add(due_of(message.seq, message.ts_ns + self._credits.of(message.seq), value))
+        self._scan_from = read.next_seq if read.next_seq <= self._scan_to else 0
+
+
+def due_of(seq: int, ts_ns: int, value: bytes) -> list[tuple[int, int]]:
+    """The table's entry for a stored message with a `Nats-TTL` of `value`; none if it does not expire by itself."""
+    try:
+        ttl_ns = parse_ttl(value)
+    except ValueError:
+        return []  # stored by a copy that did not look at it
+    return [] if ttl_ns in (0, NEVER) else [(seq, ts_ns + ttl_ns)]

@@ -1,0 +1,93 @@
+"""A stream's own limits: what is refused when it is full (discard new), what goes to make room (discard old), and age.
+
+Counts and bytes are those of the log, staged messages included. Ages are judged by the stored times, with
+what jumps of the clock add to them, against wall time.
+"""
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from eyot_daemon.jetstream.clock_watch import ClockCredits
+from eyot_daemon.jetstream.retention.purging import PURGE_SLICE
+from eyot_store.eviction import remove_oldest
+from eyot_wire.jetstream.errors import ApiError, error
+from eyot_wire.jetstream.model import StreamConfig
+
+if TYPE_CHECKING:
+    from eyot_store.log import Log
+    from eyot_store.txn import Txn
+
+
+#: Messages that go in one transaction because the stream's limits were lowered.
+ENFORCED_MAX = 4096
+
+
+def refusal(config: StreamConfig, log: "Log", subject: bytes, size: int) -> ApiError | None:
+    """Why a stream that discards new messages does not take one of `size` counted bytes; None: it does.
+
+    A message that will replace an older one of its subject (max_msgs_per_subject) does not make the stream longer.
+    """
+    replaces = False
+    if 0 < config.max_msgs_per_subject <= log.subject_count(subject):
+        if config.discard_new_per_subject:
+            return error(10077, err="maximum messages per subject exceeded")
+        replaces = True
+    if 0 < config.max_msgs <= log.state.messages and not replaces:
+        return error(10077, err="maximum messages exceeded")
+    if 0 < config.max_bytes < log.state.bytes + size and not (replaces and _makes_room(config, log, subject, size)):
+        return error(10077, err="maximum bytes exceeded")
+    return None
+
+
+def _makes_room(config: StreamConfig, log: "Log", subject: bytes, size: int) -> bool:
+    """True if what a new message on `subject` replaces is at least as large as what is missing."""
+    oldest = log.get(log.first_seq_for(subject))
+    if oldest is None:
+        return False
+    freed = log.message_bytes(oldest.subject, oldest.header, oldest.payload)
+    return log.state.bytes + size - freed <= config.max_bytes
+
+
+def enforce(
+    config: StreamConfig, log: "Log", txn: "Txn", subjects: Collection[bytes], overdue: set[bytes] | None = None
+) -> list[int]:
+    """Stage the removal of what is over the limits after messages on `subjects` came; returns what goes, in order. No more than
+    ENFORCED_MAX go at a time, besides one for each message staged: limits that were lowered come into force slice by slice.
+    Subjects whose turn that makes it another time are put into `overdue`, as are those whose oldest message takes long to find."""
+    gone: list[int] = []
+    most = ENFORCED_MAX + log.state.last_seq - log.committed_seq
+    if config.max_msgs_per_subject > 0 and subjects:
+        gone += remove_oldest(log, txn, subjects, config.max_msgs_per_subject, most, overdue)
+    if config.max_msgs > 0:
+        while log.state.messages > config.max_msgs and len(gone) < most:
+            _remove(log, txn, log.state.first_seq, gone)
+    if config.max_bytes > 0:
+        while log.state.bytes > config.max_bytes and log.state.messages and len(gone) < most:
+            _remove(log, txn, log.state.first_seq, gone)
+    return gone
+
+
+def exceeded(config: StreamConfig, log: "Log") -> bool:
+    """Whether the stream is over its own limits: there is more to enforce."""
+    state = log.state
+    return 0 < config.max_msgs < state.messages or (0 < config.max_bytes < state.bytes and state.messages > 0)
+
+
+def _remove(log: "Log", txn: "Txn", seq: int, gone: list[int]) -> None:
+    if not log.remove(txn, seq):
+        raise RuntimeError(f"{log!r}: sequence {seq} is counted but cannot be removed")
+    gone.append(seq)
+
+
+def expire(log: "Log", txn: "Txn", horizon_ns: int, credits: ClockCredits) -> tuple[int, bool]:
+    """Stage the removal of the committed messages stored at or before `horizon_ns`, with what jumps of the clock add to
+    their times, a slice of them at most; returns how many go, and whether there are more."""
+    first = below = log.state.first_seq
+    for last_seq, credit_ns in credits.segments(first, log.committed_seq):
+        below = log.seq_at_time(horizon_ns - credit_ns + 1, from_seq=below, up_to=last_seq)
+        if below <= last_seq:
+            break
+    if below <= first:
+        return 0, False
+    more = first + PURGE_SLICE < below <= log.committed_seq
+    return log.purge(txn, below_seq=first + PURGE_SLICE if more else below), more

@@ -1,0 +1,1 @@
+"""A stream: its configuration, its log, and those who read it."""

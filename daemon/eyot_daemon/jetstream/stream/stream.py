@@ -1,0 +1,462 @@
+"""A stream: a configuration, its log, and the consumers that read it.
+
+As a destination of the broker it collects what a turn publishes to its subjects and takes it in at the end of the turn
+(`ingest.py`). Every change goes to the store as one transaction with a `Batch` of what is to be said about it; `_settled`
+says it when the transaction is on flash, or takes back what it promised when it failed. Batches settle in order.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+from eyot_daemon.jetstream.copied_out.copied_out import CopiedOut, copied_out_of
+from eyot_daemon.jetstream.copies.farewell import stage_farewells
+from eyot_daemon.jetstream.intake.atomic_batches import AtomicBatches
+from eyot_daemon.jetstream.intake.buffered import Buffered
+from eyot_daemon.jetstream.intake.fast_batches import FastBatches
+from eyot_daemon.jetstream.intake.ingest import CopiedMessage, Ingest
+from eyot_daemon.jetstream.messages.batch import Batch, Settled
+from eyot_daemon.jetstream.messages.dedupe import DedupeWindow, IdsMark
+from eyot_daemon.jetstream.messages.headers import MSG_ID, nats_fields
+from eyot_daemon.jetstream.messages.schedules import Due, Schedules
+from eyot_daemon.jetstream.ports import ConsumerPort
+from eyot_daemon.jetstream.retention import limits, purging
+from eyot_daemon.jetstream.retention.expiry import Expiry
+from eyot_daemon.jetstream.retention.retention import Retention
+from eyot_daemon.jetstream.retention.sweep import Sweep
+from eyot_daemon.jetstream.stream.gathering import Gathering
+from eyot_daemon.router.subscription import Kind, Origin, Subscription
+from eyot_store.errors import StoreError
+from eyot_wire.frames import Published
+from eyot_wire.hot import Inlet
+from eyot_wire.jetstream.errors import ApiError, error
+from eyot_wire.jetstream.model import StreamConfig, encode
+
+if TYPE_CHECKING:
+    from eyot_daemon.jetstream.account import JetStreamAccount
+    from eyot_daemon.router.account import Account
+    from eyot_daemon.router.broker import Broker
+    from eyot_store.log import Log
+    from eyot_store.store import Store
+    from eyot_store.txn import Txn
+
+log = logging.getLogger("eyot.jetstream")
+
+_REBUILD_MESSAGES = 1024
+_REBUILD_BYTES = 16 << 20
+
+
+class CopyResult(NamedTuple):
+    """What became of copied messages: everything up to `last_seq` of the origin is on flash; `error`: why not all."""
+
+    last_seq: int
+    error: ApiError | None
+
+
+class Stream:
+    """A live stream. `start` makes it take messages; `stop` (daemon stops) and `delete` end it."""
+
+    kind = Kind.JETSTREAM
+
+    def __init__(self, jsa: "JetStreamAccount", stream_log: "Log", config: StreamConfig) -> None:
+        self.jsa = jsa
+        self.account: Account = jsa.account
+        self.broker: Broker = jsa.account.broker
+        self.store: Store = jsa.engine.store
+        self.log = stream_log
+        self.config = config
+        self.dedupe = DedupeWindow(config.duplicate_window)
+        self.ids = IdsMark(stream_log)
+        self.copied_out: CopiedOut | None = None  # see `copied_out_of`
+        self.retention = Retention(self)
+        self.failed_commits = 0
+        self._failing = ""  # the reason of the last commit's failure
+        self._consumers: dict[str, ConsumerPort] = {}
+        self.expiry = Expiry(self)
+        self.schedules = Schedules(self)
+        self.batches = AtomicBatches(self, jsa.engine.batch_budget)
+        self.fast_batches = FastBatches(self, jsa.engine.batch_budget)
+        self.sweep = Sweep(self)
+        self.gathering = Gathering(self)
+        self._ingest = Ingest(self)
+        #: What was published since the last turn.
+        self.inlet = Inlet(self)
+        options = jsa.engine.options
+        self.buffered = Buffered(self, jsa.engine.store_gate, options.buffered_msgs_max, options.buffered_bytes_max)
+        self._in_flight: deque[Batch] = deque()
+        self._subscriptions: dict[str, Subscription] = {}
+        self.live = False
+
+    def __repr__(self) -> str:
+        return f"<Stream {self.account.name}/{self.name}>"
+
+    @property
+    def name(self) -> str:
+        return self.config.name
+
+    @property
+    def created_ns(self) -> int:
+        return self.log.created_ns
+
+    @property
+    def consumers(self) -> Mapping[str, ConsumerPort]:
+        return self._consumers
+
+    # -- life ------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Subscribe, and start what runs by time."""
+        self.live = True
+        self._subscribe()
+        self.sweep.start()
+        if self.config.max_msgs_per_subject > 0:
+            self.gathering.then(lambda: None)  # the first message will need it
+        self.expiry.start()
+        if self.config.allow_msg_schedules:
+            self.schedules.start()
+
+    def rebuild_dedupe(self) -> None:
+        """Fill the duplicate window from the tail of the log (after a restart)."""
+        window = self.dedupe.window_ns
+        if window <= 0 or not self.log.state.messages or self.ids.none_yet:
+            return
+        seq = self.log.seq_at_time(self.broker.clock.now_ns() - window)
+        while seq <= self.log.committed_seq:
+            read = self.log.read(seq, max_messages=_REBUILD_MESSAGES, max_bytes=_REBUILD_BYTES)
+            for message in read.messages:
+                if MSG_ID in message.header:
+                    msg_id = nats_fields(message.header).get(MSG_ID)
+                    if msg_id:
+                        self.dedupe.add(msg_id, message.seq, message.ts_ns)
+            seq = read.next_seq
+
+    def stop(self) -> None:
+        """The daemon stops: nothing new comes in, consumers say goodbye. What is under way still commits."""
+        self._unsubscribe_all()
+        self.live = False
+        for consumer in list(self._consumers.values()):
+            consumer.stop()
+        self._end_timers()
+        copied_out_of(self).stop()
+
+    def delete(self, done: Settled) -> None:
+        """Remove the stream and all it holds; `done` is called when that is on flash."""
+        self._unsubscribe_all()
+        self.live = False
+        self._end_timers()
+        for consumer in list(self._consumers.values()):
+            consumer.stream_deleted()
+        self._consumers.clear()
+        copied_out_of(self).stop()
+        txn = self.store.begin()
+        self.log.delete(txn)
+        batch = Batch()
+        batch.then += [copied_out_of(self).deleted, done]
+        self.submit(txn, batch)
+
+    def _end_timers(self) -> None:
+        self.expiry.stop()
+        self.schedules.stop()
+        self.batches.drop_all()
+        self.fast_batches.drop_all()
+
+    def update(self, config: StreamConfig, done: Settled) -> None:
+        """Change the configuration (checked before); `done` is called when it is on flash."""
+        old, self.config = self.config, config
+        self._ingest = Ingest(self)
+        self.dedupe.set_window(config.duplicate_window, self.broker.clock.now_ns())
+        if not config.allow_atomic:
+            self.batches.drop_all()
+        if not config.allow_batched:
+            self.fast_batches.drop_all()
+        batch = Batch()
+        with self.staging() as txn:
+            self.log.set_config(txn, encode(config))
+            stage_farewells(self, txn, old, config)
+            batch.removed = limits.enforce(config, self.log, txn, ())
+            if config.retention == "interest" and old.retention == "limits" and self._consumers:
+                self.retention.drop_unneeded(txn)
+                batch.purged = True
+            if 0 < config.max_msgs_per_subject != old.max_msgs_per_subject:
+                batch.removed += self.sweep.begin(txn)
+
+        def settle(failure: StoreError | None) -> None:
+            if failure is not None and self.config is config:
+                self.config = old
+                self._ingest = Ingest(self)
+                self._subscribe()
+            done(failure)
+            self._enforce_more(config, failure)
+
+        batch.then.append(settle)
+        self.submit(txn, batch)
+        self._subscribe()
+        self.expiry.schedule()
+        self.schedules.schedule()
+        for consumer in list(self._consumers.values()):
+            consumer.stream_updated()
+
+    def _enforce_more(self, config: StreamConfig, failure: StoreError | None) -> None:
+        """Limits that were lowered by much come into force a slice a transaction."""
+        if failure is not None or self.config is not config or not self.live or not limits.exceeded(config, self.log):
+            return
+        batch = Batch()
+        with self.staging() as txn:
+            batch.removed = limits.enforce(config, self.log, txn, ())
+        if batch.removed:
+            batch.then.append(lambda failure: self._enforce_more(config, failure))
+            self.submit(txn, batch)
+        else:
+            self.store.abort(txn)
+
+    def _subscribe(self) -> None:
+        """Make the subscriptions those of the configuration; what stays is not touched."""
+        if not self.live:
+            return
+        wanted = set(self.config.subjects)
+        for subject in list(self._subscriptions):
+            if subject not in wanted:
+                self.account.unsubscribe(self._subscriptions.pop(subject))
+        for subject in self.config.subjects:
+            if subject not in self._subscriptions:
+                subscription = self.account.subscribe(subject.encode(), self)
+                subscription.inlet = self.inlet
+                self._subscriptions[subject] = subscription
+
+    def _unsubscribe_all(self) -> None:
+        for subscription in self._subscriptions.values():
+            self.account.unsubscribe(subscription)
+        self._subscriptions.clear()
+
+    # -- Destination -----------------------------------------------------------------------------------------------
+
+    def deliver(
+        self, sub: Subscription, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Origin | None
+    ) -> bool:
+        """Take one published message; it is looked at when the turn ends."""
+        if not self.inlet:
+            self.broker.mark_dirty(self)
+        self.inlet.add(Published(subject, reply, header, payload))
+        return True
+
+    def flush(self) -> None:
+        """End of the turn: take in what was published."""
+        messages = self.inlet.take()
+        if not messages or not self.live:
+            return
+        messages = self.buffered.admitted(messages)
+        if messages:
+            self._ingest.run(messages)
+        gate = self.buffered.shut()
+        if gate is not None:
+            self.broker.hold_back(gate)
+
+    @property
+    def ack_head(self) -> bytes:
+        """What PubAcks begin with, up to the sequence."""
+        return self._ingest.ack_head
+
+    def refusal(self, api_error: ApiError) -> bytes:
+        """What a publisher gets instead of a PubAck."""
+        return self._ingest.refusal(api_error)
+
+    def refuses_batched(self, message: Published) -> ApiError | None:
+        """Why a message of a batch is refused whatever its batch."""
+        return self._ingest.refuses_batched(message)
+
+    def store_scheduled(self, due: Sequence[Due], now_ns: int) -> None:
+        """Schedules fell due: store the messages they make."""
+        self._ingest.run_scheduled(due, now_ns)
+
+    # -- transactions ----------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def staging(self) -> "Iterator[Txn]":
+        """A transaction that is taken back if what stages it fails (a record that cannot be read, say)."""
+        txn = self.store.begin()
+        try:
+            yield txn
+        except BaseException:
+            self.store.abort(txn)
+            raise
+
+    def submit(self, txn: "Txn", batch: Batch) -> None:
+        """Hand in a transaction of this stream; `batch` settles when it is through."""
+        self._in_flight.append(batch)
+        try:
+            self.store.submit(txn, lambda failure: self._settled(batch, failure))
+        except StoreError as failure:
+            self._settled(batch, failure)
+
+    def after_commits(self, fn: Settled) -> None:
+        """Call `fn` when everything staged so far is through; at once when nothing is under way."""
+        if self._in_flight:
+            self._in_flight[-1].then.append(fn)
+        else:
+            fn(None)
+
+    def _settled(self, batch: Batch, failure: StoreError | None) -> None:
+        self._in_flight.remove(batch)
+        if batch.size:
+            self.buffered.settled(batch, refused=failure is not None and failure.reason == "busy")
+        if failure is not None:
+            self._note_failure(failure)
+            self._ingest.failed(batch, failure)
+        else:
+            self._failing = ""
+            self._ingest.republish(batch)
+            self.send_acks(batch, None)
+            self._tell_consumers(batch)
+            if batch.stored:
+                self.expiry.stored(batch.ttls)
+            if batch.schedules:
+                self.schedules.committed(batch)
+        for then in batch.then:
+            then(failure)
+
+    def _note_failure(self, failure: StoreError) -> None:
+        """Count it; say it once until something commits again."""
+        self.failed_commits += 1
+        if failure.reason != self._failing:
+            self._failing = failure.reason
+            log.error("Stream '%s > %s' cannot store: %s", self.account.name, self.name, failure)
+
+    def send_acks(self, batch: Batch, failure: StoreError | None) -> None:
+        """Answer the publishers of a batch."""
+        if failure is not None:
+            self._ingest.failed(batch, failure)
+            return
+        self.account.answer(batch.acks)
+
+    def _tell_consumers(self, batch: Batch) -> None:
+        if not self._consumers:
+            return
+        if batch.removed:
+            self._tell_removed(batch.removed)
+        if batch.purged:
+            for consumer in list(self._consumers.values()):
+                consumer.purged(singly=batch.singly)
+        if batch.stored or batch.purged:
+            self.wake_consumers()
+
+    def _tell_removed(self, seqs: Sequence[int]) -> None:
+        for consumer in list(self._consumers.values()):
+            consumer.messages_removed(seqs)
+
+    # -- consumers -------------------------------------------------------------------------------------------------
+
+    def wake_consumers(self) -> None:
+        for consumer in list(self._consumers.values()):
+            consumer.wake()
+
+    def add_consumer(self, consumer: ConsumerPort) -> None:
+        self._consumers[consumer.name] = consumer
+
+    def remove_consumer(self, consumer: ConsumerPort, txn: "Txn | None" = None) -> None:
+        if self._consumers.get(consumer.name) is not consumer:
+            return
+        del self._consumers[consumer.name]
+        if self.config.retention == "interest" and txn is not None:
+            self.retention.drop_unneeded(txn)
+
+    def consumer_acked(self, consumer: ConsumerPort, seqs: Iterable[int], txn: "Txn") -> None:
+        self.retention.acked(consumer, seqs, txn)
+
+    # -- removing messages -----------------------------------------------------------------------------------------
+
+    def purge(
+        self, *, below_seq: int, subject_filter: bytes, keep: int, done: Callable[[int, StoreError | None], None]
+    ) -> None:
+        """Remove messages (shapes as STREAM.PURGE); `done(removed, error)` when that is on flash."""
+        if purging.is_long(self.log, below_seq, subject_filter, keep):
+            # What is under way comes first: it is part of what there is to be purged.
+            self.after_commits(lambda _: purging.Purge(self, below_seq, subject_filter, keep, done).run())
+            return
+        with self.staging() as txn:
+            removed = self.log.purge(txn, below_seq=below_seq, subject_filter=subject_filter, keep=keep)
+            if below_seq > self.log.state.last_seq + 1 and subject_filter in (b"", b">"):
+                self.log.skip_to(txn, below_seq - 1)
+        batch = Batch()
+        batch.took_away(removed)
+        batch.purged = True
+        batch.singly = batch.singly and bool(keep or subject_filter not in (b"", b">"))
+        batch.then.append(lambda failure: done(removed, failure))
+        self.submit(txn, batch)
+
+    def delete_message(self, seq: int, done: Settled) -> bool:
+        """Remove one message; False when there is none (then `done` is not called)."""
+        with self.staging() as txn:
+            if not self.log.remove(txn, seq):
+                return False
+        batch = Batch()
+
+        def settle(failure: StoreError | None) -> None:
+            if failure is None:
+                self._tell_removed((seq,))
+            done(failure)
+
+        batch.then.append(settle)
+        self.submit(txn, batch)
+        return True
+
+    # -- copying ---------------------------------------------------------------------------------------------------
+
+    def ingest_copied(
+        self,
+        messages: Sequence[CopiedMessage],
+        *,
+        mirror: bool,
+        positions: Callable[[int], Iterable[tuple[bytes, bytes]]] = lambda taken: (),
+        skip_to: int = 0,
+        on_done: Callable[[CopyResult], None],
+    ) -> None:
+        """Store messages of a mirror's or source's origin together with the position they bring the copy to.
+
+        `messages`  ascending by origin sequence. A mirror keeps sequence and time; a source gives new ones.
+        `positions` (key, value) of the position records for the last origin sequence taken; committed with the messages.
+        `skip_to`   mirrors only: the origin holds nothing up to and including this sequence.
+        `on_done`   called when it is on flash, or has failed. A stream that discards new messages may take only some.
+        """
+        try:
+            with self.staging() as txn:
+                batch, taken, refusal = self._ingest.stage_copied(txn, messages, mirror=mirror, skip_to=skip_to)
+                for key, value in positions(taken) if taken else ():
+                    self.log.put_position(txn, key, value)
+        except StoreError as failure:
+            on_done(CopyResult(0, error(10077, err=failure.message)))
+            return
+        if not taken:
+            on_done(CopyResult(0, refusal))
+            return
+
+        def settle(failure: StoreError | None) -> None:
+            if failure is not None:
+                on_done(CopyResult(0, error(10077, err=failure.message)))
+            else:
+                on_done(CopyResult(taken, refusal))
+
+        if not txn.parts:
+            # All of it was staged before: whether it is there is known when that is through.
+            self.store.abort(txn)
+            self.after_commits(settle)
+            return
+        batch.then.append(settle)
+        self.submit(txn, batch)
+
+
+def after_all_commits(streams: Iterable[Stream], fn: Callable[[], None]) -> None:
+    """Call `fn` when what has been staged so far in these streams is through."""
+    waiting = 1
+
+    def settled(_: StoreError | None) -> None:
+        nonlocal waiting
+        waiting -= 1
+        if not waiting:
+            fn()
+
+    for stream in streams:
+        waiting += 1
+        stream.after_commits(settled)
+    settled(None)

@@ -1,0 +1,62 @@
+"""What a remote presents to its hub: user and password of its URL, a credentials file, or an nkey seed.
+
+Files are read anew for each attempt, so that renewed credentials are used without a restart.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from eyot_daemon.config.leaf import LeafUrl, RemoteOptions
+from eyot_sync.leaf.events import LeafCredentials
+from eyot_wire.trust.creds import parse_creds
+from eyot_wire.trust.nkey import NkeyError, Signer
+
+
+class CredentialsError(Exception):
+    """Credentials that cannot be read; the text names the file and never what is in it."""
+
+
+def credentials_for(remote: RemoteOptions, url: LeafUrl) -> LeafCredentials:
+    """The credentials for one attempt at `url`. Raises CredentialsError.
+
+    Addresses that the hub named have no user of their own: those of the first URL are used.
+    """
+    if remote.credentials:
+        return _from_file(remote.credentials)
+    if remote.nkey:
+        return _from_seed(remote.nkey)
+    first = remote.urls[0]
+    source = url if url.user else first
+    return LeafCredentials(user=source.user, password=source.password)
+
+
+def _from_file(path: str) -> LeafCredentials:
+    try:
+        found = parse_creds(Path(path).read_text())
+        signer = Signer(found.seed)
+    except OSError as error:
+        raise CredentialsError(f"credentials file {path}: {error.strerror}") from None
+    except (NkeyError, UnicodeDecodeError) as error:
+        raise CredentialsError(f"credentials file {path}: {error}") from None
+    # nkey goes with seed-only credentials; a JWT names its own key.
+    return LeafCredentials(jwt=found.jwt, nkey="" if found.jwt else signer.public_key, sign=signer.sign)
+
+
+def _from_seed(value: str) -> LeafCredentials:
+    """`nkey` of a remote is the seed itself or the path of a file with it."""
+    seed = value.strip()
+    where = "nkey"
+    if not seed.startswith("SU"):
+        where = f"nkey file {value}"
+        try:
+            seed = parse_creds(Path(value).read_text()).seed
+        except OSError as error:
+            raise CredentialsError(f"{where}: {error.strerror}") from None
+        except (NkeyError, UnicodeDecodeError) as error:
+            raise CredentialsError(f"{where}: {error}") from None
+    try:
+        signer = Signer(seed)
+    except NkeyError as error:
+        raise CredentialsError(f"{where}: {error}") from None
+    return LeafCredentials(nkey=signer.public_key, sign=signer.sign)

@@ -1,0 +1,500 @@
+"""A leaf link as the broker sees it: a destination that drives a `LeafSession` over a transport.
+
+Bytes come in with `received`; what the session makes of them is carried out here: interest of the peer becomes subscriptions of the
+bound account, its messages are published there with this link as origin. Messages for the peer come in through `deliver_leaf`, once
+per message however many subscriptions match, and wait in the session's lanes. The transport is given one slice at a time
+(`leaf/output.py`), so that what is urgent overtakes all that has not been handed over yet.
+
+Nothing goes back on the link it came from, or to another link of the same cluster, or from one upstream hub to another.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from eyot_daemon.auth.login import Peer, UserToken
+from eyot_daemon.config.leaf import RemoteOptions
+from eyot_daemon.leaf.ingest import publish_all
+from eyot_daemon.leaf.login import Authenticate, LeafLogin
+from eyot_daemon.leaf.output import SlicedOutput
+from eyot_daemon.leaf.peer_interest import PeerInterest
+from eyot_daemon.leaf.policies import LinkPolicies
+from eyot_daemon.leaf.request_info import REQUEST_INFO, with_remote_account
+from eyot_daemon.leaf.timer import SessionTimer
+from eyot_daemon.leaf.wakeups import LeafWakeups
+from eyot_daemon.net.transport import Transport
+from eyot_daemon.router.account import Account
+from eyot_daemon.router.subscription import Kind, Origin, Subscription
+from eyot_sync.leaf import errors
+from eyot_sync.leaf.broadcast import Source
+from eyot_sync.leaf.events import (
+    Closed,
+    ConnectReceived,
+    Established,
+    InterestComplete,
+    LeafEvent,
+    PeerError,
+    PermissionsChanged,
+    Role,
+    UrlsDiscovered,
+)
+from eyot_sync.leaf.interest import InterestOrigin, crosses, may_forward
+from eyot_sync.leaf.registry import LinkIdentity
+from eyot_sync.leaf.session import LeafSession
+from eyot_sync.link.state import LinkState
+from eyot_sync.policy.stream_gate import Hold
+from eyot_wire.first_deliveries import FirstDeliveries
+from eyot_wire.frames import FrameLine, LeafMsg, LsAdd, LsDel
+
+if TYPE_CHECKING:
+    from eyot_daemon.router.leaf_account import AccountLinks
+    from eyot_daemon.router.leaf_links import LeafLinks
+
+log = logging.getLogger("eyot.leaf")
+
+
+class LeafConnection:
+    """One link, from the open transport to its end. `account` is None until the peer is known.
+
+    `authenticate` is for accepting links, `learn` (addresses the hub names) for soliciting ones.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_account_links",
+        "_learn",
+        "_login",
+        "_timer",
+        "_wakeups",
+        "account",
+        "account_name",
+        "cid",
+        "closed",
+        "counts_at_start",
+        "dirty",
+        "end",
+        "established",
+        "external",
+        "interest_origin",
+        "link_identity",
+        "links",
+        "out",
+        "output",
+        "peer",
+        "peer_interest",
+        "policies",
+        "session",
+        "source",
+        "started_ns",
+        "state",
+        "token",
+        "transport",
+        "user",
+    )
+
+    kind = Kind.LEAF
+
+    def __init__(
+        self,
+        links: LeafLinks,
+        session: LeafSession,
+        peer: Peer,
+        state: LinkState,
+        *,
+        authenticate: Authenticate | None = None,
+        learn: Callable[[tuple[str, ...]], None] | None = None,
+        remote: RemoteOptions | None = None,
+    ) -> None:
+        self.links = links
+        self.session = session
+        self.peer = peer
+        self.state = state
+        self.cid = session.options.client_id
+        self.account: Account | None = None
+        self.account_name = session.options.account
+        self.user = ""
+        self.external = False  # a reload does not judge it again
+        self.token: UserToken | None = None
+        self.interest_origin = InterestOrigin(is_leaf=True)
+        self.source = Source(self, "")
+        self.link_identity = LinkIdentity("", "", "", solicited=session.options.role is Role.SOLICIT)
+        self.output = SlicedOutput(self._next_slice, links.broker.clock)
+        self.out = self.output.out
+        self.closed = False
+        self.dirty = False
+        self.established = False
+        self.end = Closed("closed")
+        self.counts_at_start = replace(state.traffic)
+        self.started_ns = links.broker.clock.now_ns()
+        self.transport: Transport | None = None
+        self._login = None if authenticate is None else LeafLogin(self, authenticate)
+        self._learn = learn
+        self._timer = SessionTimer(self)
+        self._account_links: AccountLinks | None = None
+        self._wakeups = LeafWakeups(self)
+        self.peer_interest = PeerInterest(self, self._wakeups)
+        self.policies = LinkPolicies(self, remote)
+        session.sender.delivering = self.policies.gate.delivering
+        links.opened(self)
+
+    def __repr__(self) -> str:
+        return f"{self.peer.host}:{self.peer.port} - lid:{self.cid}"
+
+    @property
+    def nonce(self) -> str:
+        """What the peer signs with its nkey."""
+        return self.session.nonce
+
+    # -- life ------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """The session has been started: watch its deadlines, write what it has to say."""
+        self._timer.follow()
+        self._mark_dirty()
+
+    def attach(self, transport: Transport) -> None:
+        self.transport = transport
+        self._mark_dirty()
+
+    def close(self, text: str = "", *, reason: str = "") -> None:
+        """End the link, with -ERR `text` if given."""
+        if not self.closed:
+            self._finish(self.session.close(text, reason=reason))
+
+    def _finish(self, end: Closed) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        self.end = end
+        self._wakeups.stop()
+        self._timer.stop()
+        self.policies.stop()
+        if self._login is not None:
+            self._login.stop()
+        self._leave()
+        self._note_counts()
+        self.out += self.session.data_to_send()
+        if self.transport is not None:
+            self.transport.close(linger=bool(self.out))
+        self.links.closed(self)
+        broker = self.links.broker
+        if self.established:
+            log.info("%r - Leafnode connection closed: %s - Account: %s", self, end.reason, self.account_name)
+        elif not self.link_identity.solicited:
+            log.info("%r - Leafnode connection refused: %s", self, end.reason)
+        self.state.went_down(broker.clock.now_ns())
+
+    def _leave(self) -> None:
+        account, account_links = self.account, self._account_links
+        if account is None or account_links is None:
+            return
+        account_links.leave(self)
+        self.peer_interest.clear()
+
+    # -- transport's session ---------------------------------------------------------------------------------------
+
+    def received(self, data: bytes | bytearray | memoryview) -> None:
+        """Bytes from the peer; the transport ends the turn afterwards."""
+        broker = self.links.broker
+        if self.established:
+            self._timer.heard()
+        self.state.traffic.wire_in_bytes += len(data)
+        self.state.last_heard_ns = broker.clock.now_ns()
+        self.policies.crossed(len(data))
+        self.handle(self.session.receive(data, broker.clock.monotonic()))
+
+    def handle(self, events: list[LeafEvent]) -> None:
+        """Carry out what the session said. Messages between two other events are published together."""
+        messages: list[LeafMsg] = []
+        for event in events:
+            if type(event) is LeafMsg:
+                messages.append(event)
+                continue
+            if messages:
+                self._publish(messages)
+                messages = []
+            if self.closed:
+                return
+            self._event(event)
+        if messages and not self.closed:
+            self._publish(messages)
+        if self.peer_interest.api_seen and not self.closed:
+            self.peer_interest.api_seen = False
+            self.links.usable(self)
+        self._after()
+
+    def _publish(self, messages: list[LeafMsg]) -> None:
+        account = self.account
+        assert account is not None
+        if not self._wakeups.done:
+            self._wakeups.heard(messages)
+        self._count_in(len(messages), sum(len(message.header) + len(message.payload) for message in messages))
+        publish_all(account, messages, self)
+
+    def lost(self, reason: str) -> None:
+        """The transport ended by itself."""
+        if not self.closed:
+            self._finish(self.session.connection_lost(reason))
+
+    def slow_consumer(self, reason: str) -> None:
+        """The peer does not take what is sent to it."""
+        if self.closed:
+            return
+        self.links.broker.slow_consumers += 1
+        if self.account is not None:
+            self.account.slow_consumers += 1
+        self._finish(self.session.connection_lost(reason))
+
+    def refill(self) -> bool:
+        """The transport got rid of a slice that had to wait: the next one."""
+        return self.output.refill()
+
+    def flush(self) -> None:
+        """The end of the turn: hand over slices until the transport has enough or nothing is left."""
+        self.dirty = False
+        transport = self.transport
+        if transport is None:
+            return
+        while not self.out and self.output.fill():
+            transport.send()
+
+    def _next_slice(self, bytes_max: int) -> bytes:
+        outbox, account_links = self.session.outbox, self._account_links
+        if account_links is not None and outbox.has_messages and account_links.pending:
+            account_links.distribute()  # no message goes before the interest that was there before it
+        data = self.session.data_to_send(bytes_max, self.links.broker.clock.monotonic())
+        self.state.traffic.wire_out_bytes += len(data)
+        self.policies.crossed(len(data))
+        if not data and outbox:
+            self._timer.follow()  # what waits may have room before the next answer
+        return data
+
+    # -- policies --------------------------------------------------------------------------------------------------
+
+    def hold(self, stream: bytes) -> Hold | None:
+        """What keeps deliveries of a stream back."""
+        return self.policies.hold(stream)
+
+    def allowance(self, stream: bytes) -> int:
+        """Bytes of a stream that may be queued before `hold` is asked again."""
+        return self.policies.allowance(stream)
+
+    def end_for_now(self, reason: str) -> None:
+        """A policy ends the link until it lets its remote dial again."""
+        self._finish(self.session.close(reason=reason, retry_after_s=0.0))
+        self.state.waiting = reason
+
+    # -- writing and waiting ---------------------------------------------------------------------------------------
+
+    def _mark_dirty(self) -> None:
+        if not self.dirty:
+            self.dirty = True
+            self.links.broker.mark_dirty(self)
+
+    def _after(self) -> None:
+        """After anything that changed the session: write, and watch its next deadline."""
+        if self.closed:
+            return
+        if self.session.wants_write:
+            self._mark_dirty()
+        self._timer.follow()
+
+    # -- what the session says -------------------------------------------------------------------------------------
+
+    def _event(self, event: LeafEvent) -> None:
+        match event:
+            case LsAdd():
+                self.peer_interest.added(event)
+            case LsDel(subject=subject, queue=queue):
+                self.peer_interest.removed(subject, queue)
+            case ConnectReceived():
+                assert self._login is not None
+                self._login.judge(event)
+            case Established():
+                self._establish(event)
+            case InterestComplete():
+                self.note_rtt()
+                self._wakeups.complete()
+                self.peer_interest.api_seen = True
+            case PermissionsChanged():
+                self._announce_again()
+            case UrlsDiscovered(urls=urls):
+                if self._learn is not None:
+                    self._learn(urls)
+            case PeerError(text=text):
+                log.error("%r - Leafnode Error '%s'", self, text)
+            case Closed():
+                self._finish(event)
+            case _:
+                raise AssertionError(f"{event!r} belongs to the handshake")
+
+    # -- binding ---------------------------------------------------------------------------------------------------
+
+    def _establish(self, event: Established) -> None:
+        """Both sides know each other: enter the account."""
+        session, broker = self.session, self.links.broker
+        account = broker.add_account(self.account_name)
+        solicited = self.link_identity.solicited
+        self.link_identity = LinkIdentity(event.server_name, event.peer.cluster, event.remote_account, solicited)
+        self.interest_origin = InterestOrigin(is_leaf=True, from_upstream=session.is_spoke, cluster=event.peer.cluster)
+        self.source = Source(self, event.peer.cluster)
+        account_links = self.links.of(account)
+        registry = account_links.registry
+        if registry.closes_circle(self.link_identity):
+            self._finish(session.close(errors.loop_detected(account.name)))
+            return
+        former = registry.duplicate_of(self.link_identity)
+        if former is not None:
+            former.close(errors.DUPLICATE)
+        self.account = account
+        self._account_links = account_links
+        self.established = True
+        self.policies.bind(account.name)
+        self.state.came_up(broker.clock.now_ns())
+        self.state.met(event, self.account_name, is_spoke=session.is_spoke)
+        account_links.join(self)
+        log.info("%r - Leafnode connection created for account: %s", self, account.name)
+
+    def _announce_again(self) -> None:
+        """What may be told has changed: count anew, the peer hears the difference."""
+        self.session.interest.forget_wanted()
+        if self._account_links is not None:
+            self._account_links.announce_all(self)
+
+    # -- interest towards the peer ---------------------------------------------------------------------------------
+
+    def offer(self, subject: bytes, queue: bytes, weight: int, origin: InterestOrigin) -> None:
+        """A subscription of the account appeared: announce it if it crosses."""
+        session = self.session
+        if crosses(origin, session.peer, subject) and session.may_announce(subject, queue):
+            session.add_interest(subject, queue, weight)
+            self._mark_dirty()
+
+    def withdraw(self, subject: bytes, queue: bytes, weight: int, origin: InterestOrigin) -> None:
+        session = self.session
+        if crosses(origin, session.peer, subject) and session.may_announce(subject, queue):
+            session.remove_interest(subject, queue, weight)
+            self._mark_dirty()
+
+    @property
+    def is_told_everything(self) -> bool:
+        """A leaf of ours without permissions of its own: what it is told is what all such leafs are told."""
+        return not self.link_identity.solicited and not self.session.is_spoke and self.session.rules.receive.is_open
+
+    @property
+    def traces(self) -> bool:
+        return self.session.peer.traces
+
+    @property
+    def cluster(self) -> str:
+        return self.session.peer.cluster
+
+    @property
+    def isolated(self) -> bool:
+        return self.session.peer.isolated
+
+    def told(self, lines: bytes) -> None:
+        """Interest worked out for many links at once."""
+        if lines:
+            self.session.outbox.put_interest(lines)
+            self._mark_dirty()
+
+    # -- destination -----------------------------------------------------------------------------------------------
+
+    def accepts(self, subject: bytes, origin: Origin | None) -> bool:
+        """May a message on `subject` from `origin` go out here?"""
+        if self.closed or not self.session.may_send(subject):
+            return False
+        if origin is None or origin.kind is not Kind.LEAF:
+            return True
+        assert isinstance(origin, LeafConnection)
+        return origin is not self and may_forward(origin.interest_origin, self.session.peer)
+
+    @property
+    def backlog(self) -> int:
+        """Bytes of messages that wait for the link."""
+        outbox = self.session.outbox
+        return outbox.message_bytes + outbox.streams.bytes + len(self.out)
+
+    def deliver_leaf(
+        self,
+        subject: bytes,
+        reply: bytes,
+        header: bytes,
+        payload: bytes,
+        queues: tuple[bytes, ...],
+        origin: Origin | None,
+    ) -> bool:
+        """Queue one LMSG/HMSG; `accepts` was asked before."""
+        if header and not payload and self.policies.spares(subject, header):
+            return True
+        if header and reply and self.session.remote_account:
+            header = with_remote_account(header, self.session.remote_account)
+        if not self.session.sender.send(subject, reply, header, payload, queues):
+            return False
+        self._count_out(1, len(header) + len(payload))
+        return True
+
+    def deliver_all_of(self, stream: bytes, subject: bytes, messages: list[tuple[bytes, bytes, bytes]]) -> int:
+        """Queue deliveries of one stream: reply, header and payload of each; `accepts` was asked before."""
+        remote_account = self.session.remote_account
+        if remote_account:
+            messages = [(reply, with_remote_account(header, remote_account), body) for reply, header, body in messages]
+        sent = self.session.sender.send_deliveries(stream, subject, messages)
+        if sent:
+            self._count_out(sent, sum(len(header) + len(payload) for _, header, payload in messages[:sent]))
+        return sent
+
+    def deliver_stored(self, stream: bytes, subject: bytes, messages: FirstDeliveries) -> tuple[int, int] | None:
+        """Queue stored messages of one stream as first deliveries; `accepts` was asked before. Returns how many were queued and their
+        bytes, None if they have to come through `deliver_all_of`."""
+        session = self.session
+        if session.remote_account and messages.header_holds(REQUEST_INFO):
+            return None
+        sent = session.sender.send_stored(stream, subject, messages)
+        if sent is not None and sent[0]:
+            self._count_out(*sent)
+        return sent
+
+    def deliver_run(self, subject: bytes, line: FrameLine, tails: list[bytes]) -> int:
+        """Queue what a client published with one control line; `accepts` was asked before. Returns how many were queued, -1
+        if they have to come through `deliver_leaf`."""
+        if line.header_size and line.reply and self.session.remote_account:
+            return -1  # each may hold request info
+        sent = self.session.sender.send_run(subject, line.reply, line.total, tails, with_header=line.header_size > 0)
+        if sent > 0:
+            self._count_out(sent, sent * line.total)
+        return sent
+
+    def deliver(
+        self, sub: Subscription, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Origin | None
+    ) -> bool:
+        """A message for one subscription, outside the router."""
+        queues = (sub.queue,) if sub.queue else ()
+        return self.accepts(subject, origin) and self.deliver_leaf(subject, reply, header, payload, queues, origin)
+
+    # -- counting --------------------------------------------------------------------------------------------------
+
+    def _count_in(self, msgs: int, size: int) -> None:
+        self.state.traffic.received(msgs, size)
+        if self.account is not None:
+            self.account.count_in(msgs, size)
+
+    def _count_out(self, msgs: int, size: int) -> None:
+        """Messages wait for the end of the turn."""
+        self.state.traffic.sent(msgs, size)
+        if not self.dirty:
+            self._mark_dirty()
+
+    def note_rtt(self) -> None:
+        """Bring the record's round-trip time up to date."""
+        if self.established and not self.closed:
+            self.state.rtt_s = self.session.rtt_s
+
+    def _note_counts(self) -> None:
+        """Fold what the session counted into the link's record, which outlives it."""
+        session = self.session
+        self.state.traffic.lost(session.outbox.dropped_msgs, session.sender.refused_too_large, session.refused_inbound)

@@ -1,0 +1,422 @@
+"""The remotes of `leafnodes { remotes }`: one supervisor each, and the runner that turns an open stream into a link.
+
+An attempt begins over the bare stream, because only the hub's first INFO tells whether TLS comes next. From then on the link runs over
+the same transports as every connection of the broker.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import trio
+
+from eyot_daemon.auth.login import Peer
+from eyot_daemon.config.leaf import LeafUrl, RemoteOptions
+from eyot_daemon.leaf.credentials import CredentialsError, credentials_for
+from eyot_daemon.leaf.link import LeafConnection
+from eyot_daemon.leaf.listener import leaf_limits
+from eyot_daemon.leaf.sockets import limit_unsent
+from eyot_daemon.net.counted_stream import CountedStream
+from eyot_daemon.net.tls_alert import handshake
+from eyot_daemon.net.tls_checks import check_certificate
+from eyot_daemon.net.tls_context import TlsError, client_context
+from eyot_daemon.net.transport import (
+    READ_ERROR,
+    Session,
+    SocketTransport,
+    StreamTransport,
+    Transport,
+    TransportLimits,
+    TurnEnd,
+)
+from eyot_daemon.net.websocket_upgrade import UpgradeError
+from eyot_daemon.router.leaf_links import LeafLinks
+from eyot_sync.leaf.compression import LeafCompression
+from eyot_sync.leaf.events import LeafEvent, LeafOptions, LeafTimes, Role, State, TlsRequired
+from eyot_sync.leaf.session import LeafSession
+from eyot_sync.link.dialer import Dialer, TcpDialer
+from eyot_sync.link.ports import LinkEnd
+from eyot_sync.link.state import LinkPhase, LinkState
+from eyot_sync.link.supervisor import LinkSupervisor, RemoteSpec
+from eyot_sync.link.urls import LinkAddress
+from eyot_sync.policy.budget import CONNECTION_BYTES
+
+if TYPE_CHECKING:
+    from eyot_daemon.net.websocket_client import WebSocketClientStream
+
+log = logging.getLogger("eyot.leaf")
+
+_FIRST_READ_BYTES = 64 * 1024
+_TLS_TIMEOUT_S = 2.0
+# On top of the dial timeout: an HTTP request and its answer.
+_WEBSOCKET_S = 2.0
+WEBSOCKET_SCHEMES = ("ws", "wss")
+
+
+class LeafRemotes:
+    """All remotes of the server. `dialer` opens the streams (memory in tests)."""
+
+    def __init__(
+        self, links: LeafLinks, dialer: Dialer | None = None, *, remotes: Iterable[RemoteOptions] | None = None
+    ) -> None:
+        self.links = links
+        broker = links.broker
+        options = broker.options
+        self._dialer = dialer or TcpDialer(broker.rng)
+        self.supervisors: list[LinkSupervisor] = []
+        self._scopes: dict[LinkSupervisor, trio.CancelScope] = {}
+        self._remotes: dict[LinkSupervisor, RemoteOptions] = {}
+        self._added = 0
+        for remote in options.leafnodes.remotes if remotes is None else remotes:
+            self._add(remote)
+
+    def _add(self, remote: RemoteOptions) -> LinkSupervisor:
+        links = self.links
+        broker = links.broker
+        options = broker.options
+        spec = RemoteSpec(
+            name=f"{remote.account}@{remote.urls[0].host}:{remote.urls[0].port}#{self._added}",
+            account=remote.account,
+            addresses=tuple(LinkAddress(url.host, url.port, url.scheme, url.path) for url in remote.urls),
+            randomize=not remote.no_randomize,
+            ignore_discovered=remote.ignore_discovered_servers,
+            dial_timeout_s=remote.dial_timeout_s,
+            reconnect_s=options.leafnodes.reconnect_delay_s,
+            error_reports=options.connect_error_reports,
+        )
+        runner = RemoteRunner(links, remote)
+        supervisor = LinkSupervisor(
+            spec,
+            dialer=self._dialer,
+            runner=runner,
+            clock=broker.clock,
+            rng=broker.rng,
+            gate=lambda: broker.sync.remote_hold(remote),
+        )
+        links.metered[spec.name] = lambda: broker.sync.metered_status(remote)
+        if remote.disabled:
+            supervisor.state.phase = LinkPhase.DISABLED
+        self._added += 1
+        self._remotes[supervisor] = remote
+        self.supervisors.append(supervisor)
+        links.remotes.append(supervisor.state)
+        return supervisor
+
+    def start(self, nursery: trio.Nursery) -> None:
+        """Begin to dial; each remote is a task of `nursery`."""
+        for supervisor in self.supervisors:
+            self._begin(supervisor, nursery)
+
+    def _begin(self, supervisor: LinkSupervisor, nursery: trio.Nursery) -> None:
+        if supervisor.state.phase is not LinkPhase.DISABLED:
+            scope = self._scopes[supervisor] = trio.CancelScope()
+            nursery.start_soon(self._supervise, supervisor, scope)
+
+    async def _supervise(self, supervisor: LinkSupervisor, scope: trio.CancelScope) -> None:
+        with scope:
+            await supervisor.run()
+
+    def update(self, remotes: Iterable[RemoteOptions], nursery: trio.Nursery) -> None:
+        """A reload: links to remotes that are gone or changed end, new ones are dialled, the others notice nothing."""
+        wanted = list(remotes)
+        for supervisor in tuple(self.supervisors):
+            remote = self._remotes[supervisor]
+            if remote in wanted:
+                wanted.remove(remote)
+                if supervisor.state.waiting:
+                    supervisor.wake()  # a policy that made it wait may be gone
+                continue
+            scope = self._scopes.pop(supervisor, None)
+            if scope is not None:
+                scope.cancel()
+            del self._remotes[supervisor]
+            self.supervisors.remove(supervisor)
+            self.links.remotes.remove(supervisor.state)
+            self.links.metered.pop(supervisor.state.name, None)
+            log.info("Reloaded: LeafNode Remote %s removed", _spoken(remote))
+        for remote in wanted:
+            self._begin(self._add(remote), nursery)
+            log.info("Reloaded: LeafNode Remote %s added", _spoken(remote))
+
+    def stop(self) -> None:
+        """End all links to hubs and dial no more."""
+        for scope in self._scopes.values():
+            scope.cancel()
+
+    def wake(self) -> None:
+        """The network is back: whoever waits dials now."""
+        for supervisor in self.supervisors:
+            supervisor.wake()
+
+
+class RemoteRunner:
+    """Runs the connections of one remote."""
+
+    def __init__(self, links: LeafLinks, remote: RemoteOptions) -> None:
+        self.links = links
+        self.remote = remote
+
+    def _times(self) -> LeafTimes:
+        """A metered link asks its peer for life as often as its policy lets it."""
+        times = self.links.times(first_info_s=self.remote.first_info_timeout_s)
+        policy = self.links.broker.sync.remote(self.remote)
+        if policy is None or policy.metered is None:
+            return times
+        interval_s = policy.metered.ping_interval_s
+        return replace(times, ping_interval_s=interval_s, silence_max_s=3 * interval_s)
+
+    @property
+    def _is_metered(self) -> bool:
+        policy = self.links.broker.sync.remote(self.remote)
+        return policy is not None and policy.metered is not None
+
+    async def run_link(
+        self,
+        stream: trio.abc.Stream,
+        address: LinkAddress,
+        state: LinkState,
+        learn: Callable[[Iterable[str]], None],
+    ) -> LinkEnd:
+        """One connection until it ends. The stream is closed whatever happens."""
+        try:
+            link = self._open(stream, address, state, learn)
+        except CredentialsError as error:
+            await trio.aclose_forcefully(stream)
+            return LinkEnd(str(error), established=False)
+        try:
+            transport = await self._begin(link, stream, address)
+            if transport is not None:
+                await self._run(link, transport)
+        except BaseException:
+            link.lost("Server Shutdown")
+            raise
+        finally:
+            await trio.aclose_forcefully(stream)
+        return LinkEnd(link.end.reason, established=link.established, retry_after_s=link.end.retry_after_s)
+
+    def _open(
+        self, stream: trio.abc.Stream, address: LinkAddress, state: LinkState, learn: Callable[[Iterable[str]], None]
+    ) -> LeafConnection:
+        links, remote = self.links, self.remote
+        broker = links.broker
+        options = LeafOptions(
+            role=Role.SOLICIT,
+            client_id=broker.next_cid(),
+            times=self._times(),
+            message_bytes_max=broker.options.max_pending,
+            compression=self._compression(address),
+            isolate=remote.isolate,
+            default_js_domains=dict(broker.options.default_js_domain),
+            account=remote.account,
+            is_system=broker.add_account(remote.account).is_system,
+            is_hub=remote.hub,
+            credentials=credentials_for(remote, self._url(address)),
+            deny_imports=remote.deny_imports,
+            deny_exports=remote.deny_exports,
+            request_isolation=remote.request_isolation,
+            asks_for_quiet=self._is_metered,
+            tls_required=remote.tls is not None or address.scheme == "tls",
+            tls_done=self._tls_first or address.scheme in WEBSOCKET_SCHEMES,
+            websocket=address.scheme in WEBSOCKET_SCHEMES,
+        )
+        session = LeafSession(links.identity(), options, broker.rng)
+        peer = _peer_of(stream, address)
+        return LeafConnection(links, session, peer, state, learn=learn, remote=remote)
+
+    def _compression(self, address: LinkAddress) -> LeafCompression:
+        """What WebSocket compresses is not compressed once more."""
+        if address.scheme in WEBSOCKET_SCHEMES and self.remote.ws_compression:
+            return LeafCompression()
+        return self.remote.compression.effective()
+
+    @property
+    def _tls_first(self) -> bool:
+        return self.remote.tls is not None and self.remote.tls.handshake_first
+
+    def _url(self, address: LinkAddress) -> LeafUrl:
+        """The configured URL of an address, the first one for addresses that the hub named."""
+        for url in self.remote.urls:
+            if (url.host, url.port) == (address.host, address.port):
+                return url
+        return self.remote.urls[0]
+
+    async def _begin(self, link: LeafConnection, stream: trio.abc.Stream, address: LinkAddress) -> Transport | None:
+        """Up to the point where the link can be served: the hub's INFO, TLS if it wants it. None: it ended before."""
+        clock = self.links.broker.clock
+        link.policies.on_wire(CONNECTION_BYTES)
+        stream = CountedStream(stream, link.policies.on_wire)
+        if self._tls_first or address.scheme == "wss":
+            secured = await self._secure(link, stream, address)
+            if secured is None:
+                return None
+            stream = secured
+        if address.scheme in WEBSOCKET_SCHEMES:
+            socket_stream = await self._shake_hands(link, stream, address)
+            if socket_stream is None:
+                return None
+            stream = socket_stream
+        link.session.start(clock.monotonic())
+        events = await _first_events(link, stream)
+        wants_tls = any(isinstance(event, TlsRequired) for event in events)
+        link.handle([event for event in events if not isinstance(event, TlsRequired)])
+        if link.closed:
+            return None
+        if wants_tls:
+            secured = await self._secure(link, stream, address)
+            if secured is None:
+                return None
+            stream = secured
+            link.handle(link.session.tls_established(clock.monotonic()))
+        return self._transport(link, stream)
+
+    async def _shake_hands(
+        self, link: LeafConnection, stream: trio.abc.Stream, address: LinkAddress
+    ) -> WebSocketClientStream | None:
+        from eyot_daemon.net.websocket_client import WebSocketClientStream  # loads its library only where it is used
+
+        websocket = WebSocketClientStream(stream)
+        try:
+            with trio.fail_after(self.remote.dial_timeout_s + _WEBSOCKET_S):
+                await websocket.open(
+                    f"{address.host}:{address.port}", address.path, compress=self.remote.ws_compression
+                )
+        except trio.TooSlowError:
+            link.lost("no answer to the WebSocket handshake")
+        except (UpgradeError, trio.BrokenResourceError) as error:
+            link.lost(str(error) or READ_ERROR)
+        else:
+            return websocket
+        return None
+
+    def _transport(self, link: LeafConnection, stream: trio.abc.Stream) -> Transport:
+        broker = self.links.broker
+        limits = leaf_limits(self.links)
+        link.policies.counts_beneath = not isinstance(stream, CountedStream)
+        if isinstance(stream, CountedStream):
+            stream = stream.stream
+        elif isinstance(stream, trio.SSLStream):
+            link.output.on_slice = _follow(stream.transport_stream)
+        if isinstance(stream, trio.SocketStream):
+            plain = socket.socket(fileno=stream.socket.detach())
+            link.output.on_slice = limit_unsent(plain)
+            return _PlainTransport(plain, limits, broker)
+        return _DialledStream(stream, limits, broker)
+
+    async def _run(self, link: LeafConnection, transport: Transport) -> None:
+        link.attach(transport)
+        link.start()
+        self.links.broker.flush()
+        await transport.run(link)
+
+    async def _secure(
+        self, link: LeafConnection, stream: trio.abc.Stream, address: LinkAddress
+    ) -> trio.SSLStream[trio.abc.Stream] | None:
+        options = self.remote.tls
+        try:
+            context = client_context(options)
+            secured = trio.SSLStream(stream, context, server_hostname=self._tls_name(address), https_compatible=True)
+            with trio.fail_after(options.timeout_s if options is not None else _TLS_TIMEOUT_S):
+                await handshake(secured)
+            if options is not None:
+                check_certificate(options, secured)
+        except trio.TooSlowError:
+            link.lost("TLS handshake took too long")
+        except (TlsError, trio.BrokenResourceError, ssl.SSLError, OSError) as error:
+            link.lost(f"TLS handshake error: {error.__cause__ or error}")
+        else:
+            return secured
+        return None
+
+    def _tls_name(self, address: LinkAddress) -> str:
+        """The name the hub's certificate must carry: of a configured host itself, else the first configured one's."""
+        configured = any(url.host == address.host for url in self.remote.urls)
+        return address.host if configured else self.remote.urls[0].host
+
+
+class _DialledStream(StreamTransport):
+    """A hub that does not like this server's certificate says so after the handshake (TLS 1.3), where only reads hear it."""
+
+    __slots__ = ()
+
+    def why_broken(self, error: Exception) -> str:
+        reason = getattr(error.__cause__, "reason", None)
+        if isinstance(reason, str) and "ALERT_" in reason:
+            return f"TLS alert of the hub: {reason.split('ALERT_', 1)[1].replace('_', ' ').lower()}"
+        return super().why_broken(error)
+
+
+class _PlainTransport:
+    """A `SocketTransport` with a nursery of its own, since nobody else owns a dialled connection's tasks."""
+
+    def __init__(self, sock: socket.socket, limits: TransportLimits, turn: TurnEnd) -> None:
+        self._nursery: trio.Nursery | None = None
+        self._inner = SocketTransport(sock, self._spawn, limits, turn)
+
+    @property
+    def backlog(self) -> int:
+        return self._inner.backlog
+
+    def input_waits(self) -> bool:
+        return self._inner.input_waits()
+
+    def send(self) -> None:
+        self._inner.send()
+
+    def close(self, *, linger: bool) -> None:
+        self._inner.close(linger=linger)
+
+    async def run(self, session: Session) -> None:
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            await self._inner.run(session)
+            nursery.cancel_scope.cancel()
+
+    def _spawn(self, fn: Callable[[], Awaitable[None]]) -> None:
+        assert self._nursery is not None
+        self._nursery.start_soon(fn)
+
+
+def _spoken(remote: RemoteOptions) -> str:
+    """A remote in the log; its URLs hide their secrets themselves."""
+    urls = " ".join(f'"{url}"' for url in remote.urls)
+    return f'urls=[{urls}], account="{remote.account}"'
+
+
+async def _first_events(link: LeafConnection, stream: trio.abc.Stream) -> list[LeafEvent]:
+    """Read until the hub's first INFO was understood, or the attempt failed."""
+    session = link.session
+    clock = link.links.broker.clock
+    events: list[LeafEvent] = []
+    try:
+        while session.state is State.WAIT_INFO:
+            with trio.move_on_at(session.next_deadline) as scope:
+                data = await stream.receive_some(_FIRST_READ_BYTES)
+            if scope.cancelled_caught:
+                events += session.tick(clock.monotonic())
+            elif not data:
+                events.append(session.connection_lost("the peer closed the connection"))
+            else:
+                events += session.receive(bytes(data), clock.monotonic())
+    except (trio.BrokenResourceError, trio.ClosedResourceError):
+        events.append(session.connection_lost(READ_ERROR))
+    return events
+
+
+def _peer_of(stream: trio.abc.Stream, address: LinkAddress) -> Peer:
+    if isinstance(stream, trio.SocketStream):
+        host, port = stream.socket.getpeername()[:2]
+        return Peer(host=host, port=port, connection_type="LEAFNODE")
+    return Peer(host=address.host, port=address.port, connection_type="LEAFNODE")
+
+
+def _follow(stream: trio.abc.Stream) -> Callable[[int], None] | None:
+    """`limit_unsent` for a socket that stays Trio's: a duplicate descriptor shares its options."""
+    inner = stream.stream if isinstance(stream, CountedStream) else stream
+    if not isinstance(inner, trio.SocketStream):
+        return None
+    return limit_unsent(socket.socket(fileno=socket.dup(inner.socket.fileno())))

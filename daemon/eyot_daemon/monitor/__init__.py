@@ -1,0 +1,1 @@
+"""Status pages, metrics, and the system account's events and services."""

@@ -1,0 +1,169 @@
+"""Pages about accounts and interest: `/subsz`, `/accountz`, `/accstatz`, `/leafz`, `/jsz`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from eyot_daemon.client.connection import ClientConnection
+from eyot_daemon.monitor.account_detail import shared_members, token_members
+from eyot_daemon.monitor.connz import subscription_row
+from eyot_daemon.router.account import Account
+from eyot_daemon.router.broker import Broker
+from eyot_daemon.router.providers import Json, JszQuery, LeafzQuery
+from eyot_wire.go.time import ns_to_rfc3339
+from eyot_wire.subject import is_valid, matches
+
+SUBSZ_LIMIT = 1024
+
+
+class SubszQuery(Struct, frozen=True, kw_only=True):
+    """`/subsz?subs=&offset=&limit=&test=&acc=`."""
+
+    subscriptions: bool = False
+    offset: int = 0
+    limit: int = SUBSZ_LIMIT
+    account: str = ""
+    test: str = ""
+
+
+def sublist_stats(accounts: Iterable[Account]) -> Json:
+    """Figures over the subject lists. Lookups are not counted on the hot path: messages stand for them."""
+    accounts = list(accounts)
+    lookups = sum(account.in_msgs for account in accounts)
+    misses = sum(account.sublist.misses for account in accounts)
+    out = sum(account.out_msgs for account in accounts)
+    return {
+        "num_subscriptions": sum(len(account.sublist) for account in accounts),
+        "num_cache": sum(account.sublist.remembered for account in accounts),
+        "num_inserts": sum(account.sublist.inserts for account in accounts),
+        "num_removes": sum(account.sublist.removes for account in accounts),
+        "num_matches": max(lookups, misses),
+        "cache_hit_rate": max(0.0, 1.0 - misses / lookups) if lookups else 0.0,
+        "max_fanout": max((account.sublist.max_fanout for account in accounts), default=0),
+        "avg_fanout": out / lookups if lookups else 0.0,
+    }
+
+
+def subsz(broker: Broker, query: SubszQuery) -> Json:
+    """`/subsz`. ValueError if the test subject is invalid."""
+    if query.test and not is_valid(query.test.encode()):
+        raise ValueError(f"invalid test subject, must be valid publish subject: {query.test}")
+    accounts = [account for account in broker.each_account() if not query.account or account.name == query.account]
+    page: Json = {"server_id": broker.server_id, "now": ns_to_rfc3339(broker.clock.now_ns())}
+    page |= sublist_stats(accounts)
+    wanted = []
+    if query.subscriptions:
+        test = query.test.encode()
+        for account in accounts:
+            for sub in account.subscriptions():
+                if not test or matches(sub.subject, test):
+                    cid = sub.dest.cid if isinstance(sub.dest, ClientConnection) else 0
+                    wanted.append((sub, cid))
+    rows = wanted[query.offset : query.offset + query.limit]
+    page |= {
+        "total": len(wanted) if query.subscriptions else page["num_subscriptions"],
+        "offset": query.offset,
+        "limit": query.limit,
+    }
+    if query.subscriptions:
+        page["subscriptions_list"] = [
+            {"account": sub.account.name, "account_tag": sub.account.name} | subscription_row(sub, cid)
+            for sub, cid in rows
+        ]
+    return page
+
+
+def accountz(broker: Broker, account_name: str) -> Json:
+    """`/accountz`: all names, or one account in detail. KeyError if there is no such account."""
+    page: Json = {"server_id": broker.server_id, "now": ns_to_rfc3339(broker.clock.now_ns())}
+    if broker.system_account is not None:
+        page["system_account"] = broker.system_account.name
+    if not account_name:
+        page["accounts"] = sorted(broker.accounts)
+        return page
+    account = broker.accounts[account_name]
+    configured = next((one for one in broker.options.accounts if one.name == account_name), None)
+    detail: Json = {
+        "account_name": account.name,
+        "name_tag": account.name_tag,
+        "update_time": ns_to_rfc3339(broker.started_ns),
+    }
+    if account.is_system:
+        detail["is_system"] = True
+    jetstream = broker.options.jetstream is not None and not account.is_system
+    if configured is not None:
+        jetstream = jetstream and configured.jetstream is not None
+    claims = broker.providers.account_claims(account_name)
+    detail |= {
+        "expired": claims is not None and not claims.claims.valid_at(broker.clock.now_ns() / 1e9),
+        "complete": True,
+        "jetstream_enabled": jetstream,
+        "leafnode_connections": len(account.leafnodes),
+        "client_connections": len(account.connections),
+        "subscriptions": len(account.sublist),
+    }
+    detail |= shared_members(broker, account, configured) | token_members(claims)
+    detail["sublist_stats"] = sublist_stats([account])
+    page["account_detail"] = detail
+    return page
+
+
+def _sum(msgs: int, size: int) -> Json:
+    return {"msgs": msgs, "bytes": size}
+
+
+def account_stat(broker: Broker, account: Account) -> Json:
+    """One account's traffic, as in `/accstatz` and `$SYS.REQ.ACCOUNT.<acc>.STATZ`."""
+    leafs = broker.links.traffic(account)
+    none = {"gateways": _sum(0, 0), "routes": _sum(0, 0)}
+    return {
+        "acc": account.name,
+        "name": account.name_tag,
+        "conns": len(account.connections),
+        "leafnodes": len(account.leafnodes),
+        "total_conns": len(account.connections) + len(account.leafnodes),
+        "num_subscriptions": len(account.sublist),
+        "sent": _sum(account.out_msgs, account.out_bytes) | none | {"leafs": _sum(leafs.out_msgs, leafs.out_bytes)},
+        "received": _sum(account.in_msgs, account.in_bytes) | none | {"leafs": _sum(leafs.in_msgs, leafs.in_bytes)},
+        "slow_consumers": account.slow_consumers,
+    }
+
+
+def accstatz(broker: Broker, *, unused: bool, names: Iterable[str] = ()) -> Json:
+    """`/accstatz`: accounts with connections, or all with `unused`."""
+    wanted = frozenset(names)
+    return {
+        "server_id": broker.server_id,
+        "now": ns_to_rfc3339(broker.clock.now_ns()),
+        "account_statz": [
+            account_stat(broker, account)
+            for account in broker.each_account()
+            if (account.name in wanted if wanted else unused or account.connections or account.leafnodes)
+        ],
+    }
+
+
+def leafz(broker: Broker, query: LeafzQuery) -> Json:
+    """`/leafz`."""
+    leafs = broker.providers.leafz(query)
+    return {
+        "server_id": broker.server_id,
+        "now": ns_to_rfc3339(broker.clock.now_ns()),
+        "leafnodes": len(leafs),
+        "leafs": leafs,
+    }
+
+
+def jsz(broker: Broker, query: JszQuery) -> Json:
+    """`/jsz`; `disabled` without JetStream."""
+    page: Json = {"server_id": broker.server_id, "now": ns_to_rfc3339(broker.clock.now_ns())}
+    found = broker.providers.jsz(query)
+    if found is not None:
+        return page | found
+    page |= {"disabled": True, "config": {"max_memory": 0, "max_storage": 0}}
+    page |= dict.fromkeys(("memory", "storage", "reserved_memory", "reserved_storage", "accounts", "ha_assets"), 0)
+    page |= {"api": {"level": 0, "total": 0, "errors": 0}}
+    page |= dict.fromkeys(("streams", "consumers", "messages", "bytes", "total"), 0)
+    return page

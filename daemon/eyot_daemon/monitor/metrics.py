@@ -1,0 +1,221 @@
+"""`/metrics`: the daemon's figures in Prometheus' text form.
+
+Everything is read when it is asked for; nothing is counted on the hot path for it. Names begin with `eyot_`; totals only
+ever grow. Streams, links and copies are labelled by what names them, connections are not: there may be thousands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from eyot_daemon.client.clients import Clients
+from eyot_daemon.monitor import server as monitor_server
+from eyot_daemon.version import VERSION, own_version
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+def exposition(clients: Clients) -> bytes:
+    """The page."""
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.exposition import generate_latest
+    from prometheus_client.registry import Collector
+
+    class Figures(Collector):
+        def collect(self) -> Iterator[Metric]:
+            yield from _server(clients)
+            yield from _accounts(clients)
+            yield from _links(clients)
+            yield from _streams(clients)
+            yield from _copies(clients)
+            yield from _synced(clients)
+            yield from _store(clients)
+
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(Figures())
+    return bytes(generate_latest(registry))
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    from prometheus_client.core import GaugeMetricFamily
+
+    return GaugeMetricFamily(f"eyot_{name}", text, value=value)
+
+
+def _counter(name: str, text: str, value: float) -> Metric:
+    from prometheus_client.core import CounterMetricFamily
+
+    return CounterMetricFamily(f"eyot_{name}", text, value=value)
+
+
+def _server(clients: Clients) -> Iterator[Metric]:
+    from prometheus_client.core import InfoMetricFamily
+
+    broker = clients.broker
+    about = {"version": own_version(), "nats_version": VERSION, "server_name": broker.server_name}
+    yield InfoMetricFamily("eyot_server", "Who this is", value=about | {"server_id": broker.server_id})
+    uptime_s = (broker.clock.now_ns() - broker.started_ns) / 1e9
+    yield _gauge("uptime_seconds", "Time since the start", uptime_s)
+    yield _gauge("memory_bytes", "Resident memory", monitor_server.memory_bytes())
+    yield _gauge("connections", "Client connections", len(clients.connections))
+    yield _counter("connections_accepted", "Client connections since the start", broker.connections_total)
+    yield _gauge("subscriptions", "Subscriptions of all accounts", broker.subscriptions)
+    yield _counter("in_messages", "Messages from clients and leaf links", broker.in_msgs)
+    yield _counter("in_bytes", "Bytes of messages from clients and leaf links", broker.in_bytes)
+    yield _counter("out_messages", "Messages to clients and leaf links", broker.out_msgs)
+    yield _counter("out_bytes", "Bytes of messages to clients and leaf links", broker.out_bytes)
+    yield _counter("slow_consumers", "Connections closed because they did not read", broker.slow_consumers)
+    yield _counter("stale_connections", "Connections closed because they did not answer", broker.stale_connections)
+
+
+def _accounts(clients: Clients) -> Iterator[Metric]:
+    from prometheus_client.core import GaugeMetricFamily
+
+    connections = GaugeMetricFamily("eyot_account_connections", "Client connections", labels=["account"])
+    leafs = GaugeMetricFamily("eyot_account_leafnodes", "Leaf links", labels=["account"])
+    for account in clients.broker.each_account():
+        connections.add_metric([account.name], len(account.connections))
+        leafs.add_metric([account.name], len(account.leafnodes))
+    yield connections
+    yield leafs
+
+
+def _links(clients: Clients) -> Iterator[Metric]:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    labels = ["link", "account", "role"]
+    up = GaugeMetricFamily("eyot_link_up", "1: the leaf link is up", labels=labels)
+    rtt = GaugeMetricFamily("eyot_link_rtt_seconds", "Round trip time", labels=labels)
+    attempts = CounterMetricFamily("eyot_link_attempts", "Attempts to connect", labels=labels)
+    received = CounterMetricFamily("eyot_link_in_messages", "Messages from the peer", labels=labels)
+    sent = CounterMetricFamily("eyot_link_out_messages", "Messages to the peer", labels=labels)
+    wire_in = CounterMetricFamily("eyot_link_wire_in_bytes", "Bytes read, all frames", labels=labels)
+    wire_out = CounterMetricFamily("eyot_link_wire_out_bytes", "Bytes written, all frames", labels=labels)
+    queued = GaugeMetricFamily("eyot_link_queued_bytes", "Bytes that wait to be written", labels=labels)
+    dropped = CounterMetricFamily("eyot_link_dropped", "Messages not sent, by reason", labels=[*labels, "reason"])
+    refused = CounterMetricFamily("eyot_link_refused", "Messages that the peer may not send", labels=labels)
+    waiting = GaugeMetricFamily("eyot_link_waiting", "1: a policy keeps the link down", labels=labels)
+    budget = GaugeMetricFamily("eyot_link_budget_bytes", "What a metered link may carry this month", labels=labels)
+    spent = GaugeMetricFamily("eyot_link_spent_bytes", "What it has carried this month", labels=labels)
+    for link in clients.broker.providers.links():
+        values = [link.name, link.account, link.role]
+        up.add_metric(values, float(link.state == "up"))
+        if link.rtt_ms is not None:
+            rtt.add_metric(values, link.rtt_ms / 1e3)
+        attempts.add_metric(values, link.attempts)
+        received.add_metric(values, link.in_msgs)
+        sent.add_metric(values, link.out_msgs)
+        wire_in.add_metric(values, link.wire_in_bytes)
+        wire_out.add_metric(values, link.wire_out_bytes)
+        queued.add_metric(values, link.queued_bytes)
+        refused.add_metric(values, link.refused)
+        waiting.add_metric(values, float(bool(link.waiting)))
+        for reason, count in link.dropped.items():
+            dropped.add_metric([*values, reason], count)
+        if link.metered is not None:
+            budget.add_metric(values, link.metered.budget_bytes)
+            spent.add_metric(values, link.metered.spent_bytes)
+    yield from (up, rtt, attempts, received, sent, wire_in, wire_out, queued, dropped, refused, waiting, budget, spent)
+
+
+def _streams(clients: Clients) -> Iterator[Metric]:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    labels = ["account", "stream"]
+    messages = GaugeMetricFamily("eyot_stream_messages", "Messages stored", labels=labels)
+    size = GaugeMetricFamily("eyot_stream_bytes", "Bytes stored", labels=labels)
+    consumers = GaugeMetricFamily("eyot_stream_consumers", "Consumers", labels=labels)
+    last = CounterMetricFamily("eyot_stream_last_sequence", "Sequence of the last message", labels=labels)
+    committed = CounterMetricFamily("eyot_stream_committed_sequence", "Last sequence on flash", labels=labels)
+    refused = CounterMetricFamily(
+        "eyot_stream_refused", "Messages refused because too much was on its way to flash", labels=labels
+    )
+    for stream in clients.broker.providers.streams():
+        values = [stream.account, stream.name]
+        refused.add_metric(values, stream.refused)
+        messages.add_metric(values, stream.messages)
+        size.add_metric(values, stream.bytes)
+        consumers.add_metric(values, stream.consumers)
+        last.add_metric(values, stream.last_seq)
+        committed.add_metric(values, stream.committed_seq)
+    yield from (messages, size, consumers, last, committed, refused)
+
+
+def _copies(clients: Clients) -> Iterator[Metric]:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    labels = ["account", "stream", "kind", "origin"]
+    backlog = GaugeMetricFamily(
+        "eyot_copy_backlog", "Messages the origin has and this copy has not; absent: not known", labels=labels
+    )
+    heard = GaugeMetricFamily("eyot_copy_heard_seconds", "Time since the origin was heard", labels=labels)
+    copied = CounterMetricFamily("eyot_copy_messages", "Messages copied", labels=labels)
+    gaps = CounterMetricFamily("eyot_copy_gaps", "Gaps noticed and asked for again", labels=labels)
+    committed = CounterMetricFamily(
+        "eyot_copy_committed_sequence", "Origin's sequence that is on flash here", labels=labels
+    )
+    rate = GaugeMetricFamily("eyot_copy_rate", "Messages per second lately", labels=labels)
+    waiting = GaugeMetricFamily("eyot_copy_waiting", "1: a policy makes it wait", labels=labels)
+    failing = GaugeMetricFamily("eyot_copy_failing", "1: the last thing that happened was an error", labels=labels)
+    for copy in clients.broker.providers.copies():
+        values = [copy.account, copy.stream, copy.kind, copy.origin]
+        if copy.backlog is not None:
+            backlog.add_metric(values, copy.backlog)
+        if copy.heard_s_ago is not None:
+            heard.add_metric(values, copy.heard_s_ago)
+        copied.add_metric(values, copy.copied)
+        gaps.add_metric(values, copy.gaps)
+        committed.add_metric(values, copy.committed_seq)
+        rate.add_metric(values, copy.rate)
+        waiting.add_metric(values, float(bool(copy.waiting)))
+        failing.add_metric(values, float(bool(copy.error)))
+    yield from (backlog, heard, copied, gaps, committed, rate, waiting, failing)
+
+
+def _synced(clients: Clients) -> Iterator[Metric]:
+    """What has reached those who copy from here. They are told apart by their server, what they copy into, and their filters."""
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    labels = ["account", "stream", "peer", "kind", "target", "filters"]
+    confirmed = CounterMetricFamily("eyot_sync_confirmed_sequence", "Last sequence that the reader has", labels=labels)
+    backlog = GaugeMetricFamily("eyot_sync_backlog", "Messages that the reader has not confirmed", labels=labels)
+    size = GaugeMetricFamily("eyot_sync_backlog_bytes", "Their bytes", labels=labels)
+    oldest = GaugeMetricFamily(
+        "eyot_sync_oldest_seconds", "Age of the oldest of them; absent: there is none", labels=labels
+    )
+    rate = GaugeMetricFamily("eyot_sync_rate", "Messages per second between the last confirmations", labels=labels)
+    linked = GaugeMetricFamily("eyot_sync_linked", "1: the reader is linked", labels=labels)
+    waiting = GaugeMetricFamily("eyot_sync_waiting", "1: a policy makes it wait", labels=labels)
+    out = clients.broker.providers.copied_out()
+    for each in out:
+        values = [each.account, each.stream, each.peer, each.kind, each.target, " ".join(each.filters)]
+        confirmed.add_metric(values, each.confirmed_seq)
+        backlog.add_metric(values, each.backlog)
+        size.add_metric(values, each.backlog_bytes)
+        if each.oldest_s is not None:
+            oldest.add_metric(values, each.oldest_s)
+        rate.add_metric(values, each.rate)
+        linked.add_metric(values, float(each.linked))
+        waiting.add_metric(values, float(bool(each.waiting)))
+    yield from (confirmed, backlog, size, oldest, rate, linked, waiting)
+    synced = bool(out) and not any(each.backlog or each.uncertain for each in out)
+    yield _gauge("synced", "1: somebody copies from here and everything is confirmed", float(synced))
+
+
+def _store(clients: Clients) -> Iterator[Metric]:
+    store = clients.broker.providers.store()
+    if store is None:
+        return
+    yield _counter("store_commits", "Commits of the store", store.commits)
+    yield _gauge("store_backlog_bytes", "Bytes that wait for their commit", store.backlog_bytes)
+    yield _counter("store_refused", "Messages refused because too much was on its way to flash", store.refused)
+    yield _counter(
+        "store_held_back", "How often a publisher was not read for a while, for the same reason", store.held_back
+    )
+    yield _gauge("store_failing", "1: the store cannot write", float(bool(store.error)))
+    if store.flush_ms is not None:
+        yield _gauge("store_flush_seconds", "How long a flush takes", store.flush_ms / 1e3)

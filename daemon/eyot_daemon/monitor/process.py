@@ -1,0 +1,68 @@
+"""What nats-server shows of its process, as far as Eyot has its like: `/debug/vars`, `/stacksz`, `/raftz`.
+
+`/debug/vars` is Go's expvar page; of `memstats` it holds the figures that a process in Python has too. `/stacksz` shows where
+every thread and every Trio task is.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+import traceback
+from collections.abc import Iterator
+
+import trio
+
+from eyot_daemon.monitor.server import memory_bytes
+from eyot_daemon.router.providers import Json
+
+#: Tasks shown at the most: a server with ten thousand connections has as many.
+TASKS_MAX = 1000
+
+
+def expvarz() -> Json:
+    """The command line and the memory."""
+    used = memory_bytes()
+    return {
+        "cmdline": list(sys.argv),
+        "memstats": {
+            "Alloc": used,
+            "Sys": used,
+            "HeapAlloc": used,
+            "HeapObjects": gc.get_freeze_count() + sum(gc.get_count()),
+            "NumGC": sum(generation["collections"] for generation in gc.get_stats()),
+        },
+    }
+
+
+def stacksz() -> str:
+    """The stacks of all threads, then of all tasks (coroutines, outermost first)."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    parts = []
+    for ident, frame in sys._current_frames().items():
+        parts.append(f"thread {ident} [{names.get(ident, '?')}]:\n{''.join(traceback.format_stack(frame))}")
+    root = trio.lowlevel.current_root_task()
+    for number, task in enumerate(_tasks(root) if root is not None else ()):
+        if number == TASKS_MAX:
+            parts.append(f"... and more: no more than {TASKS_MAX} tasks are shown\n")
+            break
+        lines = "".join(
+            f'  File "{frame.f_code.co_filename}", line {line}\n' for frame, line in task.iter_await_frames()
+        )
+        parts.append(f"task {task.name}:\n{lines}")
+    return "\n".join(parts)
+
+
+def _tasks(task: trio.lowlevel.Task) -> Iterator[trio.lowlevel.Task]:
+    waiting = [task]
+    while waiting:
+        task = waiting.pop()
+        yield task
+        for nursery in task.child_nurseries:
+            waiting += nursery.child_tasks
+
+
+def raftz() -> tuple[int, str]:
+    """There is no Raft: an Eyot store has one owner."""
+    return 404, "No Raft nodes registered"

@@ -1,0 +1,117 @@
+"""Parameters of the monitoring pages, from a URL or from a request on the system account, as typed queries."""
+
+from __future__ import annotations
+
+from eyot_daemon.monitor.accounts import SUBSZ_LIMIT, SubszQuery
+from eyot_daemon.monitor.connz import CONNZ_LIMIT, BadQuery, ConnzQuery
+from eyot_daemon.router.providers import HealthzQuery, JszQuery, LeafzQuery
+
+
+class Query:
+    """The query parameters of a request, read as nats-server reads them. BadQuery if one cannot be read."""
+
+    def __init__(self, parameters: dict[str, str], lists: dict[str, list[str]] | None = None) -> None:
+        self._parameters = parameters
+        self._lists = lists or {}
+
+    @classmethod
+    def from_request(cls, body: dict[str, object]) -> Query:
+        """From the JSON of a system request, whose members have other names than the URL's parameters."""
+        names = {"subscriptions": "subs", "account": "acc", "consumer": "consumers", "authenticated": "auth"}
+        parameters: dict[str, str] = {}
+        lists: dict[str, list[str]] = {}
+        for name, value in body.items():
+            if isinstance(value, bool | int | str):
+                text = str(value).lower() if isinstance(value, bool) else str(value)
+                parameters[name] = text
+                parameters.setdefault(names.get(name, name), text)
+            elif isinstance(value, list):
+                lists[name] = [one for one in value if isinstance(one, str)]
+        if parameters.get("subscriptions_detail") == "true":
+            parameters["subs"] = "detail"
+        return cls(parameters, lists)
+
+    def text(self, name: str, default: str = "") -> str:
+        return self._parameters.get(name, default)
+
+    def names(self, name: str) -> list[str]:
+        """A list member of a system request."""
+        return self._lists.get(name, [])
+
+    def flag(self, name: str) -> bool:
+        value = self._parameters.get(name, "").lower()
+        if value in ("", "0", "f", "false"):
+            return False
+        if value in ("1", "t", "true"):
+            return True
+        raise BadQuery(f"Error decoding boolean for '{name}': strconv.ParseBool: parsing \"{value}\": invalid syntax")
+
+    def number(self, name: str, default: int = 0) -> int:
+        value = self._parameters.get(name, "")
+        if not value:
+            return default
+        if not value.isascii() or not value.lstrip("-").isdigit():
+            raise BadQuery(f"Error decoding integer for '{name}': strconv.Atoi: parsing \"{value}\": invalid syntax")
+        return max(0, int(value))
+
+
+def connz_query(query: Query) -> ConnzQuery:
+    subscriptions = query.text("subs").lower()
+    if subscriptions != "detail":
+        subscriptions = "1" if query.flag("subs") else ""
+    state = query.text("state", "open").lower()
+    return ConnzQuery(
+        sort=query.text("sort", "cid") or "cid",
+        authenticated=query.flag("auth"),
+        subscriptions=subscriptions,
+        offset=query.number("offset"),
+        limit=query.number("limit") or CONNZ_LIMIT,
+        cid=query.number("cid"),
+        state=state or "open",
+        user=query.text("user"),
+        account=query.text("acc"),
+        filter_subject=query.text("filter_subject"),
+        mqtt_client=query.text("mqtt_client"),
+    )
+
+
+def subsz_query(query: Query) -> SubszQuery:
+    return SubszQuery(
+        subscriptions=query.flag("subs"),
+        offset=query.number("offset"),
+        limit=query.number("limit") or SUBSZ_LIMIT,
+        account=query.text("acc"),
+        test=query.text("test"),
+    )
+
+
+def leafz_query(query: Query) -> LeafzQuery:
+    return LeafzQuery(account=query.text("acc"), subscriptions=query.flag("subs"))
+
+
+def jsz_query(query: Query) -> JszQuery:
+    consumers = query.flag("consumers")
+    direct_consumers = query.flag("direct-consumers") or query.flag("direct_consumer")
+    streams = query.flag("streams") or consumers or direct_consumers
+    return JszQuery(
+        account=query.text("acc"),
+        accounts=query.flag("accounts") or streams,
+        streams=streams,
+        consumers=consumers,
+        direct_consumers=direct_consumers,
+        raft=query.flag("raft"),
+        config=query.flag("config"),
+        offset=query.number("offset"),
+        limit=query.number("limit") or 1024,
+    )
+
+
+def healthz_query(query: Query) -> HealthzQuery:
+    return HealthzQuery(
+        js_enabled_only=query.flag("js-enabled-only") or query.flag("js-enabled"),
+        js_server_only=query.flag("js-server-only"),
+        account=query.text("account"),
+        stream=query.text("stream"),
+        consumer=query.text("consumer"),
+        details=query.flag("details"),
+    )

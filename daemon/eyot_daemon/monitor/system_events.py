@@ -1,0 +1,149 @@
+"""Events of the system account: connections that come, go or are refused, figures of the server, its end.
+
+    $SYS.ACCOUNT.<acc>.CONNECT, .DISCONNECT            a client connected, its connection ended
+    $SYS.ACCOUNT.<acc>.SERVER.CONNS                    how many connections the account has now (and its older name)
+    $SYS.SERVER.<id>.CLIENT.AUTH.ERR                   a client could not say who it is
+    $SYS.ACCOUNT.CLIENT.AUTH.ERR                       the same in the account of auth callout, else in $G
+    $SYS.SERVER.<id>.STATSZ                            the server's figures, every now and then
+    $SYS.SERVER.<id>.LAMEDUCK, .SHUTDOWN               the server is about to go
+
+Nothing is made unless somebody listens.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import msgspec
+
+from eyot_daemon.client.clients import Clients
+from eyot_daemon.client.connection import AUTHENTICATION_TIMEOUT, ClientConnection
+from eyot_daemon.config.accounts import GLOBAL_ACCOUNT
+from eyot_daemon.monitor import accounts as monitor_accounts
+from eyot_daemon.router.account import Account
+from eyot_daemon.router.providers import Json
+from eyot_wire.go.time import ns_to_rfc3339
+from eyot_wire.nuid import nuid
+
+_TYPE = "io.nats.server.advisory.v1."
+#: The first figures soon after the start, then ever more rarely, as nats-server.
+STATSZ_FIRST_S = 0.25
+STATSZ_MAX_S = 30.0
+#: Published in an account of clients, where its users may listen.
+ACCOUNT_AUTH_ERR = b"$SYS.ACCOUNT.CLIENT.AUTH.ERR"
+
+
+class SystemEvents:
+    """Publishes in the system account; does nothing without one. `server_info` and `statsz` are the services' own."""
+
+    def __init__(self, clients: Clients, server_info: Callable[[], Json], statsz: Callable[[], Json]) -> None:
+        self._clients = clients
+        self._broker = clients.broker
+        self._server_info = server_info
+        self._statsz = statsz
+        self._rng: random.Random = clients.broker.rng
+        self._interval_s = STATSZ_FIRST_S
+
+    def start(self) -> None:
+        """Listen to the clients from now on; the figures begin once the timers run."""
+        if self._broker.system_account is None:
+            return
+        self._clients.arrival_listeners.append(self._arrived)
+        self._clients.departure_listeners.append(self._departed)
+        self._clients.refusal_listeners.append(self._refused)
+
+    def begin_figures(self) -> None:
+        """Publish STATSZ again and again. Needs the clock of a running daemon."""
+        if self._broker.system_account is not None:
+            self._broker.timers.call_later(self._interval_s, self._figures)
+
+    def shutting_down(self) -> None:
+        self._publish(f"$SYS.SERVER.{self._broker.server_id}.SHUTDOWN", lambda: {"server": self._server_info()})
+
+    def lame_duck(self) -> None:
+        self._publish(f"$SYS.SERVER.{self._broker.server_id}.LAMEDUCK", lambda: {"server": self._server_info()})
+
+    def _figures(self) -> None:
+        subject = f"$SYS.SERVER.{self._broker.server_id}.STATSZ"
+        self._publish(subject, lambda: {"server": self._server_info(), "statsz": self._statsz()})
+        self._interval_s = min(STATSZ_MAX_S, self._interval_s * 2)
+        self._broker.timers.call_later(self._interval_s, self._figures)
+
+    def _arrived(self, client: ClientConnection) -> None:
+        if client.account is not None:
+            self._connections(client.account)
+        name = client.account_name
+        self._publish(
+            f"$SYS.ACCOUNT.{name}.CONNECT", lambda: self._event("client_connect") | {"client": self._describe(client)}
+        )
+
+    def _departed(self, client: ClientConnection) -> None:
+        name = client.account_name
+        account = self._broker.accounts.get(name)
+        if account is None:
+            return
+        self._connections(account)
+        self._publish(f"$SYS.ACCOUNT.{name}.DISCONNECT", lambda: self._end(client, client.close_reason))
+
+    def _refused(self, client: ClientConnection, text: str) -> None:
+        reason = "Authentication Timeout" if text == AUTHENTICATION_TIMEOUT else "Authentication Failure"
+        subject = f"$SYS.SERVER.{self._broker.server_id}.CLIENT.AUTH.ERR"
+        self._publish(subject, lambda: self._end(client, reason))
+        callout = self._broker.options.authorization.auth_callout
+        name = GLOBAL_ACCOUNT if callout is None else callout.account or GLOBAL_ACCOUNT
+        account = self._broker.accounts.get(name)
+        if text != AUTHENTICATION_TIMEOUT and account is not None and account.has_interest(ACCOUNT_AUTH_ERR):
+            account.publish(ACCOUNT_AUTH_ERR, payload=msgspec.json.encode(self._end(client, reason)))
+
+    def _connections(self, account: Account) -> None:
+        for subject in (f"$SYS.SERVER.ACCOUNT.{account.name}.CONNS", f"$SYS.ACCOUNT.{account.name}.SERVER.CONNS"):
+            self._publish(
+                subject,
+                lambda: self._event("account_connections") | monitor_accounts.account_stat(self._broker, account),
+            )
+
+    def _event(self, kind: str) -> Json:
+        return {
+            "type": _TYPE + kind,
+            "id": nuid(self._rng),
+            "timestamp": ns_to_rfc3339(self._broker.clock.now_ns()),
+            "server": self._server_info(),
+        }
+
+    def _describe(self, client: ClientConnection) -> Json:
+        account = client.account_name or GLOBAL_ACCOUNT
+        presented = client.presented
+        told: Json = {
+            "start": ns_to_rfc3339(client.started_ns),
+            "host": client.peer.host,
+            "id": client.cid,
+            "acc": account,
+            "user": client.user or ("" if presented is None else presented.user or presented.nkey),
+            "name": client.name,
+            "lang": client.lang,
+            "ver": client.version,
+            "rtt": int(client.rtt_s * 1e9),
+        }
+        told = {name: value for name, value in told.items() if value}
+        kind = {"kind": "Client", "client_type": client.peer.client_type}
+        if client.token is not None:
+            told["issuer_key"] = client.token.claims.iss
+            if client.token.claims.all_tags:
+                told["tags"] = list(client.token.claims.all_tags)
+        return told | {"name_tag": account if client.account is None else client.account.name_tag} | kind
+
+    def _end(self, client: ClientConnection, reason: str) -> Json:
+        stopped_ns = client.stopped_ns or self._broker.clock.now_ns()
+        return self._event("client_disconnect") | {
+            "client": self._describe(client) | {"stop": ns_to_rfc3339(stopped_ns)},
+            "sent": {"msgs": client.in_msgs, "bytes": client.in_bytes},
+            "received": {"msgs": client.out_msgs, "bytes": client.out_bytes},
+            "reason": reason,
+        }
+
+    def _publish(self, subject: str, make: Callable[[], Json]) -> None:
+        system = self._broker.system_account
+        where = subject.encode()
+        if system is not None and system.has_interest(where):
+            system.publish(where, payload=msgspec.json.encode(make()))

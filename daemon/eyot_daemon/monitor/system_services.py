@@ -1,0 +1,329 @@
+"""Request services of the system account, and the few that every account has.
+
+`$SYS.REQ.SERVER.PING[.X]`, `$SYS.REQ.SERVER.<id>.X` and `$SYS.REQ.ACCOUNT.<acc>.X` answer in the system account with
+the monitoring pages; every account can ask `$SYS.REQ.USER.INFO` about itself and `$SYS.REQ.ACCOUNT.PING.{CONNZ,STATZ}`
+and `$SYS.REQ.SERVER.PING.CONNZ` about its own connections. Answers are `{"server": {...}, "data": {...}}`; a request may
+filter servers by name, host, domain or tags, and who is not meant keeps quiet.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from eyot_daemon.auth.login import UserToken
+from eyot_daemon.client.clients import Clients
+from eyot_daemon.client.connection import ClientConnection
+from eyot_daemon.config.permissions import Permissions, SubjectPermission
+from eyot_daemon.monitor import accounts as monitor_accounts
+from eyot_daemon.monitor import connz as monitor_connz
+from eyot_daemon.monitor import process as monitor_process
+from eyot_daemon.monitor import server as monitor_server
+from eyot_daemon.monitor.connz import BadQuery
+from eyot_daemon.monitor.queries import Query, connz_query, healthz_query, jsz_query, leafz_query, subsz_query
+from eyot_daemon.monitor.server import CpuMeter
+from eyot_daemon.monitor.system_events import SystemEvents
+from eyot_daemon.router.account import Account
+from eyot_daemon.router.providers import Json
+from eyot_daemon.router.subscription import CallbackDest, Kind, Origin, Subscription
+from eyot_daemon.version import VERSION
+from eyot_wire.go.time import ns_to_rfc3339
+
+log = logging.getLogger("eyot.system")
+
+#: (query) -> the `data` of the answer
+Service = Callable[[Query], object]
+_NO_REQUESTS: Counter[str] = Counter()
+
+
+class Steering(Protocol):
+    """What a request may tell the daemon to do."""
+
+    def reload(self) -> str:
+        """Take the configuration anew; what is wrong with it, "" if nothing is."""
+        ...
+
+    def lame_duck(self) -> None: ...
+
+
+class _Chosen(msgspec.Struct):
+    """Body of `KICK` and `LDM`."""
+
+    cid: int = 0
+
+
+class SystemServices:
+    """Subscribes the services of one server. Made once, after the accounts."""
+
+    def __init__(self, clients: Clients, steering: Steering | None = None) -> None:
+        self.clients = clients
+        self._steering = steering
+        self.broker = clients.broker
+        self.broker.server_info = self.server_info
+        self._cpu = CpuMeter()
+        self._seq = 0
+        self.events = SystemEvents(clients, self.server_info, self._statsz)
+
+    def start(self) -> None:
+        """Subscribe in the system account and in all others, those made later included."""
+        self.events.start()
+        self.broker.account_listeners.append(self._serve_account)
+        for account in tuple(self.broker.each_account()):
+            self._serve_account(account)
+        system = self.broker.system_account
+        if system is None:
+            return
+        own = f"$SYS.REQ.SERVER.{self.broker.server_id}."
+        subjects = ["$SYS.REQ.SERVER.PING"]
+        for name in ("STATSZ", "IDZ", *self._server_services()):
+            subjects += [f"$SYS.REQ.SERVER.PING.{name}", own + name]
+        if self._steering is not None:
+            subjects += [own + "RELOAD", own + "LDM", own + "KICK"]
+        for subject in subjects:
+            system.subscribe(subject.encode(), CallbackDest(self._server_request, Kind.SYSTEM, "server"))
+        system.subscribe(b"$SYS.REQ.ACCOUNT.*.*", CallbackDest(self._account_request, Kind.SYSTEM, "account"))
+
+    def _serve_account(self, account: Account) -> None:
+        account.subscribe(b"$SYS.REQ.USER.INFO", CallbackDest(self._user_info, Kind.SYSTEM, "user info"))
+        if not account.is_system:
+            for subject in (
+                b"$SYS.REQ.ACCOUNT.PING.CONNZ",
+                b"$SYS.REQ.ACCOUNT.PING.STATZ",
+                b"$SYS.REQ.SERVER.PING.CONNZ",
+            ):
+                account.subscribe(subject, CallbackDest(self._own_account, Kind.SYSTEM, "own account"))
+
+    # -- requests ------------------------------------------------------------------------------------------------
+
+    def _server_request(
+        self, sub: Subscription, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Origin | None
+    ) -> None:
+        what = subject.rpartition(b".")[2].decode("utf-8", "replace")
+        if what in ("PING", "STATSZ"):
+            self._answer(sub.account, reply, payload, lambda query: self._statsz(), member="statsz")
+            return
+        if what in ("RELOAD", "LDM", "KICK"):
+            self._steer(what, sub.account, reply, payload)
+            return
+        if what == "IDZ":
+            broker = self.broker
+            identity = {"name": broker.server_name, "host": broker.options.host, "id": broker.server_id}
+            sub.account.publish(reply, payload=msgspec.json.encode(identity))
+            return
+        service = self._server_services().get(what)
+        if service is not None:
+            self._answer(sub.account, reply, payload, service)
+
+    def _steer(self, what: str, account: Account, reply: bytes, payload: bytes) -> None:
+        """`RELOAD`, and `LDM` and `KICK` (`{"cid": n}`) for one connection; what cannot be read is not answered."""
+        answer: Json = {}
+        if what == "RELOAD":
+            assert self._steering is not None
+            wrong = self._steering.reload()
+            if wrong:
+                answer = {"error": {"code": 500, "description": wrong}}
+        else:
+            try:
+                wrong = self._let_go(what, msgspec.json.decode(payload, type=_Chosen).cid)
+            except msgspec.DecodeError as error:
+                log.error("Error unmarshalling kick client request: %s", error)
+                return
+            if wrong:
+                answer = {"error": {"code": 500, "description": wrong}}
+        if reply:
+            account.publish(reply, payload=msgspec.json.encode({"server": self.server_info()} | answer))
+
+    def _let_go(self, what: str, cid: int) -> str:
+        """Carry it out; returns what is wrong."""
+        client = self.clients.connections.get(cid)
+        if what == "LDM":
+            if client is None:
+                return "no such client id"
+            if not client.connected or client.protocol < 1:
+                return "client does not support Lame Duck Mode or is not ready to receive the notification"
+            self.clients.send_lame_duck(client)
+            return ""
+        link = self.broker.links.connections.get(cid)
+        if client is not None:
+            client.close("Kicked", linger=True)
+        elif link is not None:
+            link.close(reason="Kicked")
+        else:
+            return "no such client or leafnode id"
+        return ""
+
+    def _server_services(self) -> dict[str, Service]:
+        clients, broker = self.clients, self.broker
+        return {
+            "VARZ": lambda query: monitor_server.varz(clients, self._cpu, _NO_REQUESTS),
+            "SUBSZ": lambda query: monitor_accounts.subsz(broker, subsz_query(query)),
+            "CONNZ": lambda query: monitor_connz.connz(clients, connz_query(query)),
+            "ROUTEZ": lambda query: monitor_server.routez(clients),
+            "GATEWAYZ": lambda query: monitor_server.gatewayz(clients),
+            "LEAFZ": lambda query: monitor_accounts.leafz(broker, leafz_query(query)),
+            "ACCOUNTZ": lambda query: monitor_accounts.accountz(broker, query.text("acc")),
+            "JSZ": lambda query: monitor_accounts.jsz(broker, jsz_query(query)),
+            "HEALTHZ": lambda query: monitor_server.healthz(clients, healthz_query(query))[1],
+            "EXPVARZ": lambda query: monitor_process.expvarz(),
+            "IPQUEUESZ": lambda query: {},
+            "RAFTZ": lambda query: [],
+        }
+
+    def _account_request(
+        self, sub: Subscription, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Origin | None
+    ) -> None:
+        tokens = subject.decode("utf-8", "replace").split(".")
+        if tokens[3] == "PING":
+            if tokens[4] == "STATZ":
+                self._answer(sub.account, reply, payload, lambda query: self._statz(query, ""))
+            elif tokens[4] == "CONNZ":
+                self._answer(sub.account, reply, payload, lambda q: monitor_connz.connz(self.clients, connz_query(q)))
+            return
+        service = self._account_services(tokens[3]).get(tokens[4])
+        if service is not None and tokens[3] in self.broker.accounts:
+            self._answer(sub.account, reply, payload, service)
+
+    def _account_services(self, name: str) -> dict[str, Service]:
+        clients, broker, replace = self.clients, self.broker, msgspec.structs.replace
+        return {
+            "SUBSZ": lambda query: monitor_accounts.subsz(broker, replace(subsz_query(query), account=name)),
+            "CONNZ": lambda query: monitor_connz.connz(clients, replace(connz_query(query), account=name)),
+            "LEAFZ": lambda query: monitor_accounts.leafz(broker, replace(leafz_query(query), account=name)),
+            "JSZ": lambda query: monitor_accounts.jsz(broker, replace(jsz_query(query), account=name)),
+            "INFO": lambda query: monitor_accounts.accountz(broker, name)["account_detail"],
+            "STATZ": lambda query: self._statz(query, name),
+            "CONNS": lambda query: monitor_accounts.account_stat(broker, broker.accounts[name]),
+        }
+
+    def _own_account(
+        self, sub: Subscription, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Origin | None
+    ) -> None:
+        name = sub.account.name
+        service = self._account_services(name)["STATZ" if subject.endswith(b"STATZ") else "CONNZ"]
+        self._answer(sub.account, reply, payload, service)
+
+    def _user_info(
+        self, sub: Subscription, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Origin | None
+    ) -> None:
+        if not isinstance(origin, ClientConnection):
+            return  # over a leaf link, the server the user is connected to answers
+        data: Json = {"user": origin.user, "account": sub.account.name}
+        if origin.token is not None:
+            data |= self._names(sub.account.name, origin.token)
+        if origin.access is not None:
+            data["permissions"] = _permissions(origin.access.permissions)
+        self._answer(sub.account, reply, b"", lambda query: data)
+
+    def _names(self, account: str, token: UserToken) -> Json:
+        """What people call an account and a user that are known by their keys."""
+        configured = next((one for one in self.broker.options.accounts if one.name == account), None)
+        names = {"account_name": "" if configured is None else configured.name_tag, "user_name": token.claims.name}
+        expires_s = token.claims.exp
+        left: Json = {}
+        if expires_s:
+            left["expires"] = max(0, expires_s * 10**9 - self.broker.clock.now_ns())
+        return {key: name for key, name in names.items() if name} | left
+
+    # -- answers -------------------------------------------------------------------------------------------------
+
+    def _answer(self, account: Account, reply: bytes, payload: bytes, service: Service, member: str = "data") -> None:
+        if not reply:
+            return
+        try:
+            body = msgspec.json.decode(payload) if payload.strip() else {}
+            if not isinstance(body, dict):
+                raise BadQuery("request is not a JSON object")
+            if not self._is_meant(body):
+                return
+            answer: Json = {member: service(Query.from_request(body))}
+        except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
+            answer = {"error": {"code": 400, "description": str(error)}}
+        except KeyError as error:
+            answer = {"error": {"code": 404, "description": f"{error.args[0]} not found"}}
+        account.publish(reply, payload=msgspec.json.encode({"server": self.server_info()} | answer))
+
+    def _is_meant(self, body: Json) -> bool:
+        """Does the request's filter leave this server in?"""
+        options = self.broker.options
+        domain = options.jetstream.domain if options.jetstream is not None else ""
+        exact = bool(body.get("exact_match"))
+        for key, own in (
+            ("server_name", self.broker.server_name),
+            ("host", options.host),
+            ("domain", domain),
+            ("cluster", ""),
+        ):
+            wanted = str(body.get(key) or "")
+            if wanted and (own != wanted if exact or key == "domain" else wanted not in own):
+                return False
+        tags = body.get("tags") or []
+        return all(str(tag).lower() in options.server_tags for tag in tags)
+
+    def server_info(self) -> Json:
+        """The `server` of an answer or event."""
+        self._seq += 1
+        options = self.broker.options
+        info: Json = {"name": self.broker.server_name, "host": options.host, "id": self.broker.server_id}
+        if options.jetstream is not None and options.jetstream.domain:
+            info["domain"] = options.jetstream.domain
+        info["ver"] = VERSION
+        if options.server_tags:
+            info["tags"] = list(options.server_tags)
+        info |= {
+            "jetstream": options.jetstream is not None,
+            "flags": 0,
+            "seq": self._seq,
+            "time": ns_to_rfc3339(self.broker.clock.now_ns()),
+        }
+        return info
+
+    def _statsz(self) -> Json:
+        broker, traffic = self.broker, self.clients.traffic()
+        return {
+            "start": ns_to_rfc3339(broker.started_ns),
+            "mem": monitor_server.memory_bytes(),
+            "cores": monitor_server.cores(),
+            "gomaxprocs": 1,
+            "cpu": self._cpu.percent(),
+            "connections": len(self.clients.connections),
+            "total_connections": broker.connections_total,
+            "active_accounts": sum(bool(one.connections or one.leafnodes) for one in broker.each_account()),
+            "subscriptions": broker.subscriptions,
+            "sent": {"msgs": broker.out_msgs, "bytes": broker.out_bytes},
+            "sent_to_clients": {"msgs": traffic.out_msgs, "bytes": traffic.out_bytes},
+            "received": {"msgs": broker.in_msgs, "bytes": broker.in_bytes},
+            "received_from_clients": {"msgs": traffic.in_msgs, "bytes": traffic.in_bytes},
+            "slow_consumers": broker.slow_consumers,
+            "active_servers": 1,
+        }
+
+    def _statz(self, query: Query, name: str) -> Json:
+        return monitor_accounts.accstatz(
+            self.broker, unused=query.flag("include_unused"), names=[name] if name else query.names("accounts")
+        )
+
+
+def _permissions(permissions: Permissions) -> Json:
+    """A user's permissions as `$SYS.REQ.USER.INFO` shows them."""
+    shown: Json = {}
+    for key, part in (("publish", permissions.publish), ("subscribe", permissions.subscribe)):
+        listed = _subjects(part)
+        if listed:
+            shown[key] = listed
+    responses = permissions.allow_responses
+    if responses is not None:
+        shown["responses"] = {"max": responses.max_messages, "ttl": int(responses.expires_s * 1e9)}
+    return shown
+
+
+def _subjects(part: SubjectPermission) -> Json:
+    listed: Json = {}
+    if part.allow is not None:
+        listed["allow"] = [subject.decode("utf-8", "replace") for subject in part.allow]
+    if part.deny:
+        listed["deny"] = [subject.decode("utf-8", "replace") for subject in part.deny]
+    return listed

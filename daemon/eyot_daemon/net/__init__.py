@@ -1,0 +1,1 @@
+"""Listening sockets, transports, TLS and WebSocket."""

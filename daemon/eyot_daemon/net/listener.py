@@ -1,0 +1,80 @@
+"""Listening sockets: bind, accept, and give every connection its task.
+
+`TcpListener` is not about NATS: it hands each accepted socket to `serve`, an async function that runs as a task of the
+listener's nursery for as long as the connection lives. `client/listener.py` and the leaf links say what happens then.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import socket
+from collections.abc import Awaitable, Callable
+
+import trio
+
+from eyot_daemon.net.early_listen import bind
+
+log = logging.getLogger("eyot.listener")
+
+#: Connections accepted before other tasks get their turn.
+ACCEPTS_PER_TURN = 64
+#: What to wait when the process is out of file descriptors or memory; pending connections stay in the backlog.
+ACCEPT_RETRY_S = 0.1
+
+_OUT_OF_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+Serve = Callable[[socket.socket, "tuple[str, int]"], Awaitable[None]]
+
+
+class TcpListener:
+    """One bound and listening TCP socket."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self.host, self.port = sock.getsockname()[:2]
+
+    @classmethod
+    def bind(cls, host: str, port: int) -> TcpListener:
+        """Bind and listen; `port` -1 or 0: any free one. OSError if that is not possible."""
+        return cls(bind(host, max(port, 0)))
+
+    def close(self) -> None:
+        """Stop listening; connections that were accepted live on."""
+        if self._sock.fileno() >= 0:
+            trio.lowlevel.notify_closing(self._sock)
+            self._sock.close()
+
+    async def run(self, serve: Serve, nursery: trio.Nursery) -> None:
+        """Accept until closed or cancelled; each connection becomes a task of `nursery`."""
+        try:
+            while True:
+                await trio.lowlevel.wait_readable(self._sock)
+                for _ in range(ACCEPTS_PER_TURN):
+                    try:
+                        sock, address = self._sock.accept()
+                    except BlockingIOError:
+                        break
+                    except OSError as error:
+                        if error.errno in _OUT_OF_RESOURCES:
+                            log.error("accept on %s:%d: %s", self.host, self.port, error)
+                            await trio.sleep(ACCEPT_RETRY_S)
+                            break
+                        continue  # the peer was gone before it was accepted
+                    sock.setblocking(False)
+                    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                    nursery.start_soon(_serve, serve, sock, (address[0], address[1]))
+        except trio.ClosedResourceError:
+            return
+        finally:
+            self.close()
+
+
+async def _serve(serve: Serve, sock: socket.socket, address: tuple[str, int]) -> None:
+    try:
+        await serve(sock, address)
+    except Exception:
+        # Whatever goes wrong with one connection stays with it.
+        log.exception("connection from %s:%d failed", *address)
+    finally:
+        sock.close()

@@ -1,0 +1,100 @@
+"""`ssl.SSLContext`s from `tls { }` blocks."""
+
+from __future__ import annotations
+
+import ssl
+
+import msgspec
+
+from eyot_daemon.config.tls import CIPHERS, CURVES, INSECURE_CIPHERS, TlsOptions
+from eyot_daemon.net.tls_names import choose_by_name, dns_names
+
+_VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
+
+
+class TlsError(Exception):
+    """A certificate, key or setting that cannot be used; the text names the file."""
+
+
+def server_context(tls: TlsOptions) -> ssl.SSLContext:
+    """The context of a listener. Raises TlsError."""
+    context = _server_context(tls)
+    if tls.more_certs:
+        contexts = []
+        for cert_file, key_file in tls.more_certs:
+            alone = msgspec.structs.replace(tls, cert_file=cert_file, key_file=key_file, more_certs=())
+            contexts.append((dns_names(cert_file), _server_context(alone)))
+        choose_by_name(context, dns_names(tls.cert_file), contexts)
+    return context
+
+
+def _server_context(tls: TlsOptions) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    _apply(context, tls)
+    if tls.verify or tls.verify_and_map:
+        context.verify_mode = ssl.CERT_REQUIRED
+        # A resumed session would be taken without another look at the client's certificate.
+        context.num_tickets = 0
+        context.options |= ssl.OP_NO_TICKET
+        if not tls.ca_file:
+            context.load_default_certs(ssl.Purpose.CLIENT_AUTH)
+    return context
+
+
+def monitoring_context(tls: TlsOptions) -> ssl.SSLContext:
+    """The context of the HTTPS pages: the server's certificate, and nobody is asked for one. Raises TlsError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    _apply(context, tls)
+    return context
+
+
+def renew(context: ssl.SSLContext, tls: TlsOptions) -> None:
+    """Let a context that cannot be replaced use what is in the files now. Raises TlsError."""
+    _apply(context, tls)
+
+
+def client_context(tls: TlsOptions | None) -> ssl.SSLContext:
+    """The context for dialling out; without a block the system's authorities are trusted. Raises TlsError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if tls is None:
+        tls = TlsOptions()
+    _apply(context, tls)
+    if not tls.ca_file:
+        context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+    if tls.insecure:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _apply(context: ssl.SSLContext, tls: TlsOptions) -> None:
+    context.minimum_version = _VERSIONS[tls.min_version]
+    # OpenSSL keeps one certificate of each kind of key, the last: so the first is loaded last.
+    for cert_file, key_file in (*reversed(tls.more_certs), (tls.cert_file, tls.key_file)):
+        if not cert_file:
+            continue
+        try:
+            context.load_cert_chain(cert_file, key_file)
+        except (OSError, ssl.SSLError) as error:
+            raise TlsError(f"error parsing X509 certificate/key pair: {cert_file}, {key_file}: {error}") from None
+    if tls.ca_file:
+        try:
+            context.load_verify_locations(tls.ca_file)
+        except (OSError, ssl.SSLError) as error:
+            raise TlsError(f"failed to parse root ca certificate {tls.ca_file}: {error}") from None
+    if tls.curve:
+        context.set_ecdh_curve(CURVES[tls.curve.upper()])
+    ciphers = [cipher_name(name) for name in tls.cipher_suites]
+    if any(ciphers):
+        try:
+            context.set_ciphers(":".join(filter(None, ciphers)))
+        except ssl.SSLError as error:
+            raise TlsError(f"cipher suites are not supported by OpenSSL here: {error}") from None
+
+
+def cipher_name(name: str) -> str:
+    """OpenSSL's name of a cipher suite, "" for those of TLS 1.3. Raises TlsError."""
+    known = CIPHERS.get(name.upper(), INSECURE_CIPHERS.get(name.upper()))
+    if known is None:
+        raise TlsError(f'unrecognized cipher "{name}"')
+    return known

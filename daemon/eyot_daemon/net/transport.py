@@ -1,0 +1,496 @@
+"""Moving bytes between a socket and a session, without a task switch per message.
+
+A session (a client connection, a leaf link) is sans-IO: it gets `received(data)`, gathers output in `out`, and asks its
+transport to send at the end of the turn. Two transports do that:
+
+- `SocketTransport`, for plain TCP and Unix sockets: the broker's `Readers` call it when its non-blocking socket is
+  readable, it reads into one buffer shared by all connections; output is sent inline by whoever ends the turn, and only
+  when the kernel says EAGAIN a drain task is started for that connection.
+- `StreamTransport`, for anything that is a `trio.abc.Stream` (TLS, WebSocket, in-memory links in tests): a reader and a
+  writer task.
+
+What waits in `out` is bounded: more than `max_pending` bytes, or no progress for `write_deadline_s`, makes the session a
+slow consumer (`session.slow_consumer`), which closes it. A connection closed by this side gets a moment to take its
+last words (`-ERR ...`), and its input is drained, so that a reset does not destroy them on the way.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import select
+import socket
+import ssl
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+import trio
+
+from eyot_daemon.turn.gate import Gate
+from eyot_daemon.turn.readers import Readers
+
+log = logging.getLogger("eyot.transport")
+
+#: One read takes at most this much; bounds the work of one turn.
+READ_SIZE = 256 * 1024
+#: Reads through a `trio.abc.Stream`.
+STREAM_READ_SIZE = 64 * 1024
+#: A connection closed with last words is given this long to take them.
+LINGER_S = 0.5
+
+#: A peer with more than this share of `max_pending` waiting slows down who publishes to it, by so much per read.
+STALL_SHARE = 0.75
+STALL_S = 0.01
+
+#: The longest that a peer waits at a gate before it is read once more: it may have asked for life, or hung up.
+HOLD_S = 2.0
+#: The same for a leaf link, which carries what others send, and hears of a dead peer within seconds.
+LEAF_HOLD_S = 0.25
+
+SLOW_PENDING = "Slow Consumer (Pending Bytes)"
+SLOW_DEADLINE = "Slow Consumer (Write Deadline)"
+CLIENT_CLOSED = "Client Closed"
+READ_ERROR = "Read Error"
+WRITE_ERROR = "Write Error"
+INTERNAL_ERROR = "Internal Error"
+SERVER_SHUTDOWN = "Server Shutdown"
+
+
+class Session(Protocol):
+    """What a transport serves."""
+
+    out: bytearray
+    closed: bool
+
+    def received(self, data: bytes | bytearray | memoryview) -> None:
+        """Bytes came in, in memory that is used again for the next read. The transport ends the turn afterwards."""
+        ...
+
+    def lost(self, reason: str) -> None:
+        """The connection is gone (peer closed it, or it failed). Called once, unless the session closed it itself."""
+        ...
+
+    def slow_consumer(self, reason: str) -> None:
+        """The peer does not take what is sent to it: the session counts that and closes."""
+        ...
+
+    def refill(self) -> bool:
+        """`out` has run empty after a backlog: a session that hands its bulk over in slices (a leaf link) puts the next
+        one in. True if there is something to send again."""
+        ...
+
+
+class Transport(Protocol):
+    """What a session sees of its transport."""
+
+    @property
+    def backlog(self) -> int:
+        """Bytes not yet taken by the kernel or the stream."""
+        ...
+
+    def input_waits(self) -> bool:
+        """Has the peer sent something that was not read yet? Asked before a peer is judged by its silence: a process that
+        is behind with its reading must not blame others for it."""
+        ...
+
+    def send(self) -> None:
+        """Send from the front of the session's `out` what can be sent now; the rest follows by itself."""
+        ...
+
+    def close(self, *, linger: bool) -> None:
+        """Stop reading and close; with `linger` the peer gets a moment to take what is still in `out`."""
+        ...
+
+    async def run(self, session: Session) -> None:
+        """Serve the session until the connection is closed. Whoever made the transport must run it, closed or not."""
+        ...
+
+
+class TransportLimits:
+    """Bounds of one kind of connection, shared by all its transports; a reload changes them in place."""
+
+    __slots__ = ("hold_s", "max_pending", "write_deadline_s")
+
+    def __init__(self, max_pending: int, write_deadline_s: float, hold_s: float = HOLD_S) -> None:
+        self.max_pending = max_pending
+        self.write_deadline_s = write_deadline_s
+        self.hold_s = hold_s
+
+
+class TurnEnd(Protocol):
+    """The broker, as far as a transport knows it: `flush` ends the turn; a destination far behind asks the connection
+    whose turn it is to wait before it reads on; `readers` read from sockets."""
+
+    @property
+    def readers(self) -> Readers: ...
+
+    def flush(self) -> None: ...
+
+    def ask_to_stall(self, seconds: float) -> None: ...
+
+    def take_stall_s(self) -> float: ...
+
+    def take_gate(self) -> Gate | None: ...
+
+
+_read_buffer = bytearray(READ_SIZE)
+_read_view = memoryview(_read_buffer)
+
+
+class SocketTransport:
+    """One connected non-blocking socket. `spawn` starts a task in the nursery that owns the connection."""
+
+    __slots__ = (
+        "_call",
+        "_closing",
+        "_draining",
+        "_gate",
+        "_limits",
+        "_linger",
+        "_session",
+        "_sock",
+        "_spawn",
+        "_stall_s",
+        "_turn",
+    )
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        spawn: Callable[[Callable[[], Awaitable[None]]], None],
+        limits: TransportLimits,
+        turn: TurnEnd,
+    ) -> None:
+        sock.setblocking(False)
+        self._sock = sock
+        self._spawn = spawn
+        self._limits = limits
+        self._turn = turn
+        self._session: Session | None = None
+        self._draining = False
+        self._closing = False
+        self._linger = False
+        self._stall_s = 0.0
+        self._gate: Gate | None = None  # waited at before the next read
+        self._call = trio.Event()  # the task is wanted: to close, or to let the peer wait
+
+    @property
+    def backlog(self) -> int:
+        return 0 if self._session is None else len(self._session.out)
+
+    def input_waits(self) -> bool:
+        if self._closing or self._sock.fileno() < 0:
+            return False
+        poll = select.poll()
+        poll.register(self._sock, select.POLLIN)
+        return bool(poll.poll(0))
+
+    def send(self) -> None:
+        session = self._session
+        if session is None or self._closing:
+            return
+        out = session.out
+        if not self._draining:
+            if not out or self._push(session):
+                return
+            self._draining = True
+            self._spawn(self._drain)
+        pending = len(out)
+        if pending > self._limits.max_pending:
+            session.slow_consumer(SLOW_PENDING)
+        elif pending > self._limits.max_pending * STALL_SHARE:
+            self._turn.ask_to_stall(STALL_S)
+
+    def _push(self, session: Session) -> bool:
+        """Hand `out` to the kernel once; True if everything went (or the connection turned out to be dead)."""
+        out = session.out
+        try:
+            sent = self._sock.send(out)
+        except (BlockingIOError, InterruptedError):
+            return False
+        except OSError:
+            session.lost(WRITE_ERROR)
+            self.close(linger=False)
+            return True
+        if sent == len(out):
+            out.clear()
+            return True
+        del out[:sent]
+        return False
+
+    async def _drain(self) -> None:
+        """Send the rest as the kernel takes it; ends when everything is out. The deadline is one of progress."""
+        session = self._session
+        assert session is not None
+        try:
+            while not self._closing and (session.out or session.refill()):
+                with trio.move_on_after(self._limits.write_deadline_s or math.inf) as scope:
+                    await trio.lowlevel.wait_writable(self._sock)
+                if scope.cancelled_caught:
+                    session.slow_consumer(SLOW_DEADLINE)
+                    return
+                self._push(session)
+        except (trio.ClosedResourceError, OSError):
+            return
+        finally:
+            self._draining = False
+            self._turn.flush()
+
+    def close(self, *, linger: bool) -> None:
+        if self._closing:
+            return
+        self._closing = True
+        self._linger = linger
+        if self._session is not None:
+            self._turn.readers.remove(self._sock)
+            trio.lowlevel.notify_closing(self._sock)
+            self._call.set()
+
+    async def run(self, session: Session) -> None:
+        self._session = session
+        try:
+            if not self._closing:
+                self._turn.readers.add(self._sock, self)
+            self.send()
+            while not self._closing:
+                await self._call.wait()
+                if self._stall_s and not self._closing:
+                    self._call = trio.Event()
+                    await trio.sleep(self._stall_s)
+                    self._stall_s = 0.0
+                    if not self._closing:
+                        self._turn.readers.add(self._sock, self)
+        finally:
+            self.close(linger=False)
+            if not session.closed:
+                session.lost(SERVER_SHUTDOWN)
+            try:
+                self._turn.flush()
+                if self._linger:
+                    await self._say_last_words(session)
+            finally:
+                session.out.clear()
+                trio.lowlevel.notify_closing(self._sock)
+                self._sock.close()
+
+    def read(self) -> int:
+        """One read, taken in by the session; the readers end the turn."""
+        session = self._session
+        assert session is not None
+        gate, self._gate = self._gate, None
+        if gate is not None and gate.shut:
+            self.hold(gate)  # those who were let in before have filled it again
+            return 0
+        reason, failed = CLIENT_CLOSED, False
+        try:
+            size = self._sock.recv_into(_read_buffer)
+        except (BlockingIOError, InterruptedError):
+            return 0
+        except OSError as error:
+            size, failed = 0, True
+            reason = CLIENT_CLOSED if isinstance(error, ConnectionResetError) else READ_ERROR
+        try:
+            if size:
+                session.received(_read_view[:size])
+            else:
+                # A peer that only has nothing more to say (`printf ... | nc`) still hears what it asked for.
+                self.close(linger=not failed and bool(session.out))
+                session.lost(reason)
+        except Exception:
+            # A fault of ours in handling this peer's bytes ends this connection, nobody else's.
+            log.exception("connection failed")
+            session.lost(INTERNAL_ERROR)
+            size = 0
+        if not size:
+            self.close(linger=False)
+        return size
+
+    def stall(self, seconds: float) -> None:
+        """Wait before the next read."""
+        if not self._closing:
+            self._turn.readers.remove(self._sock)
+            self._stall_s = seconds
+            self._call.set()
+
+    def hold(self, gate: Gate) -> None:
+        """Wait at the gate before the next read."""
+        if not self._closing:
+            self._turn.readers.remove(self._sock)
+            self._gate = gate
+            gate.wait(self._read_on, self._limits.hold_s)
+
+    def _read_on(self) -> None:
+        if self._gate is not None and self._gate.shut:
+            self._gate = None  # it was long enough: one read
+        if not self._closing:
+            self._turn.readers.add(self._sock, self)
+
+    async def _say_last_words(self, session: Session) -> None:
+        sock, out = self._sock, session.out
+        with trio.move_on_after(LINGER_S):
+            try:
+                while out:
+                    try:
+                        del out[: sock.send(out)]
+                    except (BlockingIOError, InterruptedError):
+                        await trio.lowlevel.wait_writable(sock)
+                sock.shutdown(socket.SHUT_WR)
+                while True:
+                    await trio.lowlevel.wait_readable(sock)
+                    if not sock.recv(READ_SIZE):
+                        return
+            except OSError:
+                return
+
+
+class StreamTransport:
+    """The same over a `trio.abc.Stream`; what the writer has taken out of `out` still counts as pending."""
+
+    __slots__ = (
+        "_cancel",
+        "_closing",
+        "_held",
+        "_in_flight",
+        "_limits",
+        "_linger",
+        "_session",
+        "_stream",
+        "_turn",
+        "_wake",
+    )
+
+    def __init__(self, stream: trio.abc.Stream, limits: TransportLimits, turn: TurnEnd) -> None:
+        self._stream = stream
+        self._limits = limits
+        self._turn = turn
+        self._session: Session | None = None
+        self._in_flight = 0
+        self._held = False
+        self._closing = False
+        self._linger = False
+        self._wake = trio.Event()
+        self._cancel = trio.CancelScope()
+
+    @property
+    def backlog(self) -> int:
+        return self._in_flight + (0 if self._session is None else len(self._session.out))
+
+    def input_waits(self) -> bool:
+        return self._held  # a stream cannot tell: while it is not read there may be something
+
+    def send(self) -> None:
+        session = self._session
+        if session is None or self._closing or not session.out:
+            return
+        self._wake.set()
+        pending = self.backlog
+        if pending > self._limits.max_pending:
+            session.slow_consumer(SLOW_PENDING)
+        elif pending > self._limits.max_pending * STALL_SHARE:
+            self._turn.ask_to_stall(STALL_S)
+
+    def close(self, *, linger: bool) -> None:
+        if not self._closing:
+            self._closing = True
+            self._linger = linger
+            self._wake.set()
+            self._cancel.cancel()
+
+    async def run(self, session: Session) -> None:
+        self._session = session
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._write, session)
+                with self._cancel:
+                    await self._read(session)
+                self._closing = True
+                if self._linger:
+                    with trio.move_on_after(LINGER_S):
+                        await self._say_last_words(session)
+                nursery.cancel_scope.cancel()
+        finally:
+            if not session.closed:
+                session.lost(SERVER_SHUTDOWN)
+            self._turn.flush()
+            session.out.clear()
+            await trio.aclose_forcefully(self._stream)
+
+    async def _read(self, session: Session) -> None:
+        try:
+            self.send()
+            while not self._closing:
+                data = await self._stream.receive_some(STREAM_READ_SIZE)
+                if not data:
+                    self.close(linger=True)
+                    session.lost(CLIENT_CLOSED)
+                    return
+                while data:
+                    session.received(data)
+                    data = further_record(self._stream)
+                self._turn.flush()
+                stall_s, gate = self._turn.take_stall_s(), self._turn.take_gate()
+                if gate is not None:
+                    await self._wait_at(gate)
+                elif stall_s:
+                    await trio.sleep(stall_s)
+        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            if not self._closing:
+                session.lost(self.why_broken(error))
+        except Exception:
+            # A fault of ours in handling this peer's bytes ends this connection, nobody else's.
+            log.exception("connection failed")
+            session.lost(INTERNAL_ERROR)
+
+    def why_broken(self, error: Exception) -> str:
+        """What the session is told when reading failed."""
+        return CLIENT_CLOSED
+
+    async def _wait_at(self, gate: Gate) -> None:
+        self._held = True
+        until = trio.current_time() + self._limits.hold_s
+        while (left_s := until - trio.current_time()) > 0:
+            opened = trio.Event()
+            gate.wait(opened.set, left_s)
+            await opened.wait()
+            if not gate.shut:
+                break
+        self._held = False
+
+    async def _write(self, session: Session) -> None:
+        try:
+            while True:
+                await self._wake.wait()
+                self._wake = trio.Event()
+                while session.out or (not self._closing and session.refill()):
+                    chunk = bytes(session.out[:READ_SIZE])
+                    del session.out[: len(chunk)]
+                    self._in_flight = len(chunk)
+                    with trio.move_on_after(self._limits.write_deadline_s or math.inf) as scope:
+                        await self._stream.send_all(chunk)
+                    if scope.cancelled_caught:
+                        session.slow_consumer(SLOW_DEADLINE)
+                        return
+                    self._in_flight = 0
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            self._in_flight = 0
+            session.out.clear()
+            if not self._closing:
+                session.lost(WRITE_ERROR)
+                self.close(linger=False)
+
+    async def _say_last_words(self, session: Session) -> None:
+        while session.out or self._in_flight:
+            if session.out:
+                self._wake.set()
+            await trio.sleep(0.001)
+
+
+def further_record(stream: trio.abc.Stream) -> bytes | bytearray:
+    """A TLS record that came with the one just read. `receive_some` gives one at a time, and each would be a turn of its own;
+    Trio's stream has no public way to ask for what is there already."""
+    if not isinstance(stream, trio.SSLStream):
+        return b""
+    try:
+        return bytes(stream._ssl_object.read(STREAM_READ_SIZE))
+    except ssl.SSLError:
+        return b""  # nothing is there, or the next read will say what is wrong

@@ -1,0 +1,48 @@
+"""The client end of a WebSocket, for leaf remotes with `ws://` and `wss://` URLs.
+
+A leaf link over WebSocket is the ordinary leaf protocol in binary messages whose borders mean nothing. The request's path is the URL's with
+`/leafnode` behind it; the first INFO may come in the same segment as the server's answer.
+"""
+
+from __future__ import annotations
+
+import trio
+from wsproto import ConnectionType, WSConnection
+from wsproto.events import AcceptConnection, RejectConnection, RejectData, Request
+from wsproto.extensions import Extension, PerMessageDeflate
+from wsproto.utilities import RemoteProtocolError
+
+from eyot_daemon.net.websocket_stream import READ_BYTES, WebSocketStream
+from eyot_daemon.net.websocket_upgrade import UpgradeError
+
+LEAF_PATH = "/leafnode"
+
+
+class WebSocketClientStream(WebSocketStream):
+    """The client's end: `open`, then a stream of bytes."""
+
+    def __init__(self, stream: trio.abc.Stream) -> None:
+        super().__init__(stream)
+        self._ws = WSConnection(ConnectionType.CLIENT)
+
+    async def open(self, host: str, path: str, *, compress: bool) -> None:
+        """Ask the server for a WebSocket for a leaf link. Raises UpgradeError if it will not have one."""
+        extensions: list[Extension] = []
+        if compress:
+            extensions.append(PerMessageDeflate(client_no_context_takeover=True, server_no_context_takeover=True))
+        target = path.rstrip("/") + LEAF_PATH
+        await self.stream.send_all(self._ws.send(Request(host=host, target=target, extensions=extensions)))
+        try:
+            while True:
+                for event in self._ws.events():
+                    if isinstance(event, AcceptConnection):
+                        return
+                    if isinstance(event, RejectConnection):
+                        raise UpgradeError(f"WebSocket refused with HTTP status {event.status_code}")
+                    assert isinstance(event, RejectData)
+                data = await self.stream.receive_some(READ_BYTES)
+                if not data:
+                    raise UpgradeError("the server closed the connection during the WebSocket handshake")
+                self._ws.receive_data(bytes(data))
+        except RemoteProtocolError as error:
+            raise UpgradeError(f"not a WebSocket: {error}") from None

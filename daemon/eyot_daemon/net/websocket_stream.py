@@ -1,0 +1,149 @@
+"""A WebSocket as a byte stream: NATS's protocol in the frames of wsproto, over any `trio.abc.Stream`.
+
+Frame borders mean nothing to NATS: what a read brings is handed on as it is, what is sent becomes one message. Browsers
+get theirs in fragments of 4096 bytes, as from nats-server. PING is answered, CLOSE is answered and ends the stream.
+"""
+
+from __future__ import annotations
+
+import trio
+from wsproto import ConnectionType, WSConnection
+from wsproto.connection import ConnectionState
+from wsproto.events import (
+    AcceptConnection,
+    BytesMessage,
+    CloseConnection,
+    Ping,
+    RejectConnection,
+    RejectData,
+    Request,
+    TextMessage,
+)
+from wsproto.extensions import Extension, PerMessageDeflate
+from wsproto.frame_protocol import CloseReason
+from wsproto.utilities import LocalProtocolError, RemoteProtocolError
+
+from eyot_daemon.net.websocket_upgrade import UpgradeError
+
+READ_BYTES = 64 * 1024
+BROWSER_FRAME_BYTES = 4096
+#: How long a closing server tries to send its CLOSE frame.
+GOODBYE_S = 0.1
+
+
+class WebSocketStream(trio.abc.Stream):
+    """The server's end. `receive_request`, then `accept` or `reject`, then a stream of bytes."""
+
+    def __init__(self, stream: trio.abc.Stream) -> None:
+        self.stream = stream
+        self.fragment_bytes = 0  # 0: every send is one frame
+        self.is_compressed = False
+        self._ws = WSConnection(ConnectionType.SERVER)
+        self._ended = False
+        self._within_frame = False
+        self._sending = trio.Lock()
+
+    # -- opening -----------------------------------------------------------------------------------------------------
+
+    async def receive_request(self) -> Request:
+        """The peer's request. Raises UpgradeError if there is none that wsproto understands."""
+        try:
+            while True:
+                for event in self._ws.events():
+                    if isinstance(event, Request):
+                        return event
+                data = await self.stream.receive_some(READ_BYTES)
+                if not data:
+                    raise UpgradeError("closed before the request")
+                self._ws.receive_data(bytes(data))
+        except RemoteProtocolError as error:
+            hint = error.event_hint
+            await self._send(hint if isinstance(hint, RejectConnection) else RejectConnection(status_code=400))
+            raise UpgradeError(str(error)) from None
+
+    async def accept(self, *, compress: bool, headers: tuple[tuple[str, str], ...] = ()) -> None:
+        """Open the WebSocket; `compress` if the peer offers it, without memory from message to message."""
+        extensions: list[Extension] = []
+        if compress:
+            extensions.append(PerMessageDeflate(client_no_context_takeover=True, server_no_context_takeover=True))
+        extra = [(name.encode(), value.encode()) for name, value in headers]
+        await self._send(AcceptConnection(extensions=extensions, extra_headers=extra))
+        self.is_compressed = any(extension.enabled() for extension in extensions)
+
+    async def reject(self, status: int, reason: str) -> None:
+        """Answer with an HTTP error."""
+        body = reason.encode()
+        headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", b"%d" % len(body))]
+        await self._send(RejectConnection(status_code=status, headers=headers, has_body=True))
+        await self._send(RejectData(data=body, body_finished=True))
+
+    async def _send(self, event: AcceptConnection | RejectConnection | RejectData | CloseConnection) -> None:
+        try:
+            data = self._ws.send(event)
+        except LocalProtocolError:
+            return  # it is over already
+        async with self._sending:
+            await self.stream.send_all(data)
+
+    # -- the stream --------------------------------------------------------------------------------------------------
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        """Payload bytes of the next frames; b"" at the end. `max_bytes` bounds the read from the wire."""
+        while not self._ended:
+            taken = bytearray()
+            answer = b""
+            try:
+                for event in self._ws.events():
+                    if isinstance(event, BytesMessage):
+                        taken += event.data
+                    elif isinstance(event, TextMessage):
+                        taken += event.data.encode()
+                    elif isinstance(event, Ping):
+                        answer += self._ws.send(event.response())
+                    elif isinstance(event, CloseConnection):
+                        self._ended = True
+                        if self._ws.state is ConnectionState.REMOTE_CLOSING:
+                            answer += self._ws.send(event.response())
+                if answer:
+                    async with self._sending:
+                        await self.stream.send_all(answer)
+                if taken:
+                    return bytes(taken)
+                if self._ended:
+                    break
+                data = await self.stream.receive_some(max_bytes or READ_BYTES)
+                self._ws.receive_data(bytes(data) if data else None)
+            except (RemoteProtocolError, LocalProtocolError):
+                break
+        self._ended = True
+        return b""
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        data = bytes(data)
+        frames = bytearray()
+        step = self.fragment_bytes or max(1, len(data))
+        try:
+            for start in range(0, len(data), step):
+                piece = data[start : start + step]
+                frames += self._ws.send(BytesMessage(data=piece, message_finished=start + step >= len(data)))
+        except LocalProtocolError as error:
+            raise trio.BrokenResourceError from error
+        async with self._sending:
+            self._within_frame = True  # stays if this is cancelled: nothing may follow then
+            await self.stream.send_all(bytes(frames))
+            self._within_frame = False
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await self.stream.wait_send_all_might_not_block()
+
+    async def aclose(self) -> None:
+        """Say goodbye if that goes quickly, even when cancelled, and close."""
+        try:
+            with trio.move_on_after(GOODBYE_S) as scope:
+                scope.shield = True
+                if self._ws.state is ConnectionState.OPEN and not self._within_frame:
+                    await self._send(CloseConnection(code=CloseReason.NORMAL_CLOSURE))
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass
+        finally:
+            await self.stream.aclose()

@@ -1,0 +1,99 @@
+"""The HTTP request that opens a WebSocket: what is accepted, and what it is answered.
+
+`judge` looks at a request (path, origin, headers) and gives a `Verdict`; no I/O. Any path is a client's, except one that
+ends in `/leafnode` (a leaf node) or `/mqtt`, which is not offered.
+"""
+
+from __future__ import annotations
+
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from eyot_daemon.config.options import WebsocketOptions
+
+LEAF_PATH = "/leafnode"
+MQTT_PATH = "/mqtt"
+_DEFAULT_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
+
+
+class UpgradeError(Exception):
+    """The peer did not open a WebSocket."""
+
+
+class Cookies(Struct, frozen=True, kw_only=True):
+    """Credentials from the cookies the configuration names; they stand in for what CONNECT leaves out."""
+
+    jwt: str = ""
+    user: str = ""
+    password: str = ""
+    token: str = ""
+
+    def __repr__(self) -> str:
+        return "Cookies(***)"
+
+
+class Verdict(Struct, frozen=True, kw_only=True):
+    """`status` 101: welcome; otherwise the HTTP status and reason of the refusal."""
+
+    status: int = 101
+    reason: str = ""
+    is_leaf: bool = False
+    is_browser: bool = False
+    cookies: Cookies = Cookies()
+
+
+def judge(target: str, headers: dict[str, str], options: WebsocketOptions, *, secure: bool) -> Verdict:
+    """`headers`: lower-case names. `secure`: the connection runs over TLS."""
+    path = urlsplit(target).path
+    if path.endswith(MQTT_PATH):
+        return Verdict(status=404, reason="MQTT is not offered")
+    wrong = _wrong_origin(headers, options, secure=secure)
+    if wrong:
+        return Verdict(status=403, reason=f"origin not allowed: {wrong}")
+    return Verdict(
+        is_leaf=path.endswith(LEAF_PATH),
+        is_browser=headers.get("user-agent", "").startswith("Mozilla/"),
+        cookies=_cookies(headers.get("cookie", ""), options),
+    )
+
+
+def _wrong_origin(headers: dict[str, str], options: WebsocketOptions, *, secure: bool) -> str:
+    """Why a browser's page may not open this connection; "": it may. Programs send no Origin."""
+    if not options.same_origin and not options.allowed_origins:
+        return ""
+    origin = headers.get("origin") or headers.get("sec-websocket-origin", "")
+    if not origin:
+        return ""
+    try:
+        asked = _place(origin)
+        if options.same_origin:
+            own = _place(f"{'https' if secure else 'http'}://{headers.get('host', '')}")
+            if asked[1:] != own[1:]:
+                return "not same origin"
+        allowed = [_place(one) for one in options.allowed_origins]
+    except ValueError:
+        return "invalid origin"
+    return "" if not allowed or asked in allowed else "not in the allowed list"
+
+
+def _place(url: str) -> tuple[str, str, int]:
+    """Scheme, host and port. ValueError if there is no host."""
+    parts = urlsplit(url.strip().lower())
+    if not parts.hostname:
+        raise ValueError(url)
+    return parts.scheme, parts.hostname, parts.port or _DEFAULT_PORTS.get(parts.scheme, 0)
+
+
+def _cookies(header: str, options: WebsocketOptions) -> Cookies:
+    wanted = (options.jwt_cookie, options.user_cookie, options.pass_cookie, options.token_cookie)
+    if not header or not any(wanted):
+        return Cookies()
+    jar: SimpleCookie = SimpleCookie()
+    try:
+        jar.load(header)
+    except CookieError:
+        return Cookies()
+    jwt, user, password, token = (jar[name].value if name and name in jar else "" for name in wanted)
+    return Cookies(jwt=jwt, user=user, password=password, token=token)

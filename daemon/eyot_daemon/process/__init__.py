@@ -1,0 +1,1 @@
+"""The daemon among other processes: log, signals, files that tell of it, systemd."""

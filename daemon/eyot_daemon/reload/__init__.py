@@ -1,0 +1,1 @@
+"""A changed configuration or token, carried into the running broker."""

@@ -1,0 +1,123 @@
+"""Carrying out a reload: connections live on, and what they may do is judged anew.
+
+Everything that can fail (reading files, certificates, refused changes) happened before; what is here succeeds. The
+order is nats-server's: options first, then accounts, then who is connected: users that are gone are told `Authorization
+Violation`, connections whose user is now in another account are closed, subscriptions that are no longer allowed end.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from eyot_daemon.auth.login import Authenticator, Deferred, Login
+from eyot_daemon.client.clients import Clients
+from eyot_daemon.client.connection import (
+    AUTHORIZATION_VIOLATION,
+    MAX_ACCOUNT_CONNECTIONS,
+    MAX_CONNECTIONS,
+    ClientConnection,
+)
+from eyot_daemon.config.check import account_names
+from eyot_daemon.config.options import Options
+from eyot_daemon.router.access import Access
+from eyot_daemon.router.account import Account
+from eyot_daemon.router.account_setup import remove_accounts, update_accounts
+from eyot_daemon.router.leaf_links import LeafLinks
+from eyot_wire.info import ClientConnect
+
+log = logging.getLogger("eyot")
+
+CLIENT_CLOSED = "Client Closed"
+
+
+def apply_options(clients: Clients, authenticator: Authenticator, old: Options, new: Options) -> None:
+    """Make `new` the options of the broker and its connections. The caller ends the turn."""
+    broker = clients.broker
+    clients.options = broker.options = new
+    clients.authenticator = authenticator
+    clients.limits.max_pending = new.max_pending
+    clients.limits.write_deadline_s = new.write_deadline_s
+    broker.sync.reload(new.eyot.sync)
+    update_accounts(broker, old, new)
+    if (old.max_control_line, old.max_payload) != (new.max_control_line, new.max_payload):
+        for client in clients.connections.values():
+            client.set_scan_limits(new.max_control_line, clients.max_payload_of(client))
+    clients.set_trace(new)
+    _judge_clients(clients)
+    _judge_leafs(broker.links, new)
+    for account in broker.each_account():
+        keep_within_account(account)
+    _keep_within(clients, new.max_connections)
+    remove_accounts(broker, new)
+    clients.info_changed()
+
+
+def _judge_clients(clients: Clients) -> None:
+    for client in tuple(clients.connections.values()):
+        if client.account is None:
+            continue  # it has yet to say who it is
+        if client.external:
+            if client.account.name not in account_names(clients.options):
+                client.fail(AUTHORIZATION_VIOLATION)
+            continue
+        if not client.connected:
+            decision: Login | Deferred | None = clients.authenticator_for(client.peer).anonymous(client.peer)
+        else:
+            presented = client.presented or ClientConnect()
+            authenticator = clients.authenticator_for(client.peer)
+            decision = authenticator.client(presented, client.nonce, client.peer, client)
+        if isinstance(decision, Deferred):
+            decision.when_done(lambda login, client=client: _judged(clients, client, login))  # type: ignore[misc]
+        else:
+            _judged(clients, client, decision)
+
+
+def _judged(clients: Clients, client: ClientConnection, login: Login | None) -> None:
+    if client.closed or client.account is None:
+        return
+    if login is None:
+        clients.refused(client, AUTHORIZATION_VIOLATION)
+        client.fail(AUTHORIZATION_VIOLATION)
+    elif login.account != client.account.name:
+        client.close(CLIENT_CLOSED, linger=True)
+    else:
+        permissions = login.permissions
+        before = None if client.access is None else client.access.permissions
+        if permissions is not None and permissions.unrestricted:
+            permissions = None
+        if permissions != before:
+            client.reauthorized(None if permissions is None else Access(permissions))
+
+
+def _judge_leafs(links: LeafLinks, options: Options) -> None:
+    """Accepted links whose user or account is gone. Users of `leafnodes { authorization }` do not change at a reload."""
+    accounts = account_names(options)
+    own_users = options.leafnodes.authorization is not None
+    users = {user.user or user.nkey: user.account for user in options.users}
+    for link in tuple(links.connections.values()):
+        if link.account is None:
+            continue
+        gone = link.account_name not in accounts
+        if not link.state.solicited and link.user and users and not own_users and not link.external:
+            gone = gone or users.get(link.user) != link.account_name
+        if gone:
+            link.close(AUTHORIZATION_VIOLATION)
+
+
+def keep_within_account(account: Account) -> None:
+    """An account's `max_connections` went down: the newest go."""
+    most = account.connections_max
+    if 0 <= most < len(account.connections):
+        clients = [one for one in account.connections if isinstance(one, ClientConnection)]
+        for client in sorted(clients, key=lambda one: one.cid)[most:]:
+            client.fail(MAX_ACCOUNT_CONNECTIONS)
+
+
+def _keep_within(clients: Clients, most: int) -> None:
+    """`max_connections` went down: the newest go."""
+    surplus = len(clients.connections) - most if most > 0 else 0
+    if surplus <= 0:
+        return
+    for client in list(clients.connections.values())[-surplus:]:
+        client.fail(MAX_CONNECTIONS)
+    log.info("Closed %d connections to fall within max_connections", surplus)

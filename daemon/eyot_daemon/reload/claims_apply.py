@@ -1,0 +1,116 @@
+"""Carrying changes of accounts' tokens into the running broker: an update, a deletion, an expiry.
+
+Accounts become what their tokens say now; who is connected is judged anew, without a new signature: revoked users, users
+of a signing key that is gone or has another scope, and everybody of an expired account are told and closed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+
+from eyot_daemon.auth.login import UserToken
+from eyot_daemon.auth.operator import OperatorAuthenticator, Refused
+from eyot_daemon.auth.trust import Trust
+from eyot_daemon.client.clients import Clients
+from eyot_daemon.client.connection import AUTHORIZATION_VIOLATION, ClientConnection
+from eyot_daemon.config.options import Options
+from eyot_daemon.leaf.link import LeafConnection
+from eyot_daemon.reload.apply import keep_within_account
+from eyot_daemon.router.access import Access
+from eyot_daemon.router.account import Account
+from eyot_daemon.router.account_setup import remove_accounts, update_accounts
+from eyot_daemon.turn.timers import TimerHandle
+
+log = logging.getLogger("eyot.auth")
+
+#: A look at least this often, for clocks are set and timers count another clock's seconds.
+LOOK_S_MAX = 3600.0
+
+
+class ClaimsKeeper:
+    """Keeps the broker true to the tokens. `take_options` gets the options that the tokens make."""
+
+    def __init__(
+        self,
+        clients: Clients,
+        trust: Callable[[], Trust],
+        authenticator: Callable[[], OperatorAuthenticator],
+        take_options: Callable[[Options], None],
+    ) -> None:
+        self._clients = clients
+        self._trust = trust
+        self._authenticator = authenticator
+        self._take_options = take_options
+        self._timer: TimerHandle | None = None
+
+    def start(self) -> None:
+        self._set_timer()
+
+    def changed(self, names: Iterable[str]) -> None:
+        """The tokens of these accounts are others now, gone, or have expired."""
+        broker, old = self._clients.broker, self._clients.options
+        new = self._trust().options(old)
+        self._clients.options = broker.options = new
+        update_accounts(broker, old, new)
+        self._take_options(new)
+        for name in names:
+            account = broker.accounts.get(name)
+            if account is not None:
+                self._judge(account)
+        remove_accounts(broker, new)
+        self._set_timer()
+
+    def _judge(self, account: Account) -> None:
+        for connection in tuple(account.connections):
+            if isinstance(connection, ClientConnection) and connection.token is not None:
+                self._judge_client(connection, connection.token)
+        for link in tuple(account.leafnodes):
+            if isinstance(link, LeafConnection) and link.token is not None:
+                self._judge_leaf(link, link.token)
+        keep_within_account(account)
+
+    def _judge_client(self, client: ClientConnection, before: UserToken) -> None:
+        try:
+            login = self._authenticator().judge(before, client.peer)
+        except Refused as refused:
+            log.info("%r - %s", client, refused)
+            self._clients.refused(client, refused.text)
+            client.fail(refused.text)
+            return
+        if login.token is None or login.token.scope != before.scope:
+            client.fail(AUTHORIZATION_VIOLATION)
+            return
+        permissions = login.permissions
+        if permissions != (None if client.access is None else client.access.permissions):
+            client.reauthorized(None if permissions is None else Access(permissions))
+        client.set_scan_limits(self._clients.options.max_control_line, self._clients.max_payload_of(client))
+
+    def _judge_leaf(self, link: LeafConnection, before: UserToken) -> None:
+        try:
+            login = self._authenticator().judge(before, link.peer)
+        except Refused as refused:
+            log.info("%r - %s", link, refused)
+            link.close(refused.text)
+            return
+        if login.token is None or login.token.scope != before.scope:
+            link.close(AUTHORIZATION_VIOLATION)
+
+    # -- expiry ----------------------------------------------------------------------------------------------------
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        trust = self._trust()
+        soonest = trust.next_expiry_s()
+        wait_s = LOOK_S_MAX if soonest is None else min(max(0.0, soonest - trust.now_s), LOOK_S_MAX)
+        self._timer = self._clients.broker.timers.call_later(wait_s, self._expire)
+
+    def _expire(self) -> None:
+        expired = self._trust().newly_expired()
+        if expired:
+            for name in expired:
+                log.warning("Account %s or an activation it has expired", name)
+            self.changed(expired)
+        else:
+            self._set_timer()

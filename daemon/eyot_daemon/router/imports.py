@@ -1,0 +1,392 @@
+"""Imports of streams and services across accounts.
+
+*Stream import.* A subscription in the importing account that overlaps an imported stream gets a shadow subscription in
+the exporting account: same destination, the exporter's subject, and a `translate` function that gives the subject the
+importer knows. The router hands shadow matches to the destination under the original subscription.
+
+*Service import.* The importing account holds a subscription of kind ACCOUNT on the local subject. A request that
+reaches it is published in the exporting account, with a reply subject `_R_.<account id>.<request id>` that leads back:
+`ServiceReplies` of the exporting account remembers for whom. A single reply ends that (response type singleton), an
+empty one (chunked), or the threshold passing without any. `$JS.ACK.` replies travel unchanged: a client that received a
+message through an import acknowledges through an import too.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections import OrderedDict
+
+import msgspec
+
+from eyot_daemon.config.accounts import ExportOptions, ImportOptions, LatencyOptions
+from eyot_daemon.config.import_templates import back_template, numbered, pattern_of, stream_template
+from eyot_daemon.router import service_latency
+from eyot_daemon.router.account import Account
+from eyot_daemon.router.known_client import KnownClient
+from eyot_daemon.router.service_latency import SampledRequest
+from eyot_daemon.router.subscription import Kind, Origin, Subscription
+from eyot_daemon.turn.timers import TimerHandle
+from eyot_wire.go.time import ns_to_rfc3339
+from eyot_wire.headers import get as get_field
+from eyot_wire.headers import set_field
+from eyot_wire.mapping import DROPPED
+from eyot_wire.subject import STAR, is_subset, matches, overlaps
+from eyot_wire.transform import Transform
+
+log = logging.getLogger("eyot.account")
+
+REPLY_PREFIX = b"_R_."
+REQUEST_INFO = b"Nats-Request-Info"
+_JS_ACK = b"$JS.ACK."
+_ALPHABET = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+#: Replies awaited per exporting account; the oldest is given up when there are more.
+REPLIES_MAX = 65_536
+
+
+def _random_token(size: int) -> bytes:
+    return bytes(_ALPHABET[byte % 62] for byte in secrets.token_bytes(size))
+
+
+# -- streams -------------------------------------------------------------------------------------------------------
+
+
+class StreamImport:
+    """One imported stream: what `subject` in the exporting account is called here."""
+
+    def __init__(self, exporter: Account, subject: bytes, template: bytes) -> None:
+        self.exporter = exporter
+        self.subject = subject
+        self.transform = Transform(subject, template)
+        self.local = pattern_of(template)
+        self._back: Transform | None = None
+        if STAR in subject.split(b".") or template != subject:
+            self._back = self.transform.reversed()
+
+    def shadow(self, sub: Subscription) -> Subscription | None:
+        """The shadow of a local subscription, not yet attached; None if it does not concern this import."""
+        if not overlaps(sub.subject, self.local):
+            return None
+        wanted = self.subject
+        check: bytes | None = None
+        if is_subset(sub.subject, self.local):
+            narrowed = sub.subject if self._back is None else self._back.apply_pattern(sub.subject)
+            wanted = narrowed or self.subject
+        elif not is_subset(self.local, sub.subject):
+            check = sub.subject  # they cross: every message is looked at
+        shadow = Subscription(self.exporter, wanted, sub.dest, sub.queue, sub.sid, sub.weight)
+        shadow.parent = sub
+        shadow.slow = True
+
+        def translate(subject: bytes) -> bytes | None:
+            local = self.transform.apply(subject)
+            if local is None or (check is not None and not matches(check, local)):
+                return None
+            return local
+
+        shadow.translate = translate
+        return shadow
+
+
+class StreamImports:
+    """The stream imports of one account: the account's `ImportHook`."""
+
+    def __init__(self) -> None:
+        self.imports: list[StreamImport] = []
+
+    def add(self, imported: StreamImport) -> None:
+        self.imports.append(imported)
+
+    def shadow(self, sub: Subscription) -> tuple[Subscription, ...]:
+        shadows = (imported.shadow(sub) for imported in self.imports)
+        return tuple(shadow for shadow in shadows if shadow is not None)
+
+
+# -- services ------------------------------------------------------------------------------------------------------
+
+
+class RequestInfo(msgspec.Struct, omit_defaults=True):
+    """The header `Nats-Request-Info`: who asks. `rtt` in nanoseconds; `svc`: the last account on the way, if several.
+
+    The account and the round trip are always said, the rest only where the import says `share`.
+    """
+
+    start: str = ""
+    host: str = ""
+    id: int = 0
+    acc: str = ""
+    svc: str = ""
+    user: str = ""
+    name: str = ""
+    lang: str = ""
+    ver: str = ""
+    rtt: int = 0
+    server: str = ""
+    kind: str = ""
+    client_type: str = ""
+
+
+class AwaitedReply:
+    """Where replies to one `_R_` subject go."""
+
+    __slots__ = ("account", "deadline", "measured", "reply", "response_type", "threshold_s")
+
+    def __init__(self, account: Account, reply: bytes, response_type: str, threshold_s: float, now: float) -> None:
+        self.account = account
+        self.reply = reply
+        self.response_type = response_type
+        self.threshold_s = threshold_s
+        self.deadline = now + threshold_s
+        self.measured: SampledRequest | None = None
+
+
+class ServiceReplies:
+    """The reply subjects an exporting account hands out, and who waits for them (kind ACCOUNT destination)."""
+
+    kind = Kind.ACCOUNT
+
+    def __init__(self, account: Account) -> None:
+        self.account = account
+        self.prefix = REPLY_PREFIX + _random_token(6) + b"."
+        self.awaited: OrderedDict[bytes, AwaitedReply] = OrderedDict()
+        self.given_up = 0  # awaited replies forgotten because there were too many
+        self.expired = 0
+        self._timer: TimerHandle | None = None
+        sub = Subscription(account, self.prefix + b">", self)
+        sub.rewrite = self._replied
+        account.attach(sub)
+
+    def expect(self, account: Account, reply: bytes, response_type: str, threshold_s: float) -> bytes:
+        """A reply subject in the exporting account that leads to `reply` in `account`."""
+        if len(self.awaited) >= REPLIES_MAX:
+            self.awaited.popitem(last=False)
+            self.given_up += 1
+        now = self.account.broker.clock.monotonic()
+        subject = self.prefix + _random_token(6)
+        while subject in self.awaited:
+            subject = self.prefix + _random_token(6)
+        self.awaited[subject] = AwaitedReply(account, reply, response_type, threshold_s, now)
+        if self._timer is None or self._timer.deadline > now + threshold_s:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self.account.broker.timers.call_at(now + threshold_s, self._expire)
+        return subject
+
+    def measure(self, subject: bytes, request: SampledRequest) -> None:
+        """The reply on `subject`, or that there is none, ends the measurement of a request."""
+        self.awaited[subject].measured = request
+
+    def forget(self, subject: bytes) -> None:
+        self.awaited.pop(subject, None)
+
+    def _replied(
+        self,
+        sub: Subscription,
+        subject: bytes,
+        shown: bytes,
+        reply: bytes,
+        header: bytes,
+        payload: bytes,
+        origin: Origin | None,
+    ) -> bool:
+        awaited = self.awaited.get(subject)
+        if awaited is None:
+            return False
+        if awaited.response_type == "singleton" or (awaited.response_type == "chunked" and not payload):
+            del self.awaited[subject]
+        else:
+            awaited.deadline = self.account.broker.clock.monotonic() + awaited.threshold_s
+        if awaited.measured is not None:
+            awaited.measured.ended(service_latency.OK, origin)
+            awaited.measured = None
+        if reply and not reply.startswith(_JS_ACK):
+            # The responder expects an answer itself: the way back leads through the requester's account.
+            back = service_replies(awaited.account)
+            reply = back.expect(self.account, reply, awaited.response_type, awaited.threshold_s)
+        original = shown if shown != subject else b""
+        delivered = awaited.account.publish(awaited.reply, reply, header, payload, original=original)
+        return delivered > 0
+
+    def _expire(self) -> None:
+        now = self.account.broker.clock.monotonic()
+        late = [subject for subject, awaited in self.awaited.items() if awaited.deadline <= now]
+        for subject in late:
+            measured = self.awaited.pop(subject).measured
+            if measured is not None:
+                measured.ended(service_latency.TIMEOUT)
+        self.expired += len(late)
+        self._timer = None
+        if self.awaited:
+            # Not one timer per deadline: a look every second at the most, at the next deadline at the earliest.
+            soonest = min(awaited.deadline for awaited in self.awaited.values())
+            self._timer = self.account.broker.timers.call_at(max(soonest, now + 1.0), self._expire)
+
+    def deliver(
+        self, sub: Subscription, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Origin | None
+    ) -> bool:
+        return self._replied(sub, subject, subject, reply, header, payload, origin)
+
+    def flush(self) -> None:
+        """Nothing is buffered here."""
+
+
+def service_replies(account: Account) -> ServiceReplies:
+    """The `ServiceReplies` of an account, made at the first use."""
+    replies = account.service_replies
+    if replies is None:
+        replies = account.service_replies = ServiceReplies(account)
+    assert isinstance(replies, ServiceReplies)
+    return replies
+
+
+class ServiceImport:
+    """One imported service: a destination of kind ACCOUNT in the importing account."""
+
+    kind = Kind.ACCOUNT
+
+    def __init__(
+        self,
+        importer: Account,
+        exporter: Account,
+        local: bytes,
+        template: bytes,
+        export: ExportOptions | None,
+        *,
+        share: bool = False,
+    ) -> None:
+        self.importer = importer
+        self.exporter = exporter
+        self.transform = Transform(local, template)
+        self.share = share
+        self.response_type = export.response_type if export is not None else "singleton"
+        self.threshold_s = export.response_threshold_s if export is not None else 120.0
+        self.latency = None if export is None else export.latency
+        service_replies(exporter)
+        sub = Subscription(importer, local, self)
+        sub.rewrite = self._requested
+        importer.attach(sub)
+        self.sub = sub
+
+    def __repr__(self) -> str:
+        return f"<service import {self.sub.subject!r} of {self.importer.name} from {self.exporter.name}>"
+
+    def _requested(
+        self,
+        sub: Subscription,
+        subject: bytes,
+        shown: bytes,
+        reply: bytes,
+        header: bytes,
+        payload: bytes,
+        origin: Origin | None,
+    ) -> bool:
+        target = self.transform.apply(subject)
+        if target is None:
+            return False
+        exporter = self.exporter
+        mapped = exporter.mappings.apply(target)
+        if mapped == DROPPED:
+            return False
+        back = b""
+        if reply and not reply.startswith(_JS_ACK):
+            back = reply = service_replies(exporter).expect(self.importer, reply, self.response_type, self.threshold_s)
+        measured = None if self.latency is None else self._measured(self.latency, header, origin)
+        if measured is not None:
+            if back:
+                service_replies(exporter).measure(back, measured)
+            else:
+                measured.ended(service_latency.BAD_REQUEST)
+                measured = None
+        info = self._request_info(header, origin)
+        if info is not None:
+            header = set_field(header, REQUEST_INFO, msgspec.json.encode(info))
+        delivered = exporter.publish(mapped or target, reply, header, payload)
+        if not delivered and back:
+            service_replies(exporter).forget(back)
+            if measured is not None:
+                measured.ended(service_latency.UNAVAILABLE)
+        return delivered > 0
+
+    def _measured(self, latency: LatencyOptions, header: bytes, origin: Origin | None) -> SampledRequest | None:
+        fields = service_latency.sampled(latency, header, self.importer.broker.random)
+        if fields is None:
+            return None
+        return SampledRequest(self.exporter, self.importer, latency, origin, fields, share=self.share)
+
+    def _request_info(self, header: bytes, origin: Origin | None) -> RequestInfo | None:
+        """Who asks. A request that comes from another import says so already; what a client claims itself counts nothing."""
+        if origin is None:
+            return self._passed_on(header)
+        info = RequestInfo(acc=self.importer.name)
+        if self.share:
+            info.server = self.importer.broker.server_name
+        if isinstance(origin, KnownClient):
+            info.rtt = int(origin.rtt_s * 1e9)
+            if self.share:
+                info.start = ns_to_rfc3339(origin.started_ns)
+                info.host, info.id = origin.peer.host, origin.cid
+                info.user, info.name, info.lang, info.ver = origin.user, origin.name, origin.lang, origin.version
+                info.kind, info.client_type = "Client", origin.peer.client_type
+        return info
+
+    def _passed_on(self, header: bytes) -> RequestInfo | None:
+        said = get_field(header, REQUEST_INFO)
+        if not said:
+            return None  # a request of the daemon's own
+        try:
+            info = msgspec.json.decode(said, type=RequestInfo)
+        except msgspec.DecodeError:
+            return None
+        info.svc = self.importer.name
+        return info
+
+    def deliver(
+        self, sub: Subscription, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Origin | None
+    ) -> bool:
+        return self._requested(sub, subject, subject, reply, header, payload, origin)
+
+    def flush(self) -> None:
+        """Nothing is buffered here."""
+
+
+# -- from the configuration ----------------------------------------------------------------------------------------
+
+
+def add_import(
+    importer: Account, exporter: Account, imported: ImportOptions, exports: tuple[ExportOptions, ...]
+) -> None:
+    """Join one configured import (already checked: authorized, no cycle)."""
+    if imported.kind == "stream":
+        template = stream_template(imported)
+        hook = importer.stream_imports
+        if hook is None:
+            hook = importer.stream_imports = StreamImports()
+        assert isinstance(hook, StreamImports)
+        stream = StreamImport(exporter, imported.subject, numbered(template))
+        hook.add(stream)
+        for sub in tuple(importer.subscriptions()):
+            shadow = stream.shadow(sub) if sub.parent is None and sub.rewrite is None else None
+            if shadow is not None:
+                sub.shadows += (shadow,)
+                exporter.attach(shadow)
+        return
+    local = imported.to or imported.subject
+    export = next(
+        (export for export in exports if export.kind == "service" and is_subset(imported.subject, export.subject)),
+        None,
+    )
+    ServiceImport(
+        importer, exporter, pattern_of(local), back_template(imported.subject, local), export, share=imported.share
+    )
+
+
+def remove_imports(account: Account) -> None:
+    """Undo every `add_import` of an account, for a reload. Replies that are awaited still come through."""
+    account.stream_imports = None
+    for sub in tuple(account.subscriptions()):
+        if isinstance(sub.dest, ServiceImport):
+            account.unsubscribe(sub)
+        elif sub.shadows:
+            for shadow in sub.shadows:
+                shadow.account.unsubscribe(shadow)
+            sub.shadows = ()

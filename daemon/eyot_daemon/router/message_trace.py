@@ -1,0 +1,327 @@
+"""Message tracing: a publisher asks with a header what becomes of its message, and is told on a subject of its choice.
+
+`Nats-Trace-Dest: <subject>` asks; with `Nats-Trace-Only: true` the message goes nowhere. In an account with `msg_trace` a
+sampled `traceparent` (W3C) asks as well. The answer is one JSON document: who published, how the subject was mapped, which
+imports and exports it crossed, which stream and which subscriptions it reached, or why it did not reach them. Such messages
+take a way of their own: it is slow, nothing else shall be.
+
+Over a leaf link the message goes with the number of its hop (`Nats-Trace-Hop`: `1`, then `1.1` over the next link), and the server
+there tells its part on the same subject.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
+
+import msgspec
+
+from eyot_daemon.router.account import Account
+from eyot_daemon.router.delivery import Delivery
+from eyot_daemon.router.imports import ServiceImport
+from eyot_daemon.router.known_client import KnownClient
+from eyot_daemon.router.route import LeafMember, Member, QueueGroup, Route
+from eyot_daemon.router.subscription import Kind, LeafDestination, Origin, Subscription
+from eyot_wire.fan_out import TRACE_HEADER
+from eyot_wire.frames import LeafMsg
+from eyot_wire.go.time import ns_to_rfc3339
+from eyot_wire.headers import HeaderError, parse, set_field
+from eyot_wire.mapping import DROPPED
+from eyot_wire.quoting import quoted
+from eyot_wire.subject import is_valid_literal
+
+if TYPE_CHECKING:
+    from eyot_daemon.client.connection import ClientConnection
+    from eyot_daemon.leaf.link import LeafConnection
+
+log = logging.getLogger("eyot.client")
+
+#: A destination that is none: whoever traced before has decided that nobody shall.
+DISABLED = b"trace disabled"
+HOP_HEADER = b"Nats-Trace-Hop"
+PUBLISH_DENIED = "Not delivered because publish denied for this subject"
+SUBSCRIPTION_DENIED = "Not delivered because subscription denies this subject"
+NO_ECHO = "Not delivered because of no echo"
+CLOSED = "Not delivered because client is closed"
+LEAF_ONLY = "Not delivered because remote does not support message tracing"
+LEAF_SILENT = "Message delivered but remote does not support message tracing so no trace event generated from there"
+#: Kinds of connections, as nats-server numbers them.
+_CLIENT, _LEAF = 0, 4
+#: How far imports are followed.
+DEPTH_MAX = 16
+
+Json = dict[str, object]
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """What a header asks for. `hop`: which link it came over, "" from the publisher itself."""
+
+    destination: bytes
+    only: bool
+    fields: dict[str, list[str]]
+    hop: str = ""
+
+
+def asked_for(header: bytes, account: Account, *, linked: bool = False) -> Asked | None:
+    """What the header of a message asks for, None if it asks for no trace. `linked`: it came over a leaf link, so that
+    the server it came from has drawn the sample."""
+    try:
+        pairs = [(name, value) for name, value in parse(header).fields if value]
+    except HeaderError:
+        return None
+    values = dict(reversed(pairs))  # the first of several counts
+    destination = values.get(TRACE_HEADER, b"")
+    if destination == DISABLED:
+        return None
+    only = False
+    if destination:
+        only = values.get(b"Nats-Trace-Only", b"").lower() in (b"1", b"true", b"on")
+    elif any(name.lower() == b"traceparent" and _is_sampled(value) for name, value in pairs):
+        sampled = linked or account.broker.random() * 100 < account.trace_sampling
+        destination = account.trace_destination if sampled else b""
+    if not destination:
+        return None
+    fields: dict[str, list[str]] = {}
+    for name, value in pairs:
+        fields.setdefault(name.decode("utf-8", "replace"), []).append(value.decode("utf-8", "replace"))
+    return Asked(destination, only, fields, _text(values.get(HOP_HEADER, b"")) if linked else "")
+
+
+def _is_sampled(traceparent: bytes) -> bool:
+    parts = traceparent.split(b"-")
+    try:
+        return len(parts) == 4 and len(parts[3]) == 2 and bool(int(parts[3], 16) & 1)
+    except ValueError:
+        return False
+
+
+class MessageTrace:
+    """The trace of one message of a client or of a leaf link."""
+
+    def __init__(
+        self, origin: ClientConnection | LeafConnection, account: Account, subject: bytes, size: int, asked: Asked
+    ) -> None:
+        self.only = asked.only
+        self.random = account.broker.random
+        self._account = account
+        self._broker = account.broker
+        self._asked = asked
+        self._request: Json = {"header": asked.fields, "msgsize": size}
+        self._hops = 0
+        kind, name = _CLIENT if origin.kind is Kind.CLIENT else _LEAF, _name(origin)
+        self._ingress: Json = self._event("in", kind=kind, cid=origin.cid)
+        if name:
+            self._ingress["name"] = name
+        self._ingress |= {"acc": account.name, "subj": _text(subject)}
+        self._events: list[Json] = [self._ingress]
+
+    def _event(self, kind_of_event: str, **more: object) -> Json:
+        return {"type": kind_of_event, "ts": ns_to_rfc3339(self._broker.clock.now_ns())} | more
+
+    def refused(self) -> None:
+        """The client may not publish there."""
+        self._ingress["error"] = PUBLISH_DENIED
+
+    def mapped(self, to: bytes) -> None:
+        self._events.append(self._event("sm", to=_text(to)))
+
+    def reached(self, sub: Subscription, subject: bytes, why_not: str = "", depth: int = 0) -> None:
+        """A local subscription got the message, or did not for a reason."""
+        dest = sub.dest
+        if isinstance(dest, ServiceImport):
+            self._imported(dest, subject, depth)
+        elif dest.kind is Kind.JETSTREAM and hasattr(dest, "config"):
+            name, interest = dest.config.name, {"subject": _text(subject)}
+            self._events.append(self._event("js", stream=name, **interest))
+        elif dest.kind is Kind.CLIENT:
+            self._egress(_CLIENT, dest, sub.account, {"sub": _text(sub.subject), "queue": _text(sub.queue)}, why_not)
+
+    def exported(self, account: Account, local: bytes) -> None:
+        """A stream import of this account has it too, as `local`."""
+        self._events.append(self._event("se", acc=account.name, to=_text(local)))
+
+    def linked(self, link: LeafDestination) -> bytes:
+        """A leaf link takes it: the number of the hop. b"": its end tells nothing, and gets nothing of a mere trace."""
+        account = getattr(link, "account", None) or self._account
+        if not getattr(link, "traces", False):
+            self._egress(_LEAF, link, account, {}, LEAF_ONLY if self.only else LEAF_SILENT)
+            return b""
+        self._hops += 1
+        hop = f"{self._asked.hop}.{self._hops}" if self._asked.hop else str(self._hops)
+        self._egress(_LEAF, link, account, {"hop": hop}, "")
+        return hop.encode()
+
+    def _egress(self, kind: int, dest: object, account: Account, more: dict[str, str], why_not: str) -> None:
+        event = self._event("eg", kind=kind, cid=getattr(dest, "cid", 0))
+        said = {"name": _name(dest)} | more | {"error": why_not}
+        if account is not self._account:
+            said["acc"] = account.name
+        self._events.append(event | {key: value for key, value in said.items() if value})
+
+    def _imported(self, dest: ServiceImport, subject: bytes, depth: int) -> None:
+        """Follow a service import: what the message reaches in the exporting account."""
+        target = dest.transform.apply(subject)
+        if target is None or depth >= DEPTH_MAX:
+            return
+        self._events.append(self._event("si", acc=dest.exporter.name, **{"from": _text(subject), "to": _text(target)}))
+        mapped = dest.exporter.mappings.apply(target)
+        if mapped == DROPPED:
+            return
+        if mapped is not None:
+            self.mapped(mapped)
+            target = mapped
+        route = dest.exporter.route(target)
+        for member in route.plain:
+            self.reached(member.sub, target, depth=depth + 1)
+        for leaf in route.leafs:
+            self._egress(_LEAF, leaf.dest, dest.exporter, {}, "")
+        for group in route.groups:
+            if group.local:
+                self.reached(group.local[0].sub, target, depth=depth + 1)
+
+    def tell(self) -> None:
+        """Publish what was found."""
+        document: Json = {"server": self._broker.server_info(), "request": self._request}
+        if self._hops:
+            document["hops"] = self._hops
+        document["events"] = self._events
+        self._account.publish(self._asked.destination, payload=msgspec.json.encode(document))
+
+
+class TracedDelivery(Delivery):
+    """A delivery that notes what it does, and with `only` does not do it."""
+
+    __slots__ = ("_trace",)
+
+    def __init__(
+        self, trace: MessageTrace, route: Route, reply: bytes, header: bytes, payload: bytes, origin: Origin
+    ) -> None:
+        super().__init__(route, reply, header, payload, origin, b"", trace.random)
+        self._trace = trace
+
+    def run(self, queues: tuple[bytes, ...] | None) -> int:
+        if not self._trace.only:
+            return super().run(queues)
+        for member in self.route.plain:
+            self.hand(member)
+        chosen: dict[int, tuple[LeafMember, list[bytes]]] = {}
+        for leaf in self.route.leafs:
+            if self._leaf_accepts(leaf):
+                chosen[id(leaf.dest)] = (leaf, [])
+        for group in self.route.groups:
+            taker = self._note_group(group) if queues is None or group.queue in queues else None
+            if taker is not None:
+                chosen.setdefault(id(taker.dest), (taker, []))[1].append(group.queue)
+        for leaf, names in chosen.values():
+            self.cross(leaf.dest, leaf.subject, tuple(names))
+        return 0
+
+    def _note_group(self, group: QueueGroup) -> LeafMember | None:
+        """One member stands for a group, as in a delivery; a leaf link is given back."""
+        if group.local:
+            self.hand(group.local[int(self._random() * len(group.local))])
+            return None
+        return self._draw(leaf for leaf in group.leafs if self._leaf_accepts(leaf))
+
+    def cross(self, dest: LeafDestination, subject: bytes, queues: tuple[bytes, ...]) -> bool:
+        hop = self._trace.linked(dest)
+        if not hop and self._trace.only:
+            return False
+        header = set_field(self.header, HOP_HEADER, hop) if hop else self.header
+        return dest.deliver_leaf(subject, self.leaf_reply, header, self.payload, queues, self.origin)
+
+    def hand(self, member: Member) -> bool:
+        sub = member.sub
+        why_not = self._why_not(sub)
+        if member.local or sub.account is not self._trace._account:
+            self._trace.exported(sub.account, member.local or self.route.subject)
+        self._trace.reached(sub, self.route.subject, why_not)
+        return not self._trace.only and super().hand(member)
+
+    def _why_not(self, sub: Subscription) -> str:
+        """Why a client will not get it, as far as that is known beforehand."""
+        dest = sub.dest
+        if not isinstance(dest, KnownClient):
+            return ""
+        if dest.closed or not sub.active:
+            return CLOSED
+        if dest is self.origin and not dest.echo:
+            return NO_ECHO
+        if dest.access is not None and sub.deny_filter and not dest.access.may_receive(self.route.subject, sub.queue):
+            return SUBSCRIPTION_DENIED
+        return ""
+
+
+def publish_traced(
+    client: ClientConnection,
+    account: Account,
+    asked: Asked,
+    message: tuple[bytes, bytes, bytes, bytes],
+    may_publish: Callable[[bytes], bool],
+) -> int | None:
+    """Publish one message of a client and tell what became of it; how many took it, None if it was refused.
+
+    `message`: subject, reply, header, payload.
+    """
+    subject, reply, header, payload = message
+    if not is_valid_literal(asked.destination):
+        log.error("%r - Destination %r is not valid, won't be able to trace events", client, asked.destination)
+        return 0 if asked.only else account.publish(subject, reply, header, payload, origin=client)
+    if not may_publish(asked.destination):
+        client.send_error(f"Permissions Violation for Publish to {quoted(asked.destination)}")
+        return 1
+    trace = MessageTrace(client, account, subject, len(header) + len(payload), asked)
+    if not may_publish(subject):
+        trace.refused()
+        trace.tell()
+        return None
+    mapped = account.mappings.apply(subject)
+    taken = 0
+    if mapped != DROPPED:
+        if mapped is not None:
+            trace.mapped(mapped)
+        taken = TracedDelivery(trace, account.route(mapped or subject), reply, header, payload, client).run(None)
+        account.out_msgs += taken
+        account.out_bytes += taken * (len(header) + len(payload))
+    trace.tell()
+    return taken or (1 if asked.only else 0)
+
+
+def publish_from_link(account: Account, message: LeafMsg, origin: Origin) -> bool:
+    """Publish a message that came over a leaf link and tell what became of it here; False: it does not ask for that."""
+    link = cast("LeafConnection", origin)
+    asked = asked_for(message.header, account, linked=True)
+    if asked is None:
+        return False
+    if not is_valid_literal(asked.destination):
+        log.error("%r - Destination %r is not valid, won't be able to trace events", link, asked.destination)
+        return asked.only
+    if not link.session.rules.receive.permits(asked.destination):
+        log.warning("%r - may not be told about its messages on %r", link, asked.destination)
+        return True
+    size = len(message.header) + len(message.payload)
+    trace = MessageTrace(link, account, message.subject, size, asked)
+    subject = message.subject
+    queues: tuple[bytes, ...] | None = message.queues
+    mapped = account.mappings.apply(subject)
+    if mapped != DROPPED:
+        if mapped is not None:
+            trace.mapped(mapped)
+            subject, queues = mapped, queues or None
+        route = account.route(subject)
+        taken = TracedDelivery(trace, route, message.reply, message.header, message.payload, link).run(queues)
+        account.out_msgs += taken
+        account.out_bytes += taken * size
+    trace.tell()
+    return True
+
+
+def _name(connection: object) -> str:
+    """What a connection calls itself; of a leaf link, the server at its other end."""
+    state = getattr(connection, "state", None)
+    return str(getattr(connection, "name", "") or getattr(state, "peer_name", "") or "")
+
+
+def _text(subject: bytes) -> str:
+    return subject.decode("utf-8", "replace")

@@ -1,0 +1,151 @@
+"""What one subject leads to, worked out once: the compiled form of a `SubList` match.
+
+A `Route` splits the matching subscriptions by how they are served: plain local ones, leaf links (each once, however
+many of its subscriptions match), and queue groups with local members and leaf members apart, because local members are
+preferred. Shadow subscriptions of stream imports are resolved to the subscription they serve and the subject it knows.
+A route lives on `Match.memo`, hence exactly as long as the subject list holds the match to be right.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol, cast
+
+from eyot_daemon.router.subscription import Destination, Kind, LeafDestination, Subscription
+from eyot_wire.hot import Inlet, Match
+from eyot_wire.sublist import EMPTY
+
+
+class FastTarget(Destination, Protocol):
+    """A destination whose buffer a publish may append ready frames to (a client connection)."""
+
+    out: bytearray
+    out_msgs: int
+    out_bytes: int
+    headers: bool
+    closed: bool
+    dirty: bool
+
+
+class Member(NamedTuple):
+    """A local subscription that gets the message; `local` is the subject it knows if an import renames it."""
+
+    sub: Subscription
+    local: bytes
+
+
+class LeafMember(NamedTuple):
+    """A leaf link that gets the message on `subject`; `weight`: how many members of a group it stands for."""
+
+    dest: LeafDestination
+    subject: bytes
+    weight: int
+
+
+#: How a client connection is sent a message on the plain path: the subscription, the connection, MSG and HMSG prefix.
+Target = tuple[Subscription, FastTarget, bytes, bytes]
+
+
+class QueueGroup:
+    """One queue group's members for one subject. `targets`: the local members, if all are client connections."""
+
+    __slots__ = ("leafs", "local", "queue", "targets")
+
+    def __init__(self, queue: bytes, subject: bytes, members: Iterable[Subscription]) -> None:
+        self.queue = queue
+        self.local, self.leafs = _sort(subject, members)
+        self.targets: tuple[Target, ...] = ()
+        if all(_is_fast(member.sub) for member in self.local):
+            self.targets = tuple(_target(subject, member) for member in self.local)
+
+
+class Route:
+    """Where messages on `subject` go.
+
+    `targets` are the client connections of the plain path. It can be taken (`fast`) if no others than client connections
+    and leaf links match plainly, and every queue group has local members that are all client connections. `simple`:
+    there is nothing but `targets`; `local`: there are no leaf links and no groups. `taker`: of the one destination,
+    if it is a stream.
+    """
+
+    __slots__ = ("fast", "groups", "leafs", "local", "plain", "simple", "subject", "taker", "targets")
+
+    plain: tuple[Member, ...]
+    leafs: tuple[LeafMember, ...]
+    groups: tuple[QueueGroup, ...]
+    targets: tuple[Target, ...]
+
+    def __init__(self, subject: bytes, match: Match[Subscription]) -> None:
+        self.subject = subject
+        self.taker: Inlet | None = None
+        if len(match.plain) == 1 and not match.groups and _is_plain_client(match.plain[0]):
+            # A reply to an inbox: its subject is used once, so its route must cost little.
+            member = Member(match.plain[0], b"")
+            self.plain, self.leafs, self.groups = (member,), (), ()
+            self.fast = self.local = self.simple = True
+            self.targets = (_target(subject, member),)
+            return
+        if len(match.plain) == 1 and not match.groups and _is_plain_stream(match.plain[0]):
+            # So is that of a message in a stream of very many subjects.
+            self.plain, self.leafs, self.groups, self.targets = (Member(match.plain[0], b""),), (), (), ()
+            self.local, self.fast, self.simple = True, False, False
+            self.taker = _taker(match.plain[0], b"")
+            return
+        self.plain, leafs = _sort(subject, match.plain)
+        self.leafs = tuple({(id(leaf.dest), leaf.subject): leaf for leaf in leafs}.values())
+        self.groups = tuple(QueueGroup(queue, subject, members) for queue, members in match.groups)
+        self.local = not self.groups and not self.leafs
+        self.fast = all(_is_fast(member.sub) for member in self.plain) and all(group.targets for group in self.groups)
+        self.simple = self.fast and self.local
+        self.targets = tuple(_target(subject, member) for member in self.plain) if self.fast else ()
+        if self.local and len(self.plain) == 1:
+            self.taker = _taker(*self.plain[0])
+
+    def __bool__(self) -> bool:
+        return bool(self.plain or self.groups or self.leafs)
+
+
+def _sort(subject: bytes, subs: Iterable[Subscription]) -> tuple[tuple[Member, ...], tuple[LeafMember, ...]]:
+    """Local members and leaf members apart; shadows resolved, those that do not concern `subject` left out."""
+    local: list[Member] = []
+    leafs: list[LeafMember] = []
+    for sub in subs:
+        known = b""
+        if sub.translate is not None:
+            renamed = sub.translate(subject)
+            if renamed is None:
+                continue
+            if renamed != subject:
+                known = renamed
+        if sub.dest.kind is Kind.LEAF:
+            leafs.append(LeafMember(cast(LeafDestination, sub.dest), known or subject, sub.weight))
+        else:
+            local.append(Member(sub.parent or sub, known))
+    return tuple(local), tuple(leafs)
+
+
+def _taker(sub: Subscription, local: bytes) -> Inlet | None:
+    if local or sub.rewrite is not None or sub.dest.kind is not Kind.JETSTREAM:
+        return None
+    return cast(Inlet | None, getattr(sub.dest, "inlet", None))
+
+
+def _is_plain_stream(sub: Subscription) -> bool:
+    if sub.dest.kind is not Kind.JETSTREAM:
+        return False
+    return sub.rewrite is None and sub.translate is None and sub.parent is None
+
+
+def _is_plain_client(sub: Subscription) -> bool:
+    return sub.dest.kind is Kind.CLIENT and sub.rewrite is None and sub.translate is None and sub.parent is None
+
+
+def _is_fast(sub: Subscription) -> bool:
+    return sub.dest.kind is Kind.CLIENT and sub.rewrite is None
+
+
+def _target(subject: bytes, member: Member) -> Target:
+    sub = member.sub
+    tail = b" %b %b " % (member.local or subject, sub.sid)
+    return sub, cast(FastTarget, sub.dest), b"MSG" + tail, b"HMSG" + tail
+
+
+NO_ROUTE = Route(b"", EMPTY)

@@ -1,0 +1,67 @@
+"""Calls that other threads hand over to the loop's thread, which makes them as part of a turn of the broker.
+
+They come the way bytes come: an eventfd among the `Readers`' sockets. A commit is thus answered in the stay in which its
+message was read, when the disk is quick; Trio's own way (`TrioToken.run_sync_soon`) takes two passes of its loop for that.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import deque
+from collections.abc import Callable
+
+from eyot_daemon.turn.gate import Gate
+
+log = logging.getLogger("eyot.broker")
+
+
+class HandOver:
+    """A `Reader`. Calls run in the order in which they were handed over; after `close` none runs."""
+
+    def __init__(self) -> None:
+        self._calls: deque[Callable[[], None]] = deque()
+        self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._signalled = False
+        self.closed = False
+
+    def fileno(self) -> int:
+        return self._event
+
+    def soon(self, call: Callable[[], None]) -> None:
+        """Have `call` made soon. From any thread. Raises OSError after `close`."""
+        if self.closed:
+            raise OSError("the loop takes no more calls")
+        self._calls.append(call)
+        if not self._signalled:
+            # Set before the write: whoever finds it set has added its call before `read` looks for calls.
+            self._signalled = True
+            os.eventfd_write(self._event, 1)
+
+    def read(self) -> int:
+        """Make the calls."""
+        try:
+            os.eventfd_read(self._event)
+        except BlockingIOError:
+            return 0
+        self._signalled = False
+        for _ in range(len(self._calls)):
+            call = self._calls.popleft()
+            try:
+                call()
+            except Exception:
+                # What fails must not take the daemon with it.
+                log.exception("after a commit")
+        return 0
+
+    def stall(self, seconds: float) -> None:
+        """Nobody to wait: what is handed over has happened already."""
+
+    def hold(self, gate: Gate) -> None:
+        """The same."""
+
+    def close(self) -> None:
+        """Take no more calls. Whoever hands over must have ended (another thread may be about to write)."""
+        if not self.closed:
+            self.closed = True
+            os.close(self._event)

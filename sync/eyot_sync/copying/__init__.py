@@ -1,0 +1,1 @@
+"""Copying a stream: what a mirror or source asks its origin, takes, and believes."""

@@ -1,0 +1,50 @@
+"""What an origin answers to a copier's requests, as far as it is read."""
+
+from __future__ import annotations
+
+from msgspec import field
+
+from eyot_wire.jetstream.consumer import ConsumerInfo
+from eyot_wire.jetstream.errors import ApiError
+from eyot_wire.jetstream.struct import JsStruct
+
+
+class CreateResponse(ConsumerInfo, kw_only=True):
+    """What the origin says: a consumer, or why not."""
+
+    type: str = ""
+    error: ApiError | None = None
+
+
+class ErrorOnly(JsStruct, kw_only=True):
+    """Any answer: an error, or none."""
+
+    error: ApiError | None = None
+
+
+class OriginState(JsStruct, kw_only=True):
+    """Of the state in STREAM.INFO."""
+
+    messages: int = 0
+    last_seq: int | None = None
+
+
+class OriginInfo(JsStruct, kw_only=True):
+    """What is read of the origin's STREAM.INFO."""
+
+    created: str = ""
+    state: OriginState = field(default_factory=OriginState)
+    error: ApiError | None = None
+
+
+class StoredMessage(JsStruct, kw_only=True):
+    """Of a message in STREAM.MSG.GET."""
+
+    seq: int = 0
+    time: str = ""
+
+
+class StoredAnswer(JsStruct, kw_only=True):
+    """What is read of the answer to STREAM.MSG.GET: a message, or none (that is gone, or may not be read)."""
+
+    message: StoredMessage | None = None

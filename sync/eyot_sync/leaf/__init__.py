@@ -1,0 +1,1 @@
+"""The leaf protocol in both roles, without I/O."""

@@ -1,0 +1,139 @@
+"""How the bytes of a link are written: as they are, or as an S2 stream in each direction once both sides agreed on it.
+
+A block stands on its own, so a slice is packed as a whole and nothing waits for another. What S2 knows beside Snappy saves little on
+messages: all levels that compress are written alike (`eyot_wire.archive.s2`). Both kinds are read.
+
+A hostile peer can make much of little: until it is known who it is a block stands for little, and in one turn no more is unpacked than
+`UNPACKED_PER_TURN`; what is left waits for the next (`is_behind`), and whoever sends on beyond `BEHIND_MAX` is sent away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Protocol
+
+from eyot_sync.leaf.compression import AUTO, UNCOMPRESSED, LeafCompression, is_compressed
+from eyot_wire.archive.errors import ArchiveError
+
+if TYPE_CHECKING:
+    from eyot_wire.archive.s2 import S2Reader
+
+_IDENTIFIER = b"\xff\x06\x00\x00S2sTwO"
+
+#: What a block may stand for, bytes: as much as S2 allows, and before the link is established an INFO or a CONNECT.
+BLOCK_MAX = 4 << 20
+BLOCK_MAX_FIRST = 64 << 10
+UNPACKED_PER_TURN = 16 << 20
+#: Packed bytes that may wait: two blocks of the largest size.
+BEHIND_MAX = 8 << 20
+#: Up to this a slice is assumed to shrink as those before it did.
+_RATIO_MAX = 8.0
+_RATIO_SHARE = 0.25
+#: Shorter slices say nothing of how messages shrink.
+_RATIO_SAMPLE_MIN = 256
+#: Of a turn's worth for each block, however little it stands for.
+_BLOCK_COST = 256
+
+
+class Chunks(Protocol):
+    """`eyot_wire.archive.s2.chunks`."""
+
+    def __call__(self, data: bytes, *, compress: bool) -> bytes: ...
+
+
+class LeafCodec:
+    """Of one link. `mode`: this side's, once it was agreed on with the peer. `ratio`: how much smaller slices have become lately, 1 or
+    more."""
+
+    __slots__ = ("_chunks", "_clear", "_compression", "_has_begun", "_reader", "is_behind", "mode", "ratio")
+
+    def __init__(self, compression: LeafCompression) -> None:
+        self.mode = compression.mode
+        self.ratio = 1.0
+        self.is_behind = False
+        self._compression = compression
+        self._clear = b""
+        self._has_begun = False
+        self._reader: S2Reader | None = None
+        self._chunks: Chunks
+
+    @property
+    def is_offered(self) -> bool:
+        """May the peer still ask for S2?"""
+        return self._compression.is_offered and self._reader is None
+
+    @property
+    def told(self) -> str:
+        """The word for the peer."""
+        return AUTO if self._compression.mode == AUTO else self.mode
+
+    def agree(self, theirs: str) -> bool:
+        """The peer's word is known. True: everything is S2 from here on. Raises UnknownMode."""
+        self.mode = self._compression.agreed(theirs)
+        if not is_compressed(self.mode):
+            return False
+        from eyot_wire.archive import s2  # loads its library only where it is used
+
+        self._reader = s2.S2Reader(BLOCK_MAX_FIRST)
+        self._chunks = s2.chunks
+        return True
+
+    def established(self) -> None:
+        """The peer is known: its blocks may be of any size."""
+        if self._reader is not None:
+            self._reader.block_max = BLOCK_MAX
+
+    def level(self, rtt_s: float | None) -> str:
+        """What this side does at this round-trip time, in nats-server's words."""
+        return self._compression.level(self.mode, rtt_s)
+
+    # -- out -------------------------------------------------------------------------------------------------------
+
+    def say_in_clear(self, data: bytes) -> None:
+        """Last words before S2. Nothing may follow them before the peer has answered: it switches right behind them."""
+        self._clear = data
+
+    @property
+    def has_clear(self) -> bool:
+        return bool(self._clear)
+
+    def take_clear(self) -> bytes:
+        data, self._clear = self._clear, b""
+        return data
+
+    def pack(self, data: bytes, rtt_s: float | None) -> bytes:
+        """What goes onto the wire for a slice."""
+        if self._reader is None or not data:
+            return data
+        compress = self.level(rtt_s) != UNCOMPRESSED
+        packed = self._chunks(data, compress=compress)
+        if not compress:
+            self.ratio = 1.0
+        elif len(data) >= _RATIO_SAMPLE_MIN:
+            ratio = max(1.0, min(len(data) / len(packed), _RATIO_MAX))
+            self.ratio += (ratio - self.ratio) * _RATIO_SHARE
+        if self._has_begun:
+            return packed
+        self._has_begun = True
+        return _IDENTIFIER + packed
+
+    # -- in --------------------------------------------------------------------------------------------------------
+
+    def unpack(self, data: bytes | bytearray | memoryview) -> Iterator[bytes | bytearray | memoryview]:
+        """What bytes from the wire (and what was left of those before them) stand for, up to a turn's worth. Raises ArchiveError when it
+        is not S2, or too much waits already."""
+        reader = self._reader
+        if reader is None:
+            yield data
+            return
+        reader.feed(data)
+        if self.is_behind and reader.pending > BEHIND_MAX:
+            raise ArchiveError("s2: more than can be unpacked")
+        self.is_behind = False
+        room = UNPACKED_PER_TURN
+        while (block := reader.next_block()) is not None:
+            room -= len(block) + _BLOCK_COST
+            yield block
+            if room <= 0:
+                self.is_behind = True
+                return

@@ -1,0 +1,214 @@
+"""What a leaf session is told about itself and its peer, and the events it answers with.
+
+Operations of an established link (`LsAdd`, `LsDel`, `LeafMsg`) are events as they come off the wire; the rest is defined here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from eyot_sync.leaf.compression import LeafCompression
+from eyot_sync.leaf.interest import LinkPeer
+from eyot_sync.leaf.permissions import ALLOW_ALL, SubjectRule
+from eyot_wire.frames import LeafMsg, LsAdd, LsDel
+from eyot_wire.info import LeafConnect
+
+
+class Role(Enum):
+    """Who dialled. The soliciting side is the spoke unless it asks to be the hub."""
+
+    SOLICIT = "solicit"
+    ACCEPT = "accept"
+
+
+class State(Enum):
+    """Where the handshake of a session stands."""
+
+    NEW = "new"
+    WAIT_INFO = "waiting for INFO"
+    WAIT_TLS = "waiting for TLS"
+    WAIT_S2 = "waiting for the INFO in S2"
+    WAIT_ACCOUNT = "waiting for the INFO that answers CONNECT"
+    WAIT_CONNECT = "waiting for CONNECT"
+    WAIT_VERDICT = "waiting for the verdict on CONNECT"
+    OPEN = "open"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class LeafIdentity:
+    """What this server says of itself on every link."""
+
+    server_id: str
+    server_name: str
+    version: str
+    host: str = "0.0.0.0"
+    port: int = 0
+    # Empty on a server without remotes: such a hub belongs to no cluster and nothing can collide with it.
+    cluster: str = ""
+    domain: str = ""
+    jetstream: bool = False
+    headers: bool = True
+    max_payload: int = 1024 * 1024
+    api_level: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LeafCredentials:
+    """What the soliciting side presents. Secrets stay out of repr and logs.
+
+    `sign` turns the nonce's bytes into a raw ed25519 signature; it goes with `jwt` or with the public `nkey`.
+    """
+
+    user: str = ""
+    password: str | None = field(default=None, repr=False)
+    token: str = field(default="", repr=False)
+    jwt: str = field(default="", repr=False)
+    nkey: str = ""
+    sign: Callable[[bytes], bytes] | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class LeafTimes:
+    """Waits and intervals of a link, in seconds."""
+
+    first_info_s: float = 1.0
+    connect_s: float = 2.0
+    auth_s: float = 2.0
+    ping_interval_s: float = 120.0
+    ping_max: int = 2
+    # No byte for this long, although asked for one: the link is stale. 0 leaves it to ping_interval and ping_max.
+    silence_max_s: float = 12.0
+
+
+@dataclass(frozen=True, slots=True)
+class LeafOptions:
+    """One link. Fields that only one role uses say so.
+
+    `account`/`is_system`: the local account of a soliciting link (an accepting one learns it with `accept_connect`).
+    """
+
+    role: Role
+    client_id: int
+    times: LeafTimes = LeafTimes()
+    message_bytes_max: int = 64 * 1024 * 1024
+    compression: LeafCompression = field(default_factory=LeafCompression)
+    # Leaf interest is not announced to this peer.
+    isolate: bool = False
+    default_js_domains: Mapping[str, str] = field(default_factory=dict)
+    # Solicit
+    account: str = ""
+    is_system: bool = False
+    is_hub: bool = False
+    credentials: LeafCredentials = LeafCredentials()
+    deny_imports: tuple[bytes, ...] = ()
+    deny_exports: tuple[bytes, ...] = ()
+    request_isolation: bool = False
+    # The hub is asked to be as patient as this side is (its link is metered).
+    asks_for_quiet: bool = False
+    tls_required: bool = False
+    # TLS was done before the first INFO (handshake_first).
+    tls_done: bool = False
+    # The link runs over WebSocket: of the hub's addresses, those for WebSocket concern us.
+    websocket: bool = False
+    # Accept
+    leafnode_urls: tuple[str, ...] = ()
+    tls_verify: bool = False
+    min_version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TlsRequired:
+    """Solicit: start TLS as the client now, then call `tls_established`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectReceived:
+    """Accept: the peer presented itself; answer with `accept_connect` or `reject`. `nonce` is what it had to sign."""
+
+    connect: LeafConnect
+    nonce: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Established:
+    """Both sides know each other; interest and messages may flow.
+
+    `remote_account`: the account on the other side, empty when the peer did not say.
+    """
+
+    server_id: str
+    server_name: str
+    version: str
+    domain: str
+    remote_account: str
+    peer: LinkPeer
+
+
+@dataclass(frozen=True, slots=True)
+class InterestComplete:
+    """The peer answered the first PING: what interest it had when the link was established is known here."""
+
+
+@dataclass(frozen=True, slots=True)
+class UrlsDiscovered:
+    """Solicit: the hub's other addresses, `host:port`; they replace the ones discovered before."""
+
+    urls: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PermissionsChanged:
+    """Solicit: the hub changed what this link may carry; announced interest must be looked at again."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeerError:
+    """The peer sent -ERR. The link goes on unless `Closed` follows."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """The session is over: write what `data_to_send` still holds, then close the transport.
+
+    `retry_after_s`: how long a soliciting side must wait; None leaves it to the backoff.
+    """
+
+    reason: str
+    retry_after_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyRule:
+    """`allow_responses`: how often, and for how many seconds, the reply subject of a message may be answered. Negative: no limit."""
+
+    max_messages: int
+    expires_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class UserRules:
+    """Permissions of the leaf's user, seen from the leaf: what it may publish, and what it may subscribe to."""
+
+    publish: SubjectRule = ALLOW_ALL
+    subscribe: SubjectRule = ALLOW_ALL
+    replies: ReplyRule | None = None
+
+
+LeafEvent = (
+    LeafMsg
+    | LsAdd
+    | LsDel
+    | TlsRequired
+    | ConnectReceived
+    | Established
+    | InterestComplete
+    | UrlsDiscovered
+    | PermissionsChanged
+    | PeerError
+    | Closed
+)

@@ -1,0 +1,48 @@
+"""Replies that a leaf may send although its user may not publish to their subjects (`allow_responses`).
+
+The hub remembers the reply subject of each message that goes down to such a leaf, for as long and as often as the user's permissions
+say. The memory is bounded: the oldest subjects are forgotten first.
+"""
+
+from __future__ import annotations
+
+import math
+
+from eyot_sync.leaf.events import ReplyRule
+
+REMEMBERED_MAX = 16_384
+
+
+class AllowedReplies:
+    """Reply subjects, each with what is left of its allowance."""
+
+    __slots__ = ("_left", "_rule")
+
+    def __init__(self, rule: ReplyRule) -> None:
+        self._rule = rule
+        # Subject to (deadline, messages left); insertion order is order of age.
+        self._left: dict[bytes, tuple[float, float]] = {}
+
+    def sent(self, reply: bytes, now: float) -> None:
+        """A message with this reply subject went to the leaf."""
+        rule = self._rule
+        if len(self._left) >= REMEMBERED_MAX:
+            del self._left[next(iter(self._left))]
+        self._left.pop(reply, None)
+        deadline = now + rule.expires_s if rule.expires_s >= 0 else math.inf
+        self._left[reply] = (deadline, rule.max_messages if rule.max_messages >= 0 else math.inf)
+
+    def take(self, subject: bytes, now: float) -> bool:
+        """May a message on this subject come in as a reply? Uses up one of its allowance."""
+        allowance = self._left.get(subject)
+        if allowance is None:
+            return False
+        deadline, left = allowance
+        if now >= deadline or left < 1:
+            del self._left[subject]
+            return False
+        if left == 1:
+            del self._left[subject]
+        else:
+            self._left[subject] = (deadline, left - 1)
+        return True

@@ -1,0 +1,1 @@
+"""Keeping a link up: where to dial, when, and what becomes of a link that is lost."""

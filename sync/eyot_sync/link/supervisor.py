@@ -1,0 +1,150 @@
+"""The life of one remote: dial when it may, run the connection, wait, again; for weeks.
+
+One task per remote. An attempt takes the next address, a connection runs until it ends, and its end says how long to wait: errors that
+only a person can mend name their delay, everything else backs off with full jitter. `wake` ends a wait at once, for whoever knows that
+the network is back.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import trio
+
+from eyot_sync.leaf.errors import is_loop, remedy
+from eyot_sync.link.backoff import Backoff
+from eyot_sync.link.dialer import Dialer, DialError
+from eyot_sync.link.ports import ClockPort, LinkEnd, LinkRunner
+from eyot_sync.link.state import LinkPhase, LinkState
+from eyot_sync.link.urls import LinkAddress, LinkUrls
+from eyot_sync.policy.stream_gate import LOOK_AGAIN_S, Hold
+
+log = logging.getLogger("eyot.leaf")
+
+# Between the first retry and the longest delay: quarter of, and twice, the configured reconnect time.
+_BACKOFF_BASE = 0.25
+_BACKOFF_CAP = 2.0
+#: A link that was lost may live on at its hub for so long, seconds: another hub, linked to that one, takes its successor for a loop.
+LINGERS_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteSpec:
+    """A remote as the supervisor sees it. Times in seconds; `error_reports`: every how many failed attempts to log one."""
+
+    name: str
+    account: str
+    addresses: tuple[LinkAddress, ...]
+    randomize: bool = True
+    ignore_discovered: bool = False
+    dial_timeout_s: float = 1.0
+    reconnect_s: float = 1.0
+    error_reports: int = 3600
+
+
+class LinkSupervisor:
+    """Keeps one remote linked. `run` never returns by itself; cancel it."""
+
+    def __init__(
+        self,
+        spec: RemoteSpec,
+        *,
+        dialer: Dialer,
+        runner: LinkRunner,
+        clock: ClockPort,
+        rng: random.Random,
+        gate: Callable[[], Hold | None] = lambda: None,
+    ) -> None:
+        self.spec = spec
+        self.urls = LinkUrls(spec.addresses, rng, randomize=spec.randomize)
+        self.state = LinkState(spec.name, spec.account, solicited=True, since_ns=clock.now_ns())
+        self._dialer = dialer
+        self._runner = runner
+        self._gate = gate
+        self._clock = clock
+        self._backoff = Backoff(spec.reconnect_s * _BACKOFF_BASE, spec.reconnect_s * _BACKOFF_CAP, rng)
+        self._wake = trio.Event()
+        # A daemon that was started again may have had a link to another of its hubs.
+        self._lost_at = clock.monotonic() if len(spec.addresses) > 1 else -math.inf
+
+    def wake(self) -> None:
+        """Try now: the network came back, or somebody asked."""
+        self._backoff.reset()
+        self._wake.set()
+
+    def learned(self, host_ports: Iterable[str]) -> None:
+        """The hub named its addresses."""
+        if not self.spec.ignore_discovered:
+            self.urls.discovered(host_ports)
+
+    async def run(self) -> None:
+        while True:
+            await self._allowed()
+            begun = self._clock.monotonic()
+            end = await self._attempt(self.urls.next())
+            await self._pause(self._delay_s(end, self._clock.monotonic() - begun))
+
+    async def _allowed(self) -> None:
+        """Wait until no policy keeps the link from being there."""
+        state = self.state
+        while (hold := self._gate()) is not None:
+            if state.waiting != hold.reason:
+                log.info("Leafnode remote %s waits: %s", state.name, hold.reason)
+            state.waiting = hold.reason
+            await self._pause(min(hold.wait_s, LOOK_AGAIN_S))
+        state.waiting = ""
+
+    async def _attempt(self, address: LinkAddress) -> LinkEnd:
+        state = self.state
+        state.phase = LinkPhase.DIALING
+        state.address = str(address)
+        state.attempts += 1
+        state.next_attempt_ns = 0
+        try:
+            stream = await self._dialer.dial(address, self.spec.dial_timeout_s)
+        except DialError as error:
+            end = LinkEnd(str(error), established=False)
+        else:
+            state.phase = LinkPhase.HANDSHAKE
+            end = await self._runner.run_link(stream, address, state, self.learned)
+        self._note(end, address)
+        return end
+
+    def _note(self, end: LinkEnd, address: LinkAddress) -> None:
+        state = self.state
+        now_ns = self._clock.now_ns()
+        repeated = end.reason == state.last_error and not end.established
+        state.went_down(now_ns)
+        state.failed(end.reason, remedy(end.reason), now_ns)
+        if end.established:
+            log.warning("Leafnode connection of account %s to %s closed: %s", state.account, address, end.reason)
+        elif not repeated or state.attempts % self.spec.error_reports == 0:
+            log.error(
+                "Error trying to connect as leafnode to remote server %s (attempt %d): %s",
+                address,
+                state.attempts,
+                end.reason,
+            )
+
+    def _delay_s(self, end: LinkEnd, lasted_s: float) -> float:
+        now = self._clock.monotonic()
+        if is_loop(end.reason) and now - self._lost_at < LINGERS_S:
+            # The next address may be that of the hub where the lost link lives on: there its successor takes its place.
+            return self._backoff.next_delay_s()
+        if end.established:
+            self.urls.restart()
+            # A link that comes up and is thrown out again at once is a failure like any other, or it would dial in a tight loop.
+            if lasted_s >= self._backoff.cap_s:
+                self._backoff.reset()
+                self._lost_at = now
+        return self._backoff.next_delay_s() if end.retry_after_s is None else end.retry_after_s
+
+    async def _pause(self, delay_s: float) -> None:
+        self.state.next_attempt_ns = self._clock.now_ns() + int(delay_s * 1e9)
+        with trio.move_on_after(delay_s):
+            await self._wake.wait()
+        self._wake = trio.Event()

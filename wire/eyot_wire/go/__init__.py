@@ -1,0 +1,1 @@
+"""How Go writes and reads JSON, numbers, durations and times: what clients of nats-server are used to."""

@@ -1,0 +1,207 @@
+"""JSON values brought into the form of our Structs as Go's decoder would fill its own, with its words for what does not fit.
+
+nats-server's requests are Go structs; their names and types stand in the words of error 10025. The first mistake in the order of
+the text is the one that is told (nats-server 2.14). `null` leaves the zero value, names match without regard to case.
+"""
+
+import json
+import math
+from functools import cache
+from typing import Any
+
+from msgspec import inspect
+
+from eyot_wire.go.json import Node
+from eyot_wire.go.time import parse_words
+
+#: What nats-server calls our Structs, where it is another name.
+_GO_STRUCTS = {
+    "ConsumerLimits": "StreamConsumerLimits",
+    "External": "ExternalStream",
+    "MsgDeleteRequest": "JSApiMsgDeleteRequest",
+    "MsgGetRequest": "JSApiMsgGetRequest",
+    "NextRequest": "",
+    "PageRequest": "JSApiConsumersRequest",
+    "PauseRequest": "JSApiConsumerPauseRequest",
+    "PurgeRequest": "JSApiStreamPurgeRequest",
+    "Republish": "RePublish",
+    "ResetRequest": "JSApiConsumerResetRequest",
+    "RestoreRequest": "JSApiStreamRestoreRequest",
+    "SnapshotRequest": "JSApiStreamSnapshotRequest",
+    "StreamInfoRequest": "JSApiStreamInfoRequest",
+    "StreamListRequest": "JSApiStreamListRequest",
+    "StreamNamesRequest": "JSApiStreamNamesRequest",
+    "SubjectTransform": "SubjectTransformConfig",
+    "UnpinRequest": "JSApiConsumerUnpinRequest",
+}
+_INT_RANGES = {"int32": (-(2**31), 2**31 - 1), "uint64": (0, 2**64 - 1)}
+_INT64 = (-(2**63), 2**63 - 1)
+_COMPRESSIONS = frozenset(("none", "s2"))
+#: Words of enumerations whose reader in nats-server is not the usual one.
+_OWN_WORDS = {
+    _COMPRESSIONS: "unknown compression algorithm",
+    frozenset(("none", "overflow", "pinned_client", "prioritized")): "unknown priority policy: {raw}",
+    frozenset(("", "create", "update")): "unknown consumer action: {raw}",
+}
+#: Other spellings of a value, by the enumeration's usual ones.
+_SPELLINGS = {
+    frozenset(("default", "async")): {"": "default"},
+    frozenset(("all", "last", "new", "by_start_sequence", "by_start_time", "last_per_subject")): {"undefined": "all"},
+}
+_FOLDED = frozenset(("old", "new"))
+
+
+class Unfit(ValueError):
+    """A value does not fit; str() gives Go's words."""
+
+
+@cache
+def type_info(kind: Any) -> inspect.Type:
+    """What a type looks like; working it out anew takes milliseconds."""
+    return inspect.type_info(kind)
+
+
+def as_go(kind: Any, node: Node, strict: bool) -> Any:
+    """`node` in the form that `kind` describes, for msgspec.convert. Raises Unfit. `strict`: unknown members are refused."""
+    info = type_info(kind)
+    name = _struct_name(info) if isinstance(info, inspect.StructType) else ""
+    return _Filler(name, strict).value(info, node, ())
+
+
+class _Filler:
+    def __init__(self, root: str, strict: bool) -> None:
+        self.root = root
+        self.strict = strict
+
+    def value(self, info: inspect.Type, node: Node, path: tuple[str | int, ...]) -> Any:
+        match info:
+            case inspect.Metadata(type=inspect.IntType(), extra=extra):
+                return self._integer((extra or {}).get("go", "int"), node, path)
+            case inspect.Metadata(type=inner):
+                return self.value(inner, node, path)
+            case inspect.LiteralType(values=allowed):
+                return _chosen([str(each) for each in allowed], node)
+            case _ if node.kind == "null":
+                return zero(info)
+            case inspect.StructType() if node.kind == "object":
+                return self._struct(info, node, path)
+            case inspect.ListType(item_type=item) if node.kind == "array":
+                return [self.value(item, each, (*path, at)) for at, each in enumerate(node.value)]
+            case inspect.DictType(value_type=item) if node.kind == "object":
+                return {name: self.value(item, each, (*path, name)) for name, each in node.value}
+            case inspect.UnionType(types=types):
+                return self._optional(types, node, path)
+            case inspect.StrType() if node.kind == "string":
+                return node.value
+            case inspect.BoolType() if node.kind == "bool":
+                return node.value
+            case inspect.IntType():
+                return self._integer("int", node, path)
+            case inspect.BytesType() if node.kind == "string":
+                return node.value
+        raise self._unfit(node.kind, info, path)
+
+    def _struct(self, info: inspect.StructType, node: Node, path: tuple[str | int, ...]) -> dict[str, Any]:
+        fields = {field.encode_name: field for field in info.fields}
+        folded = {name.lower(): name for name in fields}
+        out: dict[str, Any] = {}
+        for name, member in node.value:
+            known = name if name in fields else folded.get(name.lower())
+            if known is None:
+                if self.strict:
+                    raise Unfit(f"json: unknown field {json.dumps(name, ensure_ascii=False)}")
+                continue
+            filled = self.value(fields[known].type, member, (*path, name))
+            if filled is not None:
+                out[known] = filled
+        return out
+
+    def _integer(self, go: str, node: Node, path: tuple[str | int, ...]) -> int:
+        if node.kind == "null":
+            return 0
+        if node.kind != "number":
+            raise self._unfit(node.kind, go, path)
+        low, high = _INT_RANGES.get(go, _INT64)
+        digits: str = node.value
+        if not digits.lstrip("-").isdigit() or not low <= int(digits) <= high:
+            raise self._unfit(f"number {digits}", go, path)
+        return int(digits)
+
+    def _optional(self, types: tuple[inspect.Type, ...], node: Node, path: tuple[str | int, ...]) -> Any:
+        """What may be absent; a text that may be is a time."""
+        inner = next(each for each in types if not isinstance(each, inspect.NoneType))
+        if not isinstance(inner, inspect.StrType):
+            return self.value(inner, node, path)
+        if node.kind != "string":
+            raise self._unfit(node.kind, "time.Time", path)
+        fault = parse_words(node.value)
+        if fault:
+            raise Unfit(fault)
+        return node.value
+
+    def _unfit(self, what: str, info: inspect.Type | str, path: tuple[str | int, ...]) -> Unfit:
+        go = info if isinstance(info, str) else _go_type(info)
+        if not path:
+            return Unfit(f"json: cannot unmarshal {what} into Go value of type {go}")
+        field = "" if isinstance(path[-1], int) else "Go struct field "
+        where = ".".join((self.root, *map(str, path)))
+        return Unfit(f"json: cannot unmarshal {what} into {field}{where} of type {go}")
+
+
+def _chosen(allowed: list[str], node: Node) -> str:
+    """One of an enumeration's values."""
+    names = frozenset(allowed)
+    spelled = _SPELLINGS.get(names, {}).get(node.value, node.value) if node.kind == "string" else None
+    if names == _FOLDED and spelled is not None:
+        spelled = spelled.lower()
+    if spelled in names:
+        return str(spelled)
+    if names == _COMPRESSIONS and node.kind not in ("string", "null"):
+        raise Unfit(f"json: cannot unmarshal {node.kind} into Go value of type string")
+    raw = node.raw.decode("utf-8", "replace")
+    words = _OWN_WORDS.get(names, "can not unmarshal {quoted}")
+    raise Unfit(words.format(raw=raw, quoted=json.dumps(raw, ensure_ascii=False)))
+
+
+def zero(info: inspect.Type) -> Any:
+    """What `null` leaves: None for what may be absent."""
+    match info:
+        case inspect.Metadata(type=inner):
+            return zero(inner)
+        case inspect.StructType() | inspect.DictType():
+            return {}
+        case inspect.ListType():
+            return []
+        case inspect.StrType():
+            return ""
+        case inspect.IntType():
+            return 0
+        case inspect.FloatType():
+            return math.nan
+        case inspect.BoolType():
+            return False
+        case _:
+            return None
+
+
+def _struct_name(info: inspect.StructType) -> str:
+    return _GO_STRUCTS.get(info.cls.__name__, info.cls.__name__)
+
+
+def _go_type(info: inspect.Type) -> str:
+    match info:
+        case inspect.Metadata(type=inspect.IntType(), extra=extra):
+            return str((extra or {}).get("go", "int"))
+        case inspect.Metadata(type=inner):
+            return _go_type(inner)
+        case inspect.StructType():
+            return f"server.{_struct_name(info)}"
+        case inspect.ListType(item_type=item):
+            pointer = "*" if isinstance(item, inspect.StructType) and item.cls.__name__ == "StreamSource" else ""
+            return f"[]{pointer}{_go_type(item)}"
+        case inspect.DictType(value_type=item):
+            return f"map[string]{_go_type(item)}"
+        case inspect.BoolType():
+            return "bool"
+        case _:
+            return "string"

@@ -1,0 +1,1 @@
+"""The words of the JetStream API: requests, configurations, errors, acknowledgements."""

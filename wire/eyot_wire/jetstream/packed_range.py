@@ -1,0 +1,136 @@
+"""Packed range reads: Eyot's own request for many records of a stream at once (docs/packed-reads.md, ADR 0009).
+
+A request on `$JS.API.STREAM.EYOT_RANGE.<stream>` is a RangeRequest in JSON; its replies are messages with the header below and
+the payload
+
+    keys      count * 8 bytes   sequences, big-endian, ascending
+    lengths   count * 4 bytes   of the records, little-endian
+    records                     MessagePack [ts_ns, subject, header, payload] each, as they are stored
+
+`StoredRun.packed` makes such payloads. An empty request is answered with a RangeOffer, which is how a reader finds out that it is spoken.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from eyot_wire import headers
+from eyot_wire.jetstream.struct import JsStruct, UInt, always, empty
+from eyot_wire.stored_run import PACKED_COST
+
+WORDS: Final = "STREAM.EYOT_RANGE"
+VERSION: Final = 1
+KEY_BYTES: Final = 8
+LENGTH_BYTES: Final = 4
+#: What the directory holds of each record.
+DIRECTORY_BYTES: Final = PACKED_COST
+
+#: Another reply to the same request follows.
+MORE: Final = "more"
+#: The request's bytes are used up; ask again from `last_seq + 1`.
+PAUSE: Final = "pause"
+#: The range is done.
+END: Final = "end"
+
+_STATE: Final = b"Eyot-Range"
+_FIELDS: Final = (
+    b"Eyot-First-Sequence",
+    b"Eyot-Last-Sequence",
+    b"Eyot-Records",
+    b"Eyot-Stream-First",
+    b"Eyot-Stream-Created",
+)
+
+
+class RangeRequest(JsStruct, kw_only=True):
+    """Ask for the records of [first_seq, last_seq] whose subject one of `filters` matches (none: all).
+
+    `max_bytes`  of the replies to this request together: what the reader has room for. One record comes however large.
+    `max_reply`  of one reply: the smallest `max_payload` on the way; 0: the server's own.
+    """
+
+    first_seq: UInt = 0
+    last_seq: UInt = 0
+    filters: list[str] = empty(list)
+    max_bytes: UInt = 0
+    max_reply: UInt = 0
+
+
+class RangeOffer(JsStruct, kw_only=True):
+    """The answer to an empty request: what the server does."""
+
+    version: int = always(VERSION)
+    max_bytes: int = always(0)
+
+
+class UnreadablePart(JsStruct, kw_only=True):
+    """Sent along with error 10051 when a record does not hold what was written: its sequence (0: not one record)."""
+
+    unreadable_seq: int = 0
+
+
+class RangeHead(JsStruct, kw_only=True):
+    """What a reply says about its records.
+
+    `state`                MORE, PAUSE or END.
+    `first_seq, last_seq`  what it covers: every record there was in it, and nothing beyond it.
+    `count`                records it holds.
+    `stream_first`         the stream's first sequence when it was read; above `first_seq`: what is below is gone.
+    `created_ns`           when the stream was created: another number is another stream.
+    """
+
+    state: str
+    first_seq: int
+    last_seq: int
+    count: int
+    stream_first: int
+    created_ns: int
+
+    def encode(self) -> bytes:
+        """The header block of the reply."""
+        numbers = (self.first_seq, self.last_seq, self.count, self.stream_first, self.created_ns)
+        lines = [b"NATS/1.0", b"%b: %b" % (_STATE, self.state.encode())]
+        lines += [b"%b: %d" % (name, number) for name, number in zip(_FIELDS, numbers, strict=True)]
+        return b"\r\n".join(lines) + headers.END
+
+
+HEAD_BYTES_MAX: Final = 300
+
+
+def decode_head(header: bytes) -> RangeHead | None:
+    """The head of a reply; None when the message is none (an error in JSON, a status). ValueError: a broken one."""
+    state = headers.get(header, _STATE)
+    if state is None:
+        return None
+    numbers = []
+    for name in _FIELDS:
+        value = headers.get(header, name) or b""
+        if not value.isdigit():
+            raise ValueError(f"{name.decode()} is {value!r}, no number")
+        numbers.append(int(value))
+    first_seq, last_seq, count, stream_first, created_ns = numbers
+    return RangeHead(
+        state=state.decode("ascii", "replace"),
+        first_seq=first_seq,
+        last_seq=last_seq,
+        count=count,
+        stream_first=stream_first,
+        created_ns=created_ns,
+    )
+
+
+def unpack(payload: bytes, count: int) -> list[tuple[int, bytes]]:
+    """(sequence, record) of a reply's payload: the plain reading, which faster ones are held against. ValueError."""
+    at = count * (KEY_BYTES + LENGTH_BYTES)
+    if len(payload) < at:
+        raise ValueError("the payload is shorter than its directory")
+    keys = struct.unpack_from(f">{count}Q", payload)
+    lengths = struct.unpack_from(f"<{count}I", payload, count * KEY_BYTES)
+    if at + sum(lengths) != len(payload):
+        raise ValueError("the records do not fill the payload")
+    found = []
+    for key, length in zip(keys, lengths, strict=True):
+        found.append((key, payload[at : at + length]))
+        at += length
+    return found

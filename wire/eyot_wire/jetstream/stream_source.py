@@ -1,0 +1,143 @@
+"""The header `Nats-Stream-Source`: which message of which origin a sourced message is a copy of.
+
+A restarted source resumes from it, so every form nats-server ever wrote is read:
+
+    here    <name> <seq> <filters> <destinations> <subject> <stream identity> <stored at the origin, ns since 1970>
+    2.15    <name> <seq> <filters> <destinations> <subject> [<stream identity>]
+    2.12    <name> <seq> <filters> <destinations> <subject>      what is written here where the origin does not tell its identity
+    2.10    <name> <seq> <filters> <destinations>
+    2.9     <name> <seq>
+    older   the whole acknowledgement subject `$JS.ACK.<stream>.<consumer>.…`
+
+`name` is the origin's stream, with `:<hash8 of the API prefix>` when external; filters and destinations are `>` when there
+are none, several joined by form feeds. The identity tells one life of a stream from the next: the hash of when it was created. With the
+last field, which nats-server passes over, whoever has the copy can tell the message from another one under the same sequence.
+"""
+
+from collections.abc import Iterable
+from hashlib import sha256
+from typing import Final, NamedTuple
+
+from msgspec import Struct
+
+from eyot_wire.jetstream.ack import PREFIX, decode_ack_reply
+from eyot_wire.nuid import DIGITS
+
+HEADER: Final = b"Nats-Stream-Source"
+_SEPARATOR: Final = "\f"
+_LINE: Final = b"\r\n" + HEADER + b":"
+
+
+def hash8(text: str) -> str:
+    """Eight base-62 characters from SHA-256, as nats-server names accounts, API prefixes and sync consumers."""
+    return "".join([DIGITS[byte % 62] for byte in sha256(text.encode()).digest()[:8]])
+
+
+def index_name(stream: str, api_prefix: str = "", consumer: str = "") -> str:
+    """The first field: the stream's name, with the hash of an external origin's API prefix, and of the consumer that
+    stands ready there (2.14)."""
+    name = f"{stream}:{hash8(api_prefix)}" if api_prefix else stream
+    return f"{name}:C={hash8(consumer)}" if consumer else name
+
+
+def full_index(name: str, filters: Iterable[str] = (), destinations: Iterable[str] = ()) -> str:
+    """What tells one source of a stream from another: `<name> <filters> <destinations>`."""
+    return f"{name} {_listed(filters)} {_listed(destinations)}"
+
+
+def identity_of(created: str) -> str:
+    """A stream's identity, as nats-server 2.15 has it: from `created` in its info. "" stays ""; an identity stays what it is."""
+    return created if not created or ":" not in created else hash8(created)
+
+
+class StreamSourceValue(Struct, frozen=True):
+    """A parsed header value. `index` is None in the forms that only name the stream; `stored_ns` is 0 where it is not told."""
+
+    name: str
+    seq: int
+    index: str | None = None
+    subject: str = ""
+    identity: str = ""
+    stored_ns: int = 0
+
+
+class Mark(NamedTuple):
+    """What tells where to go on: the source's `full_index` (or only its name), the sequence at the origin, the life of the
+    origin ("": not told) and when the message was stored there, ns since 1970 (0: not told)."""
+
+    key: bytes
+    seq: int
+    identity: str
+    stored_ns: int
+
+
+def encode(name: str, seq: int, subject: str, filters: Iterable[str] = (), destinations: Iterable[str] = ()) -> bytes:
+    """The header value for the origin's message `seq`, published there as `subject`."""
+    text = f"{name} {seq} {_listed(filters)} {_listed(destinations)} {subject}"
+    return text.encode("utf-8", "surrogateescape")
+
+
+class SourceStamp:
+    """`encode` prepared for one source: what does not change from message to message is worked out once.
+
+    `life` is `life_field` of the origin's identity, b"" if that is not known; then `stored_ns` is left out, too."""
+
+    __slots__ = ("_name", "_origin")
+
+    def __init__(self, name: str, filters: Iterable[str] = (), destinations: Iterable[str] = ()) -> None:
+        self._name = name.encode("utf-8", "surrogateescape")
+        self._origin = f"{_listed(filters)} {_listed(destinations)}".encode("utf-8", "surrogateescape")
+
+    def value(self, seq: int, subject: bytes, life: bytes = b"", stored_ns: int = 0) -> bytes:
+        """The header value for the origin's message `seq`, published there on `subject`."""
+        if life:
+            return b"%b %d %b %b%b%d" % (self._name, seq, self._origin, subject, life, stored_ns)
+        return b"%b %d %b %b" % (self._name, seq, self._origin, subject)
+
+    def block(self, seq: int, subject: bytes, life: bytes = b"", stored_ns: int = 0) -> bytes:
+        """The whole header block of a copy of a message that had none."""
+        return b"NATS/1.0\r\nNats-Stream-Source: %b\r\n\r\n" % self.value(seq, subject, life, stored_ns)
+
+
+def life_field(created: str) -> bytes:
+    """What a stamp says of the life of its origin, from `created` in that stream's info."""
+    return b" %b " % identity_of(created).encode("utf-8", "surrogateescape") if created else b""
+
+
+def read_mark(header: bytes) -> Mark | None:
+    """The mark in a header block, in whatever form; None if there is none that can be read."""
+    at = header.find(_LINE)
+    if at < 0:
+        return None
+    at += len(_LINE)
+    value = header[at : header.find(b"\r\n", at)].strip(b" \t")
+    fields = value.split(b" ")
+    if len(fields) == 7 and fields[1].isdigit() and fields[6].isdigit():
+        index = b"%b %b %b" % (fields[0], fields[2], fields[3])
+        return Mark(index, int(fields[1]), fields[5].decode("utf-8", "surrogateescape"), int(fields[6]))
+    found = parse(value)
+    if found is None:
+        return None
+    index = (found.name if found.index is None else found.index).encode("utf-8", "surrogateescape")
+    return Mark(index, found.seq, found.identity, found.stored_ns)
+
+
+def parse(value: bytes) -> StreamSourceValue | None:
+    """Read a header value of any generation; None when it is none of them."""
+    if value.startswith(PREFIX):
+        reply = decode_ack_reply(value)
+        return None if reply is None else StreamSourceValue(reply.stream.decode("utf-8", "replace"), reply.stream_seq)
+    fields = value.decode("utf-8", "surrogateescape").split(" ")
+    if len(fields) < 2 or len(fields) == 3 or not fields[0] or not (fields[1].isascii() and fields[1].isdigit()):
+        return None
+    name, seq = fields[0], int(fields[1])
+    if len(fields) == 2:
+        return StreamSourceValue(name, seq)
+    index = f"{name} {fields[2]} {fields[3]}"
+    subject, identity, stored = [*fields[4:7], "", "", ""][:3]
+    stored_ns = int(stored) if stored.isascii() and stored.isdigit() else 0
+    return StreamSourceValue(name, seq, index, subject, identity, stored_ns)
+
+
+def _listed(subjects: Iterable[str]) -> str:
+    return _SEPARATOR.join([subject or ">" for subject in subjects]) or ">"

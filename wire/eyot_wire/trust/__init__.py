@@ -1,0 +1,1 @@
+"""Keys and tokens of decentralised trust: nkeys, JWTs, credentials, callouts."""

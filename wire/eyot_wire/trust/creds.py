@@ -1,0 +1,43 @@
+"""Credentials files (`*.creds`): a user JWT and the seed that proves it, between lines of dashes."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+from eyot_wire.trust.nkey import NkeyError, Signer, encode_signature
+
+# A line of three or more dashes with a label, the content, and a line of three or more dashes again.
+_SECTION: Final = re.compile(r"-{3,}[^\r\n]*-{3,}\r?\n\s*([^\s-][^\s]*)\s*\r?\n-{3,}[^\r\n]*-{3,}")
+
+
+class Credentials(NamedTuple):
+    """What a credentials file holds; `jwt` is "" in a file with only a seed. The seed stays out of repr."""
+
+    jwt: str
+    seed: str
+
+    def sign(self, nonce: str) -> str:
+        """`sig` of a CONNECT: the signature over the nonce's text. Raises NkeyError."""
+        return encode_signature(Signer(self.seed).sign(nonce.encode()))
+
+    def public_key(self) -> str:
+        return Signer(self.seed).public_key
+
+    def __repr__(self) -> str:
+        return "Credentials(...)"
+
+
+def parse_creds(text: str) -> Credentials:
+    """Read a credentials file, or a bare seed. Raises NkeyError without repeating any of the text."""
+    sections: list[str] = _SECTION.findall(text)
+    if len(sections) >= 2:
+        credentials = Credentials(sections[0], sections[1])
+    elif text.strip().startswith("S") and len(text.split()) == 1:
+        credentials = Credentials("", text.strip())
+    elif len(sections) == 1 and sections[0].startswith("S"):
+        credentials = Credentials("", sections[0])
+    else:
+        raise NkeyError("no user JWT and seed found in the credentials")
+    Signer(credentials.seed)
+    return credentials

@@ -1,0 +1,205 @@
+"""NATS JWTs: decoding, signature, and the claims of users, accounts and operators.
+
+A token is three base64url parts: header, payload, signature by the issuer's nkey. Version 2 signs `header.payload`, version
+1 the payload part alone. `decode()` checks all of that and who may issue what; whether the issuer is trusted, and what
+time it is, is the caller's to say.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from eyot_wire.trust import nkey
+
+_ISSUER_ROLES: Final = {"operator": "O", "account": "OA", "user": "A", "activation": "OA"}
+_SUBJECT_ROLES: Final = {"operator": "O", "account": "A", "user": "U", "activation": "A"}
+
+
+class JwtError(ValueError):
+    """A token that cannot be believed; the text says why and never repeats the token."""
+
+
+class _Header(Struct):
+    typ: str = ""
+    alg: str = ""
+
+
+class SubjectRules(Struct, omit_defaults=True, frozen=True):
+    """`pub` or `sub` of a user."""
+
+    allow: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+
+
+class ResponseRule(Struct, omit_defaults=True, frozen=True):
+    """`resp`: `max` messages within `ttl` nanoseconds."""
+
+    max: int = 0
+    ttl: int = 0
+
+
+class TimeRange(Struct, omit_defaults=True, frozen=True):
+    """From `start` to `end` of a day, both `HH:MM:SS`; an end before the start is on the next day."""
+
+    start: str = ""
+    end: str = ""
+
+
+class UserGrant(Struct, omit_defaults=True, frozen=True):
+    """What a user may do: in the user's own token, or as the template of a scoped signing key.
+
+    `subs` subscriptions, messages of `payload` bytes; -1: no limit of its own. `src`: addresses in CIDR notation.
+    """
+
+    pub: SubjectRules = SubjectRules()
+    sub: SubjectRules = SubjectRules()
+    resp: ResponseRule | None = None
+    subs: int = 0
+    data: int = 0
+    payload: int = 0
+    src: tuple[str, ...] | str | None = None  # version 1: one string, separated by commas
+    times: tuple[TimeRange, ...] | None = None
+    times_location: str = ""
+    bearer_token: bool = False
+    proxy_required: bool = False
+    allowed_connection_types: tuple[str, ...] | None = None
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """`src` as a list."""
+        if isinstance(self.src, str):
+            return tuple(part.strip() for part in self.src.split(",") if part.strip())
+        return self.src or ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing is granted or limited here: how tokens of scoped users have to be."""
+        empty = UserGrant()
+        return all(getattr(self, name) in (getattr(empty, name), ()) for name in UserGrant.__struct_fields__)
+
+
+class NatsClaims(UserGrant, omit_defaults=True, frozen=True):
+    """The `nats` object: what users, accounts and operators have in common, and the fields of users."""
+
+    type: str = ""
+    version: int = 1
+    tags: tuple[str, ...] = ()
+    issuer_account: str = ""
+    signing_keys: tuple[msgspec.Raw, ...] | None = None
+    jwt: str = ""  # of authorization responses: the user's token
+    error: str = ""  # of authorization responses: why there is none
+
+    def __repr__(self) -> str:
+        return f"NatsClaims(type={self.type!r})"  # a token within a token stays out of logs
+
+
+class Claims(Struct, omit_defaults=True, frozen=True):
+    """A payload. `exp`, `nbf`, `iat` are seconds since the epoch, 0 = not set."""
+
+    sub: str = ""
+    iss: str = ""
+    jti: str = ""
+    name: str = ""
+    aud: str = ""
+    iat: int = 0
+    exp: int = 0
+    nbf: int = 0
+    nats: NatsClaims = NatsClaims()
+    type: str = ""  # version 1 only; `kind` covers both
+    tags: tuple[str, ...] = ()  # version 1 only
+    issuer_account: str = ""  # version 1 only
+
+    @property
+    def kind(self) -> str:
+        """operator, account, user, activation, ..."""
+        return self.nats.type or self.type
+
+    @property
+    def account(self) -> str:
+        """The account a user belongs to: who a signing key signed for, else the issuer."""
+        return self.nats.issuer_account or self.issuer_account or self.iss
+
+    @property
+    def all_tags(self) -> tuple[str, ...]:
+        return self.nats.tags or self.tags
+
+    def valid_at(self, now_s: float) -> bool:
+        """Whether the token has begun and not yet expired."""
+        return self.nbf <= now_s and (self.exp == 0 or now_s < self.exp)
+
+
+def decode(token: str) -> Claims:
+    """Claims of a token whose form, issuer role, subject role and signature are right. Raises JwtError."""
+    return open_token(token)[0]
+
+
+def open_token(token: str) -> tuple[Claims, bytes]:
+    """As `decode`, and the payload's JSON for those who know more of its kind. Raises JwtError."""
+    parts = token.strip().split(".")
+    if len(parts) != 3:
+        raise JwtError("expected 3 chunks")
+    try:
+        header = msgspec.json.decode(_unbase64(parts[0]), type=_Header)
+        payload = _unbase64(parts[1])
+        claims = msgspec.json.decode(payload, type=Claims)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise JwtError(f"malformed JWT: {type(error).__name__}") from None
+    version = _version(header, claims)
+    signed = f"{parts[0]}.{parts[1]}" if version == 2 else parts[1]
+    if not nkey.verify(claims.iss, signed.encode(), _unbase64(parts[2])):
+        raise JwtError("claim failed signature verification")
+    _check_role(claims.iss, _ISSUER_ROLES.get(claims.kind, ""), "issuer")
+    _check_role(claims.sub, _SUBJECT_ROLES.get(claims.kind, ""), "subject")
+    return (_without_limits(claims, payload) if version == 1 else claims), payload
+
+
+class _V1Limits(Struct):
+    subs: int = -1
+    data: int = -1
+    payload: int = -1
+
+
+class _V1Body(Struct):
+    nats: _V1Limits = msgspec.field(default_factory=_V1Limits)
+
+
+def _without_limits(claims: Claims, payload: bytes) -> Claims:
+    """Version 1: a limit that is not named is none, where version 2 says so."""
+    if claims.kind != "user":
+        return claims
+    limits = msgspec.json.decode(payload, type=_V1Body).nats
+    nats = msgspec.structs.replace(claims.nats, subs=limits.subs, data=limits.data, payload=limits.payload)
+    return msgspec.structs.replace(claims, nats=nats)
+
+
+def _version(header: _Header, claims: Claims) -> int:
+    if header.typ.lower() != "jwt":
+        raise JwtError(f'not supported type "{header.typ}"')
+    version = 1 if claims.type else claims.nats.version
+    expected = {1: "ed25519", 2: "ed25519-nkey"}.get(version)
+    if expected is None:
+        raise JwtError(f"unsupported claim version {version}")
+    if header.alg.lower() != expected:
+        raise JwtError(f'unexpected "{header.alg}" algorithm')
+    return version
+
+
+def _check_role(key: str, roles: str, what: str) -> None:
+    try:
+        role, _ = nkey.decode_public(key)
+    except nkey.NkeyError:
+        raise JwtError(f"unable to validate {what}: not a public nkey") from None
+    if roles and role not in roles:
+        raise JwtError(f"unable to validate expected prefixes of the {what}")
+
+
+def _unbase64(part: str) -> bytes:
+    try:
+        return base64.b64decode(part + "=" * (-len(part) % 4), altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        raise JwtError("a chunk is not base64") from None

@@ -1,0 +1,290 @@
+"""JWTs of operators and accounts: what they say, and whether it makes sense.
+
+An account's token is signed by an operator's key (or one of its signing keys) and says everything the configuration says
+elsewhere about an account: limits, exports, imports, mappings, who may sign users, which users are revoked. Version 1
+tokens are read as well; there, a limit that is not named is none.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from eyot_wire import subject
+from eyot_wire.trust import nkey
+from eyot_wire.trust.jwt import Claims, JwtError, ResponseRule, SubjectRules, UserGrant, open_token
+
+#: `revocations`: everybody.
+EVERYBODY: Final = "*"
+_KINDS: Final = ("stream", "service")
+
+
+class ServiceLatency(Struct, omit_defaults=True, frozen=True):
+    """`sampling` in percent, or "headers"."""
+
+    sampling: int | str = 0
+    results: str = ""
+
+
+class Export(Struct, omit_defaults=True, frozen=True):
+    """One export. `response_threshold` in nanoseconds; `revocations`: importing account to seconds since the epoch."""
+
+    name: str = ""
+    subject: str = ""
+    type: str = ""
+    token_req: bool = False
+    revocations: dict[str, int] | None = None
+    response_type: str = ""
+    response_threshold: int = 0
+    service_latency: ServiceLatency | None = None
+    account_token_position: int = 0
+    allow_trace: bool = False
+
+
+class Import(Struct, omit_defaults=True, frozen=True):
+    """One import. `to` is the old form: a stream's prefix, but the exporter's subject of a service."""
+
+    name: str = ""
+    subject: str = ""
+    account: str = ""
+    token: str = ""
+    to: str = ""
+    local_subject: str = ""
+    type: str = ""
+    share: bool = False
+    allow_trace: bool = False
+
+
+class JetStreamLimits(Struct, omit_defaults=True, frozen=True):
+    """Bytes and counts; -1: no limit."""
+
+    mem_storage: int = 0
+    disk_storage: int = 0
+    streams: int = 0
+    consumer: int = 0
+    max_ack_pending: int = 0
+    mem_max_stream_bytes: int = 0
+    disk_max_stream_bytes: int = 0
+    max_bytes_required: bool = False
+
+
+class OperatorLimits(JetStreamLimits, omit_defaults=True, frozen=True):
+    """`limits` of an account; -1: no limit. `tiered_limits`: JetStream per number of replicas, `R1` is the one we have."""
+
+    subs: int = 0
+    data: int = 0
+    payload: int = 0
+    imports: int = 0
+    exports: int = 0
+    wildcards: bool = False
+    disallow_bearer: bool = False
+    conn: int = 0
+    leaf: int = 0
+    tiered_limits: dict[str, JetStreamLimits] | None = None
+
+
+class ScopedKey(Struct, omit_defaults=True, frozen=True):
+    """A signing key whose users get exactly what `template` says."""
+
+    key: str = ""
+    kind: str = ""
+    role: str = ""
+    template: UserGrant = UserGrant()
+
+
+class DefaultPermissions(Struct, omit_defaults=True, frozen=True):
+    """Of users whose tokens say nothing about permissions."""
+
+    pub: SubjectRules = SubjectRules()
+    sub: SubjectRules = SubjectRules()
+    resp: ResponseRule | None = None
+
+
+class WeightedSubject(Struct, omit_defaults=True, frozen=True):
+    """One destination of a mapping; weight 0 is 100 percent."""
+
+    subject: str = ""
+    weight: int = 0
+    cluster: str = ""
+
+
+class ExternalAuthorization(Struct, omit_defaults=True, frozen=True):
+    """An auth callout of the account's own."""
+
+    auth_users: tuple[str, ...] | None = None
+    allowed_accounts: tuple[str, ...] | None = None
+    xkey: str = ""
+
+
+class Trace(Struct, omit_defaults=True, frozen=True):
+    """Message tracing: destination subject and percent."""
+
+    dest: str = ""
+    sampling: int = 0
+
+
+class AccountBody(Struct, omit_defaults=True, frozen=True):
+    """`nats` of an account's token."""
+
+    imports: tuple[Import, ...] | None = None
+    exports: tuple[Export, ...] | None = None
+    limits: OperatorLimits = OperatorLimits()
+    signing_keys: tuple[str | ScopedKey, ...] | None = None
+    revocations: dict[str, int] | None = None
+    default_permissions: DefaultPermissions = DefaultPermissions()
+    mappings: dict[str, tuple[WeightedSubject, ...]] | None = None
+    authorization: ExternalAuthorization = ExternalAuthorization()
+    trace: Trace | None = None
+
+
+class AccountClaims(Struct, frozen=True):
+    """A decoded account token."""
+
+    token: str
+    claims: Claims
+    body: AccountBody
+
+    @property
+    def name(self) -> str:
+        """The public key, by which the account is known."""
+        return self.claims.sub
+
+    def scope(self, issuer: str) -> ScopedKey | None:
+        """The scope of one of its signing keys, None for keys without."""
+        for key in self.body.signing_keys or ():
+            if isinstance(key, ScopedKey) and key.key == issuer:
+                return key
+        return None
+
+    def signing_keys(self) -> tuple[str, ...]:
+        return tuple(key if isinstance(key, str) else key.key for key in self.body.signing_keys or ())
+
+    def revoked(self, user: str, issued_at: int) -> bool:
+        """Whether a user's token issued at that second is revoked, by name or with everybody's."""
+        revocations = self.body.revocations or {}
+        return any(name in revocations and revocations[name] >= issued_at for name in (user, EVERYBODY))
+
+    def __repr__(self) -> str:
+        return f"AccountClaims({self.name})"
+
+
+class OperatorBody(Struct, omit_defaults=True, frozen=True):
+    """`nats` of an operator's token."""
+
+    signing_keys: tuple[str, ...] | None = None
+    account_server_url: str = ""
+    operator_service_urls: tuple[str, ...] | None = None
+    system_account: str = ""
+    assert_server_version: str = ""
+    strict_signing_key_usage: bool = False
+
+
+class OperatorClaims(Struct, frozen=True):
+    """A decoded operator token."""
+
+    claims: Claims
+    body: OperatorBody
+
+    @property
+    def trusted_keys(self) -> tuple[str, ...]:
+        """Whose signature under an account's token is believed."""
+        own = () if self.body.strict_signing_key_usage else (self.claims.sub,)
+        return own + (self.body.signing_keys or ())
+
+
+class ActivationBody(Struct, omit_defaults=True, frozen=True):
+    """`nats` of an activation: what the importing account may import."""
+
+    subject: str = ""
+    kind: str = ""
+
+
+_Body = TypeVar("_Body", bound=Struct)
+
+
+def _body(token: str, kind: str, form: type[_Body]) -> tuple[Claims, _Body]:
+    claims, payload = open_token(token)
+    if claims.kind != kind:
+        raise JwtError(f"not {'an' if kind[0] in 'ao' else 'a'} {kind} claim")
+    try:
+        raw: dict[str, Any] = msgspec.json.decode(payload).get("nats") or {}
+        if kind == "account" and claims.type:
+            raw["limits"] = _V1_LIMITS | (raw.get("limits") or {})
+        return claims, msgspec.convert(raw, form)
+    except msgspec.ValidationError as error:
+        raise JwtError(f"malformed {kind} JWT: {error}") from None
+
+
+_V1_LIMITS: Final = dict.fromkeys(("subs", "data", "payload", "imports", "exports", "conn", "leaf"), -1)
+
+
+def decode_account(token: str) -> AccountClaims:
+    """An account's token, signature checked; whether its issuer is trusted is the caller's to say. Raises JwtError."""
+    return AccountClaims(token.strip(), *_body(token, "account", AccountBody))
+
+
+def decode_operator(token: str) -> OperatorClaims:
+    """An operator's token, which it signs itself. Raises JwtError."""
+    claims, body = _body(token, "operator", OperatorBody)
+    for key in body.signing_keys or ():
+        if not nkey.is_public(key, "O"):
+            raise JwtError(f"{key} is not an operator public key")
+    return OperatorClaims(claims, body)
+
+
+def decode_activation(token: str) -> tuple[Claims, ActivationBody]:
+    """What an exporter grants an importer. Raises JwtError."""
+    claims, body = _body(token, "activation", ActivationBody)
+    if claims.type:  # version 1 has the subject elsewhere too, the kind as `type` of the body
+        body = msgspec.structs.replace(body, kind=body.kind or claims.nats.type)
+    return claims, body
+
+
+class _DeleteBody(Struct):
+    accounts: tuple[str, ...]
+
+
+def decode_deletion(token: str) -> tuple[Claims, tuple[str, ...]]:
+    """The accounts an operator wants deleted, in a generic token. Raises JwtError."""
+    claims, payload = open_token(token)
+    try:
+        wanted = msgspec.convert(msgspec.json.decode(payload).get("nats"), _DeleteBody).accounts
+    except msgspec.ValidationError:
+        raise JwtError("malformed request") from None
+    return claims, wanted
+
+
+def mistakes(account: AccountClaims) -> list[str]:
+    """What makes an account's token unusable, in words; empty if nothing does."""
+    body = account.body
+    found = [wrong for key in account.signing_keys() if (wrong := _key_mistake(key))]
+    for export in body.exports or ():
+        found += _subject_mistakes("export", export.subject, export.type)
+        position = export.account_token_position
+        tokens = export.subject.split(".")
+        if position and not (0 < position <= len(tokens) and tokens[position - 1] == "*"):
+            found.append(f'export subject "{export.subject}" has no "*" at account token position {position}')
+    for imported in body.imports or ():
+        found += _subject_mistakes("import", imported.subject, imported.type)
+        if not nkey.is_public(imported.account, "A"):
+            found.append(f'account "{imported.account}" of an import is not a public account key')
+        if imported.to and imported.local_subject:
+            found.append(f'import "{imported.subject}": local subject and to are mutually exclusive')
+    for what, most, count in (
+        ("imports", body.limits.imports, len(body.imports or ())),
+        ("exports", body.limits.exports, len(body.exports or ())),
+    ):
+        if 0 <= most < count:
+            found.append(f"the account contains more {what} than allowed by the operator")
+    return found
+
+
+def _key_mistake(key: str) -> str:
+    return "" if nkey.is_public(key, "A") else f"{key} is not an account public key"
+
+
+def _subject_mistakes(what: str, text: str, kind: str) -> list[str]:
+    found = [] if kind in _KINDS else [f'{what} "{text}" is neither a stream nor a service']
+    return found if subject.is_valid(text.encode()) else [*found, f'{what} subject "{text}" is invalid']

@@ -1,0 +1,121 @@
+"""Rules of user tokens that need arithmetic: scoped permissions from templates, source addresses, times of day."""
+
+from __future__ import annotations
+
+import ipaddress
+import itertools
+import re
+from datetime import datetime, timedelta, tzinfo
+from typing import Final
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+from eyot_wire import subject
+from eyot_wire.trust.jwt import Claims, JwtError, SubjectRules, TimeRange, UserGrant
+
+_TEMPLATE: Final = re.compile(r"\{\{.*?\}\}")
+_TAG: Final = re.compile(r"(tag|account-tag)\((.*)\)", re.IGNORECASE)
+#: Subjects that the tags of one list may multiply to.
+EXPANSIONS_MAX: Final = 4096
+
+
+class Templates:
+    """Fills in `{{name()}}` and its like for one user. A tag that is there several times gives several subjects."""
+
+    def __init__(self, user: Claims, account_name: str, account_tags: tuple[str, ...]) -> None:
+        self._words = {
+            "name()": user.name,
+            "subject()": user.sub,
+            "account-name()": account_name,
+            "account-subject()": user.account,
+        }
+        self._tags = {"tag": user.all_tags, "account-tag": account_tags}
+
+    def grant(self, template: UserGrant) -> UserGrant:
+        """The template for this user. Raises JwtError where a denied subject cannot be told."""
+        return msgspec.structs.replace(template, pub=self._rules(template.pub), sub=self._rules(template.sub))
+
+    def _rules(self, rules: SubjectRules) -> SubjectRules:
+        allow, deny = self._subjects(rules.allow, must=False), self._subjects(rules.deny, must=True)
+        if rules.allow and not allow:
+            deny = (*deny, ">")  # nothing is left of what was allowed: that is nothing, not everything
+        return SubjectRules(allow=allow, deny=deny)
+
+    def _subjects(self, entries: tuple[str, ...], *, must: bool) -> tuple[str, ...]:
+        if not any(_TEMPLATE.search(entry) for entry in entries):
+            return entries
+        found: list[str] = []
+        for entry in entries:
+            for filled in self._filled(entry):
+                if all(subject.is_valid(part) for part in filled.encode().split(b" ", 1)):
+                    found.append(filled)
+                elif must:
+                    raise JwtError(f'template "{entry}" gives no valid subject')
+            if len(found) > EXPANSIONS_MAX:
+                raise JwtError("templates of permissions give too many subjects")
+        return tuple(found)
+
+    def _filled(self, entry: str) -> list[str]:
+        functions = _TEMPLATE.findall(entry)
+        choices = [self._values(entry, function) for function in functions]
+        count = 1
+        for values in choices:
+            count *= len(values)
+        if count > EXPANSIONS_MAX:
+            raise JwtError("templates of permissions give too many subjects")
+        filled = []
+        for values in itertools.product(*choices):
+            text = entry
+            for function, value in zip(functions, values, strict=True):
+                text = text.replace(function, value)
+            filled.append(text)
+        return filled
+
+    def _values(self, entry: str, function: str) -> tuple[str, ...]:
+        name = function[2:-2].strip()
+        word = self._words.get(name.lower())
+        if word is not None:
+            return (word,)
+        tag = _TAG.fullmatch(name)
+        if tag is None:
+            raise JwtError(f'template operation in "{entry}": "{name}" is not defined')
+        prefix = f"{tag[2].lower()}:"
+        return tuple(one.removeprefix(prefix) for one in self._tags[tag[1].lower()] if one.startswith(prefix)) or ("",)
+
+
+def source_allowed(sources: tuple[str, ...], host: str) -> bool:
+    """Whether a peer's address is within one of the networks; no networks: any address is."""
+    if not sources:
+        return True
+    try:
+        address = ipaddress.ip_address(host)
+        networks = [ipaddress.ip_network(source, strict=False) for source in sources]
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return any((mapped or address) in network for network in networks)
+
+
+def seconds_allowed(times: tuple[TimeRange, ...], location: str, now_s: float) -> float | None:
+    """How long it is still allowed at `now_s` (since the epoch): 0 without rules, None if it is not."""
+    if not times:
+        return 0.0
+    try:
+        zone: tzinfo | None = ZoneInfo(location) if location else None
+        now = datetime.fromtimestamp(now_s, zone).astimezone(zone)
+        left = [_left(one, now) for one in times]
+    except (ValueError, KeyError, OSError):
+        return None  # of a zone or hour that is none, nothing is known
+    return max((seconds for seconds in left if seconds is not None), default=None)
+
+
+def _left(one: TimeRange, now: datetime) -> float | None:
+    start, end = (datetime.strptime(text, "%H:%M:%S").time() for text in (one.start, one.end))
+    begins, ends = (now.replace(hour=at.hour, minute=at.minute, second=at.second, microsecond=0) for at in (start, end))
+    if begins > ends:  # past midnight: it began yesterday, or ends tomorrow
+        if now < ends:
+            begins -= timedelta(days=1)
+        else:
+            ends += timedelta(days=1)
+    return (ends - now).total_seconds() if begins < now < ends else None
