@@ -199,4 +199,5 @@ class ConsumerWorld(World):
 
     def _again(self) -> ConsumerWorld:
         clients = self._box_type is ClientBox
-        return ConsumerWorld(self.path, clients=clients, options=self.js.options, clock=self.clock)
+        copying = type(self.js.copying)()
+        return ConsumerWorld(self.path, clients=clients, options=self.js.options, copying=copying, clock=self.clock)

@@ -167,8 +167,8 @@ CONSUMER_MEMBERS: Members = {
 PULL_MEMBERS: Members = {
     "max_bytes": ([0, 150, 1000], [-1, 1, 1 << 40]),
     "group": ([], ["g", "h", "", "x"]),
-    "min_pending": ([], [1, 3, -1]),
-    "min_ack_pending": ([], [1, 3, -1]),
+    "min_pending": ([], [1, 3, 50, -1]),
+    "min_ack_pending": ([], [1, 3, 50, -1]),
     "priority": ([], [0, 5, 9, 10, -1]),
     "id": ([], ["nobody", ""]),
     "unknown": ([], [1]),

@@ -21,11 +21,21 @@ _TIMES = {"created", "time", "ts", "first_ts", "timestamp", "last_active", "pinn
 _SET_ASIDE = {"last_ts", "active", "pause_remaining", "id", "server", "client"}
 _STAMPS = re.compile(rb"((?:Nats-Time-Stamp|Nats-Schedule-Next): )\d[^\r]*")
 _PIN = re.compile(rb"(Nats-Pin-Id: )[^\r]*")
-#: What mirrors and sources ask for themselves, as often as each server finds right.
-_OF_COPIES = (b"$JS.S.", b"$JS.M.", b'"$JS.API.STREAM.INFO.Z"', b'"_nats.src')
+#: What mirrors and sources ask for themselves, as often as each server finds right, and the consumers that they get.
+_OF_COPIES = (
+    b"$JS.S.",
+    b"$JS.M.",
+    b'"client":{"acc":"$G"}',
+    b'"_nats.src',
+    b'"consumer":"JS_MIRROR_',
+    b'"consumer":"JS_SOURCE_',
+)
+_OF_A_COPY = re.compile(rb'"type":"io.nats.jetstream.advisory.v1.consumer_action".*"consumer":"[A-Za-z0-9]{8}"')
 #: Requests that are made again until both answer the same: what was answered first is in their audits.
 _ASKED = re.compile(r"\$JS\.API\.(?:\w+\.)?(?:INFO|LIST|NAMES)\b")
 _OF_DELIVERY = re.compile(r"\$JS\.ACK\.\S+")
+_CHANGED = {f"io.nats.jetstream.api.v1.stream_{action}_response" for action in ("create", "update")}
+_CONSUMER_CREATED = "io.nats.jetstream.api.v1.consumer_create_response"
 _UNSORTED = "change to limits violates consumers: "
 _NUID = re.compile(r"[A-Za-z0-9]{22}")
 _INVENTED = re.compile(r"^(?![a-z]*$)(?![A-Z]*$)[A-Za-z0-9]{8}$")
@@ -47,9 +57,10 @@ class Message:
 
 class Side:
     """A connection to one server. `heard` maps each subject of answers to what came on it. `copies`: there was a mirror or source,
-    whose questions are counted too."""
+    whose questions are counted too. `restarted`: the servers were started again."""
 
     copies: ClassVar[bool] = False
+    restarted: ClassVar[bool] = False
 
     def __init__(self, port: int) -> None:
         self.heard: defaultdict[str, list[Message]] = defaultdict(list)
@@ -99,7 +110,9 @@ class Side:
             words = buffer[at:end].split()
             if not words or words[0].upper() not in (b"MSG", b"HMSG"):
                 if words and words[0] == b"-ERR":
-                    self.heard["-ERR"].append(Message("-ERR", "", b"", buffer[at:end]))
+                    self.heard["-ERR"] = [
+                        Message("-ERR", "", b"", buffer[at:end])
+                    ]  # twice if the publish came in two parts
                 elif words and words[0] == b"PING":
                     self.client.send(b"PONG\r\n")
                 at = end + 2
@@ -118,7 +131,8 @@ class Side:
 
     def _file(self, message: Message) -> None:
         if message.subject.startswith("$JS.EVENT."):
-            if not any(mark in message.payload for mark in _OF_COPIES):
+            of_copies = any(mark in message.payload for mark in _OF_COPIES)
+            if not of_copies and not (self.copies and _OF_A_COPY.search(message.payload)):
                 self.events.append(message)
         elif not message.status.startswith(b"100") or message.reply:
             self.heard[message.subject].append(message)
@@ -150,8 +164,19 @@ class Side:
                 value = {name: each for name, each in value.items() if name != "response"}
             if "api" in value and self.copies:
                 value = {name: each for name, each in value.items() if name not in ("api", "consumers")}
+            if self.restarted and value.get("type") == _CONSUMER_CREATED and "error" not in value:
+                # nats-server answers the first creation after a start with what it knew at the start.
+                value = {name: value[name] for name in ("type", "stream_name", "name")}
+            if value.get("type") in _CHANGED:  # whether the origin has refused by now is a matter of the moment
+                for copies in ("mirror", "sources"):
+                    each = value.get(copies)
+                    value = value | {copies: _without_error(each)} if each else value
             if value.get("messages") == 0 and value.get("last_seq") == 0:  # nothing was there yet, purged or not
                 value = {**value, "first_seq": 0}
+            if "reset_seq" in value and any(
+                value["config"].get(each) for each in ("filter_subject", "filter_subjects")
+            ):
+                value = {name: each for name, each in value.items() if name != "reset_seq"}  # shows the same
             if value.get("deleted") == [0]:  # a message that no stream can have
                 value = {name: each for name, each in value.items() if name not in ("deleted", "num_deleted")}
             if "consumer_seq" in value and "stream_seq" in value and "deliveries" not in value:
@@ -210,3 +235,9 @@ def _parsed(payload: bytes) -> Any:
         return json.loads(payload)
     except ValueError:
         return payload.decode("utf-8", "replace")
+
+
+def _without_error(copies: Any) -> Any:
+    if isinstance(copies, list):
+        return [_without_error(each) for each in copies]
+    return {name: each for name, each in copies.items() if name != "error"}

@@ -138,6 +138,7 @@ class Talk:
             paths = [] if step.silent else self._compare(inbox, step.answers)
             if not paths or not step.reads or time.monotonic() > deadline:
                 return paths
+            self.seen[inbox] = -1  # what else comes of it does not matter
             time.sleep(0.1)
 
     def _ack(self, step: Ack) -> list[str]:
@@ -184,6 +185,7 @@ class Talk:
 
     def _restart(self, kill: bool) -> None:
         assert self.servers is not None
+        Side.restarted = True
         for side, server in zip(self.sides, self.servers, strict=True):
             if kill:
                 server.kill()
@@ -208,6 +210,8 @@ class Talk:
         fresh = []
         for subject in subjects:
             at = self.seen.get(subject, 0)
+            if at < 0:
+                continue
             ours, theirs = (side.heard[subject][at:] for side in self.sides)
             where = subject if subject.startswith((DELIVERED, REPUBLISHED)) else "late"
             paths += [f"{where} {path}" for path in differences(*self._shown(ours, theirs))]

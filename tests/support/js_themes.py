@@ -26,6 +26,10 @@ class Batches(Talker):
         "pull": 3,
     }
 
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.gaps: dict[str, str] = {}
+
     def plain_config(self, name: str) -> dict[str, Any]:
         chance = self.random.random
         config = super().plain_config(name) | {"allow_atomic": chance() < 0.9, "allow_batched": chance() < 0.9}
@@ -58,13 +62,17 @@ class Batches(Talker):
         which = self.random.choice(("f", "g"))
         seq = self.batches.get(name + which, 0) + 1
         if self.random.random() < 0.06:
-            seq = max(0, seq + self.random.choice((-1, 1, 2)))
+            seq += self.random.choice((1, 2))  # nats-server does not end a batch that goes back after a refused message
         operation = "0" if seq == 1 else "1"
         if self.random.random() < 0.25:
             operation = self.random.choice(("2", "3", "4", "2", "3", "4", "4", "0", "1", "5", "x"))
         self.batches[name + which] = 0 if operation in "23" else seq - (operation == "4")
-        # What a batch is begun with stays, though every message says it.
-        tail = f".{which}.{self.random.choice((2, 2, 3, 10, 0, 'x'))}.{self.random.choice(('ok', 'fail', 'fail'))}.{seq}.{operation}.$FI"
+        # The flow a batch is begun with stays, though every message says one; gaps must be asked for in the same way, or nats-server
+        # leaves a batch without its end.
+        gaps = self.gaps[name + which] = (
+            self.gaps.get(name + which, "fail") if seq > 1 else self.random.choice(("ok", "fail", "fail"))
+        )
+        tail = f".{which}.{self.random.choice((2, 2, 3, 10, 0, 'x'))}.{gaps}.{seq}.{operation}.$FI"
         if self.random.random() < 0.02:
             tail = self.random.choice((".$FI", ".1.0.$FI", f".{'i' * 65}.2.ok.1.0.$FI", ".f.2.what.1.0.$FI"))
         header: list[tuple[str, Any]] = []
@@ -112,6 +120,13 @@ class Priorities(Talker):
             config["priority_policy"] = self.random.choice(("overflow", "prioritized", "pinned_client"))
             if config["priority_policy"] == "pinned_client":
                 config["priority_timeout"] = self.random.choice((3600 * S, 60 * S))
+        old = self.consumers.get((stream, name), config)
+        if "pinned_client" in (old.get("priority_policy"), config.get("priority_policy")) and old is not config:
+            # nats-server goes on serving the pinned client alone, whatever the policy is changed to.
+            policy = ("priority_groups", "priority_policy", "priority_timeout")
+            config = {key: each for key, each in config.items() if key not in policy} | {
+                key: old[key] for key in policy if key in old
+            }
         if self.random.random() < 0.2:
             config["pause_until"] = FAR
         self.consumers[stream, name] = config
@@ -237,5 +252,11 @@ THEMES: dict[str, Callable[[int], Talker]] = {
 
 def interrupted(steps: list[Step], kill: bool) -> list[Step]:
     """The same conversation with a restart in its middle; what a server still has to write it has written."""
+    # A consumer that was set beyond the end of its stream is set back by nats-server's start.
+    steps = [
+        step
+        for step in steps
+        if not (isinstance(step, Saying) and ".CONSUMER.RESET." in step.subject and b"seq" in step.payload)
+    ]
     half = len(steps) // 2
     return [*steps[:half], Quiet(1.5), Restart(kill), *steps[half:]]

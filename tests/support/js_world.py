@@ -48,6 +48,7 @@ class World:
         options: JetStreamOptions | None = None,
         store_options: StoreOptions = OPTIONS,
         consumers: Any = None,
+        copying: Any = None,
         clock: ManualClock | None = None,
     ) -> None:
         self.path = path
@@ -57,7 +58,7 @@ class World:
         self.account: Account = self.broker.add_account("A" if accounts else "$G")
         self.store = Store.open(path, notify=lambda fn: fn(), options=store_options)
         js_options = options or JetStreamOptions(domain=domain)
-        self.js = JetStream(self.broker, self.store, js_options, consumers=consumers or NoConsumers())
+        self.js = JetStream(self.broker, self.store, js_options, consumers=consumers or NoConsumers(), copying=copying)
         self.js.start()
         self.client = Client()
         self.inbox = Recorder()

@@ -77,10 +77,11 @@ class JetStream:
                 self._forget_restoring(stream_log)
             else:
                 self._restore(stream_log)
+        # Mirrors and sources ask as soon as they start: whom they ask, of this account or another, must be there.
         for jsa in self.accounts.values():
-            for stream in jsa.streams.values():
-                self._start_stream(stream)
             jsa.start()
+        for stream in self.streams():
+            self._start_stream(stream)
         self.broker.links.copies_missed = self._copies_missed
         self._watch_clock_on()
 

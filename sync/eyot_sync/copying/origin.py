@@ -18,7 +18,8 @@ from eyot_wire.jetstream.struct import encode
 from eyot_wire.transform import Transform
 
 LOCAL_API = "$JS.API"
-_NOT_COPIED = (b"Nats-Expected-", b"Nats-Batch-", HEADER + b":")
+_FOR_ORIGIN = (b"Nats-Expected-", b"Nats-Batch-")
+_NOT_COPIED = (*_FOR_ORIGIN, HEADER + b":")
 ACK_WAIT_NS = 22 * 3600 * 1_000_000_000
 #: How long the origin keeps the consumer without interest in its deliver subject: a flap of the link shorter than this
 #: leaves one dead consumer there, never two that both deliver.
@@ -104,6 +105,11 @@ class Origin:
             return self.mark.block(seq, subject, life, stored_ns)
         kept = headers.strip(header, _NOT_COPIED)
         return headers.add_field(kept, HEADER, self.mark.value(seq, subject, life, stored_ns))
+
+    @staticmethod
+    def without_expectations(header: bytes) -> bytes:
+        """The header block of a mirror's copy: what was only meant for the origin is left out."""
+        return headers.strip(header, _FOR_ORIGIN)
 
     def rewrite(self, subject: bytes) -> bytes:
         """The subject under which a message of the origin is stored here."""

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from eyot_daemon.jetstream.copies.copying import Copying
 from support.js_consumers import ConsumerWorld
 
 S = 1_000_000_000
@@ -147,3 +148,82 @@ def test_bytes_that_are_no_utf_8_are_refused_as_the_rest(world: ConsumerWorld) -
     answer = world.request("STREAM.MSG.GET.S", b'{"seq":"\xff"}')
     words = "invalid JSON: json: cannot unmarshal string into Go struct field JSApiMsgGetRequest.seq of type uint64"
     assert (err(answer), answer["error"]["description"]) == (10025, words)
+
+
+def test_a_stream_that_discards_new_messages_keeps_what_it_holds(world: ConsumerWorld) -> None:
+    for name, discard, left in (("N", "new", 3), ("O", "old", 1)):
+        config = {"subjects": [f"{discard}.>"], "discard": discard}
+        world.create(name, **config)
+        world.fill(3, subject=f"{discard}.a".encode())
+        world.request(f"STREAM.UPDATE.{name}", {"name": name, **config, "max_msgs": 1})
+        assert len(world.held(name)) == left, discard
+        world = world.restart()
+        assert len(world.held(name)) == left, discard
+    assert err(world.put(b"new.a", b"")) == 10077
+
+
+def test_nothing_is_republished_to_nowhere_nor_back_into_its_stream(world: ConsumerWorld) -> None:
+    config = {"name": "R", "subjects": ["r.>"], "republish": {"src": ">", "dest": ""}}
+    assert world.request("STREAM.CREATE.R", config)["config"]["republish"] == {"src": ">", "dest": ""}
+    world.put(b"r.a", b"1")
+    world.run_on()
+    assert len(world.held("R")) == 1
+    assert world.request("STREAM.UPDATE.R", config)["config"]["republish"] == {"src": ">", "dest": ">"}
+    world.put(b"r.a", b"2")
+    world.run_on()
+    assert len(world.held("R")) == 2
+
+
+def test_the_end_of_a_batch_before_its_first_message_is_too_large(world: ConsumerWorld) -> None:
+    world.create("B", subjects=["b.>"], allow_atomic=True)
+    batch = {"Nats-Batch-Id": "x", "Nats-Batch-Sequence": "0"}
+    assert err(world.put(b"b.a", b"", batch)) == 10176
+    assert err(world.put(b"b.a", b"", batch | {"Nats-Batch-Commit": "eob"})) == 10199
+
+
+def test_a_ttl_is_looked_at_before_the_limits_of_its_stream(world: ConsumerWorld) -> None:
+    config = {
+        "discard": "new",
+        "max_msgs_per_subject": 1,
+        "discard_new_per_subject": True,
+        "allow_msg_ttl": True,
+        "max_msgs": 1,
+    }
+    world.create("T", subjects=["t.>"], **config)
+    world.put(b"t.a", b"")
+    assert err(world.put(b"t.a", b"", {"Nats-TTL": "500ms"})) == 10165
+    assert err(world.put(b"t.a", b"", {"Nats-TTL": "2s"})) == 10077
+
+
+def test_who_is_not_interested_fills_no_stream(world: ConsumerWorld) -> None:
+    world.create("I", subjects=["i.>"], retention="interest", discard="new", max_msgs=1)
+    world.add("C", "I", ack_policy="explicit", filter_subject="i.a")
+    world.put(b"i.a", b"")
+    assert world.put(b"i.b", b"")["seq"] == 2
+    assert err(world.put(b"i.a", b"")) == 10077
+
+
+@pytest.mark.parametrize(("thresholds", "served"), [({"min_pending": 9, "min_ack_pending": 1}, 1), ({"min_pending": 1, "min_ack_pending": 9}, 1),
+                                                    ({"min_pending": 9, "min_ack_pending": 9}, 0)])  # fmt: skip
+def test_one_threshold_of_two_is_enough(world: ConsumerWorld, thresholds: dict[str, int], served: int) -> None:
+    world.add(ack_policy="explicit", priority_groups=["g"], priority_policy="overflow")
+    world.fill(3)
+    assert len(world.pull(batch=1, group="g").messages) == 1
+    assert len(world.pull(batch=1, group="g", **thresholds).messages) == served
+
+
+def test_mirrors_ask_as_soon_as_the_server_is_there_and_keep_no_expectations(tmp_path: Path) -> None:
+    world = ConsumerWorld(tmp_path, copying=Copying())
+    world.create("O", subjects=["o.>"])
+    world.create("M", subjects=None, mirror={"name": "O"})
+    world.put(b"o.a", b"1", {"Nats-Expected-Last-Sequence": "0", "Own": "x"})
+    world.put(b"o.a", b"2", {"Nats-Expected-Last-Sequence": "1"})
+    world.run_on()
+    copies = [world.stream("M").log.get(seq) for seq in (1, 2)]
+    assert [copy.header for copy in copies if copy is not None] == [b"NATS/1.0\r\nOwn: x\r\n\r\n", b""]
+    world = world.restart()
+    world.commit()
+    assert "error" not in world.request("STREAM.INFO.M")["mirror"]
+    world.put(b"o.a", b"3")
+    world.run_on()
+    assert world.stream("M").log.state.last_seq == 3

@@ -314,7 +314,7 @@ class PullQueue:
 
 
 def _overflows(request: PullRequest, num_pending: int, ack_pending: int) -> bool:
-    """An overflow request is served only while at least as much is waiting, or unacknowledged, as it says."""
-    if request.min_pending > 0 and num_pending < request.min_pending:
-        return False
-    return not (request.min_ack_pending > 0 and ack_pending < request.min_ack_pending)
+    """An overflow request that says how much must be waiting or unacknowledged is served while one of the two is so."""
+    if not request.min_pending > 0 and not request.min_ack_pending > 0:
+        return True
+    return 0 < request.min_pending <= num_pending or 0 < request.min_ack_pending <= ack_pending

@@ -226,9 +226,10 @@ class CopyTask:
         return new
 
     def _as_stored(self, batch: list[Copied]) -> list[Copied]:
-        """What the stream gets: a source's messages say where they are from, subjects are rewritten."""
+        """What the stream gets: a source's messages say where they are from, subjects are rewritten, what was only meant for the
+        origin is left out."""
         origin, mirror = self._origin, self.mirror
-        stamp, life = origin.stamp, life_field(self.copier.identity)
+        stamp, life, without = origin.stamp, life_field(self.copier.identity), origin.without_expectations
         if origin.transforms:
             rewrite = origin.rewrite
             return [
@@ -236,13 +237,20 @@ class CopyTask:
                     each.origin_seq,
                     each.ts_ns,
                     rewrite(each.subject),
-                    each.header if mirror else stamp(each.header, each.origin_seq, each.subject, life, each.ts_ns),
+                    without(each.header)
+                    if mirror
+                    else stamp(each.header, each.origin_seq, each.subject, life, each.ts_ns),
                     each.payload,
                 )
                 for each in batch
             ]
         if mirror:
-            return batch
+            return [
+                Copied(each.origin_seq, each.ts_ns, each.subject, without(each.header), each.payload)
+                if each.header
+                else each
+                for each in batch
+            ]
         return [
             Copied(seq, ts_ns, subject, stamp(each.header, seq, subject, life, ts_ns), each.payload)
             for each in batch

@@ -70,7 +70,8 @@ class AtomicBatches:
         if refused is not None:
             return refused
         seq, commit = int(fields[BATCH_SEQUENCE]), fields.get(BATCH_COMMIT)
-        too_large = seq - (commit == b"eob") > MESSAGES_MAX
+        # The end of a batch before its first message is too large as well.
+        too_large = not 0 <= seq - (commit == b"eob") <= MESSAGES_MAX
         batch = self._open.get(batch_id)
         if batch is None:
             if seq != 1:

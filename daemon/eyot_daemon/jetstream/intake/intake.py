@@ -72,8 +72,8 @@ class Intake:
         if transform is not None:
             self._transform = Transform((transform.src or ">").encode(), transform.dest.encode())
         self._republisher: Republisher | None = None
-        if self.config.republish is not None:
-            self._republisher = Republisher(self.config.name, self.config.republish)
+        if self.config.republish is not None and self.config.republish.dest:
+            self._republisher = Republisher(self.config.name, self.config.republish, self.config.subjects)
         # A marker must outlive what it marks. With one message a subject there is nothing older to come back.
         self._ttl_ns_min = 0 if self.config.max_msgs_per_subject == 1 else self.config.subject_delete_marker_ttl
         domain = b'"domain":%b,' % encode(stream.jsa.domain) if stream.jsa.domain else b""
@@ -193,12 +193,16 @@ class Intake:
                 return counted
             total, header, payload = counted, counted.header, counted.payload
             tail = b',"val":"%d"}' % total.value
-        refusal = self._no_room(subject, header, payload)
+        refusal = self._too_large(header, payload)
         if refusal is not None:
             return refusal
         if not self._stream.retention.has_interest(subject):
             seq = self._pass_by(txn, batch, subject, verdict)
         else:
+            size = self._log.message_bytes(subject, header, payload)
+            refusal = self._no_space(size)
+            if refusal is not None:
+                return refusal
             if fields.get(TTL):
                 try:
                     ttl_ns = parse_ttl(fields[TTL])
@@ -207,6 +211,11 @@ class Intake:
                 if 0 < ttl_ns < self._ttl_ns_min:
                     ttl_ns = self._ttl_ns_min
                     header = headers.set_field(header, TTL, b"%d" % (ttl_ns // NS_PER_S))
+                    size = self._log.message_bytes(subject, header, payload)
+            if self.config.discard == "new":
+                refusal = limits.refusal(self.config, self._log, subject, size)
+                if refusal is not None:
+                    return refusal
             seq = self._store(txn, batch, subject, header, payload, verdict, total)
             subjects.add(subject)
             if self.config.discard == "new" and self.config.max_msgs_per_subject > 0:
@@ -326,21 +335,15 @@ class Intake:
                 return refusal
         return error(10054) if 0 <= self.config.max_msg_size < len(header) + len(payload) else None
 
-    def _no_room(self, subject: bytes, header: bytes, payload: bytes) -> ApiError | None:
-        """Sizes, what account and server have left, and the stream's limits if it discards new messages."""
-        config = self.config
-        if 0 <= config.max_msg_size < len(header) + len(payload):
+    def _too_large(self, header: bytes, payload: bytes) -> ApiError | None:
+        if 0 <= self.config.max_msg_size < len(header) + len(payload):
             return error(10054)
-        if len(header) > HEADER_BYTES_MAX:
-            return error(10097)
+        return error(10097) if len(header) > HEADER_BYTES_MAX else None
+
+    def _no_space(self, size: int) -> ApiError | None:
+        """What account and server have left."""
         jsa = self._stream.jsa
-        if jsa.storage_limited:
-            refusal = jsa.no_storage_for(config.storage, self._log.message_bytes(subject, header, payload))
-            if refusal is not None:
-                return refusal
-        if config.discard == "new":
-            return limits.refusal(config, self._log, subject, self._log.message_bytes(subject, header, payload))
-        return None
+        return jsa.no_storage_for(self.config.storage, size) if jsa.storage_limited else None
 
     def _store(
         self,

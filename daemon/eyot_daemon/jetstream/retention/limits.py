@@ -51,13 +51,16 @@ def _makes_room(config: StreamConfig, log: "Log", subject: bytes, size: int) -> 
 def enforce(
     config: StreamConfig, log: "Log", txn: "Txn", subjects: Collection[bytes], overdue: set[bytes] | None = None
 ) -> list[int]:
-    """Stage the removal of what is over the limits after messages on `subjects` came; returns what goes, in order. No more than
+    """Stage the removal of what is over the limits after messages on `subjects` came; returns what goes, in order. A stream that
+    discards new messages keeps what it holds, were its limits lowered below that. No more than
     ENFORCED_MAX go at a time, besides one for each message staged: limits that were lowered come into force slice by slice.
     Subjects whose turn that makes it another time are put into `overdue`, as are those whose oldest message takes long to find."""
     gone: list[int] = []
     most = ENFORCED_MAX + log.state.last_seq - log.committed_seq
     if config.max_msgs_per_subject > 0 and subjects:
         gone += remove_oldest(log, txn, subjects, config.max_msgs_per_subject, most, overdue)
+    if config.discard == "new":
+        return gone
     if config.max_msgs > 0:
         while log.state.messages > config.max_msgs and len(gone) < most:
             _remove(log, txn, log.state.first_seq, gone)
@@ -68,8 +71,10 @@ def enforce(
 
 
 def exceeded(config: StreamConfig, log: "Log") -> bool:
-    """Whether the stream is over its own limits: there is more to enforce."""
+    """Whether the stream is over limits that older messages make room for: there is more to enforce."""
     state = log.state
+    if config.discard == "new":
+        return False
     return 0 < config.max_msgs < state.messages or (0 < config.max_bytes < state.bytes and state.messages > 0)
 
 
