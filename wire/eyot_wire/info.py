@@ -9,6 +9,8 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct, field
 
+from eyot_wire.untrusted import decode_json
+
 
 class ServerInfo(Struct, omit_defaults=True, kw_only=True):
     """INFO from a server to a client. What clients may expect in every INFO has a factory: it is never left out."""
@@ -166,15 +168,12 @@ T = TypeVar("T", ServerInfo, ClientConnect, LeafInfo, LeafConnect)
 def decode(json: bytes, struct: type[T]) -> T:
     """Decode the JSON of an INFO or CONNECT. msgspec.DecodeError when it is not JSON or a field has the wrong type."""
     try:
-        try:
-            return msgspec.json.decode(json, type=struct)
-        except msgspec.ValidationError:
-            loose = msgspec.json.decode(json)
-            if not isinstance(loose, dict):
-                raise
-            return msgspec.convert({name: value for name, value in loose.items() if value is not None}, struct)
-    except UnicodeDecodeError as error:
-        raise msgspec.DecodeError(str(error)) from error
+        return decode_json(json, struct)
+    except msgspec.ValidationError:
+        loose = decode_json(json)
+        if not isinstance(loose, dict):
+            raise
+        return msgspec.convert({name: value for name, value in loose.items() if value is not None}, struct)
 
 
 def decode_connect(json: bytes, before: ClientConnect | None = None) -> ClientConnect:
@@ -182,5 +181,5 @@ def decode_connect(json: bytes, before: ClientConnect | None = None) -> ClientCo
     connect = decode(json, ClientConnect)
     if before is None:
         return connect
-    said = {name: value for name, value in msgspec.json.decode(json).items() if value is not None}
+    said = {name: value for name, value in decode_json(json).items() if value is not None}
     return msgspec.convert({**msgspec.to_builtins(before), **said}, ClientConnect)

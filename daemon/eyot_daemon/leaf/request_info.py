@@ -8,6 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from eyot_wire.headers import get, set_field
+from eyot_wire.untrusted import decode_json
 
 REQUEST_INFO = b"Nats-Request-Info"
 
@@ -20,7 +21,7 @@ def with_remote_account(header: bytes, remote_account: str) -> bytes:
     if value is None:
         return header
     try:
-        info = msgspec.json.decode(value, type=dict[str, object])
+        info = decode_json(value, dict[str, object])
     except msgspec.DecodeError:
         return header
     info["acc"] = remote_account

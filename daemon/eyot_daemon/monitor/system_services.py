@@ -32,6 +32,7 @@ from eyot_daemon.router.providers import Json
 from eyot_daemon.router.subscription import CallbackDest, Kind, Origin, Subscription
 from eyot_daemon.version import VERSION
 from eyot_wire.go.time import ns_to_rfc3339
+from eyot_wire.untrusted import decode_json
 
 log = logging.getLogger("eyot.system")
 
@@ -128,7 +129,7 @@ class SystemServices:
                 answer = {"error": {"code": 500, "description": wrong}}
         else:
             try:
-                wrong = self._let_go(what, msgspec.json.decode(payload, type=_Chosen).cid)
+                wrong = self._let_go(what, decode_json(payload, _Chosen).cid)
             except msgspec.DecodeError as error:
                 log.error("Error unmarshalling kick client request: %s", error)
                 return
@@ -234,13 +235,13 @@ class SystemServices:
         if not reply:
             return
         try:
-            body = msgspec.json.decode(payload) if payload.strip() else {}
+            body = decode_json(payload) if payload.strip() else {}
             if not isinstance(body, dict):
                 raise BadQuery("request is not a JSON object")
             if not self._is_meant(body):
                 return
             answer: Json = {member: service(Query.from_request(body))}
-        except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
+        except (msgspec.DecodeError, ValueError) as error:
             answer = {"error": {"code": 400, "description": str(error)}}
         except KeyError as error:
             answer = {"error": {"code": 404, "description": f"{error.args[0]} not found"}}

@@ -33,6 +33,7 @@ from eyot_wire.headers import set_field
 from eyot_wire.mapping import DROPPED
 from eyot_wire.subject import STAR, is_subset, matches, overlaps
 from eyot_wire.transform import Transform
+from eyot_wire.untrusted import decode_json
 
 log = logging.getLogger("eyot.account")
 
@@ -334,7 +335,7 @@ class ServiceImport:
         if not said:
             return None  # a request of the daemon's own
         try:
-            info = msgspec.json.decode(said, type=RequestInfo)
+            info = decode_json(said, RequestInfo)
         except msgspec.DecodeError:
             return None
         info.svc = self.importer.name

@@ -18,7 +18,8 @@ _ESCAPE = re.compile(r"\\(?:u([dD][89abAB]..)\\u([dD][c-fC-F]..)|u(....)|(.))")
 _ESCAPED = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _WORDS = {b"t": b"true", b"f": b"false", b"n": b"null"}
 _HEX = re.compile(rb"[0-9a-fA-F]*")
-_DEPTH_MAX = 10_000
+#: Go stops at 10,000; what is made of the values has to fit on a stack of calls.
+_DEPTH_MAX = 200
 
 
 class Node(NamedTuple):

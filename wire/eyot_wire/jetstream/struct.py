@@ -82,7 +82,7 @@ def decode(data: bytes, kind: type[T], *, strict: bool = True) -> T:
     if _DOUBTFUL_NUMBER.search(data) is None:
         try:
             return decoder.decode(data)  # type: ignore[no-any-return]
-        except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             pass
     return _decode_as_go(data, kind, strict)
 

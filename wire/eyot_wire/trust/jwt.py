@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from eyot_wire.trust import nkey
+from eyot_wire.untrusted import decode_json
 
 _ISSUER_ROLES: Final = {"operator": "O", "account": "OA", "user": "A", "activation": "OA"}
 _SUBJECT_ROLES: Final = {"operator": "O", "account": "A", "user": "U", "activation": "A"}
@@ -144,10 +145,10 @@ def open_token(token: str) -> tuple[Claims, bytes]:
     if len(parts) != 3:
         raise JwtError("expected 3 chunks")
     try:
-        header = msgspec.json.decode(_unbase64(parts[0]), type=_Header)
+        header = decode_json(_unbase64(parts[0]), _Header)
         payload = _unbase64(parts[1])
-        claims = msgspec.json.decode(payload, type=Claims)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        claims = decode_json(payload, Claims)
+    except msgspec.DecodeError as error:
         raise JwtError(f"malformed JWT: {type(error).__name__}") from None
     version = _version(header, claims)
     signed = f"{parts[0]}.{parts[1]}" if version == 2 else parts[1]

@@ -15,6 +15,7 @@ from msgspec import Struct
 from eyot_wire import subject
 from eyot_wire.trust import nkey
 from eyot_wire.trust.jwt import Claims, JwtError, ResponseRule, SubjectRules, UserGrant, open_token
+from eyot_wire.untrusted import decode_json
 
 #: `revocations`: everybody.
 EVERYBODY: Final = "*"
@@ -209,11 +210,11 @@ def _body(token: str, kind: str, form: type[_Body]) -> tuple[Claims, _Body]:
     if claims.kind != kind:
         raise JwtError(f"not {'an' if kind[0] in 'ao' else 'a'} {kind} claim")
     try:
-        raw: dict[str, Any] = msgspec.json.decode(payload).get("nats") or {}
+        raw: dict[str, Any] = decode_json(payload).get("nats") or {}
         if kind == "account" and claims.type:
             raw["limits"] = _V1_LIMITS | (raw.get("limits") or {})
         return claims, msgspec.convert(raw, form)
-    except msgspec.ValidationError as error:
+    except msgspec.DecodeError as error:
         raise JwtError(f"malformed {kind} JWT: {error}") from None
 
 
@@ -250,8 +251,8 @@ def decode_deletion(token: str) -> tuple[Claims, tuple[str, ...]]:
     """The accounts an operator wants deleted, in a generic token. Raises JwtError."""
     claims, payload = open_token(token)
     try:
-        wanted = msgspec.convert(msgspec.json.decode(payload).get("nats"), _DeleteBody).accounts
-    except msgspec.ValidationError:
+        wanted = msgspec.convert(decode_json(payload).get("nats"), _DeleteBody).accounts
+    except msgspec.DecodeError:
         raise JwtError("malformed request") from None
     return claims, wanted
 
