@@ -6,7 +6,7 @@ Everything is bounded work per call except where it says otherwise; a filtered r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from heapq import merge
 from itertools import islice, takewhile
 
@@ -77,11 +77,17 @@ class LogReads(LogSubjects):
         return result
 
     def read_run(
-        self, from_seq: int, *, max_messages: int, max_bytes: int, filters: tuple[bytes, ...] = ()
+        self,
+        from_seq: int,
+        *,
+        max_messages: int,
+        max_bytes: int,
+        filters: tuple[bytes, ...] = (),
+        up_to: int | None = None,
     ) -> tuple[StoredRun, int] | None:
         """The same as ``read``, unopened: the messages as a run, and where to go on. ``max_bytes`` is of the records. None where few
         messages match, which are better read one by one."""
-        last = self.committed_seq
+        last = self.committed_seq if up_to is None else min(up_to, self.committed_seq)
         next_seq = first = self._first_seen(from_seq)
         run = StoredRun()
         if first > last or max_messages <= 0:
@@ -271,14 +277,18 @@ class LogReads(LogSubjects):
     def _read_sparse(
         self, subjects: set[bytes], first: int, last: int, max_messages: int, max_bytes: int
     ) -> ReadResult:
-        ahead = merge(*(self.subjects().tracked_from(subject, first) for subject in subjects))
-        live = (seq for seq in takewhile(last.__ge__, ahead) if not self._is_hidden(seq))
         wanted = min(max_messages, SCAN_MAX)
-        seqs = list(islice(live, wanted))
+        seqs = self._sparse_seqs(subjects, first, last, wanted)
         result = self._reader.get_many(seqs, max_bytes)
         if len(seqs) < wanted and (not seqs or result.next_seq > seqs[-1]):
             return ReadResult(result.messages, last + 1)
         return result
+
+    def _sparse_seqs(self, subjects: Iterable[bytes], first: int, last: int, wanted: int) -> list[int]:
+        """Up to ``wanted`` live sequences of tracked subjects in [first, last], ascending."""
+        ahead = merge(*(self.subjects().tracked_from(subject, first) for subject in subjects))
+        live = (seq for seq in takewhile(last.__ge__, ahead) if not self._is_hidden(seq))
+        return list(islice(live, wanted))
 
     def _gather_sparse(self, run: StoredRun, subjects: set[bytes], first: int, last: int, max_bytes: int) -> int:
         begun, end = len(run), run.size + max_bytes

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from eyot_store.errors import StoreError
 from eyot_store.log_reads import LogReads
 from eyot_store.record_run import Weighed
-from eyot_store.records import StoredMessage, pack_u64
+from eyot_store.records import pack_u64
 from eyot_store.subjects import Subjects, matcher
 from eyot_store.txn import HiddenRange, LogPart, Op, Txn
 
@@ -53,11 +53,6 @@ class LogRemovals(LogReads):
             return False
         self._remove(txn, seq, *found)
         return True
-
-    def remove_known(self, txn: Txn, message: StoredMessage) -> None:
-        """Stage the removal of a live committed message that was just read."""
-        size = self.message_bytes(message.subject, message.header, message.payload)
-        self._remove(txn, message.seq, message.subject, size)
 
     def weigh(self, seqs: Sequence[int]) -> list[Weighed]:
         """What the committed messages at ``seqs`` (ascending) count for, as ``remove_all`` takes it; those that cannot be read are left
@@ -107,22 +102,22 @@ class LogRemovals(LogReads):
     def purge_some(self, txn: Txn, first: int, last: int, subject_filter: bytes, at_most: int) -> tuple[int, int]:
         """Stage the removal of up to ``at_most`` committed messages of [first, last] that the filter matches, looking at a bounded
         number of records. Returns how many go, and where to go on."""
+        wanted, filters = min(_CHUNK, at_most), (subject_filter,)
         try:
-            found = self.read(
-                first,
-                max_messages=min(_CHUNK, at_most),
-                max_bytes=_CHUNK_BYTES,
-                filters=(subject_filter,),
-                up_to=last,
-            )
+            read = self.read_run(first, max_messages=wanted, max_bytes=_CHUNK_BYTES, filters=filters, up_to=last)
+            if read is not None:
+                seqs, seq = read[0].seqs(), read[1]
+            else:
+                seqs = self._sparse_seqs(self._sparse(filters) or (), first, last, wanted)
+                seq = seqs[-1] + 1 if len(seqs) == wanted else last + 1
         except StoreError as error:
             if error.reason != "corrupt":
                 raise
             return 0, error.seq + 1
-        for message in found.messages:
-            self.remove_known(txn, message)
-        gone, seq = len(found.messages), found.next_seq
-        return gone, max(seq, last + 1) if seq > self.committed_seq else seq
+        found = self.weigh(seqs)
+        if found:
+            self.remove_all(txn, found)
+        return len(found), max(seq, last + 1) if seq > self.committed_seq else seq
 
     def sweep(self, txn: Txn, first: int, last: int, unwanted: Unwanted, at_most: int) -> tuple[list[int], int]:
         """Stage the removal of up to ``at_most`` committed messages of [first, last] that are ``unwanted``, asked in their order,

@@ -8,7 +8,8 @@ is delivered, committed and removed. A read that reaches the end of the log make
 it is not known is the log asked to count.
 """
 
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from eyot_daemon.jetstream.config.consumer import filters_of
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 #: How far the log is searched in one read before others get their turn is the log's own bound; this is what one read
 #: may bring into memory, bytes.
 READ_BYTES_MAX = 1 << 20
+
+_FEW = 16  # messages that are looked for one by one in a long list
 
 
 class LastPerSubject:
@@ -45,7 +48,13 @@ class LastPerSubject:
             self._at += 1
         return self._seqs[self._at : self._at + count]
 
-    def remove(self, gone: Iterable[int]) -> None:
+    def remove(self, gone: Sequence[int]) -> None:
+        if len(gone) <= _FEW:
+            for seq in gone:
+                at = bisect_left(self._seqs, seq, self._at)
+                if at < len(self._seqs) and self._seqs[at] == seq:
+                    del self._seqs[at]
+            return
         lost = set(gone)
         self._seqs = [seq for seq in self._seqs[self._at :] if seq not in lost]
         self._at = 0

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from eyot_store.log import Log
     from eyot_store.log_removals import FromEnd
 
-#: Messages of one transaction (some ten milliseconds of reading).
-PURGE_SLICE = 4096
+#: Messages that one transaction looks at (a few milliseconds).
+PURGE_SLICE = 1024
 
 Done = Callable[[int, StoreError | None], None]
 
@@ -77,9 +77,8 @@ class Purge:
         batch = Batch()
         with self._stream.staging() as txn:
             if self._filter:
-                gone, self._next = self._log.purge_some(
-                    txn, self._next, self._last, self._filter, min(PURGE_SLICE, self._left)
-                )
+                end = min(self._last, self._next + PURGE_SLICE - 1)
+                gone, self._next = self._log.purge_some(txn, self._next, end, self._filter, self._left)
             else:
                 end = min(self._last, self._log.state.first_seq + PURGE_SLICE)
                 gone = self._log.purge(txn, below_seq=end + 1)
