@@ -28,7 +28,7 @@ WALK_MAX = 1 << 14
 _TRACK_READS = 32  # of one slice of tracking, if that takes no longer
 _SLICE_NS = 5_000_000
 _HEADS = 256
-_INDEX_RECORDS = 8  # of one slice of an index: some ten thousand subjects
+_INDEX_RECORDS = 4  # of one slice of an index: some five thousand subjects
 
 
 class LogSubjects(LogView):
@@ -153,6 +153,10 @@ class LogSubjects(LogView):
         known = self.subjects().table.get(subject)
         return self._last_committed(subject, known, 0) if known else 0
 
+    def lasts_below(self, subjects: Iterable[bytes], upto: int) -> LastsBelow:
+        """The newest committed messages at or below ``upto`` of some subjects, to be looked for a slice at a time."""
+        return LastsBelow(self, subjects, upto)
+
     def finds_last_soon(self, subject: bytes) -> bool:
         """False if ``last_for`` a literal subject has far to look, and would not if the log were tracked."""
         known = self.subjects().table.get(subject)
@@ -231,9 +235,7 @@ class LogSubjects(LogView):
         if last <= committed:
             return last
         if self.subjects().tracked:
-            sequences = self.subjects().sequences.get(subject)
-            index = 0 if sequences is None else sequences.index(committed + 1)
-            return sequences.seqs[index - 1] if sequences is not None and index > sequences.start else 0
+            return self.subjects().tracked_below(subject, committed + 1)
         if known[0] == 1:
             return 0
         for part in self._parts:
@@ -297,3 +299,44 @@ class LogSubjects(LogView):
                     return at
             high, width = low - 1, min(width * 2, KEYS_MAX)
         return 0
+
+
+class LastsBelow:
+    """``step`` until it is true: then ``found`` has the newest committed sequence at or below ``upto`` of each subject that has one.
+
+    Where that is the subject's newest of all, or the log is tracked, it is known; the others are looked for backwards. What comes and
+    goes meanwhile may be among them.
+    """
+
+    def __init__(self, log: LogSubjects, subjects: Iterable[bytes], upto: int) -> None:
+        self.found: dict[bytes, int] = {}
+        self._log = log
+        self._missing: set[bytes] = set()
+        self._high = upto = min(upto, log.committed_seq)
+        self._low = upto + 1
+        known = log.subjects()
+        for subject in subjects:
+            numbers = known.table.get(subject)
+            if numbers is None or abs(numbers[1]) > upto:
+                continue
+            last = log.last_committed_for(subject)
+            if last > upto and known.tracked:
+                last = known.tracked_below(subject, upto + 1)
+            if last > upto:
+                self._missing.add(subject)
+                self._low = min(self._low, max(abs(numbers[1]), log._floor, 1))
+            elif last:
+                self.found[subject] = last
+
+    def step(self) -> bool:
+        """Look at some thousand records more; True at the end."""
+        log, missing = self._log, self._missing
+        if missing and self._high >= self._low:
+            low = max(self._high - KEYS_MAX + 1, self._low)
+            heads, _, _ = log._reader.heads(low, self._high, KEYS_MAX)
+            for seq, subject in reversed(heads):
+                if subject in missing and not log._is_hidden(seq):
+                    missing.discard(subject)
+                    self.found[subject] = seq
+            self._high = low - 1
+        return not missing or self._high < self._low

@@ -116,6 +116,12 @@ class Subjects:
         for index in range(sequences.index(from_seq), len(sequences.seqs)):
             yield sequences.seqs[index]
 
+    def tracked_below(self, subject: bytes, seq: int) -> int:
+        """The highest tracked sequence of a subject with more than one message that is < ``seq``; 0 = none."""
+        sequences = self.sequences.get(subject)
+        index = 0 if sequences is None else sequences.index(seq)
+        return sequences.seqs[index - 1] if sequences is not None and index > sequences.start else 0
+
     def count_from(self, subject: bytes, from_seq: int) -> int:
         """How many tracked sequences of a subject are >= ``from_seq``."""
         sequences = self.sequences.get(subject)

@@ -76,6 +76,7 @@ def build(path: Path, shape: Shape) -> None:
         "storage": "file",
         "num_replicas": 1,
         "retention": "limits",
+        "allow_direct": True,
     }
     config |= dict.fromkeys(("max_consumers", "max_msgs", "max_bytes", "max_msg_size"), -1)
     config["max_msgs_per_subject"] = 1 if shape.bucket else -1

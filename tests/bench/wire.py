@@ -63,6 +63,19 @@ class Peer:
             raise RuntimeError(f"{subject}: {reply['error']}")
         return reply
 
+    def last_direct(self, subject: str, body: object) -> None:
+        """A direct get of several messages, up to the status at its end; nothing else may be under way on this connection."""
+        payload = json.dumps(body).encode()
+        self.socket.sendall(b"SUB _INBOX.direct 9\r\n")
+        self.socket.sendall(f"PUB $JS.API.{subject} _INBOX.direct {len(payload)}\r\n".encode() + payload + b"\r\n")
+        seen = b""
+        while b"NATS/1.0 " not in seen:
+            data = self.socket.recv(RECEIVE_BYTES)
+            if not data:
+                raise ConnectionError(f"no answer on {subject}")
+            seen = seen[-16:] + data
+        self.socket.sendall(b"UNSUB 9\r\n")
+
     def receive_bytes(self, count: int) -> None:
         view = memoryview(self.buffer)
         while count > 0:

@@ -8,6 +8,7 @@ import pytest
 
 from eyot_daemon.jetstream.retention import limits, sweep
 from eyot_store import log_reads, log_subjects
+from eyot_wire import headers
 from support.js_consumers import ConsumerWorld
 from support.js_world import World
 
@@ -235,3 +236,21 @@ def test_a_key_that_is_put_several_times_in_a_turn_needs_no_look_at_the_stream(w
     log = world.stream().log
     assert not log.subjects().tracked
     assert (log.subject_count(b"s.0"), log.first_seq_for(b"s.0")) == (1, log.state.last_seq)
+
+
+@pytest.mark.parametrize("tracked", [False, True])
+def test_the_last_of_some_subjects_as_of_long_ago(world: ConsumerWorld, tracked: bool) -> None:
+    filled(world, allow_direct=True)
+    for seq in (18, 28):  # of s.7, which is left with 8 below 38
+        world.request("STREAM.MSG.DELETE.S", {"seq": seq})
+    if tracked:
+        world.stream().log.track()
+    asked = {"multi_last": ["s.1", "s.7", "s.9"], "up_to_seq": 36}
+    reply = world.publish(b"$JS.API.DIRECT.GET.S", json.dumps(asked).encode())
+    world.commit()
+    assert world.put(b"s.7", b"new")["seq"] == COUNT + 1
+    assert (turns(world) >= 5) != tracked
+    answers = [got.header for got in world.inbox.got if got.subject == reply]
+    assert [headers.get(header, b"Nats-Sequence") for header in answers[:-1]] == [b"8", b"30", b"32"]
+    assert [headers.get(header, b"Nats-Num-Pending") for header in answers] == [b"2", b"1", b"0", b"0"]
+    assert headers.status(answers[-1]) == (204, "EOB")

@@ -4,13 +4,16 @@ A reply is the stored message on the requester's inbox, its headers followed by 
 header-only `204 EOB`. Streams answer if they have `allow_direct`; a mirror with `mirror_direct` answers for its origin.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterator
+from itertools import islice
 
 from eyot_daemon.jetstream.api.messages import find_one
 from eyot_daemon.jetstream.api_request import ApiRequest, Endpoint, level_is_offered
 from eyot_daemon.jetstream.stream.stream import Stream
 from eyot_store import Log, StoredMessage
 from eyot_store.errors import StoreError
+from eyot_store.log_subjects import LastsBelow
 from eyot_wire import headers
 from eyot_wire.jetstream.model import InvalidJson, MsgGetRequest, decode, ns_to_rfc3339, rfc3339_to_ns
 from eyot_wire.subject import is_valid
@@ -166,19 +169,34 @@ def _answer_multi_last(request: ApiRequest, stream: Stream, asked: MsgGetRequest
         up_to = min(up_to, asked.up_to_seq)
     subjects: set[bytes] = set()
     for pattern in filters:
-        matched = log.matched(pattern)
-        if len(matched) <= MULTI_LAST_MAX:
-            subjects.update(subject for subject, _ in matched.page(0, MULTI_LAST_MAX))
-        if max(len(matched), len(subjects)) > MULTI_LAST_MAX:
+        subjects.update(subject for subject, *_ in islice(log.subjects().matching(pattern), MULTI_LAST_MAX + 1))
+        if len(subjects) > MULTI_LAST_MAX:
             request.send_status(_TOO_MANY)
             return
-    newest = _last_of_each(log, subjects, up_to)
-    if not newest:
+    _look(request, stream, asked, log.lasts_below(subjects, up_to), up_to)
+
+
+def _look(request: ApiRequest, stream: Stream, asked: MsgGetRequest, lasts: LastsBelow, up_to: int) -> None:
+    """Look for the last messages, a slice a turn, and send them."""
+    if not stream.live:
+        return
+    try:
+        if lasts.step():
+            _send_lasts(request, stream, asked, sorted(lasts.found.values()), up_to)
+        else:
+            stream.broker.timers.call_later(0.0, lambda: _look(request, stream, asked, lasts, up_to))
+    except StoreError:
+        request.send_status(_NOT_FOUND)
+
+
+def _send_lasts(request: ApiRequest, stream: Stream, asked: MsgGetRequest, lasts: list[int], up_to: int) -> None:
+    if not lasts:
         request.send_status(_NO_RESULTS)
         return
-    found = [message for message in newest if message.seq >= asked.seq]
-    pending, last = len(found), 0
-    for message in _limited(iter(found), asked.batch, asked.max_bytes):
+    wanted = lasts[bisect_left(lasts, asked.seq) :]
+    found = (message for seq in wanted if (message := stream.log.get(seq)) is not None)
+    pending, last = len(wanted), 0
+    for message in list(_limited(found, asked.batch, asked.max_bytes)):
         pending -= 1
         _send(request, stream, message, _progress(pending, last))
         last = message.seq
@@ -188,26 +206,9 @@ def _answer_multi_last(request: ApiRequest, stream: Stream, asked: MsgGetRequest
     )
 
 
-def _last_of_each(log: Log, subjects: set[bytes], up_to: int) -> list[StoredMessage]:
-    """The newest message at or below `up_to` of each subject, ascending by sequence."""
-    found: dict[bytes, StoredMessage] = {}
-    missing = set()
-    for subject in subjects:
-        message = log.last_for(subject)
-        if message is not None and message.seq <= up_to:
-            found[subject] = message
-        elif message is not None:
-            missing.add(subject)
-    if missing:
-        for message in _read_on(log, 1, tuple(missing), up_to):
-            found[message.subject] = message
-    return sorted(found.values(), key=lambda message: message.seq)
-
-
-def _read_on(log: Log, seq: int, filters: tuple[bytes, ...], up_to: int | None = None) -> Iterator[StoredMessage]:
-    end = log.committed_seq if up_to is None else up_to
-    while seq <= end:
-        read = log.read(seq, max_messages=_READ_MESSAGES, max_bytes=BATCH_BYTES_MAX, filters=filters, up_to=up_to)
+def _read_on(log: Log, seq: int, filters: tuple[bytes, ...]) -> Iterator[StoredMessage]:
+    while seq <= log.committed_seq:
+        read = log.read(seq, max_messages=_READ_MESSAGES, max_bytes=BATCH_BYTES_MAX, filters=filters)
         yield from read.messages
         seq = read.next_seq
 
