@@ -22,40 +22,10 @@ include "subject_hash.pxi"
 include "packed_reader.pxi"
 include "subject_match.pxi"
 include "matched_subjects.pxi"
+include "subject_slot.pxi"
 
 cdef bytes UNREAD = subject_table.UNREAD
 cdef Py_ssize_t NONE = -1
-
-
-cdef struct Slot:
-    int64_t count  # 0: free
-    int64_t first
-    int64_t last
-    uint64_t at  # in the arena; of a free one: the next free one, and 1
-    uint32_t size
-    uint32_t hash
-
-
-cdef inline void some_went(Slot* slot, int64_t low, int64_t high) noexcept nogil:
-    if low <= slot.first <= high:
-        slot.first = -(slot.first + 1) if low == high else -slot.first
-    if low <= slot.last <= high:
-        slot.last = 0
-    if slot.count == 1:
-        if slot.first <= 0 and slot.last:
-            slot.first = slot.last
-        elif slot.first > 0 and not slot.last:
-            slot.last = slot.first
-
-
-cdef inline bytes subject_of(object message):
-    cdef object subject
-    if not PyTuple_Check(message) or PyTuple_GET_SIZE(message) != 4:
-        raise TypeError("a message is subject, reply, header, payload")
-    subject = <object>PyTuple_GET_ITEM(message, 0)
-    if subject is None:
-        raise TypeError("a message has a subject")
-    return <bytes?>subject
 
 
 cdef class SubjectTable:
@@ -261,22 +231,13 @@ cdef class SubjectTable:
         cdef bytes subject
         cdef bytes last = None
         cdef int64_t previous
-        cdef Py_ssize_t index = 0, count = len(messages)
-        cdef uint32_t* hashes = <uint32_t*>malloc((count + 1) * sizeof(uint32_t))
-        if hashes == NULL:
-            raise MemoryError
+        cdef Py_ssize_t index = 0, count = 0
+        cdef uint32_t* hashes = self._ahead(messages, 0, &count)
         try:
-            for message in messages:
-                subject = subject_of(message)
-                if index < count:
-                    hashes[index] = hash_of(PyBytes_AS_STRING(subject), PyBytes_GET_SIZE(subject))
-                    index += 1
-            self._expect(hashes, index)
-            index = 0
             for message in messages:
                 if index == count:
                     raise RuntimeError("messages came while they were counted")
-                subject = subject_of(message)
+                subject = subject_in(message, 0)
                 previous = self._came(subject, hashes[index], 1, first + index, first + index)
                 if subject is not last and PyDict_GetItemWithError(before, subject) == NULL:
                     before[subject] = previous
@@ -284,6 +245,27 @@ cdef class SubjectTable:
                 index += 1
         finally:
             free(hashes)
+
+    cdef uint32_t* _ahead(self, things, Py_ssize_t at, Py_ssize_t* hashed) except NULL:
+        # The hashes of the subjects of many things (what is at ``at`` of each, or it itself), to be freed; what they need is on its way.
+        cdef bytes subject
+        cdef Py_ssize_t index = 0, count = len(things)
+        cdef uint32_t* hashes = <uint32_t*>malloc((count + 1) * sizeof(uint32_t))
+        if hashes == NULL:
+            raise MemoryError
+        try:
+            for thing in things:
+                if index == count:
+                    break
+                subject = subject_in(thing, at)
+                hashes[index] = hash_of(PyBytes_AS_STRING(subject), PyBytes_GET_SIZE(subject))
+                index += 1
+        except BaseException:
+            free(hashes)
+            raise
+        self._expect(hashes, index)
+        hashed[0] = index
+        return hashes
 
     cdef void _expect(self, const uint32_t* hashes, Py_ssize_t count) noexcept nogil:
         # Each look at the table waits for memory three times: have what many need brought at the same time.
@@ -313,41 +295,17 @@ cdef class SubjectTable:
             some_went(slot, seq, seq)
 
     def went_run(self, found):
-        cdef bytes subject
-        cdef Py_ssize_t index = 0, count = len(found)
-        cdef uint32_t* hashes = <uint32_t*>malloc((count + 1) * sizeof(uint32_t))
-        if hashes == NULL:
-            raise MemoryError
-        try:
-            for _, name, _ in found:
-                subject = <bytes?>name
-                if index < count:
-                    hashes[index] = hash_of(PyBytes_AS_STRING(subject), PyBytes_GET_SIZE(subject))
-                    index += 1
-            self._expect(hashes, index)
-        finally:
-            free(hashes)
+        cdef Py_ssize_t count = 0
+        free(self._ahead(found, 1, &count))
         for seq, name, _ in found:
             self.went(<bytes?>name, seq)
 
     def oldest_of(self, subjects, int64_t keep, int64_t upto):
         cdef dict single = {}
         cdef list others = []
-        cdef bytes subject
         cdef Slot* slot
-        cdef Py_ssize_t index = 0, count = len(subjects)
-        cdef uint32_t* hashes = <uint32_t*>malloc((count + 1) * sizeof(uint32_t))
-        if hashes == NULL:
-            raise MemoryError
-        try:
-            for name in subjects:
-                subject = <bytes?>name
-                if index < count:
-                    hashes[index] = hash_of(PyBytes_AS_STRING(subject), PyBytes_GET_SIZE(subject))
-                    index += 1
-            self._expect(hashes, index)
-        finally:
-            free(hashes)
+        cdef Py_ssize_t count = 0
+        free(self._ahead(subjects, -1, &count))
         for name in subjects:
             slot = self._known(<bytes?>name)
             if slot == NULL or slot.count <= keep:

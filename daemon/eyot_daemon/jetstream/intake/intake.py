@@ -23,6 +23,7 @@ from eyot_daemon.jetstream.messages.headers import (
     NATS_MARK,
     REQUEST_INFO,
     ROLLUP,
+    STORE,
     TTL,
     Verdict,
     check,
@@ -158,33 +159,19 @@ class Intake:
         scheduled: bool = False,
     ) -> ApiError | None:
         """Stage one message, or say why it is refused. `so_far`: as `check_in_batch` takes it, `scheduled` as `check`."""
-        subject, reply, header, payload = message
+        subject, reply, _, payload = message
         if self._transform is not None:
             subject = self._transform.apply(subject) or subject
         if self.config.sealed:
             return error(10109)
-        verdict = None
-        ttl_ns = 0
-        fields: dict[bytes, bytes] = {}
-        if header:
-            if REQUEST_INFO in header:
-                header = headers.remove(header, REQUEST_INFO)
-            fields = nats_fields(header)
-            if so_far is not None:
-                verdict = check_in_batch(fields, subject, self, payload, so_far)
-            elif fields.get(BATCH_ID) and not self.config.allow_atomic:
-                return self.refuses_batched(message) or error(10174)
-            else:
-                verdict = check(fields, subject, self, payload, scheduled=scheduled)
-            if verdict.error is not None:
-                self._taken_seq = verdict.duplicate
-                return verdict.error
-            if verdict.duplicate:
-                self._taken_seq = verdict.duplicate
-                self._acknowledge(batch, reply, verdict.duplicate, b',"duplicate": true}')
-                return None
-            if fields.get(SCHEDULE) and ROLLUP not in fields:
-                header = headers.add_field(header, ROLLUP, b"sub")
+        header, fields, verdict = self._check_header(message, subject, so_far, scheduled=scheduled)
+        if verdict.error is not None:
+            self._taken_seq = verdict.duplicate
+            return verdict.error
+        if verdict.duplicate:
+            self._taken_seq = verdict.duplicate
+            self._acknowledge(batch, reply, verdict.duplicate, b',"duplicate": true}')
+            return None
         total = None
         tail = b"}"
         if self._counters is not None:
@@ -199,20 +186,15 @@ class Intake:
         if not self._stream.retention.has_interest(subject):
             seq = self._pass_by(txn, batch, subject, verdict)
         else:
-            size = self._log.message_bytes(subject, header, payload)
-            refusal = self._no_space(size)
+            refusal = self._no_space(self._log.message_bytes(subject, header, payload))
             if refusal is not None:
                 return refusal
-            if fields.get(TTL):
-                try:
-                    ttl_ns = parse_ttl(fields[TTL])
-                except ValueError:
-                    return error(10165)
-                if 0 < ttl_ns < self._ttl_ns_min:
-                    ttl_ns = self._ttl_ns_min
-                    header = headers.set_field(header, TTL, b"%d" % (ttl_ns // NS_PER_S))
-                    size = self._log.message_bytes(subject, header, payload)
+            try:
+                ttl_ns, header = self._lifetime(fields, header)
+            except ValueError:
+                return error(10165)
             if self.config.discard == "new":
+                size = self._log.message_bytes(subject, header, payload)
                 refusal = limits.refusal(self.config, self._log, subject, size)
                 if refusal is not None:
                     return refusal
@@ -227,19 +209,47 @@ class Intake:
                 self._note_schedules(txn, batch, subject, seq, fields)
         if so_far is not None:
             so_far.subjects.add(subject)
-            if verdict is not None and verdict.msg_id:
+            if verdict.msg_id:
                 so_far.msg_ids.add(verdict.msg_id)
         self._taken_seq = seq
         self._acknowledge(batch, reply, seq, tail)
         return None
 
-    def _pass_by(self, txn: "Txn", batch: Batch, subject: bytes, verdict: Verdict | None) -> int:
+    def _check_header(
+        self, message: Published, subject: bytes, so_far: BatchSoFar | None, *, scheduled: bool
+    ) -> tuple[bytes, dict[bytes, bytes], Verdict]:
+        """The header as it is to be stored, NATS' fields in it, and what they say is to happen to the message."""
+        header, payload = message.header, message.payload
+        if not header:
+            return header, {}, STORE
+        if REQUEST_INFO in header:
+            header = headers.remove(header, REQUEST_INFO)
+        fields = nats_fields(header)
+        if so_far is not None:
+            verdict = check_in_batch(fields, subject, self, payload, so_far)
+        elif fields.get(BATCH_ID) and not self.config.allow_atomic:
+            verdict = Verdict(self.refuses_batched(message) or error(10174))
+        else:
+            verdict = check(fields, subject, self, payload, scheduled=scheduled)
+        if fields.get(SCHEDULE) and ROLLUP not in fields:
+            header = headers.add_field(header, ROLLUP, b"sub")
+        return header, fields, verdict
+
+    def _lifetime(self, fields: dict[bytes, bytes], header: bytes) -> tuple[int, bytes]:
+        """How long the message may live (ns, 0: for ever), and its header, which says so. Raises ValueError."""
+        ttl_ns = parse_ttl(fields[TTL]) if fields.get(TTL) else 0
+        if 0 < ttl_ns < self._ttl_ns_min:
+            ttl_ns = self._ttl_ns_min
+            header = headers.set_field(header, TTL, b"%d" % (ttl_ns // NS_PER_S))
+        return ttl_ns, header
+
+    def _pass_by(self, txn: "Txn", batch: Batch, subject: bytes, verdict: Verdict) -> int:
         """Nobody will ever read it: the sequence is used up, the publisher is answered, nothing is kept but the id."""
         seq = self._log.state.last_seq + 1
         self._log.skip_to(txn, seq)
-        if verdict is not None and verdict.rollup:
+        if verdict.rollup:
             batch.took_away(self._log.purge(txn, subject_filter=subject if verdict.rollup == b"sub" else b""))
-        if verdict is not None and verdict.msg_id:
+        if verdict.msg_id:
             batch.msg_ids[verdict.msg_id] = seq
             self._stream.dedupe.add(verdict.msg_id, seq, self._now_ns)
         return seq
@@ -352,7 +362,7 @@ class Intake:
         subject: bytes,
         header: bytes,
         payload: bytes,
-        verdict: Verdict | None,
+        verdict: Verdict,
         total: Sum | None,
     ) -> int:
         before = self._log.last_seq_for(subject) if self._republisher is not None else 0
@@ -363,12 +373,11 @@ class Intake:
         self._last_msg_id = b""
         if total is not None and self._counters is not None:
             self._counters.stored(subject, seq, total)
-        if verdict is not None:
-            if verdict.msg_id:
-                self._remember(txn, batch, verdict.msg_id, seq, ts_ns)
-            if verdict.rollup:
-                rolled = subject if verdict.rollup == b"sub" else b""
-                batch.took_away(self._log.purge(txn, subject_filter=rolled, keep=1))
+        if verdict.msg_id:
+            self._remember(txn, batch, verdict.msg_id, seq, ts_ns)
+        if verdict.rollup:
+            rolled = subject if verdict.rollup == b"sub" else b""
+            batch.took_away(self._log.purge(txn, subject_filter=rolled, keep=1))
         if self._republisher is not None:
             batch.republished.append(Republished(subject, header, payload, seq, ts_ns, before))
         return seq
