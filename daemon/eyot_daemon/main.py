@@ -103,7 +103,8 @@ def run(loaded: Loaded, arguments: Arguments) -> int:
     import trio
 
     from eyot_daemon.auth.account_tokens import TokenStoreError
-    from eyot_daemon.server import Server, StartError
+    from eyot_daemon.process.start_error import StartError
+    from eyot_daemon.server import Server
 
     logs = Logs()
     try:

@@ -4,51 +4,44 @@ from __future__ import annotations
 
 import logging
 import ssl
-import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import trio
 
 from eyot_daemon.auth.account_tokens import TokenStoreError
-from eyot_daemon.auth.callout import Callout, CalloutAuthenticator, new_id, server_key
-from eyot_daemon.auth.configured import ConfigAuthenticator
-from eyot_daemon.auth.login import Applicant, Authenticator, Deferred, Login, Peer
+from eyot_daemon.auth.callout import Callout, new_id, server_key
+from eyot_daemon.auth.judges import Judges, trust_of
 from eyot_daemon.client.clients import Clients
+from eyot_daemon.client.lame_duck import let_clients_go
 from eyot_daemon.client.listener import ClientListener
 from eyot_daemon.config.flags import UsageError
 from eyot_daemon.config.options import Options
-from eyot_daemon.config.passwords import PasswordChecker
 from eyot_daemon.config.read import Loaded
-from eyot_daemon.config.tls import TlsOptions
-from eyot_daemon.config.websocket import for_websocket
 from eyot_daemon.leaf.part import LeafPart
-from eyot_daemon.monitor.pages import Monitoring
+from eyot_daemon.monitor.part import MonitoringPart
 from eyot_daemon.monitor.system_services import SystemServices
 from eyot_daemon.net import early_listen
 from eyot_daemon.net.listener import TcpListener
-from eyot_daemon.net.tls_context import TlsError, monitoring_context, renew, server_context
+from eyot_daemon.net.tls_context import TlsError, server_context
 from eyot_daemon.process.banner import log_banner
 from eyot_daemon.process.collector import settle
 from eyot_daemon.process.logs import Logs
 from eyot_daemon.process.notify import Notifier
 from eyot_daemon.process.ports_file import Ports, urls
 from eyot_daemon.process.signals import watch_signals
+from eyot_daemon.process.start_error import StartError, cannot_listen
 from eyot_daemon.process.state_files import StateFiles
 from eyot_daemon.reload.apply import apply_options
 from eyot_daemon.reload.changes import LOGGING, ReloadError, applied_lines, changed_fields
 from eyot_daemon.router.account_setup import set_up_accounts
 from eyot_daemon.router.broker import Broker
 from eyot_wire.conf import ConfError
-from eyot_wire.info import LeafConnect
 
 if TYPE_CHECKING:
-    from eyot_daemon.auth.operator import OperatorAuthenticator
     from eyot_daemon.auth.trust import Trust
     from eyot_daemon.client.websocket_listener import WebSocketListener
-    from eyot_daemon.config.operator import OperatorOptions
     from eyot_daemon.jetstream.part import JetStreamPart
     from eyot_daemon.reload.claims_apply import ClaimsKeeper
 
@@ -59,10 +52,6 @@ GOODBYE_S = 1.0
 #: bcrypt checks that run at once.
 BCRYPT_THREADS = 2
 _POLL_S = 0.02
-
-
-class StartError(Exception):
-    """Something the daemon needs is not to be had; the text is nats-server's `[FTL]` line."""
 
 
 class Contexts(NamedTuple):
@@ -77,8 +66,9 @@ class Server:
     """One daemon. `reload` reads the configuration anew, `env` is the process's environment."""
 
     def __init__(self, loaded: Loaded, logs: Logs, *, reload: Callable[[], Loaded], env: Mapping[str, str]) -> None:
-        self._trust = None if loaded.options.operator is None else _trust(loaded.options.operator)
-        self.options = self._with_accounts(loaded.options)
+        trust = trust_of(loaded.options)
+        # In operator mode the accounts are what their tokens say.
+        self.options = loaded.options if trust is None else trust.options(loaded.options)
         self._reading = loaded.reading
         self._logs = logs
         self._load_again = reload
@@ -88,7 +78,6 @@ class Server:
         self._connections: trio.Nursery | None = None
         self._client_listener: ClientListener | None = None
         self._websocket: WebSocketListener | None = None
-        self._https: ssl.SSLContext | None = None
         self._bcrypts = trio.CapacityLimiter(BCRYPT_THREADS)
         self._listeners: list[TcpListener] = []
         self._files = StateFiles()
@@ -96,60 +85,22 @@ class Server:
         self._lame_duck = False
         self._env = env
         self._jetstream: JetStreamPart | None = None
-        self._monitoring: Monitoring | None = None
-        self._callout: Callout | None = None
         signs = self.options.authorization.auth_callout is not None
         signer = server_key() if signs else None
         self.broker = Broker(self.options, server_id=new_id() if signer is None else signer.public_key)
-        if signer is not None:
-            self._callout = Callout(self.broker, signer)
+        self._callout = None if signer is None else Callout(self.broker, signer)
         set_up_accounts(self.broker, self.options)
-        self._passwords = PasswordChecker()
-        self.authenticator = self._authenticator(self.options)
-        self.clients = Clients(self.broker, self._with_callout(self.authenticator, self.options))
-        self.clients.websocket_authenticator = self._websocket_authenticator(self.options)
+        self._judges = Judges(self.options, trust, self._callout, self._in_background)
+        self.clients = Clients(self.broker, self._judges.clients)
+        self.clients.websocket_authenticator = self._judges.websocket
+        self._monitoring = MonitoringPart(self.clients)
         self._services = SystemServices(self.clients, self)
         self._services.start()
         self._claims: ClaimsKeeper | None = None
-        if self._trust is not None:
+        if trust is not None:
             self._keep_claims()
-        self._leafs = LeafPart(self.broker.links, self._judge_leaf)
+        self._leafs = LeafPart(self.broker.links, self._judges.leaf)
         self._leafs.provide(self.broker.providers)
-
-    # -- operator mode ---------------------------------------------------------------------------------------------
-
-    def _with_accounts(self, options: Options) -> Options:
-        """In operator mode the accounts are what their tokens say."""
-        return options if self._trust is None else self._trust.options(options)
-
-    def _authenticator(self, options: Options) -> ConfigAuthenticator | OperatorAuthenticator:
-        if self._trust is not None:
-            from eyot_daemon.auth.operator import OperatorAuthenticator
-
-            return OperatorAuthenticator(self._trust)
-        return ConfigAuthenticator(options, background=self._in_background, passwords=self._passwords)
-
-    def _keep_claims(self) -> None:
-        """Follow what becomes of the accounts' tokens."""
-        # Loaded only where it is used, as everything of operator mode.
-        from eyot_daemon.auth.claims_services import ClaimsServices
-        from eyot_daemon.auth.operator import OperatorAuthenticator
-        from eyot_daemon.reload.claims_apply import ClaimsKeeper
-
-        def trust() -> Trust:
-            assert self._trust is not None
-            return self._trust
-
-        self.broker.providers.account_claims = lambda name: trust().accounts.get(name)
-        self._claims = ClaimsKeeper(self.clients, trust, lambda: OperatorAuthenticator(trust()), self._accounts_changed)
-        if self.broker.system_account is not None:
-            info = self._services.server_info
-            ClaimsServices(trust, info, self._claims.changed).start(self.broker.system_account)
-
-    def _accounts_changed(self, options: Options) -> None:
-        self.options = options
-        if self._jetstream is not None and options.jetstream is not None:
-            self._jetstream.reload(options.jetstream)
 
     async def run(self) -> None:
         """Start, serve until told to stop, stop. Raises StartError."""
@@ -180,7 +131,7 @@ class Server:
     def _start(self, nursery: trio.Nursery, connections: trio.Nursery) -> None:
         log_banner(self.broker, self._reading)
         ports = self.ports
-        self._start_monitoring(nursery, ports)
+        self._monitoring.start(self.options, nursery, ports)
         self._start_jetstream()
         self._start_leafs(nursery, connections, ports)
         self._start_clients(connections, ports)
@@ -201,52 +152,6 @@ class Server:
             from eyot_daemon.monitor.device_status import StatusPublisher
 
             StatusPublisher(self.broker, status).start()
-
-    def _start_monitoring(self, nursery: trio.Nursery, ports: Ports) -> None:
-        options = self.options
-        if not options.http_port and not options.https_port and not options.eyot.control_socket:
-            return
-        self._monitoring = Monitoring(self.clients)
-        if options.http_port:
-            host = options.http_host or options.host
-            try:
-                _, port = self._monitoring.listen(host, options.http_port)
-            except OSError as error:
-                raise _cannot_listen("http ", host, options.http_port, error) from error
-            self.broker.bound["http"] = port
-            ports.monitoring = urls("http", host, port)
-            log.info("Starting http monitor on %s:%d", host, port)
-        if options.https_port and options.tls is not None:
-            self._start_https(self._monitoring, options.tls, ports)
-        if options.eyot.control_socket:
-            path = Path(options.eyot.control_socket)
-            try:
-                self._monitoring.listen_control(path)
-            except OSError as error:
-                raise StartError(f"Error listening on control socket {path}: {error.strerror or error}") from error
-            log.info("Listening for control connections on %s", path)
-        nursery.start_soon(self._run_monitoring, self._monitoring)
-
-    def _start_https(self, monitoring: Monitoring, tls: TlsOptions, ports: Ports) -> None:
-        options = self.options
-        host = options.http_host or options.host
-        try:
-            context = self._https = monitoring_context(tls)
-            _, port = monitoring.listen(host, options.https_port, context)
-        except TlsError as error:
-            raise StartError(str(error)) from error
-        except OSError as error:
-            raise _cannot_listen("https ", host, options.https_port, error) from error
-        self.broker.bound["https"] = port
-        ports.monitoring = ports.monitoring + urls("https", host, port)
-        log.info("Starting https monitor on %s:%d", host, port)
-
-    async def _run_monitoring(self, monitoring: Monitoring) -> None:
-        """Serve the pages; if the HTTP server fails, the broker goes on without them."""
-        try:
-            await monitoring.run()
-        except Exception:
-            log.exception("Monitoring failed, its pages are gone until the next start")
 
     def _start_jetstream(self) -> None:
         if self.options.jetstream is None:
@@ -312,36 +217,11 @@ class Server:
         if context is None:
             log.warning("Websocket not configured with TLS. DO NOT USE IN PRODUCTION!")
 
-    def _with_callout(
-        self, inner: ConfigAuthenticator | OperatorAuthenticator, options: Options
-    ) -> ConfigAuthenticator | OperatorAuthenticator | CalloutAuthenticator:
-        if (
-            not isinstance(inner, ConfigAuthenticator)
-            or self._callout is None
-            or options.authorization.auth_callout is None
-        ):
-            return inner
-        return CalloutAuthenticator(inner, options, self._callout.ask)
-
-    def _judge_leaf(
-        self, connect: LeafConnect, nonce: str, peer: Peer, applicant: Applicant
-    ) -> Login | Deferred | None:
-        judge = self._with_callout(self.authenticator, self.options)
-        return judge.leaf(connect, nonce, peer, applicant)
-
-    def _websocket_authenticator(self, options: Options) -> Authenticator | None:
-        """Clients of the WebSocket listener are judged by its own credentials if it has some."""
-        own = for_websocket(options)
-        if own is None or self._trust is not None:
-            return None
-        judge = ConfigAuthenticator(own, background=self._in_background, passwords=self._passwords)
-        return self._with_callout(judge, own)
-
     def _listen(self, host: str, port: int, what: str) -> TcpListener:
         try:
             listener = TcpListener.bind(host, port)
         except OSError as error:
-            raise _cannot_listen(what, host, port, error) from error
+            raise cannot_listen(what, host, port, error) from error
         self._listeners.append(listener)
         return listener
 
@@ -370,8 +250,7 @@ class Server:
     def _release(self) -> None:
         if self._jetstream is not None:
             self._jetstream.close()
-        if self._monitoring is not None:
-            self._monitoring.close()
+        self._monitoring.close()
         self._files.remove()
 
     # -- signals ---------------------------------------------------------------------------------------------------
@@ -397,26 +276,7 @@ class Server:
         self._nursery.start_soon(self._let_clients_go)
 
     async def _let_clients_go(self) -> None:
-        clients = self.clients
-        clients.lame_duck = True
-        clients.info_changed()
-        self.broker.flush()
-        options = self.options
-        if clients.connections:
-            with trio.move_on_after(options.lame_duck_grace_period_s):
-                while clients.connections:
-                    await trio.sleep(_POLL_S)
-            log.info("Closing existing clients")
-        waiting = list(clients.connections.values())
-        pause_s = (options.lame_duck_duration_s - options.lame_duck_grace_period_s) / max(1, len(waiting))
-        for client in waiting:
-            client.close("Server Shutdown", linger=True)
-            self.broker.flush()
-            with trio.move_on_after(pause_s):
-                while clients.connections:
-                    await trio.sleep(_POLL_S)
-            if not clients.connections:
-                break
+        await let_clients_go(self.clients)
         self._stopping.set()
 
     def reload(self) -> str:
@@ -425,7 +285,7 @@ class Server:
         self._notifier.reloading()
         try:
             loaded = self._load_again()
-            trust = None if loaded.options.operator is None else _trust(loaded.options.operator)
+            trust = trust_of(loaded.options)
             if trust is not None:
                 loaded = Loaded(trust.options(loaded.options), loaded.reading)
             changed = changed_fields(self.options, loaded.options)
@@ -438,8 +298,7 @@ class Server:
             wrong = str(error)
             log.error("Failed to reload server configuration: %s", wrong)
         else:
-            self._trust = trust
-            self._apply(loaded, changed, contexts)
+            self._apply(loaded, trust, changed, contexts)
         self._notifier.ready()
         return wrong
 
@@ -453,20 +312,19 @@ class Server:
             websocket=None if websocket_tls is None else server_context(websocket_tls),
         )
 
-    def _apply(self, loaded: Loaded, changed: list[str], contexts: Contexts) -> None:
+    def _apply(self, loaded: Loaded, trust: Trust | None, changed: list[str], contexts: Contexts) -> None:
         old, new = self.options, loaded.options
         if new.port == -1:
             new = msgspec.structs.replace(new, port=old.port)
         self.options = new
-        self.authenticator = self._authenticator(new)
+        self._judges.take(new, trust)
         if self._client_listener is not None:
             self._client_listener.tls = contexts.clients
         if self._websocket is not None and new.websocket is not None:
             self._websocket.options, self._websocket.tls = new.websocket, contexts.websocket
-        if self._https is not None and new.tls is not None:
-            renew(self._https, new.tls)
-        self.clients.websocket_authenticator = self._websocket_authenticator(new)
-        apply_options(self.clients, self._with_callout(self.authenticator, new), old, new)
+        self._monitoring.renew(new)
+        self.clients.websocket_authenticator = self._judges.websocket
+        apply_options(self.clients, self._judges.clients, old, new)
         self._apply_jetstream(old, new)
         if self._claims is not None:
             self._claims.start()
@@ -499,6 +357,32 @@ class Server:
             self.broker.providers.withdraw_jetstream()
             log.info("JetStream Shutdown")
 
+    # -- operator mode ---------------------------------------------------------------------------------------------
+
+    def _keep_claims(self) -> None:
+        """Follow what becomes of the accounts' tokens."""
+        # Loaded only where it is used, as everything of operator mode.
+        from eyot_daemon.auth.claims_services import ClaimsServices
+        from eyot_daemon.auth.operator import OperatorAuthenticator
+        from eyot_daemon.reload.claims_apply import ClaimsKeeper
+
+        def trust() -> Trust:
+            assert self._judges.trust is not None
+            return self._judges.trust
+
+        self.broker.providers.account_claims = lambda name: trust().accounts.get(name)
+        self._claims = ClaimsKeeper(self.clients, trust, lambda: OperatorAuthenticator(trust()), self._accounts_changed)
+        if self.broker.system_account is not None:
+            info = self._services.server_info
+            ClaimsServices(trust, info, self._claims.changed).start(self.broker.system_account)
+
+    def _accounts_changed(self, options: Options) -> None:
+        self.options = options
+        if self._jetstream is not None and options.jetstream is not None:
+            self._jetstream.reload(options.jetstream)
+
+    # -- checks beside the loop ------------------------------------------------------------------------------------
+
     def _in_background(self, check: Callable[[], bool], then: Callable[[bool], None]) -> None:
         """Run `check` in a thread, then `then` in a turn of its own."""
         assert self._nursery is not None
@@ -507,17 +391,6 @@ class Server:
     async def _run_in_background(self, check: Callable[[], bool], then: Callable[[bool], None]) -> None:
         then(await trio.to_thread.run_sync(check, limiter=self._bcrypts))
         self.broker.flush()
-
-
-def _trust(operator: OperatorOptions) -> Trust:
-    """Raises TokenStoreError."""
-    from eyot_daemon.auth.trust import Trust
-
-    return Trust(operator, time.time_ns)
-
-
-def _cannot_listen(what: str, host: str, port: int, error: OSError) -> StartError:
-    return StartError(f'Error listening on {what}port: {host}:{port}, "{error.strerror or error}"')
 
 
 def _first(group: BaseExceptionGroup[StartError]) -> StartError:

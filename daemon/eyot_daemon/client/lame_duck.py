@@ -1,0 +1,39 @@
+"""Letting clients go one after the other before the server stops (`lame_duck_duration`, `lame_duck_grace_period`)."""
+
+from __future__ import annotations
+
+import logging
+
+import trio
+
+from eyot_daemon.client.clients import Clients
+
+log = logging.getLogger("eyot")
+
+_POLL_S = 0.02
+
+
+async def let_clients_go(clients: Clients) -> None:
+    """Tell them, give them time to leave by themselves, then close one after the other. Returns when nobody is left."""
+    options = clients.broker.options
+    clients.lame_duck = True
+    clients.info_changed()
+    clients.broker.flush()
+    if clients.connections:
+        with trio.move_on_after(options.lame_duck_grace_period_s):
+            await _until_nobody(clients)
+        log.info("Closing existing clients")
+    waiting = list(clients.connections.values())
+    pause_s = (options.lame_duck_duration_s - options.lame_duck_grace_period_s) / max(1, len(waiting))
+    for client in waiting:
+        client.close("Server Shutdown", linger=True)
+        clients.broker.flush()
+        with trio.move_on_after(pause_s):
+            await _until_nobody(clients)
+        if not clients.connections:
+            break
+
+
+async def _until_nobody(clients: Clients) -> None:
+    while clients.connections:
+        await trio.sleep(_POLL_S)

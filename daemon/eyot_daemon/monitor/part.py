@@ -1,0 +1,80 @@
+"""Monitoring as a part of the daemon: its pages over HTTP, HTTPS and the control socket, as far as they are configured."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from pathlib import Path
+
+import trio
+
+from eyot_daemon.client.clients import Clients
+from eyot_daemon.config.options import Options
+from eyot_daemon.config.tls import TlsOptions
+from eyot_daemon.monitor.pages import Monitoring
+from eyot_daemon.net.tls_context import TlsError, monitoring_context, renew
+from eyot_daemon.process.ports_file import Ports, urls
+from eyot_daemon.process.start_error import StartError, cannot_listen
+
+log = logging.getLogger("eyot")
+
+
+class MonitoringPart:
+    """The pages of one daemon. `start` raises StartError."""
+
+    def __init__(self, clients: Clients) -> None:
+        self._clients = clients
+        self._pages: Monitoring | None = None
+        self._https: ssl.SSLContext | None = None
+
+    def start(self, options: Options, nursery: trio.Nursery, ports: Ports) -> None:
+        if not options.http_port and not options.https_port and not options.eyot.control_socket:
+            return
+        pages = self._pages = Monitoring(self._clients)
+        host = options.http_host or options.host
+        if options.http_port:
+            self._listen(pages, "http", host, options.http_port, ports)
+        if options.https_port and options.tls is not None:
+            self._https = _context(options.tls)
+            self._listen(pages, "https", host, options.https_port, ports)
+        if options.eyot.control_socket:
+            path = Path(options.eyot.control_socket)
+            try:
+                pages.listen_control(path)
+            except OSError as error:
+                raise StartError(f"Error listening on control socket {path}: {error.strerror or error}") from error
+            log.info("Listening for control connections on %s", path)
+        nursery.start_soon(_run, pages)
+
+    def _listen(self, pages: Monitoring, scheme: str, host: str, wanted: int, ports: Ports) -> None:
+        try:
+            _, port = pages.listen(host, wanted, self._https)
+        except OSError as error:
+            raise cannot_listen(f"{scheme} ", host, wanted, error) from error
+        self._clients.broker.bound[scheme] = port
+        ports.monitoring = ports.monitoring + urls(scheme, host, port)
+        log.info("Starting %s monitor on %s:%d", scheme, host, port)
+
+    def renew(self, options: Options) -> None:
+        """Read the certificates anew."""
+        if self._https is not None and options.tls is not None:
+            renew(self._https, options.tls)
+
+    def close(self) -> None:
+        if self._pages is not None:
+            self._pages.close()
+
+
+def _context(tls: TlsOptions) -> ssl.SSLContext:
+    try:
+        return monitoring_context(tls)
+    except TlsError as error:
+        raise StartError(str(error)) from error
+
+
+async def _run(pages: Monitoring) -> None:
+    """Serve the pages; if the HTTP server fails, the broker goes on without them."""
+    try:
+        await pages.run()
+    except Exception:
+        log.exception("Monitoring failed, its pages are gone until the next start")
