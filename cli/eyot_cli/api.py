@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 from nats.aio.client import Client
+from nats.errors import NoRespondersError
 
 from eyot_cli.failure import Failure
 from eyot_cli.target import TIMEOUT_S, Target
@@ -15,7 +16,11 @@ async def ask(target: Target, client: Client, what: str, body: Any) -> dict[str,
     """The answer to one request. Raises Failure with the server's words."""
     prefix = f"$JS.{target.domain}.API" if target.domain else "$JS.API"
     payload = msgspec.json.encode(body) if body else b""
-    reply = await client.request(f"{prefix}.{what}", payload, timeout=TIMEOUT_S)
+    try:
+        reply = await client.request(f"{prefix}.{what}", payload, timeout=TIMEOUT_S)
+    except NoRespondersError:
+        known = f"domain {target.domain} cannot be reached" if target.domain else "the server has no JetStream"
+        raise Failure(f"nobody answers on {prefix}: {known}, or this account may not use it") from None
     return answer_of(reply.data)
 
 

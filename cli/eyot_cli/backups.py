@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -41,7 +42,7 @@ def backup(target: Target, stream: str, folder: Path, no_consumers: bool, check:
     """Back STREAM up into FOLDER, which is made."""
     if (folder / META).exists() or (folder / DATA).exists():
         raise Failure(f"{folder} holds a backup already")
-    partial = folder / f"{DATA}.partial"
+    partial, made = folder / f"{DATA}.partial", not folder.exists()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with partial.open("wb") as file:
@@ -54,7 +55,10 @@ def backup(target: Target, stream: str, folder: Path, no_consumers: bool, check:
     except OSError as error:
         raise Failure(f"{error.filename or folder}: {error.strerror or error}") from error
     finally:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+            if made:
+                folder.rmdir()  # where nothing came of it
     written, state = (folder / DATA).stat().st_size, taken["state"]
     if target.as_json:
         print_json({"stream": stream, "folder": str(folder), "bytes": written, "state": state})
@@ -133,12 +137,19 @@ def restore(target: Target, folder: Path) -> None:
     try:
         meta = msgspec.json.decode((folder / META).read_bytes(), type=dict[str, dict[str, Any]])
         name = meta["config"]["name"]
+        if not isinstance(name, str):
+            raise Failure(f"{folder / META} is not what a backup has: the name of its stream is none")
+        body = {"config": meta["config"], "state": meta["state"]}
         with (folder / DATA).open("rb") as file:
-            answer = target.with_client(lambda client: _give(target, client, name, meta, file))
+            answer = target.with_client(lambda client: _give(target, client, name, body, file))
     except FileNotFoundError as error:
         raise Failure(f"{folder} is no backup: it has no {Path(error.filename).name}") from error
-    except (msgspec.MsgspecError, KeyError) as error:
+    except OSError as error:
+        raise Failure(f"{error.filename or folder}: {error.strerror or error}") from error
+    except msgspec.MsgspecError as error:
         raise Failure(f"{folder / META} is not what a backup has: {error}") from error
+    except KeyError as error:
+        raise Failure(f"{folder / META} is not what a backup has: it lacks {error}") from error
     state = answer["state"]
     if target.as_json:
         print_json({"stream": name, "state": state})
@@ -146,8 +157,7 @@ def restore(target: Target, folder: Path) -> None:
         console.print(f"{name}: {count(state['messages'])} messages, {count(state['consumer_count'])} consumers")
 
 
-async def _give(target: Target, client: Client, name: str, meta: dict[str, Any], file: BinaryIO) -> dict[str, Any]:
-    body = {"config": meta["config"], "state": meta["state"]}
+async def _give(target: Target, client: Client, name: str, body: dict[str, Any], file: BinaryIO) -> dict[str, Any]:
     begun = await ask(target, client, f"STREAM.RESTORE.{name}", body)
     subject = begun["deliver_subject"]
     while chunk := file.read(CHUNK_BYTES):

@@ -14,22 +14,60 @@ import click
 from eyot_cli.backups import backup, restore
 from eyot_cli.doctor import doctor
 from eyot_cli.failure import Failure
-from eyot_cli.messages import publish, subscribe
+from eyot_cli.messages import publish, request, subscribe
+from eyot_cli.passwd import passwd
 from eyot_cli.status import status
 from eyot_cli.streams import stream
 from eyot_cli.sync import sync
 from eyot_cli.target import DEFAULT_CONTROL, Target
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option(
-    "--control", default=DEFAULT_CONTROL, envvar="EYOT_CONTROL", help="control socket, or URL of the monitoring port"
+@click.group(
+    context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
+    epilog="Exit status: 0, or 1 when it did not succeed, 2 for a mistake on the command line; doctor says more by 3 and 4.",
 )
-@click.option("--server", "-s", default="nats://127.0.0.1:4222", envvar="NATS_URL", help="URL of the NATS listener")
-@click.option("--user", envvar="NATS_USER", help="user name (or token, without --password)")
-@click.option("--password", envvar="NATS_PASSWORD", help="password; better in the environment than on a command line")
-@click.option("--creds", type=click.Path(exists=True, path_type=Path), envvar="NATS_CREDS", help="credentials file")
-@click.option("--domain", envvar="NATS_DOMAIN", help="JetStream domain to ask instead of the server's own")
+@click.option(
+    "--control",
+    default=DEFAULT_CONTROL,
+    envvar="EYOT_CONTROL",
+    show_envvar=True,
+    metavar="SOCKET",
+    help="control socket, or URL of the monitoring port",
+)
+@click.option(
+    "--server",
+    "-s",
+    default="nats://127.0.0.1:4222",
+    envvar="NATS_URL",
+    show_envvar=True,
+    metavar="URL",
+    help="URL of the NATS listener",
+)
+@click.option(
+    "--user", envvar="NATS_USER", show_envvar=True, metavar="NAME", help="user name (or token, without --password)"
+)
+@click.option(
+    "--password",
+    envvar="NATS_PASSWORD",
+    show_envvar=True,
+    metavar="TEXT",
+    help="password; better in the environment than on a command line",
+)
+@click.option(
+    "--creds",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    envvar="NATS_CREDS",
+    show_envvar=True,
+    metavar="FILE",
+    help="credentials file",
+)
+@click.option(
+    "--domain",
+    envvar="NATS_DOMAIN",
+    show_envvar=True,
+    metavar="NAME",
+    help="JetStream domain to ask instead of the server's own",
+)
 @click.option("--json", "as_json", is_flag=True, help="print JSON instead of tables")
 @click.version_option(package_name="eyot")
 @click.pass_context
@@ -55,6 +93,8 @@ cli.add_command(backup)
 cli.add_command(restore)
 cli.add_command(publish)
 cli.add_command(subscribe)
+cli.add_command(request)
+cli.add_command(passwd)
 
 
 def main() -> int:

@@ -1,16 +1,25 @@
-"""`eyot pub` and `eyot sub`: enough for a first look; the `nats` tool does the rest."""
+"""`eyot pub`, `eyot req` and `eyot sub`: enough for a first look; the `nats` tool does the rest."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
+from contextlib import suppress
 
 import click
+import msgspec
 from nats.aio.client import Client
 from nats.aio.msg import Msg
+from nats.errors import NoRespondersError
+from nats.js.errors import NoStreamResponseError
 
+from eyot_cli.failure import Failure
+from eyot_cli.seconds import seconds
 from eyot_cli.show import console, print_json
 from eyot_cli.target import Target
+
+#: How often `sub` looks whether its connection is still there.
+LOOK_S = 0.5
 
 
 @click.command("pub")
@@ -22,12 +31,14 @@ from eyot_cli.target import Target
 def publish(target: Target, subject: str, payload: str | None, header: tuple[str, ...], ack: bool) -> None:
     """Publish PAYLOAD (or standard input) to SUBJECT."""
     body = sys.stdin.buffer.read() if payload is None else payload.encode()
-    pairs = (each.partition(":") for each in header)
-    headers = {name.strip(): value.strip() for name, _, value in pairs} or None
+    headers = _headers(header)
 
     async def send(client: Client) -> None:
         if ack:
-            answer = await target.jetstream(client).publish(subject, body, headers=headers)
+            try:
+                answer = await target.jetstream(client).publish(subject, body, headers=headers)
+            except NoStreamResponseError:
+                raise Failure(f"no stream takes {subject}") from None
             if target.as_json:
                 print_json({"stream": answer.stream, "seq": answer.seq, "duplicate": bool(answer.duplicate)})
             else:
@@ -39,6 +50,52 @@ def publish(target: Target, subject: str, payload: str | None, header: tuple[str
         await client.flush()
 
     target.with_client(send)
+
+
+@click.command("req")
+@click.argument("subject")
+@click.argument("payload", required=False)
+@click.option("--header", "-H", multiple=True, metavar="NAME:VALUE", help="a header; may be given several times")
+@click.option("--timeout", "timeout_s", callback=seconds, default="5s", metavar="TIME", help="how long to wait at most")
+@click.pass_obj
+def request(target: Target, subject: str, payload: str | None, header: tuple[str, ...], timeout_s: float) -> None:
+    """Send a request to SUBJECT and print the answer.
+
+    Without PAYLOAD standard input is sent. Exit status 1 if the answer is an error of JetStream's API.
+    """
+    body = sys.stdin.buffer.read() if payload is None else payload.encode()
+    headers = _headers(header)
+
+    async def ask(client: Client) -> Msg:
+        try:
+            return await client.request(subject, body, timeout=timeout_s, headers=headers)
+        except NoRespondersError:
+            raise Failure(f"nobody answers on {subject}") from None
+
+    answer = target.with_client(ask)
+    text = answer.data.decode("utf-8", "replace")
+    try:
+        known = msgspec.json.decode(answer.data)
+    except msgspec.MsgspecError:
+        known = None
+    if isinstance(known, dict):
+        print_json(known)
+        error = known.get("error")
+        if isinstance(error, dict):
+            raise Failure(f"{error.get('description')} ({error.get('err_code')})")
+    else:
+        click.echo(text)
+
+
+def _headers(given: tuple[str, ...]) -> dict[str, str] | None:
+    """Headers as they stand on the command line. Raises UsageError."""
+    found: dict[str, str] = {}
+    for each in given:
+        name, colon, value = each.partition(":")
+        if not colon or not name.strip():
+            raise click.BadParameter(f"{each!r} is not NAME:VALUE", param_hint="'--header'")
+        found[name.strip()] = value.strip()
+    return found or None
 
 
 @click.command("sub")
@@ -71,6 +128,10 @@ def subscribe(target: Target, subject: str, count: int | None, queue: str) -> No
 
         await client.subscribe(subject, queue=queue, cb=show)
         await client.flush()
-        await done.wait()
+        while not done.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(done.wait(), LOOK_S)
+            if client.is_closed and not done.is_set():
+                raise Failure(f"the connection to {target.shown_server} is gone")
 
     target.with_client(listen)

@@ -20,8 +20,10 @@ def print_json(value: object) -> None:
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], empty: str) -> None:
-    """A table; columns whose name starts with `>` are figures, set to the right. Without rows, the line `empty`."""
-    table = Table(title=title, title_justify="left", title_style="bold", header_style="bold")
+    """A table; columns whose name starts with `>` are figures, set to the right. No names: no head.
+    Without rows, the line `empty`."""
+    heads = any(column.lstrip(">") for column in columns)
+    table = Table(title=title or None, title_justify="left", title_style="bold", header_style="bold", show_header=heads)
     for column in columns:
         table.add_column(column.lstrip(">"), justify="right" if column.startswith(">") else "left", overflow="fold")
     for row in rows:

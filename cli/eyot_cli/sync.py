@@ -9,6 +9,7 @@ import msgspec
 
 from eyot_cli.api import ask
 from eyot_cli.failure import Failure
+from eyot_cli.seconds import seconds
 from eyot_cli.show import console, count, print_json, print_table, size, span
 from eyot_cli.target import Target
 from eyot_wire.jetstream.forget_reader import WORDS, ForgetRequest
@@ -33,8 +34,17 @@ def sync(context: click.Context) -> None:
 
 
 @sync.command()
-@click.option("--timeout", "timeout_s", default=60.0, show_default=True, help="seconds to wait at most")
-@click.option("--stream", "streams", multiple=True, help="only this stream (may be given several times)")
+@click.option(
+    "--timeout",
+    "timeout_s",
+    callback=seconds,
+    default="60s",
+    metavar="TIME",
+    help="how long to wait at most: 60, 90s, 10m",
+)
+@click.option(
+    "--stream", "streams", multiple=True, metavar="NAME", help="only this stream (may be given several times)"
+)
 @click.pass_obj
 def wait(target: Target, timeout_s: float, streams: tuple[str, ...]) -> None:
     """Wait until everything is confirmed; exit code 1 if that takes too long or nobody copies from here."""
@@ -45,7 +55,10 @@ def wait(target: Target, timeout_s: float, streams: tuple[str, ...]) -> None:
         missing = sorted(set(streams) - {each.stream for each in out})
         behind = [each for each in out if each.backlog or each.uncertain]
         if out and not missing and not behind:
-            console.print(f"Everything is confirmed: {', '.join(sorted({each.stream for each in out}))}")
+            if target.as_json:
+                print_json(report)
+            else:
+                console.print(f"Everything is confirmed: {', '.join(sorted({each.stream for each in out}))}")
             return
         if time.monotonic() >= deadline:
             raise Failure(_why(report, out, missing, behind, timeout_s))
@@ -55,7 +68,7 @@ def wait(target: Target, timeout_s: float, streams: tuple[str, ...]) -> None:
 @sync.command()
 @click.argument("stream")
 @click.argument("server")
-@click.option("--copy", "target_stream", default="", help="only the copy with this name there")
+@click.option("--copy", "target_stream", default="", metavar="NAME", help="only the copy with this name there")
 @click.pass_obj
 def forget(target: Target, stream: str, server: str, target_stream: str) -> None:
     """Forget what copied STREAM to SERVER (its name or domain) and will not come back.
@@ -135,7 +148,8 @@ def _show(report: SyncReport) -> None:
         _inbound(report.copies)
     for remote in report.links_down:
         console.print(_down(remote), markup=False)
-    console.print("Everything is confirmed" if report.synced else "[yellow]Not everything is confirmed[/]")
+    if report.out:
+        console.print("Everything is confirmed" if report.synced else "[yellow]Not everything is confirmed[/]")
 
 
 def _totals(peers: list[PeerTotals]) -> None:

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
+from urllib.parse import urlsplit
 
 import httpx
 import nats
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
+from nats.errors import NoServersError
 from nats.js import JetStreamContext
 from nats.js.errors import APIError
 
 from eyot_cli.failure import Failure
+from eyot_wire.trust.creds import parse_creds
+from eyot_wire.trust.nkey import NkeyError
 
 DEFAULT_CONTROL = "/run/eyot/control.sock"
 TIMEOUT_S = 5
@@ -42,11 +47,8 @@ class Target:
         try:
             with httpx.Client(transport=transport, timeout=TIMEOUT_S) as client:
                 answer = client.get(base + path)
-        except httpx.HTTPError as error:
-            raise Failure(
-                f"no answer from {self.control} ({error}): is eyotd running, and may you read its socket? "
-                "Another daemon is named with --control PATH or --control http://HOST:PORT"
-            ) from error
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise Failure(f"no answer from {self.control}: {_unanswered(error)}") from error
         if answer.status_code != 200:
             raise Failure(f"{self.control}{path} answered {answer.status_code}: {answer.text.strip()}")
         return answer.content
@@ -58,32 +60,80 @@ class Target:
             client = await self._connect()
             try:
                 return await action(client)
+            except APIError as error:
+                raise Failure(f"{error.description} ({error.err_code})") from error
+            except (NatsError, TimeoutError) as error:
+                raise Failure(said(error)) from error
             finally:
                 await client.close()
 
         try:
             return asyncio.run(run())
-        except APIError as error:
-            raise Failure(f"{error.description} ({error.err_code})") from error
         except (NatsError, OSError, TimeoutError) as error:
-            raise Failure(f"{self.server}: {error or type(error).__name__}") from error
+            raise Failure(f"cannot connect to {self.shown_server}: {said(error)}") from error
+
+    @property
+    def shown_server(self) -> str:
+        """The server's URL without what it may tell of passwords."""
+        try:
+            parts = urlsplit(self.server)
+            host = parts.netloc.rpartition("@")[2]
+            return parts._replace(netloc=host).geturl()
+        except ValueError:
+            return self.server
 
     def jetstream(self, client: Client) -> JetStreamContext:
         return client.jetstream(domain=self.domain, timeout=TIMEOUT_S)
 
     async def _connect(self) -> Client:
-        async def quiet(_: Exception) -> None:
-            """The error that ends the command is raised and printed once."""
+        errors: list[Exception] = []
 
+        async def note(error: Exception) -> None:
+            """The error that ends the command is raised and printed once."""
+            errors.append(error)
+
+        if self.creds is not None:
+            _check_creds(self.creds)
         token = self.user if self.password is None else None
-        return await nats.connect(
-            self.server,
-            user=self.user if self.password is not None else None,
-            password=self.password,
-            token=token,
-            user_credentials=str(self.creds) if self.creds else None,
-            allow_reconnect=False,
-            connect_timeout=TIMEOUT_S,
-            error_cb=quiet,
-            name="eyot",
-        )
+        try:
+            return await nats.connect(
+                self.server,
+                user=self.user if self.password is not None else None,
+                password=self.password,
+                token=token,
+                user_credentials=str(self.creds) if self.creds else None,
+                allow_reconnect=False,
+                max_reconnect_attempts=1,  # what is less means 60, two seconds apart
+                reconnect_time_wait=0,
+                connect_timeout=TIMEOUT_S,
+                error_cb=note,
+                name="eyot",
+            )
+        except NoServersError:
+            raise errors[-1] if errors else NoServersError from None
+
+
+def _check_creds(path: Path) -> None:
+    """The client passes over a file without credentials. Raises Failure."""
+    try:
+        parse_creds(path.read_text(errors="replace"))
+    except OSError as error:
+        raise Failure(f"{path}: {error.strerror}") from error
+    except NkeyError as error:
+        raise Failure(f"{path}: {error}") from error
+
+
+def said(error: BaseException) -> str:
+    """An error of the client's in the server's own words."""
+    if isinstance(error, OSError) and error.strerror and not isinstance(error, TimeoutError):
+        return error.strerror if error.errno is None or error.errno < 0 else os.strerror(error.errno)
+    text = str(error).removeprefix("nats: ").strip("'")
+    return text or ("no answer" if isinstance(error, TimeoutError) else type(error).__name__)
+
+
+def _unanswered(error: Exception) -> str:
+    """Why the daemon did not answer, and what to do about it."""
+    text = str(error).partition("] ")[2] or str(error)
+    if "Permission denied" in text:
+        return "Permission denied: only root and members of the group that the daemon runs as may ask it"
+    return f"{text.rstrip('.')}: is eyotd running? Another daemon is named with --control PATH or --control http://HOST:PORT"

@@ -131,7 +131,7 @@ class Server:
     def _start(self, nursery: trio.Nursery, connections: trio.Nursery) -> None:
         log_banner(self.broker, self._reading)
         ports = self.ports
-        self._monitoring.start(self.options, nursery, ports)
+        self._monitoring.start(self.options, nursery, ports, self.options.eyot.control_path(self._env))
         self._start_jetstream()
         self._start_leafs(nursery, connections, ports)
         self._start_clients(connections, ports)
@@ -164,7 +164,10 @@ class Server:
         part = JetStreamPart(self.broker, self.options.jetstream, self.options.eyot.store, self._env)
         try:
             part.start()
-        except (StoreError, OSError) as error:
+        except OSError as error:
+            text = f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
+            raise StartError(f"Can't start JetStream: {text}") from error
+        except StoreError as error:
             raise StartError(f"Can't start JetStream: {error}") from error
         self._jetstream = part
         provide(part, self.broker.providers)

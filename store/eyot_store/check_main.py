@@ -8,6 +8,7 @@ Exit status: 0 all is well, 1 something is damaged, 2 there is no store, it cann
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -47,9 +48,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         keys = StoreKeys(read_key(options.key_file)) if options.key_file else None
         if options.compact:
             before, after = compact(path, keys)
-            print(f"{path}: {before:,} bytes before, {after:,} after")
+            told = sys.stderr if options.json else sys.stdout
+            print(f"{path}: {before:,} bytes before, {after:,} after", file=told)
         report = check(path, keys)
-    except (StoreError, OSError, ValueError) as error:
+    except OSError as error:
+        print(f"eyot-check: {error.filename or path}: {error.strerror or error}", file=sys.stderr)
+        return 2
+    except (StoreError, ValueError) as error:
         print(f"eyot-check: {error}", file=sys.stderr)
         return 2
     print(msgspec.json.format(msgspec.json.encode(report)).decode() if options.json else describe(report))
@@ -70,8 +75,21 @@ def compact(path: Path, keys: StoreKeys | None) -> tuple[int, int]:
     if sealed is None:
         raise StoreError("io", f"no store in {path}")
     options = StoreOptions(keys=keys if sealed else None)
-    settle(path, options)
-    return rewrite(path, options, keys)
+    owner = (path / "data.mdb").stat()
+    try:
+        settle(path, options)
+        return rewrite(path, options, keys)
+    finally:
+        if os.geteuid() == 0:
+            _give_back(path, owner.st_uid, owner.st_gid)
+
+
+def _give_back(path: Path, user: int, group: int) -> None:
+    """What root has made in the store becomes its owner's again: the daemon could not open it."""
+    for file in (path, *path.rglob("*")):
+        found = file.lstat()
+        if found.st_uid == 0 and user != 0:
+            os.chown(file, user, group, follow_symlinks=False)
 
 
 def describe(report: CheckReport) -> str:
@@ -80,7 +98,7 @@ def describe(report: CheckReport) -> str:
     if report.sealed:
         lines.append("  encrypted, and no key given: checksums were verified, not what is sealed")
     lines += [
-        f"  {stream.account}/{stream.name}: {stream.messages:,} messages, {stream.bytes:,} bytes, "
+        f"  {f'{stream.account}/{stream.name}' if stream.account else f'stream {stream.name}'}: {stream.messages:,} messages, {stream.bytes:,} bytes, "
         f"sequences {stream.first_seq} to {stream.last_seq}, {stream.consumers} consumers"
         for stream in report.streams
     ]

@@ -56,7 +56,8 @@ def rewrite(path: Path, options: StoreOptions, keys: StoreKeys | None) -> tuple[
     beside = path / _DIRECTORY
     old = Environment(path, options)
     try:
-        before = (path / "data.mdb").stat().st_size
+        replaced = (path / "data.mdb").stat()
+        before = replaced.st_size
         shutil.rmtree(beside, ignore_errors=True)
         try:
             size = max(old.used_bytes(), MIB)
@@ -71,6 +72,8 @@ def rewrite(path: Path, options: StoreOptions, keys: StoreKeys | None) -> tuple[
                 new.close()
             with (beside / "data.mdb").open("r+b") as file:
                 file.truncate(used)
+                if os.geteuid() == 0:  # the daemon, which is somebody else, has to open it
+                    os.fchown(file.fileno(), replaced.st_uid, replaced.st_gid)
                 os.fsync(file.fileno())
             (beside / "data.mdb").rename(path / "data.mdb")
             sync_directory(path)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Literal
 
 from msgspec import Struct
@@ -77,10 +79,17 @@ class EyotStatusOptions(Struct, frozen=True, kw_only=True):
 
 
 class EyotOptions(Struct, frozen=True, kw_only=True):
-    """`eyot { }`: what nats-server has no option for. `control_socket`: path of the Unix socket, "" = none; `sync`: who may use links, when and
-    how much."""
+    """`eyot { }`: what nats-server has no option for. `control_socket`: path of the Unix socket, "" = see `control_path`; `sync`: who may use
+    links, when and how much."""
 
     control_socket: str = ""
     store: EyotStoreOptions = EyotStoreOptions()
     sync: SyncPolicies = SyncPolicies()
     status: EyotStatusOptions | None = None
+
+    def control_path(self, env: Mapping[str, str]) -> Path | None:
+        """Where the control socket is: as configured, else in systemd's RuntimeDirectory, where `eyot` looks for it; None: nowhere."""
+        if self.control_socket:
+            return Path(self.control_socket)
+        runtime = env.get("RUNTIME_DIRECTORY", "").split(":")[0]
+        return Path(runtime) / "control.sock" if runtime else None

@@ -135,10 +135,10 @@ def _read_status(block: Block | None) -> EyotStatusOptions | None:
         every_s=block.seconds("every", "interval", default=60.0, minimum=1.0),
         account=block.string("account", default="$G"),
     )
-    if not status.subject or not subject.is_literal(status.subject):
-        raise block.error("must be a subject to publish to, without wildcards", "subject")
     block.remember("status_account", "account")
     block.finish()
+    if not status.subject or not subject.is_literal(status.subject):
+        raise block.error("must be a subject to publish to, without wildcards", "subject")
     return status
 
 

@@ -56,10 +56,12 @@ class Block:
         self.position = conf_map.position
         self._entries = {entry.key.lower(): entry for entry in conf_map}  # a later spelling of a key wins
         self._read: set[str] = set()
+        self._asked: set[str] = set()
 
     def entry(self, *keys: str) -> ConfEntry | None:
         """The entry under any of these (lower-case) names, the one declared last if there are several."""
         found: ConfEntry | None = None
+        self._asked.update(keys)
         for name in keys:
             entry = self._entries.get(name)
             if entry is not None:
@@ -85,12 +87,21 @@ class Block:
         """Refuse the first key that nobody asked for, unless it served as a variable."""
         for name, entry in self._entries.items():
             if name not in self._read and not entry.used_as_variable:
-                raise ConfError(f'unknown field "{entry.key}"', entry.position, entry.key)
+                raise ConfError(f'unknown field "{entry.key}"{self._meant(name)}', entry.position, entry.key)
+
+    def _meant(self, name: str) -> str:
+        """What is added to the complaint about a key that nobody knows: one like it, if there is one."""
+        from difflib import get_close_matches  # only who made a mistake waits for it
+
+        like = get_close_matches(name, sorted(self._asked), n=1, cutoff=0.7)
+        return f', did you mean "{like[0]}"?' if like else ""
 
     def error(self, message: str, *keys: str) -> ConfError:
-        """A ConfError at the first of these keys that is present, else at the block."""
+        """A ConfError at the first of these keys that is present, else at the block, naming the key that it lacks."""
         entry = self.entry(*keys)
-        return ConfError(message, entry.value.position, entry.key) if entry else ConfError(message, self.position)
+        if entry is None:
+            return ConfError(message, self.position, *keys[:1])
+        return ConfError(message, entry.value.position, entry.key)
 
     # typed values; each returns the default if the key is absent
 

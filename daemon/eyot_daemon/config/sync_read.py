@@ -113,18 +113,16 @@ def _read_address(block: Block) -> tuple[str, int]:
 def _read_metered(block: Block | None) -> MeteredPolicy | None:
     if block is None:
         return None
-    budget = block.size("budget", default=-1)
-    if budget < _BUDGET_MIN:
-        raise block.error("a metered remote needs a budget of at least 64K, bytes a month", "budget")
-    reserve = block.size("reserve", default=0)
-    if not 0 <= reserve < budget:
-        raise block.error("must be less than the budget", "reserve")
     metered = MeteredPolicy(
-        budget=budget,
+        budget=block.size("budget", default=-1),
         reset_day=block.integer("reset_day", default=1, minimum=1, maximum=28),
-        reserve=reserve,
+        reserve=block.size("reserve", default=0),
         used_up=_USED_UP[block.choice("used_up", allowed=tuple(_USED_UP), default="disconnect")],
         ping_interval_s=block.seconds("ping_interval", default=300.0, minimum=_PING_INTERVAL_S_MIN),
     )
     block.finish()
+    if metered.budget < _BUDGET_MIN:
+        raise block.error("a metered remote needs a budget of at least 64K, bytes a month", "budget")
+    if not 0 <= metered.reserve < metered.budget:
+        raise block.error("must be less than the budget", "reserve")
     return metered

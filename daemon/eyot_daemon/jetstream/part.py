@@ -158,4 +158,4 @@ def _make_directory(path: Path) -> None:
     except (NotADirectoryError, FileExistsError) as error:
         raise OSError("storage directory is not a directory") from error
     except OSError as error:
-        raise OSError(f"could not create storage directory - {error}") from error
+        raise OSError(f"could not create storage directory - {path}: {error.strerror}") from error

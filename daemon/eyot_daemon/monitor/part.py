@@ -27,8 +27,9 @@ class MonitoringPart:
         self._pages: Monitoring | None = None
         self._https: ssl.SSLContext | None = None
 
-    def start(self, options: Options, nursery: trio.Nursery, ports: Ports) -> None:
-        if not options.http_port and not options.https_port and not options.eyot.control_socket:
+    def start(self, options: Options, nursery: trio.Nursery, ports: Ports, control: Path | None) -> None:
+        """Listen, on the Unix socket `control` too."""
+        if not options.http_port and not options.https_port and control is None:
             return
         pages = self._pages = Monitoring(self._clients)
         host = options.http_host or options.host
@@ -37,13 +38,12 @@ class MonitoringPart:
         if options.https_port and options.tls is not None:
             self._https = _context(options.tls)
             self._listen(pages, "https", host, options.https_port, ports)
-        if options.eyot.control_socket:
-            path = Path(options.eyot.control_socket)
+        if control is not None:
             try:
-                pages.listen_control(path)
+                pages.listen_control(control)
             except OSError as error:
-                raise StartError(f"Error listening on control socket {path}: {error.strerror or error}") from error
-            log.info("Listening for control connections on %s", path)
+                raise StartError(f"Error listening on control socket {control}: {error.strerror or error}") from error
+            log.info("Listening for control connections on %s", control)
         nursery.start_soon(_run, pages)
 
     def _listen(self, pages: Monitoring, scheme: str, host: str, wanted: int, ports: Ports) -> None:

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 import trio
 
-from eyot_daemon.config.jetstream import EyotStoreOptions, JetStreamOptions
+from eyot_daemon.config.jetstream import EyotOptions, EyotStoreOptions, JetStreamOptions
 from eyot_daemon.config.options import Options
 from eyot_daemon.jetstream.part import JetStreamPart, store_path
 from eyot_daemon.jetstream.status import provide
@@ -120,3 +120,10 @@ async def test_the_store_directory_is_a_file(tmp_path: Path) -> None:
     part = part_of(Broker(Options(jetstream=JetStreamOptions(store_dir=str(taken)))))
     with pytest.raises(OSError, match=r"^storage directory is not a directory$"):
         part.start()
+
+
+def test_where_the_control_socket_is() -> None:
+    env = {"RUNTIME_DIRECTORY": "/run/eyot:/run/other"}
+    assert EyotOptions().control_path(env) == Path("/run/eyot/control.sock")
+    assert EyotOptions(control_socket="/a/b").control_path(env) == Path("/a/b")
+    assert EyotOptions().control_path({}) is None

@@ -11,7 +11,11 @@ from eyot_wire.conf import ConfError, parse_text
 # (configuration, line:column, key, part of the message)
 MISTAKES = [
     # unknown keys
-    ("portt: 4222", "1:1", "portt", 'unknown field "portt"'),
+    ("portt: 4222", "1:1", "portt", 'unknown field "portt", did you mean "port"?'),
+    ("jetstrem {}", "1:1", "jetstrem", 'unknown field "jetstrem", did you mean "jetstream"?'),
+    ("eyot { status { evry: 5s } }", "1:17", "evry", 'unknown field "evry", did you mean "every"?'),
+    ("eyot { sync { remotes [{ url: 'h:1', metered { bugdet: 1M } }] } }", "1:48", "bugdet", 'did you mean "budget"?'),
+    ("eyot { status { every: 5s } }", "1:15", "subject", "must be a subject"),
     ("a: 1\nport: 1", "1:1", "a", "unknown field"),
     ("jetstream {\n store_dri: x\n}", "2:2", "store_dri", "unknown field"),
     ("leafnodes {\n remotes [{url: x, credz: y}]}", "2:20", "credz", "unknown field"),
@@ -62,7 +66,7 @@ MISTAKES = [
     ("tls { }", "1:5", "", "missing 'cert_file'"),
     # users and permissions
     ("accounts { $G {} }", "1:15", "$G", '"$G" is a Reserved Account'),
-    ("accounts { A { users: [{password: a}] } }", "1:24", "", "User entry requires a user"),
+    ("accounts { A { users: [{password: a}] } }", "1:24", "user", "User entry requires a user"),
     ("accounts { A { users: [{nkey: UABC}] } }", "1:31", "nkey", "Not a valid public nkey for a user"),
     ("accounts { A { users: [{user: a}\n {user: a}] } }", "2:9", "user", 'Duplicate user "a" detected'),
     ("accounts { A { users: [{user: a}] }, B { users: [{user: a}] } }", "1:57", "user", 'Duplicate user "a" detected'),
@@ -220,7 +224,7 @@ MISTAKES = [
     ("eyot { sync { streams { A { account: X } } } }", "1:38", "account", 'account "X" is not defined'),
     ("eyot { sync { streams { 'A.B' { priority: 1 } } } }", "1:25", "A.B", "expected the name of a stream"),
     ("eyot { sync { remotes [{ url: 'h:1', pace: 1 }] } }", "1:38", "pace", "unknown field"),
-    ("eyot { sync { remotes [{ account: A }] } }", "1:24", "", "needs the url"),
+    ("eyot { sync { remotes [{ account: A }] } }", "1:24", "url", "needs the url"),
     ("eyot { sync { remotes [{ url: 'u:p@h:1' }] } }", "1:31", "url", "without credentials"),
     ("eyot { sync { remotes [{ url: 'h:1' }] } }", "1:31", "url", "no remote of leafnodes has the address h:1"),
     ("eyot { sync { remotes [{ url: 'h', metered { budget: 1 } }] } }", "1:54", "budget", "at least 64K"),

@@ -95,7 +95,10 @@ def test_mistakes_in_the_configuration(tmp_path: Path) -> None:
     for flags in ([], ["-t"]):
         done = eyotd(*flags, "-c", str(main))
         assert done.returncode == 1
-        assert done.stderr == f'eyotd: {included}:2:1: key "max_payloud": unknown field "max_payloud"\n'
+        assert (
+            done.stderr
+            == f'eyotd: {included}:2:1: key "max_payloud": unknown field "max_payloud", did you mean "max_payload"?\n'
+        )
     included.write_text("max_payload: 2mb\n")
     done = eyotd("-t", "-c", str(main))
     assert done.returncode == 0

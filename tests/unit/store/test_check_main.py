@@ -1,6 +1,7 @@
 """`eyot-check`: what it prints and its exit status."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -39,3 +40,22 @@ def test_a_damaged_store_and_none(path: Path, capsys: pytest.CaptureFixture[str]
     assert "damaged: stream A/S sequence" in capsys.readouterr().out
     assert main([str(path / "elsewhere")]) == 2
     assert "no store in" in capsys.readouterr().err
+
+
+def test_what_was_written_anew_still_belongs_to_the_daemon(path: Path) -> None:
+    daemon = 12345 if os.geteuid() == 0 else os.geteuid()
+    store = path / "eyot"
+    (store / "lock.mdb").unlink(missing_ok=True)
+    for file in (store, *store.rglob("*")):
+        os.chown(file, daemon, -1)
+    assert main([str(path), "--compact", "--json"]) == 0
+    assert {file.stat().st_uid for file in (store, *store.rglob("*"))} == {daemon}
+
+
+def test_json_is_all_there_is_on_stdout(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(path), "--compact", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["problems"] == []
+    assert "bytes before" in err
+    assert main([str(path), "--key-file", str(path / "none")]) == 2
+    assert capsys.readouterr().err == f"eyot-check: {path}/none: No such file or directory\n"

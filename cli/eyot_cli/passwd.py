@@ -1,0 +1,35 @@
+"""`eyot passwd`: the bcrypt hash of a password, as a configuration takes it."""
+
+from __future__ import annotations
+
+import sys
+
+import bcrypt
+import click
+
+from eyot_cli.failure import Failure
+
+#: What bcrypt looks at; it passes over the rest.
+BYTES_MAX = 72
+#: nats-server's own tools use 11.
+COST = 11
+
+
+@click.command()
+@click.option("--cost", type=click.IntRange(4, 31), default=COST, help="rounds, as a power of two")
+def passwd(cost: int) -> None:
+    """Print a password's bcrypt hash, for the configuration.
+
+    The password is asked for, or read from standard input.
+    """
+    if sys.stdin.isatty():
+        text = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+    else:
+        text = sys.stdin.readline().rstrip("\r\n")
+    secret = str(text).encode()
+    if not secret:
+        raise Failure("there is no password on standard input")
+    if len(secret) > BYTES_MAX:
+        raise Failure(f"the password is longer than {BYTES_MAX} bytes, which is all that bcrypt looks at")
+    # nats-server and its tools write $2a$; for what is hashed here both names mean the same.
+    click.echo(bcrypt.hashpw(secret, bcrypt.gensalt(cost, prefix=b"2a")).decode())

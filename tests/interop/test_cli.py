@@ -1,0 +1,96 @@
+"""`eyot` against a running `eyotd`: requests, refusals and a connection that goes away, as somebody at a terminal sees them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.eyotd import Eyotd
+
+CONFIG = """
+    server_name: device
+    jetstream { store_dir: "%WORKDIR%/js", domain: device }
+    authorization { users: [{user: app, password: secret}] }
+"""
+
+
+class Tool:
+    """`eyot`, in front of one daemon that finds its control socket where systemd would have it."""
+
+    def __init__(self, daemon: Eyotd, control: Path) -> None:
+        self.daemon = daemon
+        self._start = [sys.executable, "-m", "eyot_cli.main", "--control", str(control), "-s", daemon.client_url()]
+
+    def command(self, *arguments: str, password: str = "secret") -> list[str]:
+        return [*self._start, "--user", "app", "--password", password, *arguments]
+
+    def __call__(self, *arguments: str, password: str = "secret") -> tuple[int, str, str]:
+        done = subprocess.run(
+            self.command(*arguments, password=password), capture_output=True, text=True, timeout=60, check=False
+        )
+        return done.returncode, done.stdout, done.stderr
+
+
+@pytest.fixture
+def eyot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tool]:
+    runtime = tmp_path / "run"
+    runtime.mkdir()
+    monkeypatch.setenv("RUNTIME_DIRECTORY", str(runtime))
+    with Eyotd(CONFIG, tmp_path) as daemon:
+        yield Tool(daemon, runtime / "control.sock")
+
+
+def test_what_somebody_does_first(eyot: Tool) -> None:
+    status, out, _ = eyot("status")  # the configuration names no control socket
+    assert status == 0
+    assert out.startswith("device, domain device, Eyot ")
+    status, out, err = eyot("req", "$JS.API.STREAM.CREATE.READINGS", '{"name": "READINGS", "subjects": ["readings.>"]}')
+    assert (status, err) == (0, "")
+    assert json.loads(out)["config"]["subjects"] == ["readings.>"]
+    assert eyot("pub", "--ack", "-H", "Kind:first", "readings.d1", "21.5") == (0, "stored in READINGS as 1\n", "")
+    status, out, _ = eyot("stream", "info", "READINGS")
+    assert status == 0
+    assert "┃" not in out  # a table without names has no head
+    status, out, _ = eyot("sync")
+    assert (status, out) == (0, "Copied from here\n  nobody has copied anything yet\n")
+    status, out, err = eyot("sync", "wait", "--timeout", "10ms")
+    assert (status, out) == (1, "")
+    assert err.startswith("eyot: nobody has copied from any stream yet")
+
+
+def test_what_the_server_refuses(eyot: Tool) -> None:
+    where = eyot.daemon.client_url()
+    assert eyot("stream", "ls", password="wrong") == (
+        1,
+        "",
+        f"eyot: cannot connect to {where}: Authorization Violation\n",
+    )
+    assert eyot("stream", "info", "NONE") == (1, "", "eyot: stream not found (10059)\n")
+    assert eyot("pub", "--ack", "nobody.takes", "x") == (1, "", "eyot: no stream takes nobody.takes\n")
+    assert eyot("req", "nobody.answers", "x") == (1, "", "eyot: nobody answers on nobody.answers\n")
+    assert eyot("pub", "two words", "x") == (1, "", "eyot: invalid subject\n")
+    status, out, err = eyot("req", "$JS.API.STREAM.INFO.NONE", "")
+    assert (status, err) == (1, "eyot: stream not found (10059)\n")
+    assert json.loads(out)["error"]["code"] == 404
+    status, _, err = eyot("--domain", "elsewhere", "stream", "ls")
+    assert status == 1
+    assert err.startswith("eyot: nobody answers on $JS.elsewhere.API: domain elsewhere cannot be reached")
+
+
+def test_a_subscriber_whose_server_goes_away(eyot: Tool) -> None:
+    with subprocess.Popen(
+        eyot.command("sub", "readings.>"), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as listening:
+        assert listening.stdout is not None
+        while not eyot.daemon.monitor("/subsz?subs=1&test=readings.x")["total"]:
+            time.sleep(0.02)
+        eyot.daemon.kill()
+        _, err = listening.communicate(timeout=30)
+    assert listening.returncode == 1
+    assert err.decode() == f"eyot: the connection to {eyot.daemon.client_url()} is gone\n"
