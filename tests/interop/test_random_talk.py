@@ -5,33 +5,27 @@ A seed decides a conversation (`support/js_sayings.py`, by theme `js_themes.py`)
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from support.eyotd import Eyotd
 from support.js_side import Side
-from support.js_talk import CONFIG, Talk
-from support.js_themes import THEMES
+from support.js_talk import Talk
+from support.js_themes import THEMES, config_of
 from support.newer_nats_server import NewerNatsServer
 
 #: The conversations: theme, seed and steps.
 TALKS = [("all", seed, 40) for seed in range(5)] + [(theme, 0, 20) for theme in THEMES if theme != "all"]
 
 
-@pytest.fixture
-def talk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Talk]:
-    """Of its own for each conversation: the servers count what they are asked, and go on counting."""
-    with (
-        Eyotd(CONFIG, tmp_path_factory.mktemp("eyotd")) as eyotd,
-        NewerNatsServer(CONFIG, tmp_path_factory.mktemp("nats")) as reference,
-    ):
-        yield Talk((Side(eyotd.client_port), Side(reference.client_port)))
-
-
 @pytest.mark.parametrize(("theme", "seed", "steps"), TALKS)
-def test_the_same_is_heard(talk: Talk, theme: str, seed: int, steps: int) -> None:
-    first = next(talk.play(THEMES[theme](seed).steps(steps)), None)
-    last = talk.end()
+def test_the_same_is_heard(tmp_path: Path, theme: str, seed: int, steps: int) -> None:
+    """With servers of its own: they count what they are asked, and go on counting."""
+    talker, config = THEMES[theme](seed), config_of(theme)
+    with Eyotd(config, tmp_path / "eyotd") as eyotd, NewerNatsServer(config, tmp_path / "nats") as reference:
+        talk = Talk((Side(eyotd.client_port, **talker.connect), Side(reference.client_port, **talker.connect)))
+        first = next(talk.play(talker.steps(steps)), None)
+        last = talk.end()
     assert first is None, f"{theme} {seed}, {first}"
     assert last is None, f"{theme} {seed}, {last}"

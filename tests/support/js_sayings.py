@@ -29,6 +29,8 @@ class Talker:
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
+        #: Who talks, as fields of CONNECT.
+        self.connect: dict[str, str] = {}
         self.configs: dict[str, dict[str, Any]] = {}
         self.consumers: dict[tuple[str, str], dict[str, Any]] = {}
         self.batches: dict[str, int] = {}

@@ -25,12 +25,13 @@ _PIN = re.compile(rb"(Nats-Pin-Id: )[^\r]*")
 _OF_COPIES = (
     b"$JS.S.",
     b"$JS.M.",
-    b'"client":{"acc":"$G"}',
     b'"_nats.src',
     b'"consumer":"JS_MIRROR_',
     b'"consumer":"JS_SOURCE_',
 )
-_OF_A_COPY = re.compile(rb'"type":"io.nats.jetstream.advisory.v1.consumer_action".*"consumer":"[A-Za-z0-9]{8}"')
+_OF_A_COPY = re.compile(
+    rb'"type":"io.nats.jetstream.advisory.v1.consumer_action".*"consumer":"[A-Za-z0-9]{8}"|"client":{"acc":"[^"]*"}'
+)
 #: Requests that are made again until both answer the same: what was answered first is in their audits.
 _ASKED = re.compile(r"\$JS\.API\.(?:\w+\.)?(?:INFO|LIST|NAMES)\b")
 _OF_DELIVERY = re.compile(r"\$JS\.ACK\.\S+")
@@ -62,7 +63,9 @@ class Side:
     copies: ClassVar[bool] = False
     restarted: ClassVar[bool] = False
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, **connect: str) -> None:
+        """`connect`: who it is, as fields of CONNECT."""
+        self._connect = connect
         self.heard: defaultdict[str, list[Message]] = defaultdict(list)
         self.events: list[Message] = []
         self.invented: dict[str, str] = {}
@@ -70,7 +73,9 @@ class Side:
 
     def connect(self, port: int) -> None:
         """Connect, or connect again."""
-        self.client = RawClient(port, b'{"verbose":false,"headers":true,"no_responders":true,"name":"talk"}')
+        self.client = RawClient(
+            port, b'{"verbose":false,"headers":true,"no_responders":true,"name":"talk"}', **self._connect
+        )
         subjects = (f"{INBOX}.>", f"{DELIVERED}.x", f"{DELIVERED}.y", f"{REPUBLISHED}.>", "$JS.EVENT.>")
         self.client.send(
             b"".join(b"SUB %b %d\r\n" % (subject.encode(), sid) for sid, subject in enumerate(subjects, 1))

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+from support import js_limits
 from support.js_buckets import Buckets, Expiring
+from support.js_limits import Limits, Tiers
 from support.js_members import FAR, STREAM_MEMBERS, Members, S
 from support.js_odd_json import OddJson
 from support.js_sayings import Talker, block
-from support.js_talk import Quiet, Restart, Saying, Step
+from support.js_talk import CONFIG, Quiet, Restart, Saying, Step
 
 
 class Batches(Talker):
@@ -247,7 +249,18 @@ class Archives(Talker):
 THEMES: dict[str, Callable[[int], Talker]] = {
     "all": Talker, "buckets": Buckets, "expiring": Expiring, "batches": Batches, "priorities": Priorities, "measured": Measured,
     "rules": Rules, "archives": Archives, "json": OddJson,
+    "limits": Limits, "tiers": Tiers,
 }  # fmt: skip
+
+
+def config_of(theme: str) -> str:
+    """What both servers are configured with for conversations of this theme."""
+    match theme:
+        case "limits":
+            return js_limits.CONFIG
+        case "tiers":
+            return js_limits.tiers_config()
+    return CONFIG
 
 
 def interrupted(steps: list[Step], kill: bool) -> list[Step]:

@@ -199,20 +199,29 @@ def _imported(one: Import) -> ImportOptions:
 
 
 def _jetstream(one: AccountClaims) -> AccountJetStreamOptions | None:
-    limits: JetStreamLimits | None = one.body.limits
-    tier = ""
-    if not (one.body.limits.mem_storage or one.body.limits.disk_storage):
-        limits, tier = (one.body.limits.tiered_limits or {}).get(OUR_TIER), OUR_TIER
-    if limits is None or not (limits.mem_storage or limits.disk_storage):
+    body = one.body.limits
+    if body.mem_storage or body.disk_storage:
+        return _limits(body)
+    tiers = {name: _limits(limits) for name, limits in sorted((body.tiered_limits or {}).items())}
+    if all(limits.memory_max == 0 == limits.file_max for limits in tiers.values()):
         return None
+    ours = tiers.get(OUR_TIER, AccountJetStreamOptions())
+    return msgspec.structs.replace(ours, tiers=tuple(tiers.items()))
+
+
+def _limits(limits: JetStreamLimits) -> AccountJetStreamOptions:
     return AccountJetStreamOptions(
         memory_max=limits.mem_storage,
         file_max=limits.disk_storage,
-        streams_max=limits.streams or -1,
-        consumers_max=limits.consumer or -1,
-        ack_pending_max=limits.max_ack_pending or -1,
-        memory_stream_bytes_max=limits.mem_max_stream_bytes or -1,
-        file_stream_bytes_max=limits.disk_max_stream_bytes or -1,
+        streams_max=limits.streams,
+        consumers_max=limits.consumer,
+        ack_pending_max=_or_none(limits.max_ack_pending),
+        memory_stream_bytes_max=_or_none(limits.mem_max_stream_bytes),
+        file_stream_bytes_max=_or_none(limits.disk_max_stream_bytes),
         max_bytes_required=limits.max_bytes_required,
-        tier=tier,
     )
+
+
+def _or_none(limit: int) -> int:
+    """A limit that is not positive is none."""
+    return limit if limit > 0 else -1

@@ -91,7 +91,11 @@ class AccountLimits(Struct, frozen=True, kw_only=True):
 
 
 class AccountJetStreamOptions(Struct, frozen=True, kw_only=True):
-    """JetStream limits of one account, in bytes and counts; -1 = no limit (the server's own still hold)."""
+    """JetStream limits of one account, in bytes and counts; -1 = no limit (the server's own still hold), of counts 0 as well.
+
+    An account may have tiers instead: limits by the number of a stream's replicas, `R1` being all that one server can have. Then the
+    other fields are those of `R1`, if there is such a tier.
+    """
 
     memory_max: int = -1
     file_max: int = -1
@@ -101,7 +105,14 @@ class AccountJetStreamOptions(Struct, frozen=True, kw_only=True):
     memory_stream_bytes_max: int = -1
     file_stream_bytes_max: int = -1
     max_bytes_required: bool = False
-    tier: str = ""  # of which tier these are the limits, where an account has tiers
+    tiers: tuple[tuple[str, AccountJetStreamOptions], ...] = ()
+
+    def of_replicas(self, replicas: int) -> AccountJetStreamOptions | None:
+        """What holds for streams and consumers with so many; None: the account has other tiers only."""
+        return dict(self.tiers).get(f"R{replicas or 1}") if self.tiers else self
+
+    def stream_bytes_max(self, storage: str) -> int:
+        return self.file_stream_bytes_max if storage == "file" else self.memory_stream_bytes_max
 
 
 class AccountOptions(Struct, frozen=True, kw_only=True):

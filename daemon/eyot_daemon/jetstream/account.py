@@ -43,6 +43,9 @@ _INFO_SUBJECT = b"$JS.API.INFO"
 #: (the stream, why it failed)
 StreamDone = Callable[[Stream, StoreError | None], None]
 
+#: The tier of all that one server has.
+OUR_TIER = "R1"
+
 _Queued = tuple[bytes, bytes, bytes, bytes, Origin | None]
 
 
@@ -160,19 +163,26 @@ class JetStreamAccount:
 
     # -- streams ---------------------------------------------------------------------------------------------------
 
-    def rules(self) -> ConfigRules:
+    def rules(self, asked: StreamConfig) -> ConfigRules:
         """What the checks of a configuration in this account depend on."""
         limit_s = self.engine.options.limits.duplicate_window_s
+        limits = self.limits.of_replicas(asked.num_replicas) if self.limits is not None else None
         return ConfigRules(
+            max_bytes_required=limits is not None and limits.max_bytes_required,
+            stream_bytes_max=limits.stream_bytes_max(asked.storage) if limits is not None else -1,
             streams={name: stream.config for name, stream in self.streams.items()},
             duplicate_window_max_ns=int(limit_s * 1e9),
         )
 
-    def create_stream(self, asked: StreamConfig, *, pedantic: bool, done: StreamDone) -> None:
-        """Create a stream, or find that it is there with this configuration. Raises JetStreamError."""
-        if self.limits is not None and 0 <= self.limits.streams_max <= len(self.streams) + len(self.restores):
-            raise fail(10027)
-        config = checked(asked, self.rules(), pedantic=pedantic)
+    def create_stream(self, asked: StreamConfig, *, pedantic: bool, storage_named: bool, done: StreamDone) -> None:
+        """Create a stream, or find that it is there with this configuration. `storage_named`: it was asked for, and is not the default.
+        Raises JetStreamError."""
+        self._check_count(asked)
+        limits = self.limits_of(asked.num_replicas)
+        self._check_consumers(asked, limits)
+        if storage_named:
+            self._check_reservation(asked, limits, asked.max_bytes)
+        config = checked(asked, self.rules(asked), pedantic=pedantic)
         if config.num_replicas > 1:
             raise fail(10074)
         existing = self.streams.get(config.name)
@@ -183,7 +193,7 @@ class JetStreamAccount:
             return
         self.check_stream_limits(config, None)
         check_filters(config)
-        check_no_overlap(config, self.rules())
+        check_no_overlap(config, self.rules(config))
         if config.name in self.restores:
             raise fail(10049, err="a stream of this name is being restored")
         if self.engine.store.stream(self.account.name, config.name) is not None:
@@ -225,12 +235,10 @@ class JetStreamAccount:
     def update_stream(self, stream: Stream, asked: StreamConfig, *, pedantic: bool, done: StreamDone) -> None:
         """Change a stream's configuration. Raises JetStreamError."""
         old = stream.config
-        config = checked_update(old, asked, self.rules(), pedantic=pedantic)
-        if config.num_replicas > 1:
-            raise fail(10074)
+        config = checked_update(old, asked, self.rules(asked), pedantic=pedantic)
         self.check_stream_limits(config, old)
         check_consumer_limits(old, config, [each.config for each in stream.consumers.values()])
-        check_no_overlap(config, self.rules())
+        check_no_overlap(config, self.rules(config))
         if config.republish is not None and not config.republish.dest:
             config.republish.dest = ">"  # at updates only
 
@@ -263,10 +271,12 @@ class JetStreamAccount:
         held = sum(s.log.state.bytes for s in self.streams.values() if s.config.storage == storage)
         return held + sum(r.parts.stored_bytes for r in self.restores.values() if r.config.storage == storage)
 
-    def reserved(self, storage: StorageType) -> int:
-        """Bytes that the account's streams may grow to, as far as they have a limit."""
+    def reserved(self, storage: StorageType, but: str = "") -> int:
+        """Bytes that the account's streams may grow to, as far as they have a limit; all `but` one of this name."""
         configs = [s.config for s in self.streams.values()] + [r.config for r in self.restores.values()]
-        return sum(each.max_bytes for each in configs if each.storage == storage and each.max_bytes > 0)
+        return sum(
+            each.max_bytes for each in configs if each.storage == storage and each.max_bytes > 0 and each.name != but
+        )
 
     def no_storage_for(self, storage: StorageType, size: int) -> ApiError | None:
         """Why `size` more bytes cannot be stored: the server's limit (10023) or the account's (10002)."""
@@ -280,29 +290,48 @@ class JetStreamAccount:
                 return error(10002)
         return None
 
-    def check_stream_limits(self, config: StreamConfig, old: StreamConfig | None) -> None:
-        """Limits on the number and size of streams, for a new stream or one that changes. Raises JetStreamError."""
-        limits = self.limits
-        assert limits is not None, "JetStream is on for this account"
-        if old is None and 0 <= limits.streams_max <= len(self.streams) + len(self.restores):
-            raise fail(10027)
-        stream_max = limits.file_stream_bytes_max if config.storage == "file" else limits.memory_stream_bytes_max
-        if config.max_bytes <= 0 and (limits.max_bytes_required or stream_max > 0):
-            raise fail(10113)
-        if 0 < stream_max < config.max_bytes:
-            raise fail(10122)
-        if config.max_bytes > 0:
-            more = config.max_bytes - (max(old.max_bytes, 0) if old is not None else 0)
-            self._check_reservation(config.storage, more)
+    def limits_of(self, replicas: int) -> AccountJetStreamOptions:
+        """The limits of streams with so many replicas. Raises JetStreamError 10120 where the account has other tiers only."""
+        assert self.limits is not None, "JetStream is on for this account"
+        limits = self.limits.of_replicas(replicas)
+        if limits is None:
+            raise fail(10120)
+        return limits
 
-    def _check_reservation(self, storage: StorageType, more: int) -> None:
-        limits, options = self.limits, self.engine.options
-        assert limits is not None
+    def check_stream_limits(self, config: StreamConfig, old: StreamConfig | None) -> None:
+        """Limits on what a stream may have and reserve, for a new one or one that changes. Raises JetStreamError."""
+        limits = self.limits_of(config.num_replicas)
+        self._check_consumers(config, limits)
+        if old is None:
+            self._check_count(config)
+            more = config.max_bytes
+        else:
+            more = max(0, max(config.max_bytes, 0) - max(old.max_bytes, 0))
+        self._check_reservation(config, limits, more)
+
+    def _check_count(self, config: StreamConfig) -> None:
+        others = sum(name != config.name for name in (*self.streams, *self.restores)) if self._is_ours(config) else 0
+        if 0 < self.limits_of(config.num_replicas).streams_max <= others:
+            raise fail(10027)
+
+    def _is_ours(self, config: StreamConfig) -> bool:
+        """Whether it counts together with what is here: where there are tiers, each counts for itself."""
+        return config.num_replicas <= 1 or not (self.limits and self.limits.tiers)
+
+    @staticmethod
+    def _check_consumers(config: StreamConfig, limits: AccountJetStreamOptions) -> None:
+        if 0 < limits.consumers_max < config.max_consumers:
+            raise fail(10026)
+
+    def _check_reservation(self, config: StreamConfig, limits: AccountJetStreamOptions, more: int) -> None:
+        """Whether a stream may reserve `more` than it has; one without a limit (-1) asks for a byte."""
+        storage, options = config.storage, self.engine.options
         account_max = limits.file_max if storage == "file" else limits.memory_max
         server_max = options.file_max if storage == "file" else options.memory_max
-        if more > 0 and (
-            0 <= account_max < self.reserved(storage) + more or 0 <= server_max < self.engine.reserved(storage) + more
-        ):
+        more = more if more >= 0 else 1
+        own = max(config.max_bytes, 0) - more if config.max_bytes > 0 else 0
+        others = own + (self.reserved(storage, but=config.name) if self._is_ours(config) else 0)
+        if 0 <= account_max < others + more or 0 <= server_max < self.engine.reserved(storage) + more:
             raise fail(10047 if storage == "file" else 10028)
 
     # -- account info ----------------------------------------------------------------------------------------------
@@ -320,21 +349,28 @@ class JetStreamAccount:
                 1 for s in self.streams.values() for consumer in s.consumers.values() if not consumer.config.direct
             ),
         }
-        shown = AccountLimits(
-            max_memory=limits.memory_max,
-            max_storage=limits.file_max,
-            max_streams=limits.streams_max,
-            max_consumers=limits.consumers_max,
-            max_ack_pending=limits.ack_pending_max,
-            memory_max_stream_bytes=limits.memory_stream_bytes_max,
-            storage_max_stream_bytes=limits.file_stream_bytes_max,
-            max_bytes_required=limits.max_bytes_required,
-        )
+        tiers = {
+            name: AccountTier(**usage, limits=_shown(tier)) if name == OUR_TIER else AccountTier(limits=_shown(tier))
+            for name, tier in limits.tiers
+        }
         return AccountInfo(
             **usage,
-            limits=_IN_TIERS if limits.tier else shown,
+            limits=_IN_TIERS if tiers else _shown(limits),
             domain=self.domain,
             # A request counts once it is answered; messages that were read do not count at all.
             api=ApiStats(level=API_LEVEL, total=self.api_total, errors=self.api_errors),
-            tiers={limits.tier: AccountTier(**usage, limits=shown)} if limits.tier else {},
+            tiers=tiers,
         )
+
+
+def _shown(limits: AccountJetStreamOptions) -> AccountLimits:
+    return AccountLimits(
+        max_memory=limits.memory_max,
+        max_storage=limits.file_max,
+        max_streams=limits.streams_max,
+        max_consumers=limits.consumers_max,
+        max_ack_pending=limits.ack_pending_max,
+        memory_max_stream_bytes=limits.memory_stream_bytes_max,
+        storage_max_stream_bytes=limits.file_stream_bytes_max,
+        max_bytes_required=limits.max_bytes_required,
+    )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from eyot_daemon.auth.claims_accounts import account_options
 from eyot_daemon.config.accounts import AccountJetStreamOptions, AccountLimits, AccountOptions, ImportOptions
 from eyot_wire.trust.jwt_account import decode_account
@@ -30,9 +32,11 @@ def test_limits_mappings_and_jetstream() -> None:
     assert problems == ()
     alpha, beta = accounts[ALPHA.public], accounts[BETA.public]
     assert alpha.limits == AccountLimits(connections_max=5, subscriptions_max=7, payload_max=64, leafnodes_max=2)
-    assert alpha.jetstream == AccountJetStreamOptions(memory_max=0, file_max=1000, streams_max=3)
+    assert alpha.jetstream == AccountJetStreamOptions(memory_max=0, file_max=1000, streams_max=3, consumers_max=0)
     assert [(one.subject, one.weight) for one in alpha.mappings[0].destinations] == [("b", 60), ("c", 100)]
-    assert beta.jetstream == AccountJetStreamOptions(memory_max=-1, file_max=0, tier="R1")
+    r1 = AccountJetStreamOptions(memory_max=-1, file_max=0, streams_max=0, consumers_max=0)
+    r3 = AccountJetStreamOptions(memory_max=0, file_max=5, streams_max=0, consumers_max=0)
+    assert beta.jetstream == msgspec.structs.replace(r1, tiers=(("R1", r1), ("R3", r3)))
 
 
 def test_imports_in_both_forms() -> None:

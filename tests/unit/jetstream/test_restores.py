@@ -92,7 +92,7 @@ def test_limits_of_the_account_are_looked_at_first(tmp_path: Path) -> None:
     world = ConsumerWorld(tmp_path / "target", limits=AccountJetStreamOptions(streams_max=1, file_max=10_000))
     assert begin(world, answer, "T", name="T", subjects=["t"], max_bytes=20_000)["error"]["err_code"] == 10047
     assert "error" not in begin(world, answer)
-    assert begin(world, answer)["error"]["err_code"] == 10027
+    assert begin(world, answer)["error"]["err_code"] == 10130
     assert begin(world, answer, "T", name="T", subjects=["t"])["error"]["err_code"] == 10027
 
 

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from eyot_daemon.config.accounts import AccountJetStreamOptions
@@ -193,7 +194,9 @@ def test_an_account_without_jetstream_says_so(tmp_path: Path) -> None:
 
 
 def test_account_info_and_limits(tmp_path: Path) -> None:
-    limits = AccountJetStreamOptions(file_max=10_000, memory_max=5_000, streams_max=2, file_stream_bytes_max=8_000)
+    limits = AccountJetStreamOptions(
+        file_max=10_000, memory_max=5_000, streams_max=2, file_stream_bytes_max=8_000, max_bytes_required=True
+    )
     world = World(tmp_path, limits=limits)
     assert refusal(world.create("N"))[0] == 10113
     assert refusal(world.create("N", max_bytes=9_000))[0] == 10122
@@ -207,6 +210,42 @@ def test_account_info_and_limits(tmp_path: Path) -> None:
     assert (info["storage"], info["streams"], info["reserved_storage"]) == (37, 2, 7_000)
     assert info["limits"]["max_storage"] == 10_000
     assert info["api"] == {"level": 4, "total": 7, "errors": 5}
+
+
+def test_a_stream_without_limit_reserves_a_byte(tmp_path: Path) -> None:
+    world = World(tmp_path, limits=AccountJetStreamOptions(file_max=1_000, memory_max=0, file_stream_bytes_max=500))
+    assert refusal(world.create("N", storage="memory"))[0] == 10028
+    assert "error" not in world.create("N")
+    assert "error" not in world.create("M", max_bytes=500)
+    assert "error" not in world.create("O", max_bytes=500)
+    assert refusal(world.create("P"))[0] == 10047
+    assert refusal(world.request("STREAM.UPDATE.N", {"name": "N", "subjects": ["n.>"], "max_bytes": 1}))[0] == 10047
+    assert "error" not in world.request("STREAM.UPDATE.M", {"name": "M", "subjects": ["m.>"], "max_bytes": 400})
+
+
+def test_counts_of_0_are_no_limits_and_what_is_there_is_not_counted_twice(tmp_path: Path) -> None:
+    world = World(tmp_path / "none", limits=AccountJetStreamOptions(streams_max=0, consumers_max=0))
+    assert "error" not in world.create("N", max_consumers=5)
+    world = World(tmp_path / "one", limits=AccountJetStreamOptions(streams_max=1, consumers_max=1, file_max=100))
+    assert refusal(world.create("N", max_consumers=2))[0] == 10026
+    assert "error" not in world.create("N", max_bytes=100)
+    assert "error" not in world.create("N", max_bytes=100)
+    assert refusal(world.create("N", max_bytes=90))[0] == 10058
+    assert refusal(world.create("O"))[0] == 10027
+
+
+def test_tiers(tmp_path: Path) -> None:
+    r1, r3 = AccountJetStreamOptions(streams_max=1, file_max=100), AccountJetStreamOptions(streams_max=1, file_max=900)
+    world = World(tmp_path / "both", limits=msgspec.structs.replace(r1, tiers=(("R1", r1), ("R3", r3))))
+    assert "error" not in world.create("N", max_bytes=100)
+    assert refusal(world.create("O"))[0] == 10027
+    assert refusal(world.create("O", num_replicas=3))[0] == 10074
+    assert refusal(world.create("O", num_replicas=5))[0] == 10120
+    info = check_answer(world.request("INFO"))
+    assert info["limits"]["max_storage"] == 0
+    assert [(tier["streams"], tier["limits"]["max_storage"]) for tier in info["tiers"].values()] == [(1, 100), (0, 900)]
+    world = World(tmp_path / "other", limits=AccountJetStreamOptions(tiers=(("R3", r3),)))
+    assert refusal(world.create("N"))[0] == 10120
 
 
 def test_names_and_lists_are_paged_and_filtered(world: World) -> None:

@@ -70,13 +70,13 @@ def _restore(request: ApiRequest) -> None:
         raise fail(10056)
     if "/" in name or "\\" in name:
         raise fail(10128)
-    config = checked(asked.config, jsa.rules())
+    config = checked(asked.config, jsa.rules(asked.config))
     if name in jsa.streams:
         raise fail(10130)
     if config.num_replicas > 1:
         raise fail(10074)
     jsa.check_stream_limits(config, None)
-    check_no_overlap(config, jsa.rules())
+    check_no_overlap(config, jsa.rules(config))
     if name in jsa.restores:
         raise fail(10130)
     if jsa.engine.store.stream(jsa.account.name, name) is not None:

@@ -46,12 +46,14 @@ def _create(request: ApiRequest) -> None:
         else:
             request.respond(stream_info(stream, created=True), DidCreatePart(did_create=True))
 
-    request.jsa.create_stream(asked.plain(), pedantic=asked.pedantic, done=done)
+    # Only in the order of what is told does it matter whether the storage was named.
+    named = b'"storage"' in request.body
+    request.jsa.create_stream(asked.plain(), pedantic=asked.pedantic, storage_named=named, done=done)
 
 
 def _update(request: ApiRequest) -> None:
     asked = request.decode(StreamConfigRequest)
-    config = checked(asked.plain(), request.jsa.rules(), pedantic=asked.pedantic)
+    config = checked(asked.plain(), request.jsa.rules(asked), pedantic=asked.pedantic)
     if config.name != request.tokens[4]:
         raise fail(10056)
     stream = request.stream(config.name)

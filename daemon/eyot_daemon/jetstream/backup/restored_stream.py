@@ -29,8 +29,8 @@ def commit_stream(jsa: "JetStreamAccount", config: StreamConfig, parts: Restored
     """Make a stream of what was restored. Raises JetStreamError, ArchiveError; the store holds no stream then."""
     if config.name in jsa.streams:
         raise fail(10130)
-    config = checked(config, jsa.rules())  # again: there may be other streams now
-    check_no_overlap(config, jsa.rules())
+    config = checked(config, jsa.rules(config))  # again: there may be other streams now
+    check_no_overlap(config, jsa.rules(config))
     restoring = parts.restoring
     store, log = restoring.store, restoring.log
     txn = store.begin()

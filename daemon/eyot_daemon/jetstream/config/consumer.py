@@ -144,8 +144,8 @@ def _complete_limits(
     config: ConsumerConfig, stream: StreamConfig, rules: ConsumerRules, acks: bool, pedantic: bool
 ) -> None:
     limits = stream.consumer_limits
-    if config.max_ack_pending == 0 and limits.max_ack_pending > 0:
-        if pedantic:
+    if config.max_ack_pending == 0 and limits.max_ack_pending:  # -1 as well: as many as it likes
+        if pedantic and limits.max_ack_pending > 0:
             raise _pedantic("max_ack_pending must be set if it's configured in stream limits")
         config.max_ack_pending = limits.max_ack_pending
     if config.inactive_threshold == 0 and limits.inactive_threshold > 0:

@@ -13,10 +13,12 @@ _NAME_FORBIDDEN = frozenset(" \t\r\n\f.*>/\\")
 
 
 class ConfigRules(msgspec.Struct, frozen=True, kw_only=True):
-    """What the checks depend on besides the configuration itself: the account's other streams and server limits."""
+    """What the checks depend on besides the configuration itself: the account's other streams and limits, and server limits."""
 
     streams: Mapping[str, StreamConfig]
     duplicate_window_max_ns: int = 0  # 0: no server limit
+    max_bytes_required: bool = False
+    stream_bytes_max: int = -1
 
 
 def invalid(text: str) -> JetStreamError:

@@ -47,6 +47,10 @@ def checked(config: StreamConfig, rules: ConfigRules, *, pedantic: bool = False)
     if not config.subjects and config.mirror is None and not config.sources:
         config.subjects = [config.name]
     _check_subjects(config)
+    if rules.max_bytes_required and config.max_bytes <= 0:
+        raise fail(10113)
+    if 0 < rules.stream_bytes_max < config.max_bytes:
+        raise fail(10122)
     if config.subject_transform is not None:
         check_transform(config.subject_transform, source_error=10155, dest_error=10156)
     if config.republish is not None:

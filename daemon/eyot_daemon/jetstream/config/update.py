@@ -11,6 +11,8 @@ from eyot_wire.jetstream.model import ConsumerConfig, StreamConfig
 def checked_update(old: StreamConfig, new: StreamConfig, rules: ConfigRules, *, pedantic: bool = False) -> StreamConfig:
     """The configuration that `old` becomes. Raises JetStreamError."""
     new = checked(new, rules, pedantic=pedantic)
+    if new.num_replicas > 1:
+        raise fail(10074)
     if new.name != old.name:
         raise invalid("stream configuration name must match original")
     if new.storage != old.storage:
