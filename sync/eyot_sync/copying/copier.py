@@ -21,7 +21,7 @@ Source: sync.md sections 2 to 5.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from eyot_sync.copying import origin_trouble as trouble
 from eyot_sync.copying.actions import (
@@ -74,7 +74,7 @@ class Copier:
     """Copies one origin. `last` is the last message of the origin that is stored here; `make_id(n)` gives random names;
     `last_stored_ns` is when the target last stored a message (for a start by time). `identity` is the origin's life that `last` belongs
     to ("" if that was never known), `newest_ns` the latest time of a message of that life that is stored here, `others` more sequences of
-    it whose stored time is of interest (`stored`), `witnesses` sequences and times of messages before the last one. `skip_lost` and `held_at` are those of `OriginLife`, for mirrors."""
+    it whose stored time is of interest (`stored`), `witnesses` sequences and times of messages before the last one. `asks`: metadata that ask the origin for more; what it answers to them is in `told`. `skip_lost` and `held_at` are those of `OriginLife`, for mirrors."""
 
     def __init__(
         self,
@@ -91,6 +91,7 @@ class Copier:
         held_at: int = 0,
         others: Sequence[int] = (),
         witnesses: Sequence[tuple[int, int]] = (),
+        asks: Mapping[str, str] | None = None,
     ) -> None:
         self.origin = origin
         self.mirror = mirror
@@ -110,6 +111,8 @@ class Copier:
         self.consumer = ""
         self.newest_ns = max(newest_ns, last.ts_ns)
         self.witnesses = list(witnesses)
+        self.told: dict[str, str] = {}
+        self._asks = dict(asks or {})
         self._others = others
         self._newer_than_ns = 0  # the origin was set back: what it stored after this is asked for
         self._old_upto = 0  # up to here it may hold what is older, out of order: its clock was set back before
@@ -226,6 +229,8 @@ class Copier:
         self.progress.error = None
         self.progress.lag = max(0, info.num_pending - self._consumer_seq)
         self._before_first = info.delivered.stream_seq
+        metadata = info.config.metadata if info.config is not None else {}
+        self.told = {key: metadata[key] for key in self._asks if metadata.get(key, "") != self._asks[key]}
         return [*self._ask_for_proof(info), *self._judge(now)]
 
     def unidentified(self, now: float) -> list[Action]:
@@ -242,6 +247,11 @@ class Copier:
     def identity(self) -> str:
         """The origin's life that what was taken belongs to."""
         return self.life.identity
+
+    @property
+    def is_judged(self) -> bool:
+        """Is it known what the present consumer's origin is?"""
+        return self.phase is Phase.ACTIVE and self._unknown_until is None
 
     @property
     def stored(self) -> dict[int, int]:
@@ -477,7 +487,7 @@ class Copier:
                 short_id=self._make_id(8),
                 rate_limit_bps=self.rate_limit_bps,
                 heartbeat_s=self.heartbeat_s,
-                asks=self._proof.metadata,
+                asks=self._proof.metadata | self._asks,
             )
         self.phase = Phase.REQUESTED
         self.waiting = ""

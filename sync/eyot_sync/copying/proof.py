@@ -49,7 +49,7 @@ class Proof:
 
     @property
     def _provable(self) -> bool:
-        return bool(self.reached.seq and self.reached.ts_ns)
+        return bool(self.reached.seq and (self.reached.ts_ns or self.witnesses))
 
     @property
     def metadata(self) -> dict[str, str]:
@@ -65,7 +65,8 @@ class Proof:
             self.stored = told
             for seq, ts_ns in ((self.reached.seq, self.reached.ts_ns), *self.witnesses):
                 self._compare(ts_ns, told.get(seq, 0))
-        self.pending = self.pending and told is None and self._provable and 0 < self.reached.size <= ASKED_BYTES_MAX
+        askable = self.reached.seq and self.reached.ts_ns and 0 < self.reached.size <= ASKED_BYTES_MAX
+        self.pending = self.pending and told is None and bool(askable)
         return not self.pending
 
     def request(self, origin: Origin) -> tuple[bytes, bytes]:
@@ -84,4 +85,4 @@ class Proof:
             return  # proves nothing
 
     def _compare(self, ts_ns: int, told_ns: int) -> None:
-        self.refuted = self.refuted or (self._provable and told_ns != 0 and told_ns != ts_ns)
+        self.refuted = self.refuted or (ts_ns != 0 and told_ns != 0 and told_ns != ts_ns)

@@ -18,6 +18,7 @@ from eyot_daemon.jetstream.config.metadata import with_level
 from eyot_daemon.jetstream.consumer.consumer import Consumer
 from eyot_daemon.jetstream.copied_out.copied_out import copied_out_of
 from eyot_daemon.jetstream.copied_out.stored_times import with_stored_times
+from eyot_daemon.jetstream.copied_out.told_origins import with_told_origins
 from eyot_store.errors import StoreError
 from eyot_wire.jetstream.errors import error, fail
 from eyot_wire.jetstream.model import (
@@ -150,7 +151,7 @@ def _create_checked(consumers: "Consumers", request: ApiRequest, asked: CreateCo
         asked.config.name += f"-{short_id()}"
 
     def told(consumer: Consumer) -> None:
-        request.respond(with_stored_times(stream, consumer.info()))
+        request.respond(with_told_origins(stream, with_stored_times(stream, consumer.info())))
         if consumer.paused:
             consumer.advisories.paused(consumer.config.pause_until or "", paused=True)
 

@@ -105,12 +105,22 @@ class CopiedOut:
         #: Who is asked once more, and what it had confirmed.
         self._asked_again: dict[bytes, int] = {}
         self._dirty = False
+        self._has_mirror = any(reader.kind == "mirror" for reader in self._readers.values())
         self._behinds = Behinds(stream.log)
 
     @property
     def known(self) -> bool:
         """Has anybody confirmed anything?"""
         return bool(self._readers)
+
+    @property
+    def mirrored(self) -> bool:
+        """Is there a mirror, which may come to take this stream's place?"""
+        return self._has_mirror
+
+    def asked_by_mirror(self) -> None:
+        """One has come, and may not be listening yet."""
+        self._has_mirror = True
 
     @property
     def missed(self) -> bool:
@@ -276,6 +286,7 @@ class CopiedOut:
         if before is not None and reader.seq < before.seq:
             self._doubts.begin((stream.log.id, key))
         self._readers[key] = reader
+        self._has_mirror = self._has_mirror or reader.kind == "mirror"
         stream.log.put_position(txn, key, _encode(reader))
 
         def settle(failure: StoreError | None) -> None:

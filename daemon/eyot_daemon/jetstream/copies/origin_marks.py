@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from eyot_daemon.jetstream.copied_out.told_origins import Told
 from eyot_daemon.jetstream.copies.position import OWN_KEYS, Position, encode_position, read_position
 from eyot_sync.copying.proof import WITNESSES_MAX
 from eyot_wire.jetstream.stream_source import HEADER, Mark, read_mark
@@ -73,7 +74,10 @@ class LastOf:
         """A later message of it."""
         before = self._position
         newest_ns = before.newest_ns
-        if mark.identity != before.identity:
+        life = mark.identity
+        if not life and mark.seq > before.seq:
+            life = before.identity  # as far as can be told
+        if life != before.identity:
             newest_ns, self.seen = 0, []
         elif mark.seq <= before.seq:
             self.seen = []  # the origin was set back: what was before is no witness
@@ -81,7 +85,7 @@ class LastOf:
         if stored_ns:
             self.seen.append((mark.seq, stored_ns))
             del self.seen[: -WITNESSES_MAX - 1]
-        self._position = Position(mark.seq, mark.identity, stored_ns, size, max(newest_ns, stored_ns))
+        self._position = Position(mark.seq, life, stored_ns, size, max(newest_ns, stored_ns))
 
     @property
     def position(self) -> Position:
@@ -96,6 +100,7 @@ class OriginMarks:
         self._stream = stream
         self._looked: LookedAt
         self._last: dict[bytes, LastOf]
+        self._told: Told | None = None
         self.reload()
 
     def reload(self) -> None:
@@ -109,17 +114,35 @@ class OriginMarks:
             key: LastOf(read_position(value)) for key, value in positions.items() if not key.startswith(OWN_KEYS)
         }
 
+    def told(self, told: Told | None) -> None:
+        """The origin says what it knows of its origins: it counts when the mirror has got as far as that."""
+        self._told = None if told is None or told.upto < self._stream.log.state.last_seq else told
+
+    def _believe(self, told: Told) -> set[bytes]:
+        """What the messages up to here say is known better."""
+        self._told = None
+        last = self._last
+        news = {key: at for key, at in told.positions.items() if key not in last or last[key].position != at}
+        last |= {key: LastOf(position) for key, position in news.items()}
+        if news or self._looked.after:
+            self._looked = LookedAt(0, self._looked.upto)
+        return set(news)
+
     def note(self, messages: Iterable[Marked], taken: int) -> Iterator[tuple[bytes, bytes]]:
-        """The records that say what messages up to `taken` are marked with; nothing where none is."""
+        """The records that say what messages up to `taken` are marked with, and what was told of those; nothing where there is nothing."""
         upto, last = self._looked.upto, self._last
         changed: set[bytes] = set()
         for each in messages:
+            if self._told is not None and each.origin_seq > self._told.upto:
+                changed |= self._believe(self._told)
             if HEADER not in each.header or not upto < each.origin_seq <= taken:
                 continue
             mark = read_mark(each.header)
             if mark is None or not _add(last, mark, len(each.header) + len(each.payload)):
                 continue
             changed.add(mark.key)
+        if self._told is not None and taken >= self._told.upto:
+            changed |= self._believe(self._told)
         if not changed:
             return
         self._looked = LookedAt(self._looked.after, taken)

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from eyot_daemon.jetstream.copied_out import told_origins
+from eyot_daemon.jetstream.copied_out.copied_out import copied_out_of
 from eyot_daemon.jetstream.copies.copied_before import CopiedBefore, predecessors
 from eyot_daemon.jetstream.copies.farewell import Gone, gone
 from eyot_daemon.jetstream.copies.gate import CopyGate
@@ -94,6 +96,7 @@ class CopyTask:
             held_at=position.seq if mirror else 0,
             others=self._before.seqs,
             witnesses=mirror_witnesses(stream) if mirror else position.witnesses,
+            asks={told_origins.KEY: told_origins.ASKED} if mirror else {},
         )
         self._held_at_stored = self.copier.life.held_at
         self._identity_stored = position.identity
@@ -189,6 +192,8 @@ class CopyTask:
             self._woken = False
             if self.account.has_interest(self.api_subject()):
                 self._link_up()
+        if self._marks is not None and self.copier.told and self.copier.is_judged:
+            self._marks.told(told_origins.read(self.copier.told.pop(told_origins.KEY, "")))
         batch, mark = self.copier.take_batch()
         if batch and self._before:
             batch = self._without_copied(batch, mark)
@@ -198,6 +203,8 @@ class CopyTask:
         if not batch and not skip_to:
             if self.mirror and self.copier.life.held_at > self._held_at_stored:
                 self._remember_hold()
+            if self._marks is not None:
+                self._put(self._marks.note((), self.stream.log.state.last_seq))
             if self.copier.phase is Phase.ACTIVE:
                 self._do(self.copier.committed(mark, 0, 0, self.copier.reply))
             return
@@ -229,7 +236,8 @@ class CopyTask:
         """What the stream gets: a source's messages say where they are from, subjects are rewritten, what was only meant for the
         origin is left out."""
         origin, mirror = self._origin, self.mirror
-        stamp, life, without = origin.stamp, life_field(self.copier.identity), origin.without_expectations
+        stamp, without = origin.stamp, origin.without_expectations
+        life = life_field(self.copier.identity) if copied_out_of(self.stream).mirrored else b""
         if origin.transforms:
             rewrite = origin.rewrite
             return [
@@ -283,13 +291,20 @@ class CopyTask:
         self._identity_stored, self._held_at_stored = known
         return [(MIRROR_KEY, encode_position(Position(self._held_at_stored, self._identity_stored)))]
 
-    def _remember_hold(self) -> None:
-        """Also after a restart the mirror must not go on as if nothing had happened."""
+    def _put(self, records: Iterable[tuple[bytes, bytes]]) -> None:
+        """Store records without messages."""
         store = self.stream.store
         txn = store.begin()
-        for record in self._life_record():
-            self.stream.log.put_position(txn, *record)
-        store.submit(txn)
+        for key, value in records:
+            self.stream.log.put_position(txn, key, value)
+        if txn.parts:
+            store.submit(txn)
+        else:
+            store.abort(txn)
+
+    def _remember_hold(self) -> None:
+        """Also after a restart the mirror must not go on as if nothing had happened."""
+        self._put(self._life_record())
 
     def _stored(self, mark: int, copied: int, asked: bytes, wanted_seq: int, result: CopyResult) -> None:
         """A batch is on flash, whole or in part, or it failed."""
