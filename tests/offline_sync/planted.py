@@ -71,8 +71,8 @@ def _copied_again() -> Any:
 
 
 def _life_forgotten() -> Any:
-    """A source's messages do not say which life of their origin they are of: what takes a mirror's place knows sequences only."""
-    return mock.patch.object(copy_task, "life_field", return_value=b"")
+    """A mirror is not told what its origin knows of its own: what takes that one's place knows sequences only."""
+    return mock.patch.object(copy_task, "read_told", return_value=None)
 
 
 PLANTS: dict[str, Callable[[], Any]] = {

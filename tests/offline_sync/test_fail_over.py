@@ -11,6 +11,7 @@ import trio.testing
 from eyot_daemon.jetstream.copied_out.copied_out import copied_out_of
 from eyot_daemon.jetstream.copies.origin_marks import MARKS_KEY
 from eyot_daemon.jetstream.copies.position import OWN_KEYS
+from eyot_wire.jetstream.stream_source import read_mark
 from offline_sync.layout import external
 from offline_sync.node import Node
 from offline_sync.test_copies import Pair, simulated
@@ -187,6 +188,35 @@ def test_what_a_mirror_stored_before_it_noted_marks_is_looked_through(tmp_path: 
         await pair.publish("in.a", "4")
         await trio.sleep(20)
         assert pair.held(second, "ALL") == ["1", "2", "3", "4"]
+        await second.stop()
+
+    simulated(tmp_path, play)
+
+
+def test_a_life_that_began_while_it_was_mirrored_is_known(tmp_path: Path) -> None:
+    """The first message of it says so, and a mirror that stops right behind it has no need to be told."""
+
+    async def play(pair: Pair) -> None:
+        second = await _mirrored(pair, tmp_path, "1", "2", "3")
+        await pair.leaf.request("STREAM.DELETE.ORIGIN")
+        await pair.make(pair.leaf, "ORIGIN", subjects=["in.>"])
+        await pair.publish("in.a", "a", "b")
+        await trio.sleep(5)
+        assert pair.held(second, "ALL") == ["1", "2", "3", "a", "b"]
+        found = second.stream("ALL")
+        assert found is not None
+        marks = [read_mark(each.header) for each in found.log.read(1, max_messages=9, max_bytes=1 << 20).messages]
+        assert [mark is not None and bool(mark.identity and mark.stored_ns) for mark in marks] == [
+            False,
+            False,
+            False,
+            True,
+            False,
+        ]
+        await _promoted(pair, second)
+        await pair.publish("in.a", "c")
+        await trio.sleep(20)
+        assert pair.held(second, "ALL") == ["1", "2", "3", "a", "b", "c"]
         await second.stop()
 
     simulated(tmp_path, play)

@@ -21,9 +21,10 @@ Source: sync.md sections 2 to 5.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from eyot_sync.copying import origin_trouble as trouble
+from eyot_sync.copying import told_origins
 from eyot_sync.copying.actions import (
     Action,
     Answer,
@@ -74,7 +75,7 @@ class Copier:
     """Copies one origin. `last` is the last message of the origin that is stored here; `make_id(n)` gives random names;
     `last_stored_ns` is when the target last stored a message (for a start by time). `identity` is the origin's life that `last` belongs
     to ("" if that was never known), `newest_ns` the latest time of a message of that life that is stored here, `others` more sequences of
-    it whose stored time is of interest (`stored`), `witnesses` sequences and times of messages before the last one. `asks`: metadata that ask the origin for more; what it answers to them is in `told`. `skip_lost` and `held_at` are those of `OriginLife`, for mirrors."""
+    it whose stored time is of interest (`stored`), `witnesses` sequences and times of messages before the last one. `asks_origins`: the origin is asked what it knows of its own; what it tells of them gathers in `told`. `skip_lost` and `held_at` are those of `OriginLife`, for mirrors."""
 
     def __init__(
         self,
@@ -91,7 +92,7 @@ class Copier:
         held_at: int = 0,
         others: Sequence[int] = (),
         witnesses: Sequence[tuple[int, int]] = (),
-        asks: Mapping[str, str] | None = None,
+        asks_origins: bool = False,
     ) -> None:
         self.origin = origin
         self.mirror = mirror
@@ -111,8 +112,8 @@ class Copier:
         self.consumer = ""
         self.newest_ns = max(newest_ns, last.ts_ns)
         self.witnesses = list(witnesses)
-        self.told: dict[str, str] = {}
-        self._asks = dict(asks or {})
+        self.told: list[str] = []
+        self._asks = {told_origins.KEY: told_origins.ASKED} if asks_origins else {}
         self._others = others
         self._newer_than_ns = 0  # the origin was set back: what it stored after this is asked for
         self._old_upto = 0  # up to here it may hold what is older, out of order: its clock was set back before
@@ -230,7 +231,9 @@ class Copier:
         self.progress.lag = max(0, info.num_pending - self._consumer_seq)
         self._before_first = info.delivered.stream_seq
         metadata = info.config.metadata if info.config is not None else {}
-        self.told = {key: metadata[key] for key in self._asks if metadata.get(key, "") != self._asks[key]}
+        told = metadata.get(told_origins.KEY, "") if self._asks else ""
+        if told not in ("", told_origins.ASKED):
+            self.told.insert(0, told)
         return [*self._ask_for_proof(info), *self._judge(now)]
 
     def unidentified(self, now: float) -> list[Action]:
@@ -441,6 +444,9 @@ class Copier:
 
     def _control(self, reply: bytes, header: bytes, now: float) -> list[Action]:
         if reply:
+            told = headers.get(header, told_origins.HEADER) if self._asks else None
+            if told is not None:
+                self.told.append(told.decode("utf-8", "replace"))
             return self._answer(reply)
         last = headers.get(header, _LAST_CONSUMER)
         if last is not None and last.isdigit() and int(last) > 0 and int(last) != self._consumer_seq:
@@ -534,6 +540,7 @@ class Copier:
         actions: list[Action] = [Unsubscribe(self.deliver, self.reply)] if self.deliver else []
         self.deliver = self.reply = self.identity_reply = self.proof_reply = b""
         self.consumer = ""
+        self.told = []
         self._consumer_seq = self._delivered_seq = 0
         self._settling.forget()
         return actions

@@ -110,10 +110,12 @@ class LinkWindow:
 
     @property
     def patience_s(self) -> float:
-        """How much longer than usual the peer may be silent, because of what it has yet to take."""
+        """How much longer than usual the peer may be silent, because of what it has yet to take before it answers the oldest mark. What
+        has been sent since is no reason: little by little it would excuse any silence."""
+        ahead = (self._marks[0].sent if self._marks else self._sent) - self._answered
         if self.rate:
-            return max(0.0, 2 * self.under_way / self.rate - _PATIENCE_FREE_S)
-        return max(0, self.under_way - _UNMEASURED_FREE) / _RATE_UNMEASURED
+            return max(0.0, 2 * ahead / self.rate - _PATIENCE_FREE_S)
+        return max(0, ahead - _UNMEASURED_FREE) / _RATE_UNMEASURED
 
     def sent(self, size: int, now: float) -> bool:
         """`size` bytes are on their way. True: a PING must follow them (`marked`)."""

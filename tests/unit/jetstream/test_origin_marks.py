@@ -5,13 +5,17 @@ from pathlib import Path
 
 import pytest
 
+from eyot_daemon.jetstream.copied_out.copied_out import copied_out_of
+from eyot_daemon.jetstream.copied_out.told_origins import Told, read_told
 from eyot_daemon.jetstream.copies import origin_marks
 from eyot_daemon.jetstream.copies.origin_marks import MARKS_KEY, OriginMarks
-from eyot_daemon.jetstream.copies.position import Position, read_position
+from eyot_daemon.jetstream.copies.position import Position, encode_position, read_position
 from eyot_daemon.jetstream.copies.resume_point import source_position
 from eyot_sync.copying.actions import Copied
 from eyot_sync.copying.origin import Origin
+from eyot_wire import headers
 from eyot_wire.jetstream.stream import StreamSource
+from support.js_consumers import ConsumerWorld
 from support.js_world import World
 
 T0 = 1_600_000_000_000_000_000
@@ -77,6 +81,101 @@ def test_another_life_begins_anew_and_one_set_back_has_no_witnesses(world: World
     world.commit()
     (position,) = noted(world).values()
     assert (position.identity, position.seq, position.newest_ns, position.witnesses) == ("life2", 1, 20, ())
+
+
+def test_what_was_told_counts_when_the_mirror_is_as_far(world: World) -> None:
+    marks = OriginMarks(world.stream("M"))
+    marks.told(Told(2, {b"L > >": Position(7, "created", 70, 5, 75, ((6, 75),)), b"OLD > >": Position(3)}, whole=True))
+    store(world, marks, marked(1, "L 4 > > a"))
+    world.commit()
+    assert noted(world) == {b"L > >": Position(4, size=size(marked(1, "L 4 > > a")))}
+    later = marked(3, "L 9 > > a")
+    store(world, marks, marked(2, "L 7 > > a"), later)
+    world.commit()
+    assert noted(world)[b"OLD > >"] == Position(3)
+    assert noted(world)[b"L > >"] == Position(9, "created", 0, size(later), 75, ((6, 75), (7, 70))), "it goes on"
+    store(world, marks, marked(4, "L 1 > > a"))
+    world.commit()
+    assert noted(world)[b"L > >"] == Position(1, size=size(later)), "which life that is nobody said"
+    marks.told(Told(3, {b"L > >": Position(8, "created", 80)}))
+    assert not list(marks.note((), 4)), "of what was before"
+    marks.told(Told(4, {b"L > >": Position(1, "later", 10)}))
+    assert dict(marks.note((), 4))[b"L > >"] == encode_position(Position(1, "later", 10))
+
+
+def test_what_was_told_is_folded_where_the_mirror_is_far_behind(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(origin_marks, "TOLD_MAX", 2)
+    marks = OriginMarks(world.stream("M"))
+    for upto in (1, 2, 3, 4):
+        marks.told(Told(upto, {b"%d" % upto: Position(upto), b"L": Position(10 * upto)}))
+    records = dict(marks.note([marked(3, "A 1")], 3))
+    assert {key: read_position(records[key]).seq for key in (b"1", b"2", b"3", b"L")} == {
+        b"1": 1,
+        b"2": 2,
+        b"3": 3,
+        b"L": 30,
+    }
+    assert read_position(dict(marks.note([marked(4, "A 2")], 4))[b"L"]).seq == 40
+
+
+def test_a_mirror_is_told_what_changed(tmp_path: Path) -> None:
+    world = ConsumerWorld(tmp_path)
+    world.create("T", subjects=None, sources=[{"name": "A"}, {"name": "B"}])
+
+    def copy(seq: int, *positions: tuple[bytes, Position]) -> None:
+        records = [(key, encode_position(position)) for key, position in positions]
+        world.stream("T").ingest_copied(
+            [Copied(seq, T0, b"o", b"", b"")], mirror=False, positions=lambda _: records, on_done=lambda result: None
+        )
+        world.commit()
+
+    def told_since() -> Told | None:
+        world.advance(1.5, 0.5)
+        asked = [got for got in box.got if got.reply.startswith(b"$JS.FC.")]
+        box.got.clear()
+        for got in asked:
+            world.account.publish(got.reply, origin=world.client)
+        world.commit()
+        (told,) = [headers.get(got.header, b"Eyot-Origins") for got in asked]
+        return None if told is None else read_told(told.decode())
+
+    copy(1, (b"A > >", Position(1, "a")), (b"B > >", Position(2, "b")), (b"eyot.x", Position()))
+    box = world.listen(b"$JS.M.x")
+    config = {
+        "deliver_subject": "$JS.M.x",
+        "direct": True,
+        "ack_policy": "none",
+        "flow_control": True,
+        "idle_heartbeat": 10**9,
+    }
+    assert not copied_out_of(world.stream("T")).mirrored
+    answer = world.add_ephemeral("T", **config, metadata={"eyot.origins": "?"})
+    assert copied_out_of(world.stream("T")).mirrored
+    told = read_told(answer["config"]["metadata"]["eyot.origins"])
+    assert told == Told(1, {b"A > >": Position(1, "a"), b"B > >": Position(2, "b")}, whole=True)
+    assert told_since() is None
+    copy(3, (b"B > >", Position(3, "b")))
+    assert told_since() == Told(2, {b"B > >": Position(3, "b")})
+    assert read_told("?") is None
+    assert read_told("AAAA") is None
+
+
+def test_who_does_not_ask_is_told_nothing(tmp_path: Path) -> None:
+    world = ConsumerWorld(tmp_path)
+    world.create("T", subjects=None, sources=[{"name": "A"}])
+    box = world.listen(b"$JS.S.x")
+    world.stream("T").ingest_copied(
+        [Copied(1, T0, b"o", b"", b"")],
+        mirror=False,
+        positions=lambda _: [(b"A > >", encode_position(Position(1)))],
+        on_done=lambda result: None,
+    )
+    world.commit()
+    flow = {"flow_control": True, "idle_heartbeat": 10**9, "ack_policy": "none"}
+    world.add_ephemeral("T", deliver_subject="$JS.S.x", direct=True, **flow)
+    world.advance(1.5, 0.5)
+    asked = [got.header for got in box.got if got.reply.startswith(b"$JS.FC.")]
+    assert asked == [b"NATS/1.0 100 FlowControl Request\r\n\r\n"]
 
 
 def test_what_was_not_taken_is_not_noted(world: World) -> None:

@@ -85,5 +85,25 @@ def test_who_has_much_to_take_may_be_silent_for_longer() -> None:
     radio = Radio(6250.0, 0.6, 1000)
     radio.run(20.0)
     assert radio.window.patience_s < 3.0
-    radio.window.sent(1 << 20, radio.now)
+    assert radio.window.sent(1 << 20, radio.now)
+    radio.window.marked(radio.now)
+    while radio.window.under_way > 1 << 20:
+        assert radio.window.answered(radio.now) is not None
     assert 300 < radio.window.patience_s < 500
+
+
+def test_what_is_sent_to_a_silent_peer_excuses_no_silence() -> None:
+    """A half-open link: one answer stays away, and whoever asks again and again goes on sending."""
+    window = LinkWindow()
+    window.sent(600, 0.0)
+    window.marked(0.0)
+    window.answered(1.0)
+    assert window.rate == 600.0
+    window.sent(3000, 1.0)
+    window.marked(1.0)
+    expected = window.patience_s
+    assert 0.0 < expected < 10.0
+    for second in range(2, 60):
+        if window.sent(1000, float(second)):
+            window.marked(float(second))
+    assert window.patience_s == expected

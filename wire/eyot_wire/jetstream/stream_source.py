@@ -3,8 +3,9 @@
 A restarted source resumes from it, so every form nats-server ever wrote is read:
 
     here    <name> <seq> <filters> <destinations> <subject> <stream identity> <stored at the origin, ns since 1970>
+                                                                 where another life of the origin begins
     2.15    <name> <seq> <filters> <destinations> <subject> [<stream identity>]
-    2.12    <name> <seq> <filters> <destinations> <subject>      what is written here where the origin does not tell its identity
+    2.12    <name> <seq> <filters> <destinations> <subject>      what is written here otherwise
     2.10    <name> <seq> <filters> <destinations>
     2.9     <name> <seq>
     older   the whole acknowledgement subject `$JS.ACK.<stream>.<consumer>.…`

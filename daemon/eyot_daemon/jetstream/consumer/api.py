@@ -151,7 +151,7 @@ def _create_checked(consumers: "Consumers", request: ApiRequest, asked: CreateCo
         asked.config.name += f"-{short_id()}"
 
     def told(consumer: Consumer) -> None:
-        request.respond(with_told_origins(stream, with_stored_times(stream, consumer.info())))
+        request.respond(with_told_origins(consumer, with_stored_times(stream, consumer.info())))
         if consumer.paused:
             consumer.advisories.paused(consumer.config.pause_until or "", paused=True)
 

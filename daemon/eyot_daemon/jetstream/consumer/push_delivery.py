@@ -7,6 +7,7 @@ from eyot_daemon.jetstream.consumer.delivery import EMPTY_READ_COST, NEVER, TURN
 from eyot_daemon.jetstream.consumer.push import FLOW_CONTROL_REQUEST, LAST_STREAM, FlowControl, RateLimit
 from eyot_daemon.jetstream.copied_out.asked_again import AskedAgain
 from eyot_daemon.jetstream.copied_out.copied_out import CONFIRM_WITHIN_S, copied_out_of
+from eyot_daemon.jetstream.copied_out.told_origins import told_origins_of
 from eyot_daemon.jetstream.deliver_interest import has_interest, interest_of
 from eyot_daemon.jetstream.pull_request import idle_heartbeat
 from eyot_wire import headers
@@ -49,6 +50,7 @@ class PushDelivery(Delivery):
         self._replay_last_ns = 0
         self._replay_at = 0.0
         self._asked_again: AskedAgain | None = None
+        self.told_origins = told_origins_of(consumer)
         interest_of(self.account).watch(self._subject, self)
 
     @property
@@ -284,7 +286,10 @@ class PushDelivery(Delivery):
         self._asked_at = self.consumer.broker.clock.monotonic()
         subject = self._flow_prefix + short_id(length=4).encode()
         flow.ask(subject)
-        self.account.publish(self._subject, reply=subject, header=FLOW_CONTROL_REQUEST)
+        header = FLOW_CONTROL_REQUEST
+        if self.told_origins is not None:
+            header = header[:-2] + self.told_origins.news() + b"\r\n"
+        self.account.publish(self._subject, reply=subject, header=header)
 
     def _within_window(self, messages: "list[StoredMessage]") -> int:
         """How many of `messages` may leave before the flow-control window is full (at least one)."""

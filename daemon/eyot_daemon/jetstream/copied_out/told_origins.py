@@ -1,7 +1,7 @@
-"""What a stream knows of its own origins, told to its mirrors: Eyot's own addition to the metadata of a request for a consumer.
+"""The origin's side of `eyot.origins`: a mirror is told up to where this stream's own sources have come.
 
-A mirror asks (`"eyot.origins": "?"`); the answer says how far the stream goes and up to where each of its sources has come then, in the
-form in which positions are kept. A server that does not know of it gives the request's text back.
+It may be told to take this stream's place, when this one is gone: then it knows of each origin what is known here. All is told when it
+asks for a consumer, and with flow control, which it is asked no later than a second after a delivery, what has changed since.
 """
 
 from __future__ import annotations
@@ -13,46 +13,87 @@ import msgspec
 
 from eyot_daemon.jetstream.copied_out.copied_out import copied_out_of
 from eyot_daemon.jetstream.copies.position import OWN_KEYS, Position, read_position
+from eyot_sync.copying.told_origins import HEADER, KEY
 from eyot_wire.jetstream.consumer import ConsumerInfo
 
 if TYPE_CHECKING:
-    from eyot_daemon.jetstream.stream.stream import Stream
+    from eyot_daemon.jetstream.consumer.consumer import Consumer
 
-KEY = "eyot.origins"
-ASKED = "?"
-#: More is not told: an answer has to fit into a message, and over a link.
-_TOLD_BYTES_MAX = 256 << 10
+#: More is not told at once: it has to fit into a message.
+_ANSWER_BYTES_MAX = 256 << 10
+_HEADER_BYTES_MAX = 32 << 10
 
 
 class Told(msgspec.Struct, frozen=True, array_like=True):
-    """The positions of a stream's sources when it had its messages up to `upto`, by the sources' keys."""
+    """The positions of a stream's sources when it had its messages up to `upto`, by the sources' keys: all of them (`whole`), or those
+    that are not what was told before."""
 
     upto: int
     positions: dict[bytes, Position]
+    whole: bool = False
 
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Told).decode
 
 
-def with_told_origins(stream: Stream, info: ConsumerInfo) -> ConsumerInfo:
-    """What is said of a new consumer, with the origins that its request asks for. From now on copies say by themselves what they are
-    of: there is somebody who notes it."""
-    config = info.config
-    if config is None or not config.direct or KEY not in config.metadata:
+class ToldOrigins:
+    """What the mirror behind one consumer was told."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._stream = consumer.stream
+        self._told: dict[bytes, bytes] = {}
+        copied_out_of(consumer.stream).asked_by_mirror()
+
+    def whole(self) -> str:
+        """All there is to tell; "" if that is too much."""
+        now = self._now()
+        text = self._text(now, whole=True)
+        if len(text) > _ANSWER_BYTES_MAX:
+            return ""
+        self._told = now
+        return text
+
+    def news(self) -> bytes:
+        """A header field with what is not as it was told, as much of it as is told at once; b"" if there is nothing."""
+        changed: dict[bytes, bytes] = {}
+        size = 0
+        for key, value in self._now().items():
+            if self._told.get(key) != value and size < _HEADER_BYTES_MAX:
+                changed[key] = value
+                size += len(key) + len(value)
+        if not changed:
+            return b""
+        self._told |= changed
+        return b"%b: %b\r\n" % (HEADER, self._text(changed).encode())
+
+    def _now(self) -> dict[bytes, bytes]:
+        positions = self._stream.log.positions().items()
+        return {key: value for key, value in positions if not key.startswith(OWN_KEYS)}
+
+    def _text(self, values: dict[bytes, bytes], *, whole: bool = False) -> str:
+        positions = {key: read_position(value) for key, value in values.items()}
+        return b64encode(_encode(Told(self._stream.log.committed_seq, positions, whole))).decode()
+
+
+def told_origins_of(consumer: Consumer) -> ToldOrigins | None:
+    """For a consumer whose reader asks for it."""
+    config = consumer.config
+    return ToldOrigins(consumer) if config.direct and KEY in config.metadata else None
+
+
+def with_told_origins(consumer: Consumer, info: ConsumerInfo) -> ConsumerInfo:
+    """What is said of a new consumer, with the origins that its request asks for."""
+    config, push = info.config, consumer.push
+    if config is None or push is None or push.told_origins is None:
         return info
-    copied_out_of(stream).asked_by_mirror()
-    positions = stream.log.positions().items()
-    told = Told(
-        stream.log.committed_seq, {key: read_position(at) for key, at in positions if not key.startswith(OWN_KEYS)}
-    )
-    text = b64encode(_encode(told)).decode()
-    if len(text) > _TOLD_BYTES_MAX:
+    text = push.told_origins.whole()
+    if not text:
         return info
     return msgspec.structs.replace(info, config=msgspec.structs.replace(config, metadata=config.metadata | {KEY: text}))
 
 
-def read(text: str) -> Told | None:
+def read_told(text: str) -> Told | None:
     """An origin's answer; None if that is none."""
     try:
         return _decode(b64decode(text, validate=True))

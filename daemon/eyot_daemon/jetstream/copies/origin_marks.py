@@ -1,9 +1,9 @@
-"""Where the messages of a stream say that they are from: for each origin, up to where, of which life of it, and stored there when.
+"""Where the messages of a stream are from: for each origin, up to where, of which life of it, and stored there when.
 
 A mirror may be told to take the place of what it copies (`mirror` is taken out of its configuration, the origin's `sources` are put in). What
-that stream knew of its own origins is written on its messages (`Nats-Stream-Source`). A mirror notes it as it copies, in the transaction
-that stores them, as positions: those that its sources will go on from. A stream that came from elsewhere, and what a mirror stored before
-it noted anything, is looked through once.
+that stream knows of its own origins it tells (`told_origins.py`); of what came since, the messages are marked with their sequences at least
+(`Nats-Stream-Source`). A mirror notes both as it copies, in the transaction that stores the messages, as positions: those that its sources
+will go on from. A stream that came from elsewhere, and what a mirror stored before it noted anything, is looked through once.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ _CHUNK_BYTES = 16 << 20
 #: Marks of more origins than this are not noted, and none that are longer than a key may be: messages say what they like.
 ORIGINS_MAX = 10_000
 _INDEX_MAX = 480
+#: A mirror that is behind keeps so many of the things that it was told for when it has come as far.
+TOLD_MAX = 16
 
 
 class LookedAt(msgspec.Struct, frozen=True, array_like=True):
@@ -100,7 +102,7 @@ class OriginMarks:
         self._stream = stream
         self._looked: LookedAt
         self._last: dict[bytes, LastOf]
-        self._told: Told | None = None
+        self._told: list[Told] = []
         self.reload()
 
     def reload(self) -> None:
@@ -116,15 +118,22 @@ class OriginMarks:
 
     def told(self, told: Told | None) -> None:
         """The origin says what it knows of its origins: it counts when the mirror has got as far as that."""
-        self._told = None if told is None or told.upto < self._stream.log.state.last_seq else told
+        if told is None or told.upto < self._stream.log.state.last_seq:
+            return
+        if told.whole:
+            self._told.clear()
+        self._told.append(told)
+        if len(self._told) > TOLD_MAX:
+            # What is not told again is as it was.
+            first, second = self._told[:2]
+            self._told[:2] = [Told(second.upto, first.positions | second.positions, first.whole or second.whole)]
 
     def _believe(self, told: Told) -> set[bytes]:
         """What the messages up to here say is known better."""
-        self._told = None
         last = self._last
         news = {key: at for key, at in told.positions.items() if key not in last or last[key].position != at}
         last |= {key: LastOf(position) for key, position in news.items()}
-        if news or self._looked.after:
+        if told.whole:
             self._looked = LookedAt(0, self._looked.upto)
         return set(news)
 
@@ -133,16 +142,16 @@ class OriginMarks:
         upto, last = self._looked.upto, self._last
         changed: set[bytes] = set()
         for each in messages:
-            if self._told is not None and each.origin_seq > self._told.upto:
-                changed |= self._believe(self._told)
+            while self._told and each.origin_seq > self._told[0].upto:
+                changed |= self._believe(self._told.pop(0))
             if HEADER not in each.header or not upto < each.origin_seq <= taken:
                 continue
             mark = read_mark(each.header)
             if mark is None or not _add(last, mark, len(each.header) + len(each.payload)):
                 continue
             changed.add(mark.key)
-        if self._told is not None and taken >= self._told.upto:
-            changed |= self._believe(self._told)
+        while self._told and taken >= self._told[0].upto:
+            changed |= self._believe(self._told.pop(0))
         if not changed:
             return
         self._looked = LookedAt(self._looked.after, taken)

@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from eyot_daemon.jetstream.copied_out import told_origins
+import msgspec
+
 from eyot_daemon.jetstream.copied_out.copied_out import copied_out_of
+from eyot_daemon.jetstream.copied_out.told_origins import read_told
 from eyot_daemon.jetstream.copies.copied_before import CopiedBefore, predecessors
 from eyot_daemon.jetstream.copies.farewell import Gone, gone
 from eyot_daemon.jetstream.copies.gate import CopyGate
@@ -48,7 +50,7 @@ from eyot_sync.copying.copier import Copier
 from eyot_sync.copying.proof import Reached
 from eyot_wire.frames import LeafMsg
 from eyot_wire.jetstream.stream import StreamSource, StreamSourceInfo
-from eyot_wire.jetstream.stream_source import life_field
+from eyot_wire.jetstream.stream_source import identity_of, life_field
 from eyot_wire.nuid import short_id
 from eyot_wire.status import CopyStatus
 
@@ -82,6 +84,7 @@ class CopyTask:
         state = stream.log.state
         position = stored_position(stream, MIRROR_KEY) if mirror else source_position(stream, origin)
         self._marks = OriginMarks(stream) if mirror else None
+        self._follows = (identity_of(position.identity), position.seq)
         self._before = CopiedBefore(() if mirror else predecessors(stream, origin))
         self.copier = Copier(
             origin,
@@ -96,7 +99,7 @@ class CopyTask:
             held_at=position.seq if mirror else 0,
             others=self._before.seqs,
             witnesses=mirror_witnesses(stream) if mirror else position.witnesses,
-            asks={told_origins.KEY: told_origins.ASKED} if mirror else {},
+            asks_origins=mirror,
         )
         self._held_at_stored = self.copier.life.held_at
         self._identity_stored = position.identity
@@ -192,8 +195,9 @@ class CopyTask:
             self._woken = False
             if self.account.has_interest(self.api_subject()):
                 self._link_up()
-        if self._marks is not None and self.copier.told and self.copier.is_judged:
-            self._marks.told(told_origins.read(self.copier.told.pop(told_origins.KEY, "")))
+        if self._marks is not None and self.copier.is_judged:
+            while self.copier.told:
+                self._marks.told(read_told(self.copier.told.pop(0)))
         batch, mark = self.copier.take_batch()
         if batch and self._before:
             batch = self._without_copied(batch, mark)
@@ -209,7 +213,7 @@ class CopyTask:
                 self._do(self.copier.committed(mark, 0, 0, self.copier.reply))
             return
         self.stream.ingest_copied(
-            self._as_stored(batch),
+            self._marked(self._as_stored(batch), batch),
             mirror=self.mirror,
             positions=self._positions_of(batch),
             skip_to=skip_to,
@@ -237,7 +241,6 @@ class CopyTask:
         origin is left out."""
         origin, mirror = self._origin, self.mirror
         stamp, without = origin.stamp, origin.without_expectations
-        life = life_field(self.copier.identity) if copied_out_of(self.stream).mirrored else b""
         if origin.transforms:
             rewrite = origin.rewrite
             return [
@@ -245,9 +248,7 @@ class CopyTask:
                     each.origin_seq,
                     each.ts_ns,
                     rewrite(each.subject),
-                    without(each.header)
-                    if mirror
-                    else stamp(each.header, each.origin_seq, each.subject, life, each.ts_ns),
+                    without(each.header) if mirror else stamp(each.header, each.origin_seq, each.subject),
                     each.payload,
                 )
                 for each in batch
@@ -260,10 +261,24 @@ class CopyTask:
                 for each in batch
             ]
         return [
-            Copied(seq, ts_ns, subject, stamp(each.header, seq, subject, life, ts_ns), each.payload)
+            Copied(seq, each.ts_ns, subject, stamp(each.header, seq, subject), each.payload)
             for each in batch
-            for seq, ts_ns, subject in ((each.origin_seq, each.ts_ns, each.subject),)
+            for seq, subject in ((each.origin_seq, each.subject),)
         ]
+
+    def _marked(self, copies: list[Copied], batch: Sequence[Copied]) -> list[Copied]:
+        """The first of a source's copies says which life it is of, where those who mirror it would take it for something else: another
+        life of the origin begins, or it was set back."""
+        if self.mirror or not batch:
+            return copies
+        first = batch[0]
+        (life, seq), self._follows = self._follows, (identity_of(self.copier.identity), batch[-1].origin_seq)
+        goes_on = not seq or (life == self._follows[0] and first.origin_seq > seq)
+        if goes_on or not copied_out_of(self.stream).mirrored:
+            return copies
+        field = life_field(self.copier.identity)
+        header = self._origin.stamp(first.header, first.origin_seq, first.subject, field, first.ts_ns)
+        return [msgspec.structs.replace(copies[0], header=header), *copies[1:]]
 
     def _positions_of(self, batch: Sequence[Copied]) -> Callable[[int], Iterable[tuple[bytes, bytes]]]:
         """What records the position for a batch of which some may be refused. A mirror's sequence is its stream's own: only
