@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from support import js_limits
@@ -271,5 +273,20 @@ def interrupted(steps: list[Step], kill: bool) -> list[Step]:
         for step in steps
         if not (isinstance(step, Saying) and ".CONSUMER.RESET." in step.subject and b"seq" in step.payload)
     ]
+    # `first_seq` that an update has changed comes into force there, and what was before it is lost, as are sealed counters.
+    steps = [
+        _restorable(step) if isinstance(step, Saying) and ".STREAM.UPDATE." in step.subject else step for step in steps
+    ]
     half = len(steps) // 2
     return [*steps[:half], Quiet(1.5), Restart(kill), *steps[half:]]
+
+
+def _restorable(update: Saying) -> Saying:
+    try:
+        config = json.loads(update.payload)
+    except ValueError:
+        return update
+    config.pop("first_seq", None)
+    if config.get("allow_msg_counter"):
+        config.pop("sealed", None)
+    return replace(update, payload=json.dumps(config).encode())

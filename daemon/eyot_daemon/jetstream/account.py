@@ -73,8 +73,8 @@ class JetStreamAccount:
         self.domain = engine.options.domain
         self.strict = engine.options.strict
         self.streams: dict[str, Stream] = {}
-        #: Backups under way (None: about to begin) and restores, by the stream's name.
-        self.snapshots: dict[str, Snapshot | None] = {}
+        #: Backups under way (None: about to begin), and restores by the stream's name.
+        self.snapshots: dict[Stream, Snapshot | None] = {}
         self.restores: dict[str, Restore] = {}
         self.api_total = 0
         self.api_errors = 0

@@ -19,9 +19,6 @@ API_LEVEL = b"NATS/1.0 412 Required Api Level\r\n\r\n"
 PIN_MISMATCH = b"NATS/1.0 423 Nats-Pin-Id mismatch\r\n\r\n"
 WRONG_PIN = b"NATS/1.0 423 Nats-Wrong-Pin-Id\r\n\r\n"
 
-#: What a request may ask of a consumer that has no limits of its own.
-BATCH_MAX = (1 << 31) - 1
-
 
 def bad_request(problem: str) -> bytes:
     return b"NATS/1.0 400 Bad Request - %b\r\n\r\n" % problem.encode()
@@ -51,6 +48,7 @@ class PullRequest:
         "max_bytes",
         "min_ack_pending",
         "min_pending",
+        "no_bytes",
         "no_wait",
         "pin_id",
         "priority",
@@ -62,8 +60,9 @@ class PullRequest:
         wanted = wanted or NextRequest(batch=1)
         self.reply = reply
         self.received_at = received_at
-        self.batch = min(wanted.batch, BATCH_MAX)
+        self.batch = wanted.batch
         self.max_bytes = max(0, wanted.max_bytes)
+        self.no_bytes = min(0, wanted.max_bytes)  # what is told of those that do not count
         self.expires_at = received_at + wanted.expires / 1e9 if wanted.expires else math.inf
         self.no_wait = wanted.no_wait
         self.heartbeat_s = wanted.idle_heartbeat / 1e9 if wanted.idle_heartbeat > 0 else 0.0
@@ -80,7 +79,7 @@ class PullRequest:
         return b"NATS/1.0 %b\r\nNats-Pending-Messages: %d\r\nNats-Pending-Bytes: %d\r\n\r\n" % (
             line.encode(),
             self.batch,
-            self.max_bytes,
+            self.max_bytes or self.no_bytes,
         )
 
 

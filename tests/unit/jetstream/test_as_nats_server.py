@@ -227,3 +227,40 @@ def test_mirrors_ask_as_soon_as_the_server_is_there_and_keep_no_expectations(tmp
     world.put(b"o.a", b"3")
     world.run_on()
     assert world.stream("M").log.state.last_seq == 3
+
+
+def test_what_a_pull_request_lacks_is_told_as_it_was_asked_for(world: ConsumerWorld) -> None:
+    world.add(ack_policy="explicit")
+    world.fill(1)
+    box = world.pull(batch=1 << 33, expires=S, max_bytes=-1)
+    world.advance(1.5)
+    assert len(box.messages) == 1
+    header = box.got[-1].header
+    assert b"Nats-Pending-Messages: %d\r\n" % ((1 << 33) - 1) in header
+    assert b"Nats-Pending-Bytes: -1\r\n" in header
+
+
+def test_a_rollup_comes_into_a_full_subject(world: ConsumerWorld) -> None:
+    config = {"discard": "new", "max_msgs_per_subject": 1, "discard_new_per_subject": True, "allow_rollup_hdrs": True}
+    world.create("U", subjects=["u.>"], allow_atomic=True, **config)
+    world.put(b"u.a", b"1")
+    assert err(world.put(b"u.a", b"2")) == 10077
+    assert world.put(b"u.a", b"3", {"Nats-Rollup": "sub"})["seq"] == 2
+    batch = {"Nats-Batch-Id": "x", "Nats-Batch-Sequence": "1", "Nats-Batch-Commit": "1"}
+    assert err(world.put(b"u.a", b"4", batch)) == 10077
+    assert world.put(b"u.a", b"5", batch | {"Nats-Rollup": "sub"})["seq"] == 3
+    assert [payload for _, payload in world.held("U")] == [b"5"]
+
+
+def test_in_a_batch_nothing_makes_room(world: ConsumerWorld) -> None:
+    world.create("V", subjects=["v.>"], allow_atomic=True, discard="new", max_msgs=2, max_msgs_per_subject=1)
+    world.put(b"v.a", b"1")
+    batch = {"Nats-Batch-Id": "x", "Nats-Batch-Sequence": "1"}
+    world.publish(b"v.a", b"2", batch)
+    world.commit()
+    answer = world.put(b"v.a", b"3", batch | {"Nats-Batch-Sequence": "2", "Nats-Batch-Commit": "1"})
+    assert answer["error"]["description"] == "maximum messages exceeded"
+    assert world.put(b"v.a", b"4", batch | {"Nats-Batch-Commit": "1"})["seq"] == 2
+    assert world.put(b"v.b", b"5")["seq"] == 3
+    assert err(world.put(b"v.b", b"6", batch | {"Nats-Batch-Commit": "1"})) == 10077
+    assert world.put(b"v.b", b"7")["seq"] == 4

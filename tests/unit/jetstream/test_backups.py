@@ -276,6 +276,17 @@ def test_a_stream_that_is_deleted_ends_its_backup(world: ConsumerWorld, monkeypa
     assert not world.jsa.snapshots
 
 
+def test_a_stream_that_is_made_anew_is_not_held_up_by_the_backup_of_the_old_one(world: ConsumerWorld) -> None:
+    asked = {"deliver_subject": DELIVER.decode()}
+    world.request("STREAM.SNAPSHOT.S", asked)
+    remove(world)
+    world.create(subjects=["s.>"])
+    assert "error" not in world.request("STREAM.SNAPSHOT.S", asked)
+    assert world.request("STREAM.SNAPSHOT.S", asked)["error"]["err_code"] == 10064
+    world.advance(3)
+    assert not world.jsa.snapshots
+
+
 def test_it_holds_what_was_there_when_it_began(world: ConsumerWorld) -> None:
     random_payloads(world)
     to = receiver(world)

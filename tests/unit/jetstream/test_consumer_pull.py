@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from eyot_daemon.jetstream.consumer.pull import IN_TURN_MAX, PullQueue
 from eyot_daemon.jetstream.pull_request import (
-    PullRequest,
     RefusedRequest,
     check_limits,
     check_priority,
@@ -316,10 +315,6 @@ def test_pinned_client() -> None:
     assert waiting.take() == b"b"
     assert waiting.take() is None
     assert waiting.said() == [(b"a", b"NATS/1.0 423 Nats-Wrong-Pin-Id\r\n\r\n")]
-
-
-def test_a_request_beyond_reason_is_cut() -> None:
-    assert PullRequest(b"a", 0.0, NextRequest(batch=1 << 62)).batch < 1 << 32
 
 
 # -- many messages at once -----------------------------------------------------------------------------------------

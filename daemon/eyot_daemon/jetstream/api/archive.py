@@ -26,9 +26,9 @@ def _snapshot(request: ApiRequest) -> None:
     if not is_valid_literal(asked.deliver_subject.encode()):
         raise fail(10015)
     _check_room(request)
-    if stream.name in request.jsa.snapshots:
+    if stream in request.jsa.snapshots:
         raise fail(10064, err="snapshot in progress")
-    request.jsa.snapshots[stream.name] = None
+    request.jsa.snapshots[stream] = None
     if asked.jsck:
         check_messages(stream, lambda problem: _checked(request, stream, asked, problem))
     else:
@@ -37,7 +37,7 @@ def _snapshot(request: ApiRequest) -> None:
 
 def _checked(request: ApiRequest, stream: Stream, asked: SnapshotRequest, problem: str) -> None:
     if problem:
-        del request.jsa.snapshots[stream.name]
+        del request.jsa.snapshots[stream]
         request.refuse(error(10064, err=problem))
     else:
         stream.after_commits(lambda failure: _begin_snapshot(request, stream, asked))
@@ -46,16 +46,16 @@ def _checked(request: ApiRequest, stream: Stream, asked: SnapshotRequest, proble
 def _begin_snapshot(request: ApiRequest, stream: Stream, asked: SnapshotRequest) -> None:
     sessions = request.jsa.snapshots
     if not stream.live:
-        sessions.pop(stream.name, None)
+        sessions.pop(stream, None)
         request.refuse(error(10059))
         return
     try:
-        session = Snapshot(request, stream, asked, ended=_forget(sessions, stream.name))
+        session = Snapshot(request, stream, asked, ended=_forget(sessions, stream))
     except StoreError as failure:
-        sessions.pop(stream.name, None)
+        sessions.pop(stream, None)
         request.refuse(error(10064, err=failure.message))
         return
-    sessions[stream.name] = session
+    sessions[stream] = session
     request.respond(SnapshotPart(config=stream.config, state=session.state))
     session.begin()
 
@@ -88,8 +88,8 @@ def _restore(request: ApiRequest) -> None:
     session.begin()
 
 
-def _forget(sessions: dict[str, Any], name: str) -> Callable[[], None]:
-    return lambda: sessions.pop(name, None)
+def _forget(sessions: dict[Any, Any], what: Any) -> Callable[[], None]:
+    return lambda: sessions.pop(what, None)
 
 
 def _check_room(request: ApiRequest) -> None:

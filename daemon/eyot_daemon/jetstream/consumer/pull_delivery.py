@@ -176,7 +176,7 @@ class PullDelivery(Delivery):
             return self._found_nothing(upto)
         if self.backlogged(route, now):
             return 0, False
-        run.cut(max(1, request.batch))
+        run.cut(max(1, min(request.batch, read)))
         self.cut_to_allowance(run)
         pending = self.reader.pending(self.state.delivered_sseq)
         seqs = run.seqs()

@@ -172,7 +172,8 @@ class FastBatches:
         if asked.op == END:
             batch.last = asked.seq - 1
             return [*answers, self._end(asked.batch, batch)]
-        if asked.seq == 1 and asked.op != COMMIT:
+        # A stream that does not acknowledge says nothing of how it begins; nats-server tells all that comes after.
+        if asked.seq == 1 and asked.op != COMMIT and not self._stream.config.no_ack:
             answers.append(encode(_Ack(0, batch.flow)))
         stored = store(message)
         if isinstance(stored, Duplicate):

@@ -165,8 +165,7 @@ class Ingest(Intake):
         answers = self._stream.fast_batches.take(message, store)
         if isinstance(answers, ApiError):
             return answers
-        if not self.config.no_ack:
-            batch.acks += [(message.reply, answer) for answer in answers]
+        batch.acks += [(message.reply, answer) for answer in answers]
         return None
 
     def _run_atomic(self, commit: Commit, answers: list[tuple[bytes, bytes]]) -> None:

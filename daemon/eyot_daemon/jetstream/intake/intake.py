@@ -195,7 +195,11 @@ class Intake:
                 return error(10165)
             if self.config.discard == "new":
                 size = self._log.message_bytes(subject, header, payload)
-                refusal = limits.refusal(self.config, self._log, subject, size)
+                rolls = bool(fields.get(ROLLUP))
+                if so_far is None:
+                    refusal = limits.refusal(self.config, self._log, subject, size, rollup=rolls)
+                else:
+                    refusal = limits.refusal_in_batch(self.config, self._log, subject, size, so_far, rollup=rolls)
                 if refusal is not None:
                     return refusal
             seq = self._store(txn, batch, subject, header, payload, verdict, total)

@@ -26,13 +26,23 @@ CONTAINS_DUPLICATE = 10201
 
 
 class BatchSoFar:
-    """What the messages of an atomic batch before this one store: their subjects and ids (ADR-50)."""
+    """What the messages of an atomic batch before this one store: their subjects and ids (ADR-50), and how full the stream would be
+    with them if nothing gave way."""
 
-    __slots__ = ("msg_ids", "subjects")
+    __slots__ = ("_bytes", "_messages", "msg_ids", "subjects")
 
     def __init__(self) -> None:
         self.subjects: set[bytes] = set()
         self.msg_ids: set[bytes] = set()
+        self._messages = self._bytes = -1
+
+    def with_one_more(self, messages: int, stored_bytes: int, size: int) -> tuple[int, int]:
+        """Messages and bytes of the stream with another message; asked for each of them. The first says what was there before."""
+        if self._messages < 0:
+            self._messages, self._bytes = messages, stored_bytes
+        self._messages += 1
+        self._bytes += size
+        return self._messages, self._bytes
 
     def touches(self, subject_filter: bytes) -> bool:
         """True if one of them is on a subject that the filter matches."""

@@ -14,6 +14,7 @@ from eyot_wire.jetstream.errors import ApiError, error
 from eyot_wire.jetstream.model import StreamConfig
 
 if TYPE_CHECKING:
+    from eyot_daemon.jetstream.messages.batch_headers import BatchSoFar
     from eyot_store.log import Log
     from eyot_store.txn import Txn
 
@@ -22,20 +23,34 @@ if TYPE_CHECKING:
 ENFORCED_MAX = 4096
 
 
-def refusal(config: StreamConfig, log: "Log", subject: bytes, size: int) -> ApiError | None:
+def refusal(config: StreamConfig, log: "Log", subject: bytes, size: int, *, rollup: bool = False) -> ApiError | None:
     """Why a stream that discards new messages does not take one of `size` counted bytes; None: it does.
 
-    A message that will replace an older one of its subject (max_msgs_per_subject) does not make the stream longer.
+    A message that will replace an older one of its subject (max_msgs_per_subject, a rollup) does not make the stream longer.
     """
     replaces = False
     if 0 < config.max_msgs_per_subject <= log.subject_count(subject):
-        if config.discard_new_per_subject:
+        if config.discard_new_per_subject and not rollup:
             return error(10077, err="maximum messages per subject exceeded")
         replaces = True
     if 0 < config.max_msgs <= log.state.messages and not replaces:
         return error(10077, err="maximum messages exceeded")
     if 0 < config.max_bytes < log.state.bytes + size and not (replaces and _makes_room(config, log, subject, size)):
         return error(10077, err="maximum bytes exceeded")
+    return None
+
+
+def refusal_in_batch(
+    config: StreamConfig, log: "Log", subject: bytes, size: int, so_far: "BatchSoFar", *, rollup: bool
+) -> ApiError | None:
+    """The same for a message of a batch: all that the batch stores counts, whatever it replaces."""
+    messages, stored_bytes = so_far.with_one_more(log.state.messages, log.state.bytes, size)
+    if 0 < config.max_msgs < messages:
+        return error(10077, err="maximum messages exceeded")
+    if 0 < config.max_bytes < stored_bytes:
+        return error(10077, err="maximum bytes exceeded")
+    if config.discard_new_per_subject and not rollup and 0 < config.max_msgs_per_subject <= log.subject_count(subject):
+        return error(10077, err="maximum messages per subject exceeded")
     return None
 
 
