@@ -17,6 +17,7 @@ from eyot_store.errors import StoreError
 from eyot_store.hot import encode_run
 from eyot_store.log_removals import LogRemovals
 from eyot_store.log_removals import Unwanted as Unwanted
+from eyot_store.points import Points
 from eyot_store.reader import RecordReader
 from eyot_store.record_run import Message
 from eyot_store.records import encode_body, file_message_bytes, pack_crc, pack_u64, salt_of
@@ -61,6 +62,7 @@ class Log(LogRemovals):
         self._hidden_ranges: list[HiddenRange] = []
         self._subjects: Subjects | None = None
         self._tracking: Tracking | None = None
+        self._points = Points()
         self.on_slow: Callable[[], None] | None = None
         self._committed_config = config
         self._committed_ts_ns = 0
@@ -238,7 +240,7 @@ class Log(LogRemovals):
             state.messages += hidden.messages
             state.bytes += hidden.bytes
             state.first_may_be(hidden.first)
-            self._subjects = self._tracking = None
+            self._know_anew(None)
         for seq, (subject, size) in part.removed.items():
             self._hidden.pop(seq, None)
             self._put_back(seq, subject, size)
@@ -270,9 +272,9 @@ class Log(LogRemovals):
         self.state.messages += 1
         self.state.bytes += size
         self.state.first_may_be(seq)
-        for subjects in (self._subjects, self._tracking):
-            if subjects is not None:
-                subjects.restore(subject, seq)
+        for each in (self._subjects, self._tracking, self._points):
+            if each is not None:
+                each.restore(subject, seq)
 
     # -- inside ----------------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from itertools import islice, takewhile
 from eyot_store.errors import StoreError
 from eyot_store.log_subjects import TRACKED_MESSAGES_MAX, WALK_MAX, LogSubjects
 from eyot_store.log_view import KEYS_MAX
+from eyot_store.points import Point
 from eyot_store.reader import RECORDS_MAX, Reading, keep_within, read_without
 from eyot_store.records import ReadResult, StoredMessage, encode_body, pack_u64
 from eyot_store.subjects import matcher
@@ -144,7 +145,7 @@ class LogReads(LogSubjects):
 
         def reading() -> int:
             try:
-                next_seq = read_without(read, run, hidden)
+                next_seq = read_without(read, run, begun, hidden)
             except StoreError as error:
                 raise self._named(error) from None
             if match is not None:
@@ -189,24 +190,48 @@ class LogReads(LogSubjects):
 
     def count(self, from_seq: int, filters: tuple[bytes, ...] = ()) -> int:
         """How many committed messages at or after ``from_seq`` match. Exact. From the start of the log, where the log is tracked, or has
-        no gaps, or no subject has messages on both sides, it is arithmetic; else it walks the shorter side."""
+        no gaps, or no subject has messages on both sides, it is arithmetic; else it walks from the nearest place at which the number is
+        known."""
+        number, walk = self._reckon(from_seq, filters)
+        if not walk or not number:
+            return number
+        point = self._nearest(from_seq, number, filters)
+        far = abs(from_seq - point.seq) > WALK_MAX
+        self._move(point, from_seq)
+        if far:
+            self._points.put(filters, point)
+        return number - point.below
+
+    def counting(self, from_seq: int, filters: tuple[bytes, ...] = ()) -> Counting | None:
+        """What ``count`` has to walk, a slice at a time; None: it takes no time."""
+        number, walk = self._reckon(from_seq, filters)
+        if not walk or not number:
+            return None
+        point = self._nearest(from_seq, number, filters)
+        if abs(from_seq - point.seq) <= WALK_MAX:
+            return None
+        self._points.put(filters, point)
+        return Counting(self, from_seq, filters)
+
+    def _reckon(self, from_seq: int, filters: tuple[bytes, ...]) -> tuple[int, bool]:
+        """``count``, and False; or all committed messages that match, and True: those below are to be counted."""
         if from_seq > self.committed_seq:
-            return 0
+            return 0, False
         match, first = matcher(filters), self.state.first_seq
         staged = sum(1 for _, subject, _ in self._staged_live() if match is None or match(subject))
         if match is None:
             total = self.state.messages
             if from_seq <= first:
-                return total - staged
+                return total - staged, False
             if self._is_dense():
-                return self.committed_seq + 1 - from_seq
+                return self.committed_seq + 1 - from_seq, False
             if self._subjects is None or self._subjects.table.messages != total:  # of some no subject could be read
-                return self._count_walking(from_seq, total - staged, None)
+                return total - staged, True
         subjects, patterns = self.subjects(), filters or _ALL
         known, astride = subjects.table.total_from(patterns, from_seq if from_seq > first else 0, _ASTRIDE_MAX)
         if astride is not None and (not astride or subjects.tracked):
-            return known + sum(subjects.count_from(subject, from_seq) for subject in astride) - staged
-        return self._count_walking(from_seq, subjects.table.total_from(patterns, 0, 0)[0] - staged, match)
+            return known + sum(subjects.count_from(subject, from_seq) for subject in astride) - staged, False
+        return subjects.table.total_from(patterns, 0, 0)[0] - staged, True
 
     def seq_at_time(self, ts_ns: int, *, from_seq: int = 1, up_to: int | None = None) -> int:
         """Lowest committed sequence stored at or after ``ts_ns``; ``committed_seq + 1`` when there is none. Looked for from
@@ -315,14 +340,20 @@ class LogReads(LogSubjects):
             else:
                 self.on_slow()
 
-    def _count_walking(self, from_seq: int, total: int, match: Callable[[bytes], bool] | None) -> int:
-        """Committed messages at or after ``from_seq``, of ``total`` that match: by the shorter side."""
-        first = self.state.first_seq
-        if not total:
-            return 0
-        if from_seq - first < self.committed_seq - from_seq:
-            return total - self._count_between(first, from_seq - 1, match)
-        return self._count_between(from_seq, self.committed_seq, match)
+    def _nearest(self, from_seq: int, total: int, filters: tuple[bytes, ...]) -> Point:
+        """Where the number of those below is known, of ``total`` in all: at the beginning, at the end, or where one has counted."""
+        match = matcher(filters)
+        ends = [Point(match, self.state.first_seq, 0), Point(match, self.committed_seq + 1, total)]
+        known = self._points.get(filters)
+        return min(ends if known is None else [known, *ends], key=lambda point: abs(point.seq - from_seq))
+
+    def _move(self, point: Point, seq: int) -> None:
+        """Count what is between."""
+        if seq >= point.seq:
+            point.below += self._count_between(point.seq, seq - 1, point.match)
+        else:
+            point.below -= self._count_between(seq, point.seq - 1, point.match)
+        point.seq = seq
 
     def _count_between(self, first: int, last: int, match: Callable[[bytes], bool] | None) -> int:
         total = 0
@@ -336,3 +367,21 @@ class LogReads(LogSubjects):
                 seqs = [at for at, subject in heads if match(subject)]
             total += sum(1 for at in seqs if not self._is_hidden(at))
         return total
+
+
+class Counting:
+    """Counting on the way to a place in a log: ``step`` until it is true, then ``Log.count`` from there takes no time."""
+
+    def __init__(self, log: LogReads, seq: int, filters: tuple[bytes, ...]) -> None:
+        self._log = log
+        self._seq = seq
+        self._filters = filters
+
+    def step(self) -> bool:
+        """Count some thousand messages more; True at the end."""
+        point = self._log._points.get(self._filters)
+        if point is None:
+            return True  # nothing is as it was
+        ahead = self._seq - point.seq
+        self._log._move(point, point.seq + max(-SCAN_MAX, min(ahead, SCAN_MAX)))
+        return point.seq == self._seq

@@ -47,7 +47,7 @@ class LogRemovals(LogReads):
                 raise
             found = (b"", 0)  # nobody can say what it was, but it can go
             self._remove(txn, seq, *found)
-            self._subjects = self._tracking = None
+            self._know_anew(None)
             return True
         if found is None:
             return False
@@ -75,7 +75,7 @@ class LogRemovals(LogReads):
             state.bytes -= size
             state.first_gone(seq)
         subjects = self._subjects
-        if self._tracking is None and subjects is not None and not subjects.tracked:
+        if self._tracking is None and subjects is not None and not subjects.tracked and not self._points:
             subjects.table.went_run(found)
             return
         for seq, subject, _ in found:
@@ -164,9 +164,9 @@ class LogRemovals(LogReads):
         self._uncount(subject, seq)
 
     def _uncount(self, subject: bytes, seq: int) -> None:
-        for subjects in (self._subjects, self._tracking):
-            if subjects is not None:
-                subjects.discard(subject, seq)
+        for each in (self._subjects, self._tracking, self._points):
+            if each is not None:
+                each.discard(subject, seq)
 
     @staticmethod
     def _removals(part: LogPart) -> list[tuple[bytes, int]]:
@@ -211,8 +211,7 @@ class LogRemovals(LogReads):
         if last == self.committed_seq:
             staged = [size for _, _, size in self._staged_live()]
             messages, bytes_ = state.messages - len(staged), state.bytes - sum(staged)
-            self._subjects = None if staged else Subjects()
-            self._tracking = None
+            self._know_anew(None if staged else Subjects())
         elif last - first <= self.committed_seq - last:
             messages, bytes_ = self._take_off(first, last)
         else:
@@ -245,7 +244,7 @@ class LogRemovals(LogReads):
                     bytes_ += size
                     before = subjects.add(subject, seq)
                     part.before.setdefault(subject, before)
-        self._subjects, self._tracking = subjects, None
+        self._know_anew(subjects)
         return messages, bytes_
 
     def _take_off(self, first: int, last: int) -> tuple[int, int]:

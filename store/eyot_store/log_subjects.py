@@ -13,6 +13,7 @@ from time import perf_counter_ns
 from eyot_store.errors import StoreError
 from eyot_store.index_reader import IndexReading
 from eyot_store.log_view import KEYS_MAX, LogView
+from eyot_store.points import Points
 from eyot_store.records import StoredMessage
 from eyot_store.subject_table import Matched
 from eyot_store.subjects import Numbers, Subjects
@@ -36,6 +37,7 @@ class LogSubjects(LogView):
 
     _subjects: Subjects | None
     _tracking: Tracking | None
+    _points: Points
     on_slow: Callable[[], None] | None
     """Called where tracking would help; whoever sets it calls ``track_some`` until that is true. None: it is done at once."""
 
@@ -163,6 +165,11 @@ class LogSubjects(LogView):
         return known is None or known[2] > 0 or not self._worth_tracking(1)
 
     # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _know_anew(self, subjects: Subjects | None) -> None:
+        """Nothing is known any more but these numbers."""
+        self._subjects, self._tracking = subjects, None
+        self._points.clear()
 
     def _gather_some(self, *, tracked: bool) -> bool:
         """A slice of gathering the subjects: from the index on disk, and the records above it; all of them where there is none, or

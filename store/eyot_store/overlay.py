@@ -253,7 +253,7 @@ class OverlayReader:
             last = min(last, self._base - 1)
             below = self._below.reading(run, first, last, max_bytes)
             removed = frozenset(seq for seq in self._removed if first <= seq <= last)
-            return partial(read_without, below, run, removed) if removed else below
+            return partial(read_without, below, run, len(run), removed) if removed else below
         begun, end = len(run), run.size + max_bytes
         next_seq = keep_within(run, begun, end, self._gather(run, first, last, RECORDS_MAX, max_bytes))
         return lambda: next_seq

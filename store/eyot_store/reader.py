@@ -79,9 +79,8 @@ class RecordReader(Protocol):
         """Committed positions of the stream's mirror and sources."""
 
 
-def read_without(reading: Reading, run: StoredRun, seqs: Collection[int]) -> int:
-    """The same reading less the records at ``seqs``, readable or not."""
-    begun = len(run)
+def read_without(reading: Reading, run: StoredRun, begun: int, seqs: Collection[int]) -> int:
+    """The same reading less the records at ``seqs``, readable or not; ``run`` held ``begun`` when it was made."""
     try:
         next_seq = reading()
     except StoreError as error:

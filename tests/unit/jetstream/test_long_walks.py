@@ -254,3 +254,27 @@ def test_the_last_of_some_subjects_as_of_long_ago(world: ConsumerWorld, tracked:
     assert [headers.get(header, b"Nats-Sequence") for header in answers[:-1]] == [b"8", b"30", b"32"]
     assert [headers.get(header, b"Nats-Num-Pending") for header in answers] == [b"2", b"1", b"0", b"0"]
     assert headers.status(answers[-1]) == (204, "EOB")
+
+
+@pytest.mark.parametrize("filters", [["s.1", "s.7"], []])
+def test_counting_from_the_middle_of_a_stream_too_large_to_track(
+    world: ConsumerWorld, monkeypatch: pytest.MonkeyPatch, filters: list[str]
+) -> None:
+    monkeypatch.setattr(log_subjects, "TRACKED_MESSAGES_MAX", 10)
+    monkeypatch.setattr(log_reads, "TRACKED_MESSAGES_MAX", 10)
+    monkeypatch.setattr(log_reads, "WALK_MAX", 5)
+    filled(world)
+    world.request("STREAM.MSG.DELETE.S", {"seq": 100})  # no subject of the filters, but a gap
+    config = {"durable_name": "c", "deliver_policy": "by_start_sequence", "opt_start_seq": 41, "ack_policy": "none"}
+    config |= {"filter_subjects": filters}
+    body = json.dumps({"stream_name": "S", "config": config}).encode()
+    reply = world.publish(b"$JS.API.CONSUMER.CREATE.S.c", body)
+    world.commit()
+    world.broker.timers.run_due(world.clock.monotonic(), limit=1)
+    assert world.answer(reply) is None
+    assert world.put(b"s.1", b"meanwhile")["seq"] == COUNT + 1
+    world.request("STREAM.MSG.DELETE.S", {"seq": 2})  # s.1, counted already
+    world.request("STREAM.MSG.DELETE.S", {"seq": 118})  # s.7, above where it begins
+    assert turns(world) >= 1
+    answer = json.loads(world.answer(reply) or b"{}")
+    assert answer["num_pending"] == (16 if filters else 79)

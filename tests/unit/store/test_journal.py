@@ -15,6 +15,7 @@ from eyot_store.check import check
 from eyot_store.environment import Environment
 from eyot_store.journal import BLOCK, HEADER, MAGIC, Journal, segment_name
 from eyot_store.records import pack_u64
+from eyot_wire.hot import StoredRun
 from support.store import FAST, JOURNAL, Loop, commit, fill, make_log, open_inline
 
 WIDE = msgspec.structs.replace(JOURNAL, journal_segment_bytes=1 << 20)
@@ -298,4 +299,16 @@ def test_what_went_straight_into_lmdb_is_read_before_the_loop_hears_how_far_lmdb
     told[-1]()  # the group's results; that LMDB has caught up is told before, and arrives later
     assert log.committed_seq == 2
     assert payloads(store) == [b"in the journal", b"straight"]
+    store.crash()
+
+
+def test_what_is_about_to_go_is_in_no_copy(tmp_path: Path) -> None:
+    store = open_inline(tmp_path / "store", WIDE)
+    log = make_log(store)
+    fill(store, log, 4)
+    log.purge(store.begin(), below_seq=2)
+    log.remove(store.begin(), 3)
+    run = StoredRun()
+    assert log.reading(run, 1, up_to=4, max_bytes=999)() == 5
+    assert run.seqs() == [2, 4]
     store.crash()

@@ -1,11 +1,13 @@
 """Waiting for what a stream knows of its subjects.
 
 Numbers per subject come from the index, or from all records where there is none, when they are first asked for; sequences of each
-subject from all records. With very many that takes long: it is done a slice a turn, and who needs it is called back.
+subject from all records. With very many that takes long: it is done a slice a turn, and who needs it is called back. So is counting
+from the middle of a stream that is too large for its sequences to be kept.
 """
 
 import logging
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from eyot_daemon.jetstream.config.consumer import filters_of
@@ -15,6 +17,7 @@ from eyot_wire.jetstream.model import ConsumerConfig, MsgGetRequest, rfc3339_to_
 if TYPE_CHECKING:
     from eyot_daemon.jetstream.stream.stream import Stream
     from eyot_store.log import Log
+    from eyot_store.log_reads import Counting
 
 log = logging.getLogger("eyot.jetstream")
 
@@ -71,22 +74,43 @@ class Gathering:
 
     def for_consumer(self, config: ConsumerConfig, fn: Callable[[], None]) -> None:
         """Call `fn` when what it takes to count a new consumer's messages is there."""
-        filters = filters_of(config)
-        if filters or not self._counts_soon(config, filters):
-            self.then(lambda: self.then(fn, sequences=not self._counts_soon(config, filters)))
+        filters, seq = filters_of(config), self._start_of(config)
+        count = partial(self._count, seq, filters, fn)
+        if filters or not self._log.counts_soon(seq, filters):
+            self.then(lambda: self.then(count, sequences=not self._log.counts_soon(seq, filters)))
         else:
-            fn()
+            count()
 
-    def _counts_soon(self, config: ConsumerConfig, filters: tuple[bytes, ...]) -> bool:
-        seq = 0
+    def _start_of(self, config: ConsumerConfig) -> int:
         if config.deliver_policy == "by_start_sequence":
-            seq = config.opt_start_seq
-        elif config.deliver_policy == "by_start_time" and config.opt_start_time:
+            return config.opt_start_seq
+        if config.deliver_policy == "by_start_time" and config.opt_start_time:
             try:
-                seq = self._log.seq_at_time(rfc3339_to_ns(config.opt_start_time))
+                return self._log.seq_at_time(rfc3339_to_ns(config.opt_start_time))
             except (StoreError, ValueError):
                 pass  # it is refused
-        return self._log.counts_soon(seq, filters)
+        return 0
+
+    def _count(self, seq: int, filters: tuple[bytes, ...], fn: Callable[[], None]) -> None:
+        """Call `fn` when counting from `seq` on takes no time, where the log is too large for its sequences to be kept."""
+        try:
+            counting = self._log.counting(seq, filters) if seq > self._log.state.first_seq else None
+        except StoreError:
+            counting = None  # who counts is told
+        if counting is None or not self._stream.live:
+            fn()
+        else:
+            self._count_on(counting, fn)
+
+    def _count_on(self, counting: "Counting", fn: Callable[[], None]) -> None:
+        try:
+            done = not self._stream.live or counting.step()
+        except StoreError:
+            done = True
+        if done:
+            fn()
+        else:
+            self._stream.broker.timers.call_later(0.0, lambda: self._count_on(counting, fn))
 
     def _slice(self) -> None:
         stream, done = self._stream, True
