@@ -15,6 +15,8 @@ from random import Random
 from types import TracebackType
 from typing import Self
 
+from services import Services
+
 from support import hostile
 from support.conversation import CONFIG, Listener, play, script
 from support.eyotd import Eyotd, PlainEyotd
@@ -35,6 +37,7 @@ class Daemons:
             _Checked(CONFIG + _LEAFS, folder / "compiled"),
             _CheckedPlain(CONFIG + _LEAFS, folder / "plain"),
         )
+        self._services = Services(folder / "services")
         self._innocent: list[tuple[Listener, Listener]] = []
         self._warm_kb: list[int] = []
         self._steps = 0
@@ -45,6 +48,7 @@ class Daemons:
             server.start()
             hears = Listener(server.client_port, b"SUB innocent.%d 1\r\n" % server.client_port)
             self._innocent.append((hears, Listener(server.client_port, b"")))
+        self._services.start()
         return self
 
     def __exit__(
@@ -52,9 +56,15 @@ class Daemons:
     ) -> None:
         for server in self._servers:
             server.kill()
+        self._services.kill()
 
     def steps(self) -> dict[str, Callable[[int], None]]:
-        return {"conversations": self.conversation, "crowds": self.crowd, "leafs": self.leaf}
+        return {
+            "conversations": self.conversation,
+            "crowds": self.crowd,
+            "leafs": self.leaf,
+            "services": self._services.ask,
+        }
 
     def conversation(self, seed: int) -> None:
         """A whole conversation sounds the same with both twins."""

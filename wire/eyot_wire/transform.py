@@ -18,6 +18,7 @@ import re
 from collections.abc import Callable
 from typing import Final
 
+from eyot_wire.digits import parse_uint
 from eyot_wire.subject import REST, STAR, is_subset, is_valid, token_match
 
 # What a compiled destination token does: the tokens of the subject, and the subject itself, to the new text.
@@ -209,12 +210,12 @@ _ARGUMENTS: Final[dict[str, tuple[int, int]]] = {
 _SPELLING: Final = re.compile(
     rb"[wW]ildcard|[pP]artition|[rR]andom|[sS]plit(?:[fF]rom(?:[lL]eft|[rR]ight))?|[sS]lice[fF]rom(?:[lL]eft|[rR]ight)|[lL]eft|[rR]ight"
 )
-_NUMBER: Final = re.compile(rb"[+-]?[0-9]+")
+_NUMBER: Final = re.compile(rb"[+-]?[0-9]{1,20}")
 
 
 def _read_call(token: bytes) -> tuple[str, list[int]]:
-    if token.startswith(b"$") and token[1:].isdigit():
-        return "wildcard", [int(token[1:])]
+    if token.startswith(b"$") and (number := parse_uint(token[1:])) is not None:
+        return "wildcard", [number]
     if not (token.startswith(b"{{") and token.endswith(b"}}") and len(token) >= 4):
         return "", []
     call = _CALL.fullmatch(token)

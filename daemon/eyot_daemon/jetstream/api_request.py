@@ -28,7 +28,7 @@ P = ParamSpec("P")
 
 REQUIRED_LEVEL = b"Nats-Required-Api-Level"
 
-_INTEGER = re.compile(rb"[+-]?[0-9]+")
+_INTEGER = re.compile(rb"[+-]?[0-9]{1,20}")
 _SPACE = b" \t\r\n"
 
 

@@ -51,6 +51,17 @@ class Steering(Protocol):
     def lame_duck(self) -> None: ...
 
 
+class _Filter(msgspec.Struct):
+    """Which servers a request means; members that are left out mean all."""
+
+    server_name: str = ""
+    cluster: str = ""
+    host: str = ""
+    domain: str = ""
+    tags: list[str] = []
+    exact_match: bool = False
+
+
 class _Chosen(msgspec.Struct):
     """Body of `KICK` and `LDM`."""
 
@@ -248,21 +259,20 @@ class SystemServices:
         account.publish(reply, payload=msgspec.json.encode({"server": self.server_info()} | answer))
 
     def _is_meant(self, body: Json) -> bool:
-        """Does the request's filter leave this server in?"""
+        """Does the request's filter leave this server in? msgspec.ValidationError for a filter that is none."""
         options = self.broker.options
         domain = options.jetstream.domain if options.jetstream is not None else ""
-        exact = bool(body.get("exact_match"))
-        for key, own in (
-            ("server_name", self.broker.server_name),
-            ("host", options.host),
-            ("domain", domain),
-            ("cluster", ""),
+        wanted = msgspec.convert({key: value for key, value in body.items() if value is not None}, _Filter)
+        exact = wanted.exact_match
+        for name, own, whole in (
+            (wanted.server_name, self.broker.server_name, exact),
+            (wanted.host, options.host, exact),
+            (wanted.domain, domain, True),
+            (wanted.cluster, "", exact),
         ):
-            wanted = str(body.get(key) or "")
-            if wanted and (own != wanted if exact or key == "domain" else wanted not in own):
+            if name and (own != name if whole else name not in own):
                 return False
-        tags = body.get("tags") or []
-        return all(str(tag).lower() in options.server_tags for tag in tags)
+        return all(tag.lower() in options.server_tags for tag in wanted.tags)
 
     def server_info(self) -> Json:
         """The `server` of an answer or event."""

@@ -48,6 +48,8 @@ LEAF_ONLY = "Not delivered because remote does not support message tracing"
 LEAF_SILENT = "Message delivered but remote does not support message tracing so no trace event generated from there"
 #: Kinds of connections, as nats-server numbers them.
 _CLIENT, _LEAF = 0, 4
+#: Bytes of a destination that are logged.
+_SHOWN = 256
 #: How far imports are followed.
 DEPTH_MAX = 16
 
@@ -266,7 +268,11 @@ def publish_traced(
     """
     subject, reply, header, payload = message
     if not is_valid_literal(asked.destination):
-        log.error("%r - Destination %r is not valid, won't be able to trace events", client, asked.destination)
+        log.error(
+            "%r - Destination %s is not valid, won't be able to trace events",
+            client,
+            quoted(asked.destination[:_SHOWN]),
+        )
         return 0 if asked.only else account.publish(subject, reply, header, payload, origin=client)
     if not may_publish(asked.destination):
         client.send_error(f"Permissions Violation for Publish to {quoted(asked.destination)}")
@@ -295,7 +301,9 @@ def publish_from_link(account: Account, message: LeafMsg, origin: Origin) -> boo
     if asked is None:
         return False
     if not is_valid_literal(asked.destination):
-        log.error("%r - Destination %r is not valid, won't be able to trace events", link, asked.destination)
+        log.error(
+            "%r - Destination %s is not valid, won't be able to trace events", link, quoted(asked.destination[:_SHOWN])
+        )
         return asked.only
     if not link.session.rules.receive.permits(asked.destination):
         log.warning("%r - may not be told about its messages on %r", link, asked.destination)

@@ -48,6 +48,7 @@ from eyot_sync.copying.proof import WITNESSES_MAX, Proof, Reached
 from eyot_sync.copying.settling import Settling
 from eyot_sync.policy.stream_gate import LOOK_AGAIN_S
 from eyot_wire import headers
+from eyot_wire.digits import parse_uint
 from eyot_wire.go.time import ns_to_rfc3339
 from eyot_wire.jetstream.ack import decode_ack_reply
 from eyot_wire.jetstream.errors import ApiError, error
@@ -69,6 +70,8 @@ RETRY_MAX_S = 30.0
 
 _LAST_CONSUMER = b"Nats-Last-Consumer"
 _STALLED = b"Nats-Consumer-Stalled"
+#: The largest sequence and time that are taken for such.
+_NUMBER_MAX = (1 << 63) - 1
 
 
 class Copier:
@@ -375,13 +378,16 @@ class Copier:
             if not (mark and left.isdigit() and tokens[5].isdigit() and tokens[6].isdigit() and tokens[7].isdigit()):
                 break
             seq = int(tokens[5])
-            if int(tokens[6]) != cseq + 1 or seq <= last_seq or (seq <= old_upto and self._is_old(seq, int(tokens[7]))):
+            ts_ns = int(tokens[7])
+            if int(tokens[6]) != cseq + 1 or not last_seq < seq <= _NUMBER_MAX or ts_ns > _NUMBER_MAX:
+                break
+            if seq <= old_upto and self._is_old(seq, ts_ns):
                 break
             cseq += 1
             last_seq = seq
             pending = left
             taken += 1
-            append(Copied(seq, int(tokens[7]), subject, delivered.header, delivered.payload))
+            append(Copied(seq, ts_ns, subject, delivered.header, delivered.payload))
         if taken:
             self._consumer_seq = cseq
             self._delivered_seq = last_seq
@@ -449,7 +455,8 @@ class Copier:
                 self.told.append(told.decode("utf-8", "replace"))
             return self._answer(reply)
         last = headers.get(header, _LAST_CONSUMER)
-        if last is not None and last.isdigit() and int(last) > 0 and int(last) != self._consumer_seq:
+        wanted = None if last is None else parse_uint(last)
+        if wanted and wanted != self._consumer_seq:
             self.progress.gaps += 1
             return self._ask(now)
         stalled = headers.get(header, _STALLED)

@@ -247,7 +247,16 @@ async def test_system_requests(up: Running) -> None:
     assert (await request(system, "$SYS.REQ.ACCOUNT.A.INFO"))["data"]["account_name"] == "A"
     assert (await request(system, "$SYS.REQ.ACCOUNT.A.STATZ"))["data"]["account_statz"][0]["acc"] == "A"
     assert (await request(system, "$SYS.REQ.ACCOUNT.A.CONNS"))["data"]["conns"] == 0
-    assert (await request(system, "$SYS.REQ.SERVER.PING.CONNZ", "[1]"))["error"]["code"] == 400
+    for odd in (
+        "[1]",
+        '{"tags":1}',
+        '{"server_name":1}',
+        '{"limit":' + "9" * 5000 + "}",
+        '{"x":' + "[" * 5000,
+        '{"sort":"x"}',
+    ):
+        assert (await request(system, "$SYS.REQ.SERVER.PING.CONNZ", odd))["error"]["code"] == 400
+    assert "data" in await request(system, "$SYS.REQ.SERVER.PING.CONNZ", '{"tags":null,"server_name":null}')
 
 
 async def test_requests_for_other_servers_are_left_alone(up: Running) -> None:

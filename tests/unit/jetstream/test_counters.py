@@ -51,9 +51,14 @@ def test_a_crash_forgets_what_was_not_committed(world: World) -> None:
     assert add(world.crash(), "1") == "42"
 
 
-@pytest.mark.parametrize("increment", ["1.5", "abc", "+-1", "0x10", "1_0"])
+@pytest.mark.parametrize("increment", ["1.5", "abc", "+-1", "0x10", "1_0", "9" * 4001])
 def test_what_is_no_number_is_refused(world: World, increment: str) -> None:
     assert add(world, increment) == 10171
+
+
+def test_a_sum_may_be_long(world: World) -> None:
+    assert add(world, "9" * 4000) == "9" * 4000
+    assert add(world, "1") == "1" + "0" * 4000
 
 
 def test_refusals(world: World) -> None:

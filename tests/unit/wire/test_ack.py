@@ -71,6 +71,7 @@ def test_leaf_reply_of_v2_and_others() -> None:
         (b"+WPI", Ack(AckKind.PROGRESS)),
         (b"-NAK", Ack(AckKind.NAK)),
         (b'-NAK {"delay": 1500000000}', Ack(AckKind.NAK, delay_ns=1_500_000_000)),
+        (b'-NAK {"x":' + b"[" * 5000, Ack(AckKind.NAK)),
         (b"-NAK 10s", Ack(AckKind.NAK, delay_ns=10_000_000_000)),
         (b"-NAK later", Ack(AckKind.NAK)),
         (b"-NAK {", Ack(AckKind.NAK)),

@@ -45,7 +45,18 @@ def test_parse(value: bytes, expected: StreamSourceValue) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [b"", b"ORIG", b"ORIG x", b"ORIG 1 a", b" 1", b"ORIG -1", b"$JS.ACK.ORIG.C", b"ORIG 1 a "[:-1]]
+    "value",
+    [
+        b"",
+        b"ORIG",
+        b"ORIG x",
+        b" 1",
+        b"ORIG -1",
+        b"$JS.ACK.ORIG.C",
+        b"ORIG 1 a",
+        b"ORIG " + b"9" * 5000,
+        b"ORIG 18446744073709551616",
+    ],
 )
 def test_unreadable(value: bytes) -> None:
     assert parse(value) is None

@@ -84,6 +84,7 @@ def test_apply(src: bytes, dest: bytes, subject: bytes, expected: bytes | None) 
         ),
         (b"a.*", b"{{partition(x,1)}}", "function argument is invalid or in the wrong format"),
         (b"a.*", b"{{partition(99999999999,1)}}", "function argument is invalid or in the wrong format"),
+        (b"a.*", b"{{wildcard(%b)}}" % (b"1" * 5000), "function argument is invalid or in the wrong format"),
         (b"a.*", b"{{split(1,- )}}", "function argument is invalid or in the wrong format"),
         (b"a.*", b"{{random(99999999999)}}", "function argument is invalid or in the wrong format"),
     ],

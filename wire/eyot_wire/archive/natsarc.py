@@ -29,6 +29,7 @@ from eyot_wire.archive.varint import BYTES_MAX, unzigzag, uvarint, varint
 from eyot_wire.archive.window import Wait, Window
 from eyot_wire.go.time import ZERO_TIME, rfc3339_to_ns
 from eyot_wire.subject import is_valid_literal
+from eyot_wire.untrusted import decode_json
 
 MAGIC = b"NATSARC1"
 NAME_MAX = 1 << 20
@@ -67,8 +68,6 @@ class _Consumer(msgspec.Struct):
     state: _Progress
 
 
-_decode_state = msgspec.json.Decoder(_State).decode
-_decode_consumer = msgspec.json.Decoder(_Consumer).decode
 _encode = msgspec.json.Encoder().encode
 
 
@@ -88,7 +87,7 @@ def _state(window: Window) -> Generator[None, None, _State]:
     if name != b"state.json":
         raise ArchiveError("expected state.json first")
     try:
-        state = _decode_state(body)
+        state = decode_json(body, _State)
         rfc3339_to_ns(state.last_ts)
     except ValueError as error:
         raise ArchiveError(f"error in state.json: {error}") from None
@@ -103,7 +102,7 @@ def _consumer(window: Window) -> Generator[None, None, ConsumerPart]:
         raise ArchiveError(f'expected consumer, found "{entry.decode("utf-8", "replace")}"')
     name = entry.removeprefix(_CONSUMERS).decode("utf-8", "surrogateescape")
     try:
-        found = _decode_consumer(body)
+        found = decode_json(body, _Consumer)
     except msgspec.MsgspecError as error:
         raise ArchiveError(f'failed to decode consumer "{name}" state: {error}') from None
     state = found.state

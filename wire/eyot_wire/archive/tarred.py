@@ -23,7 +23,9 @@ from eyot_wire.archive.errors import ArchiveError, UnexpectedContent
 from eyot_wire.archive.seqset import SeqSet
 from eyot_wire.archive.values import ConsumerPart, EndPart, GonePart, MessagesPart, Part, StreamPart
 from eyot_wire.archive.window import Wait, Window
+from eyot_wire.digits import parse_uint
 from eyot_wire.go.time import rfc3339_to_ns
+from eyot_wire.untrusted import decode_json
 
 FILE_MAX = 4 << 20
 """Bytes of a file that is read whole: a configuration, a consumer's state."""
@@ -40,9 +42,6 @@ class _Meta(msgspec.Struct):
 
     name: str = ""
     Created: str = ""
-
-
-_decode_meta = msgspec.json.Decoder(_Meta).decode
 
 
 def read(window: Window, stream: str, give: Callable[[Part], None]) -> Wait:
@@ -95,11 +94,15 @@ class _Tar:
                 yield from self._stream_meta(member)
             case ["meta.sum"]:
                 self._check_sum((yield from self._file(member)), self._hash.digest(self._meta or b""))
-            case ["msgs", name] if name.endswith(".blk") and name[:-4].isdecimal():
-                yield from self._block(member, int(name[:-4]))
-            case ["msgs", name] if name.endswith(".idx") and name[:-4].isdecimal() and member.size <= BLOCK_INDEX_MAX:
+            case ["msgs", name] if name.endswith(".blk") and (block := parse_uint(name[:-4])) is not None:
+                yield from self._block(member, block)
+            case ["msgs", name] if (
+                name.endswith(".idx")
+                and (block := parse_uint(name[:-4])) is not None
+                and member.size <= BLOCK_INDEX_MAX
+            ):
                 data = yield from self._window.take(member.size)
-                self._block_states[int(name[:-4])] = decode_block_index(data)
+                self._block_states[block] = decode_block_index(data)
             case ["msgs", "index.db"] if member.size <= INDEX_MAX:
                 self._index((yield from self._window.take(member.size)))
             case ["obs", name, file]:
@@ -117,7 +120,7 @@ class _Tar:
             raise UnexpectedContent("a second stream")
         self._meta = yield from self._file(member)
         try:
-            found = _decode_meta(self._meta)
+            found = decode_json(self._meta, _Meta)
             created_ns = rfc3339_to_ns(found.Created) if found.Created else 0
         except ValueError as problem:
             raise ArchiveError(f"{_META}: {problem}") from None

@@ -36,6 +36,7 @@ _GO_STRUCTS = {
 }
 _INT_RANGES = {"int32": (-(2**31), 2**31 - 1), "uint64": (0, 2**64 - 1)}
 _INT64 = (-(2**63), 2**63 - 1)
+_DIGITS_MAX = 21  # with a sign, and more than any of them; Python refuses to read 4,301
 _COMPRESSIONS = frozenset(("none", "s2"))
 #: Words of enumerations whose reader in nats-server is not the usual one.
 _OWN_WORDS = {
@@ -123,7 +124,7 @@ class _Filler:
             raise self._unfit(node.kind, go, path)
         low, high = _INT_RANGES.get(go, _INT64)
         digits: str = node.value
-        if not digits.lstrip("-").isdigit() or not low <= int(digits) <= high:
+        if len(digits) > _DIGITS_MAX or not digits.lstrip("-").isdigit() or not low <= int(digits) <= high:
             raise self._unfit(f"number {digits}", go, path)
         return int(digits)
 

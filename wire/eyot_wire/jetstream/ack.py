@@ -11,16 +11,18 @@ time in ns, `pending` the messages still to come after this one. Over a leaf lin
 """
 
 from enum import Enum
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import Struct
 
 from eyot_wire.go.duration import parse_duration_ns
+from eyot_wire.untrusted import decode_json
 
 PREFIX: Final = b"$JS.ACK."
 
-_NUMBERS: Final = msgspec.json.Decoder(tuple[int, int, int, int, int])
+_Number = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+_NUMBERS: Final = msgspec.json.Decoder(tuple[_Number, _Number, _Number, _Number, _Number])
 
 
 class AckReply(Struct, frozen=True, gc=False):
@@ -112,7 +114,6 @@ class _NakOptions(Struct):
     delay: int = 0
 
 
-_NAK_OPTIONS: Final = msgspec.json.Decoder(_NakOptions)
 _ACK: Final = Ack(AckKind.ACK)
 _PROGRESS: Final = Ack(AckKind.PROGRESS)
 
@@ -136,7 +137,7 @@ def _nak_delay_ns(argument: bytes) -> int:
     """A delay that cannot be read makes the NAK an ordinary one, as nats-server has it."""
     try:
         if argument.startswith(b"{"):
-            return max(0, _NAK_OPTIONS.decode(argument).delay)
+            return max(0, decode_json(argument, _NakOptions).delay)
         return max(0, parse_duration_ns(argument.decode())) if argument else 0
     except (msgspec.DecodeError, ValueError):
         return 0

@@ -16,6 +16,7 @@ import struct
 from typing import Final
 
 from eyot_wire import headers
+from eyot_wire.digits import parse_uint
 from eyot_wire.jetstream.struct import JsStruct, UInt, always, empty
 from eyot_wire.stored_run import PACKED_COST
 
@@ -106,9 +107,10 @@ def decode_head(header: bytes) -> RangeHead | None:
     numbers = []
     for name in _FIELDS:
         value = headers.get(header, name) or b""
-        if not value.isdigit():
+        number = parse_uint(value)
+        if number is None:
             raise ValueError(f"{name.decode()} is {value!r}, no number")
-        numbers.append(int(value))
+        numbers.append(number)
     first_seq, last_seq, count, stream_first, created_ns = numbers
     return RangeHead(
         state=state.decode("ascii", "replace"),

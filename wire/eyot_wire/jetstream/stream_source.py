@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
+from eyot_wire.digits import parse_uint
 from eyot_wire.jetstream.ack import PREFIX, decode_ack_reply
 from eyot_wire.nuid import DIGITS
 
@@ -113,9 +114,11 @@ def read_mark(header: bytes) -> Mark | None:
     at += len(_LINE)
     value = header[at : header.find(b"\r\n", at)].strip(b" \t")
     fields = value.split(b" ")
-    if len(fields) == 7 and fields[1].isdigit() and fields[6].isdigit():
-        index = b"%b %b %b" % (fields[0], fields[2], fields[3])
-        return Mark(index, int(fields[1]), fields[5].decode("utf-8", "surrogateescape"), int(fields[6]))
+    if len(fields) == 7:
+        seq, stored_ns = parse_uint(fields[1]), parse_uint(fields[6])
+        if seq is not None and stored_ns is not None:
+            index = b"%b %b %b" % (fields[0], fields[2], fields[3])
+            return Mark(index, seq, fields[5].decode("utf-8", "surrogateescape"), stored_ns)
     found = parse(value)
     if found is None:
         return None
@@ -129,15 +132,16 @@ def parse(value: bytes) -> StreamSourceValue | None:
         reply = decode_ack_reply(value)
         return None if reply is None else StreamSourceValue(reply.stream.decode("utf-8", "replace"), reply.stream_seq)
     fields = value.decode("utf-8", "surrogateescape").split(" ")
-    if len(fields) < 2 or len(fields) == 3 or not fields[0] or not (fields[1].isascii() and fields[1].isdigit()):
+    if len(fields) < 2 or len(fields) == 3 or not fields[0]:
         return None
-    name, seq = fields[0], int(fields[1])
+    name, seq = fields[0], parse_uint(fields[1])
+    if seq is None:
+        return None
     if len(fields) == 2:
         return StreamSourceValue(name, seq)
     index = f"{name} {fields[2]} {fields[3]}"
     subject, identity, stored = [*fields[4:7], "", "", ""][:3]
-    stored_ns = int(stored) if stored.isascii() and stored.isdigit() else 0
-    return StreamSourceValue(name, seq, index, subject, identity, stored_ns)
+    return StreamSourceValue(name, seq, index, subject, identity, parse_uint(stored) or 0)
 
 
 def _listed(subjects: Iterable[str]) -> str:

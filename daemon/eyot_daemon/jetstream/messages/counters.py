@@ -13,6 +13,7 @@ from eyot_daemon.jetstream.messages.headers import COUNTER_SOURCES, INCREMENT
 from eyot_wire import headers
 from eyot_wire.jetstream import stream_source
 from eyot_wire.jetstream.errors import ApiError, error
+from eyot_wire.untrusted import decode_json
 
 if TYPE_CHECKING:
     from eyot_store.log import Log
@@ -21,14 +22,14 @@ if TYPE_CHECKING:
 REMEMBERED_MAX = 4096
 
 Sources = dict[str, dict[str, str]]
-_sources = msgspec.json.Decoder(Sources)
 
 
 class _Payload(msgspec.Struct):
     val: str
 
 
-_payload = msgspec.json.Decoder(_Payload)
+#: Python writes no number of more than 4,300 digits; increments have at most 4,000 (`headers.py`).
+SUM_DIGITS_MAX = 4200
 
 
 class Sum(NamedTuple):
@@ -95,23 +96,31 @@ class Counters:
         if message is None:
             return None
         try:
-            value = int(_payload.decode(message.payload).val)
-        except (msgspec.DecodeError, ValueError):
+            value = _sum_in(message.payload)
+        except ValueError:
             return None
         return value, headers.get(message.header, COUNTER_SOURCES) or b""
+
+
+def _sum_in(payload: bytes) -> int:
+    """Raises ValueError (as msgspec.DecodeError is one) when the message is no counter, or its sum has more digits than we write."""
+    written = decode_json(payload, _Payload).val
+    if len(written) > SUM_DIGITS_MAX:
+        raise ValueError("more digits than a sum may have")
+    return int(written)
 
 
 def _copied(origin: bytes, payload: bytes, sources: bytes) -> tuple[int, bytes] | None:
     """What a copy adds, and the origins' sums with it; None when the copy is of no counter."""
     source = stream_source.parse(origin)
     try:
-        total = int(_payload.decode(payload).val)
-        sums = _sources.decode(sources) if sources else {}
+        total = _sum_in(payload)
+        sums = decode_json(sources, Sources) if sources else {}
         if source is None:
             return None
         of_stream = sums.setdefault(source.name, {})
         difference = total - int(of_stream.get(source.subject, "0"))
-    except (msgspec.DecodeError, ValueError):
+    except ValueError:
         return None
     of_stream[source.subject] = str(total)
     ordered = {name: dict(sorted(of_stream.items())) for name, of_stream in sorted(sums.items())}

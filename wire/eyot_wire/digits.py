@@ -1,0 +1,17 @@
+"""Numbers that somebody wrote in decimal digits."""
+
+from typing import AnyStr
+
+UINT64_MAX = (1 << 64) - 1
+_DIGITS_MAX = 20
+
+
+def parse_uint(text: AnyStr) -> int | None:
+    """What `text` says, up to 64 bits; None for anything else.
+
+    `int` also takes signs, spaces, underscores and the digits of other alphabets, and raises ValueError from 4,301 digits on.
+    """
+    if len(text) > _DIGITS_MAX or not (text.isdigit() and text.isascii()):
+        return None
+    number = int(text)
+    return number if number <= UINT64_MAX else None
