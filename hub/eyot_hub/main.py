@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import datetime
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -82,6 +83,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (HubError, PySparkException) as error:
         print(f"eyot-hub: {_cause(error)}", file=sys.stderr)
         return 1
+    except OSError as error:
+        words = f"{error.filename}: {error.strerror}" if error.filename and error.strerror else error
+        print(f"eyot-hub: {words}", file=sys.stderr)
+        return 1
 
 
 def _ingest(spark: SparkSession, config: Config, options: argparse.Namespace, show: Show) -> int:
@@ -107,7 +112,7 @@ def _aggregate(spark: SparkSession, config: Config, options: argparse.Namespace,
         if options.once:
             break
         if not done.busy:
-            time.sleep(seconds(options.every))
+            time.sleep(options.every)
     return 0
 
 
@@ -178,6 +183,9 @@ def _devices(spark: SparkSession, config: Config, options: argparse.Namespace, s
 
 
 def _report(spark: SparkSession, config: Config, options: argparse.Namespace, show: Show) -> int:
+    folder = Path(options.output).parent
+    if not folder.is_dir():
+        raise ConfigError(f"--output: there is no folder {folder}")
     Gaps(spark, config).run()
     Fleet(spark, config).run()
     write_report(spark, config, options.output)
@@ -187,28 +195,57 @@ def _report(spark: SparkSession, config: Config, options: argparse.Namespace, sh
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="eyot-hub", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="eyot-hub",
+        description="The hub's jobs: streams into tables. The same commands run under spark-submit.",
+        epilog="Exit status: 0; 1 for an error (gaps --check: something is missing or lost); 2 for a mistake in the configuration.",
     )
-    commands = parser.add_subparsers(dest="command", required=True)
+    commands = parser.add_subparsers(
+        dest="command", required=True, metavar="COMMAND", title="commands", prog="eyot-hub"
+    )
 
-    def command(name: str, run: Callable[..., int]) -> argparse.ArgumentParser:
-        sub = commands.add_parser(name)
+    def command(name: str, run: Callable[..., int], what: str) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=what, description=f"{what[0].upper()}{what[1:]}.")
         sub.set_defaults(run=run)
         sub.add_argument("-c", "--config", required=True, help="the configuration file (TOML)")
         sub.add_argument("--json", action="store_true", help="one JSON object a line instead of text")
-        sub.add_argument("--log-level", default="warning", choices=("debug", "info", "warning", "error"))
+        sub.add_argument(
+            "--log-level", default="warning", choices=("debug", "info", "warning", "error"), help="default: warning"
+        )
         return sub
 
-    command("ingest", _ingest).add_argument("--once", action="store_true", help="end when the table has caught up")
-    aggregate = command("aggregate", _aggregate)
+    ingest = command("ingest", _ingest, "bronze: every message of the streams into a Delta table, for ever")
+    ingest.add_argument("--once", action="store_true", help="end when the table has caught up")
+    aggregate = command(
+        "aggregate", _aggregate, "silver and gold: typed rows, windows corrected when late data arrives"
+    )
     aggregate.add_argument("--once", action="store_true", help="end after one round")
-    aggregate.add_argument("--every", default="5s", help="how long to wait when nothing was new")
-    command("backfill", _backfill).add_argument("tables", nargs="*", help="silver and gold tables (all)")
-    command("gaps", _gaps).add_argument("--check", action="store_true", help="exit 1 when something is missing or lost")
-    command("fleet", _fleet)
-    command("devices", _devices).add_argument("--once", action="store_true", help="end when it has caught up")
-    command("report", _report).add_argument("-o", "--output", default="eyot-hub.html", help="where to write the page")
+    aggregate.add_argument(
+        "--every", type=_time, default="5s", metavar="TIME", help="how long to wait when nothing was new (default: 5s)"
+    )
+    gaps = command("gaps", _gaps, "which sequences of which origin are not in the table, and why")
+    gaps.add_argument("--check", action="store_true", help="exit 1 when something is missing or lost")
+    command("fleet", _fleet, "devices: last seen, delays, backlog")
+    devices = command("devices", _devices, "the same as it changes: a streaming query with state per device")
+    devices.add_argument("--once", action="store_true", help="end when it has caught up")
+    backfill = command("backfill", _backfill, "fill silver and gold tables anew")
+    backfill.add_argument("tables", nargs="*", metavar="TABLE", help="silver and gold tables (default: all)")
+    report = command("report", _report, "gaps and fleet, and all of it as one HTML page")
+    report.add_argument(
+        "-o",
+        "--output",
+        default="eyot-hub.html",
+        metavar="FILE",
+        help="where to write the page (default: eyot-hub.html)",
+    )
     return parser
+
+
+def _time(text: str) -> float:
+    """Seconds of a duration on the command line."""
+    try:
+        return seconds(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no duration (1s, 10m, 24h)") from None
 
 
 def _stop_on_signal() -> Callable[[], bool]:

@@ -29,7 +29,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tomllib
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -61,6 +63,7 @@ SILVER_OWN: Final = [
     "sequence",
     "event_date",
 ]
+_UNKNOWN: Final = re.compile(r"Object contains unknown field `(.*)`")
 _PATTERN_SIGNS: Final = frozenset("*?[]{}%\\")
 SILVER_TYPES: Final = ("string", "double", "bigint", "boolean", "timestamp")
 
@@ -188,8 +191,10 @@ def load(path: str | Path) -> Config:
     try:
         text = Path(path).read_text()
         parsed = tomllib.loads(text)
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: {error}") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: is no text in UTF-8") from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path}: {error}") from None
     return convert(parsed, str(path))
@@ -200,9 +205,9 @@ def convert(parsed: dict[str, Any], where: str) -> Config:
     try:
         config = msgspec.convert(parsed, Config)
     except msgspec.ValidationError as error:
-        problem, _, key = str(error).partition(" - at `$.")
-        raise ConfigError(f"{where}: {key.rstrip('`') or 'file'}: {problem[0].lower()}{problem[1:]}") from None
-    for key, value in _secrets(config.nats).items():
+        problem, _, key = str(error).partition(" - at `$")
+        raise ConfigError(f"{where}: {_misfit(problem, key.strip('.`'))}") from None
+    for key, value in _secrets(config.nats, where).items():
         config.nats[key] = value
     try:
         for key, problem in _problems(config):
@@ -214,25 +219,39 @@ def convert(parsed: dict[str, Any], where: str) -> Config:
     return config
 
 
+def _misfit(problem: str, key: str) -> str:
+    """What does not fit, its key first; for a key that nobody knows the one that may have been meant."""
+    unknown = _UNKNOWN.fullmatch(problem)
+    if unknown is None:
+        return f"{key or 'file'}: {problem[0].lower()}{problem[1:]}"
+    section: Any = {"": Config, "lake": Lake, "bronze": Bronze, "gaps": Gaps, "fleet": FleetStatus}.get(key)
+    if section is None:
+        section = Silver if key.startswith("silver") else Gold
+    like = get_close_matches(unknown[1], section.__struct_fields__, n=1)
+    return f"{key and f'{key}.'}{unknown[1]}: there is no such key{f', did you mean {like[0]}?' if like else ''}"
+
+
 def seconds(text: str) -> float:
     """Seconds of a duration such as 1s or 24h."""
     return parse_duration_ns(text) / NS_PER_S
 
 
-def _secrets(nats: dict[str, Any]) -> dict[str, str]:
+def _secrets(nats: dict[str, Any], where: str) -> dict[str, str]:
     """Values given as `{ env = "NAME" }` or `{ file = "PATH" }`, so that no secret need stand in the file."""
     found = {}
     for key, value in nats.items():
         if isinstance(value, dict):
             if set(value) == {"env"}:
-                found[key] = os.environ.get(value["env"], "")
+                if value["env"] not in os.environ:
+                    raise ConfigError(f"{where}: nats.{key}: the environment has no {value['env']}")
+                found[key] = os.environ[value["env"]]
             elif set(value) == {"file"}:
                 try:
                     found[key] = Path(value["file"]).read_text().strip()
                 except OSError as error:
-                    raise ConfigError(f"nats.{key}: {error}") from None
+                    raise ConfigError(f"{where}: nats.{key}: {value['file']}: {error.strerror or error}") from None
             else:
-                raise ConfigError(f"nats.{key}: must be a text, {{ env = ... }} or {{ file = ... }}")
+                raise ConfigError(f"{where}: nats.{key}: must be a text, {{ env = ... }} or {{ file = ... }}")
     return found
 
 

@@ -32,6 +32,8 @@ _MEANINGS: Final = {
 NAMED_MAX: Final = 5
 #: Columns that are left out where no row has anything in them.
 _OPTIONAL: Final = ("domain", "backlog")
+#: Columns of names and words of any length: they may be folded.
+_TEXTS: Final = ("device", "domain", "stream", "reported_error", "table")
 _TITLES: Final = {"reported_backlog": "backlog, its own word", "rtt_ms_p50": "rtt", "link_up_share": "link up"}
 _STYLE: Final = """
 :root { --ink: #1b1f23; --soft: #5b6570; --line: #dfe4e9; --paper: #fff; --card: #f6f8fa; --bar: #3a7fbf; --held: #b9d5ec;
@@ -49,6 +51,8 @@ h1 { font-size: 1.6rem; margin-bottom: 0.2rem; } h2 { font-size: 1.15rem; margin
 .card.missing, .card.lost { border-color: var(--bad); } .card.unknown, .card.expired { border-color: var(--warn); } .card.in_flight { border-color: var(--way); }
 .scroll { overflow-x: auto; } table { border-collapse: collapse; width: 100%; font-size: 0.88rem; white-space: nowrap; }
 th { text-align: left; color: var(--soft); font-weight: 600; white-space: normal; vertical-align: bottom; } th, td { padding: 0.35rem 0.5rem; border-bottom: 1px solid var(--line); }
+td.text { white-space: normal; overflow-wrap: break-word; max-width: 20rem; }
+td.text:first-child, td.text:last-child { min-width: 14rem; }
 tr:hover td { background: var(--card); } td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; }
 .chip { border-radius: 9px; padding: 0.05rem 0.55rem; border: 1px solid currentColor; font-size: 0.8rem; }
 .chip.missing, .chip.lost, .chip.silent { color: var(--bad); } .chip.unknown, .chip.expired, .chip.behind { color: var(--warn); }
@@ -65,7 +69,7 @@ svg .missing, svg .lost { fill: var(--bad); } svg .unknown, svg .expired { fill:
 
 
 def write_report(spark: SparkSession, config: Config, path: str) -> None:
-    """Write the page from the tables as they are."""
+    """Write the page from the tables as they are. Raises OSError."""
     Path(path).write_text(render(collect(spark, config)), encoding="utf-8")
 
 
@@ -250,7 +254,7 @@ def table(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> str:
     }
 
     def attribute(name: str) -> str:
-        return " class=number" if name in numeric else ""
+        return " class=number" if name in numeric else " class=text" if name in _TEXTS else ""
 
     head = "".join(f"<th{attribute(name)}>{escape(_title(name))}" for name in names)
     body = "".join(

@@ -8,7 +8,7 @@ from html import escape
 from typing import Final, NamedTuple
 
 WIDTH: Final = 960
-LABEL: Final = 190
+LABEL: Final = 205
 BAR: Final = 20
 COLUMNS_HEIGHT: Final = 150
 COLUMN_MAX: Final = 44  # one day alone would be a wall
@@ -53,9 +53,29 @@ def top_of(most: float) -> float:
     return float(next(unit * step for step in (1, 2, 3, 4, 6, 8, 10) if unit * step >= most and unit * step % 2 == 0))
 
 
-def _name(label: str, y: float) -> str:
-    """A name left of its bar, cut to what fits; whole when pointed at."""
-    short = label if len(label) <= NAME_MAX else f"{label[: NAME_MAX - 1]}…"
+def shorten(labels: Sequence[str]) -> list[str]:
+    """Names cut to what fits beside a bar, so that they can be told apart: the words that all long ones begin with go, then the middle."""
+    long = [label for label in labels if len(label) > NAME_MAX]
+    # The names between the first and the last in order have at least as much in common as these two.
+    same = _same(min(long), max(long)) if len(long) > 1 else 0
+    return [_cut(f"…{label[same:]}" if same and len(label) > NAME_MAX else label) for label in labels]
+
+
+def _same(first: str, last: str) -> int:
+    """So many characters of whole words both begin with."""
+    differ = next((at for at, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), len(first))
+    return max(first.rfind(sign, 0, differ) + 1 for sign in "-._/ ")
+
+
+def _cut(label: str) -> str:
+    if len(label) <= NAME_MAX:
+        return label
+    tail = (NAME_MAX - 1) // 2
+    return f"{label[: NAME_MAX - 1 - tail]}…{label[-tail:]}"
+
+
+def _name(label: str, short: str, y: float) -> str:
+    """A name left of its bar; whole when pointed at."""
     return f"<text x={LABEL - 8} y={y} text-anchor=end>{escape(short)}<title>{escape(label)}</title></text>"
 
 
@@ -105,10 +125,11 @@ def lag_bars(values: Sequence[tuple[str, float]]) -> str:
             at = LABEL + x(mark)
             parts.append(f"<line class=grid x1={at:.1f} x2={at:.1f} y1=0 y2={height} />")
             parts.append(f"<text class=soft x={at:.1f} y={height + 14} text-anchor=middle>{duration(mark)}</text>")
+    names = shorten([label for label, _ in values])
     for index, (label, value) in enumerate(values):
         y = index * BAR
         parts.append(
-            f"{_name(label, y + 14)}<rect class=bar x={LABEL} y={y + 3} width={max(1.0, x(value)):.1f} height={BAR - 7} rx=2></rect>"
+            f"{_name(label, names[index], y + 14)}<rect class=bar x={LABEL} y={y + 3} width={max(1.0, x(value)):.1f} height={BAR - 7} rx=2></rect>"
             f"<text x={LABEL + x(value) + 6:.1f} y={y + 14}>{duration(value)}</text>"
         )
     return _svg(height + 20, "".join(parts), "delay")
@@ -122,10 +143,10 @@ def strips(lines: Sequence[tuple[str, int, Sequence[Piece]]]) -> str:
     if not lines:
         return "<p class=note>Nothing yet.</p>"
     room = WIDTH - LABEL - 90
-    parts = []
+    parts, names = [], shorten([label for label, _, _ in lines])
     for index, (label, last, pieces) in enumerate(lines):
         y, scale = index * BAR, room / max(last, 1)
-        parts.append(_name(label, y + 14))
+        parts.append(_name(label, names[index], y + 14))
         parts.append(f"<rect class=held x={LABEL} y={y + 4} width={room} height={BAR - 8} rx=2></rect>")
         for piece in pieces:
             width = max(2.0, (piece.last - piece.first + 1) * scale)

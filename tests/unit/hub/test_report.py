@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from eyot_hub.jobs.report import coverage, every_day, render, table, verdict
-from eyot_hub.jobs.report_charts import COLUMN_MAX, Piece, amount, columns, duration, lag_bars, strips, top_of
+from eyot_hub.jobs.report_charts import COLUMN_MAX, Piece, amount, columns, duration, lag_bars, shorten, strips, top_of
 
 HOSTILE = "<script>alert('x')</script>&"
 ORIGIN = {
@@ -139,7 +139,9 @@ def test_one_day_is_a_column_and_no_wall() -> None:
 
 def test_a_column_without_anything_in_it_is_left_out() -> None:
     rows: list[dict[str, Any]] = [{"domain": "", "stream": "A"}, {"domain": None, "stream": ""}]
-    assert [attrs for tag, attrs in Page(table(rows, ["domain", "stream"])).elements if tag == "th"] == [{}]
+    assert [attrs for tag, attrs in Page(table(rows, ["domain", "stream"])).elements if tag == "th"] == [
+        {"class": "text"}
+    ]
     rows[0]["domain"] = "edge"
     text = Page(table(rows, ["domain", "stream"])).text
     assert text.split() == ["domainstreamedgeA––"]
@@ -183,5 +185,18 @@ def test_amounts_at_the_borders_of_their_units(count: float, text: str) -> None:
 def test_a_long_name_is_cut_and_kept_whole_beside_it() -> None:
     name = "a-device-in-the-north-hall-of-the-plant"
     shown = strips([(name, 10, [])])
-    assert "a-device-in-the-north-hal…" in shown
+    assert "a-device-in-t…of-the-plant" in shown
     assert f"<title>{name}</title>" in shown
+
+
+def test_long_names_can_be_told_apart() -> None:
+    assert shorten(["a", "b" * 26]) == ["a", "b" * 26]
+    long = [f"plant-in-the-north-building-{number:04}/READINGS" for number in (17, 18)]
+    assert shorten(long) == ["…0017/READINGS", "…0018/READINGS"]
+    assert shorten(["x" * 30 + "1" + "y" * 30, "x" * 30 + "2" + "y" * 30, "x"]) == [
+        "xxxxxxxxxxxxx…yyyyyyyyyyyy",
+        "xxxxxxxxxxxxx…yyyyyyyyyyyy",
+        "x",
+    ]
+    (one,) = shorten(["plant-in-the-north-building-0017/READINGS"])
+    assert (len(one), one[:6], one[-9:]) == (26, "plant-", "/READINGS")
