@@ -49,19 +49,19 @@ def type_name(value: object) -> str:
 
 
 class Block:
-    """One map and what has been read from it."""
+    """One map and what has been read from it; `asked` are the keys that were looked for."""
 
     def __init__(self, conf_map: ConfMap, reading: Reading) -> None:
         self.reading = reading
         self.position = conf_map.position
         self._entries = {entry.key.lower(): entry for entry in conf_map}  # a later spelling of a key wins
         self._read: set[str] = set()
-        self._asked: set[str] = set()
+        self.asked: set[str] = set()
 
     def entry(self, *keys: str) -> ConfEntry | None:
         """The entry under any of these (lower-case) names, the one declared last if there are several."""
         found: ConfEntry | None = None
-        self._asked.update(keys)
+        self.asked.update(keys)
         for name in keys:
             entry = self._entries.get(name)
             if entry is not None:
@@ -93,7 +93,7 @@ class Block:
         """What is added to the complaint about a key that nobody knows: one like it, if there is one."""
         from difflib import get_close_matches  # only who made a mistake waits for it
 
-        like = get_close_matches(name, sorted(self._asked), n=1, cutoff=0.7)
+        like = get_close_matches(name, sorted(self.asked), n=1, cutoff=0.7)
         return f', did you mean "{like[0]}"?' if like else ""
 
     def error(self, message: str, *keys: str) -> ConfError:

@@ -1,0 +1,108 @@
+"""docs/reference.md against the code: what is documented is there, and what is there is documented."""
+
+from __future__ import annotations
+
+import re
+import urllib.request
+from pathlib import Path
+
+import pytest
+from msgspec import Struct
+from prometheus_client.parser import text_string_to_metric_families
+
+from eyot_daemon.config.flags import _FLAGS
+from eyot_daemon.config.read import load_options
+from eyot_daemon.config.reader import Block
+from eyot_daemon.config.usage import USAGE
+from eyot_wire import status
+from support.eyotd import Eyotd
+from support.raw_client import RawClient
+
+PAGE = Path(__file__).parents[3] / "docs" / "reference.md"
+#: One block a line, so that a block is known by its line.
+CONFIG = """eyot {
+ store {
+ }, status {
+ subject: s }, sync {
+ streams {
+ NAME {
+ } }, remotes [ {
+ url: "h:1", metered {
+ budget: 1M } } ] } }
+leafnodes { remotes [ { url: "nats-leaf://h:1" } ] }
+"""
+BLOCKS = {
+    1: "",
+    2: "store.",
+    3: "status.",
+    4: "sync.",
+    6: "sync.streams.NAME.",
+    7: "sync.remotes.",
+    8: "sync.remotes.metered.",
+}
+BLOCK_KEYS = {"store", "status", "sync", "sync.streams", "sync.remotes", "sync.remotes.metered"}
+OTHER_SPELLINGS = {"control", "status.interval", "sync.streams.NAME.window", "sync.remotes.window"}
+MEMBERS: dict[str, type[Struct]] = {
+    "`/eyot/status`": status.StatusReport,
+    "each of `links`, `links_down`": status.LinkStatus,
+    "`metered` of a link": status.MeteredStatus,
+    "each of `streams`": status.StreamStatus,
+    "each of `copies`": status.CopyStatus,
+    "`store`": status.StoreStatus,
+    "`/eyot/syncz`": status.SyncReport,
+    "each of `out`": status.SyncStatus,
+    "each of `peers`": status.PeerTotals,
+}
+
+
+def rows(heading: str) -> list[list[str]]:
+    """The table below a heading, without its head."""
+    part = PAGE.read_text().partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    lines = [line.strip("|").split(" | ") for line in part.splitlines() if line.startswith("|")]
+    assert lines, heading
+    return [[cell.strip() for cell in line] for line in lines[2:]]
+
+
+def test_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks: list[Block] = []
+    made = Block.__init__
+
+    def note(block: Block, *arguments: object) -> None:
+        made(block, *arguments)  # type: ignore[arg-type]
+        blocks.append(block)
+
+    monkeypatch.setattr(Block, "__init__", note)
+    file = tmp_path / "eyotd.conf"
+    file.write_text(CONFIG)
+    load_options(str(file))
+    inner = [block for block in blocks if block.position.line in BLOCKS and "leafnodes" not in block.asked]
+    known = {BLOCKS[block.position.line] + key for block in inner for key in block.asked}
+    documented = {key for row in rows("Configuration: `eyot { }`") for key in re.findall(r"`([^`]+)`", row[0])}
+    assert documented == known - BLOCK_KEYS - OTHER_SPELLINGS
+
+
+def test_metrics(tmp_path: Path) -> None:
+    with Eyotd('jetstream { store_dir: "%WORKDIR%/js" }', tmp_path) as server, RawClient(server.client_port) as client:
+        body = b'{"name":"S","subjects":["s"]}'
+        client.send(b"SUB _I.* 1\r\nPUB $JS.API.STREAM.CREATE.S _I.1 %d\r\n%b\r\n" % (len(body), body))
+        client.until(b"}\r\n")  # something was flushed
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.monitor_port}/metrics", timeout=15) as response:
+            found = {
+                family.name + {"counter": "_total", "info": "_info"}.get(family.type, "")
+                for family in text_string_to_metric_families(response.read().decode())
+            }
+    documented = [re.findall(r"`([^`]+)`", row[0])[0] for row in rows("`/metrics`")]
+    assert sorted(documented) == sorted(found)
+
+
+@pytest.mark.parametrize("where", MEMBERS)
+def test_status_pages(where: str) -> None:
+    told = {row[0]: re.findall(r"`([^`]+)`", row[1]) for row in rows("`/eyot/status` and `/eyot/syncz`")}
+    assert sorted(told) == sorted(MEMBERS)
+    assert told[where] == list(MEMBERS[where].__struct_fields__)
+
+
+def test_flags_of_the_daemon() -> None:
+    """`eyotd -h` names every flag but the one that is only passed over, and none that is not there."""
+    told = set(re.findall(r"(?:^|[\s,])--?([A-Za-z]\w*)", USAGE))
+    assert told == set(_FLAGS) - {"profile"}
