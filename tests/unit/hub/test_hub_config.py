@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from eyot_hub.jobs.config import ConfigError, convert, load
+from eyot_hub.jobs.config import (
+    Bronze,
+    Config,
+    ConfigError,
+    FleetStatus,
+    Gaps,
+    Gold,
+    Lake,
+    Silver,
+    convert,
+    load,
+)
 from eyot_hub.main import main
 
 GOOD = """
@@ -145,3 +158,26 @@ def test_what_is_no_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[
     with pytest.raises(SystemExit, match="2"):
         main(["aggregate", "-c", "hub.toml", "--every", "5x"])
     assert "'5x' is no duration (1s, 10m, 24h)" in capsys.readouterr().err
+
+
+def test_the_page_names_every_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The configuration in docs/hub.md is one, and leaves out no key."""
+    text = (Path(__file__).parents[3] / "docs" / "hub.md").read_text().partition("### Configuration\n")[2]
+    shown = text.partition("```toml\n")[2].partition("```")[0]
+    secret = "{ file = "
+    assert secret in shown
+    monkeypatch.setenv("NAME", "geheim")
+    parsed = tomllib.loads(re.sub(r"\{ file = [^}]*\}", '{ env = "NAME" }', shown))
+    config = convert(parsed, "docs/hub.md")
+    assert set(parsed) == set(Config.__struct_fields__)
+    for section, kind in (
+        (parsed["lake"], Lake),
+        (parsed["bronze"], Bronze),
+        (parsed["silver"][0], Silver),
+        (parsed["gold"][0] | {"metrics": []}, Gold),
+        (parsed["gaps"], Gaps),
+        (parsed["fleet"], FleetStatus),
+    ):
+        assert set(section) == set(kind.__struct_fields__), kind
+    assert '# metrics = ["temperature"]' in shown
+    assert config.gold[0].value == "value"

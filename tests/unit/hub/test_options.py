@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pickle
+import re
+from pathlib import Path
 
 import pytest
 
 from eyot_hub.errors import ApiFailure, OptionError
-from eyot_hub.options import Bound, sink_options, source_options
+from eyot_hub.options import _CONNECT, _READ, _WRITE, Bound, sink_options, source_options
 from eyot_wire.jetstream.errors import ApiError
 
 GOOD = {"servers": "nats://hub:4222", "stream": "READINGS"}
@@ -147,3 +149,12 @@ def test_errors_travel_between_processes() -> None:
     failure = ApiFailure("x", ApiError(code=404, err_code=10059, description="stream not found"))
     assert str(pickle.loads(pickle.dumps(failure))) == "x: stream not found (code 404, err_code 10059)"
     assert "option 'a' b" in str(pickle.loads(pickle.dumps(OptionError("a", "b"))))
+
+
+def test_the_page_names_every_option() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "hub.md").read_text()
+    table = page.partition("### Options for reading\n")[2].partition("\n\nA pattern")[0]
+    rows = [line.split(" | ")[0] for line in table.splitlines() if line.startswith("| `")]
+    assert sorted(name for row in rows for name in re.findall(r"`([^`]+)`", row)) == sorted([*_CONNECT, *_READ])
+    sink = page.partition("Options besides those for connecting: ")[2].partition("\n\n")[0]
+    assert re.findall(r"`([^`]+)`", sink) == _WRITE
