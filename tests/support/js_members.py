@@ -135,7 +135,7 @@ CONSUMER_MEMBERS: Members = {
     "filter_subject": (["", "*.a", "*.>", ">", "a.a"], ["x..y", "nobody", "a b", "*.c.*"]),
     "filter_subjects": (
         [["*.a", "*.b"], ["a.a", "b.a", "c.a"], []],
-        [["*.a", "*.a"], ["*.a", "a.a"], [""], ["x..y"], "x", ["*.*.d", "*.c.>"]],
+        [["*.a", "*.a"], ["*.a", "a.a"], [""], ["x..y"], "x", ["*.*.d", "*.b"]],
     ),
     "replay_policy": (["instant"], ["slow", ""]),
     "rate_limit_bps": ([0], [1 << 30, -1]),

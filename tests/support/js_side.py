@@ -28,6 +28,7 @@ _OF_COPIES = (
     b'"_nats.src',
     b'"consumer":"JS_MIRROR_',
     b'"consumer":"JS_SOURCE_',
+    b".JS_SRC_",
 )
 _OF_A_COPY = re.compile(
     rb'"type":"io.nats.jetstream.advisory.v1.consumer_action".*"consumer":"[A-Za-z0-9]{8}"|"client":{"acc":"[^"]*"}'

@@ -264,3 +264,20 @@ def test_in_a_batch_nothing_makes_room(world: ConsumerWorld) -> None:
     assert world.put(b"v.b", b"5")["seq"] == 3
     assert err(world.put(b"v.b", b"6", batch | {"Nats-Batch-Commit": "1"})) == 10077
     assert world.put(b"v.b", b"7")["seq"] == 4
+
+
+def test_what_is_delivered_while_the_state_is_written_is_written_too(world: ConsumerWorld) -> None:
+    world.add(ack_policy="explicit")
+    world.fill(2)
+    box = world.pull(batch=1)
+    world.advance(0.2)
+    world.answer_to(box.messages[0])
+    world.broker.flush()  # the acknowledgement is on its way to flash
+    world.account.publish(b"$JS.API.CONSUMER.MSG.NEXT.S.C", box.sub.subject, b"", b"", origin=world.client)
+    world.broker.flush()
+    assert len(box.messages) == 2
+    world.commit()
+    world.advance(0.2)
+    world = world.crash()
+    assert world.info()["delivered"]["consumer_seq"] == 2
+    assert world.info()["num_ack_pending"] == 1

@@ -117,7 +117,8 @@ class StateWriter:
             self._replies = replies + self._replies
             self._not_before = consumer.broker.clock.monotonic() + self._retry_s
             self._retry_s = min(self._retry_s * 2, RETRY_S_MAX)
-        if not consumer.closed and (self._urgent or self._replies):
+        # What was delivered meanwhile has no timer yet.
+        if not consumer.closed and self.next_deadline != float("inf"):
             consumer.mark()
 
     def close(self, now: float) -> None:

@@ -220,7 +220,7 @@ class Expiry:
         self.record(txn, seq)
         batch.stored += 1
         batch.ttls.append((seq, now_ns + marker_ttl))
-        batch.republished.append(Republished(message.subject, header, b"", seq, now_ns, 0))
+        batch.republished.append(Republished(message.subject, header, b"", seq, now_ns, message.seq))
 
     def _scan(self) -> None:
         """Read a piece of the log for TTLs that were stored before the restart."""
