@@ -199,7 +199,7 @@ class LogReads(LogSubjects):
         far = abs(from_seq - point.seq) > WALK_MAX
         self._move(point, from_seq)
         if far:
-            self._points.put(filters, point)
+            self._points.put(point)
         return number - point.below
 
     def counting(self, from_seq: int, filters: tuple[bytes, ...] = ()) -> Counting | None:
@@ -210,8 +210,8 @@ class LogReads(LogSubjects):
         point = self._nearest(from_seq, number, filters)
         if abs(from_seq - point.seq) <= WALK_MAX:
             return None
-        self._points.put(filters, point)
-        return Counting(self, from_seq, filters)
+        self._points.put(point)
+        return Counting(self, from_seq, point)
 
     def _reckon(self, from_seq: int, filters: tuple[bytes, ...]) -> tuple[int, bool]:
         """``count``, and False; or all committed messages that match, and True: those below are to be counted."""
@@ -341,11 +341,11 @@ class LogReads(LogSubjects):
                 self.on_slow()
 
     def _nearest(self, from_seq: int, total: int, filters: tuple[bytes, ...]) -> Point:
-        """Where the number of those below is known, of ``total`` in all: at the beginning, at the end, or where one has counted."""
-        match = matcher(filters)
-        ends = [Point(match, self.state.first_seq, 0), Point(match, self.committed_seq + 1, total)]
-        known = self._points.get(filters)
-        return min(ends if known is None else [known, *ends], key=lambda point: abs(point.seq - from_seq))
+        """Where the number of those below is known, of ``total`` in all: at the beginning, at the end, or where one has counted. The
+        point is the caller's."""
+        known = [(self.state.first_seq, 0), (self.committed_seq + 1, total)]
+        known += [(point.seq, point.below) for point in self._points.of(filters)]
+        return Point(filters, *min(known, key=lambda place: abs(place[0] - from_seq)))
 
     def _move(self, point: Point, seq: int) -> None:
         """Count what is between."""
@@ -372,16 +372,15 @@ class LogReads(LogSubjects):
 class Counting:
     """Counting on the way to a place in a log: ``step`` until it is true, then ``Log.count`` from there takes no time."""
 
-    def __init__(self, log: LogReads, seq: int, filters: tuple[bytes, ...]) -> None:
+    def __init__(self, log: LogReads, seq: int, point: Point) -> None:
         self._log = log
         self._seq = seq
-        self._filters = filters
+        self._point = point
 
     def step(self) -> bool:
-        """Count some thousand messages more; True at the end."""
-        point = self._log._points.get(self._filters)
-        if point is None:
-            return True  # nothing is as it was
-        ahead = self._seq - point.seq
-        self._log._move(point, point.seq + max(-SCAN_MAX, min(ahead, SCAN_MAX)))
+        """Count some thousand messages more; True at the end, and when all was in vain: the point is not kept any more."""
+        point = self._point
+        if point not in self._log._points:
+            return True
+        self._log._move(point, point.seq + max(-SCAN_MAX, min(self._seq - point.seq, SCAN_MAX)))
         return point.seq == self._seq

@@ -6,22 +6,22 @@ is kept, and moves with what goes away and comes back: the next count walks from
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from eyot_store.subjects import matcher
 
 POINTS_MAX = 8
-"""Filters of a log for which a point is kept; the one that was set longest ago goes first."""
+"""Points of a log that are kept; the one that was set longest ago goes first."""
 
 Filters = tuple[bytes, ...]
-Match = Callable[[bytes], bool] | None
 
 
 class Point:
-    """``below`` live committed messages that match have a sequence < ``seq``."""
+    """``below`` live committed messages that ``match`` (None: all) have a sequence < ``seq``."""
 
-    __slots__ = ("below", "match", "seq")
+    __slots__ = ("below", "filters", "match", "seq")
 
-    def __init__(self, match: Match, seq: int, below: int) -> None:
-        self.match = match
+    def __init__(self, filters: Filters, seq: int, below: int) -> None:
+        self.filters = filters
+        self.match = matcher(filters)
         self.seq = seq
         self.below = below
 
@@ -37,28 +37,31 @@ class Points:
     __slots__ = ("_points",)
 
     def __init__(self) -> None:
-        self._points: dict[Filters, Point] = {}
+        self._points: list[Point] = []
 
     def __len__(self) -> int:
         return len(self._points)
 
-    def get(self, filters: Filters) -> Point | None:
-        return self._points.get(filters)
+    def __contains__(self, point: Point) -> bool:
+        return any(each is point for each in self._points)
 
-    def put(self, filters: Filters, point: Point) -> None:
-        self._points.pop(filters, None)
-        if len(self._points) == POINTS_MAX:
-            del self._points[next(iter(self._points))]
-        self._points[filters] = point
+    def of(self, filters: Filters) -> list[Point]:
+        """Those of these filters."""
+        return [point for point in self._points if point.filters == filters]
+
+    def put(self, point: Point) -> None:
+        """Keep a point: it moves from now on. One at the same place goes."""
+        others = (each for each in self._points if each.filters != point.filters or each.seq != point.seq)
+        self._points = [*others, point][-POINTS_MAX:]
 
     def discard(self, subject: bytes, seq: int) -> None:
         """The message at ``seq`` went away."""
-        for point in self._points.values():
+        for point in self._points:
             point.moves(subject, seq, -1)
 
     def restore(self, subject: bytes, seq: int) -> None:
         """A message whose removal did not happen is back."""
-        for point in self._points.values():
+        for point in self._points:
             point.moves(subject, seq, 1)
 
     def clear(self) -> None:

@@ -43,7 +43,7 @@ def log(store: Store) -> Log:
     store.commit_now()
     for filters in FILTERS:
         log.count(MIDDLE, filters)
-    assert [log._points.get(filters) is not None for filters in FILTERS] == [True] * 3
+    assert [len(log._points.of(filters)) for filters in FILTERS] == [1] * 3
     return log
 
 
@@ -54,8 +54,8 @@ def check(log: Log) -> None:
         live = [message.seq for message in everything(log) if match is None or match(message.subject)]
         for seq in (MIDDLE + 1, MIDDLE - 2, MIDDLE):
             assert log.count(seq, filters) == sum(at >= seq for at in live)
-            point = log._points.get(filters)
-            assert point is None or (point.seq, point.below) == (seq, sum(at < seq for at in live))
+        for point in log._points.of(filters):
+            assert point.below == sum(at < point.seq for at in live)
 
 
 def everything(log: Log) -> list:
@@ -116,4 +116,13 @@ def test_few_are_kept(log: Log) -> None:
     for number in range(POINTS_MAX):
         log.count(MIDDLE, (b"b", b"n.%d" % number))
     assert len(log._points) == POINTS_MAX
-    assert log._points.get(()) is None
+    assert not log._points.of(())
+
+
+def test_several_ways_at_the_same_time(log: Log) -> None:
+    log._points.clear()
+    ways = {seq: log.counting(seq, (b"b",)) for seq in (MIDDLE - 9, MIDDLE + 1, MIDDLE + 9)}
+    for _ in range(COUNT // 4):
+        ways = {seq: way for seq, way in ways.items() if way is not None and not way.step()}
+    assert not ways
+    check(log)
