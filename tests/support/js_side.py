@@ -184,13 +184,13 @@ class Side:
                     value = {name: each for name, each in value.items() if name != "state"}
             if value.get("error") == "stream closed":  # of a backup: it depends on how far it has read
                 value = {name: each for name, each in value.items() if name != "error"}
-            if "num_pending" in value and value["config"].get("deliver_policy") == "last_per_subject":
+            if "num_pending" in value and value.get("config", {}).get("deliver_policy") == "last_per_subject":
                 # nats-server counts one message of each subject once it has counted anew, and goes on to deliver all.
                 value = {name: each for name, each in value.items() if name != "num_pending"}
             if value.get("messages") == 0 and value.get("last_seq") == 0:  # nothing was there yet, purged or not
                 value = {**value, "first_seq": 0}
             if "reset_seq" in value and any(
-                value["config"].get(each) for each in ("filter_subject", "filter_subjects")
+                value.get("config", {}).get(each) for each in ("filter_subject", "filter_subjects")
             ):
                 value = {name: each for name, each in value.items() if name != "reset_seq"}  # shows the same
             if value.get("deleted") == [0]:  # a message that no stream can have

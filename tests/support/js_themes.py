@@ -7,8 +7,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from support import js_limits
+from support import js_imports, js_limits
 from support.js_buckets import Buckets, Expiring
+from support.js_imports import Imported
 from support.js_limits import Limits, Tiers
 from support.js_members import FAR, STREAM_MEMBERS, Members, S
 from support.js_odd_json import OddJson
@@ -251,7 +252,7 @@ class Archives(Talker):
 THEMES: dict[str, Callable[[int], Talker]] = {
     "all": Talker, "buckets": Buckets, "expiring": Expiring, "batches": Batches, "priorities": Priorities, "measured": Measured,
     "rules": Rules, "archives": Archives, "json": OddJson,
-    "limits": Limits, "tiers": Tiers,
+    "limits": Limits, "tiers": Tiers, "imported": Imported,
 }  # fmt: skip
 
 
@@ -260,6 +261,8 @@ def config_of(theme: str) -> str:
     match theme:
         case "limits":
             return js_limits.CONFIG
+        case "imported":
+            return js_imports.CONFIG
         case "tiers":
             return js_limits.tiers_config()
     return CONFIG

@@ -2,8 +2,10 @@
 
 from typing import TYPE_CHECKING, Literal
 
+from eyot_daemon.jetstream.messages.headers import REQUEST_INFO
+from eyot_wire import headers
 from eyot_wire.jetstream.model import ns_to_rfc3339
-from eyot_wire.jetstream.struct import JsStruct, always, encode
+from eyot_wire.jetstream.struct import InvalidJson, JsStruct, always, decode, encode
 from eyot_wire.nuid import nuid
 
 if TYPE_CHECKING:
@@ -38,10 +40,15 @@ class BatchAbandoned(Advisory, kw_only=True):
 
 
 class AuditClient(JsStruct, kw_only=True):
+    """Who asked. `svc`: the account whose API it is, where another asked it through an import."""
+
     acc: str = always("")
+    svc: str = ""
     id: int = 0
     name: str = ""
     user: str = ""
+    rtt: int = 0
+    server: str = ""
     kind: str = ""
 
 
@@ -82,16 +89,29 @@ def batch_abandoned(account: "Account", stream: str, batch: bytes, reason: Aband
         publish(account, subject, event, "stream_batch_abandoned")
 
 
+def _client(request: "ApiRequest") -> AuditClient:
+    """As the request says, where it came through an import."""
+    account, origin = request.jsa.account, request.origin
+    told = headers.get(request.header, REQUEST_INFO) if request.header and origin is None else None
+    if told:
+        try:
+            asker = decode(told, AuditClient, strict=False)
+        except InvalidJson:
+            pass
+        else:
+            asker.svc, asker.server = account.name, asker.server or account.broker.server_name
+            return asker
+    return AuditClient(acc=account.name, kind=origin.kind.name.title() if origin is not None else "")
+
+
 def api_audit(request: "ApiRequest", response: bytes) -> None:
     """A request of the API was answered."""
     account = request.jsa.account
     if not wanted(account, _API_SUBJECT):
         return
-    origin = request.origin
-    client = AuditClient(acc=account.name, kind=origin.kind.name.title() if origin is not None else "")
     event = ApiAudit(
         server=account.broker.server_name,
-        client=client,
+        client=_client(request),
         subject=request.subject.decode("utf-8", "replace"),
         request=request.body.decode("utf-8", "replace"),
         response=response.decode("utf-8", "replace"),

@@ -281,3 +281,15 @@ def test_what_is_delivered_while_the_state_is_written_is_written_too(world: Cons
     world = world.crash()
     assert world.info()["delivered"]["consumer_seq"] == 2
     assert world.info()["num_ack_pending"] == 1
+
+
+def test_who_asks_through_an_import_is_told(world: ConsumerWorld) -> None:
+    told = world.listen(b"$JS.EVENT.ADVISORY.API")
+    header = b'NATS/1.0\r\nNats-Request-Info: {"acc":"USES","rtt":5,"start":"2026-11-22T11:19:58Z"}\r\n\r\n'
+    for origin in (None, world.client):  # a client may say what it likes
+        world.account.publish(b"$JS.API.INFO", b"inbox", header, origin=origin)
+        world.commit()
+    through, direct = (json.loads(got.payload)["client"] for got in told.got)
+    assert through == {"acc": "USES", "svc": "$G", "rtt": 5, "server": "world"}
+    assert direct["acc"] == "$G"
+    assert "svc" not in direct
