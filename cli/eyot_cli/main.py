@@ -6,6 +6,7 @@ NATS protocol for streams and messages.
 
 from __future__ import annotations
 
+import logging
 import sys
 from pathlib import Path
 
@@ -19,7 +20,9 @@ from eyot_cli.passwd import passwd
 from eyot_cli.status import status
 from eyot_cli.streams import stream
 from eyot_cli.sync import sync
-from eyot_cli.target import DEFAULT_CONTROL, Target
+from eyot_cli.target import DEFAULT_CONTROL, Target, TlsFiles
+
+FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.group(
@@ -55,12 +58,30 @@ from eyot_cli.target import DEFAULT_CONTROL, Target
 )
 @click.option(
     "--creds",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=FILE,
     envvar="NATS_CREDS",
     show_envvar=True,
     metavar="FILE",
     help="credentials file",
 )
+@click.option(
+    "--tlsca",
+    type=FILE,
+    envvar="NATS_CA",
+    show_envvar=True,
+    metavar="FILE",
+    help="authority of the server's certificate",
+)
+@click.option(
+    "--tlscert",
+    type=FILE,
+    envvar="NATS_CERT",
+    show_envvar=True,
+    metavar="FILE",
+    help="certificate to show to the server",
+)
+@click.option("--tlskey", type=FILE, envvar="NATS_KEY", show_envvar=True, metavar="FILE", help="its key")
+@click.option("--tlsfirst", is_flag=True, help="begin with TLS, where the server says handshake_first")
 @click.option(
     "--domain",
     envvar="NATS_DOMAIN",
@@ -79,10 +100,16 @@ def cli(
     password: str | None,
     creds: Path | None,
     domain: str | None,
+    tlsca: Path | None,
+    tlscert: Path | None,
+    tlskey: Path | None,
+    tlsfirst: bool,
     as_json: bool,
 ) -> None:
     """Look after an Eyot daemon."""
-    context.obj = Target(control, server, user, password, creds, domain, as_json)
+    context.obj = Target(
+        control, server, user, password, creds, domain, as_json, TlsFiles(tlsca, tlscert, tlskey, tlsfirst)
+    )
 
 
 cli.add_command(status)
@@ -99,6 +126,7 @@ cli.add_command(passwd)
 
 def main() -> int:
     """Entry point; 0, or 1 with one line on stderr that says what failed and what to do about it."""
+    logging.getLogger("asyncio").setLevel(logging.ERROR)  # it warns of how nats-py closes connections with TLS
     try:
         cli.main(standalone_mode=False)
     except Failure as failure:

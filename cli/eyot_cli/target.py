@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,29 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
+class TlsFiles:
+    """An authority that the system does not know, a certificate to show, its key, and whether TLS comes before INFO."""
+
+    ca: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
+    first: bool = False
+
+    def context(self) -> ssl.SSLContext | None:
+        """None where the client's own will do. Raises Failure."""
+        if self.ca is None and self.cert is None and not self.first:
+            return None
+        try:
+            context = ssl.create_default_context(cafile=self.ca)
+            if self.cert is not None:
+                context.load_cert_chain(self.cert, self.key)
+        except OSError as error:
+            files = ", ".join(str(each) for each in (self.ca, self.cert, self.key) if each is not None)
+            raise Failure(f"{files}: {said(error)}") from error
+        return context
+
+
+@dataclass(frozen=True)
 class Target:
     """The daemon: its control socket (or monitoring URL) and its NATS listener with credentials."""
 
@@ -38,6 +62,7 @@ class Target:
     creds: Path | None
     domain: str | None
     as_json: bool
+    tls: TlsFiles
 
     def get(self, path: str) -> bytes:
         """The body of a page of the control socket or the monitoring port. Raises Failure."""
@@ -107,6 +132,8 @@ class Target:
                 reconnect_time_wait=0,
                 connect_timeout=TIMEOUT_S,
                 error_cb=note,
+                tls=self.tls.context(),
+                tls_handshake_first=self.tls.first,
                 name="eyot",
             )
         except NoServersError:
@@ -125,6 +152,8 @@ def _check_creds(path: Path) -> None:
 
 def said(error: BaseException) -> str:
     """An error of the client's in the server's own words."""
+    if isinstance(error, ssl.SSLError):
+        return getattr(error, "verify_message", "") or str(error)
     if isinstance(error, OSError) and error.strerror and not isinstance(error, TimeoutError):
         return error.strerror if error.errno is None or error.errno < 0 else os.strerror(error.errno)
     text = str(error).removeprefix("nats: ").strip("'")

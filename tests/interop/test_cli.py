@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from support.certificates import Authority
 from support.eyotd import Eyotd
 
 CONFIG = """
@@ -94,3 +95,26 @@ def test_a_subscriber_whose_server_goes_away(eyot: Tool) -> None:
         _, err = listening.communicate(timeout=30)
     assert listening.returncode == 1
     assert err.decode() == f"eyot: the connection to {eyot.daemon.client_url()} is gone\n"
+
+
+def test_over_tls(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "ca")
+    other = Authority(tmp_path / "other")
+    cert, key = authority.issue("app")
+    config = f"jetstream {{ store_dir: %WORKDIR%/js }}\n{authority.block('server', 'verify: true')}"
+    with Eyotd(config, tmp_path) as daemon:
+        start = [sys.executable, "-m", "eyot_cli.main", "-s", f"tls://localhost:{daemon.client_port}"]
+
+        def eyot(*arguments: object) -> tuple[int, str, str]:
+            command = [*start, *map(str, arguments), "stream", "ls"]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+            return done.returncode, done.stdout, done.stderr
+
+        shown = ("--tlscert", cert, "--tlskey", key)
+        assert eyot("--tlsca", authority.ca_file, *shown) == (0, "Streams\n  none in this account\n", "")
+        status, _, err = eyot("--tlsca", other.ca_file, *shown)
+        assert (status, err.count("\n")) == (1, 1)
+        assert "self-signed" in err or "local issuer" in err or "signature failure" in err
+        status, _, err = eyot("--tlsca", key)
+        assert (status, err.count("\n")) == (1, 1)
+        assert err.startswith(f"eyot: {key}: ")

@@ -67,6 +67,11 @@ def client_context(tls: TlsOptions | None) -> ssl.SSLContext:
     return context
 
 
+def _words(error: OSError) -> str:
+    """Without Python's number in front of what the system says."""
+    return str(error) if isinstance(error, ssl.SSLError) or not error.strerror else error.strerror
+
+
 def _apply(context: ssl.SSLContext, tls: TlsOptions) -> None:
     context.minimum_version = _VERSIONS[tls.min_version]
     # OpenSSL keeps one certificate of each kind of key, the last: so the first is loaded last.
@@ -75,13 +80,14 @@ def _apply(context: ssl.SSLContext, tls: TlsOptions) -> None:
             continue
         try:
             context.load_cert_chain(cert_file, key_file)
-        except (OSError, ssl.SSLError) as error:
-            raise TlsError(f"error parsing X509 certificate/key pair: {cert_file}, {key_file}: {error}") from None
+        except OSError as error:
+            text = f"error parsing X509 certificate/key pair: {cert_file}, {key_file}: {_words(error)}"
+            raise TlsError(text) from None
     if tls.ca_file:
         try:
             context.load_verify_locations(tls.ca_file)
-        except (OSError, ssl.SSLError) as error:
-            raise TlsError(f"failed to parse root ca certificate {tls.ca_file}: {error}") from None
+        except OSError as error:
+            raise TlsError(f"failed to parse root ca certificate {tls.ca_file}: {_words(error)}") from None
     if tls.curve:
         context.set_ecdh_curve(CURVES[tls.curve.upper()])
     ciphers = [cipher_name(name) for name in tls.cipher_suites]

@@ -169,6 +169,11 @@ _KNOWN: tuple[tuple[str, float | None, str], ...] = (
         "the hub's certificate is for other names: use one of them in the remote's url, or issue one for this name",
     ),
     (
+        "WRONG_VERSION_NUMBER",
+        None,
+        "what answers there speaks no TLS: check the port, and that leafnodes has a tls block there, or dial without TLS",
+    ),
+    (
         "TLS",
         None,
         "check the certificates, their names and authorities, and the clock of both sides",

@@ -19,6 +19,7 @@ TLS = "TLS handshake error: [SSL: CERTIFICATE_VERIFY_FAILED] certificate verify 
         (TLS + "Hostname mismatch, certificate is not valid for 'hub'. (_ssl.c:1006)", "for other names"),
         (TLS + "IP address mismatch, certificate is not valid for '10.0.0.1'. (_ssl.c:1006)", "for other names"),
         ("TLS alert of the hub: certificate expired", "cert_file"),
+        ("TLS handshake error: [SSL: WRONG_VERSION_NUMBER] wrong version number (_ssl.c:992)", "speaks no TLS"),
         ("TLS handshake error: something else", "check the certificates"),
         ("Authorization Violation", "credentials"),
         ("Connection refused", "leafnodes block"),
