@@ -10,7 +10,7 @@ import trio.testing
 
 from eyot_daemon.jetstream.copied_out.copied_out import copied_out_of
 from eyot_daemon.jetstream.copies.origin_marks import MARKS_KEY
-from eyot_daemon.jetstream.copies.position import OWN_KEYS
+from eyot_daemon.jetstream.position import OWN_KEYS
 from eyot_wire.jetstream.stream_source import read_mark
 from offline_sync.layout import external
 from offline_sync.node import Node

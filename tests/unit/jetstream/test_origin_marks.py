@@ -9,8 +9,8 @@ from eyot_daemon.jetstream.copied_out.copied_out import copied_out_of
 from eyot_daemon.jetstream.copied_out.told_origins import Told, read_told
 from eyot_daemon.jetstream.copies import origin_marks
 from eyot_daemon.jetstream.copies.origin_marks import MARKS_KEY, OriginMarks
-from eyot_daemon.jetstream.copies.position import Position, encode_position, read_position
 from eyot_daemon.jetstream.copies.resume_point import source_position
+from eyot_daemon.jetstream.position import Position, encode_position, read_position
 from eyot_sync.copying.actions import Copied
 from eyot_sync.copying.origin import Origin
 from eyot_wire import headers

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from eyot_daemon.jetstream.copied_out.copied_out import copied_out_of
-from eyot_daemon.jetstream.copies.position import OWN_KEYS, Position, read_position
+from eyot_daemon.jetstream.position import OWN_KEYS, Position, read_position
 from eyot_sync.copying.told_origins import HEADER, KEY
 from eyot_wire.jetstream.consumer import ConsumerInfo
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from eyot_daemon.jetstream.copies.position import OWN_KEYS, Position
 from eyot_daemon.jetstream.copies.resume_point import stored_position
+from eyot_daemon.jetstream.position import OWN_KEYS, Position
 from eyot_sync.copying.actions import Copied
 from eyot_sync.copying.origin import Origin
 from eyot_wire.jetstream.stream_source import identity_of

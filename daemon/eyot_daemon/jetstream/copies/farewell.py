@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from eyot_daemon.jetstream.copies.position import OWN_KEYS
+from eyot_daemon.jetstream.position import OWN_KEYS
 from eyot_daemon.router.subscription import Kind, Origin, Subscription
 from eyot_daemon.turn.timers import TimerHandle
 from eyot_sync.copying import origin as origins

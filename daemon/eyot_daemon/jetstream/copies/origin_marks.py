@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from eyot_daemon.jetstream.copied_out.told_origins import Told
-from eyot_daemon.jetstream.copies.position import OWN_KEYS, Position, encode_position, read_position
+from eyot_daemon.jetstream.position import OWN_KEYS, Position, encode_position, read_position
 from eyot_sync.copying.proof import WITNESSES_MAX
 from eyot_wire.jetstream.stream_source import HEADER, Mark, read_mark
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from eyot_daemon.jetstream.copies.origin_marks import look_through
-from eyot_daemon.jetstream.copies.position import OWN_KEYS, Position, read_position
+from eyot_daemon.jetstream.position import OWN_KEYS, Position, read_position
 from eyot_sync.copying.origin import Origin
 from eyot_sync.copying.proof import WITNESSES_MAX, Reached
 

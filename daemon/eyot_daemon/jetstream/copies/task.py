@@ -19,7 +19,6 @@ from eyot_daemon.jetstream.copies.copied_before import CopiedBefore, predecessor
 from eyot_daemon.jetstream.copies.farewell import Gone, gone
 from eyot_daemon.jetstream.copies.gate import CopyGate
 from eyot_daemon.jetstream.copies.origin_marks import OriginMarks
-from eyot_daemon.jetstream.copies.position import Position, encode_position
 from eyot_daemon.jetstream.copies.rate import CopyRate, copy_remedy
 from eyot_daemon.jetstream.copies.resume_point import (
     MIRROR_KEY,
@@ -28,6 +27,7 @@ from eyot_daemon.jetstream.copies.resume_point import (
     source_position,
     stored_position,
 )
+from eyot_daemon.jetstream.position import Position, encode_position
 from eyot_daemon.router.account import Account
 from eyot_daemon.router.subscription import Kind, Origin, Subscription
 from eyot_daemon.turn.timers import TimerHandle
