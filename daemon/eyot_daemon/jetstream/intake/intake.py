@@ -1,12 +1,12 @@
 """How one message gets into a stream: the checks in nats-server's order, and staging it.
 
-The order is `publish_headers.check`, then size, account, interest, limits. `Ingest` decides what makes up a transaction and
+The order is that of `messages/headers.py`, then size, account, interest, limits. `Ingest` decides what makes up a transaction and
 when its answers leave.
 """
 
 import logging
 from collections.abc import Collection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from eyot_daemon.jetstream.intake import fast_batches
 from eyot_daemon.jetstream.messages.batch import Batch, Republished
@@ -59,6 +59,17 @@ _USUAL_FIELDS = (
 
 #: A clock that was set back by less than this does not show in the stored times.
 CLOCK_STEP_NS = 1_000_000_000
+
+
+class _Checked(NamedTuple):
+    """A message as it is to be stored, what its headers ask for, and the sum of a counter."""
+
+    subject: bytes
+    header: bytes
+    payload: bytes
+    fields: dict[bytes, bytes]
+    verdict: Verdict
+    total: Sum | None
 
 
 class Intake:
@@ -186,31 +197,11 @@ class Intake:
         if not self._stream.retention.has_interest(subject):
             seq = self._pass_by(txn, batch, subject, verdict)
         else:
-            refusal = self._no_space(self._log.message_bytes(subject, header, payload))
-            if refusal is not None:
-                return refusal
-            try:
-                ttl_ns, header = self._lifetime(fields, header)
-            except ValueError:
-                return error(10165)
-            if self.config.discard == "new":
-                size = self._log.message_bytes(subject, header, payload)
-                rolls = bool(fields.get(ROLLUP))
-                if so_far is None:
-                    refusal = limits.refusal(self.config, self._log, subject, size, rollup=rolls)
-                else:
-                    refusal = limits.refusal_in_batch(self.config, self._log, subject, size, so_far, rollup=rolls)
-                if refusal is not None:
-                    return refusal
-            seq = self._store(txn, batch, subject, header, payload, verdict, total)
+            kept = self._keep(txn, batch, _Checked(subject, header, payload, fields, verdict, total), so_far)
+            if isinstance(kept, ApiError):
+                return kept
+            seq = kept
             subjects.add(subject)
-            if self.config.discard == "new" and self.config.max_msgs_per_subject > 0:
-                # What the message replaces must not count against the next one of the same turn.
-                self._enforce(txn, batch, (subject,))
-            if ttl_ns > 0:
-                self._expire_later(txn, batch, seq, self._log.state.last_ts_ns + ttl_ns)
-            if self.config.allow_msg_schedules:
-                self._note_schedules(txn, batch, subject, seq, fields)
         if so_far is not None:
             so_far.subjects.add(subject)
             if verdict.msg_id:
@@ -218,6 +209,35 @@ class Intake:
         self._taken_seq = seq
         self._acknowledge(batch, reply, seq, tail)
         return None
+
+    def _keep(self, txn: "Txn", batch: Batch, message: _Checked, so_far: BatchSoFar | None) -> int | ApiError:
+        """Store it, with all that hangs on it, if there is room: its sequence, or why not."""
+        config, subject, fields = self.config, message.subject, message.fields
+        refusal = self._no_space(self._log.message_bytes(subject, message.header, message.payload))
+        if refusal is not None:
+            return refusal
+        try:
+            ttl_ns, header = self._lifetime(fields, message.header)
+        except ValueError:
+            return error(10165)
+        if config.discard == "new":
+            size = self._log.message_bytes(subject, header, message.payload)
+            rolls = bool(fields.get(ROLLUP))
+            if so_far is None:
+                refusal = limits.refusal(config, self._log, subject, size, rollup=rolls)
+            else:
+                refusal = limits.refusal_in_batch(config, self._log, subject, size, so_far, rollup=rolls)
+            if refusal is not None:
+                return refusal
+        seq = self._store(txn, batch, message._replace(header=header))
+        if config.discard == "new" and config.max_msgs_per_subject > 0:
+            # What the message replaces must not count against the next one of the same turn.
+            self._enforce(txn, batch, (subject,))
+        if ttl_ns > 0:
+            self._expire_later(txn, batch, seq, self._log.state.last_ts_ns + ttl_ns)
+        if config.allow_msg_schedules:
+            self._note_schedules(txn, batch, subject, seq, fields)
+        return seq
 
     def _check_header(
         self, message: Published, subject: bytes, so_far: BatchSoFar | None, *, scheduled: bool
@@ -359,16 +379,8 @@ class Intake:
         jsa = self._stream.jsa
         return jsa.no_storage_for(self.config.storage, size) if jsa.storage_limited else None
 
-    def _store(
-        self,
-        txn: "Txn",
-        batch: Batch,
-        subject: bytes,
-        header: bytes,
-        payload: bytes,
-        verdict: Verdict,
-        total: Sum | None,
-    ) -> int:
+    def _store(self, txn: "Txn", batch: Batch, message: _Checked) -> int:
+        subject, header, payload, _, verdict, total = message
         before = self._log.last_seq_for(subject) if self._republisher is not None else 0
         ts_ns = self._now_ns
         self._now_ns = ts_ns + 1
