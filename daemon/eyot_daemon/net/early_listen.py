@@ -87,7 +87,7 @@ def _plain_file(path: str) -> dict[str, object]:
 
 
 def _listener(block: dict[str, object], default: int) -> tuple[str, int]:
-    """Host and port of a block as `options_listen` reads them; UsageError or ValueError for what it would refuse."""
+    """Host and port of a block as `config/listen.py` reads them; UsageError or ValueError for what it would refuse."""
     host, port = HOST_DEFAULT, default
     listen = block.get("listen")
     if isinstance(listen, int):

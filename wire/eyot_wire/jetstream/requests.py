@@ -1,6 +1,6 @@
 """Requests and responses of the JetStream API other than the configurations themselves.
 
-A response on the wire is `{"type": ..., <members>}`; the Structs here hold the members, `js_struct.encode_response` puts
+A response on the wire is `{"type": ..., <members>}`; the Structs here hold the members, `struct.encode_response` puts
 the type in front, and ErrorPart takes the place of the members when there is an error.
 """
 
