@@ -1,0 +1,68 @@
+"""The pages for people: what they name in this repository is there."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import click
+import pytest
+
+from eyot_cli.main import cli
+
+TOP = Path(__file__).parents[2]
+PAGES = sorted(
+    [TOP / "README.md", TOP / "CHANGELOG.md", *(TOP / "docs").rglob("*.md")], key=lambda page: page.relative_to(TOP)
+)
+#: The repository's own sources, and a client library that is called like one.
+SOURCES = [
+    "nats.py",
+    *(
+        str(source)
+        for folder in ("wire", "store", "sync", "daemon", "cli", "hub", "tests")
+        for source in (TOP / folder).rglob("*.py*")
+    ),
+]
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as forges make them."""
+    heads = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(TOP)))
+def test_links(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        if "://" in link:
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(TOP)))
+def test_paths_and_targets(page: Path) -> None:
+    text = page.read_text()
+    for path in re.findall(
+        r"(?<![\w/.-])((?:docs|tests|packaging|systemd|daemon|store|sync|wire|cli|hub)/[\w./-]*\w/?)", text
+    ):
+        assert (TOP / path).exists(), path
+    for path in re.findall(r"`([\w./-]+\.pyx?)`", text):
+        assert any(f"/{source}".endswith(f"/{path}") for source in SOURCES), path
+    targets = set(re.findall(r"^([a-z-]+):", (TOP / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"`make ([a-z-]+)", text)) <= targets
+
+
+def test_commands() -> None:
+    """What the pages have `eyot` do is there, and so are the programs that they name."""
+    scripts = tomllib.loads((TOP / "pyproject.toml").read_text())["project"]["scripts"]
+    said = "\n".join(page.read_text() for page in PAGES)
+    assert set(re.findall(r"\beyot(?:d|-check|-hub)\b", said)) <= set(scripts)
+    commands = re.findall(r"(?:`|^ {4})eyot (?:--?\w+ \S+ )*([a-z]+)(?: (ls|info|wait|forget)\b)?", said, re.MULTILINE)
+    assert len(commands) > 20
+    for name, inner in commands:
+        command = cli.commands[name]
+        assert not inner or (isinstance(command, click.Group) and inner in command.commands), (name, inner)
