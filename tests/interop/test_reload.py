@@ -260,3 +260,6 @@ def test_leaf_remotes_come_and_go(tmp_path: Path) -> None:
         reload(server, "leafnodes {}")
         server.wait_log("Leafnode connection closed")
         assert server.monitor("/leafz")["leafnodes"] == 0
+        for changed in (remote, remote.replace("url", "hub: true, url")):  # pages and metrics know it by its name
+            reload(server, changed)
+            assert [link["name"][-2:] for link in server.monitor("/eyot/status")["links"]] == ["#0"]

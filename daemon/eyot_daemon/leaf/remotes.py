@@ -11,6 +11,7 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
+from itertools import count
 from typing import TYPE_CHECKING
 
 import trio
@@ -71,7 +72,7 @@ class LeafRemotes:
         self.supervisors: list[LinkSupervisor] = []
         self._scopes: dict[LinkSupervisor, trio.CancelScope] = {}
         self._remotes: dict[LinkSupervisor, RemoteOptions] = {}
-        self._added = 0
+        self._numbers: dict[LinkSupervisor, int] = {}
         for remote in options.leafnodes.remotes if remotes is None else remotes:
             self._add(remote)
 
@@ -79,8 +80,10 @@ class LeafRemotes:
         links = self.links
         broker = links.broker
         options = broker.options
+        # The lowest that is free: a remote that a reload changes keeps its name, by which pages and metrics tell links apart.
+        number = next(free for free in count() if free not in self._numbers.values())
         spec = RemoteSpec(
-            name=f"{remote.account}@{remote.urls[0].host}:{remote.urls[0].port}#{self._added}",
+            name=f"{remote.account}@{remote.urls[0].host}:{remote.urls[0].port}#{number}",
             account=remote.account,
             addresses=tuple(LinkAddress(url.host, url.port, url.scheme, url.path) for url in remote.urls),
             randomize=not remote.no_randomize,
@@ -101,7 +104,7 @@ class LeafRemotes:
         links.metered[spec.name] = lambda: broker.sync.metered_status(remote)
         if remote.disabled:
             supervisor.state.phase = LinkPhase.DISABLED
-        self._added += 1
+        self._numbers[supervisor] = number
         self._remotes[supervisor] = remote
         self.supervisors.append(supervisor)
         links.remotes.append(supervisor.state)
@@ -134,7 +137,7 @@ class LeafRemotes:
             scope = self._scopes.pop(supervisor, None)
             if scope is not None:
                 scope.cancel()
-            del self._remotes[supervisor]
+            del self._remotes[supervisor], self._numbers[supervisor]
             self.supervisors.remove(supervisor)
             self.links.remotes.remove(supervisor.state)
             self.links.metered.pop(supervisor.state.name, None)
