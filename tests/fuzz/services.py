@@ -13,6 +13,7 @@ from typing import Any
 from support import hostile
 from support.eyotd import Eyotd
 from support.plain_client import PlainClient
+from support.raw_leaf import Peer
 
 CONFIG = """
 jetstream { store_dir: "%DIR%/jetstream", max_mem: 64MB, max_file: 256MB }
@@ -21,6 +22,7 @@ accounts {
   SYS { users: [{ user: sys, password: sys }] }
 }
 system_account: SYS
+leafnodes { listen: "127.0.0.1:%LEAF_PORT%", authorization { user: leaf, password: leaf, account: A } }
 max_payload: 262144
 """
 REQUESTS = 40
@@ -83,6 +85,8 @@ SYSTEM_WORDS = (
 )
 SYSTEM_KEYS = ("cid", "sort", "auth", "subscriptions", "offset", "limit", "state", "account", "acc", "streams", "consumer", "config", "name",
     "server_name", "tags", "domain", "js-enabled-only", "details", "user", "filter_subject", "test", "raft")  # fmt: skip
+LEAF_KEYS = ("name", "cluster", "domain", "version", "headers", "jetstream", "is_hub", "deny_pub", "isolate", "protocol", "remote_account",
+    "compression", "compress_mode", "lang", "eyot_silence_s", "nkey", "sig", "jwt", "server_id", "gateway")  # fmt: skip
 HEADERS = ("Nats-Msg-Id", "Nats-Expected-Last-Sequence", "Nats-Expected-Last-Subject-Sequence", "Nats-Expected-Stream", "Nats-Rollup", "Nats-TTL",
     "Nats-Expected-Last-Msg-Id", "Nats-Expected-Last-Subject-Sequence-Subject", "Nats-Batch-Id", "Nats-Batch-Sequence", "Nats-Batch-Commit",
     "Nats-Schedule", "Nats-Schedule-Target", "Nats-Schedule-TTL", "Nats-Incr", "Nats-Required-Api-Level", "Nats-Trace-Dest",
@@ -93,11 +97,12 @@ NUMBERS = (0, 1, -1, 2, 5, 1.5, 1000, 2**31, 2**63 - 1, -(2**63), 2**64, 10**30,
 
 
 class Services:
-    """One daemon, asked by a user of an account with JetStream and by one of the system account."""
+    """One daemon, asked by a user of an account with JetStream, by one of the system account, and over a leaf link."""
 
     def __init__(self, folder: Path) -> None:
         self._server = Eyotd(CONFIG.replace("%DIR%", str(folder)), folder)
         self._clients: list[PlainClient] = []
+        self._leaf: Peer | None = None
         self._steps = 0
 
     def start(self) -> None:
@@ -113,6 +118,7 @@ class Services:
             self._new_world()
         self._steps += 1
         user, system = self._clients
+        self._over_the_link(rng)
         for _ in range(REQUESTS):
             client, subject, header, body = self._system(rng) if rng.random() < 0.15 else self._jetstream(rng)
             reply = b"" if rng.random() < 0.1 else b"_INBOX.f "
@@ -128,6 +134,46 @@ class Services:
             log = self._server.log()
             assert "Traceback" not in log, log[-6000:]
             assert self._server.running, log[-4000:]
+
+    def _over_the_link(self, rng: Random) -> None:
+        """The same from a leaf, and interest that comes and goes; a link that was ended is made anew, with an odd CONNECT."""
+        leaf = self._leaf
+        if leaf is None or leaf.closed:
+            odd = {rng.choice(LEAF_KEYS): _value(rng, 2) for _ in range(rng.randrange(3))}
+            leaf = self._leaf = Peer(self._server.leaf_port, user="leaf", **odd)
+            leaf.send(b"LS+ _INBOX.>\r\n")
+        for _ in range(rng.randrange(REQUESTS // 4)):
+            _, subject, header, body = self._jetstream(rng) if rng.random() < 0.8 else self._system(rng)
+            reply = rng.choice(
+                (
+                    b"",
+                    b" _INBOX.f",
+                    b" _INBOX.f",
+                    b" _R_.x.1",
+                    b" + _INBOX.f q q2",
+                    b" | q",
+                    b" $JS.ACK.S.pull.1.1.1.1.1@s.1",
+                )
+            )
+            if header:
+                frame = b"HMSG %b%b %d %d\r\n" % (subject, reply, len(header), len(header) + len(body))
+            else:
+                frame = b"LMSG %b%b %d\r\n" % (subject, reply, len(body))
+            leaf.send(frame + header + body + b"\r\n")
+            if rng.random() < 0.1:
+                interest = (
+                    b"LS+ x.%d q 2",
+                    b"LS- x.%d",
+                    b"LS+ x.%d q -1",
+                    b"LS+ $LDS.%d",
+                    b"LS+ *.>.%d",
+                    b"LS- x.%d q",
+                    b"INFO {%d}",
+                )
+                leaf.send(rng.choice(interest) % rng.randrange(3) + b"\r\n")
+        leaf.heard = b""
+        leaf.send(b"PING\r\n")
+        leaf.until(rb"PONG\r\n")
 
     def _new_world(self) -> None:
         """Both clients, two streams, two consumers."""
