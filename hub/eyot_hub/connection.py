@@ -74,7 +74,8 @@ class Connection:
             try:
                 return cls._open_one(options, server, host, port)
             except (OSError, ConnectionFailed, NoAnswer) as error:
-                problems.append(f"{host}:{port}: {error}")
+                text = error.strerror if isinstance(error, OSError) and not isinstance(error, ssl.SSLError) else None
+                problems.append(f"{host}:{port}: {text or error}")
         raise ConnectionFailed("no server could be reached: " + "; ".join(problems))
 
     @classmethod

@@ -255,7 +255,7 @@ class JetStream:
         return self._retry(lambda connection: call(connection, f"{self.api_prefix}.{what}", body, kind))
 
     def _retry(self, act: Callable[[Connection], T]) -> T:
-        begun = time.monotonic()
+        begun, told = time.monotonic(), False
         while True:
             try:
                 if self._connection is None:
@@ -266,10 +266,13 @@ class JetStream:
                 patience_s = min(self.options.retry_s, self.options.timeout_s)
                 if time.monotonic() + RETRY_PAUSE_S > begun + patience_s:
                     raise
-            except (ConnectionFailed, NoAnswer):
+            except (ConnectionFailed, NoAnswer) as error:
                 self.close()
                 if time.monotonic() + RETRY_PAUSE_S > begun + self.options.retry_s:
                     raise
+                if not told:
+                    log.warning("%s; trying again for %g s", error, self.options.retry_s)
+                    told = True
             time.sleep(RETRY_PAUSE_S)
 
 
