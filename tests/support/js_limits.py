@@ -12,7 +12,7 @@ from support.js_talk import Saying
 _MEMBERS: Members = {
     **{name: STREAM_MEMBERS[name] for name in ("retention", "discard", "max_msgs", "max_age", "max_msg_size", "sealed", "num_replicas")},
     "storage": (["file", "memory"], []),
-    "max_bytes": ([-1, 0, 400, 1000, 1500, 2000, 2001, 3000], [6000, 60_000, 150_000, 1 << 40, -2]),
+    "max_bytes": ([-1, 0, 400, 1000, 1500, 2000, 2001, 3000], [6000, 60_000, 150_000, -2]),
     "max_consumers": ([-1, 0, 1, 2], [3, -2]),
     "consumer_limits": ([{}, {"max_ack_pending": 5}], [{"max_ack_pending": 6}, {"max_ack_pending": 1000}, {"max_ack_pending": -1}]),
     "allow_atomic": ([True], []),
