@@ -5,11 +5,13 @@ Files are read anew for each attempt, so that renewed credentials are used witho
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 from eyot_daemon.config.leaf import LeafUrl, RemoteOptions
 from eyot_sync.leaf.events import LeafCredentials
 from eyot_wire.trust.creds import parse_creds
+from eyot_wire.trust.jwt import JwtError, decode
 from eyot_wire.trust.nkey import NkeyError, Signer
 
 
@@ -41,6 +43,21 @@ def _from_file(path: str) -> LeafCredentials:
         raise CredentialsError(f"credentials file {path}: {error}") from None
     # nkey goes with seed-only credentials; a JWT names its own key.
     return LeafCredentials(jwt=found.jwt, nkey="" if found.jwt else signer.public_key, sign=signer.sign)
+
+
+def out_of_date(remote: RemoteOptions, now_s: float) -> str:
+    """What the clock here says against the token that was presented, "" where it says nothing.
+
+    It is told beside a refusal and never instead of an attempt: a clock that is wrong must not keep a device away from its hub.
+    """
+    try:
+        claims = decode(parse_creds(Path(remote.credentials).read_text()).jwt) if remote.credentials else None
+    except (OSError, NkeyError, JwtError, UnicodeDecodeError):
+        return ""
+    if claims is None or claims.valid_at(now_s):
+        return ""
+    what, when = ("expired on", claims.exp) if claims.nbf <= now_s else ("begins on", claims.nbf)
+    return f"the token in {remote.credentials} {what} {datetime.fromtimestamp(when, UTC):%Y-%m-%d %H:%M} UTC by the clock here"
 
 
 def _from_seed(value: str) -> LeafCredentials:

@@ -18,7 +18,7 @@ import trio
 
 from eyot_daemon.auth.login import Peer
 from eyot_daemon.config.leaf import LeafUrl, RemoteOptions
-from eyot_daemon.leaf.credentials import CredentialsError, credentials_for
+from eyot_daemon.leaf.credentials import CredentialsError, credentials_for, out_of_date
 from eyot_daemon.leaf.link import LeafConnection
 from eyot_daemon.leaf.listener import leaf_limits
 from eyot_daemon.leaf.sockets import limit_unsent
@@ -38,6 +38,7 @@ from eyot_daemon.net.transport import (
 from eyot_daemon.net.websocket_upgrade import UpgradeError
 from eyot_daemon.router.leaf_links import LeafLinks
 from eyot_sync.leaf.compression import LeafCompression
+from eyot_sync.leaf.errors import AUTHORIZATION_VIOLATION, USER_EXPIRED
 from eyot_sync.leaf.events import LeafEvent, LeafOptions, LeafTimes, Role, State, TlsRequired
 from eyot_sync.leaf.session import LeafSession
 from eyot_sync.link.dialer import Dialer, TcpDialer
@@ -200,7 +201,11 @@ class RemoteRunner:
             raise
         finally:
             await trio.aclose_forcefully(stream)
-        return LinkEnd(link.end.reason, established=link.established, retry_after_s=link.end.retry_after_s)
+        reason = link.end.reason
+        if AUTHORIZATION_VIOLATION in reason or USER_EXPIRED in reason:
+            late = out_of_date(self.remote, self.links.broker.clock.now_ns() / 1e9)
+            reason += late and f" ({late})"
+        return LinkEnd(reason, established=link.established, retry_after_s=link.end.retry_after_s)
 
     def _open(
         self, stream: trio.abc.Stream, address: LinkAddress, state: LinkState, learn: Callable[[Iterable[str]], None]

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from eyot_daemon.config.leaf import LeafUrl, RemoteOptions
-from eyot_daemon.leaf.credentials import CredentialsError, credentials_for
+from eyot_daemon.leaf.credentials import CredentialsError, credentials_for, out_of_date
 from eyot_wire.trust import nkey
+from support.claims import ALPHA, USER, creds
 
 SEED = nkey.encode_seed("U", bytes(range(32)))
 PUBLIC = nkey.Signer(SEED).public_key
@@ -79,3 +80,16 @@ def test_a_seed_that_is_none_is_not_shown() -> None:
     with pytest.raises(CredentialsError) as refused:
         credentials_for(remote(nkey="SUANOTASEEDATALL"), url())
     assert "SUANOT" not in str(refused.value)
+
+
+def test_a_token_out_of_date_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "device.creds"
+    path.write_text(creds(ALPHA.user(USER, claims={"nbf": 1_700_000_000, "exp": 1_700_003_600}), USER))
+    presented = remote(credentials=str(path))
+    assert out_of_date(presented, 1_700_003_599) == ""
+    late = f"the token in {path} expired on 2023-11-14 23:13 UTC by the clock here"
+    assert out_of_date(presented, 1_700_003_600) == late
+    assert out_of_date(presented, 0).endswith("begins on 2023-11-14 22:13 UTC by the clock here")
+    assert out_of_date(remote(), 0) == ""
+    path.write_text("nothing")
+    assert out_of_date(presented, 0) == ""

@@ -21,7 +21,7 @@ from eyot_hub.jobs.config import (
     convert,
     load,
 )
-from eyot_hub.main import main
+from eyot_hub.main import Show, main
 
 GOOD = """
 [nats]
@@ -181,3 +181,13 @@ def test_the_page_names_every_key(monkeypatch: pytest.MonkeyPatch) -> None:
         assert set(section) == set(kind.__struct_fields__), kind
     assert '# metrics = ["temperature"]' in shown
     assert config.gold[0].value == "value"
+
+
+def test_tables_are_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"device": "d1", "delay": 28112181.5, "share": 0.98765}, {"device": "d2", "delay": 0.123456, "share": None}]
+    Show(as_json=False).table(rows, ["device", "delay", "share"])
+    assert capsys.readouterr().out.splitlines() == [
+        "DEVICE  DELAY     SHARE",
+        "d1      28112182  0.988",
+        "d2      0.123     -",
+    ]
