@@ -177,8 +177,6 @@ async def set_back(fleet: Fleet) -> None:
 async def take_back(fleet: Fleet) -> None:
     """A node fails for good and is set up again, from its last backup if there is one."""
     node = fleet.nodes[fleet.chance.choice(list(fleet.nodes))]
-    if any(other.disk_full for other in fleet.nodes.values()):
-        return  # an origin could not write down that its reader begins anew
     if node.running:
         await _take_back(fleet, node)
 

@@ -16,6 +16,7 @@ from eyot_sync.copying.origin import Origin
 from eyot_sync.copying.proof import Reached
 from eyot_wire.jetstream.errors import ApiError
 from eyot_wire.jetstream.stream import External, StreamSource
+from eyot_wire.jetstream.stream_source import identity_of
 from support.origin_model import ModelOrigin, ModelTarget, Wire
 
 FULL = ApiError(code=503, err_code=10047, description="insufficient storage resources available")
@@ -243,6 +244,7 @@ def resumed(
     identity: str,
     skip_lost: bool = False,
     held_at: int = 0,
+    whole: bool = False,
 ) -> Wire:
     """A copier with a position, and what it said until nothing more was to be said."""
     source = StreamSource(name="ORIGIN", external=External(api="$JS.leaf.API", deliver=""))
@@ -255,6 +257,7 @@ def resumed(
         identity=identity,
         skip_lost=skip_lost,
         held_at=held_at,
+        whole=whole,
     )
     wire = Wire(copier, origin, ModelTarget())
     now = 1.0
@@ -408,6 +411,37 @@ def test_a_mirror_follows_a_recreated_origin_where_the_policy_says_so() -> None:
     assert wire.copier.phase is Phase.ACTIVE
     assert wire.copier.identity == origin.created
     assert [consumer.next_seq for consumer in origin.consumers.values()] == [101]
+
+
+def _says_of_life(copier: Copier) -> str | None:
+    """With its next request."""
+    body = next(action.body for action in copier.link_up(100.0) if isinstance(action, Request))
+    told = json.loads(body)["config"].get("metadata", {}).get("eyot.life")
+    assert told is None or isinstance(told, str)
+    return told
+
+
+def test_a_copy_says_of_which_life_it_has_what_comes_before() -> None:
+    """But a mirror that went on behind its own end does not have it, and of one that may have, nobody knows."""
+    origin = ModelOrigin()
+    for number in range(200):
+        origin.publish(b"m%d" % number)
+    life = identity_of(origin.created)
+    assert _says_of_life(resumed(origin, mirror=False, last=Reached(100), identity=origin.created).copier) == life
+    assert _says_of_life(resumed(origin, mirror=False, last=Reached(0), identity="").copier) is None
+    assert _says_of_life(mirrored(origin, whole=True)) == life
+    assert _says_of_life(mirrored(origin)) is None
+    back = ModelOrigin({90: b"old", 91: b"new"}, 91)
+    assert _says_of_life(mirrored(back, whole=True)) is None, "it holds still"
+    skipped = mirrored(back, whole=True, skip_lost=True)
+    assert _says_of_life(skipped) is None
+    assert not skipped.life.whole
+
+
+def test_a_mirror_that_begins_is_whole() -> None:
+    origin = ModelOrigin()
+    origin.publish(b"m")
+    assert resumed(origin, mirror=True, last=Reached(0), identity="").copier.life.whole
 
 
 def test_an_origin_that_does_not_clamp_tells_its_end_by_its_info() -> None:

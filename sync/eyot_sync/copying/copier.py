@@ -43,7 +43,7 @@ from eyot_sync.copying.actions import (
 )
 from eyot_sync.copying.origin import Origin, Start, consumer_request, release_request, reset_request, start_of
 from eyot_sync.copying.origin_answers import CreateResponse, ErrorOnly, OriginInfo
-from eyot_sync.copying.origin_life import Anew, GoOn, Hold, Newer, OriginLife
+from eyot_sync.copying.origin_life import LIFE_KEY, Anew, GoOn, Hold, Newer, OriginLife
 from eyot_sync.copying.proof import WITNESSES_MAX, Proof, Reached
 from eyot_sync.copying.settling import Settling
 from eyot_sync.policy.stream_gate import LOOK_AGAIN_S
@@ -78,7 +78,7 @@ class Copier:
     """Copies one origin. `last` is the last message of the origin that is stored here; `make_id(n)` gives random names;
     `last_stored_ns` is when the target last stored a message (for a start by time). `identity` is the origin's life that `last` belongs
     to ("" if that was never known), `newest_ns` the latest time of a message of that life that is stored here, `others` more sequences of
-    it whose stored time is of interest (`stored`), `witnesses` sequences and times of messages before the last one. `asks_origins`: the origin is asked what it knows of its own; what it tells of them gathers in `told`. `skip_lost` and `held_at` are those of `OriginLife`, for mirrors."""
+    it whose stored time is of interest (`stored`), `witnesses` sequences and times of messages before the last one. `asks_origins`: the origin is asked what it knows of its own; what it tells of them gathers in `told`. `skip_lost`, `held_at` and `whole` are those of `OriginLife`, for mirrors."""
 
     def __init__(
         self,
@@ -93,6 +93,7 @@ class Copier:
         newest_ns: int = 0,
         skip_lost: bool = False,
         held_at: int = 0,
+        whole: bool = False,
         others: Sequence[int] = (),
         witnesses: Sequence[tuple[int, int]] = (),
         asks_origins: bool = False,
@@ -101,7 +102,9 @@ class Copier:
         self.mirror = mirror
         self.phase = Phase.WAITING
         self.progress = Progress(last_seq=last.seq, committed_seq=last.seq)
-        self.life = OriginLife(self.progress, mirror=mirror, identity=identity, skip_lost=skip_lost, held_at=held_at)
+        self.life = OriginLife(
+            self.progress, mirror=mirror, identity=identity, skip_lost=skip_lost, held_at=held_at, whole=whole
+        )
         self.retry_at = 0.0
         #: What a policy makes the copy wait for, "" if none does; the rate to ask of the origin, 0 for none.
         self.waiting = ""
@@ -500,7 +503,7 @@ class Copier:
                 short_id=self._make_id(8),
                 rate_limit_bps=self.rate_limit_bps,
                 heartbeat_s=self.heartbeat_s,
-                asks=self._proof.metadata | self._asks,
+                asks=self._proof.metadata | self._asks | self._says_of_life(),
             )
         self.phase = Phase.REQUESTED
         self.waiting = ""
@@ -517,6 +520,11 @@ class Copier:
             Request(subject, self.reply, body),
             Identify(f"{self.origin.api}.STREAM.INFO.{self.origin.stream}".encode(), self.identity_reply),
         ]
+
+    def _says_of_life(self) -> dict[str, str]:
+        """Sequences of which life the copy begins after: an origin that believes it to hold another one knows better then."""
+        told = self.life.told if self._last.seq else ""
+        return {LIFE_KEY: told} if told else {}
 
     def _start(self) -> Start:
         """Where to begin at the origin."""

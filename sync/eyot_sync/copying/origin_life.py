@@ -21,6 +21,9 @@ from eyot_sync.copying.proof import Reached
 from eyot_wire.jetstream.errors import ApiError
 from eyot_wire.jetstream.stream_source import identity_of
 
+#: Metadata of a request for a consumer: `OriginLife.told`.
+LIFE_KEY = "eyot.life"
+
 
 @dataclass(frozen=True, slots=True)
 class GoOn:
@@ -53,16 +56,26 @@ Verdict = GoOn | Hold | Anew | Newer
 class OriginLife:
     """`identity`: the life of the origin that the position belongs to ("": never known). For mirrors: `skip_lost` follows an origin that
     gives sequences out again from the mirror's end on; `held_at` is one more than where such an origin ended when it was found (0: never).
-    `ended`: the origin's last sequence when it was asked last (None: not told).
+    `whole`: a mirror holds messages of this life only, and never went on behind its own end. `ended`: the origin's last sequence when it
+    was asked last (None: not told).
     """
 
-    def __init__(self, progress: Progress, *, mirror: bool, identity: str, skip_lost: bool, held_at: int) -> None:
+    def __init__(
+        self, progress: Progress, *, mirror: bool, identity: str, skip_lost: bool, held_at: int, whole: bool = False
+    ) -> None:
         self.identity = identity
         self.skip_lost = skip_lost
         self.held_at = held_at
+        self.whole = whole
         self.ended: int | None = None
         self._mirror = mirror
         self._progress = progress
+
+    @property
+    def told(self) -> str:
+        """The life, by its identity, of which the copy takes everything from its position on, and has what comes before; "" if that
+        is not so, or not known."""
+        return identity_of(self.identity) if not self._mirror or (self.whole and not self.held_at) else ""
 
     def judge(
         self, asked: Reached, before_first: int, info: OriginInfo | None, *, refuted: bool, newer: bool
@@ -70,6 +83,8 @@ class OriginLife:
         """The copy has everything up to `asked`; the origin begins after `before_first`, tells `info` of itself (None: nothing), and
         `refuted` says that it has another message under that sequence. `newer`: the copy asked by time, sequences are of no use."""
         self.ended = None if info is None else info.state.last_seq
+        if not asked.seq:
+            self.whole = True  # it begins
         if info is not None:
             before, self.identity = self.identity, info.created
             if before and identity_of(before) != identity_of(info.created) and (asked.seq or newer):
@@ -100,6 +115,7 @@ class OriginLife:
         if self.skip_lost:
             progress.note = trouble.note_skips_life(info.created, held)
             self.held_at = 0
+            self.whole = False
             return GoOn()
         self.identity = before
         return Hold(trouble.mirror_of_another_life(info.created, before, held), info.state.messages)
@@ -116,6 +132,7 @@ class OriginLife:
             self._progress.note = trouble.note_skips_end(end, held)
             self._progress.error = None
             self.held_at = 0
+            self.whole = False
             return GoOn()
         why = trouble.mirror_of_other_messages(held) if refuted else trouble.mirror_of_a_lost_end(end, held)
         return Hold(why, held - end)

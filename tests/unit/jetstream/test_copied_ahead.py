@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from eyot_daemon.jetstream.copied_out.copied_out import copied_out_of
+from eyot_wire.jetstream.stream_source import identity_of
 from eyot_wire.status import SyncStatus
 from support.js_consumers import Box, ConsumerWorld
 
@@ -21,10 +22,11 @@ COPY: dict[str, Any] = {
 }
 
 
-def asking(world: ConsumerWorld, deliver: str, after: int) -> Box:
+def asking(world: ConsumerWorld, deliver: str, after: int, **says: str) -> Box:
     box = world.listen(deliver.encode())
     start: dict[str, Any] = {"deliver_policy": "by_start_sequence", "opt_start_seq": after + 1} if after else {}
-    world.add_ephemeral(**{**COPY, "deliver_subject": deliver, **start})
+    metadata = {"metadata": {f"eyot.{key}": value for key, value in says.items()}} if says else {}
+    world.add_ephemeral(**{**COPY, "deliver_subject": deliver, **start, **metadata})
     world.commit()
     return box
 
@@ -88,6 +90,21 @@ def test_a_copy_that_begins_anew_gets_everything(world: ConsumerWorld) -> None:
     confirm(world, box)
     found = status(world)
     assert (found.confirmed_seq, found.backlog, found.error) == (4, 0, None)
+
+
+def test_a_copy_that_says_that_it_is_of_this_life_has_what_it_confirms(world: ConsumerWorld) -> None:
+    """It began anew, and this server could not write that down."""
+    world.leave(asking(world, "$JS.S.ahead", 10))
+    world.fill(8)
+    life = identity_of(world.request("STREAM.INFO.S")["created"])
+    other = asking(world, "$JS.S.other", 12, life="another1")
+    confirm(world, other)
+    world.leave(other)
+    assert "earlier S" in (status(world).error or "")
+    asking(world, "$JS.S.back", 12, life=life)
+    world.fill(1)
+    world.commit()
+    assert "earlier S" not in (status(world).error or "")
 
 
 def test_who_does_not_read_is_told_of(world: ConsumerWorld) -> None:

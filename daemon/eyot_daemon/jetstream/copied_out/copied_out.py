@@ -28,8 +28,10 @@ from eyot_daemon.jetstream.copied_out.trouble import Standing, trouble
 from eyot_daemon.jetstream.deliver_interest import interest_of
 from eyot_daemon.jetstream.pull_request import idle_heartbeat
 from eyot_store.errors import StoreError
+from eyot_sync.copying.origin_life import LIFE_KEY
 from eyot_wire.go.time import ns_to_rfc3339
 from eyot_wire.jetstream.forget_reader import ForgetRequest
+from eyot_wire.jetstream.stream_source import identity_of
 from eyot_wire.status import SyncStatus
 from eyot_wire.subject import matches
 
@@ -283,7 +285,7 @@ class CopiedOut:
         """Store a reader along with what `txn` already holds. `before`: what was known of it."""
         stream = self._stream
         before = before or self._readers.get(key)
-        if before is not None and reader.seq < before.seq:
+        if before is not None and (reader.seq < before.seq or reader.ahead < before.ahead):
             self._doubts.begin((stream.log.id, key))
         self._readers[key] = reader
         self._has_mirror = self._has_mirror or reader.kind == "mirror"
@@ -429,6 +431,8 @@ def _copies(reader: Reader, subject: bytes) -> bool:
 def _placed(reader: Reader, consumer: Consumer) -> Reader:
     """A reader along with what its request says about where it stands."""
     begins_after = consumer.state.delivered_sseq
+    if consumer.config.metadata.get(LIFE_KEY) == identity_of(ns_to_rfc3339(consumer.stream.created_ns)):
+        return replace(reader, ahead_from=0, ahead=0)  # it says that what it holds is of this life
     asked_after = consumer.config.opt_start_seq - 1 if consumer.config.deliver_policy == "by_start_sequence" else 0
     if asked_after > begins_after:
         return replace(reader, ahead_from=min(reader.seq, begins_after), ahead=asked_after)

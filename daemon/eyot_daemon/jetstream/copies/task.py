@@ -97,12 +97,13 @@ class CopyTask:
             newest_ns=position.newest_ns,
             skip_lost=_skips_lost(stream),
             held_at=position.seq if mirror else 0,
+            whole=position.whole,
             others=self._before.seqs,
             witnesses=mirror_witnesses(stream) if mirror else position.witnesses,
             asks_origins=mirror,
         )
         self._held_at_stored = self.copier.life.held_at
-        self._identity_stored = position.identity
+        self._life_stored = position if mirror else Position()
         self._origin = origin
         self._api = origin.api.encode()
         self._subs: list[Subscription] = []
@@ -300,11 +301,12 @@ class CopyTask:
 
     def _life_record(self) -> list[tuple[bytes, bytes]]:
         """Of a mirror; none where what is recorded is still so."""
-        known = self.copier.identity, self.copier.life.held_at
-        if known == (self._identity_stored, self._held_at_stored):
+        life = self.copier.life
+        known = Position(life.held_at, life.identity, whole=life.whole)
+        if known == self._life_stored:
             return []
-        self._identity_stored, self._held_at_stored = known
-        return [(MIRROR_KEY, encode_position(Position(self._held_at_stored, self._identity_stored)))]
+        self._life_stored, self._held_at_stored = known, life.held_at
+        return [(MIRROR_KEY, encode_position(known))]
 
     def _put(self, records: Iterable[tuple[bytes, bytes]]) -> None:
         """Store records without messages."""
@@ -328,7 +330,7 @@ class CopyTask:
             if self.mirror:
                 committed = self.stream.log.committed_seq
             log.warning("%r: %s; copied up to %d", self, result.error.description, committed)
-            self._identity_stored = ""
+            self._life_stored = Position()
             if self._marks is not None:
                 self._marks.reload()
             self._do(self.copier.failed(committed, result.error, self._now()))
