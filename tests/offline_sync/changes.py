@@ -85,12 +85,12 @@ def _is_of(source: dict[str, dict[str, str]], domain: str) -> bool:
 
 async def rename(fleet: Fleet) -> None:
     """A leaf gets another domain; what copies it at the hub is told where it is now, sooner or later."""
-    chance, hub, layout = fleet.chance, fleet.hub, fleet.layout
+    chance, layout = fleet.chance, fleet.layout
     leaf = fleet.nodes[chance.choice(fleet.leaves)]
-    hubs = [hub] if fleet.second is None else [hub, fleet.second]
+    hubs = fleet.hubs
     if not all(node.running and not node.disk_full for node in (leaf, *hubs)):
         return
-    if any("mirror" in layout.streams[place] for place in layout.streams if place[0] == HUB and leaf.name in place[1]):
+    if any("mirror" in layout.streams[place] for place in layout.streams if leaf.name in place[1]):
         return  # a mirror keeps its origin for good
     before, after = leaf.domain, layout.rename(leaf.name)
     fleet.say(f"{leaf.name} is in the domain {after} from now on")
@@ -166,8 +166,8 @@ async def set_back(fleet: Fleet) -> None:
         for _ in range(chance.randint(1, 3)):
             fleet.publish(*chance.choice(mine), chance.choice((1, 3, 10)))
             await trio.sleep(chance.choice((0.1, 0.5, 2.0)))
-    for dialler in fleet.diallers if node is fleet.hub else [node.name]:
-        fleet.network.cut(dialler)
+    for link in fleet.links if node is fleet.hub else fleet.links_of(node.name):
+        fleet.network.cut(link)
     await _take_back(fleet, node)
     for _ in range(chance.randint(1, 4)):
         fleet.publish(*chance.choice(mine), chance.choice((1, 3, 10, 40)))
@@ -177,7 +177,7 @@ async def set_back(fleet: Fleet) -> None:
 async def take_back(fleet: Fleet) -> None:
     """A node fails for good and is set up again, from its last backup if there is one."""
     node = fleet.nodes[fleet.chance.choice(list(fleet.nodes))]
-    if node.running:
+    if node.running and not node.disk_full:
         await _take_back(fleet, node)
 
 

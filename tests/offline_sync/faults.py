@@ -13,19 +13,19 @@ _CLOCKS = (0.0, -57 * _YEAR_S, 10 * _YEAR_S, -10 * _YEAR_S, 3600.0, -5.0)
 
 
 async def cut(fleet: Fleet) -> None:
-    leaf = fleet.chance.choice(fleet.diallers)
+    leaf = fleet.chance.choice(fleet.links)
     fleet.say(f"link of {leaf} is cut")
     fleet.network.cut(leaf)
 
 
 async def restore(fleet: Fleet) -> None:
-    leaf = fleet.chance.choice(fleet.diallers)
+    leaf = fleet.chance.choice(fleet.links)
     fleet.say(f"link of {leaf} is back")
     fleet.network.restore(leaf)
 
 
 async def flap(fleet: Fleet) -> None:
-    leaf = fleet.chance.choice(fleet.diallers)
+    leaf = fleet.chance.choice(fleet.links)
     fleet.say(f"link of {leaf} flaps")
     for _ in range(fleet.chance.randint(2, 6)):
         fleet.network.cut(leaf)
@@ -35,20 +35,20 @@ async def flap(fleet: Fleet) -> None:
 
 
 async def half_open(fleet: Fleet) -> None:
-    leaf = fleet.chance.choice(fleet.diallers)
+    leaf = fleet.chance.choice(fleet.links)
     fleet.say(f"link of {leaf} is half-open")
     fleet.network.swallow(leaf)
 
 
 async def one_way(fleet: Fleet) -> None:
-    leaf, outward = fleet.chance.choice(fleet.diallers), fleet.chance.random() < 0.5
+    leaf, outward = fleet.chance.choice(fleet.links), fleet.chance.random() < 0.5
     fleet.say(f"link of {leaf} carries nothing more {'to' if outward else 'from'} the hub")
     fleet.network.swallow_one_way(leaf, outward=outward)
 
 
 async def linger(fleet: Fleet) -> None:
     """The leaf loses its connection and dials anew, while what it sent on the old one is still on its way."""
-    leaf, extra_s = fleet.chance.choice(fleet.diallers), fleet.chance.choice((0.3, 1.0, 3.0, 8.0))
+    leaf, extra_s = fleet.chance.choice(fleet.links), fleet.chance.choice((0.3, 1.0, 3.0, 8.0))
     await work(fleet)
     await trio.sleep(fleet.chance.uniform(0, 0.05))
     fleet.say(f"link of {leaf} breaks at its end; what is under way arrives {extra_s} s late")
@@ -56,7 +56,7 @@ async def linger(fleet: Fleet) -> None:
 
 
 async def slow(fleet: Fleet) -> None:
-    leaf = fleet.chance.choice(fleet.diallers)
+    leaf = fleet.chance.choice(fleet.links)
     link = fleet.network.links[leaf]
     link.delay_s = fleet.chance.choice((0.0, 0.02, 0.2))
     link.bytes_per_s = fleet.chance.choice((0.0, 6_250.0, 100_000.0))

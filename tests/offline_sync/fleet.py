@@ -21,7 +21,7 @@ from eyot_sync.copying.actions import Phase
 from offline_sync.domains import node_of
 from offline_sync.flows import Flow, subject_of
 from offline_sync.journal import Life
-from offline_sync.layout import HUB, HUB_ADDRESSES, SECOND, SECOND_ADDRESSES, STREAM, Layout
+from offline_sync.layout import HUB, HUB_ADDRESSES, OTHER, OTHER_ADDRESSES, SECOND, SECOND_ADDRESSES, STREAM, Layout
 from offline_sync.model import Model, Violation
 from offline_sync.network import Network
 from offline_sync.node import Node
@@ -48,7 +48,7 @@ class Fleet:
         self.nodes: dict[str, Node] = {}
         leaves = [f"leaf{number}" for number in range(1, self.chance.choice((1, 2, 2, 3)) + 1)]
         self.leaves = leaves
-        self.layout = Layout(self.chance, leaves)
+        self.layout = Layout(self.chance, random.Random(f"others {seed}"), leaves)
         self.hub = self._add(HUB, path, addresses=HUB_ADDRESSES[:1])
         self.second: Node | None = None
         hubs = HUB_ADDRESSES
@@ -57,6 +57,11 @@ class Fleet:
             hubs += SECOND_ADDRESSES
         for leaf in leaves:
             self._add(leaf, path, addresses=(), dials=hubs).in_order = self.chance.random() < 0.5
+        self.other: Node | None = None
+        if self.layout.doubly:
+            self.other = self._add(OTHER, path, addresses=OTHER_ADDRESSES)
+            for leaf in self.layout.doubly:
+                self.nodes[leaf].other_hub = OTHER_ADDRESSES
         self.workers = [Worker(self.nodes[leaf], self.hub, HUB, "COMMANDS") for leaf in self.layout.workers]
 
     def _add(self, name: str, path: Path, **where: Any) -> Node:
@@ -67,6 +72,20 @@ class Fleet:
     def diallers(self) -> list[str]:
         """Who has a link to a hub."""
         return self.leaves if self.second is None else [*self.leaves, SECOND]
+
+    @property
+    def hubs(self) -> list[Node]:
+        return [each for each in (self.hub, self.second, self.other) if each is not None]
+
+    def links_of(self, name: str) -> list[str]:
+        """The links that a leaf dials over."""
+        node = self.nodes[name]
+        return [name, node.other_link] if node.other_hub else [name]
+
+    @property
+    def links(self) -> list[str]:
+        """All links, by their names."""
+        return [link for name in self.diallers for link in self.links_of(name)]
 
     def say(self, what: str) -> None:
         self.trace.append(f"{trio.current_time():10.3f} {what}")
@@ -234,9 +253,9 @@ class Fleet:
         """After a cut: copies over the leaf's link run again at once when it is up."""
         node = self.nodes[leaf]
         with trio.move_on_after(20):
-            while not node.links_up or node.links_up[-1] < restored_at:
+            while not node.is_linked_since(restored_at):
                 await trio.sleep(0.05)
-        if not node.links_up or node.links_up[-1] < restored_at:
+        if not node.is_linked_since(restored_at):
             raise Violation(f"{leaf} is not linked 20 s after its link came back")
         await trio.sleep(WAKE_WITHIN_S)
         for flow in self.flows():
@@ -280,20 +299,22 @@ class Fleet:
             self.publish(node_name, stream, self.chance.randint(1, 50))
 
     async def _long_cut(self) -> None:
-        for leaf in self.leaves:
-            self.network.cut(leaf)
+        links = [link for leaf in self.leaves for link in self.links_of(leaf)]
+        for link in links:
+            self.network.cut(link)
         self.say("a long cut")
         await trio.sleep(self.chance.uniform(40, 100))
         self._everybody_publishes()
         await trio.sleep(1)
-        for leaf in self.leaves:
-            self.network.restore(leaf)
+        for link in links:
+            self.network.restore(link)
 
     async def _half_open(self) -> None:
         """Every link is dead and nobody is told: found out, and dialled anew, in the time that `wake_up` allows."""
         await trio.sleep(self.chance.uniform(0, 10))
         for leaf in self.leaves:
-            self.network.swallow(leaf)
+            for link in self.links_of(leaf):
+                self.network.swallow(link)
         self.say("every link is half-open")
         self._everybody_publishes()
 

@@ -14,15 +14,19 @@ SECOND = "hub2"
 #: Where the hub can be dialled; it moves between them.
 HUB_ADDRESSES = ("hub-a", "hub-b")
 SECOND_ADDRESSES = ("hub2-a",)
+#: A hub of somebody else, which is linked to neither: a leaf may be linked to it at the same time.
+OTHER = "hub3"
+OTHER_ADDRESSES = ("hub3-a",)
 STREAM = {"storage": "file", "retention": "limits", "max_age": 0}
 
 
 class Layout:
     """`streams`: (node, stream) in the order of their making, with what their configuration says besides `STREAM`.
     `published`: those of them that are published to. `workers`: leaves with a client that works through the hub's COMMANDS.
-    `has_second`: there is a second hub."""
+    `has_second`: there is a second hub. `doubly`: leaves that are linked to another one besides, drawn from `others`: one at most, for
+    two would be a loop between the hubs."""
 
-    def __init__(self, chance: Random, leaves: list[str]) -> None:
+    def __init__(self, chance: Random, others: Random, leaves: list[str]) -> None:
         self.leaves = leaves
         self.streams: dict[tuple[str, str], Config] = {}
         self.published: list[tuple[str, str]] = []
@@ -42,6 +46,11 @@ class Layout:
         self.has_second = self._perhaps(0.35)
         if self.has_second:
             self._second()
+        self._chance = others
+        self.doubly = [others.choice(leaves)] if self._perhaps(0.35) else []
+        if self.doubly:
+            self._other()
+        self._chance = chance
 
     def source(self, leaf: str, shape: str) -> list[Config]:
         """The sources by which a hub's stream copies a leaf's READINGS; `shape` says how."""
@@ -117,6 +126,18 @@ class Layout:
             self.streams[SECOND, "ALL"] = {"sources": sources}
         if self._perhaps(0.4):
             self.streams[SECOND, "COMMANDS"] = {"mirror": external("COMMANDS", HUB)}
+
+    def _other(self) -> None:
+        """A copy of some leaves' readings and events, and something that they copy."""
+        sources = [each for leaf in self.doubly for each in self.source(leaf, self._shape())]
+        events = [external("EVENTS", leaf) for leaf in self.doubly if self._has(leaf, "EVENTS")]
+        self.streams[OTHER, "ALL"] = {"sources": sources + events}
+        if self._perhaps(0.3):
+            self.streams[OTHER, f"COPY_{self.doubly[0]}"] = {"mirror": external("READINGS", self.doubly[0])}
+        self._publish(OTHER, "ORDERS")
+        for leaf in self.doubly:
+            if self._perhaps(0.5):
+                self.streams[leaf, "OTHERS"] = {"sources": [external("ORDERS", OTHER)]}
 
     def _leaf(self, leaf: str) -> None:
         if self._perhaps(0.35):

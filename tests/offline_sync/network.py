@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from zlib import crc32
 
@@ -165,8 +165,9 @@ class End(trio.abc.Stream):
 
 @dataclass(eq=False)
 class Connection:
-    """Both pipes of a connection from `dialler` to `host`."""
+    """Both pipes of a connection from `dialler` to `host`, over the link of that name."""
 
+    link: str
     dialler: str
     host: str
     pipes: tuple[Pipe, Pipe]
@@ -195,14 +196,16 @@ class Network:
         self._addresses = {address: other for address, other in self._addresses.items() if other != host}
         self._addresses |= dict.fromkeys(addresses, host)
 
-    def dialler(self, name: str) -> Dialling:
-        self.links.setdefault(name, Link())
-        return Dialling(self, name)
+    def dialler(self, name: str, ways: Mapping[str, str] | None = None) -> Dialling:
+        """What `name` dials with: over the link of that name, but to the hosts in `ways` over the one that is said there."""
+        for link in (name, *(ways or {}).values()):
+            self.links.setdefault(link, Link())
+        return Dialling(self, name, ways or {})
 
     def cut(self, name: str) -> None:
-        """The link of `name` goes down: its connections are reset."""
+        """The link `name` goes down: its connections are reset."""
         self.links[name].up = False
-        self._reset(lambda each: each.dialler == name)
+        self._reset(lambda each: each.link == name)
 
     def restore(self, name: str) -> None:
         self.links[name].up = True
@@ -210,20 +213,20 @@ class Network:
     def swallow(self, name: str) -> None:
         """The connections there are become half-open."""
         for each in self._connections:
-            if each.dialler == name:
+            if each.link == name:
                 for pipe in each.pipes:
                     pipe.swallow()
 
     def swallow_one_way(self, name: str, *, outward: bool) -> None:
         """The connections there are carry nothing more from (`outward`) or to the dialler; the other way works."""
         for each in self._connections:
-            if each.dialler == name:
+            if each.link == name:
                 each.pipes[0 if outward else 1].swallow()
 
     def linger(self, name: str, extra_s: float) -> None:
         """The dialler's end breaks at once; what was on its way to the host arrives later, after that the host hears nothing."""
         for each in self._connections:
-            if each.dialler == name:
+            if each.link == name:
                 out, back = each.pipes
                 out.linger(extra_s)
                 back.reader_gone = True
@@ -247,8 +250,8 @@ class Network:
                     pipe.reset()
         self._connections = [each for each in self._connections if not which(each)]
 
-    async def dial(self, name: str, address: LinkAddress, timeout_s: float) -> trio.abc.Stream:
-        link = self.links[name]
+    async def dial(self, name: str, over: str, address: LinkAddress, timeout_s: float) -> trio.abc.Stream:
+        link = self.links[over]
         with trio.move_on_after(timeout_s):
             await trio.sleep(2 * link.delay_s)
         if not link.up or 2 * link.delay_s >= timeout_s:
@@ -259,7 +262,7 @@ class Network:
         if serve is None:
             raise DialError("Connection refused")
         there, back = Pipe(link, self._sent), Pipe(link, self._sent)
-        self._connections.append(Connection(name, host, (there, back)))
+        self._connections.append(Connection(over, name, host, (there, back)))
         self._nursery.start_soon(serve, End(back, there), name)
         return End(there, back)
 
@@ -267,9 +270,11 @@ class Network:
 class Dialling:
     """The `Dialer` of one node."""
 
-    def __init__(self, network: Network, name: str) -> None:
+    def __init__(self, network: Network, name: str, ways: Mapping[str, str]) -> None:
         self._network = network
         self._name = name
+        self._ways = ways
 
     async def dial(self, address: LinkAddress, timeout_s: float) -> trio.abc.Stream:
-        return await self._network.dial(self._name, address, timeout_s)
+        over = self._ways.get(address.host, self._name)
+        return await self._network.dial(self._name, over, address, timeout_s)

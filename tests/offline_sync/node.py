@@ -141,6 +141,7 @@ class Node:
         self.client: LocalClient
         #: When leaf links of this node became usable, latest last.
         self.links_up: list[float] = []
+        self.linked_at: dict[str, float] = {}
         self.backup: Path | None = None
         self.was_restored = False
         #: Of its links; what they carry is what messages are, unless somebody wants it otherwise.
@@ -153,6 +154,22 @@ class Node:
     @property
     def account(self) -> Account:
         return self.broker.accounts[ACCOUNT]
+
+    def _link_up(self, peer: str) -> None:
+        now = trio.current_time()
+        self.links_up.append(now)
+        self.linked_at[peer] = now
+
+    def is_linked_since(self, since: float) -> bool:
+        """Is a link up to each of its hubs that came up at this time or later?"""
+        others = [at for peer, at in self.linked_at.items() if f"{peer}-a" in self.other_hub]
+        usual = [at for peer, at in self.linked_at.items() if f"{peer}-a" not in self.other_hub]
+        return max(usual, default=-1.0) >= since and (not self.other_hub or max(others, default=-1.0) >= since)
+
+    @property
+    def other_link(self) -> str:
+        """The link to the second hub that it is linked to at the same time."""
+        return f"{self.name}+"
 
     def stream(self, name: str) -> Stream | None:
         return self.js.accounts[ACCOUNT].streams.get(name) if self.running else None
@@ -228,9 +245,11 @@ class Node:
         self.network.listen(self.name, serve)
         self.network.place(self.name, self.addresses)
         self._nursery = nursery
-        self._leaf_remotes = LeafRemotes(broker.links, self.network.dialler(self.name))
+        self._leaf_remotes = LeafRemotes(
+            broker.links, self.network.dialler(self.name, dict.fromkeys(self.other_hub, self.other_link))
+        )
         self._leaf_remotes.start(nursery)
-        broker.links.on_link_up(ACCOUNT, lambda link: self.links_up.append(trio.current_time()))
+        broker.links.on_link_up(ACCOUNT, lambda link: self._link_up(link.state.peer_name))
         self.client = LocalClient(self)
         self.running = True
         broker.flush()
