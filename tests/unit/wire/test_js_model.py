@@ -62,6 +62,10 @@ def test_structs_with_lists_do_not_share_them() -> None:
             b'{"sources":[{"opt_start_time":"noon"}]}',
             'parsing time "noon" as "2006-01-02T15:04:05Z07:00": cannot parse "noon" as "2006"',
         ),
+        (
+            b'{"first_seq":-0}',
+            "json: cannot unmarshal number -0 into Go struct field StreamConfig.first_seq of type uint64",
+        ),
         (b"[]", "json: cannot unmarshal array into Go value of type server.StreamConfig"),
         (b"", "unexpected EOF"),
         (b'{"name"', "unexpected EOF"),
@@ -136,3 +140,7 @@ def test_errors_are_filled_in() -> None:
     assert fail(10059).api_error == error(10059)
     with pytest.raises(KeyError):
         error(1)
+
+
+def test_nothing_below_nothing_is_nothing_where_numbers_may_be_negative() -> None:
+    assert decode(b'{"max_msgs":-0}', StreamConfig).max_msgs == 0

@@ -124,7 +124,8 @@ class _Filler:
             raise self._unfit(node.kind, go, path)
         low, high = _INT_RANGES.get(go, _INT64)
         digits: str = node.value
-        if len(digits) > _DIGITS_MAX or not digits.lstrip("-").isdigit() or not low <= int(digits) <= high:
+        sound = len(digits) <= _DIGITS_MAX and digits.lstrip("-").isdigit() and not (low == 0 and digits[0] == "-")
+        if not sound or not low <= int(digits) <= high:
             raise self._unfit(f"number {digits}", go, path)
         return int(digits)
 

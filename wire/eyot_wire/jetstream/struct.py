@@ -65,8 +65,8 @@ class InvalidJson(ValueError):
 
 _encoder = msgspec.json.Encoder()
 _decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
-#: Numbers that the fast reader takes and Go does not: too large, or with a fraction.
-_DOUBTFUL_NUMBER = re.compile(rb"[0-9]{19}|[0-9][.eE][0-9+-]")
+#: Numbers that the fast reader takes and Go does not: too large, with a fraction, or -0 where none is below 0.
+_DOUBTFUL_NUMBER = re.compile(rb"[0-9]{19}|[0-9][.eE][0-9+-]|-0")
 
 
 def encode(value: object) -> bytes:
