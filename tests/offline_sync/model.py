@@ -136,7 +136,7 @@ class Model:
                 self._check_new(node, stream)
         self._note_known(running)
         for node in running:
-            self._check_truth(node, {each.name for each in running})
+            self._check_truth(node, {each.name: each for each in running})
 
     def _note_known(self, running: list[Node]) -> None:
         for node in running:
@@ -147,8 +147,9 @@ class Model:
                 if flow not in self.known and active.issuperset(id(each) for each in _configs(node, flow)):
                     self.known.add(flow)
 
-    def _check_truth(self, node: Node, looked_at: set[str]) -> None:
-        """What a node says has reached others has, as far as those could be looked at."""
+    def _check_truth(self, node: Node, looked_at: dict[str, Node]) -> None:
+        """What a node says has reached others has, as far as those could be looked at. It cannot know that what was renamed, and set up
+        anew before it was heard of again, is the one that it knew by its former domain."""
         told: dict[str, list[SyncStatus]] = {}
         for flow in self.known:
             if flow.origin_node != node.name or flow.node not in looked_at or self.has_diverged(flow):
@@ -160,7 +161,9 @@ class Model:
             if flow.origin not in told:
                 told[flow.origin] = copied_out_of(stream).statuses()
             for status in told[flow.origin]:
-                if _is_of(status, flow):
+                reader = looked_at[flow.node]
+                former = reader.was_restored and status.peer_domain not in ("", reader.domain)
+                if _is_of(status, flow) and not former:
                     self._check_claim(node, flow, life, status.confirmed_seq)
 
     def _check_claim(self, node: Node, flow: Flow, life: Life, upto: int) -> None:
