@@ -8,6 +8,7 @@ in a thread: the daemon is ready before they are loaded, early requests wait in 
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import socket
@@ -86,6 +87,10 @@ class Monitoring:
         """Bind the Unix control socket; one left over by a killed daemon is replaced. OSError if that is impossible."""
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists() and stat.S_ISSOCK(path.stat().st_mode):
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
+                other.settimeout(1.0)
+                if other.connect_ex(str(path)) == 0:
+                    raise OSError(errno.EADDRINUSE, "another daemon answers there")
             path.unlink()
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:

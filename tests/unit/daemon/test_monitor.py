@@ -1,6 +1,7 @@
 """The monitoring pages over HTTP and the control socket, and their twins on the system account."""
 
 import json
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -295,3 +296,14 @@ def test_accounts_made_later_have_the_services() -> None:
     broker = Broker(Options())
     SystemServices(Clients(broker, OpenDoor())).start()
     assert broker.add_account("LATE").has_interest(b"$SYS.REQ.USER.INFO")
+
+
+async def test_a_control_socket_that_somebody_listens_on_is_left_alone(up: Running, tmp_path: Path) -> None:
+    path = tmp_path / "control.sock"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as first:
+        first.bind(str(path))
+        first.listen()
+        with pytest.raises(OSError, match="another daemon answers there"):
+            Monitoring(up.clients).listen_control(path)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+            client.connect(str(path))
