@@ -70,18 +70,12 @@ def _copied_again() -> Any:
     return mock.patch.object(copy_task, "predecessors", return_value=())
 
 
-def _life_forgotten() -> Any:
-    """A mirror is not told what its origin knows of its own: what takes that one's place knows sequences only."""
-    return mock.patch.object(copy_task, "read_told", return_value=None)
-
-
 PLANTS: dict[str, Callable[[], Any]] = {
     "position-apart": _position_apart,
     "ack-before-commit": _ack_before_commit,
     "wake-up-forgotten": _wake_up_forgotten,
     "removed-when-sent": _removed_when_sent,
     "copied-again": _copied_again,
-    "life-forgotten": _life_forgotten,
 }
 
 
