@@ -164,14 +164,14 @@ def _over_nats(target: Target, report: StatusReport, asked: list[Origin]) -> lis
         for origin in asked + _origins(report.copies, account):
             checks += await probe(client, origin, account)
         for account_name in sorted({copy.account for copy in report.copies} - {account}):
-            remedy = "run again with --user or --creds of that account"
+            remedy = "run again with --user, --creds or --nkey of that account"
             checks.append(skipped(f"copies of account {account_name}", "not checked", remedy))
         return checks
 
     try:
         return target.with_client(look)
     except Failure as wrong:
-        remedy = "name the listener with --server, and credentials with --user, --password or --creds"
+        remedy = "name the listener with --server, and credentials with --user, --password, --creds or --nkey"
         return [failure("client", str(wrong), remedy)]
 
 

@@ -65,6 +65,14 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     help="credentials file",
 )
 @click.option(
+    "--nkey",
+    type=FILE,
+    envvar="NATS_NKEY",
+    show_envvar=True,
+    metavar="FILE",
+    help="file with an nkey's seed",
+)
+@click.option(
     "--tlsca",
     type=FILE,
     envvar="NATS_CA",
@@ -99,6 +107,7 @@ def cli(
     user: str | None,
     password: str | None,
     creds: Path | None,
+    nkey: Path | None,
     domain: str | None,
     tlsca: Path | None,
     tlscert: Path | None,
@@ -108,7 +117,7 @@ def cli(
 ) -> None:
     """Look after an Eyot daemon."""
     context.obj = Target(
-        control, server, user, password, creds, domain, as_json, TlsFiles(tlsca, tlscert, tlskey, tlsfirst)
+        control, server, user, password, creds, nkey, domain, as_json, TlsFiles(tlsca, tlscert, tlskey, tlsfirst)
     )
 
 

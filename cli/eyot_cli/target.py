@@ -21,7 +21,7 @@ from nats.js.errors import APIError
 
 from eyot_cli.failure import Failure
 from eyot_wire.trust.creds import parse_creds
-from eyot_wire.trust.nkey import NkeyError
+from eyot_wire.trust.nkey import NkeyError, is_public
 
 DEFAULT_CONTROL = "/run/eyot/control.sock"
 TIMEOUT_S = 5
@@ -60,6 +60,7 @@ class Target:
     user: str | None
     password: str | None
     creds: Path | None
+    nkey: Path | None
     domain: str | None
     as_json: bool
     tls: TlsFiles
@@ -117,8 +118,11 @@ class Target:
             """The error that ends the command is raised and printed once."""
             errors.append(error)
 
+        if self.creds is not None and self.nkey is not None:
+            raise Failure("both --creds and --nkey are given (or NATS_CREDS and NATS_NKEY): leave one out")
         if self.creds is not None:
             _check_creds(self.creds)
+        seed = None if self.nkey is None else _read_seed(self.nkey)
         token = self.user if self.password is None else None
         try:
             return await nats.connect(
@@ -127,6 +131,7 @@ class Target:
                 password=self.password,
                 token=token,
                 user_credentials=str(self.creds) if self.creds else None,
+                nkeys_seed_str=seed,
                 allow_reconnect=False,
                 max_reconnect_attempts=1,  # what is less means 60, two seconds apart
                 reconnect_time_wait=0,
@@ -148,6 +153,19 @@ def _check_creds(path: Path) -> None:
         raise Failure(f"{path}: {error.strerror}") from error
     except NkeyError as error:
         raise Failure(f"{path}: {error}") from error
+
+
+def _read_seed(path: Path) -> str:
+    """The seed of a user's nkey, bare or between lines of dashes. Raises Failure."""
+    try:
+        credentials = parse_creds(path.read_text(errors="replace"))
+    except OSError as error:
+        raise Failure(f"{path}: {error.strerror}") from error
+    except NkeyError:
+        raise Failure(f"{path}: not an nkey seed") from None
+    if not is_public(credentials.public_key(), "U"):
+        raise Failure(f"{path}: the seed of a user's nkey is needed: it begins with SU")
+    return credentials.seed
 
 
 def said(error: BaseException) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from eyot_wire.trust.nkey import Signer, encode_seed
 from support.certificates import Authority
 from support.eyotd import Eyotd
 
@@ -95,6 +97,32 @@ def test_a_subscriber_whose_server_goes_away(eyot: Tool) -> None:
         _, err = listening.communicate(timeout=30)
     assert listening.returncode == 1
     assert err.decode() == f"eyot: the connection to {eyot.daemon.client_url()} is gone\n"
+
+
+def test_by_nkey(tmp_path: Path) -> None:
+    seed, other = (encode_seed("U", bytes([number] * 32)) for number in (1, 2))
+    config = f"""
+        jetstream {{ store_dir: "%WORKDIR%/js" }}
+        accounts {{ DEVICE {{ jetstream: enabled, users: [{{nkey: {Signer(seed).public_key}}}] }} }}
+    """
+    files = {name: tmp_path / name for name in ("bare", "decorated", "other")}
+    files["bare"].write_text(seed + "\n")
+    files["decorated"].write_text(f"-----BEGIN USER NKEY SEED-----\n{seed}\n------END USER NKEY SEED------\n")
+    files["other"].write_text(other)
+    listed = (0, "Streams\n  none in this account\n", "")
+    with Eyotd(config, tmp_path) as daemon:
+        url = daemon.client_url()
+
+        def eyot(*login: str | Path, **env: str) -> tuple[int, str, str]:
+            command = [sys.executable, "-m", "eyot_cli.main", "-s", url, *login, "stream", "ls"]
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=60, check=False, env={**os.environ, **env}
+            )
+            return done.returncode, done.stdout, done.stderr
+
+        assert eyot("--nkey", files["bare"]) == listed
+        assert eyot(NATS_NKEY=str(files["decorated"])) == listed
+        assert eyot("--nkey", files["other"]) == (1, "", f"eyot: cannot connect to {url}: Authorization Violation\n")
 
 
 def test_over_tls(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import bcrypt
 import pytest
 
 from eyot_cli.main import main
+from eyot_wire.trust.nkey import encode_seed
 from support.server_process import free_port
 
 Run = Callable[..., tuple[int, str, str]]
@@ -18,7 +19,7 @@ Run = Callable[..., tuple[int, str, str]]
 @pytest.fixture
 def eyot(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     """Runs `eyot`; its exit status, stdout and stderr."""
-    for name in ("NATS_URL", "NATS_USER", "NATS_PASSWORD", "NATS_CREDS", "NATS_DOMAIN", "EYOT_CONTROL"):
+    for name in ("NATS_URL", "NATS_USER", "NATS_PASSWORD", "NATS_CREDS", "NATS_NKEY", "NATS_DOMAIN", "EYOT_CONTROL"):
         monkeypatch.delenv(name, raising=False)
 
     def run(*arguments: str | Path) -> tuple[int, str, str]:
@@ -66,6 +67,28 @@ def test_credentials_without_any(eyot: Run, tmp_path: Path) -> None:
     (tmp_path / "app.creds").write_text("nothing\n")
     said = eyot("--creds", tmp_path / "app.creds", "stream", "ls")
     assert said == (1, "", f"eyot: {tmp_path}/app.creds: no user JWT and seed found in the credentials\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("nothing", "not an nkey seed"),
+        (encode_seed("U", bytes(32))[:-1] + "A", "not an nkey seed"),
+        (encode_seed("A", bytes(32)), "the seed of a user's nkey is needed: it begins with SU"),
+    ],
+)
+def test_seeds_that_are_none(eyot: Run, tmp_path: Path, text: str, why: str) -> None:
+    (tmp_path / "app.nk").write_text(text + "\n")
+    said = eyot("--nkey", tmp_path / "app.nk", "stream", "ls")
+    assert said == (1, "", f"eyot: {tmp_path}/app.nk: {why}\n")
+
+
+def test_two_ways_to_say_who_it_is(eyot: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "app").touch()
+    monkeypatch.setenv("NATS_CREDS", str(tmp_path / "app"))
+    status, _, err = eyot("--nkey", tmp_path / "app", "stream", "ls")
+    assert (status, err.count("\n")) == (1, 1)
+    assert "both --creds and --nkey" in err
 
 
 def test_folders_that_cannot_be_had(eyot: Run, tmp_path: Path) -> None:
@@ -135,6 +158,15 @@ def test_a_password_is_hashed(eyot: Run, monkeypatch: pytest.MonkeyPatch, tmp_pa
 def test_help_tells_of_every_option(eyot: Run) -> None:
     status, out, _ = eyot("--help")
     assert status == 0
-    for word in ("EYOT_CONTROL", "NATS_URL", "NATS_USER", "NATS_PASSWORD", "NATS_CREDS", "NATS_DOMAIN", "Exit status"):
+    for word in (
+        "EYOT_CONTROL",
+        "NATS_URL",
+        "NATS_USER",
+        "NATS_PASSWORD",
+        "NATS_CREDS",
+        "NATS_NKEY",
+        "NATS_DOMAIN",
+        "Exit status",
+    ):
         assert word in " ".join(out.split())
     assert "..." not in out.replace("[ARGS]...", "")  # no summary is cut short
