@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, auto_pickle=False, embedsignature=False
 """Encoding a run of messages, in C: twin of record_run.py, where it is said what the functions do.
 
-What a record looks like is said in records.py. Times below 2^32 ns, which only clocks of tests give, have a shorter form in
+What a record looks like is said in records/record.py. Times below 2^32 ns, which only clocks of tests give, have a shorter form in
 MessagePack: such a run is the plain twin's.
 """
 
@@ -15,7 +15,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
 from eyot_store import record_run
-from eyot_store.records import CRC_RESIDUE
+from eyot_store.records.record import CRC_RESIDUE
 
 cdef uint32_t RESIDUE = CRC_RESIDUE
 cdef uint8_t NOTHING

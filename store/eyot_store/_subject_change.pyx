@@ -11,7 +11,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcmp, memcpy
 
-from eyot_store.records import CRC_RESIDUE, CRC_SIZE, subject_in
+from eyot_store.records.record import CRC_RESIDUE, CRC_SIZE, subject_in
 
 cdef uint32_t RESIDUE = CRC_RESIDUE
 

@@ -24,11 +24,11 @@ from typing import Any
 import lmdb
 import msgspec
 
-from eyot_store.codec import RecordCodec
 from eyot_store.errors import StoreError
 from eyot_store.options import MIB, StoreOptions
-from eyot_store.records import seal, unseal
-from eyot_store.vault import Vault, new_vault, unlock
+from eyot_store.records.codec import RecordCodec
+from eyot_store.records.record import seal, unseal
+from eyot_store.records.vault import Vault, new_vault, unlock
 
 FORMAT = 1
 FORMAT_JOURNAL = 2

@@ -6,7 +6,7 @@ is kept, and moves with what goes away and comes back: the next count walks from
 
 from __future__ import annotations
 
-from eyot_store.subjects import matcher
+from eyot_store.subjects.subjects import matcher
 
 POINTS_MAX = 8
 """Points of a log that are kept; the one that was set longest ago goes first."""

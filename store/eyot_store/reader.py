@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 from eyot_store.errors import StoreError
-from eyot_store.index_reader import IndexReading
 from eyot_store.record_run import Weighed
-from eyot_store.records import ReadResult, StoredMessage
+from eyot_store.records.record import ReadResult, StoredMessage
+from eyot_store.subjects.index_reader import IndexReading
 from eyot_wire.hot import StoredRun
 
 RECORDS_MAX = 1024

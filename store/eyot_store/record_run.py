@@ -12,7 +12,7 @@ from zlib import crc32
 
 import msgspec
 
-from eyot_store.records import CRC_RESIDUE, CRC_SIZE, decode_body, encode_body, pack_crc, pack_u64, seq_of
+from eyot_store.records.record import CRC_RESIDUE, CRC_SIZE, decode_body, encode_body, pack_crc, pack_u64, seq_of
 
 Message = tuple[bytes, bytes, bytes, bytes]
 """Subject, reply, header, payload."""

@@ -26,10 +26,10 @@ from eyot_store.environment import (
     messages_db_name,
 )
 from eyot_store.errors import StoreError
-from eyot_store.journal import sync_directory
+from eyot_store.journal.journal import sync_directory
 from eyot_store.options import MIB, StoreOptions
-from eyot_store.records import Counters, pack_u64, seal, seq_of, unpack_u64, unseal
-from eyot_store.vault import StoreKeys
+from eyot_store.records.record import Counters, pack_u64, seal, seq_of, unpack_u64, unseal
+from eyot_store.records.vault import StoreKeys
 
 _BATCH = 8192
 _DIRECTORY = "rewriting"

@@ -25,22 +25,22 @@ import msgspec
 from msgspec.structs import replace
 
 from eyot_store.committer import CommitStats, Committer
-from eyot_store.directory import Directory
 from eyot_store.driver import Driver, Group, InlineDriver, ThreadDriver
 from eyot_store.environment import NEXT_ID_KEY, Environment, as_store_error, counters_key, messages_db_name
 from eyot_store.errors import StoreError
 from eyot_store.fates import Fates
-from eyot_store.index_writer import Indexes
-from eyot_store.journal_committer import end_journal, open_journal, replay
-from eyot_store.lmdb_batch import recount
-from eyot_store.lmdb_committer import LmdbCommitter
-from eyot_store.log import Log
-from eyot_store.memory_log import MemoryLog, MemoryRecords
+from eyot_store.journal.committer import end_journal, open_journal, replay
+from eyot_store.journal.overlay import Overlays
+from eyot_store.lmdb.batch import recount
+from eyot_store.lmdb.committer import LmdbCommitter
+from eyot_store.log.directory import Directory
+from eyot_store.log.log import Log
+from eyot_store.log.memory import MemoryLog, MemoryRecords
+from eyot_store.log.stream import StreamLog
 from eyot_store.options import StoreOptions
-from eyot_store.overlay import Overlays
-from eyot_store.records import Counters, StreamRecord, pack_u64, seq_of, unpack_u64, unseal
+from eyot_store.records.record import Counters, StreamRecord, pack_u64, seq_of, unpack_u64, unseal
 from eyot_store.rewrite import is_sealed, rewrite
-from eyot_store.stream_log import StreamLog
+from eyot_store.subjects.index_writer import Indexes
 from eyot_store.txn import FINISHED, OPEN, SUBMITTED, Done, Op, Txn
 
 Notify = Callable[[Callable[[], None]], None]

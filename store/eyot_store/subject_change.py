@@ -1,7 +1,7 @@
 """What changes of a stream's subjects from one record of its index to the next, as it is put together.
 
 `_subject_change.pyx` does the same in C; this one runs where nothing was compiled, and is what the compiled one is tested against.
-What entries mean is said in `subject_index.py`.
+What entries mean is said in `subjects/index.py`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from zlib import crc32
 import msgspec
 
 from eyot_store.record_run import Opened
-from eyot_store.records import CRC_RESIDUE, CRC_SIZE, subject_in, unpack_u64
+from eyot_store.records.record import CRC_RESIDUE, CRC_SIZE, subject_in, unpack_u64
 from eyot_store.subject_table import Entry
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from eyot_store.errors import StoreError
 
 if TYPE_CHECKING:
-    from eyot_store.log import Log
+    from eyot_store.log.log import Log
 
 Done = Callable[[StoreError | None], None]
 

@@ -27,8 +27,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from machine import Machine
 
 from eyot_store import Store, StoreOptions
-from eyot_store.check import check
-from eyot_store.vault import StoreKeys
+from eyot_store.check.check import check
+from eyot_store.records.vault import StoreKeys
 
 KEY = "pulled"
 BOOT_S_MAX = 1800.0

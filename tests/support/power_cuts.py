@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from eyot_store.check import check
+from eyot_store.check.check import check
 from support.power_workload import KINDS, Snapshot, options_for, snapshot
 from support.store import open_inline
 

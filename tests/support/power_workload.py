@@ -17,7 +17,9 @@ from typing import Any
 
 import msgspec
 
-from eyot_store import Log, Store, StoreOptions, Txn, batch_index, index_writer, vault
+from eyot_store import Log, Store, StoreOptions, Txn
+from eyot_store.records import vault
+from eyot_store.subjects import batch_index, index_writer
 from support.store import commit, open_inline
 
 KIB = 1024

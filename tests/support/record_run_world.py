@@ -6,9 +6,9 @@ from random import Random
 from typing import Any
 
 from eyot_store import _record_run, _subject_change, record_run, subject_change
-from eyot_store.codec import RecordCodec
-from eyot_store.records import encode_body, pack_u64
-from eyot_store.vault import Vault
+from eyot_store.records.codec import RecordCodec
+from eyot_store.records.record import encode_body, pack_u64
+from eyot_store.records.vault import Vault
 from eyot_wire.frames import Published
 
 TWINS: tuple[Any, Any] = (record_run, _record_run)

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from eyot_store import Log, Store, StoreError, StoreOptions
-from eyot_store.check import check
+from eyot_store.check.check import check
 from support.store import commit, open_inline
 
 KIB = 1024

@@ -23,7 +23,7 @@ from eyot_daemon.jetstream.stream.stream import Stream
 from eyot_daemon.router.account import Account
 from eyot_daemon.router.broker import Broker
 from eyot_daemon.turn.timers import TimerHandle
-from eyot_store.log import Log
+from eyot_store.log.log import Log
 from eyot_store.store import Store
 from eyot_wire.jetstream.model import InvalidJson, StorageType, StreamConfig, decode
 

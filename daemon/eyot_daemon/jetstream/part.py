@@ -18,8 +18,8 @@ from eyot_daemon.process.banner import log_jetstream
 from eyot_daemon.router.broker import Broker
 from eyot_daemon.turn.hand_over import HandOver
 from eyot_store.options import StoreOptions
+from eyot_store.records.vault import StoreKeys
 from eyot_store.store import Store
-from eyot_store.vault import StoreKeys
 
 log = logging.getLogger("eyot")
 

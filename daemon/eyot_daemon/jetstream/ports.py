@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from eyot_daemon.jetstream.stream.stream import Stream
     from eyot_daemon.router.account import Account
     from eyot_daemon.router.broker import Broker
-    from eyot_store.log import Log
+    from eyot_store.log.log import Log
     from eyot_store.store import Store
     from eyot_store.txn import Txn
 

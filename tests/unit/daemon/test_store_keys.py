@@ -11,7 +11,7 @@ from eyot_daemon.config.read import read_options
 from eyot_daemon.jetstream.part import JetStreamPart
 from eyot_daemon.router.broker import Broker
 from eyot_daemon.turn.clock import ManualClock
-from eyot_store.vault import StoreKeys
+from eyot_store.records.vault import StoreKeys
 from eyot_wire.conf import parse_text
 
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from eyot_store import StoreOptions
-from eyot_store.vault import StoreKeys
+from eyot_store.records.vault import StoreKeys
 from support.backup_world import (
     DELIVER,
     answer_chunks,

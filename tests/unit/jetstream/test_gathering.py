@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from eyot_daemon.jetstream.stream import gathering
-from eyot_store import log_reads, log_subjects
+from eyot_store.log import reads as log_reads
+from eyot_store.log import subjects as log_subjects
 from support.js_consumers import ConsumerWorld
 
 SUBJECTS, EACH = 10, 12

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from eyot_daemon.jetstream.retention import limits, sweep
-from eyot_store import log_reads, log_subjects
+from eyot_store.log import reads as log_reads
+from eyot_store.log import subjects as log_subjects
 from eyot_wire import headers
 from support.js_consumers import ConsumerWorld
 from support.js_world import World
@@ -20,7 +21,7 @@ COUNT = SUBJECTS * EACH
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ConsumerWorld:
     monkeypatch.setattr(sweep, "SWEEP_SLICE", 7)
     monkeypatch.setattr(limits, "ENFORCED_MAX", 7)
-    monkeypatch.setattr("eyot_store.log_removals._CHUNK", 5)
+    monkeypatch.setattr("eyot_store.log.removals._CHUNK", 5)
     monkeypatch.setattr(log_subjects, "KEYS_MAX", 5)
     monkeypatch.setattr(log_subjects, "_TRACK_READS", 2)
     monkeypatch.setattr(log_reads, "SCAN_MAX", 16)

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from eyot_daemon.jetstream.api import packed_reads
-from eyot_store.records import StoredMessage
+from eyot_store.records.record import StoredMessage
 from eyot_wire.jetstream.packed_range import RangeHead, decode_head, unpack
 from support.js_world import World
 

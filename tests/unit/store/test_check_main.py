@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from eyot_store.check_main import main
+from eyot_store.check.main import main
 from support.store import JOURNAL, fill, make_log, open_inline
 
 

@@ -10,9 +10,9 @@ import lmdb
 import pytest
 
 from eyot_store import StoreError
-from eyot_store.check import check
+from eyot_store.check.check import check
 from eyot_store.environment import FORMAT_KEY, counters_key, messages_db_name
-from eyot_store.records import decode_record, encode_record, pack_u64, salt_of
+from eyot_store.records.record import decode_record, encode_record, pack_u64, salt_of
 from eyot_wire.hot import StoredRun
 from support.store import commit, fill, make_log, open_inline
 
@@ -231,7 +231,7 @@ def test_one_process_at_a_time(path: Path) -> None:
     )
     assert "is in use by another process" in second.stderr
     # A check is possible while it is open, from one snapshot.
-    script = "import sys; from eyot_store.check import check; from pathlib import Path; print(check(Path(sys.argv[1])))"
+    script = "import sys; from eyot_store.check.check import check; from pathlib import Path; print(check(Path(sys.argv[1])))"
     checked = subprocess.run([sys.executable, "-c", script, path], capture_output=True, text=True, check=True)
     assert "live=True" in checked.stdout
     assert "problems=[]" in checked.stdout
@@ -244,7 +244,7 @@ READ_ALL = """
 import sys
 from pathlib import Path
 from eyot_store import StoreError
-from eyot_store.check import check
+from eyot_store.check.check import check
 from support.store import open_inline
 
 path = Path(sys.argv[1])

@@ -5,10 +5,11 @@ from random import Random
 
 import pytest
 
-from eyot_store import Store, StoreError, StoreOptions, index_writer
-from eyot_store.check import check
-from eyot_store.check_main import main
-from eyot_store.vault import StoreKeys, Vault, new_vault, unlock
+from eyot_store import Store, StoreError, StoreOptions
+from eyot_store.check.check import check
+from eyot_store.check.main import main
+from eyot_store.records.vault import StoreKeys, Vault, new_vault, unlock
+from eyot_store.subjects import index_writer
 from eyot_wire.hot import StoredRun
 from eyot_wire.jetstream.packed_range import unpack
 from support.store import FAST, JOURNAL, commit, fill, make_log, open_inline
@@ -180,7 +181,7 @@ def test_a_record_that_was_exchanged_with_its_checksum_does_not_open(tmp_path: P
     """Checksums are for accidents; the seal holds against somebody who makes them fit."""
     from zlib import crc32
 
-    from eyot_store.records import pack_crc, salt_of
+    from eyot_store.records.record import pack_crc, salt_of
 
     store = filled(tmp_path / "s", sealed(FAST))
     log = store.streams()[0]

@@ -11,10 +11,10 @@ import msgspec
 import pytest
 
 from eyot_store import Store, StoreError, StoreOptions
-from eyot_store.check import check
+from eyot_store.check.check import check
 from eyot_store.environment import Environment
-from eyot_store.journal import BLOCK, HEADER, MAGIC, Journal, segment_name
-from eyot_store.records import pack_u64
+from eyot_store.journal.journal import BLOCK, HEADER, MAGIC, Journal, segment_name
+from eyot_store.records.record import pack_u64
 from eyot_wire.hot import StoredRun
 from support.store import FAST, JOURNAL, Loop, commit, fill, make_log, open_inline
 

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from eyot_store import Log, Store, log_reads, log_subjects
+from eyot_store import Log, Store
+from eyot_store.log import reads as log_reads
+from eyot_store.log import subjects as log_subjects
 from support.store import Loop, commit, fill, make_log, open_inline
 
 

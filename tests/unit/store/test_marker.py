@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from eyot_store.marker import Marker
+from eyot_store.journal.marker import Marker
 
 
 def test_it_is_off_until_it_is_turned_on_and_stays_as_it_was_left(tmp_path: Path) -> None:

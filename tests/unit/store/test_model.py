@@ -17,10 +17,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from eyot_store import Log, Store, StoreError, Txn, log_reads
-from eyot_store.check import check
-from eyot_store.records import decode_body
-from eyot_store.subjects import matcher
+from eyot_store import Log, Store, StoreError, Txn
+from eyot_store.check.check import check
+from eyot_store.log import reads as log_reads
+from eyot_store.records.record import decode_body
+from eyot_store.subjects.subjects import matcher
 from eyot_wire.hot import StoredRun
 from eyot_wire.jetstream.packed_range import DIRECTORY_BYTES, unpack
 from support.store import FAST, JOURNAL, open_inline

@@ -6,9 +6,10 @@ from unittest.mock import patch
 
 import pytest
 
-from eyot_store import Log, Store, StoreError, log_reads
+from eyot_store import Log, Store, StoreError
+from eyot_store.log import reads as log_reads
 from eyot_store.points import POINTS_MAX
-from eyot_store.subjects import matcher
+from eyot_store.subjects.subjects import matcher
 from support.store import JOURNAL, open_inline
 
 SUBJECTS = [b"a.x", b"a.y", b"b"]

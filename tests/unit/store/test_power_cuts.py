@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from eyot_store import batch_index, index_writer, vault
+from eyot_store.records import vault
+from eyot_store.subjects import batch_index, index_writer
 from support.power_cuts import WRITE, build_capture, judge, record
 from support.power_workload import KINDS
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eyot_store import _record_run, _subject_change, hot, subject_change
-from eyot_store.records import decode_record, salt_of, seq_of
+from eyot_store.records.record import decode_record, salt_of, seq_of
 from support.record_run_world import recorded
 
 SALT = salt_of(7)

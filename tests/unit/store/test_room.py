@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from eyot_store import StoreError, StoreOptions
-from eyot_store.check import check
+from eyot_store.check.check import check
 from support.store import commit, fill, make_log, open_inline
 
 KIB = 1024

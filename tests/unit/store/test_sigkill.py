@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from eyot_store import Store, StoreOptions
-from eyot_store.check import check
+from eyot_store.check.check import check
 from support.store import FAST, JOURNAL, open_inline
 from support.store_writer import payload_of
 

@@ -5,12 +5,14 @@ from random import Random
 
 import pytest
 
-from eyot_store import Log, Store, StoreOptions, batch_index, index_writer, subject_index
-from eyot_store.check import check
+from eyot_store import Log, Store, StoreOptions
+from eyot_store.check.check import check
 from eyot_store.errors import StoreError
 from eyot_store.hot import Change, SubjectTable
-from eyot_store.index_reader import IndexReading
-from eyot_store.subjects import Subjects
+from eyot_store.subjects import batch_index, index_writer
+from eyot_store.subjects import index as subject_index
+from eyot_store.subjects.index_reader import IndexReading
+from eyot_store.subjects.subjects import Subjects
 from support.store import FAST, JOURNAL, commit, fill, make_log, open_inline
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from eyot_store import _subject_table, hot, subject_table
 from eyot_store.errors import StoreError
-from eyot_store.subject_index import base_of, encode_index
+from eyot_store.subjects.index import base_of, encode_index
 from eyot_wire.subject import matches
 
 TWINS: tuple[Any, Any] = (subject_table.SubjectTable, _subject_table.SubjectTable)

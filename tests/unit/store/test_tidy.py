@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from eyot_store import Log, Store, StoreOptions, lmdb_committer
-from eyot_store.check import check
+from eyot_store import Log, Store, StoreOptions
+from eyot_store.check.check import check
+from eyot_store.lmdb import committer as lmdb_committer
 from support.store import Loop, commit, fill, make_log, open_inline
 
 

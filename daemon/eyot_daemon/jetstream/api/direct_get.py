@@ -13,7 +13,7 @@ from eyot_daemon.jetstream.api_request import ApiRequest, Endpoint, level_is_off
 from eyot_daemon.jetstream.stream.stream import Stream
 from eyot_store import Log, StoredMessage
 from eyot_store.errors import StoreError
-from eyot_store.log_subjects import LastsBelow
+from eyot_store.log.subjects import LastsBelow
 from eyot_wire import headers
 from eyot_wire.jetstream.model import InvalidJson, MsgGetRequest, decode, ns_to_rfc3339, rfc3339_to_ns
 from eyot_wire.subject import is_valid

@@ -15,7 +15,7 @@ from eyot_wire.archive.values import ArchivedMessage
 from eyot_wire.jetstream.model import StreamConfig
 
 if TYPE_CHECKING:
-    from eyot_store.log import Log
+    from eyot_store.log.log import Log
     from eyot_store.txn import Txn
 
 

@@ -13,7 +13,7 @@ from eyot_store.errors import StoreError
 from eyot_wire.archive.values import ArchivedMessage, GonePart
 
 if TYPE_CHECKING:
-    from eyot_store.log import Log
+    from eyot_store.log.log import Log
     from eyot_store.store import Store
     from eyot_store.txn import Txn
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from eyot_daemon.jetstream.copied_out.copied_out import Reader
-    from eyot_store.log import Log
+    from eyot_store.log.log import Log
 
 #: Messages whose sizes are added up one by one; a larger backlog is reckoned from the stream's average.
 _SUMMED_MAX = 1000

@@ -2,7 +2,7 @@
 
 A reader that was restored from a backup has less than it had confirmed. From the moment that this is known until the record that
 says so is on flash, what was written before is not true: should this server lose power in between, which a full disk makes long, it
-must not claim it again. A marker (`eyot_store.marker`) says so; a server that finds it turned on believes no record until its reader
+must not claim it again. A marker (`eyot_store.journal.marker`) says so; a server that finds it turned on believes no record until its reader
 has asked again.
 """
 
@@ -12,7 +12,7 @@ import logging
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from eyot_store.marker import Marker
+from eyot_store.journal.marker import Marker
 
 if TYPE_CHECKING:
     from eyot_store.store import Store

@@ -44,7 +44,7 @@ from eyot_wire.transform import Transform
 
 if TYPE_CHECKING:
     from eyot_daemon.jetstream.stream.stream import Stream
-    from eyot_store.log import Log
+    from eyot_store.log.log import Log
     from eyot_store.txn import Txn
 
 log = logging.getLogger("eyot.jetstream")

@@ -16,7 +16,7 @@ from eyot_wire.jetstream.errors import ApiError, error
 from eyot_wire.untrusted import decode_json
 
 if TYPE_CHECKING:
-    from eyot_store.log import Log
+    from eyot_store.log.log import Log
 
 #: Subjects whose sums are remembered; those that are not yet on flash are never forgotten.
 REMEMBERED_MAX = 4096

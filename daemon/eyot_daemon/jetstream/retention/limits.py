@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from eyot_daemon.jetstream.clock_watch import ClockCredits
 from eyot_daemon.jetstream.retention.purging import PURGE_SLICE
-from eyot_store.eviction import remove_oldest
+from eyot_store.subjects.eviction import remove_oldest
 from eyot_wire.jetstream.errors import ApiError, error
 from eyot_wire.jetstream.model import StreamConfig
 
 if TYPE_CHECKING:
     from eyot_daemon.jetstream.messages.batch_headers import BatchSoFar
-    from eyot_store.log import Log
+    from eyot_store.log.log import Log
     from eyot_store.txn import Txn
 
 

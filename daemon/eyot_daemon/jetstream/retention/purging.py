@@ -12,8 +12,8 @@ from eyot_store.errors import StoreError
 
 if TYPE_CHECKING:
     from eyot_daemon.jetstream.stream.stream import Stream
-    from eyot_store.log import Log
-    from eyot_store.log_removals import FromEnd
+    from eyot_store.log.log import Log
+    from eyot_store.log.removals import FromEnd
 
 #: Messages that one transaction looks at (a few milliseconds).
 PURGE_SLICE = 1024

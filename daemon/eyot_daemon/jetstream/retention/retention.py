@@ -16,7 +16,7 @@ from eyot_daemon.jetstream.ports import ConsumerPort
 
 if TYPE_CHECKING:
     from eyot_daemon.jetstream.stream.stream import Stream
-    from eyot_store.log import Log, Unwanted
+    from eyot_store.log.log import Log, Unwanted
     from eyot_store.txn import Txn
 
 #: Messages looked at in one go.

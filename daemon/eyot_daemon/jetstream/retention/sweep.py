@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from eyot_daemon.jetstream.messages.batch import Batch
 from eyot_daemon.jetstream.retention import limits
 from eyot_store.errors import StoreError
-from eyot_store.log_subjects import TRACKED_MESSAGES_MAX
+from eyot_store.log.subjects import TRACKED_MESSAGES_MAX
 
 if TYPE_CHECKING:
     from eyot_daemon.jetstream.stream.stream import Stream
-    from eyot_store.log import Log, Unwanted
+    from eyot_store.log.log import Log, Unwanted
     from eyot_store.txn import Txn
 
 log = logging.getLogger("eyot.jetstream")

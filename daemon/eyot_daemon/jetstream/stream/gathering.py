@@ -16,8 +16,8 @@ from eyot_wire.jetstream.model import ConsumerConfig, MsgGetRequest, rfc3339_to_
 
 if TYPE_CHECKING:
     from eyot_daemon.jetstream.stream.stream import Stream
-    from eyot_store.log import Log
-    from eyot_store.log_reads import Counting
+    from eyot_store.log.log import Log
+    from eyot_store.log.reads import Counting
 
 log = logging.getLogger("eyot.jetstream")
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from eyot_store.journal import sync_directory
+from eyot_store.journal.journal import sync_directory
 
 
 class Marker:

@@ -12,18 +12,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from zlib import crc32
 
-from eyot_store.directory import Directory
 from eyot_store.errors import StoreError
 from eyot_store.hot import encode_run
-from eyot_store.log_removals import LogRemovals
-from eyot_store.log_removals import Unwanted as Unwanted
+from eyot_store.log.directory import Directory
+from eyot_store.log.removals import LogRemovals
+from eyot_store.log.removals import Unwanted as Unwanted
 from eyot_store.points import Points
 from eyot_store.reader import RecordReader
 from eyot_store.record_run import Message
-from eyot_store.records import encode_body, file_message_bytes, pack_crc, pack_u64, salt_of
+from eyot_store.records.record import encode_body, file_message_bytes, pack_crc, pack_u64, salt_of
 from eyot_store.state import LogState
-from eyot_store.subjects import Subjects
-from eyot_store.tracking import Tracking
+from eyot_store.subjects.subjects import Subjects
+from eyot_store.subjects.tracking import Tracking
 from eyot_store.txn import OPEN, AppendRun, HiddenRange, LogPart, Op, Txn
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from eyot_store.directory import Directory
 from eyot_store.environment import Environment
 from eyot_store.errors import StoreError
-from eyot_store.lmdb_reader import LmdbReader
-from eyot_store.log import Log
-from eyot_store.overlay import OverlayReader, Overlays
+from eyot_store.journal.overlay import OverlayReader, Overlays
+from eyot_store.lmdb.reader import LmdbReader
+from eyot_store.log.directory import Directory
+from eyot_store.log.log import Log
 from eyot_store.reader import RecordReader
-from eyot_store.records import Counters
+from eyot_store.records.record import Counters
 from eyot_store.state import LogState
 from eyot_store.txn import LogPart
 

@@ -11,12 +11,12 @@ from heapq import merge
 from itertools import islice, takewhile
 
 from eyot_store.errors import StoreError
-from eyot_store.log_subjects import TRACKED_MESSAGES_MAX, WALK_MAX, LogSubjects
-from eyot_store.log_view import KEYS_MAX
+from eyot_store.log.subjects import TRACKED_MESSAGES_MAX, WALK_MAX, LogSubjects
+from eyot_store.log.view import KEYS_MAX
 from eyot_store.points import Point
 from eyot_store.reader import RECORDS_MAX, Reading, keep_within, read_without
-from eyot_store.records import ReadResult, StoredMessage, encode_body, pack_u64
-from eyot_store.subjects import matcher
+from eyot_store.records.record import ReadResult, StoredMessage, encode_body, pack_u64
+from eyot_store.subjects.subjects import matcher
 from eyot_wire.hot import StoredRun
 
 SCAN_MAX = 4096

@@ -22,7 +22,7 @@ from eyot_store.changes import Changes
 from eyot_store.committer import CommitStats
 from eyot_store.environment import Environment, as_store_error, journal_mark
 from eyot_store.errors import StoreError
-from eyot_store.lmdb_committer import LmdbCommitter
+from eyot_store.lmdb.committer import LmdbCommitter
 
 _TXN_BYTES_MAX = 8 << 20
 _RETRY_S = 1.0

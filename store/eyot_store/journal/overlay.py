@@ -17,10 +17,10 @@ from typing import Any
 
 from eyot_store.errors import StoreError
 from eyot_store.hot import weigh
-from eyot_store.index_reader import IndexReading
 from eyot_store.reader import RECORDS_MAX, Reading, RecordReader, keep_within, read_without
 from eyot_store.record_run import Weighed
-from eyot_store.records import CRC_SIZE, ReadResult, StoredMessage, decode_body, decode_head, pack_u64, seq_of
+from eyot_store.records.record import CRC_SIZE, ReadResult, StoredMessage, decode_body, decode_head, pack_u64, seq_of
+from eyot_store.subjects.index_reader import IndexReading
 from eyot_store.txn import Op
 from eyot_wire.hot import StoredRun
 

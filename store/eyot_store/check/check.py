@@ -19,7 +19,7 @@ import lmdb.verify
 import msgspec
 
 from eyot_store.changes import decode
-from eyot_store.codec import RecordCodec
+from eyot_store.check.index_check import IndexCheck
 from eyot_store.environment import (
     ENCRYPTION_KEY,
     FORMAT_JOURNAL,
@@ -34,10 +34,10 @@ from eyot_store.environment import (
     messages_db_name,
 )
 from eyot_store.errors import StoreError
-from eyot_store.index_check import IndexCheck
-from eyot_store.journal import read_frames
-from eyot_store.journal_committer import frame_content
-from eyot_store.records import (
+from eyot_store.journal.committer import frame_content
+from eyot_store.journal.journal import read_frames
+from eyot_store.records.codec import RecordCodec
+from eyot_store.records.record import (
     Counters,
     StoredMessage,
     StreamRecord,
@@ -45,7 +45,7 @@ from eyot_store.records import (
     unpack_u64,
     unseal,
 )
-from eyot_store.vault import StoreKeys, Vault, unlock
+from eyot_store.records.vault import StoreKeys, Vault, unlock
 
 _BLANK = StoredMessage(0, b"", b"", b"")
 _decode_stream = msgspec.msgpack.Decoder(StreamRecord).decode

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from eyot_store.errors import StoreError
-from eyot_store.log_reads import LogReads
+from eyot_store.log.reads import LogReads
 from eyot_store.record_run import Weighed
-from eyot_store.records import pack_u64
-from eyot_store.subjects import Subjects, matcher
+from eyot_store.records.record import pack_u64
+from eyot_store.subjects.subjects import Subjects, matcher
 from eyot_store.txn import HiddenRange, LogPart, Op, Txn
 
 _CHUNK = 1024

@@ -6,7 +6,7 @@ from collections.abc import Iterator, KeysView
 
 from eyot_store.errors import StoreError
 from eyot_store.reader import RecordReader
-from eyot_store.records import CRC_SIZE, StoredMessage, decode_body, pack_u64
+from eyot_store.records.record import CRC_SIZE, StoredMessage, decode_body, pack_u64
 from eyot_store.state import LogState
 from eyot_store.txn import HiddenRange, LogPart, Op
 

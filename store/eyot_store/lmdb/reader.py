@@ -13,10 +13,9 @@ import msgspec
 from eyot_store.environment import Environment, as_store_error
 from eyot_store.errors import StoreError
 from eyot_store.hot import weigh
-from eyot_store.index_reader import IndexReading
 from eyot_store.reader import RECORDS_MAX, Reading, keep_within
 from eyot_store.record_run import Weighed
-from eyot_store.records import (
+from eyot_store.records.record import (
     CRC_RESIDUE,
     CRC_SIZE,
     ReadResult,
@@ -27,6 +26,7 @@ from eyot_store.records import (
     seq_of,
     unpack_u64,
 )
+from eyot_store.subjects.index_reader import IndexReading
 from eyot_wire.hot import StoredRun
 
 _P = ParamSpec("_P")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from eyot_store.index_reader import IndexReading
-from eyot_store.subjects import Subjects
+from eyot_store.subjects.index_reader import IndexReading
+from eyot_store.subjects.subjects import Subjects
 
 
 class Tracking:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from eyot_store.codec import RecordCodec
 from eyot_store.errors import StoreError
 from eyot_store.hot import SubjectTable
-from eyot_store.index_writer import Unseal, fold_index
-from eyot_store.records import seq_of
+from eyot_store.records.codec import RecordCodec
+from eyot_store.records.record import seq_of
 from eyot_store.subject_table import UNREAD
+from eyot_store.subjects.index_writer import Unseal, fold_index
 
 Truth = dict[bytes, list[int]]
 

@@ -9,11 +9,10 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Sequence
 
 from eyot_store.errors import StoreError
-from eyot_store.index_reader import IndexReading
-from eyot_store.log import Log
+from eyot_store.log.log import Log
 from eyot_store.reader import RECORDS_MAX, Reading, keep_within
 from eyot_store.record_run import Weighed
-from eyot_store.records import (
+from eyot_store.records.record import (
     CRC_SIZE,
     ReadResult,
     StoredMessage,
@@ -23,6 +22,7 @@ from eyot_store.records import (
     pack_u64,
     seq_of,
 )
+from eyot_store.subjects.index_reader import IndexReading
 from eyot_store.txn import LogPart, Op
 from eyot_wire.hot import StoredRun
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from eyot_store.environment import Environment
 from eyot_store.hot import Change
-from eyot_store.index_writer import INDEX_EVERY, Indexes, Written
-from eyot_store.records import pack_u64
+from eyot_store.records.record import pack_u64
+from eyot_store.subjects.index_writer import INDEX_EVERY, Indexes, Written
 
 RUN_MIN = 512
 """Records that are noted in passing: fewer are not worth a page of the index."""

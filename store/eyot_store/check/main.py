@@ -15,12 +15,12 @@ from pathlib import Path
 
 import msgspec
 
-from eyot_store.check import CheckReport, check
+from eyot_store.check.check import CheckReport, check
 from eyot_store.errors import StoreError
 from eyot_store.options import StoreOptions
+from eyot_store.records.vault import StoreKeys
 from eyot_store.rewrite import is_sealed, rewrite
 from eyot_store.store import settle
-from eyot_store.vault import StoreKeys
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

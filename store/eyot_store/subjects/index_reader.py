@@ -8,13 +8,13 @@ from typing import Any
 
 import lmdb
 
-from eyot_store.codec import RecordCodec
 from eyot_store.environment import Environment
 from eyot_store.errors import StoreError
 from eyot_store.hot import Change, SubjectTable
-from eyot_store.records import pack_u64, seq_of
-from eyot_store.subject_index import IndexHead
+from eyot_store.records.codec import RecordCodec
+from eyot_store.records.record import pack_u64, seq_of
 from eyot_store.subject_table import UNREAD
+from eyot_store.subjects.index import IndexHead
 
 OUTSIDE_MAX = 1 << 14
 """Records that the index counts and the log does not (they are purged, or not yet told to be on disk), to be taken off one by one; and

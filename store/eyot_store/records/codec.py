@@ -8,7 +8,7 @@ from zlib import crc32
 import msgspec
 
 from eyot_store.errors import StoreError
-from eyot_store.records import (
+from eyot_store.records.record import (
     CRC_RESIDUE,
     CRC_SIZE,
     StoredMessage,
@@ -19,7 +19,7 @@ from eyot_store.records import (
     salt_of,
     seq_of,
 )
-from eyot_store.vault import Vault
+from eyot_store.records.vault import Vault
 
 Buffer = bytes | memoryview
 Opened = Callable[[bytes, Buffer], bytes]

@@ -14,15 +14,15 @@ from typing import Any
 
 import lmdb
 
-from eyot_store.batch_index import BatchIndex
 from eyot_store.changes import Changes, by_stream, changes_of, takes_room
 from eyot_store.committer import CommitStats
 from eyot_store.environment import JOURNAL_KEY, NEXT_ID_KEY, Environment, as_store_error, messages_db_name, trash_key
 from eyot_store.errors import StoreError
 from eyot_store.fates import Fates
-from eyot_store.index_writer import Indexes, Written
-from eyot_store.lmdb_batch import Batch
-from eyot_store.records import Counters, pack_u64
+from eyot_store.lmdb.batch import Batch
+from eyot_store.records.record import Counters, pack_u64
+from eyot_store.subjects.batch_index import BatchIndex
+from eyot_store.subjects.index_writer import Indexes, Written
 from eyot_store.txn import Txn
 
 _TIDY_RECORDS = 4096

@@ -15,17 +15,17 @@ from pathlib import Path
 
 import lmdb
 
-from eyot_store.applier import Applier, apply
 from eyot_store.changes import Changes, changes_of, decode, encode, is_journalled, takes_room
 from eyot_store.committer import CommitStats
 from eyot_store.environment import Environment, as_store_error, journal_mark
 from eyot_store.errors import StoreError
 from eyot_store.fates import Fates
-from eyot_store.journal import Frame, Journal, read_frames, remove_files, segment_name, sync_directory
-from eyot_store.lmdb_committer import LmdbCommitter
+from eyot_store.journal.applier import Applier, apply
+from eyot_store.journal.journal import Frame, Journal, read_frames, remove_files, segment_name, sync_directory
+from eyot_store.lmdb.committer import LmdbCommitter
 from eyot_store.options import StoreOptions
+from eyot_store.records.vault import Vault
 from eyot_store.txn import Txn
-from eyot_store.vault import Vault
 
 _STRAIGHT_BYTES = 1 << 20
 _APPLY_BYTES = 4 << 20  # of one LMDB transaction, when a journal is read at start

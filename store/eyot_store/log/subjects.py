@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable
 from time import perf_counter_ns
 
 from eyot_store.errors import StoreError
-from eyot_store.index_reader import IndexReading
-from eyot_store.log_view import KEYS_MAX, LogView
+from eyot_store.log.view import KEYS_MAX, LogView
 from eyot_store.points import Points
-from eyot_store.records import StoredMessage
+from eyot_store.records.record import StoredMessage
 from eyot_store.subject_table import Matched
-from eyot_store.subjects import Numbers, Subjects
-from eyot_store.tracking import Tracking
+from eyot_store.subjects.index_reader import IndexReading
+from eyot_store.subjects.subjects import Numbers, Subjects
+from eyot_store.subjects.tracking import Tracking
 from eyot_wire.subject import is_literal
 
 TRACKED_MESSAGES_MAX = 1 << 22

@@ -9,12 +9,10 @@ from typing import Any
 
 import msgspec
 
-from eyot_store.batch_index import BatchIndex
-from eyot_store.codec import RecordCodec
 from eyot_store.environment import NEXT_ID_KEY, Environment, counters_key, messages_db_name, trash_key
 from eyot_store.errors import StoreError
-from eyot_store.index_writer import Indexes, Written
-from eyot_store.records import (
+from eyot_store.records.codec import RecordCodec
+from eyot_store.records.record import (
     Counters,
     StreamRecord,
     file_message_bytes,
@@ -22,6 +20,8 @@ from eyot_store.records import (
     seal,
     unpack_u64,
 )
+from eyot_store.subjects.batch_index import BatchIndex
+from eyot_store.subjects.index_writer import Indexes, Written
 from eyot_store.txn import AppendRun, Op
 
 _encode = msgspec.msgpack.Encoder().encode

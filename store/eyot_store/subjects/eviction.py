@@ -7,7 +7,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from eyot_store.log import Log
+    from eyot_store.log.log import Log
     from eyot_store.txn import Txn
 
 

@@ -16,8 +16,8 @@ import msgspec
 from eyot_store.environment import Environment
 from eyot_store.errors import StoreError
 from eyot_store.hot import Change, SubjectTable
-from eyot_store.records import pack_u64, seq_of
-from eyot_store.subject_index import (
+from eyot_store.records.record import pack_u64, seq_of
+from eyot_store.subjects.index import (
     CHANGE_ENTRIES,
     FOLD_BYTES_MIN,
     SUBJECTS_MAX,

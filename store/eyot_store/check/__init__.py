@@ -1,0 +1,1 @@
+"""Verifying a store at rest (`eyot-check`)."""

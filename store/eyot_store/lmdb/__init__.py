@@ -1,0 +1,1 @@
+"""LMDB: one write transaction a group, and short reads."""
