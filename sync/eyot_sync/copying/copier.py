@@ -45,6 +45,7 @@ from eyot_sync.copying.origin import Origin, Start, consumer_request, release_re
 from eyot_sync.copying.origin_answers import CreateResponse, ErrorOnly, OriginInfo
 from eyot_sync.copying.origin_life import LIFE_KEY, Anew, GoOn, Hold, Newer, OriginLife
 from eyot_sync.copying.proof import WITNESSES_MAX, Proof, Reached
+from eyot_sync.copying.runs import read_run
 from eyot_sync.copying.settling import Settling
 from eyot_sync.policy.stream_gate import LOOK_AGAIN_S
 from eyot_wire import headers
@@ -70,8 +71,6 @@ RETRY_MAX_S = 30.0
 
 _LAST_CONSUMER = b"Nats-Last-Consumer"
 _STALLED = b"Nats-Consumer-Stalled"
-#: The largest sequence and time that are taken for such.
-_NUMBER_MAX = (1 << 63) - 1
 
 
 class Copier:
@@ -368,35 +367,12 @@ class Copier:
         if self.phase is not Phase.ACTIVE or not consumer:
             return 0
         self.progress.heard_at = now
-        cseq, last_seq, old_upto = self._consumer_seq, self._last.seq, self._old_upto
-        append = self._batch.append
-        taken = 0
-        pending = b""
-        for delivered in run:
-            # $JS.ACK.<stream>.<consumer>.<delivered>.<sseq>.<cseq>.<time>.<pending>@<subject, which may hold dots>
-            tokens = delivered.reply.split(b".", 8)
-            if len(tokens) != 9 or tokens[3] != consumer or tokens[4] != b"1":
-                break
-            left, mark, subject = tokens[8].partition(b"@")
-            if not (mark and left.isdigit() and tokens[5].isdigit() and tokens[6].isdigit() and tokens[7].isdigit()):
-                break
-            seq = int(tokens[5])
-            ts_ns = int(tokens[7])
-            if int(tokens[6]) != cseq + 1 or not last_seq < seq <= _NUMBER_MAX or ts_ns > _NUMBER_MAX:
-                break
-            if seq <= old_upto and self._is_old(seq, ts_ns):
-                break
-            cseq += 1
-            last_seq = seq
-            pending = left
-            taken += 1
-            append(Copied(seq, ts_ns, subject, delivered.header, delivered.payload))
+        taken, lag = read_run(run, consumer, self._consumer_seq, self._last.seq, self._is_old, self._batch)
         if taken:
-            self._consumer_seq = cseq
-            self._delivered_seq = last_seq
+            self._consumer_seq += taken
             self._last = _reached(self._batch[-1])
-            self.progress.last_seq = last_seq
-            self.progress.lag = int(pending)
+            self._delivered_seq = self.progress.last_seq = self._last.seq
+            self.progress.lag = lag
         return taken
 
     def _is_old(self, seq: int, ts_ns: int) -> bool:
