@@ -68,6 +68,24 @@ def test_its_unit_starts_what_it_ships(unpacked: Path) -> None:
     assert "Type=notify" in unit
     assert "ExecStart=/usr/bin/eyotd -c /etc/eyot/eyotd.conf" in unit
     assert "StateDirectory=eyot" in unit
+    assert "Documentation=man:eyotd(8) " in unit
+
+
+def test_its_programs_have_pages_that_man_shows(unpacked: Path) -> None:
+    pages = {page.name.split(".")[0]: page for page in (unpacked / "usr/share/man").glob("man*/*.gz")}
+    assert pages.keys() == {program.name for program in (unpacked / "usr/bin").iterdir()}
+    for name, page in pages.items():
+        # -Z: warnings of what shows pages in a terminal are none of the page's
+        shown = subprocess.run(
+            ["man", "--warnings=w", "-E", "UTF-8", "-Tutf8", "-Z", "-l", page],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "MANROFFSEQ": ""},
+        )
+        assert shown.stderr == "", page
+        named = subprocess.run(["lexgrog", page], capture_output=True, text=True, check=True).stdout
+        assert f'"{name} - ' in named, page  # what apropos finds it by
 
 
 def test_it_leaves_the_hub_to_the_hub(unpacked: Path) -> None:

@@ -25,22 +25,7 @@ from eyot_store.store import settle
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The console script."""
-    parser = argparse.ArgumentParser(
-        prog="eyot-check",
-        description="Verifies every page, checksum and counter of a store. Changes nothing, unless it is told to. Where a daemon has the store open, "
-        "what it last committed is verified.",
-    )
-    parser.add_argument("directory", type=Path, help="the store, or the store_dir that it is in")
-    parser.add_argument("--json", action="store_true", help="print the report as JSON")
-    parser.add_argument(
-        "--key-file", type=Path, help="the key of an encrypted store; without it only checksums are verified"
-    )
-    parser.add_argument(
-        "--compact",
-        action="store_true",
-        help="write the store anew first, without what was deleted; it must not be in use",
-    )
-    options = parser.parse_args(arguments)
+    options = command_line().parse_args(arguments)
     path: Path = options.directory
     if not (path / "data.mdb").exists() and (path / "eyot" / "data.mdb").exists():
         path = path / "eyot"
@@ -59,6 +44,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     print(msgspec.json.format(msgspec.json.encode(report)).decode() if options.json else describe(report))
     return 0 if report.ok else 1
+
+
+def command_line() -> argparse.ArgumentParser:
+    """What may be said on the command line."""
+    parser = argparse.ArgumentParser(
+        prog="eyot-check",
+        description="Verifies every page, checksum and counter of a store. Changes nothing, unless it is told to. Where a daemon has the store open, "
+        "what it last committed is verified.",
+    )
+    parser.add_argument("directory", type=Path, help="the store, or the store_dir that it is in")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    parser.add_argument(
+        "--key-file", type=Path, help="the key of an encrypted store; without it only checksums are verified"
+    )
+    parser.add_argument(
+        "--compact",
+        action="store_true",
+        help="write the store anew first, without what was deleted; it must not be in use",
+    )
+    return parser
 
 
 def read_key(path: Path) -> bytes:

@@ -1,0 +1,86 @@
+"""The manual pages: what they say of options is what the programs take, all of it and nothing else."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import click
+
+from eyot_cli.main import cli
+from eyot_daemon.config.flags import _FLAGS
+from eyot_daemon.config.usage import USAGE
+from eyot_store.check.main import command_line
+
+PAGES = Path(__file__).parents[2] / "packaging" / "man"
+OPTION = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*")
+
+
+def plain(page: str) -> str:
+    """A page's text without what sets its fonts."""
+    text = re.sub(r"\\f(?:\[[A-Z]*\]|.)", "", (PAGES / page).read_text())
+    return text.replace("\\-", "-").replace("\\%", "")
+
+
+def section(page: str, name: str) -> str:
+    return re.split(r"^\.SH ", plain(page).split(f"\n.SH {name}\n")[1], flags=re.MULTILINE)[0]
+
+
+def described(text: str) -> list[str]:
+    """The options that have a paragraph of their own."""
+    return [option for head in re.findall(r"^\.TP\n(.*)", text, re.MULTILINE) for option in OPTION.findall(head)]
+
+
+def options_of(command: click.Command) -> list[str]:
+    options = [each for each in command.params if isinstance(each, click.Option)]
+    return [name for each in options for name in each.opts]
+
+
+def commands(group: click.Group, path: str = "") -> Iterator[tuple[str, click.Command]]:
+    for name, command in group.commands.items():
+        whole = f"{path} {name}".strip()
+        inner = isinstance(command, click.Group)
+        if not inner or getattr(command, "invoke_without_command", False):
+            yield whole, command
+        if isinstance(command, click.Group):
+            yield from commands(command, whole)
+
+
+def same(page: Iterable[str], program: Iterable[str]) -> None:
+    assert sorted(page) == sorted(program)
+
+
+def test_eyotd() -> None:
+    same((each.lstrip("-") for each in described(section("eyotd.8", "OPTIONS"))), _FLAGS)
+
+
+def test_what_eyotd_says_of_itself() -> None:
+    """`--profile` is passed over and not offered."""
+    heads = "\n".join(line[:33] for line in USAGE.splitlines() if re.match(r" +-", line))
+    same((each.lstrip("-") for each in OPTION.findall(heads)), set(_FLAGS) - {"profile"})
+
+
+def test_eyot_check() -> None:
+    options = [name for action in command_line()._actions for name in action.option_strings]
+    same(described(section("eyot-check.8", "OPTIONS")), options)
+
+
+def test_eyot() -> None:
+    page = section("eyot.1", "OPTIONS")
+    same(described(page), [*options_of(cli), "-h", "--help"])
+    variables = {str(each.envvar) for each in cli.params if isinstance(each, click.Option) and each.envvar}
+    assert set(re.findall(r"\b(?:NATS|EYOT)_[A-Z]+\b", page)) == variables
+
+
+def test_commands_of_eyot() -> None:
+    parts = re.split(r"^\.SS ", section("eyot.1", "COMMANDS"), flags=re.MULTILINE)[1:]
+    page = {part.splitlines()[0]: part for part in parts}
+    heads = {re.sub(r"(?<=[a-z]) *[A-Z[].*", "", head): head for head in page}
+    known = dict(commands(cli))
+    same(heads, known)
+    for name, command in known.items():
+        arguments = [each for each in command.params if isinstance(each, click.Argument)]
+        words = [str(each.name).upper() if each.required else f"[{str(each.name).upper()}]" for each in arguments]
+        assert heads[name] == " ".join([name, *words]), name
+        same(described(page[heads[name]]), options_of(command))
