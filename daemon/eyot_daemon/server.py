@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import ssl
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -23,6 +24,7 @@ from eyot_daemon.leaf.part import LeafPart
 from eyot_daemon.monitor.part import MonitoringPart
 from eyot_daemon.monitor.system_services import SystemServices
 from eyot_daemon.net import early_listen
+from eyot_daemon.net.cert_dates import out_of_date
 from eyot_daemon.net.listener import TcpListener
 from eyot_daemon.net.tls_context import TlsError, server_context
 from eyot_daemon.process.banner import log_banner
@@ -136,6 +138,7 @@ class Server:
         self._start_leafs(nursery, connections, ports)
         self._start_clients(connections, ports)
         early_listen.release()
+        self._look_at_certificates()
         self._write_files(ports)
         log.info("Server is ready")
         self._services.events.begin_figures()
@@ -337,9 +340,16 @@ class Server:
         self.broker.flush()
         for line in applied_lines(changed, new):
             log.info("%s", line)
+        self._look_at_certificates()
         self.broker.config_loaded_ns = self.broker.clock.now_ns()
         digest = f" ({new.config_digest})" if new.config_digest else ""
         log.info("Reloaded server configuration%s", digest)
+
+    def _look_at_certificates(self) -> None:
+        """Warn of certificates that are out of date: peers refuse them, and that is known here only when they do."""
+        now = datetime.fromtimestamp(self.broker.clock.now_ns() / 1e9, UTC)
+        for line in out_of_date(self.options, now):
+            log.warning("%s", line)
 
     def _apply_jetstream(self, old: Options, new: Options) -> None:
         if new.jetstream is None:

@@ -33,15 +33,21 @@ class Authority:
         subject: x509.Name | None = None,
         names: list[x509.GeneralName] | None = None,
         seconds: float | None = None,
+        starts_in: float | None = None,
     ) -> tuple[Path, Path]:
-        """Certificate and key file of a server or client; `names` instead of those of this machine; good for so many `seconds`."""
+        """Certificate and key file of a server or client; `names` instead of those of this machine; good for so many `seconds`.
+
+        It is good for a day already, or `starts_in` so many seconds.
+        """
         key = ec.generate_private_key(ec.SECP256R1())
         subject = subject or x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         hosts: list[x509.GeneralName] = [
             x509.DNSName("localhost"),
             x509.IPAddress(ipaddress.ip_address("127.0.0.1")),
         ]
-        builder = self._builder(subject, key, _DAY if seconds is None else datetime.timedelta(seconds=seconds))
+        builder = self._builder(
+            subject, key, _DAY if seconds is None else datetime.timedelta(seconds=seconds), starts_in
+        )
         if names is None or names:
             builder = builder.add_extension(x509.SubjectAlternativeName(names or hosts), critical=False)
         certificate, key_file = self.directory / f"{name}.pem", self.directory / f"{name}-key.pem"
@@ -59,7 +65,11 @@ class Authority:
         return f'tls {{ cert_file: "{certificate}", key_file: "{key_file}", ca_file: "{self.ca_file}"; {extra} }}'
 
     def _builder(
-        self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, good_for: datetime.timedelta = _DAY
+        self,
+        subject: x509.Name,
+        key: ec.EllipticCurvePrivateKey,
+        good_for: datetime.timedelta = _DAY,
+        starts_in: float | None = None,
     ) -> x509.CertificateBuilder:
         now = datetime.datetime.now(datetime.UTC)
         return (
@@ -68,6 +78,6 @@ class Authority:
             .issuer_name(self._name)
             .public_key(key.public_key())
             .serial_number(x509.random_serial_number())
-            .not_valid_before(now - _DAY)
+            .not_valid_before(now - _DAY if starts_in is None else now + datetime.timedelta(seconds=starts_in))
             .not_valid_after(now + good_for)
         )
