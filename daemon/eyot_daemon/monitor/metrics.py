@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from eyot_daemon.client.clients import Clients
 from eyot_daemon.monitor import server as monitor_server
+from eyot_daemon.net.cert_dates import not_after, own_certificates
 from eyot_daemon.version import VERSION, own_version
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ def exposition(clients: Clients) -> bytes:
     class Figures(Collector):
         def collect(self) -> Iterator[Metric]:
             yield from _server(clients)
+            yield from _certificates(clients)
             yield from _accounts(clients)
             yield from _links(clients)
             yield from _streams(clients)
@@ -70,6 +72,21 @@ def _server(clients: Clients) -> Iterator[Metric]:
     yield _counter("out_bytes", "Bytes of messages to clients and leaf links", broker.out_bytes)
     yield _counter("slow_consumers", "Connections closed because they did not read", broker.slow_consumers)
     yield _counter("stale_connections", "Connections closed because they did not answer", broker.stale_connections)
+
+
+def _certificates(clients: Clients) -> Iterator[Metric]:
+    from prometheus_client.core import GaugeMetricFamily
+
+    expiry = GaugeMetricFamily(
+        "eyot_certificate_expiry_seconds",
+        "When a certificate of this server's own expires, since 1970",
+        labels=["file"],
+    )
+    for file in own_certificates(clients.broker.options):
+        ends = not_after(file)
+        if ends is not None:
+            expiry.add_metric([file], ends.timestamp())
+    yield expiry
 
 
 def _accounts(clients: Clients) -> Iterator[Metric]:

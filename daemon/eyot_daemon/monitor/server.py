@@ -14,6 +14,8 @@ from collections import Counter
 from eyot_daemon.client.clients import Clients
 from eyot_daemon.config.leaf import RemoteOptions
 from eyot_daemon.config.options import HANDSHAKE_TIMEOUT_DEFAULT_S
+from eyot_daemon.config.tls import TlsOptions
+from eyot_daemon.net.cert_dates import not_after
 from eyot_daemon.router.broker import CLIENT_PROTO, Broker
 from eyot_daemon.router.providers import HealthzQuery, Json
 from eyot_daemon.version import VERSION, commit, own_version
@@ -103,6 +105,7 @@ def varz(clients: Clients, cpu: CpuMeter, requests: Counter[str]) -> Json:
     if options.tls is not None:
         page["tls_required"] = not options.allow_non_tls
         page["tls_verify"] = options.tls.verify or options.tls.verify_and_map
+    page |= _not_after(options.tls)
     page |= _limits(broker)
     page |= _leafnodes(broker)
     jetstream = broker.providers.jetstream_varz()
@@ -175,7 +178,12 @@ def _websocket(broker: Broker) -> Json:
     page |= {name: True for name, is_set in flags if is_set}
     if websocket.allowed_origins:
         page["allowed_origins"] = list(websocket.allowed_origins)
-    return page
+    return page | _not_after(websocket.tls)
+
+
+def _not_after(tls: TlsOptions | None) -> Json:
+    ends = None if tls is None or not tls.cert_file else not_after(tls.cert_file)
+    return {} if ends is None else {"tls_cert_not_after": ends.strftime("%Y-%m-%dT%H:%M:%SZ")}
 
 
 def _leafnodes(broker: Broker) -> Json:
@@ -187,6 +195,7 @@ def _leafnodes(broker: Broker) -> Json:
         page["tls_timeout"] = 2.0 if leafnodes.tls is None else leafnodes.tls.timeout_s
         if leafnodes.tls is not None:
             page["tls_required"] = True
+        page |= _not_after(leafnodes.tls)
     if leafnodes.remotes:
         page["remotes"] = [_remote(remote) for remote in leafnodes.remotes]
     return {"leaf": page}

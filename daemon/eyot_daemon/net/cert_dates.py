@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,6 +48,21 @@ def out_of_date(options: Options, now: datetime.datetime) -> Iterator[str]:
         trouble = _trouble(pem, now)
         if trouble:
             yield f"TLS certificate {file} {trouble}"
+
+
+def not_after(file: str) -> datetime.datetime | None:
+    """Until when the first certificate of a file is good; None where that cannot be had. Read again when the file has changed."""
+    try:
+        return _not_after(file, Path(file).stat().st_mtime_ns)
+    except (OSError, ValueError):
+        return None
+
+
+@lru_cache(maxsize=32)
+def _not_after(file: str, _changed_ns: int) -> datetime.datetime:
+    from cryptography import x509
+
+    return x509.load_pem_x509_certificates(Path(file).read_bytes())[0].not_valid_after_utc
 
 
 def _trouble(pem: bytes, now: datetime.datetime) -> str:

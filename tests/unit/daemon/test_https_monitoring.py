@@ -26,15 +26,26 @@ def test_pages_over_https(tmp_path: Path) -> None:
         assert server.monitor("/varz")["server_id"] == page["server_id"]
         assert f"Starting https monitor on 127.0.0.1:{server.leaf_port}" in server.log()
 
-        def serial() -> int:
+        def shown() -> x509.Certificate:
             pem = ssl.get_server_certificate(("127.0.0.1", server.leaf_port))
-            return x509.load_pem_x509_certificate(pem.encode()).serial_number
+            return x509.load_pem_x509_certificate(pem.encode())
 
-        before = serial()
-        authority.issue("server")
+        def assert_expiry_told() -> None:
+            ends = shown().not_valid_after_utc
+            assert server.monitor("/varz")["tls_cert_not_after"] == ends.strftime("%Y-%m-%dT%H:%M:%SZ")
+            with urllib.request.urlopen(f"http://127.0.0.1:{server.monitor_port}/metrics", timeout=15) as response:
+                lines = response.read().decode().splitlines()
+            assert [float(line.split()[-1]) for line in lines if line.startswith("eyot_certificate")] == [
+                ends.timestamp()
+            ]
+
+        assert_expiry_told()
+        before = shown().serial_number
+        authority.issue("server", seconds=50_000)
         server.signal(signal.SIGHUP)
         server.wait_log("Reloaded server configuration")
-        assert serial() != before
+        assert shown().serial_number != before
+        assert_expiry_told()
 
 
 def test_https_needs_a_certificate(tmp_path: Path) -> None:
