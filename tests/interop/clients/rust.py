@@ -34,6 +34,9 @@ SOON_S = 10.0
 #: Pulls of what is there already end early.
 SHORT_S = 0.2
 
+#: Iterators of the binding, which now and then panic when they are let go in a thread of its own.
+KEPT: list[object] = []
+
 Seen = list[Any]
 Chapter = Callable[[Nats, JetStream], Awaitable[Seen]]
 
@@ -41,6 +44,11 @@ Chapter = Callable[[Nats, JetStream], Awaitable[Seen]]
 async def first(count: int, rows: AsyncIterator[Any]) -> list[Any]:
     """The next `count` of what comes."""
     return [await asyncio.wait_for(anext(rows), SOON_S) for _ in range(count)]
+
+
+def kept(rows: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    KEPT.append(rows)
+    return rows
 
 
 async def refused(doing: Awaitable[Any]) -> str:
@@ -120,7 +128,7 @@ async def pulls(nats: Nats, js: JetStream) -> Seen:
     )
     seen.append(await refused(held.consumers.create(PullConsumerConfig(durable_name="x", ack_policy=AckPolicy.NONE))))
     seen += [await held.consumers.pause("w", 60.0), await held.consumers.resume("w")]
-    seen.append([name async for name in await held.consumers.list_names()])
+    seen.append([name async for name in kept(await held.consumers.list_names())])
     return seen
 
 
@@ -174,13 +182,13 @@ async def buckets(nats: Nats, js: JetStream) -> Seen:
     seen: Seen = [await bucket.create("a", b"1"), await refused(bucket.create("a", b"2")), await bucket.put("b", "3")]
     await bucket.update("a", b"4", 1)
     seen.append(await refused(bucket.update("a", b"5", 1)))
-    watched = await bucket.watch_all()
+    watched = kept(await bucket.watch_all())
     seen.append([await bucket.delete("b"), await bucket.get("a"), await bucket.get("b"), await bucket.get("c")])
     seen.append([[e.key, e.value, e.revision, e.operation] for e in await first(1, watched)])
-    seen.append([[e.key, e.value, e.revision, e.delta] async for e in await bucket.history("a")])
+    seen.append([[e.key, e.value, e.revision, e.delta] async for e in kept(await bucket.history("a"))])
     await bucket.purge("a")
     seen.append(await bucket.create("a", b"6", ttl=30.0))
-    seen.append([key async for key in await bucket.keys()])
+    seen.append([key async for key in kept(await bucket.keys())])
     entry = await bucket.entry("b")
     seen.append(entry and [entry.key, entry.revision, entry.operation])
     seen += [await js.kv.delete("settings"), await refused(js.kv.get("settings"))]
@@ -201,7 +209,7 @@ async def objects(nats: Nats, js: JetStream) -> Seen:
     assert linked.link is not None
     seen.append([linked.name, linked.link.name, linked.link.bucket])
     await store.delete("other")
-    seen.append(sorted([one.name async for one in await store.list()]))
+    seen.append(sorted([one.name async for one in kept(await store.list())]))
     await store.seal()
     seen.append(await refused(store.put("late", b"x")))
     return seen
