@@ -47,15 +47,14 @@ class Judges:
     def take(self, options: Options, trust: Trust | None) -> None:
         self._options = options
         self.trust = trust
-        self._users = self._known_users()
-        #: about clients
-        self.clients = self._with_callout(self._users, options)
+        #: about clients, and leafs that dial us
+        self.clients = self._with_callout(self._known_users(), options)
         #: about clients of the WebSocket listener, where that has credentials of its own
         self.websocket = self._websocket()
 
     def leaf(self, connect: LeafConnect, nonce: str, peer: Peer, applicant: Applicant) -> Login | Deferred | None:
         """About a leaf that dialled us."""
-        return self._with_callout(self._users, self._options).leaf(connect, nonce, peer, applicant)
+        return self.clients.leaf(connect, nonce, peer, applicant)
 
     def _known_users(self) -> ConfigAuthenticator | OperatorAuthenticator:
         if self.trust is None:

@@ -11,6 +11,7 @@ from eyot_daemon.jetstream.api_request import level_is_offered
 from eyot_daemon.jetstream.messages.batch_budget import BatchBudget
 from eyot_daemon.jetstream.messages.headers import BATCH_COMMIT, BATCH_ID, BATCH_SEQUENCE, REQUIRED_LEVEL
 from eyot_wire import headers
+from eyot_wire.digits import parse_uint
 from eyot_wire.jetstream.errors import ApiError, error
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ class AtomicBatches:
             return error(10174)
         if len(batch_id) > ID_LENGTH_MAX:
             return error(10179)
-        if not number.isdigit() or len(number) > 20 or int(number) >= 1 << 64:
+        if parse_uint(number) is None:
             return error(10175)
         return None
 
