@@ -285,3 +285,92 @@ def test_accounts_of_a_directory_outlive_the_server(tmp_path: Path) -> None:
         assert asyncio.run(second())
     finally:
         process.kill()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_activation_opens_its_own_import_alone(kind: str, tmp_path: Path) -> None:
+    resolver = f'{{ type: full, dir: "{tmp_path / kind / "jwt"}", allow_delete: true }}'
+    now = int(time.time())
+
+    def granted(subject: str, kind: str = "stream", **claims: Any) -> str:
+        return ALPHA.sign(BETA.public, {"type": "activation", "kind": kind, "subject": subject}, **claims)
+
+    def exporter(**revocations: dict[str, int]) -> str:
+        exports = [
+            {"type": kind, "subject": subject, "token_req": True, "revocations": revocations.get(subject[0], {})}
+            for kind, subject in (("stream", "p.>"), ("stream", "q.>"), ("service", "r.>"))
+        ]
+        return OPERATOR.account(ALPHA, exports=exports)
+
+    def importer(*imports: tuple[str, str, str]) -> str:
+        wanted = [
+            {"type": kind, "subject": subject, "account": ALPHA.public} | ({"token": token} if token else {})
+            for kind, subject, token in imports
+        ]
+        return OPERATOR.account(BETA, imports=wanted)
+
+    good = ("stream", "p.good", granted("p.good"))
+    config = operator_conf(exporter(), importer(good), resolver=resolver)
+
+    async def scenario(door: Door) -> None:
+        admin = await door.system()
+
+        async def push(token: str) -> str:
+            answer = await ask(admin, "$SYS.REQ.CLAIMS.UPDATE", token)
+            return str(answer.get("error", {}).get("description", "") or answer["data"]["message"])
+
+        async def heard() -> set[str]:
+            """Which of the exporter's subjects the importer hears and reaches."""
+            speaker, listener = await door.enter(ALPHA.user(USER)), await door.enter(BETA.user(USER))
+            got: set[str] = set()
+
+            async def hear(msg: Any) -> None:
+                got.add(msg.subject)
+
+            async def asked(msg: Any) -> None:
+                got.add(f"asked {msg.subject}")
+
+            await listener.subscribe("p.*", cb=hear)
+            await listener.subscribe("q.*", cb=hear)
+            await speaker.subscribe("r.*", cb=asked)
+            end = await listener.subscribe("end")
+            await listener.flush()
+            await speaker.flush()
+            for subject in ("p.good", "p.secret", "q.good"):
+                await speaker.publish(subject, b"")
+            await speaker.flush()
+            for subject in ("r.good", "r.secret"):
+                await listener.publish(subject, b"")
+            await listener.publish("end", b"")
+            await end.next_msg(timeout=WAIT_S)
+            await speaker.flush()
+            await speaker.close()
+            await listener.close()
+            return got
+
+        assert await heard() == {"p.good"}
+        refused = "activation token import subject"
+        for subject in ("p.secret", "p.>"):
+            said = await push(importer(good, ("stream", subject, granted("p.good"))))
+            assert refused in said
+            assert "doesn't match import" in said
+        assert refused in await push(importer(("service", "r.secret", granted("r.good", "service"))))
+        assert "mismatch between token import type" in await push(
+            importer(("stream", "p.good", granted("p.good", "service")))
+        )
+        assert await heard() == {"p.good"}
+        await push(importer(good, ("stream", "p.secret", "")))
+        assert await heard() == {"p.good"}, "no token, no import"
+        late = granted("p.secret", exp=now - 5)
+        await push(importer(good, ("stream", "p.secret", late)))
+        assert await heard() == {"p.good"}, "an activation that has expired is none"
+        await push(importer(good, ("stream", "q.good", granted("q.good", iat=now - 9))))
+        assert await heard() == {"p.good", "q.good"}
+        await push(exporter(q={BETA.public: now - 5}))
+        assert await heard() == {"p.good"}, "what was revoked is gone, the rest stays"
+        await push(exporter())
+        assert await heard() == {"p.good", "q.good"}
+        await push(importer(("service", "r.good", granted("r.good", "service")), ("service", "r.secret", "")))
+        assert await heard() == {"asked r.good"}
+
+    play(kind, tmp_path, config, scenario)

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from eyot_daemon.auth.claims_accounts import account_options
-from eyot_daemon.config.accounts import AccountJetStreamOptions, AccountLimits, AccountOptions, ImportOptions
+from eyot_daemon.config.accounts import AccountJetStreamOptions, AccountLimits, AccountOptions
 from eyot_wire.trust.jwt_account import decode_account
 from support.claims import ALPHA, BETA, OPERATOR, SIGNING, Key
 
@@ -58,29 +58,75 @@ def test_imports_in_both_forms() -> None:
     assert [problem.endswith("service import not authorized") for problem in problems] == [True]
 
 
-def activated(signer: Key, **claims: Any) -> tuple[ImportOptions, ...]:
-    activation = signer.sign(
-        BETA.public,
-        {"type": "activation", "kind": "stream", "subject": "s.>", "issuer_account": ALPHA.public},
-        **({"iat": 100} | claims),
-    )
+def activation(signer: Key = ALPHA, subject: str = "s.>", kind: str = "stream", to: Key = BETA, **claims: Any) -> str:
+    """What `signer` lets the account `to` import of ALPHA."""
+    body = {"type": "activation", "kind": kind, "subject": subject, "issuer_account": ALPHA.public}
+    return signer.sign(to.public, body, **({"iat": 100} | claims))
+
+
+def imported(token: str, *others: dict[str, Any], subject: str = "s.a") -> list[bytes]:
+    """What BETA has of ALPHA's private streams when its import of `subject` carries a token."""
     revoked = {BETA.public: 50}
+    wanted = {"type": "stream", "subject": subject, "account": ALPHA.public, "token": token}
     accounts, _ = built(
         alpha={
-            "exports": [{"type": "stream", "subject": "s.>", "token_req": True, "revocations": revoked}],
+            "exports": [
+                {"type": "stream", "subject": "s.>", "token_req": True, "revocations": revoked},
+                {"type": "stream", "subject": "t.>", "token_req": True},
+                {"type": "service", "subject": "s.>", "token_req": True},
+            ],
             "signing_keys": [SIGNING.public],
         },
-        beta={"imports": [{"type": "stream", "subject": "s.a", "account": ALPHA.public, "token": activation}]},
+        beta={"imports": [wanted, *others]},
     )
-    return accounts[BETA.public].imports
+    return [one.subject for one in accounts[BETA.public].imports]
 
 
 def test_private_exports_need_an_activation() -> None:
-    assert activated(ALPHA)
-    assert activated(SIGNING)
-    assert not activated(BETA), "not the exporter's signature"
-    assert not activated(ALPHA, exp=200), "expired"
-    assert not activated(ALPHA, iat=50), "revoked"
+    assert imported(activation())
+    assert imported(activation(SIGNING))
+    assert imported(activation(subject="s.*"))
+    assert not imported(activation(BETA)), "not the exporter's signature"
+    assert not imported(activation(exp=200)), "expired"
+    assert not imported(activation(nbf=int(NOW) + 5)), "not yet valid"
+    assert not imported(activation(iat=50)), "revoked"
+    assert not imported(activation(to=SIGNING)), "another account's"
+    assert not imported(activation(kind="service")), "of a service"
+    assert not imported("")
+
+
+def test_an_activation_is_good_for_its_own_import_alone() -> None:
+    good = {"type": "stream", "subject": "s.b", "account": ALPHA.public, "token": activation(subject="s.b")}
+    late = activation(subject="s.c", exp=200)
+    assert imported("", good, subject="s.secret") == [b"s.b"], "no token"
+    assert imported(activation(subject="s.b"), good, subject="s.secret") == [b"s.b"], "another subject's"
+    assert imported(activation(subject="s.b"), good, subject="s.>") == [b"s.b"], "wider than granted"
+    assert imported(late, good, subject="s.c") == [b"s.b"], "its own has expired"
+    assert imported(activation(subject="s.b"), good, subject="t.b") == [b"s.b"], "another export's"
+
+
+def test_revoking_an_export_leaves_others_alone() -> None:
+    other = {"type": "stream", "subject": "t.b", "account": ALPHA.public, "token": activation(subject="t.b", iat=10)}
+    assert imported(activation(iat=50), other) == [b"t.b"]
+
+
+def test_a_service_in_its_old_form_is_granted_by_the_exporters_subject() -> None:
+    def services(subject: str, to: str, granted: str) -> list[bytes]:
+        token = activation(subject=granted, kind="service")
+        wanted = {"type": "service", "subject": subject, "to": to, "account": ALPHA.public, "token": token}
+        exports = [{"type": "service", "subject": "r.>", "token_req": True}]
+        accounts, _ = built(alpha={"exports": exports}, beta={"imports": [wanted]})
+        return [one.subject for one in accounts[BETA.public].imports]
+
+    assert services("mine", "r.x", "r.x") == [b"r.x"]
+    assert services("r.x", "r.y", "r.x") == []
+
+
+def test_the_export_of_the_same_subject_decides() -> None:
+    exports = [{"type": "stream", "subject": "s.>"}, {"type": "stream", "subject": "s.a", "token_req": True}]
+    wanted = [{"type": "stream", "subject": name, "account": ALPHA.public} for name in ("s.a", "s.b")]
+    accounts, _ = built(alpha={"exports": exports}, beta={"imports": wanted})
+    assert [one.subject for one in accounts[BETA.public].imports] == [b"s.b"]
 
 
 def test_circles_and_unknown_accounts_are_left_out() -> None:
