@@ -27,14 +27,13 @@ from eyot_daemon.config.imports_check import ImportCheck
 from eyot_wire import subject
 from eyot_wire.trust.jwt import JwtError
 from eyot_wire.trust.jwt_account import (
-    EVERYBODY,
     AccountClaims,
     Export,
     Import,
     JetStreamLimits,
     decode_activation,
-    mistakes,
 )
+from eyot_wire.trust.jwt_account_check import activation_mistakes
 
 #: The tier of streams with one replica: all that one server has.
 OUR_TIER = "R1"
@@ -52,13 +51,15 @@ def account_options(known: Iterable[AccountClaims], now_s: float) -> Built:
     """All accounts. `now_s`: seconds since the epoch, for activations that have expired."""
     claims = {one.name: one for one in known}
     problems: list[str] = []
-    granted = _activated(claims, now_s)
     accounts = {}
     for name, one in claims.items():
-        problems += [f"Account {name}: {wrong}" for wrong in mistakes(one)]
-        accounts[name] = _account(one, granted)
+        accounts[name] = _account(one)
     for name, account in accounts.items():
-        wanted = tuple(_imported(one) for one in claims[name].body.imports or () if _makes_sense(one))
+        wanted = tuple(
+            _imported(one, _activated_at(name, one, claims, now_s))
+            for one in claims[name].body.imports or ()
+            if _makes_sense(one)
+        )
         accounts[name] = msgspec.structs.replace(account, imports=wanted)
     check = ImportCheck(accounts)
     for name, account in accounts.items():
@@ -82,46 +83,28 @@ def _makes_sense(imported: Import) -> bool:
     return imported.type in ("stream", "service") and all(subject.is_valid(text.encode()) for text in texts)
 
 
-#: (exporter, kind, importer) to the subjects that activations grant
-_Granted = Mapping[tuple[str, str, str], tuple[bytes, ...]]
+def _activated_at(importer: str, imported: Import, claims: Mapping[str, AccountClaims], now_s: float) -> int | None:
+    """When the activation of an import was issued, if it stands for this very import: signed by the exporter, for this account,
+    kind and subject, and in time. What the exporter revoked is looked at with its export."""
+    exporter = claims.get(imported.account)
+    if exporter is None or not imported.token:
+        return None
+    try:
+        activation, body = decode_activation(imported.token)
+    except JwtError:
+        return None
+    if activation_mistakes(importer, imported, activation, body) or not activation.valid_at(now_s):
+        return None
+    signed_for = activation.issuer_of_activation
+    if signed_for and (signed_for != exporter.name or activation.iss not in (exporter.name, *exporter.signing_keys())):
+        return None
+    return activation.iat
 
 
-def _activated(claims: Mapping[str, AccountClaims], now_s: float) -> _Granted:
-    """What private exports are granted by activations that hold: signed by the exporter, in time, not revoked."""
-    granted: dict[tuple[str, str, str], tuple[bytes, ...]] = {}
-    for importer in claims.values():
-        for imported in importer.body.imports or ():
-            exporter = claims.get(imported.account)
-            if exporter is None or not imported.token:
-                continue
-            try:
-                activation, body = decode_activation(imported.token)
-            except JwtError:
-                continue
-            signers = (exporter.name, *exporter.signing_keys())
-            if activation.sub != importer.name or activation.iss not in signers or activation.account != exporter.name:
-                continue
-            if not activation.valid_at(now_s) or _withdrawn(exporter, imported, importer.name, activation.iat):
-                continue
-            place = (exporter.name, body.kind or imported.type, importer.name)
-            granted[place] = (*granted.get(place, ()), body.subject.encode())
-    return granted
-
-
-def _withdrawn(exporter: AccountClaims, imported: Import, importer: str, issued_at: int) -> bool:
-    for export in exporter.body.exports or ():
-        revocations = export.revocations or {}
-        if export.type == imported.type and any(
-            name in revocations and revocations[name] >= issued_at for name in (importer, EVERYBODY)
-        ):
-            return True
-    return False
-
-
-def _account(one: AccountClaims, granted: _Granted) -> AccountOptions:
+def _account(one: AccountClaims) -> AccountOptions:
     body = one.body
     limits, defaults, trace = body.limits, body.default_permissions, body.trace
-    exports = tuple(_exported(one.name, export, granted) for export in body.exports or () if _valid(export))
+    exports = tuple(_exported(export) for export in body.exports or () if _valid(export))
     return AccountOptions(
         name=one.name,
         name_tag=one.claims.name,
@@ -153,22 +136,15 @@ def _valid(export: Export) -> bool:
     return export.type in ("stream", "service") and subject.is_valid(export.subject.encode())
 
 
-def _exported(exporter: str, export: Export, granted: _Granted) -> ExportOptions:
+def _exported(export: Export) -> ExportOptions:
     kind: Literal["stream", "service"] = "service" if export.type == "service" else "stream"
-    ours = export.subject.encode()
-    accounts = None
-    if export.token_req:
-        accounts = tuple(
-            importer
-            for (name, of_kind, importer), subjects in granted.items()
-            if name == exporter and of_kind == kind and any(subject.overlaps(one, ours) for one in subjects)
-        )
     latency = export.service_latency
     sampling = latency.sampling if latency is not None and isinstance(latency.sampling, int) else 0
     return ExportOptions(
         kind=kind,
-        subject=ours,
-        accounts=accounts,
+        subject=export.subject.encode(),
+        token_required=export.token_req,
+        revocations=tuple(sorted((export.revocations or {}).items())),
         response_type=_RESPONSES.get(export.response_type.lower(), "singleton"),
         response_threshold_s=export.response_threshold / 1e9 or 120.0,
         latency=None
@@ -179,7 +155,7 @@ def _exported(exporter: str, export: Export, granted: _Granted) -> ExportOptions
     )
 
 
-def _imported(one: Import) -> ImportOptions:
+def _imported(one: Import, activated_at: int | None) -> ImportOptions:
     kind: Literal["stream", "service"] = "service" if one.type == "service" else "stream"
     theirs, local, prefix = one.subject.encode(), one.local_subject.encode(), b""
     if one.to and not one.local_subject:
@@ -195,14 +171,15 @@ def _imported(one: Import) -> ImportOptions:
         prefix=prefix,
         share=one.share,
         allow_trace=one.allow_trace,
+        activated_at=activated_at,
     )
 
 
 def _jetstream(one: AccountClaims) -> AccountJetStreamOptions | None:
     body = one.body.limits
-    if body.mem_storage or body.disk_storage:
-        return _limits(body)
-    tiers = {name: _limits(limits) for name, limits in sorted((body.tiered_limits or {}).items())}
+    if not body.tiered_limits:
+        return _limits(body) if body.mem_storage or body.disk_storage else None
+    tiers = {name: _limits(limits) for name, limits in sorted(body.tiered_limits.items())}
     if all(limits.memory_max == 0 == limits.file_max for limits in tiers.values()):
         return None
     ours = tiers.get(OUR_TIER, AccountJetStreamOptions())

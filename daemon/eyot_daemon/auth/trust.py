@@ -17,7 +17,8 @@ from eyot_daemon.auth.claims_accounts import account_options
 from eyot_daemon.config.operator import OperatorOptions
 from eyot_daemon.config.options import Options
 from eyot_wire.trust.jwt import JwtError, decode
-from eyot_wire.trust.jwt_account import AccountClaims, decode_account, mistakes
+from eyot_wire.trust.jwt_account import AccountClaims, decode_account
+from eyot_wire.trust.jwt_account_check import mistakes
 
 log = logging.getLogger("eyot.auth")
 
@@ -34,7 +35,7 @@ class Trust:
         self.tokens: AccountTokens = account_tokens(operator.resolver, operator.preload)
         for name in self.tokens.names():
             try:
-                self.accounts[name] = self.believe(self.tokens.load(name))
+                self.accounts[name] = self.believe(self.tokens.load(name), name)
             except (JwtError, TokenStoreError) as error:
                 log.error("Account %s cannot be used: %s", name, error)
 
@@ -43,21 +44,23 @@ class Trust:
         """Seconds since the epoch."""
         return self._now_ns() / 1e9
 
-    def believe(self, token: str) -> AccountClaims:
-        """An account's token that a trusted key signed. Raises JwtError."""
+    def believe(self, token: str, name: str = "") -> AccountClaims:
+        """An account's token that a trusted key signed and that breaks no rule. Raises JwtError."""
         account = decode_account(token)
+        if name and account.name != name:
+            raise JwtError("subject does not match jwt content")
         if account.claims.iss not in self.operator.trusted_keys:
             if account.claims.iss in self.operator.strict_issuers:
                 raise JwtError("operator requires issuer to be a signing key")
             raise JwtError("account JWT not signed by trusted operator")
+        wrong = mistakes(account)
+        if wrong:
+            raise JwtError(f"validation errors: [{' '.join(wrong)}]")
         return account
 
     def accept(self, token: str) -> AccountClaims:
         """Take in a new or changed account and keep its token. Raises JwtError, TokenStoreError."""
         account = self.believe(token)
-        wrong = mistakes(account)
-        if wrong:
-            raise JwtError(f"validation errors: {'; '.join(wrong)}")
         self.tokens.save(account.name, account.token)
         self.accounts[account.name] = account
         return account

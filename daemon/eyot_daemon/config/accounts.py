@@ -38,11 +38,17 @@ class LatencyOptions(Struct, frozen=True, kw_only=True):
 
 
 class ExportOptions(Struct, frozen=True, kw_only=True):
-    """One export of an account. `accounts` None: public; otherwise exactly these account names may import."""
+    """One export of an account. `accounts` None: public; otherwise exactly these account names may import.
+
+    With `token_required` an import needs an activation; `revocations` say which do not count: importing account (or "*") to the
+    second since the epoch up to which its activations were revoked.
+    """
 
     kind: Literal["stream", "service"]
     subject: bytes
     accounts: tuple[str, ...] | None = None
+    token_required: bool = False
+    revocations: tuple[tuple[str, int], ...] = ()
     response_type: ResponseType = "singleton"
     response_threshold_s: float = 120.0
     latency: LatencyOptions | None = None
@@ -54,7 +60,8 @@ class ImportOptions(Struct, frozen=True, kw_only=True):
     """One import of an account.
 
     `subject` is the exporter's subject. `to` is the local subject (b"": same as `subject`; for a stream it may be a
-    transform with `$1`). `prefix` (streams only): delivered as `prefix.subject`.
+    transform with `$1`). `prefix` (streams only): delivered as `prefix.subject`. `activated_at`: when the exporter issued the
+    activation for this very import, in seconds since the epoch; None: there is none that holds.
     """
 
     kind: Literal["stream", "service"]
@@ -64,6 +71,7 @@ class ImportOptions(Struct, frozen=True, kw_only=True):
     prefix: bytes = b""
     share: bool = False
     allow_trace: bool = False
+    activated_at: int | None = None
 
 
 class MappingDestination(Struct, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from eyot_daemon.config.accounts import AccountOptions, ExportOptions, ImportOptions
 from eyot_daemon.config.import_templates import check_templates, pattern_of, stream_template
@@ -10,6 +10,7 @@ from eyot_daemon.config.options import Options
 from eyot_daemon.config.reader import Reading
 from eyot_wire import subject
 from eyot_wire.transform import TransformError
+from eyot_wire.trust.jwt_account import EVERYBODY
 
 
 def check_imports(options: Options, reading: Reading) -> None:
@@ -56,7 +57,7 @@ class ImportCheck:
                         f'account "{earlier.account}", subject "{earlier.subject.decode()}"'
                     )
         adding = f'Error adding {imported.kind} import "{text}"'
-        if not any(_authorizes(export, imported, importer) for export in exporter.exports):
+        if not _approved(exporter.exports, imported, importer):
             return f"{adding}: {imported.kind} import not authorized"
         try:
             check_templates(imported)
@@ -110,13 +111,31 @@ def _narrower(local: bytes, wanted: bytes) -> bytes:
     return local if subject.is_subset(local, wanted) else wanted
 
 
-def _authorizes(export: ExportOptions, imported: ImportOptions, importer: str) -> bool:
-    if export.kind != imported.kind or not subject.is_subset(imported.subject, export.subject):
-        return False
-    if export.accounts is not None and importer not in export.accounts:
-        return False
-    position = export.account_token_position
-    return not position or subject.tokens(imported.subject)[position - 1] == importer.encode()
+def _approved(exports: Iterable[ExportOptions], imported: ImportOptions, importer: str) -> bool:
+    """Whether an import is allowed: by the export of the very same subject if there is one, else by one that covers it."""
+    of_kind = [export for export in exports if export.kind == imported.kind]
+    same = [export for export in of_kind if export.subject == imported.subject]
+    if same:  # nats-server keeps one export a subject, the last
+        return _authorizes(same[-1], imported, importer, exact=True)
+    return any(
+        _authorizes(export, imported, importer, exact=False)
+        for export in of_kind
+        if subject.is_subset(imported.subject, export.subject)
+    )
+
+
+def _authorizes(export: ExportOptions, imported: ImportOptions, importer: str, *, exact: bool) -> bool:
+    """nats-server's `checkAuth`: a position of the account's name stands for all else, then activations, then names."""
+    if export.account_token_position:
+        tokens = subject.tokens(imported.subject)
+        return not exact and tokens[export.account_token_position - 1 :][:1] == [importer.encode()]
+    if export.token_required:
+        return imported.activated_at is not None and not _revoked(export, importer, imported.activated_at)
+    return export.accounts is None or importer in export.accounts
+
+
+def _revoked(export: ExportOptions, importer: str, issued_at: int) -> bool:
+    return any(name in (importer, EVERYBODY) and at >= issued_at for name, at in export.revocations)
 
 
 def local_subject(imported: ImportOptions) -> bytes:

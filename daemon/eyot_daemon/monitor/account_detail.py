@@ -61,7 +61,7 @@ def token_members(claims: AccountClaims | None) -> Json:
     if claims is None:
         return {}
     from eyot_wire.trust.jwt import open_token
-    from eyot_wire.trust.jwt_account import mistakes
+    from eyot_wire.trust.jwt_account_check import mistakes
 
     shown: Json = {
         "jwt": claims.token,
@@ -107,8 +107,12 @@ def _export(export: ExportOptions) -> Json:
         shown["response_type"] = _RESPONSE_TYPES[export.response_type]
     if export.latency is not None:
         shown["service_latency"] = _latency(export.latency)
+    if export.token_required:
+        shown["token_req"] = True
     if export.accounts:
         shown["approved_accounts"] = list(export.accounts)
+    if export.revocations:
+        shown["revoked_activations"] = {name: ns_to_rfc3339(second * _NS) for name, second in export.revocations}
     return shown
 
 

@@ -126,6 +126,11 @@ class Claims(Struct, omit_defaults=True, frozen=True):
         return self.nats.issuer_account or self.issuer_account or self.iss
 
     @property
+    def issuer_of_activation(self) -> str:
+        """The account that an activation's issuer signed for, as the token says; "": the issuer's own."""
+        return self.nats.issuer_account or self.issuer_account
+
+    @property
     def all_tags(self) -> tuple[str, ...]:
         return self.nats.tags or self.tags
 

@@ -2,7 +2,7 @@
 
 An account's token is signed by an operator's key (or one of its signing keys) and says everything the configuration says
 elsewhere about an account: limits, exports, imports, mappings, who may sign users, which users are revoked. Version 1
-tokens are read as well; there, a limit that is not named is none.
+tokens are read as well. Whether an account's token makes sense: `jwt_account_check`.
 """
 
 from __future__ import annotations
@@ -12,14 +12,12 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec import Struct
 
-from eyot_wire import subject
 from eyot_wire.trust import nkey
 from eyot_wire.trust.jwt import Claims, JwtError, ResponseRule, SubjectRules, UserGrant, open_token
 from eyot_wire.untrusted import decode_json
 
 #: `revocations`: everybody.
 EVERYBODY: Final = "*"
-_KINDS: Final = ("stream", "service")
 
 
 class ServiceLatency(Struct, omit_defaults=True, frozen=True):
@@ -41,7 +39,10 @@ class Export(Struct, omit_defaults=True, frozen=True):
     response_threshold: int = 0
     service_latency: ServiceLatency | None = None
     account_token_position: int = 0
+    advertise: bool = False
     allow_trace: bool = False
+    description: str = ""
+    info_url: str = ""
 
 
 class Import(Struct, omit_defaults=True, frozen=True):
@@ -138,6 +139,9 @@ class AccountBody(Struct, omit_defaults=True, frozen=True):
     mappings: dict[str, tuple[WeightedSubject, ...]] | None = None
     authorization: ExternalAuthorization = ExternalAuthorization()
     trace: Trace | None = None
+    cluster_traffic: str = ""
+    description: str = ""
+    info_url: str = ""
 
 
 class AccountClaims(Struct, frozen=True):
@@ -212,13 +216,14 @@ def _body(token: str, kind: str, form: type[_Body]) -> tuple[Claims, _Body]:
     try:
         raw: dict[str, Any] = decode_json(payload).get("nats") or {}
         if kind == "account" and claims.type:
-            raw["limits"] = _V1_LIMITS | (raw.get("limits") or {})
+            raw = {name: value for name, value in raw.items() if name in _V1_MEMBERS}
         return claims, msgspec.convert(raw, form)
     except msgspec.DecodeError as error:
         raise JwtError(f"malformed {kind} JWT: {error}") from None
 
 
-_V1_LIMITS: Final = dict.fromkeys(("subs", "data", "payload", "imports", "exports", "conn", "leaf"), -1)
+#: What version 1 says of an account; anything else is not looked at.
+_V1_MEMBERS: Final = ("imports", "exports", "limits", "signing_keys", "revocations")
 
 
 def decode_account(token: str) -> AccountClaims:
@@ -255,37 +260,3 @@ def decode_deletion(token: str) -> tuple[Claims, tuple[str, ...]]:
     except msgspec.DecodeError:
         raise JwtError("malformed request") from None
     return claims, wanted
-
-
-def mistakes(account: AccountClaims) -> list[str]:
-    """What makes an account's token unusable, in words; empty if nothing does."""
-    body = account.body
-    found = [wrong for key in account.signing_keys() if (wrong := _key_mistake(key))]
-    for export in body.exports or ():
-        found += _subject_mistakes("export", export.subject, export.type)
-        position = export.account_token_position
-        tokens = export.subject.split(".")
-        if position and not (0 < position <= len(tokens) and tokens[position - 1] == "*"):
-            found.append(f'export subject "{export.subject}" has no "*" at account token position {position}')
-    for imported in body.imports or ():
-        found += _subject_mistakes("import", imported.subject, imported.type)
-        if not nkey.is_public(imported.account, "A"):
-            found.append(f'account "{imported.account}" of an import is not a public account key')
-        if imported.to and imported.local_subject:
-            found.append(f'import "{imported.subject}": local subject and to are mutually exclusive')
-    for what, most, count in (
-        ("imports", body.limits.imports, len(body.imports or ())),
-        ("exports", body.limits.exports, len(body.exports or ())),
-    ):
-        if 0 <= most < count:
-            found.append(f"the account contains more {what} than allowed by the operator")
-    return found
-
-
-def _key_mistake(key: str) -> str:
-    return "" if nkey.is_public(key, "A") else f"{key} is not an account public key"
-
-
-def _subject_mistakes(what: str, text: str, kind: str) -> list[str]:
-    found = [] if kind in _KINDS else [f'{what} "{text}" is neither a stream nor a service']
-    return found if subject.is_valid(text.encode()) else [*found, f'{what} subject "{text}" is invalid']
