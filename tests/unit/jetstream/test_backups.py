@@ -254,6 +254,37 @@ def test_a_receiver_may_come_late(world: ConsumerWorld) -> None:
     assert "error" not in restore(world, answer, to.data)
 
 
+@pytest.mark.parametrize("pattern", [b"backup.*", b">"])
+def test_a_wildcard_inbox_is_no_receiver(world: ConsumerWorld, pattern: bytes) -> None:
+    """Clients subscribe to `_INBOX.x.*` for all their requests: chunks wait for who listens on the subject itself."""
+    inbox = Recorder()
+    world.account.subscribe(pattern, inbox)
+    answer = world.request("STREAM.SNAPSHOT.S", {"deliver_subject": DELIVER.decode()})
+    world.advance(1.0)
+    assert not [got for got in inbox.got if got.subject == DELIVER]
+    to = receiver(world)
+    world.advance(0)
+    answer_chunks(world, to)
+    assert to.end in (b"", b"NATS/1.0 204\r\n\r\n")
+    remove(world)
+    assert "error" not in restore(world, answer, to.data)
+
+
+def test_a_backup_ends_when_its_receiver_goes_though_an_inbox_remains(world: ConsumerWorld) -> None:
+    random_payloads(world)
+    inbox = Recorder()
+    world.account.subscribe(b"backup.*", inbox)
+    to = receiver(world)
+    world.request(
+        "STREAM.SNAPSHOT.S", {"deliver_subject": DELIVER.decode(), "chunk_size": 1024, "window_size": 1024}
+    )
+    world.commit()
+    world.account.unsubscribe(to.sub)
+    world.advance(0)
+    assert inbox.got[-1].header == b"NATS/1.0 408 No Interest\r\n\r\n"
+    assert not world.jsa.snapshots
+
+
 def test_nobody_ever_comes(world: ConsumerWorld) -> None:
     """nats-server sends all the same after two seconds; what is small enough for the window simply ends."""
     world.request("STREAM.SNAPSHOT.S", {"deliver_subject": DELIVER.decode()})
