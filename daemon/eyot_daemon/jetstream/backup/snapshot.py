@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from eyot_daemon.jetstream.backup.advisories import ArchiveAdvisories
 from eyot_daemon.jetstream.backup.consumer_archive import ArchivedConsumer, archived
 from eyot_daemon.jetstream.consumer.consumer import Consumer
+from eyot_daemon.jetstream.deliver_interest import has_interest
 from eyot_daemon.jetstream.stream.info import stream_state
 from eyot_daemon.router.subscription import Kind, Origin, Subscription
 from eyot_store.errors import StoreError
@@ -94,7 +95,7 @@ class Snapshot:
         self._advisories.snapshot_created(self.state)
         self._subscription = self._account.subscribe(self._ack_head + b".>", self)
         self._account.add_interest_listener(self)
-        self._interest = self._account.has_interest(self._deliver)
+        self._interest = self._has_receiver()
         if self._interest:
             self._set_timer(FLOW_WAIT_S, self._flow_late)
             self._go_on()
@@ -131,19 +132,26 @@ class Snapshot:
     # -- interest --------------------------------------------------------------------------------------------------
 
     def sub_added(self, sub: Subscription) -> None:
-        if not self._interest and not self._over and self._account.has_interest(self._deliver):
+        if sub.subject != self._deliver or self._over:
+            return
+        if not self._interest and self._has_receiver():
             # In a turn of our own, as below.
             self._interest = True
             self._timers.call_later(0, self._heard)
 
     def sub_removed(self, sub: Subscription) -> None:
         # The account is in the midst of telling all listeners: end in a turn of our own.
-        if self._interest and not self._over and not self._account.has_interest(self._deliver):
+        if sub.subject == self._deliver and self._interest and not self._over and not self._has_receiver():
             self._interest = False
             self._timers.call_later(0, lambda: self._end(_NO_INTEREST, "no interest"))
 
     def weight_changed(self, sub: Subscription, previous: int) -> None:
         pass
+
+    def _has_receiver(self) -> bool:
+        """True if a subscription is on the deliver subject itself. A client's inbox for all its requests (`_INBOX.x.*`) matches the
+        subject before the client has subscribed to it; nats-server does not count such a wildcard either."""
+        return has_interest(self._account, self._deliver, b"", copied=False)
 
     def _heard(self) -> None:
         if not self._over:
