@@ -275,9 +275,7 @@ def test_a_backup_ends_when_its_receiver_goes_though_an_inbox_remains(world: Con
     inbox = Recorder()
     world.account.subscribe(b"backup.*", inbox)
     to = receiver(world)
-    world.request(
-        "STREAM.SNAPSHOT.S", {"deliver_subject": DELIVER.decode(), "chunk_size": 1024, "window_size": 1024}
-    )
+    world.request("STREAM.SNAPSHOT.S", {"deliver_subject": DELIVER.decode(), "chunk_size": 1024, "window_size": 1024})
     world.commit()
     world.account.unsubscribe(to.sub)
     world.advance(0)
