@@ -42,7 +42,7 @@ class SystemEvents:
         self._broker = clients.broker
         self._server_info = server_info
         self._statsz = statsz
-        self._rng: random.Random = clients.broker.rng
+        self._rng: random.Random = clients.broker.ids
         self._interval_s = STATSZ_FIRST_S
 
     def start(self) -> None:

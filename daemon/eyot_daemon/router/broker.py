@@ -48,7 +48,10 @@ class Broker:
         self.clock = clock or Clock()
         self.timers = Timers(self.clock)
         self.readers = Readers(self)
+        # For chances (members of a queue group, samples, jitter): fast, and of no use to who foresees them.
         self.rng = rng or random.Random(secrets.randbits(64))
+        #: for names that nobody else shall foresee: inboxes, ids. Seeded in simulations alone, and never of what logs anybody in.
+        self.ids: random.Random = rng or secrets.SystemRandom()
         self.random: Callable[[], float] = self.rng.random
         self.started_ns = self.clock.now_ns()
         self.config_loaded_ns = self.started_ns

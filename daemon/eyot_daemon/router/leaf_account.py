@@ -31,7 +31,7 @@ class AccountLinks:
 
     def __init__(self, account: Account) -> None:
         self.account = account
-        self.registry: LeafRegistry[LeafConnection] = LeafRegistry(account.broker.rng)
+        self.registry: LeafRegistry[LeafConnection] = LeafRegistry(account.broker.ids)
         self._broadcast: InterestBroadcast[LeafConnection] | None = None
         self._single: list[LeafConnection] = []
         self._timer: TimerHandle | None = None

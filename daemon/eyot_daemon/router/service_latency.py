@@ -67,7 +67,7 @@ class SampledRequest:
         asked_ns, answered_ns = _rtt_ns(self.requestor), _rtt_ns(responder)
         metric: Json = {
             "type": TYPE,
-            "id": nuid(broker.rng),
+            "id": nuid(broker.ids),
             "timestamp": ns_to_rfc3339(now_ns),
             "status": status,
             "requestor": _describe(self.requestor, self.importer, detailed=self.share),

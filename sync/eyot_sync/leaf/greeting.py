@@ -6,7 +6,6 @@ up to `establish`.
 
 from __future__ import annotations
 
-import random
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -86,13 +85,13 @@ class LeafGreeting:
 
     # -- both sides ------------------------------------------------------------------------------------------------
 
-    def start(self, now: float, rng: random.Random) -> None:
+    def start(self, now: float) -> None:
         """The transport is there."""
         times = self._options.times
         if not self.accepts:
             self._wait(State.WAIT_INFO, now + times.first_info_s)
             return
-        self.nonce = handshake.new_nonce(rng)
+        self.nonce = handshake.new_nonce()
         self._say_info(handshake.first_info(self._identity, self._options, self.nonce))
         self._wait(State.WAIT_CONNECT, now + times.auth_s)
 

@@ -7,8 +7,8 @@ with `off` in CONNECT neither side switches to S2.
 from __future__ import annotations
 
 import base64
-import random
 import re
+import secrets
 
 import msgspec
 
@@ -25,9 +25,13 @@ PROTO = TRACES
 _NONCE_BYTES = 11
 
 
-def new_nonce(rng: random.Random) -> bytes:
-    """15 base64url characters, as nats-server makes them."""
-    return base64.urlsafe_b64encode(rng.randbytes(_NONCE_BYTES)).rstrip(b"=")
+def new_nonce() -> bytes:
+    """15 base64url characters, as nats-server makes them.
+
+    Whoever foresees a nonce can have it signed beforehand and log in with that later. So nothing is handed in here: the randomness is
+    the system's, whatever else is random by a seed.
+    """
+    return base64.urlsafe_b64encode(secrets.token_bytes(_NONCE_BYTES)).rstrip(b"=")
 
 
 def first_info(identity: LeafIdentity, options: LeafOptions, nonce: bytes) -> LeafInfo:

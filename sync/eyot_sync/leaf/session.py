@@ -170,7 +170,7 @@ class LeafSession:
 
     def start(self, now: float) -> None:
         """The transport is there."""
-        self._greeting.start(now, self._rng)
+        self._greeting.start(now)
 
     def tls_established(self, now: float) -> list[LeafEvent]:
         """Solicit: the TLS handshake that `TlsRequired` asked for is done."""

@@ -140,7 +140,7 @@ class Farewell:
             return
         self._tries += 1
         what = self.what
-        reply = f"$JSC.R.{short_id(self._stream.broker.rng)}".encode()
+        reply = f"$JSC.R.{short_id(self._stream.broker.ids)}".encode()
         self._sub = self._account.subscribe(reply, self)
         asked = ForgetRequest(server=what.server, kind=what.kind, target=what.target, filters=list(what.filters))
         self._account.publish(self._mapped(f"{what.api}.{WORDS}.{what.stream}".encode()), reply, b"", encode(asked))

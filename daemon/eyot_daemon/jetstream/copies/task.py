@@ -90,7 +90,7 @@ class CopyTask:
             origin,
             mirror=mirror,
             last=mirror_reached(stream) if mirror else Reached(position.seq, position.ts_ns, position.size),
-            make_id=lambda length: short_id(stream.broker.rng, length),
+            make_id=lambda length: short_id(stream.broker.ids, length),
             last_stored_ns=state.last_ts_ns,
             jitter=stream.broker.random,
             identity=position.identity,
