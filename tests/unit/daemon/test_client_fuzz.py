@@ -12,6 +12,7 @@ from eyot_daemon.config.options import Options
 from eyot_daemon.net.transport import Session, Transport
 from eyot_daemon.router.broker import Broker
 from eyot_daemon.turn.clock import ManualClock
+from eyot_daemon.turn.gate import Gate
 from support.transcripts import CLOSING_CASES, OPEN_CASES, PLAIN
 
 
@@ -27,6 +28,12 @@ class Sink:
 
     def input_waits(self) -> bool:
         return False
+
+    def hold(self, gate: Gate) -> None:
+        """It reads on by itself."""
+
+    def admit(self, message_bytes_max: int) -> None:
+        """It reads as much as it likes."""
 
     def send(self) -> None:
         assert self.session is not None

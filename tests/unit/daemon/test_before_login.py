@@ -1,0 +1,116 @@
+"""What a peer may make the broker keep before it has said who it is, and what a connection leaves behind."""
+
+import gc
+import weakref
+
+import pytest
+import trio
+import trio.testing
+
+from eyot_daemon.auth.login import Authenticator, Deferred
+from eyot_daemon.config.options import Options
+from support.broker import Raw, Running, running
+
+LARGE = 7 * 1024 * 1024
+#: A peer that nobody knows yet: what it sent and we hold.
+UNKNOWN_MAX = 64 * 1024
+
+
+class Asks(Authenticator):
+    """Nobody gets in without CONNECT, and then only when the test says so."""
+
+    auth_required = True
+    wants_nonce = False
+
+    def __init__(self) -> None:
+        self.asked: list[Deferred] = []
+
+    def client(self, *_: object) -> Deferred:
+        self.asked.append(Deferred())
+        return self.asked[-1]
+
+    def leaf(self, *_: object) -> None:
+        return None
+
+    def anonymous(self, *_: object) -> None:
+        return None
+
+
+class Known:
+    """Everybody is this one."""
+
+    account = "$G"
+    user = "somebody"
+    permissions = None
+    expires_in_s = 0.0
+    token = None
+    external = False
+
+
+async def open_client(up: Running, in_memory: bool) -> Raw:
+    return await (up.in_memory(b"") if in_memory else up.raw(b""))
+
+
+@pytest.mark.parametrize("in_memory", [False, True])
+@pytest.mark.parametrize(
+    "first", [b"PUB a 1000000\r\n", b"PUB a b 1000000\r\n", b"HPUB a 12 1000000\r\n", b"X", b"\r\n"]
+)
+async def test_who_does_not_begin_with_connect_is_sent_away(first: bytes, in_memory: bool) -> None:
+    async with running(authenticator=Asks()) as up:
+        client = await open_client(up, in_memory)
+        await client.send(first)  # and nothing of the payload: the line is enough
+        assert await client.until_closed() == b"-ERR 'Authorization Violation'\r\n"
+
+
+@pytest.mark.parametrize("in_memory", [False, True])
+async def test_what_follows_connect_is_held_within_bounds_and_then_taken(in_memory: bool) -> None:
+    asks = Asks()
+    async with running(Options(host="127.0.0.1", port=-1, max_payload=LARGE), asks) as up:
+        client = await open_client(up, in_memory)
+        payload = bytes(2 * 1024 * 1024)
+        sent = b"SUB a 1\r\nPUB a %d\r\n%b\r\nPING\r\n" % (len(payload), payload)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.send, b'CONNECT {"verbose":false}\r\n' + sent)
+            await trio.testing.wait_all_tasks_blocked(0.05)
+            (connection,) = up.clients.connections.values()
+            assert 0 < connection.held_bytes <= UNKNOWN_MAX
+            asks.asked[0].settle(Known())
+            up.broker.flush()
+            answer = await client.until(b"PONG\r\n")
+        assert answer == b"MSG a 1 %d\r\n%b\r\nPONG\r\n" % (len(payload), payload)
+        assert not connection.held_bytes
+
+
+@pytest.mark.parametrize("in_memory", [False, True])
+async def test_who_is_not_let_in_leaves_nothing_behind(in_memory: bool) -> None:
+    asks = Asks()
+    async with running(authenticator=asks) as up:
+        client = await open_client(up, in_memory)
+        await client.send(b"CONNECT {}\r\nPUB a 10\r\nabc")
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        asks.asked[0].settle(None)
+        up.broker.flush()
+        assert await client.until_closed() == b"-ERR 'Authorization Violation'\r\n"
+
+
+@pytest.mark.parametrize("in_memory", [False, True])
+@pytest.mark.parametrize("sent", [b"", b"PUB a", b"PUB a 7000000\r\n" + bytes(6_000_000), b"CONNECT {", b"SUB > 1\r\n"])
+async def test_a_connection_that_ends_is_gone_at_once(sent: bytes, in_memory: bool) -> None:
+    """By its last reference, not by the collector, which may come hours later."""
+    gc.collect()
+    gc.disable()
+    try:
+        async with running(Options(host="127.0.0.1", port=-1, max_payload=LARGE)) as up:
+            client = await open_client(up, in_memory)
+            (connection,) = up.clients.connections.values()
+            here = weakref.ref(connection)
+            del connection
+            await client.send(sent)
+            await client.stream.aclose()
+            with trio.fail_after(30):
+                while up.clients.connections:
+                    await trio.sleep(0.005)
+                await trio.testing.wait_all_tasks_blocked(0.05)
+            assert here() is None
+    finally:
+        gc.enable()
