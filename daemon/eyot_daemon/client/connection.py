@@ -26,6 +26,7 @@ from eyot_daemon.router.access import Access
 from eyot_daemon.router.account import Account
 from eyot_daemon.router.known_client import KnownClient
 from eyot_daemon.router.subscription import Origin, Subscription
+from eyot_daemon.turn.gate import Gate
 from eyot_daemon.turn.timers import TimerHandle
 from eyot_wire.frames import (
     OK,
@@ -67,8 +68,10 @@ FIRST_PING_S = 2.0
 FIRST_PING_JITTER = 0.2
 #: The round trip is measured this often, be the peer busy or not.
 ROUND_TRIP_S = 3600.0
-#: Bytes taken from a peer while it is being decided who it is; clients wait for the answer before they say much.
+#: Bytes taken from a client while it is being decided anew who it is.
 HELD_BYTES_MAX = 4 * 1024 * 1024
+#: The same of a peer that nobody knows yet. It is not read meanwhile, but for a little every `HOLD_S`.
+EARLY_BYTES_MAX = 48 * 1024
 
 
 class ClientConnection(KnownClient):
@@ -77,6 +80,8 @@ class ClientConnection(KnownClient):
     __slots__ = (
         "__weakref__",
         "_decision",
+        "_door",
+        "_early",
         "_expiry",
         "_first_pong",
         "_held",
@@ -133,6 +138,8 @@ class ClientConnection(KnownClient):
         self.token: UserToken | None = None
         self._expiry: TimerHandle | None = None
         self._decision: Deferred | None = None  # who this is gets decided elsewhere; meanwhile everything waits
+        self._door: Gate | None = None  # where the peer waits for that
+        self._early = bytearray()  # sent behind CONNECT by a peer that nobody knows yet
         self._held: list[Op] = []
         self._held_bytes = 0
         self._ping_sent = -math.inf
@@ -168,13 +175,47 @@ class ClientConnection(KnownClient):
             self._set_timer(clients.options.authorization.timeout_s, self._authentication_timeout)
         else:
             self._join(clients.broker.global_account)
+            self.transport.admit(clients.options.max_payload)
             self._set_first_ping()
+
+    def move_to(self, transport: Transport) -> None:
+        """The connection goes on over another transport: TLS has begun."""
+        self.transport = transport
+        if self.account is not None:
+            transport.admit(self._scanner.max_payload)
 
     def received(self, data: bytes | bytearray | memoryview) -> None:
         """One read of the socket: everything in it is handled before the turn ends."""
         if self.closed:
             return
         self.last_in = self.clients.broker.clock.monotonic()
+        if self.account is None:
+            self._received_early(bytes(data))
+        else:
+            self._scan(data)
+
+    def _received_early(self, data: bytes) -> None:
+        """Bytes of a peer that nobody knows yet: nothing but CONNECT is taken, and what follows it waits for the answer."""
+        at = 0
+        while at < len(data) and not self.closed:
+            if self.account is not None:
+                self._scan(data[at:])
+                return
+            if self._decision is not None:
+                self._early += data[at:]
+                if len(self._early) > EARLY_BYTES_MAX:
+                    self.fail(AUTHORIZATION_VIOLATION)
+                elif self._door is not None:
+                    self.transport.hold(self._door)
+                return
+            if not self._scanner.pending and data[at] not in b"Cc":
+                self._admit_unknown()
+                continue
+            end = data.find(b"\n", at) + 1 or len(data)
+            self._scan(data[at:end])
+            at = end
+
+    def _scan(self, data: bytes | bytearray | memoryview) -> None:
         error: ProtocolError | None = None
         try:
             ops = self._scanner.feed(data)
@@ -192,6 +233,11 @@ class ClientConnection(KnownClient):
                 self.send_error(error.text)
             log.error("%r - Client parser ERROR: %s", self, error.detail)
             self.close(close_reason(error.text), linger=True)
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the peer that were read and not dealt with yet."""
+        return self._scanner.pending + len(self._early) + self._held_bytes
 
     def lost(self, reason: str) -> None:
         """The transport ended by itself."""
@@ -233,8 +279,11 @@ class ClientConnection(KnownClient):
         if self._decision is not None:
             self._decision.abandoned = True
             self._held.clear()
+        self._early = bytearray()
         self._leave()
         self.transport.close(linger=linger)
+        if self._door is not None:
+            self._door.open()
         log.debug("%r - Client connection closed: %s", self, reason)
         self.clients.forget(self)
 
@@ -377,11 +426,21 @@ class ClientConnection(KnownClient):
         if isinstance(decision, Deferred):
             self._decision = decision
             decision.when_done(self._decided)
+            if self._decision is not None and not self.closed:
+                self._wait_for_decision()
         else:
             self._decided(decision)
 
+    def _wait_for_decision(self) -> None:
+        """The peer is not read until it is decided."""
+        self._door = Gate(self.clients.broker.timers, lambda: self._decision is not None)
+        self.transport.hold(self._door)
+
     def _decided(self, login: Login | None) -> None:
         self._decision = None
+        door, self._door = self._door, None
+        if door is not None:
+            door.open()
         if self.closed:
             return
         if login is None:
@@ -397,6 +456,9 @@ class ClientConnection(KnownClient):
         held, self._held, self._held_bytes = self._held, [], 0
         if held:
             self._handle(held)
+        early, self._early = self._early, bytearray()
+        if early and not self.closed:
+            self._received_early(bytes(early))
 
     def _ping(self) -> None:
         self.queue_output(PONG)
@@ -423,6 +485,7 @@ class ClientConnection(KnownClient):
         if account is not self.account:
             self._leave()
             self._join(account)
+        self.transport.admit(max_payload)
         self.access = access
         self.user = user
         self._scanner.max_payload = max_payload

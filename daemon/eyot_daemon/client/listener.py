@@ -86,7 +86,7 @@ class ClientListener:
             await trio.aclose_forcefully(stream)
             return
         transport = StreamTransport(stream, clients.limits, clients.broker)
-        client.transport = transport
+        client.move_to(transport)
         client.peer = tls_peer(peer, stream)
         await transport.run(client)
 

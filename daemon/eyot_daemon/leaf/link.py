@@ -55,6 +55,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("eyot.leaf")
 
+#: What a compressed WebSocket message of a leaf may stand for, in largest payloads: as much as nats-server takes.
+LEAF_MESSAGE_MULTIPLE = 8
+
 
 class LeafConnection:
     """One link, from the open transport to its end. `account` is None until the peer is known.
@@ -157,7 +160,14 @@ class LeafConnection:
 
     def attach(self, transport: Transport) -> None:
         self.transport = transport
+        if self.established:
+            self._admit()
         self._mark_dirty()
+
+    def _admit(self) -> None:
+        """The peer is known: it may send much at once."""
+        if self.transport is not None:
+            self.transport.admit(LEAF_MESSAGE_MULTIPLE * self.links.broker.options.max_payload)
 
     def close(self, text: str = "", *, reason: str = "") -> None:
         """End the link, with -ERR `text` if given."""
@@ -205,6 +215,8 @@ class LeafConnection:
         self.state.last_heard_ns = broker.clock.now_ns()
         self.policies.crossed(len(data))
         self.handle(self.session.receive(data, broker.clock.monotonic()))
+        if not self.established and self._login is not None:
+            self._login.hold()
 
     def handle(self, events: list[LeafEvent]) -> None:
         """Carry out what the session said. Messages between two other events are published together."""
@@ -352,6 +364,7 @@ class LeafConnection:
         self.account = account
         self._account_links = account_links
         self.established = True
+        self._admit()
         self.policies.bind(account.name)
         self.state.came_up(broker.clock.now_ns())
         self.state.met(event, self.account_name, is_spoke=session.is_spoke)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from eyot_daemon.auth.login import Applicant, Deferred, Login, Peer, UserToken
 from eyot_daemon.router.account import Account
+from eyot_daemon.turn.gate import Gate
 from eyot_daemon.turn.timers import TimerHandle
 from eyot_sync.leaf import errors
 from eyot_sync.leaf.events import ConnectReceived, ReplyRule, UserRules
@@ -60,12 +61,13 @@ def _rules(login: Login) -> UserRules:
 class LeafLogin:
     """Decides on the CONNECT of one accepted link, and ends the link when its credential expires."""
 
-    __slots__ = ("_authenticate", "_decision", "_expiry", "_link")
+    __slots__ = ("_authenticate", "_decision", "_door", "_expiry", "_link")
 
     def __init__(self, link: LeafConnection, authenticate: Authenticate) -> None:
         self._link = link
         self._authenticate = authenticate
         self._decision: Deferred | None = None  # who this is gets decided elsewhere
+        self._door: Gate | None = None  # where the peer waits for that
         self._expiry: TimerHandle | None = None
 
     def judge(self, event: ConnectReceived) -> None:
@@ -75,18 +77,33 @@ class LeafLogin:
         if isinstance(decision, Deferred):
             self._decision = decision
             decision.when_done(lambda login: self._judged(event, login))
+            self._door = Gate(link.links.broker.timers, lambda: self._decision is not None)
+            self.hold()
         else:
             self._judged(event, decision)
+
+    def hold(self) -> None:
+        """While it is being decided who the peer is, it is not read."""
+        transport = self._link.transport
+        if self._decision is not None and self._door is not None and transport is not None:
+            transport.hold(self._door)
+
+    def _let_go(self) -> None:
+        door, self._door = self._door, None
+        if door is not None:
+            door.open()
 
     def stop(self) -> None:
         """The link ended."""
         if self._decision is not None:
             self._decision.abandoned = True
+        self._let_go()
         if self._expiry is not None:
             self._expiry.cancel()
 
     def _judged(self, event: ConnectReceived, login: Login | None) -> None:
         self._decision = None
+        self._let_go()
         link = self._link
         if link.closed:
             return

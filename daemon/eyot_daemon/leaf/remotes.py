@@ -37,6 +37,7 @@ from eyot_daemon.net.transport import (
 )
 from eyot_daemon.net.websocket_upgrade import UpgradeError
 from eyot_daemon.router.leaf_links import LeafLinks
+from eyot_daemon.turn.gate import Gate
 from eyot_sync.leaf.compression import LeafCompression
 from eyot_sync.leaf.errors import AUTHORIZATION_VIOLATION, USER_EXPIRED
 from eyot_sync.leaf.events import LeafEvent, LeafOptions, LeafTimes, Role, State, TlsRequired
@@ -377,6 +378,12 @@ class _PlainTransport:
 
     def close(self, *, linger: bool) -> None:
         self._inner.close(linger=linger)
+
+    def hold(self, gate: Gate) -> None:
+        self._inner.hold(gate)
+
+    def admit(self, message_bytes_max: int) -> None:
+        self._inner.admit(message_bytes_max)
 
     async def run(self, session: Session) -> None:
         async with trio.open_nursery() as nursery:

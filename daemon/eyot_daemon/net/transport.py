@@ -22,7 +22,7 @@ import select
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import trio
 
@@ -33,6 +33,8 @@ log = logging.getLogger("eyot.transport")
 
 #: One read takes at most this much; bounds the work of one turn.
 READ_SIZE = 256 * 1024
+#: The same before it is known who the peer is: all that it can make us hold.
+FIRST_READ_SIZE = 16 * 1024
 #: Reads through a `trio.abc.Stream`.
 STREAM_READ_SIZE = 64 * 1024
 #: A connection closed with last words is given this long to take them.
@@ -101,8 +103,25 @@ class Transport(Protocol):
         """Stop reading and close; with `linger` the peer gets a moment to take what is still in `out`."""
         ...
 
+    def hold(self, gate: Gate) -> None:
+        """Wait at the gate before the next read."""
+        ...
+
+    def admit(self, message_bytes_max: int) -> None:
+        """It is known who the peer is: from now on it may send much at once, messages of up to so many bytes."""
+        ...
+
     async def run(self, session: Session) -> None:
         """Serve the session until the connection is closed. Whoever made the transport must run it, closed or not."""
+        ...
+
+
+@runtime_checkable
+class CompressedStream(Protocol):
+    """A stream (a WebSocket) that can stand for more than it carries."""
+
+    def allow_messages(self, bytes_max: int) -> None:
+        """One message may stand for so many bytes."""
         ...
 
 
@@ -147,6 +166,7 @@ class SocketTransport:
         "_gate",
         "_limits",
         "_linger",
+        "_read_size",
         "_session",
         "_sock",
         "_spawn",
@@ -167,6 +187,7 @@ class SocketTransport:
         self._limits = limits
         self._turn = turn
         self._session: Session | None = None
+        self._read_size = FIRST_READ_SIZE
         self._draining = False
         self._closing = False
         self._linger = False
@@ -177,6 +198,9 @@ class SocketTransport:
     @property
     def backlog(self) -> int:
         return 0 if self._session is None else len(self._session.out)
+
+    def admit(self, message_bytes_max: int) -> None:
+        self._read_size = READ_SIZE
 
     def input_waits(self) -> bool:
         if self._closing or self._sock.fileno() < 0:
@@ -272,6 +296,7 @@ class SocketTransport:
                 session.out.clear()
                 trio.lowlevel.notify_closing(self._sock)
                 self._sock.close()
+                self._session = None  # they know each other: what neither needs any more would wait for the collector
 
     def read(self) -> int:
         """One read, taken in by the session; the readers end the turn."""
@@ -283,7 +308,7 @@ class SocketTransport:
             return 0
         reason, failed = CLIENT_CLOSED, False
         try:
-            size = self._sock.recv_into(_read_buffer)
+            size = self._sock.recv_into(_read_buffer, self._read_size)
         except (BlockingIOError, InterruptedError):
             return 0
         except OSError as error:
@@ -349,10 +374,12 @@ class StreamTransport:
     __slots__ = (
         "_cancel",
         "_closing",
+        "_gate",
         "_held",
         "_in_flight",
         "_limits",
         "_linger",
+        "_read_size",
         "_session",
         "_stream",
         "_turn",
@@ -364,7 +391,9 @@ class StreamTransport:
         self._limits = limits
         self._turn = turn
         self._session: Session | None = None
+        self._read_size = FIRST_READ_SIZE
         self._in_flight = 0
+        self._gate: Gate | None = None  # waited at before the next read
         self._held = False
         self._closing = False
         self._linger = False
@@ -374,6 +403,15 @@ class StreamTransport:
     @property
     def backlog(self) -> int:
         return self._in_flight + (0 if self._session is None else len(self._session.out))
+
+    def hold(self, gate: Gate) -> None:
+        self._gate = gate
+
+    def admit(self, message_bytes_max: int) -> None:
+        self._read_size = STREAM_READ_SIZE
+        if isinstance(self._stream, CompressedStream):
+            # A peer of our own kind sends as much as a slice of output in one message.
+            self._stream.allow_messages(max(message_bytes_max, READ_SIZE))
 
     def input_waits(self) -> bool:
         return self._held  # a stream cannot tell: while it is not read there may be something
@@ -413,13 +451,14 @@ class StreamTransport:
                 session.lost(SERVER_SHUTDOWN)
             self._turn.flush()
             session.out.clear()
+            self._session = None  # they know each other: what neither needs any more would wait for the collector
             await trio.aclose_forcefully(self._stream)
 
     async def _read(self, session: Session) -> None:
         try:
             self.send()
             while not self._closing:
-                data = await self._stream.receive_some(STREAM_READ_SIZE)
+                data = await self._stream.receive_some(self._read_size)
                 if not data:
                     self.close(linger=True)
                     session.lost(CLIENT_CLOSED)
@@ -429,7 +468,9 @@ class StreamTransport:
                     data = further_record(self._stream)
                 self._turn.flush()
                 stall_s, gate = self._turn.take_stall_s(), self._turn.take_gate()
-                if gate is not None:
+                if self._gate is not None:
+                    gate, self._gate = self._gate, None
+                if gate is not None and gate.shut:
                     await self._wait_at(gate)
                 elif stall_s:
                     await trio.sleep(stall_s)

@@ -9,13 +9,15 @@ from __future__ import annotations
 import trio
 from wsproto import ConnectionType, WSConnection
 from wsproto.events import AcceptConnection, RejectConnection, RejectData, Request
-from wsproto.extensions import Extension, PerMessageDeflate
+from wsproto.extensions import Extension
 from wsproto.utilities import RemoteProtocolError
 
-from eyot_daemon.net.websocket_stream import READ_BYTES, WebSocketStream
+from eyot_daemon.net.websocket_stream import READ_BYTES, BoundedDeflate, WebSocketStream
 from eyot_daemon.net.websocket_upgrade import UpgradeError
 
 LEAF_PATH = "/leafnode"
+#: What a compressed message of a hub may stand for: nats-server puts what waits into one, up to its `max_pending`.
+SERVER_MESSAGE_MAX = 64 * 1024 * 1024
 
 
 class WebSocketClientStream(WebSocketStream):
@@ -24,18 +26,23 @@ class WebSocketClientStream(WebSocketStream):
     def __init__(self, stream: trio.abc.Stream) -> None:
         super().__init__(stream)
         self._ws = WSConnection(ConnectionType.CLIENT)
+        self.message_bytes_max = SERVER_MESSAGE_MAX
+
+    def allow_messages(self, bytes_max: int) -> None:
+        """Nothing changes: a hub may put all that waits into one message."""
 
     async def open(self, host: str, path: str, *, compress: bool) -> None:
         """Ask the server for a WebSocket for a leaf link. Raises UpgradeError if it will not have one."""
         extensions: list[Extension] = []
         if compress:
-            extensions.append(PerMessageDeflate(client_no_context_takeover=True, server_no_context_takeover=True))
+            extensions.append(BoundedDeflate(lambda: self.message_bytes_max))
         target = path.rstrip("/") + LEAF_PATH
         await self.stream.send_all(self._ws.send(Request(host=host, target=target, extensions=extensions)))
         try:
             while True:
                 for event in self._ws.events():
                     if isinstance(event, AcceptConnection):
+                        self.is_compressed = any(extension.enabled() for extension in extensions)
                         return
                     if isinstance(event, RejectConnection):
                         raise UpgradeError(f"WebSocket refused with HTTP status {event.status_code}")

@@ -2,9 +2,15 @@
 
 Frame borders mean nothing to NATS: what a read brings is handed on as it is, what is sent becomes one message. Browsers
 get theirs in fragments of 4096 bytes, as from nats-server. PING is answered, CLOSE is answered and ends the stream.
+
+A few bytes can stand for very many. What a compressed message stands for is counted while it is inflated, and the stream ends where the
+count exceeds `message_bytes_max`.
 """
 
 from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
 
 import trio
 from wsproto import ConnectionType, WSConnection
@@ -20,15 +26,51 @@ from wsproto.events import (
     TextMessage,
 )
 from wsproto.extensions import Extension, PerMessageDeflate
-from wsproto.frame_protocol import CloseReason
+from wsproto.frame_protocol import CloseReason, FrameDecoder, FrameProtocol
 from wsproto.utilities import LocalProtocolError, RemoteProtocolError
 
 from eyot_daemon.net.websocket_upgrade import UpgradeError
 
 READ_BYTES = 64 * 1024
+#: The same where it may stand for a thousand times as much.
+COMPRESSED_READ_BYTES = 8 * 1024
+#: What one compressed message may stand for before it is known who the peer is, bytes: an INFO or a CONNECT.
+FIRST_MESSAGE_MAX = 32 * 1024
+#: Payload handed on in one piece, unless one frame has more.
+HANDED_ON = 64 * 1024
 BROWSER_FRAME_BYTES = 4096
 #: How long a closing server tries to send its CLOSE frame.
 GOODBYE_S = 0.1
+
+
+class BoundedDeflate(PerMessageDeflate):
+    """permessage-deflate that refuses a message as soon as it stands for more than `most()` bytes.
+
+    wsproto inflates what a read brings as a whole: a read of 64 KiB may stand for 64 MiB. It has no way to bound that, so that this
+    looks at the state which it keeps of the message under way.
+    """
+
+    def __init__(self, most: Callable[[], int]) -> None:
+        super().__init__(client_no_context_takeover=True, server_no_context_takeover=True)
+        self._most = most
+        self._inflated = 0
+
+    def frame_inbound_payload_data(self, proto: FrameDecoder | FrameProtocol, data: bytes) -> bytes | CloseReason:
+        if not self._inbound_compressed or not self._inbound_is_compressible:
+            return data
+        assert self._decompressor is not None
+        most = self._most()
+        try:
+            inflated = self._decompressor.decompress(bytes(data), max(1, most - self._inflated + 1))
+        except zlib.error:
+            return CloseReason.INVALID_FRAME_PAYLOAD_DATA
+        self._inflated += len(inflated)
+        return CloseReason.MESSAGE_TOO_BIG if self._inflated > most else inflated
+
+    def frame_inbound_complete(self, proto: FrameDecoder | FrameProtocol, fin: bool) -> bytes | CloseReason | None:
+        if fin and self._inbound_is_compressible:
+            self._inflated = 0
+        return super().frame_inbound_complete(proto, fin)
 
 
 class WebSocketStream(trio.abc.Stream):
@@ -38,6 +80,7 @@ class WebSocketStream(trio.abc.Stream):
         self.stream = stream
         self.fragment_bytes = 0  # 0: every send is one frame
         self.is_compressed = False
+        self.message_bytes_max = FIRST_MESSAGE_MAX  # what a compressed message may stand for
         self._ws = WSConnection(ConnectionType.SERVER)
         self._ended = False
         self._within_frame = False
@@ -65,7 +108,7 @@ class WebSocketStream(trio.abc.Stream):
         """Open the WebSocket; `compress` if the peer offers it, without memory from message to message."""
         extensions: list[Extension] = []
         if compress:
-            extensions.append(PerMessageDeflate(client_no_context_takeover=True, server_no_context_takeover=True))
+            extensions.append(BoundedDeflate(lambda: self.message_bytes_max))
         extra = [(name.encode(), value.encode()) for name, value in headers]
         await self._send(AcceptConnection(extensions=extensions, extra_headers=extra))
         self.is_compressed = any(extension.enabled() for extension in extensions)
@@ -89,6 +132,7 @@ class WebSocketStream(trio.abc.Stream):
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         """Payload bytes of the next frames; b"" at the end. `max_bytes` bounds the read from the wire."""
+        has_read = False
         while not self._ended:
             taken = bytearray()
             answer = b""
@@ -104,19 +148,33 @@ class WebSocketStream(trio.abc.Stream):
                         self._ended = True
                         if self._ws.state is ConnectionState.REMOTE_CLOSING:
                             answer += self._ws.send(event.response())
+                        elif self._ws.state is ConnectionState.OPEN:  # what the peer sent breaks the rules
+                            answer += self._ws.send(CloseConnection(code=event.code))
+                    if len(taken) >= HANDED_ON:
+                        break
                 if answer:
                     async with self._sending:
                         await self.stream.send_all(answer)
                 if taken:
+                    if not has_read:
+                        await (
+                            trio.lowlevel.checkpoint()
+                        )  # a read may stand for very many messages: others have their turn
                     return bytes(taken)
                 if self._ended:
                     break
-                data = await self.stream.receive_some(max_bytes or READ_BYTES)
+                most = COMPRESSED_READ_BYTES if self.is_compressed else READ_BYTES
+                data = await self.stream.receive_some(min(max_bytes or most, most))
+                has_read = True
                 self._ws.receive_data(bytes(data) if data else None)
             except (RemoteProtocolError, LocalProtocolError):
                 break
         self._ended = True
         return b""
+
+    def allow_messages(self, bytes_max: int) -> None:
+        """It is known who the peer is: a compressed message may stand for so many bytes."""
+        self.message_bytes_max = bytes_max
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         data = bytes(data)

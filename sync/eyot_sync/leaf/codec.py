@@ -22,7 +22,7 @@ _IDENTIFIER = b"\xff\x06\x00\x00S2sTwO"
 
 #: What a block may stand for, bytes: as much as S2 allows, and before the link is established an INFO or a CONNECT.
 BLOCK_MAX = 4 << 20
-BLOCK_MAX_FIRST = 64 << 10
+BLOCK_MAX_FIRST = 32 << 10
 UNPACKED_PER_TURN = 16 << 20
 #: Packed bytes that may wait: two blocks of the largest size.
 BEHIND_MAX = 8 << 20
@@ -82,6 +82,11 @@ class LeafCodec:
         """The peer is known: its blocks may be of any size."""
         if self._reader is not None:
             self._reader.block_max = BLOCK_MAX
+
+    @property
+    def pending(self) -> int:
+        """Packed bytes that were taken and not unpacked yet."""
+        return 0 if self._reader is None else self._reader.pending
 
     def level(self, rtt_s: float | None) -> str:
         """What this side does at this round-trip time, in nats-server's words."""

@@ -70,6 +70,11 @@ from eyot_wire.frames import (
 from eyot_wire.leaf_scanner import LeafScanner
 from eyot_wire.subject import is_valid
 
+#: The longest argument of a peer that nobody knows yet, which is that of CONNECT.
+FIRST_CONTROL_LINE = 24 * 1024
+#: What such a peer may send behind its CONNECT before there is an answer; it is read no more than a little at a time meanwhile.
+EARLY_BYTES_MAX = 48 * 1024
+
 
 class LeafSession:
     """One link from the first byte to the last. Not reusable."""
@@ -89,17 +94,19 @@ class LeafSession:
         self.refused_inbound = 0
         self._identity = identity
         self._rng = rng
-        self._scanner = LeafScanner(max_payload=identity.max_payload)
+        self._liveness: Liveness | None = None  # None: not established yet
+        self._scanner = self._new_scanner()
         self._is_spoke = (options.role is Role.SOLICIT) != options.is_hub
         self._is_system = options.is_system
         self._deny_pub: tuple[bytes, ...] = ()
         self.codec = LeafCodec(options.compression)
         self.deadline = math.inf  # of the handshake
         self._greeting = LeafGreeting(self, identity)
-        self._liveness: Liveness | None = None
         self.window = LinkWindow()
         self._interest_complete = False
-        self._held: list[Op] = []
+        # Sent behind CONNECT while it is decided who the peer is: what was unpacked with it, and what came later, as it came.
+        self._early = b""
+        self._early_packed = bytearray()
         self._last_peer_error = ""
 
     # ---------------------------------------------------------------- what the driver asks
@@ -198,8 +205,10 @@ class LeafSession:
         self.remote_account = connect.remote_account
         self.sender.replies = None if user.replies is None else AllowedReplies(user.replies)
         events = self.establish(now, user, isolated=connect.isolate)
-        held, self._held = self._held, []
-        self._dispatch(held, events, now)
+        early, packed = self._early, self._early_packed
+        self._drop_early()
+        self._scan(early, events, now)
+        self._unpack(packed, events, now)
         return events
 
     def reject(self, text: str = errors.AUTHORIZATION_VIOLATION) -> list[LeafEvent]:
@@ -214,7 +223,8 @@ class LeafSession:
         self.state = State.CLOSED
         self.sender.is_open = False
         self.deadline = math.inf
-        self._held.clear()
+        self._drop_early()
+        self._scanner = self._new_scanner()  # what it holds of a frame is of no use any more
         said = text or reason or "closed"
         return Closed(said, errors.retry_delay_s(said) if retry_after_s is None else retry_after_s)
 
@@ -236,8 +246,42 @@ class LeafSession:
         self.sender.now = now
         if self._liveness is not None:
             self._liveness.heard(now)
-        self._unpack(data, events, now)
+        if self.state is State.WAIT_VERDICT:
+            self._early_packed += data
+            if len(self._early) + len(self._early_packed) > EARLY_BYTES_MAX:
+                events.append(self.close(errors.AUTHORIZATION_VIOLATION))
+        else:
+            self._unpack(data, events, now)
         return events
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the peer that were read and not dealt with yet."""
+        return self._scanner.pending + self.codec.pending + len(self._early) + len(self._early_packed)
+
+    def _drop_early(self) -> None:
+        self._early, self._early_packed = b"", bytearray()
+
+    def _new_scanner(self) -> LeafScanner:
+        """A peer that nobody knows yet may say nothing that has a payload, and nothing long."""
+        if self.options.role is Role.ACCEPT and self._liveness is None:
+            return LeafScanner(max_payload=0, max_control_line=FIRST_CONTROL_LINE)
+        return LeafScanner(max_payload=self._identity.max_payload)
+
+    def _scan_early(self, data: bytes, events: list[LeafEvent], now: float) -> None:
+        """Bytes of a peer that nobody knows yet: what follows CONNECT waits for the verdict."""
+        at = 0
+        while at < len(data) and not self.is_closed:
+            if self.state is State.WAIT_VERDICT:
+                self._early = data[at:]
+                return
+            scanner = self._scanner
+            end = data.find(b"\n", at) + 1 or len(data)
+            self._scan(data[at:end], events, now)
+            at = end
+            if self._scanner is not scanner and at < len(data) and not self.is_closed:
+                # S2 begins with the peer's next byte.
+                events.append(self.close(errors.AUTHORIZATION_VIOLATION))
 
     def _scan(self, data: bytes | bytearray | memoryview, events: list[LeafEvent], now: float) -> None:
         failure: ProtocolError | None = None
@@ -251,10 +295,15 @@ class LeafSession:
             events.append(self._protocol_failure(failure))
 
     def _unpack(self, data: bytes | bytearray | memoryview, events: list[LeafEvent], now: float) -> None:
+        if self.is_closed:
+            return
         try:
             for part in self.codec.unpack(data):
-                self._scan(part, events, now)
-                if self.is_closed:
+                if self.state is State.WAIT_CONNECT:
+                    self._scan_early(bytes(part), events, now)
+                else:
+                    self._scan(part, events, now)
+                if self.is_closed or self.state is State.WAIT_VERDICT:
                     return
         except ArchiveError as error:
             events.append(self.close(reason=str(error)))
@@ -308,9 +357,6 @@ class LeafSession:
             if type(op) is LeafMsg and self.state is State.OPEN:
                 if receive.permits(op.subject) or self._tolerates(op.subject, events):
                     events.append(op)
-            elif self.state is State.WAIT_VERDICT:
-                self._held.extend(ops[index:])
-                return
             else:
                 self._operation(op, events, now)
                 receive = self.rules.receive
@@ -396,7 +442,7 @@ class LeafSession:
 
     def scan_anew(self) -> None:
         """What the peer says next is a stream of its own."""
-        self._scanner = LeafScanner(max_payload=self._identity.max_payload)
+        self._scanner = self._new_scanner()
 
     def establish(self, now: float, user: UserRules, *, isolated: bool) -> list[LeafEvent]:
         """The peer is known and may talk: interest and messages flow."""
@@ -416,6 +462,8 @@ class LeafSession:
             always_ping=self._is_spoke,
             rng=self._rng,
         )
+        if self._greeting.accepts:
+            self._scanner = self._new_scanner()
         self.state = State.OPEN
         self.sender.is_open = True
         self.codec.established()
