@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH):/usr/sbin
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: help venv demo test lint fmt unit simulate walkthrough bench bench-hub hub-kills hub-wheel cuts soak plug deb clean packages
+.PHONY: docs help venv demo test lint fmt unit simulate walkthrough bench bench-hub hub-kills hub-wheel cuts soak plug deb clean packages
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -81,6 +81,10 @@ soak: venv  ## power cuts and SIGKILL under load, for an hour; SOAK="--seconds N
 plug: packages venv  ## pull the plug of a virtual machine that runs eyotd, ROUNDS (5) times; PLUG=--encrypted
 	@packaging/ensure-packages plug
 	$(BIN)/python tests/power/plug.py --rounds $(or $(ROUNDS),5) $(PLUG)
+
+docs: venv  ## the documentation site in build/site; broken links and anchors fail
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	echo "build/site/index.html"
 
 deb:  ## dist/eyot_VERSION_ARCH.deb, carrying its own Python packages
 	@packaging/ensure-packages deb
