@@ -246,17 +246,19 @@ async def test_system_requests(up: Running) -> None:
     for what in ("SUBSZ", "ROUTEZ", "GATEWAYZ", "LEAFZ", "ACCOUNTZ", "JSZ", "HEALTHZ", "STATSZ", "EXPVARZ", "RAFTZ"):
         assert await request(system, f"$SYS.REQ.SERVER.PING.{what}")
     assert (await request(system, "$SYS.REQ.ACCOUNT.A.INFO"))["data"]["account_name"] == "A"
-    assert (await request(system, "$SYS.REQ.ACCOUNT.A.STATZ"))["data"]["account_statz"][0]["acc"] == "A"
-    assert (await request(system, "$SYS.REQ.ACCOUNT.A.CONNS"))["data"]["conns"] == 0
+    statz = await request(system, "$SYS.REQ.ACCOUNT.A.STATZ", '{"include_unused":true}')
+    assert statz["data"]["account_statz"][0]["acc"] == "A"
+    assert (await request(system, "$SYS.REQ.ACCOUNT.$SYS.CONNS"))["conns"] == 1
     for odd in (
         "[1]",
         '{"tags":1}',
         '{"server_name":1}',
         '{"limit":' + "9" * 5000 + "}",
         '{"x":' + "[" * 5000,
-        '{"sort":"x"}',
+        '{"state":"closed"}',
     ):
         assert (await request(system, "$SYS.REQ.SERVER.PING.CONNZ", odd))["error"]["code"] == 400
+    assert (await request(system, "$SYS.REQ.SERVER.PING.CONNZ", '{"sort":"x"}'))["error"]["code"] == 500
     assert "data" in await request(system, "$SYS.REQ.SERVER.PING.CONNZ", '{"tags":null,"server_name":null}')
 
 
@@ -281,7 +283,8 @@ async def test_every_account_may_ask_about_itself(up: Running) -> None:
     client = await up.raw(connect("B"))
     await other.ask()
     info = (await request(client, "$SYS.REQ.USER.INFO"))["data"]
-    assert info == {"user": "b", "account": "B", "permissions": {"publish": {"deny": ["no"]}}}
+    permissions = {"publish": {"deny": ["no"]}}
+    assert info == {"user": "b", "account": "B", "account_name": "B", "permissions": permissions}
     connz = await request(client, "$SYS.REQ.ACCOUNT.PING.CONNZ")
     assert [row["cid"] for row in connz["data"]["connections"]] == [2]
     statz = await request(client, "$SYS.REQ.ACCOUNT.PING.STATZ")
