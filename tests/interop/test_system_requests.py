@@ -117,7 +117,7 @@ def healths() -> list[str]:
 
 def shape(answer: Any) -> Any:
     """What is compared: refusals whole, of answers how many of each thing there are. None and no list at all are the same, and
-    subscriptions of a server's own are its own business."""
+    subscriptions of a server's own, and connections of the test's start, are many or few."""
     if not isinstance(answer, dict):
         return answer
     answer.pop("server", None)
@@ -128,8 +128,7 @@ def shape(answer: Any) -> Any:
         return data
     if isinstance(data, dict):
         lists = {name: len(data[name]) for name in LISTS if data.get(name) and isinstance(data[name], list)}
-        if "subscriptions_list" in lists:
-            lists["subscriptions_list"] = 1
+        lists |= {name: 1 for name in ("subscriptions_list", "connections") if name in lists}
         paging = {name: data[name] for name in ("offset", "limit") if name in data}
         return {"lists": lists, "paging": paging}
     return sorted(answer)

@@ -132,7 +132,7 @@ def account_stat(broker: Broker, account: Account) -> Json:
 
 
 def accstatz(broker: Broker, *, unused: bool, names: Iterable[str] = ()) -> Json:
-    """`/accstatz`: accounts with connections, or all with `unused`."""
+    """`/accstatz`: accounts with connections, or all with `unused`; with `names` those among them."""
     wanted = frozenset(names)
     return {
         "server_id": broker.server_id,
@@ -140,7 +140,7 @@ def accstatz(broker: Broker, *, unused: bool, names: Iterable[str] = ()) -> Json
         "account_statz": [
             account_stat(broker, account)
             for account in broker.each_account()
-            if (account.name in wanted if wanted else unused or account.connections or account.leafnodes)
+            if (not wanted or account.name in wanted) and (unused or account.connections or account.leafnodes)
         ],
     }
 
@@ -167,3 +167,15 @@ def jsz(broker: Broker, query: JszQuery) -> Json:
     page |= {"api": {"level": 0, "total": 0, "errors": 0}}
     page |= dict.fromkeys(("streams", "consumers", "messages", "bytes", "total"), 0)
     return page
+
+
+def jsz_account(broker: Broker, query: JszQuery) -> object:
+    """`$SYS.REQ.ACCOUNT.<acc>.JSZ`. ValueError where JetStream does not know the account."""
+    page = broker.providers.jsz(query)
+    if page is None:
+        raise ValueError("jetstream not enabled")
+    if query.account not in broker.accounts:
+        raise ValueError(f'account "{query.account}" not found')
+    if not page.get("account_details"):
+        raise ValueError(f'account "{query.account}" not jetstream enabled')
+    return page["account_details"][0]

@@ -68,27 +68,28 @@ class ConnzQuery(Struct, frozen=True, kw_only=True):
 
 
 def connz(clients: Clients, query: ConnzQuery) -> Json:
-    """The page. BadQuery for an unknown sort key or state."""
-    if query.state not in ("open", "closed", "all", "any"):
-        raise BadQuery(f"Error decoding state for {query.state}")
+    """The page. BadQuery for an unknown sort key, or a subject without its account."""
+    if query.filter_subject and not query.account:
+        raise BadQuery("filter by subject only valid with account filtering")
     key, reverse = _sort_key(query)
     now_ns = clients.broker.clock.now_ns()
     found: list[_Row] = []
-    if query.state != "closed":
+    if query.state in ("open", "all"):
         here: list[ClientConnection | LeafRow] = list(clients.connections.values())
         here += [leaf_row(link) for link in clients.broker.links.established()]
         found += [one for one in here if _wanted(query, one) and _subscribed(one, query)]
-    if query.state != "open" and not query.filter_subject:
+    if query.state in ("closed", "all") and not query.filter_subject:
         found += [one for one in clients.closed if _wanted(query, one)]
     found.sort(key=lambda row: (key(row), row.cid), reverse=reverse)
-    page = found[query.offset : query.offset + query.limit]
+    limit = 1 if query.cid else query.limit
+    page = found[query.offset : query.offset + limit]
     return {
         "server_id": clients.broker.server_id,
         "now": ns_to_rfc3339(now_ns),
         "num_connections": len(page),
         "total": len(found),
         "offset": query.offset,
-        "limit": query.limit,
+        "limit": limit,
         "connections": [_shown(one, query, now_ns) for one in page],
     }
 

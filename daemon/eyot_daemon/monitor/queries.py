@@ -1,4 +1,4 @@
-"""Parameters of the monitoring pages, from a URL or from a request on the system account, as typed queries."""
+"""Parameters of the monitoring pages, from a URL, as typed queries (`system_requests.py`: from the system account)."""
 
 from __future__ import annotations
 
@@ -10,33 +10,11 @@ from eyot_daemon.router.providers import HealthzQuery, JszQuery, LeafzQuery
 class Query:
     """The query parameters of a request, read as nats-server reads them. BadQuery if one cannot be read."""
 
-    def __init__(self, parameters: dict[str, str], lists: dict[str, list[str]] | None = None) -> None:
+    def __init__(self, parameters: dict[str, str]) -> None:
         self._parameters = parameters
-        self._lists = lists or {}
-
-    @classmethod
-    def from_request(cls, body: dict[str, object]) -> Query:
-        """From the JSON of a system request, whose members have other names than the URL's parameters."""
-        names = {"subscriptions": "subs", "account": "acc", "consumer": "consumers", "authenticated": "auth"}
-        parameters: dict[str, str] = {}
-        lists: dict[str, list[str]] = {}
-        for name, value in body.items():
-            if isinstance(value, bool | int | str):
-                text = str(value).lower() if isinstance(value, bool) else str(value)
-                parameters[name] = text
-                parameters.setdefault(names.get(name, name), text)
-            elif isinstance(value, list):
-                lists[name] = [one for one in value if isinstance(one, str)]
-        if parameters.get("subscriptions_detail") == "true":
-            parameters["subs"] = "detail"
-        return cls(parameters, lists)
 
     def text(self, name: str, default: str = "") -> str:
         return self._parameters.get(name, default)
-
-    def names(self, name: str) -> list[str]:
-        """A list member of a system request."""
-        return self._lists.get(name, [])
 
     def flag(self, name: str) -> bool:
         value = self._parameters.get(name, "").lower()
@@ -59,7 +37,9 @@ def connz_query(query: Query) -> ConnzQuery:
     subscriptions = query.text("subs").lower()
     if subscriptions != "detail":
         subscriptions = "1" if query.flag("subs") else ""
-    state = query.text("state", "open").lower()
+    state = query.text("state").lower() or "open"
+    if state not in ("open", "closed", "all", "any"):
+        raise BadQuery(f"Error decoding state for {query.text('state')}")
     return ConnzQuery(
         sort=query.text("sort", "cid") or "cid",
         authenticated=query.flag("auth"),
@@ -67,7 +47,7 @@ def connz_query(query: Query) -> ConnzQuery:
         offset=query.number("offset"),
         limit=query.number("limit") or CONNZ_LIMIT,
         cid=query.number("cid"),
-        state=state or "open",
+        state="all" if state == "any" else state,
         user=query.text("user"),
         account=query.text("acc"),
         filter_subject=query.text("filter_subject"),
@@ -91,7 +71,7 @@ def leafz_query(query: Query) -> LeafzQuery:
 
 def jsz_query(query: Query) -> JszQuery:
     consumers = query.flag("consumers")
-    direct_consumers = query.flag("direct-consumers") or query.flag("direct_consumer")
+    direct_consumers = query.flag("direct-consumers")
     streams = query.flag("streams") or consumers or direct_consumers
     return JszQuery(
         account=query.text("acc"),

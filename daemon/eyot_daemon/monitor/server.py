@@ -268,9 +268,19 @@ def healthz(clients: Clients, query: HealthzQuery) -> tuple[int, Json]:
         return 200, {"status": "ok"}
     code, text = wrong
     if query.details:
-        kind = next((word for word in ("account", "stream", "consumer") if text.startswith(f"JetStream {word} ")), "")
-        return code, {"status": "error", "errors": [{"type": kind.upper() or "JETSTREAM", "error": text}]}
+        return code, {"status": "error", "errors": [_health_error(code, text, query)]}
     return code, {"status": "unavailable" if code in (404, 503) else "error", "error": text}
+
+
+def _health_error(code: int, text: str, query: HealthzQuery) -> Json:
+    """One of the `errors` that `details` asks for: what it is about is named down to what was not found."""
+    kinds = ("account", "stream", "consumer")
+    kind = next((word for word in kinds if text.startswith(f"JetStream {word} ")), "")
+    named = zip(kinds, (query.account, query.stream, query.consumer), strict=True)
+    depth = kinds.index(kind) + 1 if kind else 0
+    found: Json = {"type": "BAD_REQUEST" if code == 400 else kind.upper() or "JETSTREAM"}
+    found |= dict(list(named)[:depth])
+    return found | {"error": text}
 
 
 def _wrong_query(query: HealthzQuery) -> tuple[int, str] | None:

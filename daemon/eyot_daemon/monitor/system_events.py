@@ -100,8 +100,12 @@ class SystemEvents:
         for subject in (f"$SYS.SERVER.ACCOUNT.{account.name}.CONNS", f"$SYS.ACCOUNT.{account.name}.SERVER.CONNS"):
             self._publish(
                 subject,
-                lambda: self._event("account_connections") | monitor_accounts.account_stat(self._broker, account),
+                lambda: self.account_connections(account),
             )
+
+    def account_connections(self, account: Account) -> Json:
+        """How many connections an account has, and its traffic."""
+        return self._event("account_connections") | monitor_accounts.account_stat(self._broker, account)
 
     def _event(self, kind: str) -> Json:
         return {

@@ -11,11 +11,10 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from eyot_daemon.auth.login import UserToken
 from eyot_daemon.client.clients import Clients
 from eyot_daemon.client.connection import ClientConnection
 from eyot_daemon.config.permissions import Permissions, SubjectPermission
@@ -23,8 +22,7 @@ from eyot_daemon.monitor import accounts as monitor_accounts
 from eyot_daemon.monitor import connz as monitor_connz
 from eyot_daemon.monitor import process as monitor_process
 from eyot_daemon.monitor import server as monitor_server
-from eyot_daemon.monitor.connz import BadQuery
-from eyot_daemon.monitor.queries import Query, connz_query, healthz_query, jsz_query, leafz_query, subsz_query
+from eyot_daemon.monitor import system_requests as requests
 from eyot_daemon.monitor.server import CpuMeter
 from eyot_daemon.monitor.system_events import SystemEvents
 from eyot_daemon.router.account import Account
@@ -32,12 +30,23 @@ from eyot_daemon.router.providers import Json
 from eyot_daemon.router.subscription import CallbackDest, Kind, Origin, Subscription
 from eyot_daemon.version import VERSION
 from eyot_wire.go.time import ns_to_rfc3339
-from eyot_wire.untrusted import decode_json
+from eyot_wire.jetstream.struct import InvalidJson
 
 log = logging.getLogger("eyot.system")
 
-#: (query) -> the `data` of the answer
-Service = Callable[[Query], object]
+
+class Service(NamedTuple):
+    """`options`: what a request is read as; `data`: (options) -> the `data` of the answer, `SILENT` for none."""
+
+    options: type[requests.EventFilterOptions]
+    data: Callable[[Any], object]
+
+
+class _Silent:
+    """A request that is left without an answer."""
+
+
+SILENT = _Silent()
 _NO_REQUESTS: Counter[str] = Counter()
 
 
@@ -49,23 +58,6 @@ class Steering(Protocol):
         ...
 
     def lame_duck(self) -> None: ...
-
-
-class _Filter(msgspec.Struct):
-    """Which servers a request means; members that are left out mean all."""
-
-    server_name: str = ""
-    cluster: str = ""
-    host: str = ""
-    domain: str = ""
-    tags: list[str] = []
-    exact_match: bool = False
-
-
-class _Chosen(msgspec.Struct):
-    """Body of `KICK` and `LDM`."""
-
-    cid: int = 0
 
 
 class SystemServices:
@@ -116,7 +108,7 @@ class SystemServices:
     ) -> None:
         what = subject.rpartition(b".")[2].decode("utf-8", "replace")
         if what in ("PING", "STATSZ"):
-            self._answer(sub.account, reply, payload, lambda query: self._statsz(), member="statsz")
+            self._answer(sub.account, reply, payload, self._statsz_service, member="statsz")
             return
         if what in ("RELOAD", "LDM", "KICK"):
             self._steer(what, sub.account, reply, payload)
@@ -140,8 +132,8 @@ class SystemServices:
                 answer = {"error": {"code": 500, "description": wrong}}
         else:
             try:
-                wrong = self._let_go(what, decode_json(payload, _Chosen).cid)
-            except msgspec.DecodeError as error:
+                wrong = self._let_go(what, requests.read(requests.Chosen, payload).cid)
+            except InvalidJson as error:
                 log.error("Error unmarshalling kick client request: %s", error)
                 return
             if wrong:
@@ -171,45 +163,77 @@ class SystemServices:
     def _server_services(self) -> dict[str, Service]:
         clients, broker = self.clients, self.broker
         return {
-            "VARZ": lambda query: monitor_server.varz(clients, self._cpu, _NO_REQUESTS),
-            "SUBSZ": lambda query: monitor_accounts.subsz(broker, subsz_query(query)),
-            "CONNZ": lambda query: monitor_connz.connz(clients, connz_query(query)),
-            "ROUTEZ": lambda query: monitor_server.routez(clients),
-            "GATEWAYZ": lambda query: monitor_server.gatewayz(clients),
-            "LEAFZ": lambda query: monitor_accounts.leafz(broker, leafz_query(query)),
-            "ACCOUNTZ": lambda query: monitor_accounts.accountz(broker, query.text("acc")),
-            "JSZ": lambda query: monitor_accounts.jsz(broker, jsz_query(query)),
-            "HEALTHZ": lambda query: monitor_server.healthz(clients, healthz_query(query))[1],
-            "EXPVARZ": lambda query: monitor_process.expvarz(),
-            "IPQUEUESZ": lambda query: {},
-            "RAFTZ": lambda query: [],
+            "VARZ": Service(
+                requests.VarzEventOptions, lambda asked: monitor_server.varz(clients, self._cpu, _NO_REQUESTS)
+            ),
+            "SUBSZ": Service(requests.SubszEventOptions, lambda asked: monitor_accounts.subsz(broker, asked.query())),
+            "CONNZ": Service(requests.ConnzEventOptions, lambda asked: monitor_connz.connz(clients, asked.query())),
+            "ROUTEZ": Service(requests.RoutezEventOptions, lambda asked: monitor_server.routez(clients)),
+            "GATEWAYZ": Service(requests.GatewayzEventOptions, lambda asked: monitor_server.gatewayz(clients)),
+            "LEAFZ": Service(requests.LeafzEventOptions, lambda asked: monitor_accounts.leafz(broker, asked.query())),
+            "ACCOUNTZ": Service(
+                requests.AccountzEventOptions, lambda asked: monitor_accounts.accountz(broker, asked.account)
+            ),
+            "JSZ": Service(requests.JszEventOptions, lambda asked: monitor_accounts.jsz(broker, asked.query())),
+            "HEALTHZ": Service(requests.HealthzEventOptions, self._healthz),
+            "EXPVARZ": Service(requests.ExpvarzEventOptions, lambda asked: monitor_process.expvarz()),
+            "IPQUEUESZ": Service(requests.IpqueueszEventOptions, lambda asked: {}),
+            "RAFTZ": Service(requests.RaftzEventOptions, lambda asked: {}),
+            "PROFILEZ": Service(requests.ProfilezEventOptions, _profilez),
         }
+
+    @property
+    def _statsz_service(self) -> Service:
+        return Service(requests.StatszEventOptions, lambda asked: self._statsz())
+
+    def _healthz(self, asked: requests.HealthzEventOptions) -> Json:
+        """Unlike the page over HTTP, which has a status line, the answer holds the code."""
+        code, page = monitor_server.healthz(self.clients, asked.query())
+        return {"status": page.pop("status"), "status_code": code} | page
 
     def _account_request(
         self, sub: Subscription, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Origin | None
     ) -> None:
         tokens = subject.decode("utf-8", "replace").split(".")
-        if tokens[3] == "PING":
-            if tokens[4] == "STATZ":
-                self._answer(sub.account, reply, payload, lambda query: self._statz(query, ""))
-            elif tokens[4] == "CONNZ":
-                self._answer(sub.account, reply, payload, lambda q: monitor_connz.connz(self.clients, connz_query(q)))
+        name = tokens[3]
+        if tokens[4] == "CONNS":
+            self._connections(sub.account, name, reply, payload)
             return
-        service = self._account_services(tokens[3]).get(tokens[4])
-        if service is not None and tokens[3] in self.broker.accounts:
+        service = self._account_services("" if (name, tokens[4]) == ("PING", "STATZ") else name).get(tokens[4])
+        if service is not None:
             self._answer(sub.account, reply, payload, service)
 
     def _account_services(self, name: str) -> dict[str, Service]:
-        clients, broker, replace = self.clients, self.broker, msgspec.structs.replace
+        """What can be asked about one account; of `STATZ` the name "" means all."""
+        clients, broker = self.clients, self.broker
         return {
-            "SUBSZ": lambda query: monitor_accounts.subsz(broker, replace(subsz_query(query), account=name)),
-            "CONNZ": lambda query: monitor_connz.connz(clients, replace(connz_query(query), account=name)),
-            "LEAFZ": lambda query: monitor_accounts.leafz(broker, replace(leafz_query(query), account=name)),
-            "JSZ": lambda query: monitor_accounts.jsz(broker, replace(jsz_query(query), account=name)),
-            "INFO": lambda query: monitor_accounts.accountz(broker, name)["account_detail"],
-            "STATZ": lambda query: self._statz(query, name),
-            "CONNS": lambda query: monitor_accounts.account_stat(broker, broker.accounts[name]),
+            "SUBSZ": Service(
+                requests.SubszEventOptions, lambda asked: monitor_accounts.subsz(broker, asked.query(name))
+            ),
+            "CONNZ": Service(requests.ConnzEventOptions, lambda asked: monitor_connz.connz(clients, asked.query(name))),
+            "LEAFZ": Service(
+                requests.LeafzEventOptions, lambda asked: monitor_accounts.leafz(broker, asked.query(name))
+            ),
+            "JSZ": Service(
+                requests.JszEventOptions, lambda asked: monitor_accounts.jsz_account(broker, asked.query(name))
+            ),
+            "INFO": Service(
+                requests.AccInfoEventOptions,
+                lambda asked: monitor_accounts.accountz(broker, name)["account_detail"],
+            ),
+            "STATZ": Service(requests.AccountStatzEventOptions, lambda asked: self._statz(asked, name)),
         }
+
+    def _connections(self, system: Account, name: str, reply: bytes, payload: bytes) -> None:
+        """`CONNS`, whose answer is an event; nobody answers for an account without connections."""
+        try:
+            asked = requests.read(requests.AccountConnections, payload).acc or name
+        except InvalidJson as error:
+            log.error("Error unmarshalling account connections request message: %s", error)
+            return
+        account = self.broker.accounts.get(name)
+        if asked == name and account is not None and (account.connections or account.leafnodes) and reply:
+            system.publish(reply, payload=msgspec.json.encode(self.events.account_connections(account)))
 
     def _own_account(
         self, sub: Subscription, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Origin | None
@@ -223,46 +247,42 @@ class SystemServices:
     ) -> None:
         if not isinstance(origin, ClientConnection):
             return  # over a leaf link, the server the user is connected to answers
-        data: Json = {"user": origin.user, "account": sub.account.name}
-        if origin.token is not None:
-            data |= self._names(sub.account.name, origin.token)
+        data: Json = {"user": origin.user, "account": sub.account.name, "account_name": sub.account.name_tag}
+        token = origin.token
+        if token is not None and token.claims.name:
+            data["user_name"] = token.claims.name
         if origin.access is not None:
             data["permissions"] = _permissions(origin.access.permissions)
-        self._answer(sub.account, reply, b"", lambda query: data)
-
-    def _names(self, account: str, token: UserToken) -> Json:
-        """What people call an account and a user that are known by their keys."""
-        configured = next((one for one in self.broker.options.accounts if one.name == account), None)
-        names = {"account_name": "" if configured is None else configured.name_tag, "user_name": token.claims.name}
-        expires_s = token.claims.exp
-        left: Json = {}
-        if expires_s:
-            left["expires"] = max(0, expires_s * 10**9 - self.broker.clock.now_ns())
-        return {key: name for key, name in names.items() if name} | left
+        if token is not None and token.claims.exp:
+            data["expires"] = max(0, token.claims.exp * 10**9 - self.broker.clock.now_ns())
+        self._answer(sub.account, reply, b"", Service(requests.EventFilterOptions, lambda asked: data))
 
     # -- answers -------------------------------------------------------------------------------------------------
 
     def _answer(self, account: Account, reply: bytes, payload: bytes, service: Service, member: str = "data") -> None:
         if not reply:
             return
+        answer: Json = {}
         try:
-            body = decode_json(payload) if payload.strip() else {}
-            if not isinstance(body, dict):
-                raise BadQuery("request is not a JSON object")
-            if not self._is_meant(body):
+            asked = requests.read(service.options, payload)
+            if not self._is_meant(asked):
                 return
-            answer: Json = {member: service(Query.from_request(body))}
-        except (msgspec.DecodeError, ValueError) as error:
-            answer = {"error": {"code": 400, "description": str(error)}}
+            answer[member] = service.data(asked)
+            if answer[member] is SILENT:
+                return
+        except InvalidJson as error:
+            answer["error"] = {"code": 400, "description": str(error)}
+        except ValueError as error:
+            answer |= {"data": None, "error": {"code": 500, "description": str(error)}}
         except KeyError as error:
-            answer = {"error": {"code": 404, "description": f"{error.args[0]} not found"}}
+            text = f"Account {error.args[0]} does not exist"
+            answer |= {"data": None, "error": {"code": 500, "description": text}}
         account.publish(reply, payload=msgspec.json.encode({"server": self.server_info()} | answer))
 
-    def _is_meant(self, body: Json) -> bool:
-        """Does the request's filter leave this server in? msgspec.ValidationError for a filter that is none."""
+    def _is_meant(self, wanted: requests.EventFilterOptions) -> bool:
+        """Does the request's filter leave this server in?"""
         options = self.broker.options
         domain = options.jetstream.domain if options.jetstream is not None else ""
-        wanted = msgspec.convert({key: value for key, value in body.items() if value is not None}, _Filter)
         exact = wanted.exact_match
         for name, own, whole in (
             (wanted.server_name, self.broker.server_name, exact),
@@ -294,7 +314,7 @@ class SystemServices:
 
     def _statsz(self) -> Json:
         broker, traffic = self.broker, self.clients.traffic()
-        return {
+        figures: Json = {
             "start": ns_to_rfc3339(broker.started_ns),
             "mem": monitor_server.memory_bytes(),
             "cores": monitor_server.cores(),
@@ -311,11 +331,23 @@ class SystemServices:
             "slow_consumers": broker.slow_consumers,
             "active_servers": 1,
         }
+        jetstream = broker.providers.jetstream_varz()
+        if jetstream:
+            config = {name: value for name, value in jetstream["config"].items() if name != "store_dir"}
+            figures["jetstream"] = jetstream | {"config": config}
+        return figures
 
-    def _statz(self, query: Query, name: str) -> Json:
-        return monitor_accounts.accstatz(
-            self.broker, unused=query.flag("include_unused"), names=[name] if name else query.names("accounts")
+    def _statz(self, asked: requests.AccountStatzEventOptions, name: str) -> object:
+        page = monitor_accounts.accstatz(
+            self.broker, unused=asked.include_unused, names=[name] if name else asked.accounts
         )
+        return page if page["account_statz"] or asked.include_unused else SILENT
+
+
+def _profilez(asked: requests.ProfilezEventOptions) -> Json:
+    """Profiles are made by Go's runtime; there are none of Python's."""
+    text = f'Profile "{asked.name}" not found' if asked.name else "Profile name not specified"
+    return {"profile": None, "error": text}
 
 
 def _permissions(permissions: Permissions) -> Json:

@@ -122,8 +122,9 @@ async def test_connz(up: Running, http: httpx.AsyncClient) -> None:
     assert [row["cid"] for row in (await page(http, "/connz?sort=msgs_from"))["connections"]] == [2, 1]
     assert [row["cid"] for row in (await page(http, "/connz?limit=1&offset=1"))["connections"]] == [2]
     assert [row["cid"] for row in (await page(http, "/connz?acc=B"))["connections"]] == [2]
-    assert [row["cid"] for row in (await page(http, "/connz?filter_subject=a.b"))["connections"]] == [1]
+    assert [row["cid"] for row in (await page(http, "/connz?acc=A&filter_subject=a.b"))["connections"]] == [1]
     assert (await page(http, "/connz?cid=1&subs=1"))["connections"][0]["subscriptions_list"] == ["a.*", "b"]
+    assert (await http.get("/connz?filter_subject=a.b")).status_code == 400
     assert (await http.get("/connz?sort=nonsense")).status_code == 400
     assert (await http.get("/connz?limit=x")).status_code == 400
     await second.send(b"BAD\r\n")

@@ -78,6 +78,8 @@ class _Filler:
         match info:
             case inspect.Metadata(type=inspect.IntType(), extra=extra):
                 return self._integer((extra or {}).get("go", "int"), node, path)
+            case inspect.Metadata(type=inspect.StrType(), extra={"go": str(go)}) if node.kind not in ("string", "null"):
+                raise self._unfit(node.kind, go, path)
             case inspect.Metadata(type=inner):
                 return self.value(inner, node, path)
             case inspect.LiteralType(values=allowed):
