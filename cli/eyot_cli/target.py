@@ -12,7 +12,6 @@ from typing import TypeVar
 from urllib.parse import urlsplit
 
 import httpx
-import nats
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 from nats.errors import NoServersError
@@ -20,8 +19,10 @@ from nats.js import JetStreamContext
 from nats.js.errors import APIError
 
 from eyot_cli.failure import Failure
+from eyot_cli.secure_client import SecureClient
 from eyot_wire.trust.creds import parse_creds
 from eyot_wire.trust.nkey import NkeyError, is_public
+from eyot_wire.trust.tls import verifying_context
 
 DEFAULT_CONTROL = "/run/eyot/control.sock"
 TIMEOUT_S = 5
@@ -37,12 +38,15 @@ class TlsFiles:
     key: Path | None = None
     first: bool = False
 
-    def context(self) -> ssl.SSLContext | None:
-        """None where the client's own will do. Raises Failure."""
-        if self.ca is None and self.cert is None and not self.first:
-            return None
+    @property
+    def are_given(self) -> bool:
+        """Whether any of these asks for TLS, whatever the address says (as for nats.go)."""
+        return self.ca is not None or self.cert is not None or self.first
+
+    def context(self) -> ssl.SSLContext:
+        """What verifies the server. Raises Failure."""
         try:
-            context = ssl.create_default_context(cafile=self.ca)
+            context = verifying_context(self.ca)
             if self.cert is not None:
                 context.load_cert_chain(self.cert, self.key)
         except OSError as error:
@@ -71,7 +75,8 @@ class Target:
         transport = None if over_http else httpx.HTTPTransport(uds=self.control)
         base = self.control.rstrip("/") if over_http else "http://eyot"
         try:
-            with httpx.Client(transport=transport, timeout=TIMEOUT_S) as client:
+            verify: ssl.SSLContext | bool = self.tls.context() if over_http else False
+            with httpx.Client(transport=transport, timeout=TIMEOUT_S, verify=verify) as client:
                 answer = client.get(base + path)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise Failure(f"no answer from {self.control}: {_unanswered(error)}") from error
@@ -124,9 +129,14 @@ class Target:
             _check_creds(self.creds)
         seed = None if self.nkey is None else _read_seed(self.nkey)
         token = self.user if self.password is None else None
+        scheme, separator, rest = self.server.strip().rpartition("://")
+        scheme = scheme.lower()
+        if scheme not in ("", "nats", "tls"):
+            raise Failure(f"{self.shown_server}: expected nats://HOST:PORT or tls://HOST:PORT")
+        client = SecureClient() if scheme == "tls" or self.tls.are_given else Client()
         try:
-            return await nats.connect(
-                self.server,
+            await client.connect(
+                scheme + separator + rest,
                 user=self.user if self.password is not None else None,
                 password=self.password,
                 token=token,
@@ -143,6 +153,7 @@ class Target:
             )
         except NoServersError:
             raise errors[-1] if errors else NoServersError from None
+        return client
 
 
 def _check_creds(path: Path) -> None:

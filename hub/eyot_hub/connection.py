@@ -21,6 +21,7 @@ from eyot_wire.nuid import nuid
 from eyot_wire.scanner import ProtocolError, Scanner
 from eyot_wire.trust.creds import Credentials, parse_creds
 from eyot_wire.trust.nkey import NkeyError
+from eyot_wire.trust.tls import verifying_context
 
 DEFAULT_PORT: Final = 4222
 READ_BYTES: Final = 256 * 1024
@@ -47,6 +48,11 @@ class ConnectOptions:
     timeout_s: float = 10.0  # for connecting and for one answer
     retry_s: float = 120.0  # how long to go on trying while servers are away
     name: str = CLIENT_NAME
+
+    @property
+    def wants_tls(self) -> bool:
+        """Whether an option asks for TLS, whatever the address says: a file for TLS does (as for nats.go)."""
+        return self.tls or self.tls_first or bool(self.tls_ca or self.tls_cert)
 
     def named(self, name: str) -> ConnectOptions:
         return replace(self, name=name)
@@ -83,7 +89,7 @@ class Connection:
         sock = socket.create_connection((host, port), timeout=options.timeout_s)
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            wants_tls = options.tls or options.tls_first or server.startswith("tls://")
+            wants_tls = options.wants_tls or server.lower().startswith("tls://")
             if options.tls_first:
                 sock = _wrap(sock, options, host)
             connection = cls(options, sock)
@@ -272,7 +278,7 @@ def _credentials(options: ConnectOptions) -> Credentials | None:
 
 def _wrap(sock: socket.socket, options: ConnectOptions, host: str) -> ssl.SSLSocket:
     try:
-        context = ssl.create_default_context(cafile=options.tls_ca)
+        context = verifying_context(options.tls_ca)
     except OSError as error:
         raise OptionError("tlsCa", f"names a file that cannot be used: {error}") from None
     if options.tls_cert:

@@ -83,6 +83,17 @@ def _read_ciphers(block: Block) -> tuple[str, ...]:
     return names
 
 
+def can_keep_to(curve: str) -> bool:
+    """Whether Python's ssl takes the curve of this OpenSSL name: that of Debian 12 knows none but those of NIST."""
+    import ssl  # only who names curves needs to know
+
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).set_ecdh_curve(curve)
+    except (ssl.SSLError, ValueError):
+        return False
+    return True
+
+
 def _read_curves(block: Block) -> str:
     """The curve to keep to, "" for OpenSSL's own choice. Python's ssl takes only one."""
     keys = ("curve_preferences", "curves")
@@ -90,7 +101,8 @@ def _read_curves(block: Block) -> str:
     for curve in curves:
         if curve.upper() not in (*CURVES, *_CURVES_OF_GO):
             raise block.error(f"unrecognized curve preference {curve}", *keys)
-    chosen = next((curve for curve in curves if curve.upper() in CURVES), None)
+    usable = (curve for curve in curves if curve.upper() in CURVES and can_keep_to(CURVES[curve.upper()]))
+    chosen = next(usable, None)
     entry = block.entry(*keys)
     if entry is not None and chosen is None:
         block.reading.note(entry, "none of these is to be had here, OpenSSL chooses")

@@ -259,7 +259,8 @@ class RemoteRunner:
         clock = self.links.broker.clock
         link.policies.on_wire(CONNECTION_BYTES)
         stream = CountedStream(stream, link.policies.on_wire)
-        if self._tls_first or address.scheme == "wss":
+        # A tls { } block means TLS for ws:// as well, as in nats-server.
+        if self._tls_first or address.scheme == "wss" or (address.scheme == "ws" and self.remote.tls is not None):
             secured = await self._secure(link, stream, address)
             if secured is None:
                 return None

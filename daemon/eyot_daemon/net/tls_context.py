@@ -89,7 +89,10 @@ def _apply(context: ssl.SSLContext, tls: TlsOptions) -> None:
         except OSError as error:
             raise TlsError(f"failed to parse root ca certificate {tls.ca_file}: {_words(error)}") from None
     if tls.curve:
-        context.set_ecdh_curve(CURVES[tls.curve.upper()])
+        try:
+            context.set_ecdh_curve(CURVES[tls.curve.upper()])
+        except (ssl.SSLError, ValueError) as error:
+            raise TlsError(f"curve {tls.curve} is not supported by Python's ssl here: {error}") from None
     ciphers = [cipher_name(name) for name in tls.cipher_suites]
     if any(ciphers):
         try:

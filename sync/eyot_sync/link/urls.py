@@ -58,7 +58,9 @@ class LinkUrls:
 
     def discovered(self, host_ports: Iterable[str]) -> None:
         """Replace what was discovered before by these `host:port` texts; what cannot be read is left out."""
-        scheme = self._configured[0].scheme
+        # A hub of which one address asks for TLS is not reached in clear by way of an address that it names itself.
+        schemes = {address.scheme for address in self._configured}
+        scheme = next((secure for secure in ("tls", "wss") if secure in schemes), self._configured[0].scheme)
         known = {(address.host, address.port) for address in self._configured}
         found: list[LinkAddress] = []
         for text in host_ports:

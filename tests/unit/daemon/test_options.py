@@ -19,6 +19,9 @@ from eyot_daemon.config.options import Options
 from eyot_daemon.config.permissions import Permissions, ResponsePermission, SubjectPermission
 from eyot_daemon.config.read import Loaded, load_options, read_options
 from eyot_daemon.config.reader import Reading
+from eyot_daemon.config.tls import CURVES
+from eyot_daemon.config.tls_read import can_keep_to
+from eyot_daemon.net.tls_context import server_context
 from eyot_wire.conf import ConfError, parse_text
 from support.certificates import Authority
 
@@ -460,6 +463,15 @@ def test_what_is_taken_otherwise_than_nats_server_takes_it_is_told_but_no_mistak
     assert result.options.tls.curve == "CurveP384"
     (note,) = loaded(authority.block("server", "curve_preferences: X25519MLKEM768")).reading.notes
     assert note.endswith("none of these is to be had here, OpenSSL chooses")
+
+
+@pytest.mark.parametrize("first", ["X25519", "CurveP256", "CurveP384", "CurveP521"])
+def test_a_curve_that_is_read_is_one_that_python_takes(authority: Authority, first: str) -> None:
+    """Python 3.11.2, Debian 12's, takes no X25519: `-t` says which curve is kept to, and the start keeps to it."""
+    result = loaded(authority.block("server", f"curve_preferences: [{first}, CurveP521]"))
+    assert result.options.tls is not None
+    assert result.options.tls.curve == (first if can_keep_to(CURVES[first.upper()]) else "CurveP521")
+    server_context(result.options.tls)
 
 
 def test_plaintext_passwords_are_noticed() -> None:
