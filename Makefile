@@ -7,19 +7,23 @@ BIN := $(VENV)/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH):/usr/sbin
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: docs help venv demo test lint fmt unit simulate walkthrough bench bench-hub hub-kills hub-wheel cuts soak plug deb clean packages
+# Spark asks what this machine's own name resolves to, which on a fresh one may be nothing, unless it is told where it is.
+export SPARK_LOCAL_IP ?= 127.0.0.1
+NEEDS := packaging/ensure-packages
+
+.PHONY: docs help venv demo test test-debian lint fmt unit simulate walkthrough bench bench-hub hub-kills hub-wheel cuts soak plug deb clean packages
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
-packages:
-	@packaging/ensure-packages base test deb
+packages:  ## the Debian packages of `make test`; each other target installs its own
+	@$(NEEDS) base test deb
 
 venv: $(VENV)/.complete  ## .venv with Eyot, its hub and the tools of development
 	@$(BIN)/python -m compileall -q wire store sync daemon cli hub  # a start without bytecode takes a second longer
 
 $(VENV)/.complete: pyproject.toml packaging/debian-packages.txt $(wildcard */eyot_*/*.pyx */eyot_*/*.px[di])
-	@packaging/ensure-packages base
+	@$(NEEDS) base
 	test -x $(BIN)/python || python3 -m venv $(VENV)
 	echo "Installing Eyot and its tools into $(VENV) (PySpark is large: this takes a few minutes the first time)"
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[hub,dev]'
@@ -27,8 +31,9 @@ $(VENV)/.complete: pyproject.toml packaging/debian-packages.txt $(wildcard */eyo
 	echo "$(CURDIR)/hub" > "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/eyot-hub-editable.pth"
 	touch $@
 
-demo: packages venv  ## the whole story: offline leaf, power cut, link returns, hub complete, Spark tables
-	@$(BIN)/python tests/story/play.py $(DEMO)
+demo: venv  ## the whole story: offline leaf, power cut, link returns, hub complete, Spark tables
+	@$(NEEDS) spark $(if $(findstring nats-server,$(DEMO)),nats)
+	$(BIN)/python tests/story/play.py $(DEMO)
 
 lint: venv  ## formatting, lint, types, import direction
 	@$(BIN)/ruff format --check .
@@ -43,43 +48,53 @@ fmt: venv  ## format and fix what can be fixed
 test: packages venv lint  ## everything that CI runs
 	@$(BIN)/python -m pytest -q $(PYTEST)
 
+test-debian:  ## the same in a bare root of RELEASE (bookworm, trixie), on its own Python; ARGS="tests/unit -k tls" for some; as root
+	@$(NEEDS) bare
+	packaging/bare-debian $(or $(RELEASE),bookworm) $(if $(ARGS),bash -c "make packages venv && .venv/bin/python -m pytest -q $(ARGS)",make test)
+
 unit: venv  ## the fast tests only
 	@$(BIN)/python -m pytest -q tests/unit tests/offline_sync $(PYTEST)
 
-simulate: packages venv  ## fleets in a simulator: SEED=7 replays one seed, SEEDS=1000 runs so many; PLANT=name plants a bug; ARGS=--whole
+simulate: venv  ## fleets in a simulator: SEED=7 replays one seed, SEEDS=1000 runs so many; PLANT=name plants a bug; ARGS=--whole
 	@$(BIN)/python tests/offline_sync/simulate.py --seed $(or $(SEED),1) --seeds $(or $(SEEDS),$(if $(SEED),1,1000)) --plant "$(PLANT)" $(ARGS)
 
-fuzz: packages venv  ## throw anything at scanners, fan-out and whole connections for FUZZ_SECONDS (600); SEED=n to repeat
+fuzz: venv  ## throw anything at scanners, fan-out and whole connections for FUZZ_SECONDS (600); SEED=n to repeat
 	@$(BIN)/python tests/fuzz/run.py --seconds $(or $(FUZZ_SECONDS),600) $(if $(SEED),--seed $(SEED))
 
-walkthrough: packages venv  ## NATS' own walk-through of leaf nodes with JetStream, with Eyot and nats-server as hub and leaf
-	@$(BIN)/python tests/support/walkthrough.py $(WALK)
+walkthrough: venv  ## NATS' own walk-through of leaf nodes with JetStream, with Eyot and nats-server as hub and leaf
+	@$(NEEDS) nats
+	$(BIN)/python tests/support/walkthrough.py $(WALK)
 
-bench: packages venv  ## Eyot against Debian's nats-server in the same run; the table goes to docs/measured.md
-	@$(BIN)/python tests/bench/run.py $(BENCH)
+bench: venv  ## Eyot against Debian's nats-server in the same run; the table goes to docs/measured.md
+	@$(NEEDS) nats net
+	$(BIN)/python tests/bench/run.py $(BENCH)
 
-bench-hub: packages venv  ## the Spark hub's rates
-	@$(BIN)/python tests/bench/hub.py $(BENCH)
+bench-hub: venv  ## the Spark hub's rates
+	@$(NEEDS) nats spark
+	$(BIN)/python tests/bench/hub.py $(BENCH)
 
-hub-kills: packages venv  ## SIGKILL for drivers and workers of every job and of the sink, KILLS (20) each; SEED=n to repeat
-	@$(BIN)/python tests/support/ingest_kills.py --kills $(or $(KILLS),20) --packed --restarts $(if $(SEED),--seed $(SEED))
+hub-kills: venv  ## SIGKILL for drivers and workers of every job and of the sink, KILLS (20) each; SEED=n to repeat
+	@$(NEEDS) nats spark
+	$(BIN)/python tests/support/ingest_kills.py --kills $(or $(KILLS),20) --packed --restarts $(if $(SEED),--seed $(SEED))
 	$(BIN)/python tests/support/table_kills.py --kills $(or $(KILLS),20) $(if $(SEED),--seed $(SEED))
 	$(BIN)/python tests/support/sink_kills.py --kills $(or $(KILLS),20) $(if $(SEED),--seed $(SEED))
 	$(BIN)/python tests/support/sink_kills.py --kills $(or $(KILLS),20) --speculation $(if $(SEED),--seed $(SEED))
 
-hub-wheel: packages  ## the hub's jobs from the built wheel in a fresh virtual environment, under spark-submit
-	@tests/support/submit-wheel
+hub-wheel:  ## the hub's jobs from the built wheel in a fresh virtual environment, under spark-submit
+	@$(NEEDS) base nats spark
+	tests/support/submit-wheel
 
-cuts: packages venv  ## 200 random cuts of a leaf link and kills of its ends, clients on both sides; CUTS="--cuts N --hub KIND --seed N"
-	@$(BIN)/python tests/support/link_cuts.py $(CUTS)
+cuts: venv  ## 200 random cuts of a leaf link and kills of its ends, clients on both sides; CUTS="--cuts N --hub KIND --seed N"
+	@$(NEEDS) nats
+	$(BIN)/python tests/support/link_cuts.py $(CUTS)
 
 soak: venv  ## power cuts and SIGKILL under load, for an hour; SOAK="--seconds N" for another time
 	@cd tests
 	PYTHONPATH=. python support/power_cuts.py $(or $(SOAK),--seconds 1800)
 	EYOT_SIGKILL_ROUNDS=3000 python -m pytest -q unit/store/test_sigkill.py
 
-plug: packages venv  ## pull the plug of a virtual machine that runs eyotd, ROUNDS (5) times; PLUG=--encrypted
-	@packaging/ensure-packages plug
+plug: venv  ## pull the plug of a virtual machine that runs eyotd, ROUNDS (5) times; PLUG=--encrypted
+	@$(NEEDS) plug
 	$(BIN)/python tests/power/plug.py --rounds $(or $(ROUNDS),5) $(PLUG)
 
 docs: venv  ## the documentation site in build/site; broken links and anchors fail
@@ -87,7 +102,7 @@ docs: venv  ## the documentation site in build/site; broken links and anchors fa
 	echo "build/site/index.html"
 
 deb:  ## dist/eyot_VERSION_ARCH.deb, carrying its own Python packages
-	@packaging/ensure-packages deb
+	@$(NEEDS) deb
 	packaging/build-deb
 
 clean:

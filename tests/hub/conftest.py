@@ -25,6 +25,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     # As an installed wheel would be: on Python's path, so that format("jetstream") registers itself.
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT / "hub"), str(ROOT / "wire")])
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # this machine's own name may resolve to nothing
     session = (
         SparkSession.builder.master("local[2,4]")
         .appName("tests")

@@ -39,6 +39,8 @@ def session(app_name: str, settings: Mapping[str, str] | None = None) -> SparkSe
         chosen.setdefault("spark.master", _LOCAL_MASTER)
         if chosen["spark.master"].startswith("local"):
             chosen = {**_LOCAL_DEFAULTS, **chosen}
+            # Or the JVM asks for this machine's own name, and ends where that resolves to nothing.
+            os.environ.setdefault("SPARK_LOCAL_IP", chosen["spark.driver.host"])
     builder = SparkSession.builder.appName(app_name)
     for name, value in {**_DEFAULTS, **chosen}.items():
         builder = builder.config(name, value)
