@@ -56,17 +56,22 @@ class SmallDiskEyotd(BadDiskEyotd):
         super().__init__(config, workdir)
         self.mount = workdir / "small"
         self.mount.mkdir()
-        self.real = subprocess.run(["unshare", "-rm", "true"], capture_output=True).returncode == 0
+        self.unshare = self._way_to_mount()
+
+    def _way_to_mount(self) -> list[str]:
+        """The command that gives the daemon mounts of its own: by a user namespace, as root without one; [] where neither may be."""
+        ways = (["unshare", "-rm"], ["unshare", "-m"])
+        return next((way for way in ways if not subprocess.run([*way, "true"], capture_output=True).returncode), [])
 
     def command(self) -> list[str]:
-        if not self.real:
+        if not self.unshare:
             return super().command()
         make = f'mount -t tmpfs -o size={self.megabytes}m small {self.mount} && exec "$@"'
-        return ["unshare", "-rm", "sh", "-c", make, "sh", *super().command()]
+        return [*self.unshare, "sh", "-c", make, "sh", *super().command()]
 
     def fill(self) -> None:
         """Nothing is left on the disk."""
-        if not self.real:
+        if not self.unshare:
             self.fail(errno.ENOSPC)
             return
         with self._filler.open("wb", buffering=0) as filler:
@@ -78,7 +83,7 @@ class SmallDiskEyotd(BadDiskEyotd):
                     raise
 
     def make_room(self) -> None:
-        if self.real:
+        if self.unshare:
             self._filler.unlink()
         else:
             self.heal()
@@ -87,3 +92,10 @@ class SmallDiskEyotd(BadDiskEyotd):
     def _filler(self) -> Path:
         """As it is seen from outside of the daemon's namespace."""
         return Path(f"/proc/{self.pid}/root") / os.fspath(self.mount).lstrip("/") / "filler"
+
+
+class FullDiskEyotd(SmallDiskEyotd):
+    """Where nothing may be mounted: its disk says that it is full."""
+
+    def _way_to_mount(self) -> list[str]:
+        return []

@@ -1,14 +1,18 @@
 /* A disk that does what a file says: preloaded before libc into a whole daemon.
  *
  * EYOT_DISK names the file. While it holds `hang`, writes to files and flushes wait; while it holds a number, they and allocations
- * fail with that errno; while it is empty or missing all is well.
+ * fail with that errno; while it is empty or missing all is well. A full disk (ENOSPC) takes what was allocated before, as file
+ * systems do: writes into holes and beyond the end, and allocations, fail.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -29,13 +33,64 @@ static int trouble(void) {
     }
 }
 
+/* The files of which a beginning was allocated ahead. */
+static struct { dev_t dev; ino_t ino; off_t end; } ahead[512];
+static int aheads;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void note_allocated(int fd, off_t end) {
+    struct stat file;
+    if (fstat(fd, &file)) return;
+    pthread_mutex_lock(&lock);
+    int at = 0;
+    while (at < aheads && (ahead[at].dev != file.st_dev || ahead[at].ino != file.st_ino)) at++;
+    if (at < (int)(sizeof ahead / sizeof *ahead)) {
+        if (at == aheads) aheads++;
+        ahead[at].dev = file.st_dev;
+        ahead[at].ino = file.st_ino;
+        ahead[at].end = end;
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+static int is_allocated(int fd, off_t from, off_t to) {
+    struct stat file;
+    char name[64];
+    if (fstat(fd, &file) || to > file.st_size) return 0;
+    pthread_mutex_lock(&lock);
+    for (int at = 0; at < aheads; at++)
+        if (ahead[at].dev == file.st_dev && ahead[at].ino == file.st_ino && to <= ahead[at].end) {
+            pthread_mutex_unlock(&lock);
+            return 1;
+        }
+    pthread_mutex_unlock(&lock);
+    snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
+    int own = open(name, O_RDONLY | O_CLOEXEC); /* its own position: that of fd stays */
+    if (own < 0) return 0;
+    off_t hole = lseek(own, from, SEEK_HOLE);
+    close(own);
+    return hole >= to;
+}
+
+/* What a write of so many bytes fails with. */
+static int write_trouble(int fd, off_t at, size_t size) {
+    int error = trouble();
+    return error == ENOSPC && is_allocated(fd, at, at + (off_t)size) ? 0 : error;
+}
+
+static size_t total(const struct iovec *parts, int count) {
+    size_t size = 0;
+    for (int at = 0; at < count; at++) size += parts[at].iov_len;
+    return size;
+}
+
 #define REAL(name) static __typeof__(name) *real; if (!real) real = (__typeof__(name) *)dlsym(RTLD_NEXT, #name)
-#define FAIL(value) do { int error = trouble(); if (error) { errno = error; return value; } } while (0)
+#define FAIL(error_of) do { int error = error_of; if (error) { errno = error; return -1; } } while (0)
 
 #define PWRITE(name)                                                \
     ssize_t name(int fd, const void *data, size_t size, off_t at) { \
         REAL(name);                                                 \
-        FAIL(-1);                                                   \
+        FAIL(write_trouble(fd, at, size));                          \
         return real(fd, data, size, at);                            \
     }
 PWRITE(pwrite)
@@ -43,33 +98,40 @@ PWRITE(pwrite64)
 
 ssize_t pwritev(int fd, const struct iovec *parts, int count, off_t at) {
     REAL(pwritev);
-    FAIL(-1);
+    FAIL(write_trouble(fd, at, total(parts, count)));
     return real(fd, parts, count, at);
 }
 
 #define PWRITEV2(name)                                                                \
     ssize_t name(int fd, const struct iovec *parts, int count, off_t at, int flags) { \
         REAL(name);                                                                   \
-        FAIL(-1);                                                                     \
+        FAIL(write_trouble(fd, at, total(parts, count)));                             \
         return real(fd, parts, count, at, flags);                                     \
     }
 PWRITEV2(pwritev2)
 PWRITEV2(pwritev64v2)
 
+static int flush_trouble(void) {
+    int error = trouble();
+    return error == ENOSPC ? 0 : error;
+}
+
 int fdatasync(int fd) {
     REAL(fdatasync);
-    FAIL(-1);
+    FAIL(flush_trouble());
     return real(fd);
 }
 
 int fsync(int fd) {
     REAL(fsync);
-    FAIL(-1);
+    FAIL(flush_trouble());
     return real(fd);
 }
 
 int posix_fallocate(int fd, off_t at, off_t size) {
     REAL(posix_fallocate);
     int error = trouble();
-    return error ? error : real(fd, at, size);
+    if (!error) error = real(fd, at, size);
+    if (!error) note_allocated(fd, at + size);
+    return error;
 }
