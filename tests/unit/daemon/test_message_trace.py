@@ -83,12 +83,13 @@ async def test_why_it_was_not_delivered() -> None:
             assert error in next(one["error"] for one in told["events"] if "error" in one)
 
 
-async def test_imports_are_followed() -> None:
+@pytest.mark.parametrize("allowed", [True, False])
+async def test_imports_are_followed_where_that_is_allowed(allowed: bool) -> None:
     conf = """accounts {
-        A { users: [{user: a, password: a}], exports: [{service: r}, {stream: s}] }
+        A { users: [{user: a, password: a}], exports: [{service: r, allow_trace: ALLOWED}, {stream: s}] }
         B { users: [{user: b, password: b}], imports: [
-            {service: {account: A, subject: r}, to: mine}, {stream: {account: A, subject: s}, to: here}] }
-    }"""
+            {service: {account: A, subject: r}, to: mine}, {stream: {account: A, subject: s}, to: here, allow_trace: ALLOWED}] }
+    }""".replace("ALLOWED", str(allowed))
     async with world(conf) as up:
 
         async def enter(name: bytes) -> Raw:
@@ -100,10 +101,11 @@ async def test_imports_are_followed() -> None:
         await b.ask(b"SUB here 1\r\n")
         told, _ = await traced(b, b"mine")
         assert [(one["acc"], one["from"], one["to"]) for one in events(told, "si")] == [("A", "mine", "r")]
-        assert [(one["acc"], one["sub"]) for one in events(told, "eg")] == [("A", "r")]
+        assert [(one["acc"], one["sub"]) for one in events(told, "eg")] == ([("A", "r")] if allowed else [])
         assert b"hello" in await a.until(b"hello")
         told, _ = await traced(a, b"s")
         assert [(one["acc"], one["to"]) for one in events(told, "se")] == [("B", "here")]
+        assert [(one["acc"], one["sub"]) for one in events(told, "eg")] == ([("B", "s")] if allowed else [])
         assert b"hello" in await b.until(b"hello")
 
 
@@ -128,3 +130,25 @@ async def test_a_destination_has_to_be_allowed_and_valid() -> None:
         assert b"MSG s" not in got
         block = b"NATS/1.0\r\nNats-Trace-Dest: t.*\r\n\r\n"
         assert b"MSG s" in await client.ask(b"HPUB s %d %d\r\n%b\r\n" % (len(block), len(block), block))
+
+
+async def test_what_one_account_exports_again_does_not_come_from_a_third() -> None:
+    """A request that came by a service import is not handed to stream imports (nats-server)."""
+    conf = """accounts {
+        A { users: [{user: a, password: a}], exports: [{service: r}, {stream: r}] }
+        B { users: [{user: b, password: b}], imports: [{service: {account: A, subject: r}}] }
+        C { users: [{user: c, password: c}], imports: [{stream: {account: A, subject: r}}] }
+    }"""
+    async with world(conf) as up:
+
+        async def enter(name: bytes) -> Raw:
+            user = b'"user":"%b","pass":"%b","name"' % (name, name)
+            return await up.raw((CONNECT % b"true").replace(b'"name"', user))
+
+        a, b, c = await enter(b"a"), await enter(b"b"), await enter(b"c")
+        await a.ask(b"SUB r 1\r\n")
+        await c.ask(b"SUB r 1\r\nSUB r q 2\r\n")
+        await b.ask(b"PUB r 5\r\nhello\r\n")
+        assert b"hello" in await a.until(b"hello\r\n")
+        await a.ask(b"PUB r 4\r\nmore\r\n")
+        assert b"hello" not in await c.until(b"more\r\n")
