@@ -189,6 +189,13 @@ class Account(Traffic):
             return 0
         return self.deliver(route, reply, header, payload, origin=origin, queues=queues, original=original)
 
+    def publish_imported(
+        self, subject: bytes, reply: bytes, header: bytes, payload: bytes, original: bytes = b""
+    ) -> int:
+        """Publish what a service import brought, a request or its reply: as `publish`, but not to other accounts' stream imports."""
+        route = self.route(subject).within(self)
+        return self.deliver(route, reply, header, payload, origin=None, original=original) if route else 0
+
     def answer(self, answers: list[tuple[bytes, bytes]]) -> None:
         """Publish the daemon's own answers, (subject, payload) each: the same as `publish`, with little ado for the usual
         subject, an inbox of one client."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections import OrderedDict
+from collections.abc import Callable
 
 import msgspec
 
@@ -55,9 +56,10 @@ def _random_token(size: int) -> bytes:
 class StreamImport:
     """One imported stream: what `subject` in the exporting account is called here."""
 
-    def __init__(self, exporter: Account, subject: bytes, template: bytes) -> None:
+    def __init__(self, exporter: Account, subject: bytes, template: bytes, *, allow_trace: bool = False) -> None:
         self.exporter = exporter
         self.subject = subject
+        self.allow_trace = allow_trace
         self.transform = Transform(subject, template)
         self.local = pattern_of(template)
         self._back: Transform | None = None
@@ -101,6 +103,14 @@ class StreamImports:
     def shadow(self, sub: Subscription) -> tuple[Subscription, ...]:
         shadows = (imported.shadow(sub) for imported in self.imports)
         return tuple(shadow for shadow in shadows if shadow is not None)
+
+    def traces(self, exporter: Account, subject: bytes, local: bytes) -> bool:
+        """Whether the exporter's publishers may learn what becomes here of `subject`, which is `local` here."""
+        return any(
+            one.allow_trace
+            for one in self.imports
+            if one.exporter is exporter and matches(one.subject, subject) and one.transform.apply(subject) == local
+        )
 
 
 # -- services ------------------------------------------------------------------------------------------------------
@@ -205,7 +215,7 @@ class ServiceReplies:
             back = service_replies(awaited.account)
             reply = back.expect(self.account, reply, awaited.response_type, awaited.threshold_s)
         original = shown if shown != subject else b""
-        delivered = awaited.account.publish(awaited.reply, reply, header, payload, original=original)
+        delivered = awaited.account.publish_imported(awaited.reply, reply, header, payload, original)
         return delivered > 0
 
     def _expire(self) -> None:
@@ -262,6 +272,7 @@ class ServiceImport:
         self.response_type = export.response_type if export is not None else "singleton"
         self.threshold_s = export.response_threshold_s if export is not None else 120.0
         self.latency = None if export is None else export.latency
+        self.allow_trace = export is not None and export.allow_trace
         service_replies(exporter)
         sub = Subscription(importer, local, self)
         sub.rewrite = self._requested
@@ -281,13 +292,30 @@ class ServiceImport:
         payload: bytes,
         origin: Origin | None,
     ) -> bool:
+        target = self.target(subject)
+        if not target:
+            return False
+        return self.request(target, reply, header, payload, origin, self.exporter.publish_imported)
+
+    def target(self, subject: bytes) -> bytes:
+        """Where a request leads in the exporting account, its mappings applied; b"": nowhere."""
         target = self.transform.apply(subject)
         if target is None:
-            return False
+            return b""
+        mapped = self.exporter.mappings.apply(target)
+        return b"" if mapped == DROPPED else mapped or target
+
+    def request(
+        self,
+        target: bytes,
+        reply: bytes,
+        header: bytes,
+        payload: bytes,
+        origin: Origin | None,
+        publish: Callable[[bytes, bytes, bytes, bytes], int],
+    ) -> bool:
+        """Ask in the exporting account. `publish` does it: subject, reply, header, payload; it returns how many got it."""
         exporter = self.exporter
-        mapped = exporter.mappings.apply(target)
-        if mapped == DROPPED:
-            return False
         back = b""
         if reply and not reply.startswith(_JS_ACK):
             back = reply = service_replies(exporter).expect(self.importer, reply, self.response_type, self.threshold_s)
@@ -301,7 +329,7 @@ class ServiceImport:
         info = self._request_info(header, origin)
         if info is not None:
             header = set_field(header, REQUEST_INFO, msgspec.json.encode(info))
-        delivered = exporter.publish(mapped or target, reply, header, payload)
+        delivered = publish(target, reply, header, payload)
         if not delivered and back:
             service_replies(exporter).forget(back)
             if measured is not None:
@@ -363,7 +391,7 @@ def add_import(
         if hook is None:
             hook = importer.stream_imports = StreamImports()
         assert isinstance(hook, StreamImports)
-        stream = StreamImport(exporter, imported.subject, numbered(template))
+        stream = StreamImport(exporter, imported.subject, numbered(template), allow_trace=imported.allow_trace)
         hook.add(stream)
         for sub in tuple(importer.subscriptions()):
             shadow = stream.shadow(sub) if sub.parent is None and sub.rewrite is None else None

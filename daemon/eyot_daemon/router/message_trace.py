@@ -7,10 +7,15 @@ take a way of their own: it is slow, nothing else shall be.
 
 Over a leaf link the message goes with the number of its hop (`Nats-Trace-Hop`: `1`, then `1.1` over the next link), and the server
 there tells its part on the same subject.
+
+A trace ends where the message leaves the account, unless the exporter of a service or the importer of a stream says `allow_trace`:
+what lies behind is another account's business. So that no server farther on takes it up again, the message goes on with
+`Nats-Trace-Dest: trace disabled`, as does one that is stored.
 """
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
@@ -19,7 +24,7 @@ import msgspec
 
 from eyot_daemon.router.account import Account
 from eyot_daemon.router.delivery import Delivery
-from eyot_daemon.router.imports import ServiceImport
+from eyot_daemon.router.imports import ServiceImport, StreamImports, service_replies
 from eyot_daemon.router.known_client import KnownClient
 from eyot_daemon.router.route import LeafMember, Member, QueueGroup, Route
 from eyot_daemon.router.subscription import Kind, LeafDestination, Origin, Subscription
@@ -29,7 +34,7 @@ from eyot_wire.go.time import ns_to_rfc3339
 from eyot_wire.headers import HeaderError, parse, set_field
 from eyot_wire.mapping import DROPPED
 from eyot_wire.quoting import quoted
-from eyot_wire.subject import is_valid_literal
+from eyot_wire.subject import is_valid_literal, matches
 
 if TYPE_CHECKING:
     from eyot_daemon.client.connection import ClientConnection
@@ -40,6 +45,8 @@ log = logging.getLogger("eyot.client")
 #: A destination that is none: whoever traced before has decided that nobody shall.
 DISABLED = b"trace disabled"
 HOP_HEADER = b"Nats-Trace-Hop"
+#: With which servers before 2.11 let traces cross accounts.
+ORIGIN_ACCOUNT_HEADER = b"Nats-Trace-Origin-Account"
 PUBLISH_DENIED = "Not delivered because publish denied for this subject"
 SUBSCRIPTION_DENIED = "Not delivered because subscription denies this subject"
 NO_ECHO = "Not delivered because of no echo"
@@ -50,14 +57,15 @@ LEAF_SILENT = "Message delivered but remote does not support message tracing so 
 _CLIENT, _LEAF = 0, 4
 #: Bytes of a destination that are logged.
 _SHOWN = 256
-#: How far imports are followed.
-DEPTH_MAX = 16
 
 Json = dict[str, object]
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """What a header asks for. `hop`: which link it came over, "" from the publisher itself."""
+    """What a header asks for. `hop`: which link it came over, "" from the publisher itself.
+
+    `destination` b"": nothing shall be told, here or farther on.
+    """
 
     destination: bytes
     only: bool
@@ -82,8 +90,13 @@ def asked_for(header: bytes, account: Account, *, linked: bool = False) -> Asked
     elif any(name.lower() == b"traceparent" and _is_sampled(value) for name, value in pairs):
         sampled = linked or account.broker.random() * 100 < account.trace_sampling
         destination = account.trace_destination if sampled else b""
+        if account.trace_destination and not sampled:
+            return Asked(b"", False, {})
     if not destination:
         return None
+    if values.get(ORIGIN_ACCOUNT_HEADER):
+        log.error("Message tracing disabled because of header %s", quoted(ORIGIN_ACCOUNT_HEADER))
+        return Asked(b"", only, {})
     fields: dict[str, list[str]] = {}
     for name, value in pairs:
         fields.setdefault(name.decode("utf-8", "replace"), []).append(value.decode("utf-8", "replace"))
@@ -128,16 +141,13 @@ class MessageTrace:
     def mapped(self, to: bytes) -> None:
         self._events.append(self._event("sm", to=_text(to)))
 
-    def reached(self, sub: Subscription, subject: bytes, why_not: str = "", depth: int = 0) -> None:
-        """A local subscription got the message, or did not for a reason."""
+    def reached(self, sub: Subscription, subject: bytes, wanted: bytes, why_not: str = "") -> None:
+        """A local subscription to `wanted` got the message, or did not for a reason."""
         dest = sub.dest
-        if isinstance(dest, ServiceImport):
-            self._imported(dest, subject, depth)
-        elif dest.kind is Kind.JETSTREAM and hasattr(dest, "config"):
-            name, interest = dest.config.name, {"subject": _text(subject)}
-            self._events.append(self._event("js", stream=name, **interest))
+        if dest.kind is Kind.JETSTREAM and hasattr(dest, "config"):
+            self._events.append(self._event("js", stream=dest.config.name, subject=_text(subject)))
         elif dest.kind is Kind.CLIENT:
-            self._egress(_CLIENT, dest, sub.account, {"sub": _text(sub.subject), "queue": _text(sub.queue)}, why_not)
+            self._egress(_CLIENT, dest, sub.account, {"sub": _text(wanted), "queue": _text(sub.queue)}, why_not)
 
     def exported(self, account: Account, local: bytes) -> None:
         """A stream import of this account has it too, as `local`."""
@@ -161,26 +171,19 @@ class MessageTrace:
             said["acc"] = account.name
         self._events.append(event | {key: value for key, value in said.items() if value})
 
-    def _imported(self, dest: ServiceImport, subject: bytes, depth: int) -> None:
-        """Follow a service import: what the message reaches in the exporting account."""
-        target = dest.transform.apply(subject)
-        if target is None or depth >= DEPTH_MAX:
-            return
-        self._events.append(self._event("si", acc=dest.exporter.name, **{"from": _text(subject), "to": _text(target)}))
-        mapped = dest.exporter.mappings.apply(target)
-        if mapped == DROPPED:
-            return
-        if mapped is not None:
-            self.mapped(mapped)
-            target = mapped
-        route = dest.exporter.route(target)
-        for member in route.plain:
-            self.reached(member.sub, target, depth=depth + 1)
-        for leaf in route.leafs:
-            self._egress(_LEAF, leaf.dest, dest.exporter, {}, "")
-        for group in route.groups:
-            if group.local:
-                self.reached(group.local[0].sub, target, depth=depth + 1)
+    def imported(self, exporter: Account, subject: bytes, target: bytes) -> None:
+        """It is a request to a service of another account."""
+        self._events.append(self._event("si", acc=exporter.name, **{"from": _text(subject), "to": _text(target)}))
+
+    @property
+    def destination(self) -> bytes:
+        """Where it is told, in the account of the publisher."""
+        return self._asked.destination
+
+    @property
+    def account(self) -> Account:
+        """The publisher's."""
+        return self._account
 
     def tell(self) -> None:
         """Publish what was found."""
@@ -191,16 +194,28 @@ class MessageTrace:
         self._account.publish(self._asked.destination, payload=msgspec.json.encode(document))
 
 
-class TracedDelivery(Delivery):
-    """A delivery that notes what it does, and with `only` does not do it."""
+def disabled(header: bytes) -> bytes:
+    """The header of a message that nobody shall trace any more."""
+    return set_field(header, TRACE_HEADER, DISABLED)
 
-    __slots__ = ("_trace",)
+
+class TracedDelivery(Delivery):
+    """A delivery in `account` that notes what it does, and with `only` does not do it."""
+
+    __slots__ = ("_account", "_trace")
 
     def __init__(
-        self, trace: MessageTrace, route: Route, reply: bytes, header: bytes, payload: bytes, origin: Origin
+        self,
+        trace: MessageTrace,
+        account: Account,
+        route: Route,
+        message: tuple[bytes, bytes, bytes],
+        origin: Origin | None,
     ) -> None:
+        reply, header, payload = message
         super().__init__(route, reply, header, payload, origin, b"", trace.random)
         self._trace = trace
+        self._account = account
 
     def run(self, queues: tuple[bytes, ...] | None) -> int:
         if not self._trace.only:
@@ -227,19 +242,84 @@ class TracedDelivery(Delivery):
         return self._draw(leaf for leaf in group.leafs if self._leaf_accepts(leaf))
 
     def cross(self, dest: LeafDestination, subject: bytes, queues: tuple[bytes, ...]) -> bool:
+        account = getattr(dest, "account", None) or self._account
+        if account is not self._account:
+            self._trace.exported(account, subject)
+            if not self._follows(account, subject):
+                return not self._trace.only and self._pass_on(dest, subject, disabled(self.header), queues)
         hop = self._trace.linked(dest)
         if not hop and self._trace.only:
             return False
-        header = set_field(self.header, HOP_HEADER, hop) if hop else self.header
+        return self._pass_on(dest, subject, set_field(self.header, HOP_HEADER, hop) if hop else self.header, queues)
+
+    def _pass_on(self, dest: LeafDestination, subject: bytes, header: bytes, queues: tuple[bytes, ...]) -> bool:
         return dest.deliver_leaf(subject, self.leaf_reply, header, self.payload, queues, self.origin)
 
     def hand(self, member: Member) -> bool:
         sub = member.sub
-        why_not = self._why_not(sub)
-        if member.local or sub.account is not self._trace._account:
-            self._trace.exported(sub.account, member.local or self.route.subject)
-        self._trace.reached(sub, self.route.subject, why_not)
-        return not self._trace.only and super().hand(member)
+        wanted = sub.subject
+        if isinstance(sub.dest, ServiceImport):
+            return sub.active and self._request(sub.dest)
+        if sub.account is not self._account:
+            local = member.local or self.route.subject
+            self._trace.exported(sub.account, local)
+            if not self._follows(sub.account, local):
+                return not self._trace.only and self._give(member)
+            here = (shadow.subject for shadow in sub.shadows if shadow.account is self._account)
+            wanted = next((subject for subject in here if matches(subject, self.route.subject)), wanted)
+        self._trace.reached(sub, self.route.subject, wanted, self._why_not(sub))
+        return not self._trace.only and self._give(member)
+
+    def _give(self, member: Member) -> bool:
+        if member.sub.dest.kind is not Kind.JETSTREAM:
+            return super().hand(member)
+        kept, self.header = self.header, disabled(self.header)
+        try:
+            return super().hand(member)
+        finally:
+            self.header = kept
+
+    def _follows(self, importer: Account, local: bytes) -> bool:
+        """Whether the trace goes on in an account that imports the message as a stream."""
+        imports = importer.stream_imports
+        return isinstance(imports, StreamImports) and imports.traces(self._account, self.route.subject, local)
+
+    def _request(self, dest: ServiceImport) -> bool:
+        """Ask another account's service; if its exporter allows it, the trace goes on there."""
+        subject = self.route.subject
+        target = dest.target(subject)
+        if not target:
+            return False
+        if not dest.allow_trace:
+            self._trace.imported(dest.exporter, subject, dest.transform.apply(subject) or target)
+            if self._trace.only:
+                return False
+            return dest.request(
+                target, self.reply, disabled(self.header), self.payload, self.origin, dest.exporter.publish_imported
+            )
+        self._trace.imported(dest.exporter, subject, target)
+
+        def publish(target: bytes, reply: bytes, header: bytes, payload: bytes) -> int:
+            return self._trace_in(dest.exporter, target, (reply, header, payload), dest.threshold_s)
+
+        if self._trace.only:
+            publish(target, self.reply, self.header, self.payload)
+            return False
+        return dest.request(target, self.reply, self.header, self.payload, self.origin, publish)
+
+    def _trace_in(
+        self, exporter: Account, target: bytes, message: tuple[bytes, bytes, bytes], threshold_s: float
+    ) -> int:
+        """Go on in the exporting account. Servers behind its leaf links tell their part on a reply subject that leads back."""
+        route = exporter.route(target).within(exporter)
+        reply, header, payload = message
+        replies = service_replies(exporter)
+        back = replies.expect(self._trace.account, self._trace.destination, "stream", threshold_s)
+        header = set_field(header, TRACE_HEADER, back)
+        taken = TracedDelivery(self._trace, exporter, route, (reply, header, payload), None).run(None)
+        if not route.leafs and not any(group.leafs for group in route.groups):
+            replies.forget(back)  # nobody else has something to tell
+        return taken
 
     def _why_not(self, sub: Subscription) -> str:
         """Why a client will not get it, as far as that is known beforehand."""
@@ -267,6 +347,10 @@ def publish_traced(
     `message`: subject, reply, header, payload.
     """
     subject, reply, header, payload = message
+    if not asked.destination:
+        if not may_publish(subject):
+            return None
+        return 1 if asked.only else account.publish(subject, reply, disabled(header), payload, origin=client)
     if not is_valid_literal(asked.destination):
         log.error(
             "%r - Destination %s is not valid, won't be able to trace events",
@@ -287,7 +371,9 @@ def publish_traced(
     if mapped != DROPPED:
         if mapped is not None:
             trace.mapped(mapped)
-        taken = TracedDelivery(trace, account.route(mapped or subject), reply, header, payload, client).run(None)
+        taken = TracedDelivery(trace, account, account.route(mapped or subject), (reply, header, payload), client).run(
+            None
+        )
         account.out_msgs += taken
         account.out_bytes += taken * (len(header) + len(payload))
     trace.tell()
@@ -300,6 +386,11 @@ def publish_from_link(account: Account, message: LeafMsg, origin: Origin) -> boo
     asked = asked_for(message.header, account, linked=True)
     if asked is None:
         return False
+    if not asked.destination:
+        if not asked.only:
+            publish = functools.partial(account.publish, message.subject, message.reply, disabled(message.header))
+            publish(message.payload, origin=link, queues=message.queues)
+        return True
     if not is_valid_literal(asked.destination):
         log.error(
             "%r - Destination %s is not valid, won't be able to trace events", link, quoted(asked.destination[:_SHOWN])
@@ -318,7 +409,8 @@ def publish_from_link(account: Account, message: LeafMsg, origin: Origin) -> boo
             trace.mapped(mapped)
             subject, queues = mapped, queues or None
         route = account.route(subject)
-        taken = TracedDelivery(trace, route, message.reply, message.header, message.payload, link).run(queues)
+        content = (message.reply, message.header, message.payload)
+        taken = TracedDelivery(trace, account, route, content, link).run(queues)
         account.out_msgs += taken
         account.out_bytes += taken * size
     trace.tell()

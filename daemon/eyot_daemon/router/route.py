@@ -6,12 +6,17 @@ preferred. Shadow subscriptions of stream imports are resolved to the subscripti
 A route lives on `Match.memo`, hence exactly as long as the subject list holds the match to be right.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable
-from typing import NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 from eyot_daemon.router.subscription import Destination, Kind, LeafDestination, Subscription
 from eyot_wire.hot import Inlet, Match
 from eyot_wire.sublist import EMPTY
+
+if TYPE_CHECKING:
+    from eyot_daemon.router.account import Account
 
 
 class FastTarget(Destination, Protocol):
@@ -56,6 +61,13 @@ class QueueGroup:
         if all(_is_fast(member.sub) for member in self.local):
             self.targets = tuple(_target(subject, member) for member in self.local)
 
+    def within(self, account: Account) -> QueueGroup:
+        """The group without members of other accounts."""
+        own = QueueGroup(self.queue, b"", ())
+        own.local = tuple(member for member in self.local if member.sub.account is account)
+        own.leafs, own.targets = self.leafs, ()
+        return own
+
 
 class Route:
     """Where messages on `subject` go.
@@ -63,10 +75,10 @@ class Route:
     `targets` are the client connections of the plain path. It can be taken (`fast`) if no others than client connections
     and leaf links match plainly, and every queue group has local members that are all client connections. `simple`:
     there is nothing but `targets`; `local`: there are no leaf links and no groups. `taker`: of the one destination,
-    if it is a stream.
+    if it is a stream. `exported`: subscriptions of other accounts get it too, by a stream import.
     """
 
-    __slots__ = ("fast", "groups", "leafs", "local", "plain", "simple", "subject", "taker", "targets")
+    __slots__ = ("exported", "fast", "groups", "leafs", "local", "plain", "simple", "subject", "taker", "targets")
 
     plain: tuple[Member, ...]
     leafs: tuple[LeafMember, ...]
@@ -76,6 +88,7 @@ class Route:
     def __init__(self, subject: bytes, match: Match[Subscription]) -> None:
         self.subject = subject
         self.taker: Inlet | None = None
+        self.exported = False
         if len(match.plain) == 1 and not match.groups and _is_plain_client(match.plain[0]):
             # A reply to an inbox: its subject is used once, so its route must cost little.
             member = Member(match.plain[0], b"")
@@ -92,6 +105,9 @@ class Route:
         self.plain, leafs = _sort(subject, match.plain)
         self.leafs = tuple({(id(leaf.dest), leaf.subject): leaf for leaf in leafs}.values())
         self.groups = tuple(QueueGroup(queue, subject, members) for queue, members in match.groups)
+        self.exported = any(sub.parent is not None for sub in match.plain) or any(
+            sub.parent is not None for _, members in match.groups for sub in members
+        )
         self.local = not self.groups and not self.leafs
         self.fast = all(_is_fast(member.sub) for member in self.plain) and all(group.targets for group in self.groups)
         self.simple = self.fast and self.local
@@ -101,6 +117,19 @@ class Route:
 
     def __bool__(self) -> bool:
         return bool(self.plain or self.groups or self.leafs)
+
+    def within(self, account: Account) -> Route:
+        """What of it is the account's own: a message that a service import brought is not exported again."""
+        if not self.exported:
+            return self
+        own = Route(self.subject, EMPTY)
+        own.plain = tuple(member for member in self.plain if member.sub.account is account)
+        own.leafs = self.leafs
+        groups = (group.within(account) for group in self.groups)
+        own.groups = tuple(group for group in groups if group.local or group.leafs)
+        own.local = not own.groups and not own.leafs
+        own.fast = own.simple = False
+        return own
 
 
 def _sort(subject: bytes, subs: Iterable[Subscription]) -> tuple[tuple[Member, ...], tuple[LeafMember, ...]]:
