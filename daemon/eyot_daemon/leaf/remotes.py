@@ -40,8 +40,9 @@ from eyot_daemon.router.leaf_links import LeafLinks
 from eyot_daemon.turn.gate import Gate
 from eyot_sync.leaf.compression import LeafCompression
 from eyot_sync.leaf.errors import AUTHORIZATION_VIOLATION, USER_EXPIRED
-from eyot_sync.leaf.events import LeafEvent, LeafOptions, LeafTimes, Role, State, TlsRequired
+from eyot_sync.leaf.events import LeafEvent, LeafOptions, LeafTimes, Role, TlsRequired
 from eyot_sync.leaf.session import LeafSession
+from eyot_sync.leaf.state import State
 from eyot_sync.link.dialer import Dialer, TcpDialer
 from eyot_sync.link.ports import LinkEnd
 from eyot_sync.link.state import LinkPhase, LinkState

@@ -23,20 +23,6 @@ class Role(Enum):
     ACCEPT = "accept"
 
 
-class State(Enum):
-    """Where the handshake of a session stands."""
-
-    NEW = "new"
-    WAIT_INFO = "waiting for INFO"
-    WAIT_TLS = "waiting for TLS"
-    WAIT_S2 = "waiting for the INFO in S2"
-    WAIT_ACCOUNT = "waiting for the INFO that answers CONNECT"
-    WAIT_CONNECT = "waiting for CONNECT"
-    WAIT_VERDICT = "waiting for the verdict on CONNECT"
-    OPEN = "open"
-    CLOSED = "closed"
-
-
 @dataclass(frozen=True, slots=True)
 class LeafIdentity:
     """What this server says of itself on every link."""

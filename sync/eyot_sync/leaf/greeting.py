@@ -6,29 +6,30 @@ up to `establish`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import msgspec
 
 from eyot_sync.leaf import errors, handshake
+from eyot_sync.leaf.codec import LeafCodec
 from eyot_sync.leaf.compression import UnknownMode
 from eyot_sync.leaf.events import (
     Closed,
     ConnectReceived,
     LeafEvent,
     LeafIdentity,
+    LeafOptions,
     PermissionsChanged,
     Role,
-    State,
     TlsRequired,
     UrlsDiscovered,
     UserRules,
 )
+from eyot_sync.leaf.outbox import LeafOutbox
+from eyot_sync.leaf.sender import LeafSender
+from eyot_sync.leaf.state import State
 from eyot_wire.frames import Connect, Info
 from eyot_wire.info import LeafConnect, LeafInfo, decode
-
-if TYPE_CHECKING:
-    from eyot_sync.leaf.session import LeafSession
 
 #: No leaf is waited for longer, whatever it asks for.
 SILENCE_ASKED_MAX_S = 3600.0
@@ -40,12 +41,37 @@ _LATE = {
 }
 
 
-class LeafGreeting:
-    """Of one session. `info` and `connect`: what a hub, or a leaf, said of itself. `nonce`: what the soliciting side signs."""
+class HandshakeSession(Protocol):
+    """What the handshake uses of its session (`LeafSession`)."""
 
-    def __init__(self, session: LeafSession, identity: LeafIdentity) -> None:
+    options: LeafOptions
+    codec: LeafCodec
+    outbox: LeafOutbox
+    sender: LeafSender
+    remote_account: str
+
+    @property
+    def state(self) -> State: ...
+    @property
+    def deadline(self) -> float: ...
+    @property
+    def is_open(self) -> bool: ...
+    def enter(self, state: State, deadline: float) -> None: ...
+    def scan_anew(self) -> None: ...
+    def establish(self, now: float, user: UserRules, *, isolated: bool) -> list[LeafEvent]: ...
+    def apply_rules(self, user: UserRules) -> None: ...
+    def close(self, text: str = "", *, reason: str = "") -> Closed: ...
+
+
+class LeafGreeting:
+    """The handshake of one session."""
+
+    def __init__(self, session: HandshakeSession, identity: LeafIdentity) -> None:
+        #: What the hub says of itself; empty on the accepting side.
         self.info = LeafInfo()
+        #: What the leaf node says of itself; empty on the soliciting side.
         self.connect = LeafConnect()
+        #: What the soliciting side signs.
         self.nonce = b""
         self._session = session
         self._identity = identity
@@ -89,11 +115,11 @@ class LeafGreeting:
         """The transport is there."""
         times = self._options.times
         if not self.accepts:
-            self._wait(State.WAIT_INFO, now + times.first_info_s)
+            self._session.enter(State.WAIT_INFO, now + times.first_info_s)
             return
         self.nonce = handshake.new_nonce()
         self._say_info(handshake.first_info(self._identity, self._options, self.nonce))
-        self._wait(State.WAIT_CONNECT, now + times.auth_s)
+        self._session.enter(State.WAIT_CONNECT, now + times.auth_s)
 
     def late(self) -> Closed:
         """A deadline passed."""
@@ -134,10 +160,6 @@ class LeafGreeting:
             case _:
                 pass
 
-    def _wait(self, state: State, until: float) -> None:
-        self._session.state = state
-        self._session.deadline = until
-
     def _say_info(self, info: LeafInfo) -> None:
         self._session.outbox.put_control(handshake.encode_info(info))
 
@@ -156,7 +178,7 @@ class LeafGreeting:
         if session.state is State.WAIT_S2:
             events += self._send_connect(now)
         elif (info.tls_required or self._options.tls_required) and not self._options.tls_done:
-            self._wait(State.WAIT_TLS, now + self._options.times.connect_s)
+            self._session.enter(State.WAIT_TLS, now + self._options.times.connect_s)
             events.append(TlsRequired())
         else:
             events += self.negotiate(now)
@@ -173,7 +195,7 @@ class LeafGreeting:
         told = LeafInfo(client_id=self._options.client_id, compression=session.codec.told)
         session.codec.say_in_clear(handshake.encode_info(told))
         session.scan_anew()
-        self._wait(State.WAIT_S2, now + self._options.times.connect_s)
+        self._session.enter(State.WAIT_S2, now + self._options.times.connect_s)
         return []
 
     def _send_connect(self, now: float) -> list[LeafEvent]:
@@ -184,7 +206,7 @@ class LeafGreeting:
         session.outbox.put_control(handshake.encode_connect(connect))
         if not self.info.info_on_connect:
             return session.establish(now, UserRules(), isolated=False)
-        self._wait(State.WAIT_ACCOUNT, now + self._options.times.connect_s)
+        self._session.enter(State.WAIT_ACCOUNT, now + self._options.times.connect_s)
         return []
 
     def _learn_urls(self, info: LeafInfo, events: list[LeafEvent]) -> None:
@@ -225,7 +247,7 @@ class LeafGreeting:
             events.append(session.close(refusal))
             return
         self.connect = connect
-        session.state = State.WAIT_VERDICT
+        session.enter(State.WAIT_VERDICT, session.deadline)
         events.append(ConnectReceived(connect, self.nonce))
 
     def welcome(self, account: str, user: UserRules, *, is_system: bool) -> Closed | None:

@@ -39,7 +39,6 @@ from eyot_sync.leaf.events import (
     LeafOptions,
     PeerError,
     Role,
-    State,
     UserRules,
 )
 from eyot_sync.leaf.greeting import LeafGreeting
@@ -50,6 +49,7 @@ from eyot_sync.leaf.permissions import UNCHECKED_INTEREST, UNCHECKED_MESSAGES
 from eyot_sync.leaf.replies import AllowedReplies
 from eyot_sync.leaf.rules import link_rules, open_rules
 from eyot_sync.leaf.sender import LeafSender
+from eyot_sync.leaf.state import TRANSITIONS, State
 from eyot_sync.leaf.window import LinkWindow
 from eyot_wire.archive.errors import ArchiveError
 from eyot_wire.frames import (
@@ -173,6 +173,13 @@ class LeafSession:
         """What this side does at the moment, in nats-server's words."""
         return self.codec.level(self._distance_s)
 
+    # ---------------------------------------------------------------- state
+
+    def enter(self, state: State, deadline: float = math.inf) -> None:
+        """Go on to `state`, which must be left before `deadline` (monotonic seconds). The only place where the state changes."""
+        assert state in TRANSITIONS[self.state], f"{self.state.name} does not lead to {state.name}"
+        self.state, self.deadline = state, deadline
+
     # ---------------------------------------------------------------- handshake, called by the driver
 
     def start(self, now: float) -> None:
@@ -220,9 +227,8 @@ class LeafSession:
         self.outbox.drop_messages()
         if text and self.state is not State.CLOSED:
             self.outbox.put_control(encode_err(text))
-        self.state = State.CLOSED
+        self.enter(State.CLOSED)
         self.sender.is_open = False
-        self.deadline = math.inf
         self._drop_early()
         self._scanner = self._new_scanner()  # what it holds of a frame is of no use any more
         said = text or reason or "closed"
@@ -464,7 +470,7 @@ class LeafSession:
         )
         if self._greeting.accepts:
             self._scanner = self._new_scanner()
-        self.state = State.OPEN
+        self.enter(State.OPEN)
         self.sender.is_open = True
         self.codec.established()
         # The first PING goes out at once: its answer comes behind the peer's initial interest and gives the first round trip.

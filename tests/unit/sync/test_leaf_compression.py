@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from eyot_sync.leaf.codec import BEHIND_MAX, BLOCK_MAX_FIRST, UNPACKED_PER_TURN, LeafCodec
 from eyot_sync.leaf.compression import LeafCompression, UnknownMode
-from eyot_sync.leaf.events import Closed, LeafEvent, State
+from eyot_sync.leaf.events import Closed, LeafEvent
 from eyot_sync.leaf.session import LeafSession
+from eyot_sync.leaf.state import State
 from eyot_wire.archive.errors import ArchiveError
 from eyot_wire.archive.s2 import chunks, masked_crc
 from eyot_wire.frames import LeafMsg

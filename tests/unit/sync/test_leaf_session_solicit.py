@@ -12,12 +12,12 @@ from eyot_sync.leaf.events import (
     LeafCredentials,
     PeerError,
     PermissionsChanged,
-    State,
     TlsRequired,
     UrlsDiscovered,
 )
 from eyot_sync.leaf.interest import LinkPeer
 from eyot_sync.leaf.session import LeafSession
+from eyot_sync.leaf.state import State
 from eyot_wire.frames import LeafMsg, LsAdd, LsDel
 from support.leaf_peers import established_leaf, first_info, second_info, soliciting
 
