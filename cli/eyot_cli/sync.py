@@ -16,6 +16,8 @@ from eyot_wire.jetstream.forget_reader import WORDS, ForgetRequest
 from eyot_wire.status import CopyStatus, LinkStatus, PeerTotals, SyncReport, SyncStatus
 
 _POLL_S = 0.25
+#: Exit status: all that can still arrive has arrived, and something never will.
+INCOMPLETE = 3
 _LINKED = {True: "[green]up[/]", False: "[red]down[/]"}
 
 
@@ -47,18 +49,16 @@ def sync(context: click.Context) -> None:
 )
 @click.pass_obj
 def wait(target: Target, timeout_s: float, streams: tuple[str, ...]) -> None:
-    """Wait until everything is confirmed; exit code 1 if that takes too long or nobody copies from here."""
+    """Wait until everything is confirmed; exit code 1 if that takes too long or nobody copies from here, 3 if everything that is left is
+    confirmed and messages never arrived."""
     deadline = time.monotonic() + timeout_s
     while True:
         report = _report(target)
         out = [each for each in report.out if not streams or each.stream in streams]
         missing = sorted(set(streams) - {each.stream for each in out})
-        behind = [each for each in out if each.backlog or each.uncertain]
+        behind = [each for each in out if not each.is_synced]
         if out and not missing and not behind:
-            if target.as_json:
-                print_json(report)
-            else:
-                console.print(f"Everything is confirmed: {', '.join(sorted({each.stream for each in out}))}")
+            _is_synced(target, report, out)
             return
         if time.monotonic() >= deadline:
             raise Failure(_why(report, out, missing, behind, timeout_s))
@@ -69,14 +69,15 @@ def wait(target: Target, timeout_s: float, streams: tuple[str, ...]) -> None:
 @click.argument("stream")
 @click.argument("server")
 @click.option("--copy", "target_stream", default="", metavar="NAME", help="only the copy with this name there")
+@click.option("--lost", is_flag=True, help="keep it, and forget what never arrived there and what it passes over")
 @click.pass_obj
-def forget(target: Target, stream: str, server: str, target_stream: str) -> None:
+def forget(target: Target, stream: str, server: str, target_stream: str, lost: bool) -> None:
     """Forget what copied STREAM to SERVER (its name or domain) and will not come back.
 
     A copy shows as behind, and messages of work-queue and interest streams are kept for it, until it is there again or forgotten. One that
     is forgotten and comes back all the same goes on where it was, with what is still there.
     """
-    asked = ForgetRequest(server=server, target=target_stream)
+    asked = ForgetRequest(server=server, target=target_stream, lost=lost)
     answer = target.with_client(lambda client: ask(target, client, f"{WORDS}.{stream}", asked))
     if target.as_json:
         print_json(answer)
@@ -86,7 +87,38 @@ def forget(target: Target, stream: str, server: str, target_stream: str) -> None
     if not forgotten:
         raise Failure(f"nothing is known of a copy of {stream} at {server}: see eyot sync")
     if not target.as_json:
-        console.print(f"Forgotten: {forgotten} of {stream} at {server}")
+        what = "what never arrived of " if lost else ""
+        console.print(f"Forgotten: {what}{forgotten} of {stream} at {server}", markup=False)
+
+
+def _is_synced(target: Target, report: SyncReport, out: list[SyncStatus]) -> None:
+    """All that can still arrive has arrived: say so, and what never will."""
+    if target.as_json:
+        print_json(report)
+    else:
+        console.print(f"{_synced(out)}: {', '.join(sorted({each.stream for each in out}))}", markup=False)
+        _losses(out)
+    if any(each.never_arrived for each in out):
+        raise click.exceptions.Exit(INCOMPLETE)
+
+
+def _synced(out: list[SyncStatus]) -> str:
+    never_arrived = sum(each.never_arrived for each in out)
+    return f"synced, {count(never_arrived)} never arrived" if never_arrived else "Everything is confirmed"
+
+
+def _losses(out: list[SyncStatus]) -> None:
+    """What never arrived, and what nobody asks for."""
+    for each in out:
+        for lost in each.lost:
+            who = f"{each.kind} {each.target} at {each.peer}".replace("  ", " ")
+            console.print(
+                f"{each.stream}: dropped unconfirmed by {who}: {lost.messages}, sequences {', '.join(lost.sequences)}, reason {lost.reason} "
+                f"(seen to: eyot sync forget {each.stream} {each.peer} --lost)",
+                markup=False,
+            )
+    for stream, messages in sorted({(each.stream, each.unmatched) for each in out if each.unmatched}):
+        console.print(f"{stream}: {messages} messages match no filter of those who copy it", markup=False)
 
 
 def _why(
@@ -98,9 +130,10 @@ def _why(
         return "\n".join([text, *(_down(link) for link in report.links_down)])
     worst = max(behind, key=lambda each: each.backlog)
     if worst.uncertain:
-        return (
+        text = (
             f"after {timeout_s:g} s it is not known what {worst.peer} has of {worst.stream}: it has not asked again yet"
         )
+        return f"{text}; {worst.error} ({worst.remedy})" if worst.error else text
     text = f"after {timeout_s:g} s {worst.peer} still lacks {worst.backlog} messages of {worst.stream}"
     if worst.waiting:
         text += f"; waiting: {worst.waiting}"
@@ -149,7 +182,8 @@ def _show(report: SyncReport) -> None:
     for remote in report.links_down:
         console.print(_down(remote), markup=False)
     if report.out:
-        console.print("Everything is confirmed" if report.synced else "[yellow]Not everything is confirmed[/]")
+        _losses(report.out)
+        console.print(_synced(report.out) if report.synced else "[yellow]Not everything is confirmed[/]")
 
 
 def _totals(peers: list[PeerTotals]) -> None:

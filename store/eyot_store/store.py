@@ -71,6 +71,21 @@ _decode_stream = msgspec.msgpack.Decoder(StreamRecord).decode
 _decode_counters = msgspec.msgpack.Decoder(Counters).decode
 
 
+def _sealed(txn: Txn, done: Done | None) -> Done:
+    """Let those who have more to add to a transaction add it, and hear what became of it before ``done`` does."""
+    closing = txn.closing
+    for each in closing:
+        each.seal(txn)
+
+    def settled(failure: StoreError | None) -> None:
+        for each in closing:
+            each.settled(failure)
+        if done is not None:
+            done(failure)
+
+    return settled
+
+
 class Store:
     """See the module. Built by :meth:`open`."""
 
@@ -176,6 +191,8 @@ class Store:
         touch only memory. After ``close`` it runs at once with StoreError("closed")."""
         if txn.state != OPEN:
             raise RuntimeError("the transaction was handed in already")
+        if txn.closing:
+            on_done = _sealed(txn, on_done)
         txn.state = SUBMITTED
         txn.done = on_done
         if self.closed:

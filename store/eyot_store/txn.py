@@ -12,7 +12,7 @@ from collections.abc import Callable
 from enum import IntEnum, IntFlag
 from functools import reduce
 from operator import or_
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from eyot_store.errors import StoreError
 
@@ -154,10 +154,20 @@ class LogPart:
 OPEN, SUBMITTED, FINISHED = range(3)
 
 
+class Closing(Protocol):
+    """Somebody who has more to add to a transaction when it is handed in, and hears what became of it."""
+
+    def seal(self, txn: Txn) -> None:
+        """The transaction is about to be handed in: the last chance to stage something in it."""
+
+    def settled(self, failure: StoreError | None) -> None:
+        """It is through. Not called where it was taken back before it was handed in."""
+
+
 class Txn:
     """Operations under way. Filled through the logs' methods, handed in once with ``Store.submit``."""
 
-    __slots__ = ("bytes", "done", "durable", "error", "frame", "kinds", "parts", "passed", "queued", "state")
+    __slots__ = ("bytes", "closing", "done", "durable", "error", "frame", "kinds", "parts", "passed", "queued", "state")
 
     def __init__(self) -> None:
         self.parts: dict[int, LogPart] = {}
@@ -166,6 +176,7 @@ class Txn:
         self.durable = False  # touches something on disk
         self.state: int = OPEN
         self.done: Done | None = None
+        self.closing: tuple[Closing, ...] = ()
         self.frame = 0  # of the journal that holds it; 0 = it is in LMDB
         self.passed = 0  # the last frame that LMDB held before it took this one straight
         self.queued = False  # waits for the committing side

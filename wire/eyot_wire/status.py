@@ -96,6 +96,18 @@ class CopyStatus(Struct, kw_only=True):
     error: str | None = None
 
 
+class NeverArrivedStatus(Struct, kw_only=True):
+    """Messages that left a stream before a mirror or source elsewhere had confirmed them, and did not arrive there.
+
+    `reason`: `max_msgs`, `max_bytes`, `max_msgs_per_subject`, `max_age`, `ttl`, `purge`, `rollup`, `schedule` or `deleted`. `sequences`:
+    `101-600` or `7`, ascending; where there are many ranges the closest are joined, and span messages that arrived.
+    """
+
+    reason: str
+    messages: int
+    sequences: list[str] = []
+
+
 class SyncStatus(Struct, kw_only=True):
     """What has reached a mirror or source elsewhere that copies a stream of this server, as far as it has confirmed.
 
@@ -105,8 +117,10 @@ class SyncStatus(Struct, kw_only=True):
     beyond; `oldest_s` is the age of the oldest of them. `rate` is messages per second between the last two confirmations.
     `error` and `remedy` are of the account's link, while the reader is not linked, and else say that it does not read, has confirmed
     nothing for long, or passes over what is stored here (then no `eta_s`). `waiting` says what a policy makes it wait for.
-    `uncertain`: it has lost something, and this server lost power before it could write that down: until it asks again nothing counts as
-    confirmed.
+    `uncertain`: it is linked and has not asked since, or has just taken back what it had confirmed; or it has lost something, and this
+    server lost power before it could write that down (then nothing counts as confirmed until it asks again).
+    `never_arrived` counts the messages that limits, ages, purges and deletions took before it had them; `lost` names them by reason.
+    `unmatched` counts the messages stored in the stream that match the filters of no mirror or source at all.
     """
 
     account: str
@@ -129,6 +143,19 @@ class SyncStatus(Struct, kw_only=True):
     error: str | None = None
     remedy: str | None = None
     waiting: str | None = None
+    never_arrived: int = 0
+    lost: list[NeverArrivedStatus] = []
+    unmatched: int = 0
+
+    @property
+    def is_synced(self) -> bool:
+        """Is it certain that it has all that can still reach it?"""
+        return not self.backlog and not self.uncertain
+
+
+def all_synced(out: list[SyncStatus]) -> bool:
+    """Does somebody copy, and have all of them what can still reach them?"""
+    return bool(out) and all(each.is_synced for each in out)
 
 
 class PeerTotals(Struct, kw_only=True):
@@ -146,13 +173,15 @@ class PeerTotals(Struct, kw_only=True):
     error: str | None = None
     remedy: str | None = None
     waiting: str | None = None
+    never_arrived: int = 0
 
 
 class SyncReport(Struct, kw_only=True):
     """`/eyot/syncz`: what others have of this server's streams (`out`, and `peers` summed), and its own mirrors and sources
     (`copies`). `links_down`: remotes that are not linked, with the last error.
 
-    `synced`: somebody copies from here, and everything is confirmed.
+    `synced`: somebody copies from here, and everything that can still reach them is confirmed. `never_arrived`: what left the streams
+    before it was confirmed, over all of `out`. `unmatched`: what matches no filter, over all streams.
     """
 
     server_name: str
@@ -162,6 +191,8 @@ class SyncReport(Struct, kw_only=True):
     peers: list[PeerTotals] = []
     copies: list[CopyStatus] = []
     links_down: list[LinkStatus] = []
+    never_arrived: int = 0
+    unmatched: int = 0
 
 
 class StoreStatus(Struct, kw_only=True):
@@ -217,6 +248,7 @@ class DeviceStatus(Struct, kw_only=True):
     backlog: int | None = None
     backlog_bytes: int | None = None
     oldest_s: float | None = None
+    never_arrived: int = 0
     messages: int = 0
     store_error: str | None = None
     link_error: str | None = None

@@ -188,7 +188,7 @@ class JetStream:
 
     def _start_stream(self, stream: Stream) -> None:
         stream.start()
-        copied_out_of(stream).watch()
+        copied_out_of(stream).start()
         if stream.config.mirror is not None or stream.config.sources or kept(stream):
             self.copying.stream_created(stream)
 

@@ -14,7 +14,7 @@ import msgspec
 from eyot_daemon.config.jetstream import EyotStatusOptions
 from eyot_daemon.version import own_version
 from eyot_wire.go.time import ns_to_rfc3339
-from eyot_wire.status import DeviceStatus
+from eyot_wire.status import DeviceStatus, all_synced
 
 if TYPE_CHECKING:
     from eyot_daemon.router.broker import Broker
@@ -67,7 +67,8 @@ def device_status(broker: Broker, every_s: float) -> DeviceStatus:
         attempts=sum(link.attempts for link in links),
         in_bytes=sum(link.in_bytes for link in links),
         out_bytes=sum(link.out_bytes for link in links),
-        synced=bool(out) and not any(each.backlog or each.uncertain for each in out),
+        synced=all_synced(out),
+        never_arrived=sum(each.never_arrived for each in out),
         backlog=None if furthest is None else furthest.backlog,
         backlog_bytes=None if furthest is None else furthest.backlog_bytes,
         oldest_s=max((each.oldest_s for each in out if each.oldest_s is not None), default=None),

@@ -13,6 +13,7 @@ from eyot_daemon.client.clients import Clients
 from eyot_daemon.monitor import server as monitor_server
 from eyot_daemon.net.cert_dates import not_after, own_certificates
 from eyot_daemon.version import VERSION, own_version
+from eyot_wire.status import all_synced
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -207,7 +208,16 @@ def _synced(clients: Clients) -> Iterator[Metric]:
     rate = GaugeMetricFamily("eyot_sync_rate", "Messages per second between the last confirmations", labels=labels)
     linked = GaugeMetricFamily("eyot_sync_linked", "1: the reader is linked", labels=labels)
     waiting = GaugeMetricFamily("eyot_sync_waiting", "1: a policy makes it wait", labels=labels)
+    uncertain = GaugeMetricFamily("eyot_sync_uncertain", "1: it is not certain what the reader has", labels=labels)
+    never_arrived = CounterMetricFamily(
+        "eyot_sync_never_arrived", "Messages that were removed before the reader had them", labels=[*labels, "reason"]
+    )
+    unmatched = GaugeMetricFamily(
+        "eyot_sync_unmatched", "Messages that match no reader's filters", labels=["account", "stream"]
+    )
     out = clients.broker.providers.copied_out()
+    for account, stream, messages in sorted({(each.account, each.stream, each.unmatched) for each in out}):
+        unmatched.add_metric([account, stream], messages)
     for each in out:
         values = [each.account, each.stream, each.peer, each.kind, each.target, " ".join(each.filters)]
         confirmed.add_metric(values, each.confirmed_seq)
@@ -218,9 +228,12 @@ def _synced(clients: Clients) -> Iterator[Metric]:
         rate.add_metric(values, each.rate)
         linked.add_metric(values, float(each.linked))
         waiting.add_metric(values, float(bool(each.waiting)))
-    yield from (confirmed, backlog, size, oldest, rate, linked, waiting)
-    synced = bool(out) and not any(each.backlog or each.uncertain for each in out)
-    yield _gauge("synced", "1: somebody copies from here and everything is confirmed", float(synced))
+        uncertain.add_metric(values, float(each.uncertain))
+        for lost in each.lost:
+            never_arrived.add_metric([*values, lost.reason], lost.messages)
+    yield from (confirmed, backlog, size, oldest, rate, linked, waiting, uncertain)
+    yield from (never_arrived, unmatched)
+    yield _gauge("synced", "1: somebody copies from here and everything is confirmed", float(all_synced(out)))
 
 
 def _store(clients: Clients) -> Iterator[Metric]:

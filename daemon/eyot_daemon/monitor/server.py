@@ -21,7 +21,7 @@ from eyot_daemon.router.providers import HealthzQuery, Json
 from eyot_daemon.version import VERSION, commit, own_version
 from eyot_wire.go.duration import format_duration
 from eyot_wire.go.time import ns_to_rfc3339
-from eyot_wire.status import PeerTotals, StatusReport, SyncReport, SyncStatus
+from eyot_wire.status import PeerTotals, StatusReport, SyncReport, SyncStatus, all_synced
 
 _NS = 1_000_000_000
 #: nats-server's, all of them off here (config/read.py refuses others).
@@ -317,11 +317,13 @@ def sync_report(clients: Clients) -> SyncReport:
     return SyncReport(
         server_name=broker.server_name,
         now=ns_to_rfc3339(broker.clock.now_ns()),
-        synced=bool(out) and not any(each.backlog or each.uncertain for each in out),
+        synced=all_synced(out),
         out=out,
         peers=peer_totals(out),
         copies=broker.providers.copies(),
         links_down=[each for each in broker.providers.links() if each.role == "spoke" and each.state != "up"],
+        never_arrived=sum(each.never_arrived for each in out),
+        unmatched=sum({(each.account, each.stream): each.unmatched for each in out}.values()),
     )
 
 
@@ -351,6 +353,7 @@ def _totals(account: str, peer: str, statuses: list[SyncStatus]) -> PeerTotals:
         error=None if first is None else first.error,
         remedy=None if first is None else first.remedy,
         waiting=None if first is None else first.waiting,
+        never_arrived=sum(each.never_arrived for each in statuses),
     )
 
 

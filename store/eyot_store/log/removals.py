@@ -16,6 +16,8 @@ _CHUNK = 1024
 _CHUNK_BYTES = 16 << 20
 _READS_MAX = 4  # of one slice of a sweep
 _SEEKING_READS = 8
+#: Above every sequence.
+UNWATCHED = 1 << 63
 
 Unwanted = Callable[[int, bytes], bool]
 """(sequence, subject) -> whether nobody wants the message."""
@@ -29,6 +31,11 @@ class LogRemovals(LogReads):
 
     id: int
 
+    #: The lowest sequence that somebody who copies this log has not confirmed. Its removal, and that of what lies above, is told.
+    unconfirmed_from = UNWATCHED
+    #: Told of (transaction, reason, first sequence, last, subject; of a range None) before they go.
+    on_unconfirmed: Callable[[Txn, str, int, int, bytes | None], None] | None = None
+
     if TYPE_CHECKING:
 
         def join(self, txn: Txn) -> LogPart: ...
@@ -36,8 +43,9 @@ class LogRemovals(LogReads):
         @staticmethod
         def message_bytes(subject: bytes, header: bytes, payload: bytes) -> int: ...
 
-    def remove(self, txn: Txn, seq: int) -> bool:
-        """Stage the removal of one message; False when there is none."""
+    def remove(self, txn: Txn, seq: int, why: str = "deleted") -> bool:
+        """Stage the removal of one message; False when there is none. ``why``: the reason, told where somebody has not confirmed the
+        message; "" where nobody is to have it."""
         if not 0 < seq <= self.state.last_seq or self._is_hidden(seq):
             return False
         try:
@@ -46,12 +54,12 @@ class LogRemovals(LogReads):
             if error.reason != "corrupt":
                 raise
             found = (b"", 0)  # nobody can say what it was, but it can go
-            self._remove(txn, seq, *found)
+            self._remove(txn, seq, *found, why)
             self._know_anew(None)
             return True
         if found is None:
             return False
-        self._remove(txn, seq, *found)
+        self._remove(txn, seq, *found, why)
         return True
 
     def weigh(self, seqs: Sequence[int]) -> list[Weighed]:
@@ -62,8 +70,11 @@ class LogRemovals(LogReads):
         except StoreError as error:
             raise self._named(error) from None
 
-    def remove_all(self, txn: Txn, found: list[Weighed]) -> None:
-        """Stage the removal of live committed messages that were just weighed."""
+    def remove_all(self, txn: Txn, found: list[Weighed], why: str = "deleted") -> None:
+        """Stage the removal of live committed messages that were just weighed, ascending; ``why`` as for ``remove``."""
+        if found[-1][0] >= self.unconfirmed_from:
+            for seq, subject, _ in found:
+                self._tell(txn, why, seq, seq, subject)
         part = txn.parts.get(self.id) or self.join(txn)
         run = self._removals(part)
         state = self.state
@@ -81,12 +92,14 @@ class LogRemovals(LogReads):
         for seq, subject, _ in found:
             self._uncount(subject, seq)
 
-    def purge(self, txn: Txn, below_seq: int = 0, subject_filter: bytes = b"", keep: int = 0) -> int:
+    def purge(
+        self, txn: Txn, below_seq: int = 0, subject_filter: bytes = b"", keep: int = 0, why: str = "purge"
+    ) -> int:
         """Stage the removal of all messages, of those below ``below_seq``, of those that ``subject_filter`` matches (also
         with ``below_seq``), leaving the newest ``keep`` of them. Returns how many go. Reads what it removes, except when it
         removes everything."""
         if subject_filter not in (b"", b">"):
-            return self._purge_filtered(txn, below_seq, subject_filter, keep)
+            return self._purge_filtered(txn, below_seq, subject_filter, keep, why)
         state = self.state
         if not state.messages:
             return 0
@@ -97,7 +110,7 @@ class LogRemovals(LogReads):
             last = min(last, self.seq_from_end(keep) - 1)
         if last < state.first_seq:
             return 0
-        return self._purge_range(txn, last)
+        return self._purge_range(txn, last, why)
 
     def purge_some(self, txn: Txn, first: int, last: int, subject_filter: bytes, at_most: int) -> tuple[int, int]:
         """Stage the removal of up to ``at_most`` committed messages of [first, last] that the filter matches, looking at a bounded
@@ -116,10 +129,12 @@ class LogRemovals(LogReads):
             return 0, error.seq + 1
         found = self.weigh(seqs)
         if found:
-            self.remove_all(txn, found)
+            self.remove_all(txn, found, "purge")
         return len(found), max(seq, last + 1) if seq > self.committed_seq else seq
 
-    def sweep(self, txn: Txn, first: int, last: int, unwanted: Unwanted, at_most: int) -> tuple[list[int], int]:
+    def sweep(
+        self, txn: Txn, first: int, last: int, unwanted: Unwanted, at_most: int, why: str = "max_msgs_per_subject"
+    ) -> tuple[list[int], int]:
         """Stage the removal of up to ``at_most`` committed messages of [first, last] that are ``unwanted``, asked in their order,
         looking at a bounded number of records. Returns which go, and where to go on."""
         gone: list[int] = []
@@ -133,7 +148,7 @@ class LogRemovals(LogReads):
                     continue
                 if len(gone) == at_most:
                     return gone, at
-                if self.remove(txn, at):
+                if self.remove(txn, at, why):
                     gone.append(at)
         return gone, seq
 
@@ -152,7 +167,14 @@ class LogRemovals(LogReads):
             return None
         return message.subject, self.message_bytes(message.subject, message.header, message.payload)
 
-    def _remove(self, txn: Txn, seq: int, subject: bytes, size: int) -> None:
+    def _tell(self, txn: Txn, why: str, first: int, last: int, subject: bytes | None) -> None:
+        """Messages are about to go; somebody may not have confirmed them."""
+        if why and last >= self.unconfirmed_from and self.on_unconfirmed is not None:
+            self.on_unconfirmed(txn, why, first, last, subject)
+
+    def _remove(self, txn: Txn, seq: int, subject: bytes, size: int, why: str) -> None:
+        if seq >= self.unconfirmed_from:
+            self._tell(txn, why, seq, seq, subject)
         part = txn.parts.get(self.id) or self.join(txn)
         self._removals(part).append((pack_u64(seq), size))
         part.removed[seq] = (subject, size)
@@ -192,17 +214,18 @@ class LogRemovals(LogReads):
         """Committed live sequences in [low, high]."""
         return [seq for seq in self._reader.seqs(low, high, high + 1 - low) if not self._is_hidden(seq)]
 
-    def _purge_range(self, txn: Txn, last: int) -> int:
+    def _purge_range(self, txn: Txn, last: int, why: str) -> int:
         """Remove every live message up to ``last``."""
         state = self.state
         before = state.messages
         for part in list(self._parts):
             for seq, (subject, size) in list(part.added.items()):
                 if seq <= last and seq not in self._hidden:
-                    self._remove(txn, seq, subject, size)
+                    self._remove(txn, seq, subject, size, why)
         last = min(last, self.committed_seq)
         first = self._next_live(1)
         if first and first <= last:
+            self._tell(txn, why, first, last, None)
             self._hide_range(txn, first, last)
         return before - state.messages
 
@@ -275,7 +298,7 @@ class LogRemovals(LogReads):
                 yield message.seq, message.subject, size_of(message.subject, message.header, message.payload)
             seq = result.next_seq
 
-    def _purge_filtered(self, txn: Txn, below_seq: int, subject_filter: bytes, keep: int) -> int:
+    def _purge_filtered(self, txn: Txn, below_seq: int, subject_filter: bytes, keep: int, why: str) -> int:
         if not any(True for _ in self.subjects().matching(subject_filter)):
             return 0
         last = min(below_seq - 1, self.state.last_seq) if below_seq else self.state.last_seq
@@ -287,7 +310,7 @@ class LogRemovals(LogReads):
         if keep:
             del found[-keep:]
         for seq, subject, size in found:
-            self._remove(txn, seq, subject, size)
+            self._remove(txn, seq, subject, size, why)
         return len(found)
 
 

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from eyot_store.log.log import Log
     from eyot_store.txn import Txn
 
+_WHY = "max_msgs_per_subject"
+
 
 def remove_oldest(
     log: Log, txn: Txn, subjects: Collection[bytes], keep: int, at_most: int, overdue: set[bytes] | None
@@ -45,7 +47,7 @@ def _remove_committed(log: Log, txn: Txn, single: dict[int, bytes]) -> list[int]
     gone = sorted(single)
     found = [each for each in log.weigh(gone) if single[each[0]] == each[1]] if len(gone) > 1 else []
     if found:
-        log.remove_all(txn, found)
+        log.remove_all(txn, found, _WHY)
     if len(found) < len(gone):
         done = {seq for seq, _, _ in found}
         for seq in gone:
@@ -55,7 +57,7 @@ def _remove_committed(log: Log, txn: Txn, single: dict[int, bytes]) -> list[int]
 
 
 def _remove(log: Log, txn: Txn, seq: int, gone: list[int]) -> None:
-    if not log.remove(txn, seq):
+    if not log.remove(txn, seq, _WHY):
         raise RuntimeError(f"{log!r}: sequence {seq} is counted but cannot be removed")
     gone.append(seq)
 

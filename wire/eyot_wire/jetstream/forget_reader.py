@@ -16,12 +16,14 @@ WORDS: Final = "STREAM.EYOT_FORGET"
 
 class ForgetRequest(JsStruct, kw_only=True):
     """Whom to forget: those that fit every member that is given. `server` is a server's name or its JetStream domain; `kind` is
-    `mirror` or `source`, `target` the stream that copied, `filters` what it asked for (null: any)."""
+    `mirror` or `source`, `target` the stream that copied, `filters` what it asked for (null: any). `lost`: they are kept; only what never
+    arrived there, and what they pass over, is not to be told any more."""
 
     server: str = ""
     kind: str = ""
     target: str = ""
     filters: list[str] | None = None
+    lost: bool = False
 
 
 class ForgottenPart(JsStruct, kw_only=True):

@@ -50,6 +50,7 @@ class PushDelivery(Delivery):
         self._replay_last_ns = 0
         self._replay_at = 0.0
         self._asked_again: AskedAgain | None = None
+        self._is_starting = False
         self.told_origins = told_origins_of(consumer)
         interest_of(self.account).watch(self._subject, self)
 
@@ -81,6 +82,8 @@ class PushDelivery(Delivery):
         else:
             self.inactive_since = now
             self._asked_again = None
+            if self.consumer.config.direct:
+                copied_out_of(self.consumer.stream).left(self.consumer)
             if self.flow is not None:
                 self.flow.reset()
 
@@ -90,7 +93,16 @@ class PushDelivery(Delivery):
         if copied.doubts(self.consumer):
             self._asked_again = AskedAgain(now)
         else:
-            copied.reading(self.consumer)
+            self._start_copy()
+
+    def _start_copy(self) -> None:
+        """It is believed; messages follow when that is written down."""
+        self._is_starting = True
+        copied_out_of(self.consumer.stream).reading(self.consumer, self._copy_started)
+
+    def _copy_started(self) -> None:
+        self._is_starting = False
+        self.consumer.mark()
 
     def _is_doubted(self, now: float) -> bool:
         """A copy is asked once more before it gets again what it has confirmed."""
@@ -100,7 +112,7 @@ class PushDelivery(Delivery):
         copied = copied_out_of(self.consumer.stream)
         if asked.is_over(now):
             self._asked_again = None
-            copied.reading(self.consumer)
+            self._start_copy()
             return False
         if asked.is_due(now):
             copied.tell_to_ask(self._subject)
@@ -113,7 +125,7 @@ class PushDelivery(Delivery):
         """Deliver what may be delivered."""
         self.resume_at = NEVER
         self._look_for_interest(now)
-        if self._is_doubted(now):
+        if self._is_doubted(now) or self._is_starting:
             return
         budget = TURN_MESSAGES_MAX
         while self.active and not self._held_back(now):

@@ -5,6 +5,7 @@ It is asked for by every look at `/eyot/syncz` and `/metrics`, while weeks of ba
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class Behinds:
         self._log = log
         # By reader: what it was worked out from, and what it was.
         self._known: dict[bytes, tuple[object, Behind]] = {}
+        self._unmatched: tuple[object, int] = None, 0
 
     def of(self, key: bytes, reader: Reader, seq: int, passed_over: int) -> Behind:
         """Of a reader that has everything up to `seq`, besides the messages that it passes over."""
@@ -42,6 +44,21 @@ class Behinds:
         if known is None or known[0] != asked:
             known = self._known[key] = asked, self._work_out(reader, seq, passed_over)
         return known[1]
+
+    def unmatched(self, readers: Iterable[Reader]) -> int:
+        """How many stored messages match the filters of none of these."""
+        log, state = self._log, self._log.state
+        filters: set[bytes] = set()
+        for reader in readers:
+            if not reader.filters:
+                return 0
+            filters.update(reader.filters)
+        if not filters:
+            return 0
+        present = (log.committed_seq, state.first_seq, state.messages, filters)
+        if self._unmatched[0] != present:
+            self._unmatched = present, log.count(1) - log.count(1, tuple(sorted(filters)))
+        return self._unmatched[1]
 
     def _work_out(self, reader: Reader, seq: int, passed_over: int) -> Behind:
         log = self._log

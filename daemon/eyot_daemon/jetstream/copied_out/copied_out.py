@@ -15,14 +15,15 @@ deliveries that it cannot have: then it asks for a new consumer at once.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import sha256
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import msgspec
 from msgspec.structs import replace
 
 from eyot_daemon.jetstream.copied_out.behind import Behinds
+from eyot_daemon.jetstream.copied_out.never_arrived import NeverArrived
 from eyot_daemon.jetstream.copied_out.reader_doubts import doubts_of
 from eyot_daemon.jetstream.copied_out.trouble import Standing, trouble
 from eyot_daemon.jetstream.deliver_interest import interest_of
@@ -37,6 +38,7 @@ from eyot_wire.subject import matches
 
 if TYPE_CHECKING:
     from eyot_daemon.jetstream.consumer.consumer import Consumer
+    from eyot_daemon.jetstream.consumer.state import ConsumerState
     from eyot_daemon.jetstream.messages.batch import Settled
     from eyot_daemon.jetstream.stream.stream import Stream
     from eyot_store import Log
@@ -50,6 +52,9 @@ _KEY_MAX = 400
 #: Who reads, by the middle token of its deliver subject.
 _KINDS = {b"M": "mirror", b"S": "source"}
 _LOCAL = "this server"
+#: A reader that asks again for what it had confirmed may do so again and again (its stream is full, say): for so long nothing is
+#: certain, seconds. nats-server asks every two.
+TOOK_BACK_S = 10.0
 #: More deliveries than any consumer has made.
 _NEVER_DELIVERED = 1 << 62
 
@@ -61,8 +66,9 @@ class Reader(msgspec.Struct, array_like=True):
     listened last; `target` the stream there that copies, "" where it does not say (nats-server before 2.14): such copies at one
     server go by one record, which says what the one that is behind has. It was not sent what is up to `begun`: when it was met first
     it asked for what comes after, which says nothing about what it has (it may mean an earlier life of this stream). `is_cluster`: `peer`
-    is a cluster. `ahead`: it asked for what comes after this when this stream ended before (it copied another life of it, or messages that
-    this one lost); of what is stored here it then takes nothing after `ahead_from` up to there."""
+    is a cluster. `ahead`: it asked for what comes after this when this stream ended before, or had never sent it that much (it copied
+    another life of it, or messages that this one lost); of what is stored here it then takes nothing after `ahead_from` up to there.
+    `sent`: the last sequence that it was sent; None while it reads: anything that is stored may have been sent, then."""
 
     peer: str
     domain: str
@@ -78,10 +84,20 @@ class Reader(msgspec.Struct, array_like=True):
     ahead_from: int = 0
     ahead: int = 0
     via: str = ""
+    sent: int | None = None
 
     def takes(self, seq: int) -> bool:
         """May it have this message, or come to have it?"""
         return not self.ahead_from < seq <= self.ahead
+
+
+class Lacks(NamedTuple):
+    """Messages from `first` to `last` that a reader has not confirmed, and whether they were sent to it."""
+
+    first: int
+    last: int
+    messages: int
+    sent: bool
 
 
 log = logging.getLogger("eyot.sync")
@@ -109,6 +125,22 @@ class CopiedOut:
         self._dirty = False
         self._has_mirror = any(reader.kind == "mirror" for reader in self._readers.values())
         self._behinds = Behinds(stream.log)
+        # What each was sent before the consumers of `_sending`: before this start anything that is stored, if it was reading then.
+        stored = stream.log.committed_seq
+        self._sent = {key: stored if each.sent is None else each.sent for key, each in self._readers.items()}
+        #: Of each the states of the consumers that it reads or read last.
+        self._sending: dict[bytes, list[ConsumerState]] = {}
+        #: When each took back what it had confirmed, monotonic seconds.
+        self._took_back_at: dict[bytes, float] = {}
+        self.never_arrived = NeverArrived(stream, self)
+        self.never_arrived.watch()
+
+    def start(self) -> None:
+        """The stream lives. Who was reading when this server ended was sent no more than what is stored now."""
+        for key, reader in self._readers.items():
+            if reader.sent is None:
+                self._keep(key, replace(reader, sent=self._sent[key]), self._stream.store.begin())
+        self.watch()
 
     @property
     def known(self) -> bool:
@@ -167,33 +199,116 @@ class CopiedOut:
         self._keep(key, replace(known, seq=begins_after), self._stream.store.begin())
         return True
 
-    def reading(self, consumer: Consumer) -> None:
-        """Somebody listens on the deliver subject of a hidden consumer, and is believed."""
+    def reading(self, consumer: Consumer, go_on: Callable[[], None]) -> None:
+        """Somebody listens on the deliver subject of a hidden consumer, and is believed. `go_on` is called when messages may be sent:
+        when it is on flash that this reader reads, so that after a power cut nobody believes that it was not sent them."""
         stream = self._stream
         key, found = _reader(consumer)
         begins_after = consumer.state.delivered_sseq
         known = self._readers.get(key)
+        sent = self._sent[key] = self._sent_upto(key)
+        others = [each for each in self._still_sending(key) if each is not consumer.state]
+        self._sending[key] = [*others, consumer.state]
+        if known is not None and known.deliver == found.deliver and key not in self._doubted:
+            self._begin(key, known, stream.store.begin(), go_on)
+            return
+        txn = stream.store.begin()
         if known is None:
-            found.seq = min(begins_after, self._nameless(found))
+            found.seq, sent = self._nameless(found, begins_after, txn)
             found.begun = 0 if found.seq else begins_after
             found.at_ns = stream.broker.clock.now_ns()
-            self._keep(key, _placed(found, consumer), stream.store.begin())
-        elif known.deliver != found.deliver or key in self._doubted:
-            # A new request; asked for again is what the reader has not (any more).
-            self._doubted.discard(key)
-            where = {"peer": found.peer, "via": found.via, "is_cluster": found.is_cluster}
-            known = replace(known, deliver=found.deliver, seq=min(known.seq, begins_after), **where)
-            self._keep(key, _placed(known, consumer), stream.store.begin())
+            self._keep(key, _placed(found, consumer, sent), txn, lambda _: go_on())
+            return
+        # A new request; asked for again is what the reader has not (any more).
+        self._doubted.discard(key)
+        if begins_after < known.seq:
+            self._took_back_at[key] = stream.broker.clock.monotonic()
+        where = {"peer": found.peer, "via": found.via, "is_cluster": found.is_cluster}
+        known = replace(known, deliver=found.deliver, seq=min(known.seq, begins_after), **where)
+        self.never_arrived.asked_after(key, min(_asked_after(consumer), begins_after), txn)
+        self._begin(key, _placed(known, consumer, sent), txn, go_on)
 
-    def _nameless(self, found: Reader) -> int:
-        """What is known of a reader from the time before it said which stream it is; from now on it does."""
-        known = self._readers.pop(_key(replace(found, target="")), None) if found.target else None
+    def _begin(self, key: bytes, reader: Reader, txn: Txn, go_on: Callable[[], None]) -> None:
+        """Store that somebody reads, along with what `txn` holds."""
+        if reader.sent is None:
+            self._keep(key, reader, txn)
+            go_on()
+            return
+
+        def settle(failure: StoreError | None) -> None:
+            if failure is not None:
+                self._doubts.begin((self._stream.log.id, key))  # what is on disk says that less was sent than will be
+            go_on()
+
+        self._keep(key, replace(reader, sent=None), txn, settle)
+
+    def left(self, consumer: Consumer) -> None:
+        """Nobody listens any more: what is stored from now on was not sent to that reader."""
+        stream = self._stream
+        key = next((key for key, states in self._sending.items() if consumer.state in states), b"")
+        reader = self._readers.get(key)
+        if reader is not None and reader.sent is None and stream.live and not self._still_sending(key):
+            self._keep(key, replace(reader, sent=self._sent_upto(key)), stream.store.begin())
+
+    def _still_sending(self, key: bytes) -> list[ConsumerState]:
+        """The states of the consumers that this reader reads at the moment."""
+        hidden = [cast("Consumer", each) for each in self._stream.consumers.values() if each.config.direct]
+        active = {id(each.state) for each in hidden if each.push is not None and each.push.active}
+        return [state for state in self._sending.get(key, ()) if id(state) in active]
+
+    def _sent_upto(self, key: bytes) -> int:
+        """The last sequence that a reader was sent, as far as is known."""
+        return max([self._sent.get(key, 0), *(state.delivered_sseq for state in self._sending.get(key, ()))])
+
+    def _nameless(self, found: Reader, begins_after: int, txn: Txn) -> tuple[int, int]:
+        """What is known of a reader from the time before it said which stream it is; from now on it does. What it has, and what it
+        was sent."""
+        before = _key(replace(found, target=""))
+        known = self._readers.pop(before, None) if found.target else None
         if known is None:
-            return 0
-        txn = self._stream.store.begin()
-        self._stream.log.delete_position(txn, _key(known))
-        self._stream.store.submit(txn)
-        return known.seq
+            return 0, 0
+        self._stream.log.delete_position(txn, before)
+        self.never_arrived.move(before, _key(found), txn)
+        return min(begins_after, known.seq), self._sent_upto(before)
+
+    # -- what readers lack -------------------------------------------------------------------------------------------
+
+    def unconfirmed_from(self) -> Iterator[int]:
+        """Of each reader the first sequence that it may lack."""
+        for key, reader in self._readers.items():
+            yield min(first for first, _ in self._unconfirmed(key, reader))
+
+    def _unconfirmed(self, key: bytes, reader: Reader) -> list[tuple[int, int]]:
+        """The sequences that a reader has not confirmed and will not be asked about again, as (first, last)."""
+        if key in self._doubted:
+            return [(1, _NEVER_DELIVERED)]
+        rest = (max(reader.seq, reader.begun, reader.ahead) + 1, _NEVER_DELIVERED)
+        return [(reader.ahead_from + 1, reader.ahead), rest] if reader.ahead else [rest]
+
+    def lacking(self, first: int, last: int, subject: bytes | None) -> Iterator[tuple[bytes, Lacks]]:
+        """What readers have not confirmed of the messages from `first` to `last`: one on `subject`, or all (None)."""
+        for key, reader in self._readers.items():
+            if subject is not None and not _copies(reader, subject):
+                continue
+            sent = self._stream.log.committed_seq if key in self._doubted else self._sent_upto(key)
+            for low, high in self._unconfirmed(key, reader):
+                begin, end = max(first, low), min(last, high)
+                sent_to = sent if begin > reader.ahead else 0
+                for one, other, was_sent in (begin, min(end, sent_to), True), (max(begin, sent_to + 1), end, False):
+                    count = self._count(reader, one, other, subject) if one <= other else 0
+                    if count:
+                        yield key, Lacks(one, other, count, was_sent)
+
+    def _count(self, reader: Reader, first: int, last: int, subject: bytes | None) -> int:
+        if subject is not None:
+            return 1
+        log = self._stream.log
+        return log.count(first, reader.filters) - log.count(last + 1, reader.filters)
+
+    def name_of(self, key: bytes) -> str:
+        """A reader, for people."""
+        reader = self._readers.get(key)
+        return "" if reader is None else f"{reader.kind} {reader.target} at {reader.peer}".replace("  ", " ")
 
     def forget(self, consumer: Consumer) -> None:
         """Whoever reads through this consumer says that it will not come back."""
@@ -202,10 +317,24 @@ class CopiedOut:
 
     def forget_those(self, asked: ForgetRequest, done: Callable[[int, int, StoreError | None], None]) -> None:
         """Those that fit will not come back. `done` hears how many were forgotten, and how many read at the moment and were left,
-        when that is on flash."""
+        when that is on flash. Or only what never arrived there is not to be told any more (`lost`)."""
         fit = {key: reader for key, reader in self._readers.items() if _fits(reader, asked)}
+        if asked.lost:
+            self._forget_lost(fit, done)
+            return
         idle = [key for key, reader in fit.items() if not self._reads(reader)]
         self._drop(idle, lambda failure: done(len(idle), len(fit) - len(idle), failure))
+
+    def _forget_lost(self, readers: dict[bytes, Reader], done: Callable[[int, int, StoreError | None], None]) -> None:
+        """Somebody knows that these lack what never arrived, and what they pass over."""
+        txn = self._stream.store.begin()
+        for key, reader in readers.items():
+            self.never_arrived.forget(key, txn)
+            begun = max(reader.begun, reader.ahead)
+            self._readers[key] = reader = replace(reader, begun=begun, ahead_from=0, ahead=0)
+            self._stream.log.put_position(txn, key, _encode(reader))
+        self._stream.store.submit(txn, lambda failure: done(len(readers), 0, failure))
+        self.watch()
 
     def _reads(self, reader: Reader) -> bool:
         return self._is_served(reader.deliver) and self._stream.account.has_interest(reader.deliver)
@@ -229,6 +358,7 @@ class CopiedOut:
         txn = stream.store.begin()
         for key in keys:
             stream.log.delete_position(txn, key)
+            self.never_arrived.forget(key, txn)
         if keys:
             stream.retention.drop_unneeded(txn)
             stream.store.submit(txn, settle)
@@ -260,6 +390,7 @@ class CopiedOut:
                 found.rate = (found.seq - known.seq) / elapsed_s if elapsed_s > 0 and found.seq > known.seq else 0.0
         self._readers[key] = found
         txn = stream.store.begin()
+        self.never_arrived.confirmed(key, found.seq, txn)
         if settled:
             stream.consumer_acked(consumer, settled, txn)
         assert consumer.push is not None
@@ -306,7 +437,8 @@ class CopiedOut:
     # -- readers whose consumer is gone ------------------------------------------------------------------------------
 
     def watch(self) -> None:
-        """Hear of interest in the readers' deliver subjects."""
+        """Hear of interest in the readers' deliver subjects, and of what is removed before they confirmed it."""
+        self.never_arrived.watch()
         interest = interest_of(self._stream.account)
         wanted = {reader.deliver for reader in self._readers.values() if reader.deliver}
         for subject in self._watched - wanted:
@@ -359,19 +491,26 @@ class CopiedOut:
     # -- what is told --------------------------------------------------------------------------------------------------
 
     def statuses(self) -> list[SyncStatus]:
-        return [self._status(reader, key in self._doubted) for key, reader in sorted(self._readers.items())]
+        return [self._status(key, reader) for key, reader in sorted(self._readers.items())]
 
-    def _status(self, reader: Reader, doubted: bool) -> SyncStatus:
+    def _is_unsteady(self, key: bytes) -> bool:
+        """Did this reader take back a moment ago what it had confirmed?"""
+        return self._stream.broker.clock.monotonic() < self._took_back_at.get(key, -TOOK_BACK_S) + TOOK_BACK_S
+
+    def _status(self, key: bytes, reader: Reader) -> SyncStatus:
+        doubted = key in self._doubted
         stream = self._stream
         log = stream.log
         seq = 0 if doubted else min(reader.seq, log.committed_seq)
         passed_over = _passed_over(reader, log)
-        backlog, size, oldest_ns = self._behinds.of(_key(reader), reader, seq, passed_over)
+        backlog, size, oldest_ns = self._behinds.of(key, reader, seq, passed_over)
         now_ns = stream.broker.clock.now_ns()
         links = [one for one in stream.broker.links.states() if one.account in ("", stream.account.name)]
         via = reader.via or reader.peer
         linked = reader.peer == _LOCAL or any(one.is_up and one.peer_group == via for one in links)
         waiting = next((one.waiting for one in links if one.waiting), "") if not linked else self._held(reader)
+        # Whoever is linked and has not asked since then may have been wiped, restored or deleted meanwhile.
+        reads = self._reads(reader)
         error, remedy = trouble(
             Standing(
                 stream=stream.name,
@@ -379,7 +518,7 @@ class CopiedOut:
                 target=reader.target,
                 link=None if linked else next((one for one in links if not one.is_up and one.last_error), None),
                 linked=linked,
-                reads=self._reads(reader),
+                reads=reads,
                 passed_over=passed_over,
                 ahead=reader.ahead,
                 through=reader.via,
@@ -397,10 +536,13 @@ class CopiedOut:
             linked=linked,
             confirmed_seq=seq,
             confirmed_at=None if doubted else ns_to_rfc3339(reader.at_ns),
-            uncertain=doubted,
+            uncertain=doubted or (linked and not reads) or self._is_unsteady(key),
             last_seq=log.committed_seq,
-            backlog=backlog,
+            backlog=backlog + self.never_arrived.open_messages(key),
             backlog_bytes=size,
+            never_arrived=self.never_arrived.of(key).messages,
+            lost=self.never_arrived.statuses(key),
+            unmatched=self._behinds.unmatched(self._readers.values()),
             oldest_s=max(0.0, (now_ns - oldest_ns) / 1e9) if oldest_ns else None,
             rate=reader.rate,
             eta_s=backlog / reader.rate if backlog and linked and reader.rate and not error else None,
@@ -428,17 +570,30 @@ def _copies(reader: Reader, subject: bytes) -> bool:
     return not reader.filters or any(matches(each, subject) for each in reader.filters)
 
 
-def _placed(reader: Reader, consumer: Consumer) -> Reader:
-    """A reader along with what its request says about where it stands."""
+def _placed(reader: Reader, consumer: Consumer, sent: int) -> Reader:
+    """A reader that was sent what is up to `sent`, along with what its request says about where it stands."""
     begins_after = consumer.state.delivered_sseq
     if consumer.config.metadata.get(LIFE_KEY) == identity_of(ns_to_rfc3339(consumer.stream.created_ns)):
         return replace(reader, ahead_from=0, ahead=0)  # it says that what it holds is of this life
-    asked_after = consumer.config.opt_start_seq - 1 if consumer.config.deliver_policy == "by_start_sequence" else 0
+    asked_after = _asked_after(consumer)
     if asked_after > begins_after:
         return replace(reader, ahead_from=min(reader.seq, begins_after), ahead=asked_after)
+    if asked_after > max(sent, reader.ahead) and _is_stored(consumer.stream.log, sent, asked_after, reader.filters):
+        # It believes to have what it was never sent: it speaks of another life of this stream.
+        return replace(reader, ahead_from=min(reader.seq, sent), ahead=asked_after)
     if begins_after < reader.ahead:
         return replace(reader, ahead_from=0, ahead=0)
     return reader
+
+
+def _asked_after(consumer: Consumer) -> int:
+    """The sequence that a request says its reader has come to; 0 where it names none."""
+    config = consumer.config
+    return max(config.opt_start_seq - 1, 0) if config.deliver_policy == "by_start_sequence" else 0
+
+
+def _is_stored(log: Log, after: int, upto: int, filters: tuple[bytes, ...]) -> bool:
+    return log.count(after + 1, filters) > log.count(upto + 1, filters)
 
 
 def _passed_over(reader: Reader, log: Log) -> int:

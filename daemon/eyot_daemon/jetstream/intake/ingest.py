@@ -321,7 +321,9 @@ class Ingest(Intake):
                 self._expire_later(txn, batch, seq, due_ns)
         rollup = fields.get(ROLLUP, b"").lower()
         if rollup in (b"sub", b"all") and self.config.allow_rollup_hdrs and not self.config.deny_purge:
-            batch.took_away(self._log.purge(txn, subject_filter=subject if rollup == b"sub" else b"", keep=1))
+            batch.took_away(
+                self._log.purge(txn, subject_filter=subject if rollup == b"sub" else b"", keep=1, why="rollup")
+            )
         if self._republisher is not None:
             batch.republished.append(Republished(subject, header, payload, seq, ts_ns, before))
         return True

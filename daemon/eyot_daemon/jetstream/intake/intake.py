@@ -272,7 +272,9 @@ class Intake:
         seq = self._log.state.last_seq + 1
         self._log.skip_to(txn, seq)
         if verdict.rollup:
-            batch.took_away(self._log.purge(txn, subject_filter=subject if verdict.rollup == b"sub" else b""))
+            batch.took_away(
+                self._log.purge(txn, subject_filter=subject if verdict.rollup == b"sub" else b"", why="rollup")
+            )
         if verdict.msg_id:
             batch.msg_ids[verdict.msg_id] = seq
             self._stream.dedupe.add(verdict.msg_id, seq, self._now_ns)
@@ -356,7 +358,7 @@ class Intake:
         scheduler = ended_scheduler(fields)
         if scheduler:
             schedules.ended(txn, batch, scheduler)
-            batch.took_away(self._log.purge(txn, subject_filter=scheduler))
+            batch.took_away(self._log.purge(txn, subject_filter=scheduler, why="schedule"))
 
     def refuses_batched(self, message: Published) -> ApiError | None:
         """What nats-server looks at before it looks for the batch of a message."""
@@ -393,7 +395,7 @@ class Intake:
             self._remember(txn, batch, verdict.msg_id, seq, ts_ns)
         if verdict.rollup:
             rolled = subject if verdict.rollup == b"sub" else b""
-            batch.took_away(self._log.purge(txn, subject_filter=rolled, keep=1))
+            batch.took_away(self._log.purge(txn, subject_filter=rolled, keep=1, why="rollup"))
         if self._republisher is not None:
             batch.republished.append(Republished(subject, header, payload, seq, ts_ns, before))
         return seq

@@ -183,7 +183,7 @@ class Schedules:
             batch.schedules.append(Due(next_ns, due.seq))
         else:
             self.ended(txn, batch, message.subject)
-            self._log.remove(txn, due.seq)
+            self._log.remove(txn, due.seq, why="schedule")
             batch.purged = True
         content = self._content(fields, message)
         header = produced_header(fields, message.subject, content.header, next_ns)

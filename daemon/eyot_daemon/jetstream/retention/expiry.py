@@ -183,7 +183,7 @@ class Expiry:
                 self._age_from = message.seq
                 return gone
             if nats_fields(message.header).get(TTL) != b"never":
-                self._remove(txn, batch, message, now_ns)
+                self._remove(txn, batch, message, now_ns, "max_age")
                 gone += 1
         self._age_from = read.next_seq
         self._more = read.next_seq <= self._log.committed_seq
@@ -197,14 +197,14 @@ class Expiry:
         for seq in due:
             message = self._log.get(seq)
             if message is not None:
-                self._remove(txn, batch, message, now_ns)
+                self._remove(txn, batch, message, now_ns, "ttl")
                 gone += 1
         self._more = self._more or len(due) == MESSAGES_PER_TURN
         self._ttls.compact(self._log.state.messages, lambda seq: self._log.get(seq) is not None)
         return gone
 
-    def _remove(self, txn: "Txn", batch: Batch, message: "StoredMessage", now_ns: int) -> None:
-        self._log.remove(txn, message.seq)
+    def _remove(self, txn: "Txn", batch: Batch, message: "StoredMessage", now_ns: int, why: str) -> None:
+        self._log.remove(txn, message.seq, why)
         marker_ttl = self._stream.config.subject_delete_marker_ttl
         if not marker_ttl or self._log.subject_count(message.subject):
             return

@@ -78,10 +78,10 @@ def enforce(
         return gone
     if config.max_msgs > 0:
         while log.state.messages > config.max_msgs and len(gone) < most:
-            _remove(log, txn, log.state.first_seq, gone)
+            _remove(log, txn, log.state.first_seq, gone, "max_msgs")
     if config.max_bytes > 0:
         while log.state.bytes > config.max_bytes and log.state.messages and len(gone) < most:
-            _remove(log, txn, log.state.first_seq, gone)
+            _remove(log, txn, log.state.first_seq, gone, "max_bytes")
     return gone
 
 
@@ -93,8 +93,8 @@ def exceeded(config: StreamConfig, log: "Log") -> bool:
     return 0 < config.max_msgs < state.messages or (0 < config.max_bytes < state.bytes and state.messages > 0)
 
 
-def _remove(log: "Log", txn: "Txn", seq: int, gone: list[int]) -> None:
-    if not log.remove(txn, seq):
+def _remove(log: "Log", txn: "Txn", seq: int, gone: list[int], why: str) -> None:
+    if not log.remove(txn, seq, why):
         raise RuntimeError(f"{log!r}: sequence {seq} is counted but cannot be removed")
     gone.append(seq)
 
@@ -110,4 +110,4 @@ def expire(log: "Log", txn: "Txn", horizon_ns: int, credits: ClockCredits) -> tu
     if below <= first:
         return 0, False
     more = first + PURGE_SLICE < below <= log.committed_seq
-    return log.purge(txn, below_seq=first + PURGE_SLICE if more else below), more
+    return log.purge(txn, below_seq=first + PURGE_SLICE if more else below, why="max_age"), more

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 #: Messages looked at in one go.
 READ_MESSAGES_MAX = 1024
 READ_BYTES_MAX = 4 << 20
+#: No reason for a loss: whoever was to have the message has it.
+_CONSUMED = ""
 
 
 class Retention:
@@ -48,7 +50,7 @@ class Retention:
         alone = not others and not copied_out_of(self._stream).known
         for seq in seqs:
             if retention == "workqueue" or alone or not self._needed(seq, others):
-                self._log.remove(txn, seq)
+                self._log.remove(txn, seq, why=_CONSUMED)
 
     def confirmed(self, first: int, last: int, txn: "Txn") -> None:
         """A mirror or source turns out to have what lies between: stage the removal of what nobody else needs."""
@@ -63,7 +65,7 @@ class Retention:
                 if message.seq > last or not out.has(message.seq, message.subject):
                     continue
                 if retention == "workqueue" or not self._needed(message.seq, consumers):
-                    self._log.remove(txn, message.seq)
+                    self._log.remove(txn, message.seq, why=_CONSUMED)
             seq = read.next_seq
 
     def _needed(self, seq: int, consumers: list[ConsumerPort]) -> bool:
@@ -80,7 +82,7 @@ class Retention:
         if self._stream.config.retention != "interest":
             return
         if not self._stream.consumers and not copied_out_of(self._stream).known:
-            self._log.purge(txn)
+            self._log.purge(txn, why=_CONSUMED)
         else:
             self._stream.sweep.begin(txn)
 
