@@ -3,7 +3,7 @@
 A device without a battery-backed clock starts in the past and jumps to the present when it finds a time server; a wrong
 one may jump to the future and back. A message's age is what the monotonic clock has counted, so a jump is added to the stored
 times of everything stored before it. Otherwise streams with `max_age` would lose all they hold at once.
-What happens to the clock while the daemon is down cannot be told from time that has passed.
+What happens to the clock while the daemon is down cannot be told from time that has passed: see `clock_trust.py`.
 """
 
 from bisect import bisect_left
@@ -57,6 +57,13 @@ class ClockCredits:
         if self._jumps and self._jumps[-1][0] == last_seq:
             ns += self._jumps.pop()[1]
         self._jumps.append((last_seq, ns))
+
+    def add(self, last_seq: int, ns: int) -> None:
+        """The times of the messages up to `last_seq` are to be corrected by `ns` more."""
+        at = bisect_left(self._jumps, (last_seq, -(1 << 63)))
+        if at < len(self._jumps) and self._jumps[at][0] == last_seq:
+            ns += self._jumps.pop(at)[1]
+        self._jumps.insert(at, (last_seq, ns))
 
     def forget_below(self, first_seq: int) -> None:
         """Nothing is left below `first_seq`."""

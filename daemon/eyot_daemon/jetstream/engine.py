@@ -11,6 +11,7 @@ from eyot_daemon.config.jetstream import JetStreamOptions
 from eyot_daemon.jetstream.account import JetStreamAccount
 from eyot_daemon.jetstream.api import dispatch as api
 from eyot_daemon.jetstream.backup.restoring_log import is_restoring
+from eyot_daemon.jetstream.clock_trust import ClockTrust
 from eyot_daemon.jetstream.clock_watch import ClockWatch
 from eyot_daemon.jetstream.copied_out.copied_out import copied_out_of, copies_missed
 from eyot_daemon.jetstream.copies.copying_off import CopyingOff
@@ -25,6 +26,7 @@ from eyot_daemon.router.broker import Broker
 from eyot_daemon.turn.timers import TimerHandle
 from eyot_store.log.log import Log
 from eyot_store.store import Store
+from eyot_wire.go.time import rfc3339_to_ns
 from eyot_wire.jetstream.model import InvalidJson, StorageType, StreamConfig, decode
 
 log = logging.getLogger("eyot.jetstream")
@@ -59,6 +61,7 @@ class JetStream:
         self.batch_budget = BatchBudget()
         self.store_gate = StoreGate(broker.timers, store)
         self.clock_watch = ClockWatch(broker.clock)
+        self.clock_trust = ClockTrust(broker.clock, store.path)
         self._clock_timer: TimerHandle | None = None
         self.accounts: dict[str, JetStreamAccount] = {}
         self.endpoints = api.table(tuple(consumers.endpoints))
@@ -77,11 +80,13 @@ class JetStream:
                 self._forget_restoring(stream_log)
             else:
                 self._restore(stream_log)
+        self.clock_trust.begin(max((each.log.state.last_ts_ns for each in self.streams()), default=0))
         # Mirrors and sources ask as soon as they start: whom they ask, of this account or another, must be there.
         for jsa in self.accounts.values():
             jsa.start()
         for stream in self.streams():
             self._start_stream(stream)
+        self.clock_trust.begun()
         self.broker.links.copies_missed = self._copies_missed
         self._watch_clock_on()
 
@@ -91,6 +96,9 @@ class JetStream:
 
     def _watch_clock_on(self) -> None:
         self.watch_clock()
+        self.clock_trust.touch()
+        if self.clock_trust.is_settled():
+            self._clock_was_right()
         timers = self.broker.timers
         self._clock_timer = timers.call_at(self.broker.clock.monotonic() + CLOCK_CHECK_S, self._watch_clock_on)
 
@@ -103,10 +111,28 @@ class JetStream:
                 if stream.live:
                     stream.expiry.clock_jumped(jump_ns)
 
+    def heard_time(self, told: str) -> None:
+        """A linked server that believes its clock says what time it is (RFC 3339)."""
+        if not self.clock_trust.is_doubted:
+            return
+        try:
+            peer_ns = rfc3339_to_ns(told)
+        except ValueError:
+            return
+        self.watch_clock()
+        if self.clock_trust.heard(peer_ns):
+            self._clock_was_right()
+
+    def _clock_was_right(self) -> None:
+        for stream in self.streams():
+            if stream.live:
+                stream.expiry.clock_was_right()
+
     def stop(self) -> None:
         """End everything that runs; what was submitted to the store still commits."""
         if self._clock_timer is not None:
             self._clock_timer.cancel()
+        self.clock_trust.end()
         self.copying.stop()
         self.beside.stop()
         for jsa in self.accounts.values():

@@ -8,6 +8,8 @@ import time
 
 import trio
 
+from eyot_daemon.turn.kernel_clock import is_synchronized
+
 
 class Clock:
     """The real clock: wall time from the system, monotonic time from Trio (so that a mock clock governs timers)."""
@@ -20,6 +22,10 @@ class Clock:
         """Monotonic time in seconds: Trio's own clock, only meaningful inside a Trio run."""
         return trio.current_time()
 
+    def is_synchronized(self) -> bool:
+        """Does something that knows the time say that the wall clock is right?"""
+        return is_synchronized(self.now_ns())
+
 
 class ManualClock(Clock):
     """A clock that moves only when told to; needs no Trio run."""
@@ -27,6 +33,10 @@ class ManualClock(Clock):
     def __init__(self, now_ns: int = 1_700_000_000_000_000_000, monotonic_s: float = 1000.0) -> None:
         self._now_ns = now_ns
         self._monotonic_s = monotonic_s
+        self.synchronized = True
+
+    def is_synchronized(self) -> bool:
+        return self.synchronized
 
     def now_ns(self) -> int:
         return self._now_ns

@@ -21,7 +21,7 @@ Source: sync.md sections 2 to 5.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from eyot_sync.copying import origin_trouble as trouble
 from eyot_sync.copying import told_origins
@@ -77,7 +77,7 @@ class Copier:
     """Copies one origin. `last` is the last message of the origin that is stored here; `make_id(n)` gives random names;
     `last_stored_ns` is when the target last stored a message (for a start by time). `identity` is the origin's life that `last` belongs
     to ("" if that was never known), `newest_ns` the latest time of a message of that life that is stored here, `others` more sequences of
-    it whose stored time is of interest (`stored`), `witnesses` sequences and times of messages before the last one. `asks_origins`: the origin is asked what it knows of its own; what it tells of them gathers in `told`. `skip_lost`, `held_at` and `whole` are those of `OriginLife`, for mirrors."""
+    it whose stored time is of interest (`stored`), `witnesses` sequences and times of messages before the last one. `asks_origins`: the origin is asked what it knows of its own; what it tells of them gathers in `told`. `tells` gives metadata for each request. `skip_lost`, `held_at` and `whole` are those of `OriginLife`, for mirrors."""
 
     def __init__(
         self,
@@ -96,6 +96,7 @@ class Copier:
         others: Sequence[int] = (),
         witnesses: Sequence[tuple[int, int]] = (),
         asks_origins: bool = False,
+        tells: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         self.origin = origin
         self.mirror = mirror
@@ -118,6 +119,9 @@ class Copier:
         self.newest_ns = max(newest_ns, last.ts_ns)
         self.witnesses = list(witnesses)
         self.told: list[str] = []
+        #: What time it was at the origin when it answered, "" where that is not news.
+        self.told_time = ""
+        self._tells = tells
         self._asks = {told_origins.KEY: told_origins.ASKED} if asks_origins else {}
         self._others = others
         self._newer_than_ns = 0  # the origin was set back: what it stored after this is asked for
@@ -230,6 +234,7 @@ class Copier:
             return self._wait(now, error(10214 if self.mirror else 10217))
         self.phase = Phase.ACTIVE
         self._failures = 0
+        self.told_time = info.ts
         self.consumer = info.name
         self.progress.heard_at = now
         self.progress.error = None
@@ -479,7 +484,7 @@ class Copier:
                 short_id=self._make_id(8),
                 rate_limit_bps=self.rate_limit_bps,
                 heartbeat_s=self.heartbeat_s,
-                asks=self._proof.metadata | self._asks | self._says_of_life(),
+                asks=self._proof.metadata | self._asks | self._says_of_life() | dict(self._tells()),
             )
         self.phase = Phase.REQUESTED
         self.waiting = ""

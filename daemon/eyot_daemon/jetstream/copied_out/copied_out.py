@@ -29,6 +29,7 @@ from eyot_daemon.jetstream.copied_out.trouble import Standing, trouble
 from eyot_daemon.jetstream.deliver_interest import interest_of
 from eyot_daemon.jetstream.pull_request import idle_heartbeat
 from eyot_store.errors import StoreError
+from eyot_sync.copying import told_time
 from eyot_sync.copying.origin_life import LIFE_KEY
 from eyot_wire.go.time import ns_to_rfc3339
 from eyot_wire.jetstream.forget_reader import ForgetRequest
@@ -207,6 +208,8 @@ class CopiedOut:
         begins_after = consumer.state.delivered_sseq
         known = self._readers.get(key)
         sent = self._sent[key] = self._sent_upto(key)
+        if found.peer != _LOCAL:
+            stream.jsa.engine.heard_time(consumer.config.metadata.get(told_time.KEY, ""))
         others = [each for each in self._still_sending(key) if each is not consumer.state]
         self._sending[key] = [*others, consumer.state]
         if known is not None and known.deliver == found.deliver and key not in self._doubted:

@@ -33,6 +33,7 @@ from eyot_daemon.router.subscription import Kind, Origin, Subscription
 from eyot_daemon.turn.timers import TimerHandle
 from eyot_store.errors import StoreError
 from eyot_sync.copying import origin as origins
+from eyot_sync.copying import told_time
 from eyot_sync.copying.actions import (
     Action,
     Answer,
@@ -49,6 +50,7 @@ from eyot_sync.copying.actions import (
 from eyot_sync.copying.copier import Copier
 from eyot_sync.copying.proof import Reached
 from eyot_wire.frames import LeafMsg
+from eyot_wire.go.time import ns_to_rfc3339
 from eyot_wire.jetstream.stream import StreamSource, StreamSourceInfo
 from eyot_wire.jetstream.stream_source import identity_of, life_field
 from eyot_wire.nuid import short_id
@@ -101,6 +103,7 @@ class CopyTask:
             others=self._before.seqs,
             witnesses=mirror_witnesses(stream) if mirror else position.witnesses,
             asks_origins=mirror,
+            tells=self._tells_time,
         )
         self._held_at_stored = self.copier.life.held_at
         self._life_stored = position if mirror else Position()
@@ -175,10 +178,25 @@ class CopyTask:
             self._subs.remove(sub)
             self.account.unsubscribe(sub)  # one answer is all there is
             actions = self.copier.response(sub.subject, payload, self._now())
+            self._hear_time()
             self._mark_dirty()
         if actions:
             self._do(actions)
         return True
+
+    def _tells_time(self) -> dict[str, str]:
+        if self.stream.jsa.engine.clock_trust.is_doubted:
+            return {}
+        return {told_time.KEY: ns_to_rfc3339(self.stream.broker.clock.now_ns())}
+
+    def _hear_time(self) -> None:
+        """The origin's answer says what time it is there."""
+        told, self.copier.told_time = self.copier.told_time, ""
+        engine = self.stream.jsa.engine
+        if told and engine.clock_trust.is_doubted:
+            domain = self.copier.origin.api.removeprefix("$JS.").removesuffix(".API")
+            if any(each.is_up and each.peer_domain == domain for each in self.stream.broker.links.states()):
+                engine.heard_time(told)
 
     def take_run(self, sub: Subscription, run: Sequence[LeafMsg]) -> int:
         """As many messages of one read as follow each other on the deliver subject; returns how many were taken."""

@@ -53,6 +53,8 @@ class Expiry:
         self._recorded = False
         self._more = False
         self._credits = ClockCredits()
+        #: While the clock is in doubt: the last message of the last run, and what its time was to be corrected by then.
+        self._doubted: tuple[int, int] | None = None
 
     def start(self) -> None:
         """The stream is live; TTLs that it holds from before are read in the coming turns."""
@@ -63,6 +65,10 @@ class Expiry:
             self._recorded = True
             self._scan_from = int.from_bytes(first, "big")
             self._scan_to = self._log.committed_seq
+        leap_ns = self._stream.jsa.engine.clock_trust.leap_ns
+        if leap_ns and self._log.state.last_seq:
+            self._doubted = self._log.state.last_seq, self._credits.of(self._log.state.last_seq)
+            self.clock_jumped(leap_ns)
         self.schedule()
 
     def stop(self) -> None:
@@ -81,6 +87,23 @@ class Expiry:
         with self._stream.staging() as txn:
             self._log.put_position(txn, CLOCK_POSITION, self._credits.encode())
         self._stream.submit(txn, Batch())
+        self.schedule()
+
+    def clock_was_right(self) -> None:
+        """What seemed a leap of the clock at the start was time that had passed: what was stored before is as old as it looks."""
+        if self._doubted is None:
+            return
+        (last_seq, before_ns), self._doubted = self._doubted, None
+        self._credits.add(last_seq, before_ns - self._credits.of(last_seq))
+        with self._stream.staging() as txn:
+            self._log.put_position(txn, CLOCK_POSITION, self._credits.encode())
+        self._stream.submit(txn, Batch())
+        first = self._log.positions().get(TTL_POSITION)
+        if first is not None:
+            # When each falls due is reckoned anew.
+            self._ttls = TtlTable()
+            self._scan_from, self._scan_to = int.from_bytes(first, "big"), self._log.committed_seq
+        self._age_from = 0
         self.schedule()
 
     def record(self, txn: "Txn", seq: int) -> None:
