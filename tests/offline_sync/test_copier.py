@@ -454,3 +454,21 @@ def test_an_origin_that_does_not_clamp_tells_its_end_by_its_info() -> None:
     copier.response(copier.identity_reply, json.dumps(info).encode(), 1.2)
     assert copier.phase is Phase.WAITING
     assert copier.progress.lag == 9
+
+
+@pytest.mark.parametrize("told", [(0, 100), (100, 200)])
+def test_a_mirror_skips_only_what_it_was_told_is_gone(told: tuple[int, int]) -> None:
+    """An origin that began to deliver before it answered tells how far it is, and what it sent is still on its way."""
+    copier = make_copier(50, mirror=True)
+    body = next(action.body for action in copier.link_up(1.0) if isinstance(action, Request))
+    origin = ModelOrigin(last_seq=200, messages={seq: b"" for seq in range(101, 201)})
+    answer = json.loads(origin.create(body))
+    answer["delivered"] = {"consumer_seq": told[0], "stream_seq": told[1]}
+    actions = copier.response(copier.reply, json.dumps(answer).encode(), 1.0)
+    actions += copier.unidentified(1.0)
+    assert [action.seq for action in actions if isinstance(action, Skip)] == ([] if told[0] else [100])
+    for number, seq in enumerate(range(101, 201), 1):
+        copier.message(b"$JS.ACK.ORIGIN.c1.1.%d.%d.1000.0" % (seq, number), b"readings.x", b"", b"", 1.1)
+    batch, _ = copier.take_batch()
+    assert [each.origin_seq for each in batch] == list(range(101, 201))
+    assert not copier.progress.behind

@@ -239,11 +239,13 @@ class Copier:
         self.progress.heard_at = now
         self.progress.error = None
         self.progress.lag = max(0, info.num_pending - self._consumer_seq)
-        self._before_first = info.delivered.stream_seq
+        # What has delivered already tells how far it is, not what the origin has no more: that the messages themselves tell.
+        told = info.delivered
+        self._before_first = told.stream_seq if not told.consumer_seq else min(told.stream_seq, self._asked.seq)
         metadata = info.config.metadata if info.config is not None else {}
-        told = metadata.get(told_origins.KEY, "") if self._asks else ""
-        if told not in ("", told_origins.ASKED):
-            self.told.insert(0, told)
+        of_origins = metadata.get(told_origins.KEY, "") if self._asks else ""
+        if of_origins not in ("", told_origins.ASKED):
+            self.told.insert(0, of_origins)
         return [*self._ask_for_proof(info), *self._judge(now)]
 
     def unidentified(self, now: float) -> list[Action]:

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from eyot_daemon.jetstream.consumer.push import FlowControl, RateLimit
@@ -422,3 +423,26 @@ def test_a_leaf_link_with_a_full_queue_is_waited_for(world: ConsumerWorld) -> No
         link.backlog = 0
         world.advance(0.5, step_s=0.05)
     assert len(link.got) == 2000
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_what_is_told_of_a_new_consumer_is_where_it_begins(world: ConsumerWorld, durable: bool) -> None:
+    """Also when a commit is under way meanwhile: who mirrors takes what lies before `delivered` for gone."""
+    world.fill(200)
+    box = world.listen(b"$JS.M.Tjp6GY26")
+    config = {**MIRROR_CONSUMER, "deliver_policy": "by_start_sequence", "opt_start_seq": 101}
+    if durable:
+        config = {name: value for name, value in config.items() if name not in ("direct", "inactive_threshold")}
+        config["durable_name"] = "C"
+    subject = b"$JS.API.CONSUMER.CREATE.S" + (b".C" if durable else b"")
+    world.account.publish(b"s.x", payload=b"under way", origin=world.client)
+    world.broker.flush()
+    reply = world.publish(subject, msgspec.json.encode({"stream_name": "S", "config": config}))
+    for _ in range(3):
+        world.broker.flush()
+    assert box.got == []  # the answer comes first
+    world.commit()
+    answer = msgspec.json.decode(world.answer(reply) or b"")
+    assert (answer["delivered"]["consumer_seq"], answer["delivered"]["stream_seq"]) == (0, 100)
+    assert answer["num_pending"] == 101
+    assert box.seqs == list(range(101, 202))

@@ -91,7 +91,7 @@ class Consumer:
         self._acked_ns = 0
         self._pause_until_ns = 0
         self._was_paused = False
-        self._held = 0  # resets that are on their way to flash
+        self._held = 0  # what is told of where it begins is on its way
         self._read_pause()
 
     def __repr__(self) -> str:
@@ -209,11 +209,15 @@ class Consumer:
         self.reader.gave_back()
         self.delivery.reset()
         self._delivered_ns = self._acked_ns = 0
-        self._held += 1
+        self.hold()
         return seq
 
+    def hold(self) -> None:
+        """Deliver nothing until `go_on`."""
+        self._held += 1
+
     def go_on(self) -> None:
-        """What `reset` changed is stored (or is not) and told: deliver again."""
+        """What was told of where the consumer stands is out: deliver again."""
         self._held -= 1
         self.mark()
 

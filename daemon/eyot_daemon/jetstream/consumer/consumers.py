@@ -138,10 +138,14 @@ class Consumers:
                 consumer.stream_deleted(told=False)
                 stream.remove_consumer(consumer)
             elif not consumer.closed:
+                # What is told of it, when all that was published before is on flash, is where it begins: who mirrors takes what lies
+                # before `delivered` for gone.
+                consumer.hold()
                 consumer.start()
             done(consumer, failure)
             if failure is None:
                 consumer.advisories.created()
+                stream.after_commits(lambda _: consumer.go_on())
 
         _store(consumer, settle)
 
