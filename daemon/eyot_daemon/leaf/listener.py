@@ -66,7 +66,7 @@ class LeafListener:
     async def serve(self, sock: socket.socket, address: tuple[str, int]) -> None:
         """One connection, until it is closed. The `Serve` of a `TcpListener`."""
         peer = Peer(host=address[0], port=address[1], connection_type=CONNECTION_TYPE)
-        local_host = sock.getsockname()[0]
+        local_host = str(sock.getsockname()[0])
         follow = limit_unsent(sock)
         if self.tls is not None:
             await self._serve_tls(sock, peer, local_host, self.tls)

@@ -10,6 +10,7 @@ import logging
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING
@@ -27,7 +28,9 @@ from eyot_daemon.net.tls_alert import handshake
 from eyot_daemon.net.tls_checks import check_certificate
 from eyot_daemon.net.tls_context import TlsError, client_context
 from eyot_daemon.net.transport import (
+    INTERNAL_ERROR,
     READ_ERROR,
+    SERVER_SHUTDOWN,
     Session,
     SocketTransport,
     StreamTransport,
@@ -194,12 +197,20 @@ class RemoteRunner:
         except CredentialsError as error:
             await trio.aclose_forcefully(stream)
             return LinkEnd(str(error), established=False)
+        except BaseException:
+            await trio.aclose_forcefully(stream)
+            raise
         try:
             transport = await self._begin(link, stream, address)
             if transport is not None:
                 await self._run(link, transport)
+        except OSError as error:
+            link.lost(error.strerror or str(error))
+        except Exception:
+            link.lost(INTERNAL_ERROR)
+            raise
         except BaseException:
-            link.lost("Server Shutdown")
+            link.lost(SERVER_SHUTDOWN)
             raise
         finally:
             await trio.aclose_forcefully(stream)
@@ -426,8 +437,9 @@ async def _first_events(link: LeafConnection, stream: trio.abc.Stream) -> list[L
 
 def _peer_of(stream: trio.abc.Stream, address: LinkAddress) -> Peer:
     if isinstance(stream, trio.SocketStream):
-        host, port = stream.socket.getpeername()[:2]
-        return Peer(host=host, port=port, connection_type="LEAFNODE")
+        with suppress(OSError):  # reset meanwhile: the first read says so
+            host, port = stream.socket.getpeername()[:2]
+            return Peer(host=host, port=port, connection_type="LEAFNODE")
     return Peer(host=address.host, port=address.port, connection_type="LEAFNODE")
 
 
@@ -436,4 +448,7 @@ def _follow(stream: trio.abc.Stream) -> Callable[[int], None] | None:
     inner = stream.stream if isinstance(stream, CountedStream) else stream
     if not isinstance(inner, trio.SocketStream):
         return None
-    return limit_unsent(socket.socket(fileno=socket.dup(inner.socket.fileno())))
+    try:
+        return limit_unsent(socket.socket(fileno=socket.dup(inner.socket.fileno())))
+    except OSError:
+        return None  # no descriptor is left: the link works without

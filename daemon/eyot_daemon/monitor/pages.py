@@ -104,28 +104,36 @@ class Monitoring:
         self._sockets.append(sock)
 
     async def run(self) -> None:
-        """Serve until cancelled."""
+        """Serve until cancelled. May be called again when it has raised."""
         if not self._sockets and not self._secure:
             return
         try:
-            await trio.to_thread.run_sync(_load_server)
-            from hypercorn.config import Config
-            from hypercorn.trio import serve
-
-            config = _secured(Config, self._tls) if self._tls is not None else Config()
-            plain = [f"fd://{sock.detach()}" for sock in self._sockets]
-            if self._tls is None:
-                config.bind = plain
-            else:
-                config.bind = [f"fd://{sock.detach()}" for sock in self._secure]
-                config.insecure_bind = plain
-            config.accesslog = None
-            config.errorlog = None
-            config.include_server_header = False
-            config.graceful_timeout = 0.2
-            await serve(self.application(), config)  # type: ignore[arg-type]
-        finally:
+            await self._serve()
+        except Exception:
+            raise
+        except BaseException:
             self.close()
+            raise
+        self.close()
+
+    async def _serve(self) -> None:
+        await trio.to_thread.run_sync(_load_server)
+        from hypercorn.config import Config
+        from hypercorn.trio import serve
+
+        config = _secured(Config, self._tls) if self._tls is not None else Config()
+        # Hypercorn closes what it is given; ours stay open for another run.
+        plain = [f"fd://{os.dup(sock.fileno())}" for sock in self._sockets]
+        if self._tls is None:
+            config.bind = plain
+        else:
+            config.bind = [f"fd://{os.dup(sock.fileno())}" for sock in self._secure]
+            config.insecure_bind = plain
+        config.accesslog = None
+        config.errorlog = None
+        config.include_server_header = False
+        config.graceful_timeout = 0.2
+        await serve(self.application(), config)  # type: ignore[arg-type]
 
     def close(self) -> None:
         """Take the control socket away and close what was bound but never served."""

@@ -18,6 +18,9 @@ from eyot_daemon.process.start_error import StartError, cannot_listen
 
 log = logging.getLogger("eyot")
 
+#: Between an HTTP server that failed and its next start.
+AGAIN_S = 0.2
+
 
 class MonitoringPart:
     """The pages of one daemon. `start` raises StartError."""
@@ -73,8 +76,22 @@ def _context(tls: TlsOptions) -> ssl.SSLContext:
 
 
 async def _run(pages: Monitoring) -> None:
-    """Serve the pages; if the HTTP server fails, the broker goes on without them."""
+    """Serve the pages. If the HTTP server fails, the broker goes on, and the server is started again."""
     try:
-        await pages.run()
-    except Exception:
-        log.exception("Monitoring failed, its pages are gone until the next start")
+        while True:
+            try:
+                await pages.run()
+                return
+            except Exception as error:
+                cause = _innermost(error)
+                unforeseen = None if isinstance(cause, OSError) else error
+                log.error("Monitoring failed, it is started again: %s", cause, exc_info=unforeseen)
+            await trio.sleep(AGAIN_S)
+    finally:
+        pages.close()
+
+
+def _innermost(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -10,6 +10,7 @@ import errno
 import logging
 import socket
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import trio
 
@@ -49,7 +50,14 @@ class TcpListener:
         """Accept until closed or cancelled; each connection becomes a task of `nursery`."""
         try:
             while True:
-                await trio.lowlevel.wait_readable(self._sock)
+                try:
+                    await trio.lowlevel.wait_readable(self._sock)
+                except OSError as error:
+                    if self._sock.fileno() < 0:
+                        return
+                    log.error("waiting on %s:%d: %s", self.host, self.port, error)
+                    await trio.sleep(ACCEPT_RETRY_S)
+                    continue
                 for _ in range(ACCEPTS_PER_TURN):
                     try:
                         sock, address = self._sock.accept()
@@ -61,8 +69,6 @@ class TcpListener:
                             await trio.sleep(ACCEPT_RETRY_S)
                             break
                         continue  # the peer was gone before it was accepted
-                    sock.setblocking(False)
-                    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                     nursery.start_soon(_serve, serve, sock, (address[0], address[1]))
         except trio.ClosedResourceError:
             return
@@ -71,10 +77,15 @@ class TcpListener:
 
 
 async def _serve(serve: Serve, sock: socket.socket, address: tuple[str, int]) -> None:
+    """Whatever goes wrong with one connection stays with it: nothing is raised but cancellation."""
     try:
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         await serve(sock, address)
+    except OSError as error:
+        log.info("connection from %s:%d failed: %s", *address, error)
     except Exception:
-        # Whatever goes wrong with one connection stays with it.
         log.exception("connection from %s:%d failed", *address)
     finally:
-        sock.close()
+        with suppress(OSError):
+            sock.close()

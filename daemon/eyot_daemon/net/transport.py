@@ -22,6 +22,7 @@ import select
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Protocol, runtime_checkable
 
 import trio
@@ -256,6 +257,10 @@ class SocketTransport:
                 self._push(session)
         except (trio.ClosedResourceError, OSError):
             return
+        except Exception:
+            # The task is one of the daemon's: a fault of ours ends this connection, nobody else's.
+            log.exception("connection failed")
+            self.close(linger=False)
         finally:
             self._draining = False
             self._turn.flush()
@@ -273,8 +278,7 @@ class SocketTransport:
     async def run(self, session: Session) -> None:
         self._session = session
         try:
-            if not self._closing:
-                self._turn.readers.add(self._sock, self)
+            self._listen_to_peer()
             self.send()
             while not self._closing:
                 await self._call.wait()
@@ -282,8 +286,7 @@ class SocketTransport:
                     self._call = trio.Event()
                     await trio.sleep(self._stall_s)
                     self._stall_s = 0.0
-                    if not self._closing:
-                        self._turn.readers.add(self._sock, self)
+                    self._listen_to_peer()
         finally:
             self.close(linger=False)
             if not session.closed:
@@ -295,8 +298,21 @@ class SocketTransport:
             finally:
                 session.out.clear()
                 trio.lowlevel.notify_closing(self._sock)
-                self._sock.close()
+                with suppress(OSError):
+                    self._sock.close()
                 self._session = None  # they know each other: what neither needs any more would wait for the collector
+
+    def _listen_to_peer(self) -> None:
+        """Be read from now on. A kernel that has no room to watch one more socket ends this connection only."""
+        if self._closing:
+            return
+        try:
+            self._turn.readers.add(self._sock, self)
+        except OSError as error:
+            log.error("a connection cannot be read: %s", error)
+            assert self._session is not None
+            self._session.lost(READ_ERROR)
+            self.close(linger=False)
 
     def read(self) -> int:
         """One read, taken in by the session; the readers end the turn."""
@@ -347,8 +363,7 @@ class SocketTransport:
     def _read_on(self) -> None:
         if self._gate is not None and self._gate.shut:
             self._gate = None  # it was long enough: one read
-        if not self._closing:
-            self._turn.readers.add(self._sock, self)
+        self._listen_to_peer()
 
     async def _say_last_words(self, session: Session) -> None:
         sock, out = self._sock, session.out

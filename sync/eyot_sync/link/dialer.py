@@ -47,6 +47,8 @@ class TcpDialer:
                 return await self._connect(family, target, timeout_s)
             except OSError as error:
                 problem = os.strerror(error.errno) if error.errno else str(error)
+            except (ValueError, OverflowError) as error:  # a port or an address that cannot be one
+                problem = str(error)
         raise DialError(problem)
 
     async def _resolve(self, address: LinkAddress) -> list[tuple[socket.AddressFamily, tuple[Any, ...]]]:
@@ -57,6 +59,8 @@ class TcpDialer:
             raise DialError(f"no answer to the look-up of {address.host} within {DNS_TIMEOUT_S:g} s") from None
         except OSError as error:
             raise DialError(f"{address.host}: {error.strerror or error}") from None
+        except UnicodeError:
+            raise DialError(f"{address.host}: not a host name") from None
         return [(info[0], info[4]) for info in infos]
 
     async def _connect(

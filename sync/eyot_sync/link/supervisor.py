@@ -110,9 +110,19 @@ class LinkSupervisor:
             end = LinkEnd(str(error), established=False)
         else:
             state.phase = LinkPhase.HANDSHAKE
-            end = await self._runner.run_link(stream, address, state, self.learned)
+            end = await self._run_link(stream, address)
         self._note(end, address)
         return end
+
+    async def _run_link(self, stream: trio.abc.Stream, address: LinkAddress) -> LinkEnd:
+        """One connection. Whatever goes wrong with it, and was not foreseen, stays with it."""
+        try:
+            return await self._runner.run_link(stream, address, self.state, self.learned)
+        except OSError as error:
+            return LinkEnd(error.strerror or str(error), established=False)
+        except Exception as error:
+            log.exception("Leafnode connection to %s failed", address)
+            return LinkEnd(f"internal error: {error!r}", established=False)
 
     def _note(self, end: LinkEnd, address: LinkAddress) -> None:
         state = self.state
