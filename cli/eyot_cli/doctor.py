@@ -28,6 +28,10 @@ _CLOCK_S_MAX = 2.0
 _FREE_SHARE_MIN = 0.1
 _USED_SHARE_MAX = 0.9
 _ANSWER_S = 3.0
+TWIN_REMEDY = (
+    "give each server its own jetstream { domain }; what the hub copies under this one may be the other server's, and the other's "
+    "messages are not copied"
+)
 _COLOURS = {"ok": "green", "warning": "yellow", "failure": "red", "skipped": "dim"}
 
 
@@ -133,6 +137,8 @@ def _link(link: LinkStatus, report: StatusReport) -> list[Check]:
     else:
         error = link.last_error or "no answer yet"
         return [failure(name, f"{link.state} after {link.attempts} attempts: {error}", link.remedy or "")]
+    if link.twin:
+        checks.append(failure(f"{name}: domain", link.twin, TWIN_REMEDY))
     if link.refused:
         remedy = "allow the subjects to the leaf's user, or stop publishing them"
         checks.append(warning(f"{name}: permissions", f"{link.refused} messages of the peer were refused", remedy))

@@ -12,6 +12,7 @@ import sys
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from http.client import HTTPException
 from pathlib import Path
 
 import pytest
@@ -174,7 +175,7 @@ class Bench:
                 for number in errnos:
                     for call in range(CALLS_MAX):
                         plan.arm(method, call, number)
-                        with suppress(OSError, AssertionError, ValueError):
+                        with suppress(OSError, AssertionError, ValueError, HTTPException):
                             play()
                         fired = plan.disarm()
                         where = f"{kind}: {method} #{call}: errno {number}"
@@ -199,7 +200,7 @@ class Bench:
     def steady(self, play: Callable[[], None]) -> None:
         """Without a fault it works; what a fault left behind may take one attempt more."""
         for _ in range(5):
-            with suppress(OSError, AssertionError, ValueError):
+            with suppress(OSError, AssertionError, ValueError, HTTPException):
                 play()
                 return
         play()

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eyot_sync.copying.actions import Action, Answer, Identify, Phase, Prove, Request, Skip, Subscribe
+from eyot_sync.copying.actions import Action, Answer, Identify, Phase, Prove, Request, Skip, Subscribe, settled_header
 from eyot_sync.copying.copier import Copier
 from eyot_sync.copying.origin import Origin
 from eyot_sync.copying.proof import Reached
@@ -180,17 +180,17 @@ def test_flow_control_waits_for_the_flash() -> None:
     assert asked == []
     batch, mark = copier.take_batch()
     assert [each.payload for each in batch] == [b"one"]
-    assert copier.committed(mark, 1, 1, current) == [Answer(b"$JS.FC.ORIGIN.c1.1")]
+    assert copier.committed(mark, 1, 1, current) == [Answer(b"$JS.FC.ORIGIN.c1.1", settled_header("c1", 1, 1))]
 
 
 def test_a_stalled_heartbeat_is_answered_when_all_is_on_flash() -> None:
     copier = make_copier(0)
     body = next(action.body for action in copier.link_up(1.0) if isinstance(action, Request))
     copier.response(copier.reply, ModelOrigin().create(body), 1.0)
-    header = b"NATS/1.0 100 Idle Heartbeat\r\nNats-Last-Consumer: 0\r\nNats-Consumer-Stalled: $JS.FC.O.c.9\r\n\r\n"
+    header = b"NATS/1.0 100 Idle Heartbeat\r\nNats-Last-Consumer: 0\r\nNats-Consumer-Stalled: $JS.FC.O.c1.9\r\n\r\n"
     assert copier.message(b"", b"", header, b"", 1.1) == []  # what it has may be of another life of the origin
     copier.unidentified(1.1)
-    assert Answer(b"$JS.FC.O.c.9") in copier.message(b"", b"", header, b"", 1.1)
+    assert Answer(b"$JS.FC.O.c1.9", settled_header("c1", 0, 0)) in copier.message(b"", b"", header, b"", 1.1)
 
 
 def test_a_heartbeat_tells_of_the_last_message_that_was_lost() -> None:
@@ -461,7 +461,7 @@ def test_a_mirror_skips_only_what_it_was_told_is_gone(told: tuple[int, int]) -> 
     """An origin that began to deliver before it answered tells how far it is, and what it sent is still on its way."""
     copier = make_copier(50, mirror=True)
     body = next(action.body for action in copier.link_up(1.0) if isinstance(action, Request))
-    origin = ModelOrigin(last_seq=200, messages={seq: b"" for seq in range(101, 201)})
+    origin = ModelOrigin(last_seq=200, messages=dict.fromkeys(range(101, 201), b""))
     answer = json.loads(origin.create(body))
     answer["delivered"] = {"consumer_seq": told[0], "stream_seq": told[1]}
     actions = copier.response(copier.reply, json.dumps(answer).encode(), 1.0)

@@ -82,7 +82,7 @@ def test_what_is_settled_is_what_is_on_flash() -> None:
     assert copier.message(b"$JS.FC.ORIGIN.C.x", b"", FLOW, b"", 1.6) == []
     message(copier, 6, 3)
     batch, mark = copier.take_batch()
-    header = b"NATS/1.0\r\nNats-Last-Consumer: 2\r\nNats-Last-Stream: 5\r\n\r\n"
+    header = b"NATS/1.0\r\nNats-Last-Consumer: 2\r\nNats-Last-Stream: 5\r\nEyot-Consumer: C\r\n\r\n"
     assert copier.committed(mark, 6, len(batch), copier.reply) == [Answer(b"$JS.FC.ORIGIN.C.x", header)]
 
 

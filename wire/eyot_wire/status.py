@@ -24,6 +24,7 @@ class LinkStatus(Struct, kw_only=True):
     `state` is `up`, `connecting`, `waiting` (for the next attempt) or `disabled`; `since` is when that state began. `waiting` says what a
     policy makes the link wait for (`budget used up until 1 December`). `dropped` counts messages that were not sent by reason, `refused`
     those that the peer should not have sent. `compression` is what this side does at the moment, in nats-server's words.
+    `twin` says that another server has the peer's JetStream domain, or this server's.
     """
 
     name: str
@@ -51,6 +52,7 @@ class LinkStatus(Struct, kw_only=True):
     compression: str | None = None
     waiting: str | None = None
     metered: MeteredStatus | None = None
+    twin: str | None = None
 
 
 class StreamStatus(Struct, kw_only=True):

@@ -59,6 +59,10 @@ log = logging.getLogger("eyot.leaf")
 LEAF_MESSAGE_MULTIPLE = 8
 
 
+#: A leaf node whose domain another one wants too hears of that so often, nanoseconds.
+TWIN_TOLD_EVERY_NS = 60_000_000_000
+
+
 class LeafConnection:
     """One link, from the open transport to its end. `account` is None until the peer is known.
 
@@ -338,6 +342,8 @@ class LeafConnection:
                     self._learn(urls)
             case PeerError(text=text):
                 log.error("%r - Leafnode Error '%s'", self, text)
+                if errors.is_duplicate_domain(text) and self.established:
+                    self.state.saw_twin(text, self.links.broker.clock.now_ns())
             case Closed():
                 self._finish(event)
             case _:
@@ -350,13 +356,24 @@ class LeafConnection:
         session, broker = self.session, self.links.broker
         account = broker.add_account(self.account_name)
         solicited = self.link_identity.solicited
-        self.link_identity = LinkIdentity(event.server_name, event.peer.cluster, event.remote_account, solicited)
+        self.link_identity = LinkIdentity(
+            event.server_name,
+            event.peer.cluster,
+            event.remote_account,
+            solicited,
+            domain=event.domain if event.jetstream else "",
+            is_cluster=event.peer.cluster not in ("", event.server_name),
+        )
         self.interest_origin = InterestOrigin(is_leaf=True, from_upstream=session.is_spoke, cluster=event.peer.cluster)
         self.source = Source(self, event.peer.cluster)
         account_links = self.links.of(account)
         registry = account_links.registry
         if registry.closes_circle(self.link_identity):
             self._finish(session.close(errors.loop_detected(account.name)))
+            return
+        same = registry.same_domain_as(self.link_identity)
+        if same is not None:
+            self._refuse_twin(same)
             return
         former = registry.duplicate_of(self.link_identity)
         if former is not None:
@@ -370,6 +387,23 @@ class LeafConnection:
         self.state.met(event, self.account_name, is_spoke=session.is_spoke)
         account_links.join(self)
         log.info("%r - Leafnode connection created for account: %s", self, account.name)
+
+    def _refuse_twin(self, holder: LeafConnection) -> None:
+        """Another leaf node has this one's domain: both hear of it."""
+        domain, now_ns = self.link_identity.domain, self.links.broker.clock.now_ns()
+        ours, others = holder.link_identity.server_name, self.link_identity.server_name
+        if not holder.state.twin or now_ns - holder.state.twin_ns > TWIN_TOLD_EVERY_NS:
+            holder.session.report(errors.duplicate_domain(domain, others))
+            holder._mark_dirty()
+            log.error(
+                "%r - leafnodes %r and %r have the same JetStream domain %r: the second is refused",
+                self,
+                ours,
+                others,
+                domain,
+            )
+        holder.state.saw_twin(errors.duplicate_domain(domain, others), now_ns)
+        self._finish(self.session.close(errors.duplicate_domain(domain, ours)))
 
     def _announce_again(self) -> None:
         """What may be told has changed: count anew, the peer hears the difference."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from eyot_daemon.leaf.wakeups import LeafWakeups
@@ -11,6 +12,9 @@ from eyot_wire.frames import LsAdd
 
 if TYPE_CHECKING:
     from eyot_daemon.leaf.link import LeafConnection
+
+
+log = logging.getLogger("eyot.leaf")
 
 
 class PeerInterest:
@@ -46,6 +50,8 @@ class PeerInterest:
             self._wakeups.announced(op.subject)
         if op.subject.startswith(b"$JS.") and b".API." in op.subject:
             self.api_seen = True
+            if self._is_own_api(op.subject):
+                self._see_twin(op.subject)
 
     def removed(self, subject: bytes, queue: bytes) -> None:
         """The peer withdrew interest."""
@@ -53,8 +59,33 @@ class PeerInterest:
         if sub is not None:
             sub.account.unsubscribe(sub)
             self._link.session.outbox.streams.drop(subject)
+            if self._is_own_api(subject):
+                state = self._link.state
+                state.interest_of_twin_gone()
         if not self._wakeups.done:
             self._wakeups.withdrawn(subject)
+
+    def _is_own_api(self, subject: bytes) -> bool:
+        """Interest of a hub in the API of this server's domain: nothing of ours comes back on its own link."""
+        domain = self._link.links.domain
+        return bool(domain) and self._link.session.is_spoke and subject.startswith(b"$JS.%b.API." % domain.encode())
+
+    def _see_twin(self, subject: bytes) -> None:
+        """Another server behind the hub answers for this one's domain: what the hub copies may be the other's."""
+        link = self._link
+        state, domain = link.state, link.links.domain
+        others = [
+            one for one in link.links.remotes if one is not state and one.is_up and one.peer_group == state.peer_group
+        ]
+        if state.peer_domain == domain or others:
+            return  # the hub's own, or this server's over its link for another account
+        state.twin_by_interest += 1
+        if not state.twin:
+            log.error(
+                "%r - another leafnode of %s has this server's JetStream domain %r", link, state.peer_group, domain
+            )
+            text = f'another leaf node of {state.peer_group} has this server\'s JetStream domain "{domain}"'
+            state.saw_twin(text, link.links.broker.clock.now_ns())
 
     def clear(self) -> None:
         """The link ended."""

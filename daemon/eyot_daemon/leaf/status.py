@@ -9,6 +9,8 @@ from eyot_sync.link.state import LinkPhase, LinkState
 from eyot_wire.go.time import ns_to_rfc3339
 from eyot_wire.status import LinkStatus
 
+#: A leaf node that was refused dials again within this, nanoseconds.
+TWIN_LASTS_NS = 180_000_000_000
 _STATES = {
     LinkPhase.UP: "up",
     LinkPhase.DIALING: "connecting",
@@ -72,7 +74,14 @@ def _status(links: LeafLinks, state: LinkState, link: LeafConnection | None) -> 
         compression=None if link is None or not link.established else link.session.compression,
         waiting=state.waiting or None,
         metered=None if metered is None else metered(),
+        twin=_twin(state, now_ns),
     )
+
+
+def _twin(state: LinkState, now_ns: int) -> str | None:
+    """Who was refused dials again and again: when that ends, it is over. What the peer's interest tells lasts as long as that."""
+    lasts = state.twin_by_interest or now_ns - state.twin_ns < TWIN_LASTS_NS
+    return state.twin if state.twin and lasts else None
 
 
 def _leaf(link: LeafConnection, query: LeafzQuery) -> Json:

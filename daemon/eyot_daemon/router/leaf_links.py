@@ -48,12 +48,17 @@ class LeafLinks:
         """The links that are up."""
         return [link for link in self.connections.values() if link.established]
 
+    @property
+    def domain(self) -> str:
+        """This server's JetStream domain, "" if it has none."""
+        jetstream = self.broker.options.jetstream
+        return "" if jetstream is None else jetstream.domain
+
     # -- what links share ------------------------------------------------------------------------------------------
 
     def identity(self, *, host: str = "0.0.0.0", port: int = 0) -> LeafIdentity:
         """What this server says of itself. A server with remotes belongs to a cluster of its own name, as nats-server has it."""
         options = self.broker.options
-        jetstream = options.jetstream
         return LeafIdentity(
             server_id=self.broker.server_id,
             server_name=self.broker.server_name,
@@ -61,8 +66,8 @@ class LeafLinks:
             host=host,
             port=port,
             cluster=self.broker.server_name if options.leafnodes.remotes else "",
-            domain="" if jetstream is None else jetstream.domain,
-            jetstream=jetstream is not None,
+            domain=self.domain,
+            jetstream=options.jetstream is not None,
             headers=not options.no_header_support,
             max_payload=options.max_payload,
             api_level=API_LEVEL,

@@ -132,6 +132,15 @@ class Progress:
     note: str = ""
 
 
-def settled_header(consumer_seq: int, stream_seq: int) -> bytes:
-    """The header of an answer to flow control that acknowledges: how far deliveries and the origin's sequences are settled."""
-    return b"NATS/1.0\r\nNats-Last-Consumer: %d\r\nNats-Last-Stream: %d\r\n\r\n" % (consumer_seq, stream_seq)
+#: In an answer to flow control of an Eyot mirror or source: the consumer whose messages it confirms.
+CONFIRMED_CONSUMER = b"Eyot-Consumer"
+
+
+def settled_header(consumer: str, consumer_seq: int, stream_seq: int) -> bytes:
+    """The header of an answer to flow control: of which consumer, and how far its deliveries and the origin's sequences are settled."""
+    return b"NATS/1.0\r\nNats-Last-Consumer: %d\r\nNats-Last-Stream: %d\r\n%b: %b\r\n\r\n" % (
+        consumer_seq,
+        stream_seq,
+        CONFIRMED_CONSUMER,
+        consumer.encode(),
+    )

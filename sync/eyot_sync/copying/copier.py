@@ -145,6 +145,7 @@ class Copier:
         self._failures = 0
         self._batch: list[Copied] = []
         self._delivered_seq = 0
+        self._heard_first = b""  # the consumer of the first thing that came, before the answer
 
     # -- when to call again ----------------------------------------------------------------------------------------
 
@@ -232,6 +233,10 @@ class Copier:
             return self._wait(now, trouble.problem(f"the origin's answer cannot be read: {invalid}"))
         if self.origin.consumer and (info.config is None or info.config.ack_policy != "flow_control"):
             return self._wait(now, error(10214 if self.mirror else 10217))
+        if self._heard_first not in (b"", info.name.encode()):
+            # Two servers have answered, and it is the other one's messages that were taken.
+            self.progress.gaps += 1
+            return self._ask(now)
         self.phase = Phase.ACTIVE
         self._failures = 0
         self.told_time = info.ts
@@ -349,7 +354,7 @@ class Copier:
         if not payload and header.startswith(b"NATS/1.0 100"):
             return self._control(reply, header, now)
         ack = decode_ack_reply(reply)
-        if ack is None or ack.delivered > 1 or (self.consumer and ack.consumer.decode() != self.consumer):
+        if ack is None or ack.delivered > 1 or not self._is_of_ours(ack.consumer):
             return []
         if ack.consumer_seq != self._consumer_seq + 1:
             if ack.consumer_seq <= self._consumer_seq:
@@ -436,6 +441,8 @@ class Copier:
 
     def _control(self, reply: bytes, header: bytes, now: float) -> list[Action]:
         if reply:
+            if not self._is_of_ours(_asks_for(reply)):
+                return []
             told = headers.get(header, told_origins.HEADER) if self._asks else None
             if told is not None:
                 self.told.append(told.decode("utf-8", "replace"))
@@ -446,15 +453,23 @@ class Copier:
             self.progress.gaps += 1
             return self._ask(now)
         stalled = headers.get(header, _STALLED)
-        if stalled:
+        if stalled and self._is_of_ours(_asks_for(stalled)):
             return self._answer(stalled)
         self.progress.lag = 0
         return []
 
+    def _is_of_ours(self, consumer: bytes) -> bool:
+        """Does this come from the present consumer? Another server of the origin's domain may answer the request as well, and send to
+        the same subject: who was heard first counts until the answer says which consumer it is. b"": it does not say."""
+        if not consumer:
+            return True
+        if not self._heard_first:
+            self._heard_first = consumer
+        return consumer == (self.consumer.encode() or self._heard_first)
+
     def _answer(self, subject: bytes) -> list[Action]:
-        header = b""
-        if self.origin.consumer:
-            header = settled_header(self._consumer_seq, self._delivered_seq)
+        # What is confirmed is named: who asked believes no answer that is about another server's messages.
+        header = settled_header(self.consumer, self._consumer_seq, self._delivered_seq)
         # What it has may be of another life of the origin until that is known.
         self._settling.wait(self._consumer_seq, Answer(subject, header))
         return [] if self._unknown_until is not None else list[Action](self._settling.due())
@@ -538,10 +553,17 @@ class Copier:
         actions: list[Action] = [Unsubscribe(self.deliver, self.reply)] if self.deliver else []
         self.deliver = self.reply = self.identity_reply = self.proof_reply = b""
         self.consumer = ""
+        self._heard_first = b""
         self.told = []
         self._consumer_seq = self._delivered_seq = 0
         self._settling.forget()
         return actions
+
+
+def _asks_for(subject: bytes) -> bytes:
+    """The consumer that a flow-control subject names, `$JS.FC.[<domain>.<account>.]<stream>.<consumer>.<id>`; b"" for any other."""
+    tokens = subject.split(b".")
+    return tokens[-2] if len(tokens) in (5, 7) and subject.startswith(b"$JS.FC.") else b""
 
 
 def _reached(message: Copied) -> Reached:

@@ -22,11 +22,15 @@ MAX_SUBSCRIPTIONS = "maximum subscriptions exceeded"
 MAX_ACCOUNT_CONNECTIONS = "maximum account active connections exceeded"
 INVALID_SUBSCRIPTION = "Invalid Subscription"
 
+_DUPLICATE_DOMAIN = "Duplicate JetStream domain"
+
 # After these nothing changes by itself within seconds: somebody has to change a configuration.
 LOOP_DELAY_S = 30.0
 PERMISSION_DELAY_S = 30.0
 SAME_CLUSTER_DELAY_S = 30.0
 MIN_VERSION_DELAY_S = 5.0
+#: The other server may be this one before it was started again, on a link that its hub does not know to be dead yet.
+DUPLICATE_DOMAIN_DELAY_S = 5.0
 
 
 def is_loop(reason: str) -> bool:
@@ -40,6 +44,15 @@ def loop_detected(account: str) -> str:
 
 def min_version_required(version: str) -> str:
     return f'connection rejected since minimum version required is "{version}"'
+
+
+def duplicate_domain(domain: str, other: str) -> str:
+    """To a leaf node whose JetStream domain the server `other` has as well."""
+    return f'Duplicate JetStream domain "{domain}": server "{other}" has it too'
+
+
+def is_duplicate_domain(text: str) -> bool:
+    return _DUPLICATE_DOMAIN in text
 
 
 def publish_violation(subject: bytes) -> str:
@@ -69,6 +82,8 @@ def remedy(text: str) -> str:
             return advice
     return ""
 
+
+DUPLICATE_DOMAIN_REMEDY = "two servers with one domain (a cloned image?): give each its own jetstream { domain }; the hub copies from one of them only"
 
 # Fragment of the text, delay before the next attempt, remedy. First match wins.
 _KNOWN: tuple[tuple[str, float | None, str], ...] = (
@@ -111,6 +126,11 @@ _KNOWN: tuple[tuple[str, float | None, str], ...] = (
         DUPLICATE,
         None,
         "another server with the same server_name and account took this link's place: server names must be unique",
+    ),
+    (
+        _DUPLICATE_DOMAIN,
+        DUPLICATE_DOMAIN_DELAY_S,
+        DUPLICATE_DOMAIN_REMEDY,
     ),
     (
         WRONG_PORT_SERVER,

@@ -131,6 +131,7 @@ class Established:
     domain: str
     remote_account: str
     peer: LinkPeer
+    jetstream: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,6 +89,11 @@ class LeafGreeting:
         return self.connect.domain if self.accepts else self.info.domain
 
     @property
+    def jetstream(self) -> bool:
+        """The peer says that it has JetStream."""
+        return self.connect.jetstream if self.accepts else self.info.jetstream
+
+    @property
     def cluster(self) -> str:
         """The peer's cluster."""
         return self.connect.cluster if self.accepts else self.info.cluster

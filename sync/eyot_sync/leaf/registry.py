@@ -24,6 +24,9 @@ class LinkIdentity:
     cluster: str
     remote_account: str
     solicited: bool
+    #: Its JetStream domain, "" without JetStream; and whether its servers may share that, being a cluster.
+    domain: str = ""
+    is_cluster: bool = False
 
 
 class RegisteredLink(Protocol):
@@ -78,6 +81,18 @@ class LeafRegistry(Generic[L]):
                 and identity.cluster == newcomer.cluster
                 and identity.remote_account == newcomer.remote_account
             ):
+                return link
+        return None
+
+    def same_domain_as(self, newcomer: LinkIdentity) -> L | None:
+        """The accepted link of another server that has the accepted newcomer's JetStream domain. Requests for that domain would
+        reach both, and each takes what is said of the other's messages for its own. Servers of clusters may share a domain."""
+        if newcomer.solicited or not newcomer.domain or newcomer.is_cluster:
+            return None
+        for link in self._links.values():
+            other = link.link_identity
+            is_other = not other.solicited and not other.is_cluster and other.server_name != newcomer.server_name
+            if is_other and other.domain == newcomer.domain:
                 return link
         return None
 

@@ -476,7 +476,9 @@ class LeafSession:
         # The first PING goes out at once: its answer comes behind the peer's initial interest and gives the first round trip.
         self._liveness.pinged(now)
         self._ping(now)
-        return [Established(*greeting.who, remote_account=self.remote_account, peer=self.peer)]
+        return [
+            Established(*greeting.who, remote_account=self.remote_account, peer=self.peer, jetstream=greeting.jetstream)
+        ]
 
     def apply_rules(self, user: UserRules) -> None:
         """What the link may carry is known, or has changed."""

@@ -85,6 +85,11 @@ class LinkState:
     is_isolated: bool = False
     #: What a policy makes the link wait for; "" if none does.
     waiting: str = ""
+    #: Another server has the JetStream domain of this one, or of the peer: in which words, "" if none is known; and when that was seen.
+    twin: str = ""
+    twin_ns: int = 0
+    #: The peer announces interest in the API of this server's domain: somebody else answers there as well.
+    twin_by_interest: int = 0
     traffic: LinkTraffic = field(default_factory=LinkTraffic)
 
     @property
@@ -127,6 +132,18 @@ class LinkState:
             self.since_ns = now_ns
         self.phase = LinkPhase.WAITING
         self.rtt_s = None
+        self.twin, self.twin_by_interest = "", 0
+
+    def saw_twin(self, text: str, now_ns: int) -> None:
+        """Another server with the same domain is there."""
+        self.twin, self.twin_ns = text, now_ns
+
+    def interest_of_twin_gone(self) -> None:
+        """One subject less of those that tell of another server with this one's domain."""
+        if self.twin_by_interest:
+            self.twin_by_interest -= 1
+            if not self.twin_by_interest:
+                self.twin = ""
 
     def failed(self, error: str, remedy: str, now_ns: int) -> None:
         self.last_error = error

@@ -50,7 +50,15 @@ def test_handshake_in_order() -> None:
     assert (event.connect.user, event.connect.password) == ("acc", "acc")
     session.add_interest(b"foo")
     assert session.accept_connect(0.2, account="ACC", is_system=False, user=UserRules()) == [
-        Established("NLEAF", "leaf-server", "2.9.10", "leaf", "", LinkPeer(is_upstream=False, cluster="leaf-server"))
+        Established(
+            "NLEAF",
+            "leaf-server",
+            "2.9.10",
+            "leaf",
+            "",
+            LinkPeer(is_upstream=False, cluster="leaf-server"),
+            jetstream=True,
+        )
     ]
     data = session.data_to_send()
     assert data.endswith(b"}\r\nPING\r\nLS+ foo\r\n")

@@ -54,7 +54,7 @@ def test_handshake_in_order() -> None:
     events = session.receive(second_info() + b"LS+ orders.*\r\nLS+ work grp 2\r\n", 0.2)
     assert events == [
         UrlsDiscovered(("10.0.0.1:7422",)),
-        Established("NHUB", "hub-server", "2.9.10", "hub", "ACC", LinkPeer(is_upstream=True)),
+        Established("NHUB", "hub-server", "2.9.10", "hub", "ACC", LinkPeer(is_upstream=True), jetstream=True),
         LsAdd(b"orders.*", b"", 0),
         LsAdd(b"work", b"grp", 2),
     ]

@@ -11,6 +11,8 @@ WINDOW_MAX = 32 * 1024 * 1024
 #: A window starts at this fraction of the largest one.
 WINDOW_START = 16
 
+#: In the answer of a reader (2.14, Eyot): how many deliveries it has had.
+LAST_CONSUMER = b"Nats-Last-Consumer"
 #: In the answer of a reader whose answers acknowledge: the last stream sequence that it has settled (2.14).
 LAST_STREAM = b"Nats-Last-Stream"
 FLOW_CONTROL_REQUEST = b"NATS/1.0 100 FlowControl Request\r\n\r\n"

@@ -4,13 +4,15 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 from eyot_daemon.jetstream.consumer.delivery import EMPTY_READ_COST, NEVER, TURN_MESSAGES_MAX, Delivery
-from eyot_daemon.jetstream.consumer.push import FLOW_CONTROL_REQUEST, LAST_STREAM, FlowControl, RateLimit
+from eyot_daemon.jetstream.consumer.push import FLOW_CONTROL_REQUEST, LAST_CONSUMER, LAST_STREAM, FlowControl, RateLimit
 from eyot_daemon.jetstream.copied_out.asked_again import AskedAgain
 from eyot_daemon.jetstream.copied_out.copied_out import CONFIRM_WITHIN_S, copied_out_of
 from eyot_daemon.jetstream.copied_out.told_origins import told_origins_of
 from eyot_daemon.jetstream.deliver_interest import has_interest, interest_of
 from eyot_daemon.jetstream.pull_request import idle_heartbeat
+from eyot_sync.copying.actions import CONFIRMED_CONSUMER
 from eyot_wire import headers
+from eyot_wire.digits import parse_uint
 from eyot_wire.nuid import short_id
 
 if TYPE_CHECKING:
@@ -39,7 +41,7 @@ class PushDelivery(Delivery):
         self.flow = FlowControl() if config.flow_control else None
         self._flow_acks = config.ack_policy == "flow_control"
         #: The last sequence sent when flow control was asked, and the last whose answer came: what the reader has.
-        self._asked_sseq = 0
+        self._asked_sseq = self._asked_cseq = 0
         self._asked_at = now
         self.confirmed_sseq = 0
         self.begun_after = consumer.state.delivered_sseq
@@ -256,7 +258,7 @@ class PushDelivery(Delivery):
                 sent = sizes[index]
                 self.send_run(target, run, start, index + 1, cseq + start, pending - start)
                 start = index + 1
-                self._ask_flow_control(flow, run.seq(index))
+                self._ask_flow_control(flow, run.seq(index), cseq + index)
         if start < stop:
             self.send_run(target, run, start, stop, cseq + start, pending - start)
 
@@ -279,7 +281,7 @@ class PushDelivery(Delivery):
                 if flow is not None and flow.delivered(size):
                     self.send_all(route, messages[start : index + 1], cseq + start, pending - start)
                     start = index + 1
-                    self._ask_flow_control(flow, message.seq)
+                    self._ask_flow_control(flow, message.seq, cseq + index)
         if start < len(messages):
             self.send_all(route, messages[start:], cseq + start, pending - start)
         self._last_sent = now
@@ -293,8 +295,10 @@ class PushDelivery(Delivery):
         if now >= self._asked_at + CONFIRM_WITHIN_S:
             self._ask_flow_control(flow)
 
-    def _ask_flow_control(self, flow: FlowControl, sseq: int = 0) -> None:
+    def _ask_flow_control(self, flow: FlowControl, sseq: int = 0, cseq: int = 0) -> None:
+        """`sseq`, `cseq`: the last delivery that the answer confirms; 0: the last of all."""
         self._asked_sseq = sseq or self.state.delivered_sseq
+        self._asked_cseq = cseq or self.state.delivered_cseq
         self._asked_at = self.consumer.broker.clock.monotonic()
         subject = self._flow_prefix + short_id(length=4).encode()
         flow.ask(subject)
@@ -330,7 +334,7 @@ class PushDelivery(Delivery):
         """A message on one of our flow-control subjects; where flow control acknowledges it says how far the reader is."""
         if self.flow is None or not self.flow.answered(subject):
             return
-        if self.consumer.config.direct:
+        if self.consumer.config.direct and self._is_believed(header):
             self.confirmed_sseq = self._asked_sseq
             copied_out_of(self.consumer.stream).confirmed(self.consumer, self._asked_sseq)
         if self._flow_acks:
@@ -338,6 +342,24 @@ class PushDelivery(Delivery):
             if last.isdigit() and len(last) <= 20:
                 self.consumer.acks.received_up_to(int(last))
         self.consumer.mark()
+
+    def _is_believed(self, header: bytes) -> bool:
+        """Is an answer about what was asked? nats-server's mirrors and sources answer whoever asks on their deliver subject, also a
+        second server of the same domain whose messages they do not take."""
+        consumer = headers.get(header, CONFIRMED_CONSUMER)
+        if consumer is not None:
+            return consumer == self.consumer.name.encode()
+        last = headers.get(header, LAST_CONSUMER)
+        told = None if last is None else parse_uint(last)
+        if told is not None and not self._asked_cseq <= told <= self.consumer.state.delivered_cseq:
+            return False
+        return not self._has_twin()
+
+    def _has_twin(self) -> bool:
+        """Is whoever listens behind a link where another server answers for this one's domain?"""
+        links = self.consumer.broker.links.connections.values()
+        twins = {id(link) for link in links if link.state.twin}
+        return bool(twins) and any(id(leaf.dest) in twins for leaf in self.account.route(self._subject).leafs)
 
     def reset(self) -> None:
         """The consumer begins anew."""

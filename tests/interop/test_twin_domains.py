@@ -1,0 +1,93 @@
+"""Two leaf nodes with one JetStream domain (a cloned image): no message is lost by it, and whoever looks is told."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from pathlib import Path
+
+import nats
+import pytest
+from nats.aio.client import Client
+from nats.js.api import ExternalStream, RetentionPolicy, StreamSource
+
+from interop.test_doctor import doctor
+from support.eyotd import Eyotd
+from support.leaf_pair import ACCOUNTS, HUB, server
+
+LEAF = """
+server_name: NAME
+jetstream { store_dir: "%WORKDIR%/store", domain: edge }
+leafnodes { reconnect: "100ms", remotes = [ { urls: ["nats-leaf://acc:acc@127.0.0.1:HUB_PORT"], account: ACC } ] }
+"""
+COUNT = 100
+
+
+async def publish(client: Client, name: str) -> None:
+    js = client.jetstream(timeout=10)
+    await js.add_stream(name="WORK", subjects=["work.>"], retention=RetentionPolicy.WORK_QUEUE)
+    await asyncio.gather(*(js.publish("work.x", f"{name} {number}".encode()) for number in range(COUNT)))
+
+
+async def held(client: Client, stream: str) -> list[str]:
+    """The payloads of all messages of a stream."""
+    state = (await client.jetstream(timeout=10).stream_info(stream)).state
+    found = []
+    for seq in range(state.first_seq, state.last_seq + 1):
+        request = json.dumps({"seq": seq}).encode()
+        answer = json.loads((await client.request(f"$JS.API.STREAM.MSG.GET.{stream}", request, timeout=10)).data)
+        if "message" in answer:
+            message = await client.jetstream().get_msg(stream, seq)
+            found.append((message.data or b"").decode())
+    return found
+
+
+@pytest.mark.parametrize("hub_kind", ["eyotd", "nats-server", "2.14.6"])
+def test_nothing_is_lost_and_all_are_told(hub_kind: str, tmp_path: Path) -> None:
+    hub = server(hub_kind, HUB + ACCOUNTS, tmp_path / "hub")
+    names = ("one", "two")
+    leafs = []
+    for name in names:
+        config = (LEAF + ACCOUNTS).replace("HUB_PORT", str(hub.leaf_port)).replace("NAME", name)
+        leafs.append(Eyotd(config, tmp_path / name))
+
+    async def play() -> None:
+        clients = []
+        for name, leaf in zip(names, leafs, strict=True):
+            leaf.start()
+            clients.append(await nats.connect(leaf.client_url("acc")))
+            await publish(clients[-1], name)
+        one, two = clients
+        leafs[0].wait_log("Leafnode connection created")
+        leafs[1].wait_log("Duplicate JetStream domain|has this server's JetStream domain")
+        at_hub = await nats.connect(hub.client_url("acc"))
+        origin = StreamSource(name="WORK", external=ExternalStream(api="$JS.edge.API"))
+        await at_hub.jetstream(timeout=10).add_stream(name="ALL", sources=[origin])
+        deadline = time.monotonic() + 5  # what must not happen may happen as long as this
+        there: set[str] = set()
+        while time.monotonic() < deadline:
+            there = {text for client in (one, two) for text in await held(client, "WORK")}
+            there |= set(await held(at_hub, "ALL"))
+            assert len(there) == 2 * COUNT, sorted({f"{n} {i}" for n in names for i in range(COUNT)} - there)[:5]
+            await asyncio.sleep(0.2)
+        if hub_kind == "eyotd":
+            assert set(await held(at_hub, "ALL")) == {f"one {number}" for number in range(COUNT)}
+            leafs.append(hub)  # type: ignore[arg-type]
+        for which in leafs:
+            code, checks = await doctor(which, "acc")
+            failures = [check for check in checks if check["state"] == "failure"]
+            assert code == 4
+            assert any("edge" in str(check["detail"]) and "domain" in str(check["remedy"]) for check in failures), (
+                checks
+            )
+        for client in (*clients, at_hub):
+            await client.close()
+
+    try:
+        hub.start()
+        asyncio.run(play())
+    finally:
+        for one in leafs:
+            one.kill()
+        hub.kill()
