@@ -87,7 +87,7 @@ class Server:
         self._lame_duck = False
         self._env = env
         self._jetstream: JetStreamPart | None = None
-        signs = self.options.authorization.auth_callout is not None
+        signs = self.options.authorization.auth_callout is not None or trust is not None
         signer = server_key() if signs else None
         self.broker = Broker(self.options, server_id=new_id() if signer is None else signer.public_key)
         self._callout = None if signer is None else Callout(self.broker, signer)

@@ -1,8 +1,8 @@
-"""Auth callout: a service in one account decides about clients that the configuration does not know.
+"""Auth callout: a service in one account decides who gets in, and as whom.
 
-Users of the configuration come first (the service itself connects as one of `auth_users`). Everybody else's CONNECT is
-described in a signed request on `$SYS.REQ.USER.AUTH`; the connection waits for the answer, at most its authentication
-timeout. No service, no answer in time, or an answer that cannot be believed: Authorization Violation.
+The service itself connects as one of `auth_users`. Everybody else's CONNECT, also that of a user whom the configuration knows, is
+described in a signed request on `$SYS.REQ.USER.AUTH`; the connection waits for the answer, at most its authentication timeout. No
+service, no answer in time, or an answer that cannot be believed (`callout_rules`): Authorization Violation.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ import os
 import secrets
 import ssl
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from eyot_daemon.auth.claims_permissions import permissions_of
+import msgspec
+
+from eyot_daemon.auth.callout_rules import Answer, CalloutRules, ConfiguredRules, OperatorRules, without_questions
 from eyot_daemon.auth.configured import AuthResult, ConfigAuthenticator
 from eyot_daemon.auth.login import Applicant, Deferred, Login, Peer
-from eyot_daemon.config.accounts import GLOBAL_ACCOUNT, AuthCalloutOptions
-from eyot_daemon.config.check import account_names
+from eyot_daemon.config.accounts import GLOBAL_ACCOUNT
 from eyot_daemon.config.options import Options
 from eyot_daemon.router.broker import Broker
 from eyot_daemon.router.subscription import CallbackDest, Kind, Origin, Subscription
@@ -35,10 +37,14 @@ from eyot_wire.trust.auth_callout import (
     ConnectOptions,
     CurveKey,
     ServerIdentity,
-    decode_response,
     encode_request,
 )
 from eyot_wire.trust.jwt import JwtError
+
+if TYPE_CHECKING:
+    from eyot_daemon.auth.operator import OperatorAuthenticator
+    from eyot_daemon.auth.trust import Trust
+    from eyot_wire.trust.jwt_account import AccountClaims
 
 log = logging.getLogger("eyot.auth")
 
@@ -50,10 +56,11 @@ _TYPES = {"STANDARD": "nats", "WEBSOCKET": "websocket"}
 class _Asked:
     """One question on its way."""
 
-    __slots__ = ("applicant", "deferred", "peer", "timer", "user", "user_nkey")
+    __slots__ = ("deferred", "peer", "rules", "timer", "user", "user_nkey")
 
-    def __init__(self, deferred: Deferred, peer: Peer, user_nkey: str, user: str) -> None:
+    def __init__(self, deferred: Deferred, rules: CalloutRules, peer: Peer, user_nkey: str, user: str) -> None:
         self.deferred = deferred
+        self.rules = rules
         self.peer = peer
         self.user_nkey = user_nkey
         self.user = user
@@ -61,44 +68,45 @@ class _Asked:
 
 
 class Callout:
-    """Asks the service; one for the server's life. `signer` is the key whose public part is the server's id."""
+    """Asks services; one for the server's life. `signer` is the key whose public part is the server's id."""
 
     def __init__(self, broker: Broker, signer: nkey.Signer) -> None:
         self.broker = broker
         self._signer = signer
         self._curve = CurveKey(os.urandom(32))
         self._waiting: dict[bytes, _Asked] = {}
-        self._subscription: Subscription | None = None
+        self._subscriptions: dict[str, Subscription] = {}
         self._prefix = b"$SYS._INBOX." + secrets.token_hex(4).encode() + b"."
 
     def ask(
-        self, options: Options, connect: ClientConnect, peer: Peer, applicant: Applicant | None, deferred: Deferred
+        self, rules: CalloutRules, connect: ClientConnect, peer: Peer, applicant: Applicant | None, deferred: Deferred
     ) -> None:
         """Settle `deferred` with what the service says."""
-        configured = options.authorization.auth_callout
-        account = None if configured is None else self.broker.accounts.get(configured.account)
-        if configured is None or account is None or len(self._waiting) >= WAITING_MAX:
+        account = self.broker.accounts.get(rules.account)
+        if account is None or len(self._waiting) >= WAITING_MAX:
             deferred.settle(None)
             return
-        if self._subscription is None or self._subscription.account is not account:
-            self._subscription = account.subscribe(
+        known = self._subscriptions.get(account.name)
+        if known is None or known.account is not account:
+            self._subscriptions[account.name] = account.subscribe(
                 self._prefix + b"*", CallbackDest(self._answered, Kind.SYSTEM, "auth callout")
             )
         user = nkey.encode_public("U", os.urandom(32))
         now_s = self.broker.clock.now_ns() // 10**9
-        timeout_s = options.authorization.timeout_s
+        timeout_s = self.broker.options.authorization.timeout_s
         payload = encode_request(
-            self._describe(configured, connect, peer, applicant, user),
+            self._describe(rules, connect, peer, applicant, user),
             self._signer,
+            receiver=rules.issuer,
             issued_s=now_s,
             expires_s=now_s + max(1, round(timeout_s)),
         )
         header = b""
-        if configured.xkey:
-            payload = self._curve.seal(payload, configured.xkey)
+        if rules.xkey:
+            payload = self._curve.seal(payload, rules.xkey)
             header = set_field(b"", XKEY_HEADER, self._curve.public_key.encode())
         token = secrets.token_hex(8).encode()
-        asked = self._waiting[token] = _Asked(deferred, peer, user, connect.user)
+        asked = self._waiting[token] = _Asked(deferred, rules, peer, user, presented_as(connect))
         asked.timer = self.broker.timers.call_later(timeout_s, lambda: self._give_up(token))
         if not account.publish(SUBJECT, self._prefix + token, header, payload):
             log.error("No auth callout service in account %s", account.name)
@@ -113,7 +121,7 @@ class Callout:
 
     def _describe(
         self,
-        configured: AuthCalloutOptions,
+        rules: CalloutRules,
         connect: ClientConnect,
         peer: Peer,
         applicant: Applicant | None,
@@ -135,17 +143,17 @@ class Callout:
                 id=self.broker.server_id,
                 version=VERSION,
                 tags=options.server_tags,
-                xkey=self._curve.public_key if configured.xkey else "",
+                xkey=self._curve.public_key if rules.xkey else "",
             ),
             user_nkey=user_nkey,
             client_info=ClientInformation(
                 host=peer.host,
                 id=0 if applicant is None else applicant.cid,
-                user=connect.user or connect.nkey,
+                user=presented_as(connect),
                 name=connect.name,
                 kind="Leafnode" if peer.connection_type.startswith("LEAFNODE") else "Client",
                 type=_TYPES.get(peer.connection_type, ""),
-                nonce="" if applicant is None else applicant.nonce,
+                nonce="" if applicant is None or not connect.sig else applicant.nonce,
             ),
             connect_opts=ConnectOptions(
                 jwt=connect.jwt,
@@ -173,56 +181,132 @@ class Callout:
             asked.timer.cancel()
         login: AuthResult | None = None
         try:
-            login = self._judge(asked, payload)
+            login = asked.rules.grant(self._opened(asked, payload))
         except JwtError as error:
             log.error("Auth callout: %s", error)
         asked.deferred.settle(login)
 
-    def _judge(self, asked: _Asked, payload: bytes) -> AuthResult:
-        """The login an answer grants. Raises JwtError."""
-        options = self.broker.options
-        configured = options.authorization.auth_callout
-        if configured is None or not payload:
-            raise JwtError("empty response")
-        if configured.xkey and not payload.startswith(b"eyJ"):
-            payload = self._curve.open(payload, configured.xkey)
-        now_s = self.broker.clock.now_ns() / 1e9
-        user = decode_response(
-            payload.decode("utf-8", "replace"),
-            issuer=configured.issuer,
+    def _opened(self, asked: _Asked, payload: bytes) -> Answer:
+        """The answer, unsealed. Raises JwtError."""
+        if not payload:
+            raise JwtError(f'auth callout violation: "no reason supplied" on account "{asked.rules.account}"')
+        if asked.rules.xkey and not payload.startswith(b"eyJ"):
+            payload = self._curve.open(payload, asked.rules.xkey)
+        return Answer(
+            token=payload.decode("utf-8", "replace"),
             user_nkey=asked.user_nkey,
+            user=asked.user,
             server_id=self.broker.server_id,
-            now_s=now_s,
+            peer=asked.peer,
+            now_s=self.broker.clock.now_ns() / 1e9,
         )
-        account = user.aud or GLOBAL_ACCOUNT
-        if account not in account_names(options):
-            raise JwtError(f"account {account!r} is not known here")
-        if configured.allowed_accounts and account not in configured.allowed_accounts:
-            raise JwtError(f"account {account!r} is not allowed for the auth callout")
-        types = user.nats.allowed_connection_types
-        if types and asked.peer.connection_type not in types:
-            raise JwtError("connection type is not allowed")
-        if user.nats.src or user.nats.times:
-            raise JwtError("limits of source addresses and times are not offered by eyotd")
-        expires_in_s = user.exp - now_s if user.exp else 0.0
-        return AuthResult(
-            account=account,
-            user=user.name or asked.user or asked.user_nkey,
-            permissions=permissions_of(user.nats.pub, user.nats.sub, user.nats.resp),
-            external=True,
-            expires_in_s=expires_in_s,
-        )
+
+
+def presented_as(connect: ClientConnect) -> str:
+    """What a connection calls itself, as nats-server shows it."""
+    return connect.nkey or connect.user or ("[REDACTED]" if connect.auth_token else "")
+
+
+Ask = Callable[[CalloutRules, ClientConnect, Peer, Applicant | None, Deferred], None]
 
 
 class CalloutAuthenticator:
-    """The configuration's users first, then the service. A `login.Authenticator`."""
+    """Asks the service about everybody but its own users (`auth_users`), whom the configuration decides. A `login.Authenticator`.
+
+    Users of the configuration in an account that `allowed_accounts` leaves out are not asked about either.
+    """
 
     auth_required = True
     wants_nonce = True
 
-    def __init__(self, inner: ConfigAuthenticator, options: Options, ask: Callable[..., None]) -> None:
+    def __init__(self, inner: ConfigAuthenticator, options: Options, ask: Ask) -> None:
+        configured = options.authorization.auth_callout
+        assert configured is not None
         self._inner = inner
         self._options = options
+        self._ask = ask
+        self._rules = ConfiguredRules(options)
+        self._own_users, self._allowed = configured.auth_users, configured.allowed_accounts
+
+    def client(
+        self, connect: ClientConnect, nonce: str, peer: Peer, applicant: Applicant | None = None
+    ) -> Login | Deferred | None:
+        decision = self._inner.client(connect, nonce, peer, applicant)
+        return self._or_ask(decision, self._stand_in(connect), peer, applicant)
+
+    def leaf(
+        self, connect: LeafConnect, nonce: str, peer: Peer, applicant: Applicant | None = None
+    ) -> Login | Deferred | None:
+        """Leafs are asked about as clients are, unless the leaf listener has users of its own."""
+        decision = self._inner.leaf(connect, nonce, peer, applicant)
+        own = self._options.leafnodes.authorization
+        if own is not None and (own.user or own.nkey or own.users):
+            return decision
+        return self._or_ask(decision, self._stand_in(as_client(connect)), peer, applicant)
+
+    def anonymous(self, peer: Peer) -> Login | None:
+        """Whoever has not presented anything cannot be asked about: only a user whom nobody asks about may stand in."""
+        login = self._inner.anonymous(peer)
+        if login is None or self._is_asked_about(login, login.user, peer):
+            return None
+        return self._known(login)
+
+    def _stand_in(self, connect: ClientConnect) -> ClientConnect:
+        """What a connection presented; if that is nothing, what `no_auth_user` stands for."""
+        name = self._options.no_auth_user
+        if not name or connect.user or connect.password or connect.auth_token or connect.nkey:
+            return connect
+        user = next((one for one in self._options.users if name in (one.user, one.nkey)), None)
+        if user is None:
+            return connect
+        return msgspec.structs.replace(connect, user=user.user, password=user.password, nkey=user.nkey)
+
+    def _is_asked_about(self, login: Login | None, name: str, peer: Peer) -> bool:
+        account = GLOBAL_ACCOUNT if login is None else login.account
+        is_leaf = peer.connection_type.startswith("LEAFNODE")
+        if not is_leaf and account != GLOBAL_ACCOUNT and self._allowed and account not in self._allowed:
+            return False
+        return name not in self._own_users
+
+    def _known(self, login: Login) -> Login:
+        """Somebody whom the configuration lets in. In the service's account, nobody but the server asks."""
+        if login.account != self._rules.account:
+            return login
+        permissions = without_questions(login.permissions)
+        return AuthResult(account=login.account, user=login.user, permissions=permissions, token=login.token)
+
+    def _or_ask(
+        self, decision: Login | Deferred | None, connect: ClientConnect, peer: Peer, applicant: Applicant | None
+    ) -> Login | Deferred | None:
+        outer = Deferred()
+
+        def decided(login: Login | None) -> None:
+            name = login.user if login is not None and login.user else presented_as(connect)
+            if not self._is_asked_about(login, name, peer):
+                outer.settle(None if login is None else self._known(login))
+            elif not outer.abandoned:
+                self._ask(self._rules, connect, peer, applicant, outer)
+
+        if isinstance(decision, Deferred):
+            decision.when_done(decided)
+        else:
+            decided(decision)
+        return outer.outcome if outer.settled else outer
+
+
+class OperatorCallout:
+    """Operator mode: asks the service of a user's account, if its token says so (`authorization`). A `login.Authenticator`.
+
+    Its own users (`auth_users`) come in by their tokens alone. Everybody else needs a token that is good as well, often one that all
+    share: it says which account's service is asked.
+    """
+
+    auth_required = True
+    wants_nonce = True
+
+    def __init__(self, inner: OperatorAuthenticator, trust: Trust, ask: Ask) -> None:
+        self._inner = inner
+        self._trust = trust
         self._ask = ask
 
     def client(
@@ -233,45 +317,46 @@ class CalloutAuthenticator:
     def leaf(
         self, connect: LeafConnect, nonce: str, peer: Peer, applicant: Applicant | None = None
     ) -> Login | Deferred | None:
-        """Leafs are asked about as clients are, unless the leaf listener has users of its own."""
-        decision = self._inner.leaf(connect, nonce, peer, applicant)
-        own = self._options.leafnodes.authorization
-        if own is not None and (own.user or own.nkey or own.users):
-            return decision
-        presented = ClientConnect(
-            user=connect.user,
-            password=connect.password,
-            auth_token=connect.auth_token,
-            jwt=connect.jwt,
-            sig=connect.sig,
-            nkey=connect.nkey,
-            name=connect.name,
-            version=connect.version,
-            protocol=connect.protocol,
-        )
-        return self._or_ask(decision, presented, peer, applicant)
+        return self._or_ask(self._inner.leaf(connect, nonce, peer, applicant), as_client(connect), peer, applicant)
+
+    def anonymous(self, peer: Peer) -> Login | None:
+        login = self._inner.anonymous(peer)
+        if login is None or self._asked_account(login) is not None:
+            return None
+        return login
+
+    def _asked_account(self, login: Login) -> AccountClaims | None:
+        """The account whose service decides about a user; None: its token decided."""
+        account = self._trust.usable(login.account)
+        users = () if account is None else account.body.authorization.auth_users or ()
+        return account if users and login.user not in users else None
 
     def _or_ask(
         self, decision: Login | Deferred | None, connect: ClientConnect, peer: Peer, applicant: Applicant | None
     ) -> Login | Deferred | None:
-        if decision is not None and not isinstance(decision, Deferred):
+        if decision is None or isinstance(decision, Deferred):
+            return decision
+        account = self._asked_account(decision)
+        if account is None:
             return decision
         outer = Deferred()
-        if decision is None:
-            self._ask(self._options, connect, peer, applicant, outer)
-            return outer
+        self._ask(OperatorRules(self._trust, account), connect, peer, applicant, outer)
+        return outer.outcome if outer.settled else outer
 
-        def decided(login: Login | None) -> None:
-            if login is not None:
-                outer.settle(login)
-            elif not outer.abandoned:
-                self._ask(self._options, connect, peer, applicant, outer)
 
-        decision.when_done(decided)
-        return outer
-
-    def anonymous(self, peer: Peer) -> Login | None:
-        return self._inner.anonymous(peer)
+def as_client(connect: LeafConnect) -> ClientConnect:
+    """What a leaf node presents, in the form of a client's."""
+    return ClientConnect(
+        user=connect.user,
+        password=connect.password,
+        auth_token=connect.auth_token,
+        jwt=connect.jwt,
+        sig=connect.sig,
+        nkey=connect.nkey,
+        name=connect.name,
+        version=connect.version,
+        protocol=connect.protocol,
+    )
 
 
 def server_key() -> nkey.Signer:

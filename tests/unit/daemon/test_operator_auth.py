@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from eyot_daemon.auth.callout import OperatorCallout
 from eyot_daemon.auth.configured import AuthResult
-from eyot_daemon.auth.login import Peer
+from eyot_daemon.auth.login import Deferred, Peer
 from eyot_daemon.auth.operator import OperatorAuthenticator, Refused
 from eyot_daemon.auth.trust import Trust
 from eyot_daemon.config.operator import OperatorOptions, ResolverOptions
@@ -137,10 +138,20 @@ def test_revocations() -> None:
         assert login(auth, ALPHA.user(USER, claims={"iat": now})) is not None
 
 
-def test_users_that_an_accounts_own_callout_would_have_to_approve_are_refused() -> None:
-    auth = authenticator(OPERATOR.account(ALPHA, authorization={"auth_users": [OTHER.public]}))
-    assert login(auth, ALPHA.user(USER)) is None
-    assert login(auth, ALPHA.user(OTHER), OTHER) is not None
+def test_users_of_an_account_with_a_callout_are_asked_about() -> None:
+    inner = authenticator(OPERATOR.account(ALPHA, authorization={"auth_users": [OTHER.public]}))
+    asked: list[str] = []
+    auth = OperatorCallout(inner, inner.trust, lambda rules, *about: asked.append(rules.account))
+
+    def enters(key: Key) -> object:
+        signature = nkey.encode_signature(key.signer.sign(NONCE.encode()))
+        return auth.client(ClientConnect(jwt=ALPHA.user(key), sig=signature), NONCE, PEER)
+
+    assert isinstance(enters(OTHER), AuthResult)
+    assert asked == []
+    assert isinstance(enters(USER), Deferred)
+    assert asked == [ALPHA.public]
+    assert auth.client(ClientConnect(jwt=ALPHA.user(USER)), NONCE, PEER) is None, "without a signature nobody is asked"
 
 
 def test_permissions_and_the_accounts_defaults() -> None:
@@ -213,7 +224,7 @@ def test_judging_again_says_what_a_connected_client_is_told() -> None:
 
 def test_updates_are_believed_only_from_the_operator() -> None:
     auth = authenticator(OPERATOR.account(ALPHA))
-    trust = auth._trust
+    trust = auth.trust
     with pytest.raises(JwtError, match="not signed by trusted operator"):
         trust.accept(Key("O", 99).account(ALPHA))
     with pytest.raises(JwtError, match="validation errors"):

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from eyot_wire.trust import nkey
-from eyot_wire.trust.jwt import Claims, JwtError, decode
+from eyot_wire.trust.jwt import JwtError
 
 SUBJECT: Final = b"$SYS.REQ.USER.AUTH"
 AUDIENCE: Final = "nats-authorization-request"
@@ -86,8 +86,10 @@ class CalloutRequest(Struct, omit_defaults=True, kw_only=True):
     version: int = 0
 
 
-def encode_request(request: CalloutRequest, signer: nkey.Signer, *, issued_s: int, expires_s: int) -> bytes:
-    """The signed request. Times are seconds since the epoch."""
+def encode_request(
+    request: CalloutRequest, signer: nkey.Signer, *, receiver: str, issued_s: int, expires_s: int
+) -> bytes:
+    """The signed request to an issuer of answers. Times are seconds since the epoch."""
     request = msgspec.structs.replace(request, type="authorization_request", version=2)
     claims: dict[str, Any] = {
         "aud": AUDIENCE,
@@ -95,37 +97,12 @@ def encode_request(request: CalloutRequest, signer: nkey.Signer, *, issued_s: in
         "iat": issued_s,
         "iss": signer.public_key,
         "nats": request,
-        "sub": request.user_nkey,
+        "sub": receiver,
     }
     digest = hashlib.new("sha512_256", msgspec.json.encode(claims)).digest()
     claims["jti"] = base64.b32encode(digest).rstrip(b"=").decode()
     head = _part(b'{"typ":"JWT","alg":"ed25519-nkey"}') + b"." + _part(msgspec.json.encode(claims))
     return head + b"." + _part(signer.sign(head))
-
-
-def decode_response(token: str, *, issuer: str, user_nkey: str, server_id: str, now_s: float) -> Claims:
-    """The user's claims that an answer grants. Raises JwtError, also with the error the service gave."""
-    response = _checked(token, "authorization_response", issuer, user_nkey, now_s)
-    if response.aud != server_id:
-        raise JwtError("response is not for this server")
-    if response.nats.error:
-        raise JwtError(f"refused by the auth callout service: {response.nats.error}")
-    if not response.nats.jwt:
-        raise JwtError("response without a user")
-    return _checked(response.nats.jwt, "user", issuer, user_nkey, now_s)
-
-
-def _checked(token: str, kind: str, issuer: str, subject: str, now_s: float) -> Claims:
-    claims = decode(token)
-    if claims.kind != kind:
-        raise JwtError(f"expected a JWT of type {kind}")
-    if claims.iss != issuer:
-        raise JwtError("wrong issuer for auth callout response")
-    if claims.sub != subject:
-        raise JwtError("auth callout response is about another user")
-    if not claims.valid_at(now_s):
-        raise JwtError("auth callout response has expired")
-    return claims
 
 
 def _part(data: bytes) -> bytes:

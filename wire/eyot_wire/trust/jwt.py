@@ -17,8 +17,14 @@ from msgspec import Struct
 from eyot_wire.trust import nkey
 from eyot_wire.untrusted import decode_json
 
-_ISSUER_ROLES: Final = {"operator": "O", "account": "OA", "user": "A", "activation": "OA"}
-_SUBJECT_ROLES: Final = {"operator": "O", "account": "A", "user": "U", "activation": "A"}
+_ISSUER_ROLES: Final = {
+    "operator": "O",
+    "account": "OA",
+    "user": "A",
+    "activation": "OA",
+    "authorization_response": "A",
+}
+_SUBJECT_ROLES: Final = {"operator": "O", "account": "A", "user": "U", "activation": "A", "authorization_response": "U"}
 
 
 class JwtError(ValueError):
@@ -126,8 +132,8 @@ class Claims(Struct, omit_defaults=True, frozen=True):
         return self.nats.issuer_account or self.issuer_account or self.iss
 
     @property
-    def issuer_of_activation(self) -> str:
-        """The account that an activation's issuer signed for, as the token says; "": the issuer's own."""
+    def signed_for(self) -> str:
+        """`issuer_account`: the account that a signing key signed for, as the token says; "": the issuer's own."""
         return self.nats.issuer_account or self.issuer_account
 
     @property

@@ -79,7 +79,7 @@ def activation_mistakes(importer: str, imported: Import, claims: Claims, body: A
     """Why an activation does not stand for this import of the account `importer`, besides signature, times and revocations."""
     found = []
     name = _quoted(imported.subject)
-    if imported.account not in (claims.iss, claims.issuer_of_activation):
+    if imported.account not in (claims.iss, claims.signed_for):
         found.append(f"activation token doesn't match account for import {name}")
     if claims.sub != importer:
         found.append(f"activation token doesn't match account it is being included in, {name}")
@@ -88,7 +88,7 @@ def activation_mistakes(importer: str, imported: Import, claims: Claims, body: A
     if body.kind not in _KINDS:
         found.append(f"invalid import type: {_quoted(body.kind)}")
     found += _subject(body.subject)
-    if claims.issuer_of_activation and not nkey.is_public(claims.issuer_of_activation, "A"):
+    if claims.signed_for and not nkey.is_public(claims.signed_for, "A"):
         found.append("account_id is not an account public key")
     if not covers(body.subject, exporters_subject(imported)):
         found.append(f"activation token import subject {_quoted(body.subject)} doesn't match import {name}")
