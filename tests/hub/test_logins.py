@@ -116,6 +116,34 @@ def test_client_certificates(tmp_path: Path, first: bool) -> None:
         server.kill()
 
 
+@pytest.mark.parametrize(
+    "allowed",
+    [
+        "STREAM.MSG.GET.S",
+        "CONSUMER.CREATE.S.*.s",  # a reader that may create consumers of its subject, and no others
+    ],
+)
+def test_a_user_with_the_usual_permissions(tmp_path: Path, allowed: str) -> None:
+    """Consumers are made by the subject that names stream, consumer and filter; a single message is had either way."""
+    mine = ["STREAM.INFO.S", "CONSUMER.CREATE.S.*.s", "CONSUMER.MSG.NEXT.S.*", "CONSUMER.DELETE.S.*", allowed]
+    publish = ", ".join(f'"$JS.API.{words}"' for words in mine)
+    users = f"""accounts {{ A {{ jetstream: enabled, users: [
+        {{ user: all, password: all }},
+        {{ user: me, password: me, permissions {{ publish {{ allow: [{publish}] }}, subscribe {{ allow: "_INBOX.>" }} }} }}
+    ] }} }}"""
+    with NewerNatsServer(JETSTREAM + users, tmp_path / "server") as server:
+        at = {"servers": f"127.0.0.1:{server.client_port}"}
+        fill({**at, "user": "all", "password": "all"})
+        mine_too = {**at, "user": "me", "password": "me", "subjects": "s"}
+        assert read(**mine_too) == list(range(COUNT))
+        planner = Planner(source_options({"stream": "S", **SHORT, **mine_too}))
+        info = planner.streams()["S"]
+        assert info.last_row is not None
+        assert planner.jetstream.stored_ns("S", COUNT, ["s"]) == info.last_row.stored_ns
+        assert planner.jetstream.stored_ns("S", COUNT + 1, ["s"]) is None
+        planner.close()
+
+
 @pytest.mark.parametrize(("hub", "leaf"), [("2.14.6", "2.14.6"), ("2.14.6", "eyotd"), ("eyotd", "2.14.6")])
 def test_a_stream_in_another_domain(tmp_path: Path, hub: str, leaf: str) -> None:
     """Asked at the hub, read over the leaf link: by the domain's name, and by the prefix that it stands for."""

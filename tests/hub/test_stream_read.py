@@ -60,7 +60,8 @@ def test_available_now_twice(spark: SparkSession, streams: Streams, tmp_path: Pa
     streams.publish(numbered("s", 50, 300))
     query = job.catch_up()
     assert job.numbers() == list(range(350))
-    assert job.offsets()[-1] == {"S": {"created": info["created"], "sequence": 350}}
+    last = {"created": info["created"], "sequence": 350, "row": 350, "stored": streams.state("S")["last_ts"]}
+    assert job.offsets()[-1] == {"S": last}
     progress = query.lastProgress
     assert progress is not None
     assert lag(progress) == {"S": 0}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eyot_hub.jobs.coverage import ORIGIN, STREAM, Epoch, Segment, Source, epochs_of
-from eyot_hub.jobs.gaps import Known, lives, source_gaps
+from eyot_hub.jobs.coverage import ORIGIN, STREAM, Coverage, Epoch, Island, Segment, Source, epochs_of
+from eyot_hub.jobs.gaps import Gap, Known, in_epoch, lives, overdue, source_gaps
 
 EDGE = Source(ORIGIN, "edge", "READINGS")
 
@@ -134,3 +134,62 @@ def test_gaps_and_islands_share_out_every_sequence(held: set[int], expired: int,
             assert word == "deleted"
         else:
             assert word == ("missing" if held and number < max(held) else "in_flight")
+
+
+def test_what_is_in_flight_for_too_long_is_missing() -> None:
+    """Two ranges seen at different times; each is missing when its time is over, unless something else arrived meanwhile."""
+    limit, hour = 24, 1
+
+    def at(now: int, before: list[Gap], last: int, arrived: int = 0) -> list[Gap]:
+        epoch = Epoch(1, [Island(1, 10, 0, arrived)])
+        return overdue([Gap(EDGE, 1, 11, last, "in_flight", 0, None)], before, Coverage({EDGE: [epoch]}), now, limit)
+
+    def said(gaps: list[Gap]) -> list[tuple[int, int, str, int | None]]:
+        return [(gap.first, gap.last, gap.status, gap.since_us) for gap in gaps]
+
+    first = at(100, [], 20)
+    assert said(first) == [(11, 20, "in_flight", 100)]
+    second = at(110, first, 30)
+    assert said(second) == [(11, 20, "in_flight", 100), (21, 30, "in_flight", 110)]
+    third = at(100 + limit + hour, second, 30)
+    assert said(third) == [(11, 20, "missing", 100), (21, 30, "in_flight", 110)]
+    assert [gap.status for gap in at(110 + limit + hour, third, 30)] == ["missing", "missing"]
+    assert [gap.status for gap in at(110 + limit + hour, third, 30, arrived=115)] == ["in_flight", "in_flight"]
+    lost = Gap(EDGE, 1, 5, 6, "lost", 0, None)
+    assert overdue([lost], second, Coverage({}), 1000, limit) == [lost]
+
+
+class Asked:
+    """An origin's stream: when each of its messages was stored."""
+
+    def __init__(self, *stored: int) -> None:
+        self.stored = stored
+
+    def stored_ns(self, _name: str, sequence: int) -> int | None:
+        return self.stored[sequence - 1] if sequence <= len(self.stored) else None
+
+    def sequence_at(self, _name: str, _time: str) -> int:
+        return next((n for n, at in enumerate(self.stored, 1) if at > self.after), len(self.stored) + 1)
+
+    after = 0
+
+
+def test_an_origin_whose_end_moved_back_is_in_a_new_epoch() -> None:
+    origin = Asked(10, 20, 30, 90, 100)
+    before = known(1, 5000, 1, 5, last_ns=50, now=False)
+    origin.after = 50
+    said = known(0, 5000, 1, 5, last_ns=100)
+    moved = in_epoch(origin, "S", said, [before])  # type: ignore[arg-type]
+    assert (moved.created_ns, moved.begins) == (5001, 4)
+    # It arrives from there on; the one before has lost what had not been copied.
+    epochs = epochs_of(EDGE, [segment(1, 1, 4), segment(5, 4, 4)], set())
+    words = lives(epochs, [before], moved)
+    assert [(life.epoch, life.begins) for life in words] == [(1, 1), (2, 4)]
+    assert found(epochs, words) == [(1, 5, 5, "lost"), (2, 5, 5, "in_flight")]
+    # The next time it is where it was, and so it is when it only grew.
+    for stored in ((10, 20, 30, 90, 100), (10, 20, 30, 90, 100, 110)):
+        again = in_epoch(Asked(*stored), "S", known(0, 5000, 1, len(stored), last_ns=stored[-1]), words)  # type: ignore[arg-type]
+        assert (again.created_ns, again.begins) == (5001, 4)
+    # Cut off and nothing stored since.
+    short = in_epoch(origin, "S", known(0, 5000, 1, 2, last_ns=20), [known(1, 5000, 1, 5, last_ns=None)])  # type: ignore[arg-type]
+    assert (short.created_ns, short.begins) == (5001, 3)
