@@ -148,9 +148,18 @@ class Connection:
         self.send(frames.encode_pub(subject, reply, header, payload))
 
     def request(
-        self, subject: str, payload: bytes = b"", header: bytes = b"", timeout_s: float | None = None
+        self,
+        subject: str,
+        payload: bytes = b"",
+        header: bytes = b"",
+        timeout_s: float | None = None,
+        *,
+        delivery: bool = False,
     ) -> frames.Msg:
-        """Publish and wait for one answer. Raises NoAnswer, NoResponders and what `send` raises."""
+        """Publish and wait for one answer; with `delivery` that may be a consumer's message, which has a subject of its own.
+
+        Raises NoAnswer, NoResponders and what `send` raises.
+        """
         self._requests += 1
         reply = b"%b.%d" % (self._inbox, self._requests)
         self.publish(subject.encode(), payload, reply, header)
@@ -161,7 +170,7 @@ class Connection:
                     continue
                 if op.subject == self._listen_for:
                     self._overheard = op
-                elif op.subject == reply:
+                elif op.subject == reply or (delivery and op.reply.startswith(b"$JS.ACK.")):
                     if headers.status(op.header) == (503, ""):
                         raise NoResponders(f"nobody answers on {subject}")
                     return op

@@ -89,7 +89,8 @@ class Scan:
     """What one read held."""
 
     rows: Deliveries
-    others: list[bytes]  # every other frame whole, as received: statuses, PING, INFO, -ERR
+    others: list[bytes]  # every other frame whole, as received and in order: statuses, PING, INFO, -ERR
+    before: list[int]  # how many of the rows came before each of them
     end: int  # where the first frame lies that is not complete yet
 
 
@@ -159,11 +160,13 @@ class FrameColumns:
         frame_ends = line_ends + sizes + 4
         chosen, spots, stop = _follow(buffer, begin, end, starts, frame_ends, size_digits > 0)
         frames = _Frames(words, starts[chosen], line_ends[chosen], headed[chosen], sizes[chosen], size_digits[chosen])
-        others = [bytes(memoryview(buffer)[a:b]) for a, b in spots]
-        rows = self._deliveries(buffer, frames, others)
-        return Scan(rows, others, stop)
+        rows = self._deliveries(buffer, frames, spots)
+        spots.sort()
+        before = np.searchsorted(rows.payload_start, [at for at, _ in spots]).tolist() if spots else []
+        return Scan(rows, [bytes(memoryview(buffer)[a:b]) for a, b in spots], before, stop)
 
-    def _deliveries(self, buffer: bytearray, frames: _Frames, others: list[bytes]) -> Deliveries:
+    def _deliveries(self, buffer: bytearray, frames: _Frames, others: list[tuple[int, int]]) -> Deliveries:
+        """The deliveries among the frames; where the others are is added to `others`."""
         rows = frames.rows(len(self._lead))
         leads: npt.NDArray[np.bytes_] = np.ndarray(
             (len(buffer) - len(self._lead) + 1,), f"S{len(self._lead)}", buffer, 0, (1,)
@@ -173,11 +176,12 @@ class FrameColumns:
         if good.all():
             return rows
         for index in np.flatnonzero(~good).tolist():
-            frame = bytes(memoryview(buffer)[int(frames.starts[index]) : int(frames.frame_ends[index])])
+            place = int(frames.starts[index]), int(frames.frame_ends[index])
+            frame = bytes(memoryview(buffer)[place[0] : place[1]])
             if self._one(rows, index, frame, int(frames.starts[index])):
                 good[index] = True
             else:
-                others.append(frame)
+                others.append(place)
         return rows.select(good)
 
     def _one(self, rows: Deliveries, index: int, frame: bytes, start: int) -> bool:

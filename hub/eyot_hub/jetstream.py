@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
 import msgspec
 
 from eyot_hub.connection import Connection, ConnectOptions
 from eyot_hub.errors import ApiFailure, ConnectionFailed, NoAnswer, NoResponders, Refused
+from eyot_hub.offsets import LastRow
 from eyot_hub.origins import Origin, Origins, domain_of_prefix
 from eyot_wire.go.time import rfc3339_to_ns
 from eyot_wire.jetstream.errors import ApiError
@@ -27,6 +28,10 @@ T = TypeVar("T")
 DEFAULT_PREFIX: Final = "$JS.API"
 NS_PER_S: Final = 1_000_000_000
 STREAM_NOT_FOUND: Final = 10059
+MESSAGE_NOT_FOUND: Final = 10037
+ACK_TOKENS: Final = 9  # of the reply subject of a delivery; 11 and more where it names domain and account
+NEXT_ONE: Final = b'{"batch": 1, "no_wait": true}'
+ZERO_TIME: Final = "0001-01-01T00:00:00Z"
 RETRY_PAUSE_S: Final = 0.5
 ACCOUNT_QUESTION_S: Final = 2.0
 LISTED_FROM: Final = 16  # streams to be asked about: fewer are asked about one by one
@@ -74,6 +79,7 @@ class State(msgspec.Struct):
     bytes: int
     first_seq: int
     last_seq: int
+    last_ts: str = ""  # when the last message was stored
     deleted: list[int] | None = None
 
 
@@ -92,6 +98,13 @@ class StreamInfo(msgspec.Struct):
     @property
     def created_ns(self) -> int:
         return rfc3339_to_ns(self.created)
+
+    @property
+    def last_row(self) -> LastRow | None:
+        """The last message, as it is noted in positions; None for a stream that never held one."""
+        if not self.state.last_seq or self.state.last_ts in ("", ZERO_TIME):
+            return None
+        return LastRow(self.state.last_seq, rfc3339_to_ns(self.state.last_ts))
 
     def origins(self) -> Origins:
         """The origins that the configuration names, by how `Nats-Stream-Source` names them."""
@@ -135,6 +148,14 @@ class _Listed(msgspec.Struct):
     missing: list[str] | None = None  # in a cluster: whose leader did not answer in time
 
 
+class _StoredMessage(msgspec.Struct):
+    time: str
+
+
+class _MessageAnswer(msgspec.Struct):
+    message: _StoredMessage
+
+
 class _UserInfo(msgspec.Struct):
     account: str = ""
 
@@ -150,6 +171,7 @@ class JetStream:
         self.options = options
         self.api_prefix = api_prefix
         self._connection: Connection | None = None
+        self._no_message_get = False
 
     def __enter__(self) -> JetStream:
         return self
@@ -219,20 +241,57 @@ class JetStream:
 
     def sequence_at(self, stream: str, time_rfc3339: str) -> int:
         """The sequence of the first message stored at or after a time; one beyond the last when there is none."""
-        name = f"eyot_{short_id()}"
-        config = {
-            "name": name,
-            "deliver_policy": "by_start_time",
-            "opt_start_time": time_rfc3339,
+        consumer = self._consumer(stream, {"deliver_policy": "by_start_time", "opt_start_time": time_rfc3339})
+        self._ask(f"CONSUMER.DELETE.{stream}.{consumer.name}", None, _Head)
+        return consumer.delivered.stream_seq + 1
+
+    def stored_ns(self, stream: str, sequence: int, subjects: Collection[str] = ()) -> int | None:
+        """When the message with this sequence was stored; None when the stream does not hold it (any more).
+
+        A user without the permission for STREAM.MSG.GET is served by a consumer, with the filter that its reads have.
+        """
+        if not self._no_message_get:
+            try:
+                answer = self._ask(f"STREAM.MSG.GET.{stream}", {"seq": sequence}, _MessageAnswer)
+                return rfc3339_to_ns(answer.message.time)
+            except ApiFailure as failure:
+                if failure.error.err_code == MESSAGE_NOT_FOUND:
+                    return None
+                raise
+            except Refused as refused:
+                log.info("asking a consumer for single messages: %s", refused)
+                self._no_message_get = True
+                self.close()
+        start: dict[str, object] = {"deliver_policy": "by_start_sequence", "opt_start_seq": sequence}
+        if len(subjects) == 1:
+            start["filter_subject"] = next(iter(subjects))
+        try:
+            consumer = self._consumer(stream, start)
+        except Refused as refused:
+            log.warning(
+                "whether message %d of stream %s is the same as before cannot be asked: %s", sequence, stream, refused
+            )
+            self.close()
+            return None
+        try:
+            subject = f"{self.api_prefix}.CONSUMER.MSG.NEXT.{stream}.{consumer.name}"
+            found = self._retry(lambda connection: connection.request(subject, NEXT_ONE, delivery=True))
+        finally:
+            self._ask(f"CONSUMER.DELETE.{stream}.{consumer.name}", None, _Head)
+        delivered = _delivered(found.reply)
+        return delivered.stored_ns if delivered is not None and delivered.sequence == sequence else None
+
+    def _consumer(self, stream: str, start: dict[str, object]) -> ConsumerInfo:
+        """A consumer that one question is asked of; the server removes it by itself when that fails."""
+        config: dict[str, object] = {
+            "name": f"eyot_{short_id()}",
+            **start,
             "ack_policy": "none",
             "inactive_threshold": 5 * NS_PER_S,
             "mem_storage": True,
             "num_replicas": 1,
         }
-        body = {"stream_name": stream, "config": config}
-        consumer = self._ask(f"CONSUMER.CREATE.{stream}.{name}", body, ConsumerInfo)
-        self._ask(f"CONSUMER.DELETE.{stream}.{consumer.name}", None, _Head)
-        return consumer.delivered.stream_seq + 1
+        return self._ask(create_words(stream, config), {"stream_name": stream, "config": config}, ConsumerInfo)
 
     def account_name(self) -> str | None:
         """The account this connection is in; None where the server does not say (before 2.10)."""
@@ -245,11 +304,6 @@ class JetStream:
         except (NoAnswer, msgspec.DecodeError):
             return None
         return found.data.account or None if found.data else None
-
-    def create_consumer(self, connection: Connection, stream: str, config: dict[str, object]) -> ConsumerInfo:
-        """Make the consumer `config["name"]` through a given connection, without trying again."""
-        subject = f"{self.api_prefix}.CONSUMER.CREATE.{stream}.{config['name']}"
-        return call(connection, subject, {"stream_name": stream, "config": config}, ConsumerInfo)
 
     def _ask(self, what: str, body: object, kind: type[T]) -> T:
         return self._retry(lambda connection: call(connection, f"{self.api_prefix}.{what}", body, kind))
@@ -274,6 +328,24 @@ class JetStream:
                     log.warning("%s; trying again for %g s", error, self.options.retry_s)
                     told = True
             time.sleep(RETRY_PAUSE_S)
+
+
+def create_words(stream: str, config: Mapping[str, object]) -> str:
+    """The subject (below the API prefix) that makes the consumer `config["name"]`.
+
+    It names stream, consumer and, of a single filter, the filter, as the official clients do: what permissions are given by.
+    """
+    words = f"CONSUMER.CREATE.{stream}.{config['name']}"
+    return f"{words}.{config['filter_subject']}" if config.get("filter_subject") else words
+
+
+def _delivered(reply: bytes | None) -> LastRow | None:
+    """Stream sequence and stored time of a delivery, from its reply subject ($JS.ACK...; newer ones name domain and account)."""
+    tokens = (reply or b"").split(b".")
+    if tokens[:2] != [b"$JS", b"ACK"] or len(tokens) < ACK_TOKENS:
+        return None
+    at = 5 if len(tokens) == ACK_TOKENS else 7
+    return LastRow(int(tokens[at]), int(tokens[at + 2]))
 
 
 def call(connection: Connection, subject: str, body: object, kind: type[T]) -> T:

@@ -145,7 +145,7 @@ def _gaps(spark: SparkSession, config: Config, options: argparse.Namespace, show
         show.table(rows, ["kind", "domain", "stream", "epoch", "first", "last", "count", "status"])
     if not show.as_json:
         print(_gaps_text(report))
-    return 1 if options.check and (report.count("missing") or report.count("lost")) else 0
+    return 1 if options.check and report.bad else 0
 
 
 def _fleet(spark: SparkSession, config: Config, options: argparse.Namespace, show: Show) -> int:
@@ -197,7 +197,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="eyot-hub",
         description="The hub's jobs: streams into tables. The same commands run under spark-submit.",
-        epilog="Exit status: 0; 1 for an error (gaps --check: something is missing or lost); 2 for a mistake in the configuration.",
+        epilog="Exit status: 0; 1 for an error (gaps --check: something is missing, lost or moved back); 2 for a mistake in the configuration.",
     )
     commands = parser.add_subparsers(
         dest="command", required=True, metavar="COMMAND", title="commands", prog="eyot-hub"
@@ -223,7 +223,7 @@ def _parser() -> argparse.ArgumentParser:
         "--every", type=_time, default="5s", metavar="TIME", help="how long to wait when nothing was new (default: 5s)"
     )
     gaps = command("gaps", _gaps, "which sequences of which origin are not in the table, and why")
-    gaps.add_argument("--check", action="store_true", help="exit 1 when something is missing or lost")
+    gaps.add_argument("--check", action="store_true", help="exit 1 when something is missing, lost or moved back")
     command("fleet", _fleet, "devices: last seen, delays, backlog")
     devices = command("devices", _devices, "the same as it changes: a streaming query with state per device")
     devices.add_argument("--once", action="store_true", help="end when it has caught up")

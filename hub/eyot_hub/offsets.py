@@ -1,19 +1,32 @@
 """Positions in streams, as they stand in Spark's checkpoints: per stream the last sequence read and when it was created.
 
-`{"READINGS": {"created": "2026-01-31T08:00:00.123456789Z", "sequence": 1700}}`. The time of creation tells a stream that was
-deleted and created again, whose sequences start over, from the one that was being read.
+`{"READINGS": {"created": "2026-01-31T08:00:00.123456789Z", "sequence": 1700, "row": 1700, "stored": "2026-01-31T09:00:00Z"}}`.
+The time of creation tells a stream that was deleted and created again, whose sequences start over, from the one that was being
+read. The stored time of a message that was read (`row`) tells a stream whose end moved back and that stored other messages
+under the same sequences since (a power cut of the server, a restored backup).
 """
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple, TypeAlias
 
+from eyot_wire.go.time import ns_to_rfc3339, rfc3339_to_ns
+
+
+class LastRow(NamedTuple):
+    """A message that was read, and when the stream stored it: another time at this sequence is another message."""
+
+    sequence: int
+    stored_ns: int
+
 
 class Position(NamedTuple):
-    """Everything up to `sequence` (inclusive) of the stream created at `created` has been read."""
+    """Everything up to `sequence` (inclusive) of the stream created at `created` has been read; `row` is the last message of it
+    that is known (None: nothing was noted)."""
 
     sequence: int
     created: str
+    row: LastRow | None = None
 
 
 Positions: TypeAlias = dict[str, Position]
@@ -21,15 +34,27 @@ Positions: TypeAlias = dict[str, Position]
 
 def to_json(positions: Positions) -> dict[str, dict[str, Any]]:
     """The form for Spark; the same positions always give the same text."""
-    return {stream: {"created": at.created, "sequence": at.sequence} for stream, at in sorted(positions.items())}
+    return {stream: _as_json(at) for stream, at in sorted(positions.items())}
+
+
+def _as_json(at: Position) -> dict[str, Any]:
+    found: dict[str, Any] = {"created": at.created, "sequence": at.sequence}
+    if at.row is not None:
+        found |= {"row": at.row.sequence, "stored": ns_to_rfc3339(at.row.stored_ns)}
+    return found
 
 
 def from_json(offset: dict[str, Any]) -> Positions:
     """Raises ValueError when the checkpoint holds something else."""
     try:
-        return {stream: Position(int(at["sequence"]), str(at["created"])) for stream, at in offset.items()}
+        return {stream: Position(int(at["sequence"]), str(at["created"]), _row(at)) for stream, at in offset.items()}
     except (AttributeError, KeyError, TypeError, ValueError):
         raise ValueError(f"not an offset of format jetstream: {offset!r}") from None
+
+
+def _row(at: dict[str, Any]) -> LastRow | None:
+    """The noted message; older checkpoints have none."""
+    return LastRow(int(at["row"]), rfc3339_to_ns(at["stored"])) if "row" in at else None
 
 
 def limited(start: Positions, latest: Positions, messages_max: int) -> Positions:
@@ -45,7 +70,7 @@ def limited(start: Positions, latest: Positions, messages_max: int) -> Positions
     for stream, at in latest.items():
         left = backlog[stream]
         share = max(1, left * messages_max // total) if left > 0 else left
-        shared[stream] = Position(_from(start, stream, at) + share, at.created)
+        shared[stream] = at if share == left else Position(_from(start, stream, at) + share, at.created)
     return shared
 
 

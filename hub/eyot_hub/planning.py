@@ -15,9 +15,10 @@ from typing import Final, NamedTuple
 from eyot_hub.columns import StreamLabels
 from eyot_hub.errors import DataLoss, HubError, OptionError
 from eyot_hub.jetstream import JetStream, StreamInfo
-from eyot_hub.offsets import Position, Positions
+from eyot_hub.offsets import LastRow, Position, Positions
 from eyot_hub.options import Bound, SourceOptions
 from eyot_hub.range_reader import StreamRange
+from eyot_wire.go.time import ns_to_rfc3339
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +44,9 @@ class Planner:
         self._account = self.options.account
         self._account_known = self._account is not None
         self._found: set[str] = set()
+        self._compared: dict[
+            str, tuple[LastRow, LastRow | None]
+        ] = {}  # by stream: a row, and the stream's end, when it was the same
 
     def close(self) -> None:
         self.jetstream.close()
@@ -69,10 +73,12 @@ class Planner:
 
     def starting(self, streams: dict[str, StreamInfo]) -> Positions:
         """Where the option startingOffsets says that reading begins (positions before the first message)."""
-        return {
-            name: Position(max(0, self._sequence(info, self.options.starting, "startingOffsets") - 1), info.created)
-            for name, info in streams.items()
-        }
+        found = {}
+        for name, info in streams.items():
+            before = max(0, self._sequence(info, self.options.starting, "startingOffsets") - 1)
+            row = info.last_row if before == info.state.last_seq else None
+            found[name] = Position(before, info.created, row)
+        return found
 
     def ending(self, streams: dict[str, StreamInfo]) -> Positions:
         """Where the option endingOffsets says that a batch read ends."""
@@ -101,21 +107,69 @@ class Planner:
         return info.state.last_seq + (0 if bound.sequences is not None and option == "endingOffsets" else 1)
 
     def checked_start(self, info: StreamInfo, start: Position | None) -> int:
-        """The first sequence to read behind `start`. Raises DataLoss when messages from there on are gone."""
+        """The first sequence to read behind `start`. Raises DataLoss when messages from there on are gone.
+
+        A stream whose end moved back has lost data, too. If that is accepted the sequence may be `start`'s or lower: the stream
+        holds other messages under sequences that were read.
+        """
         first = max(1, info.state.first_seq)
         if start is None:
             return first
         if start.created != info.created:
             self.created_again(info, start.sequence)
             return first
+        moved = self.moved_back(info, start)
+        if moved is not None:
+            self._lost(moved)
+            return max(self.first_not_read(info, start), first)
         if start.sequence + 1 < first:
             self._lost(f"messages {start.sequence + 1} to {first - 1} of stream {info.name} are gone")
         return max(start.sequence + 1, first)
+
+    def moved_back(self, info: StreamInfo, start: Position) -> str | None:
+        """None, or how one sees that the stream's end was below `start` since: it still is, or other messages have taken the sequences."""
+        name, row = info.name, start.row
+        if info.state.last_seq < start.sequence:
+            return f"stream {name} ends at {info.state.last_seq}, and had been read up to {start.sequence}: its end moved back"
+        if row is None or row == info.last_row or row.sequence < info.state.first_seq:
+            return None
+        if self._compared.get(name) == (row, info.last_row):
+            return None
+        stored_ns = self.jetstream.stored_ns(name, row.sequence, self.options.read.subjects)
+        if stored_ns is None or stored_ns == row.stored_ns:
+            self._compared[name] = (row, info.last_row)
+            return None
+        return (
+            f"message {row.sequence} of stream {name}, stored at {ns_to_rfc3339(stored_ns)}, is not the one that was read, stored "
+            f"at {ns_to_rfc3339(row.stored_ns)}: the stream's end moved back, and it has stored others since"
+        )
+
+    def first_not_read(self, info: StreamInfo, start: Position) -> int:
+        """Of a stream whose end moved back, the first message that cannot have been read: stored after the last one that was."""
+        if start.row is None:
+            return min(start.sequence, info.state.last_seq) + 1
+        return min(self.jetstream.sequence_at(info.name, ns_to_rfc3339(start.row.stored_ns + 1)), start.sequence + 1)
+
+    def end(self, info: StreamInfo, at: Position, start: Position | None) -> Position:
+        """`at` with the last message up to there, so that it is known again: `start`'s where the stream does not hold the one there."""
+        if info.last_row is not None and info.last_row.sequence == at.sequence:
+            return at._replace(row=info.last_row)
+        stored_ns = self.jetstream.stored_ns(info.name, at.sequence, self.options.read.subjects)
+        if stored_ns is not None:
+            return at._replace(row=LastRow(at.sequence, stored_ns))
+        same = start is not None and start.created == at.created and start.sequence <= at.sequence
+        return at._replace(row=start.row if same and start else None)
 
     def created_again(self, info: StreamInfo, read_up_to: int) -> None:
         """Tell that a stream that was being read is another one now. Raises DataLoss."""
         self._lost(
             f"stream {info.name} was created again at {info.created}; the one before it had been read up to {read_up_to}"
+        )
+
+    def changed(self, name: str, row: LastRow) -> None:
+        """Tell that a message is another one than it was a moment ago. Raises DataLoss."""
+        self._lost(
+            f"message {row.sequence} of stream {name} is not the one that was read: the stream's end moved back meanwhile"
         )
 
     def lost_stream(self, name: str) -> None:

@@ -12,7 +12,9 @@ time-out. Consumer sequences must be contiguous and stream sequences ascending; 
 a new consumer continues behind the last message handed out, so that every message leaves exactly once and in order.
 
 Messages that should be in the range and are not: deleted ones are passed over silently, as every consumer does. If the
-stream's limits have passed the reader, or the stream is no longer the one that was planned, that is loss of data.
+stream's limits have passed the reader, if the stream's end moved back (a power cut of the server, a restored backup), or if the
+stream is no longer the one that was planned, that is loss of data. A reader that connects again looks whether the last message it
+read is still the one it read.
 """
 
 from __future__ import annotations
@@ -33,7 +35,17 @@ from eyot_hub.columns import StreamLabels
 from eyot_hub.connection import Connection, ConnectOptions
 from eyot_hub.errors import ApiFailure, ConnectionFailed, DataLoss, HubError, NoAnswer, NoResponders
 from eyot_hub.frame_columns import LEAD, TAIL, Deliveries, FrameColumns, FrameError, Rows
-from eyot_hub.jetstream import NS_PER_S, STREAM_NOT_FOUND, ConsumerInfo, JetStream, StreamInfo, call, decoded
+from eyot_hub.jetstream import (
+    NS_PER_S,
+    STREAM_NOT_FOUND,
+    ConsumerInfo,
+    JetStream,
+    StreamInfo,
+    call,
+    create_words,
+    decoded,
+)
+from eyot_hub.offsets import LastRow
 from eyot_hub.packed_replies import PackedReplies, Unreadable
 from eyot_wire import frames, headers, subject
 from eyot_wire.go.time import rfc3339_to_ns
@@ -99,6 +111,7 @@ class RangeReader:
         self._missing_from: int | None = None  # the first sequence that was not delivered
         self._filter_here = False
         self.packed = False  # whether it reads packed
+        self.last_row: LastRow | None = None  # the last message that was read
         self.rows = 0
         self.bytes = 0
 
@@ -154,6 +167,22 @@ class RangeReader:
             return self._lost(f"stream {stream} was deleted")
         if info.created != self._span.created:
             return self._lost(f"stream {stream} was created again at {info.created}")
+        return self._same_end(info)
+
+    def _same_end(self, info: StreamInfo) -> bool:
+        """Whether the stream still holds what was planned and what was read of it; else its end moved back meanwhile."""
+        stream, row = self._span.stream, self.last_row
+        if row is not None and info.state.first_seq <= row.sequence <= info.state.last_seq and row != info.last_row:
+            with JetStream(self._options.connect, self._options.api_prefix) as jetstream:
+                stored_ns = jetstream.stored_ns(stream, row.sequence, self._options.subjects)
+            if stored_ns not in (None, row.stored_ns):
+                return self._lost(
+                    f"message {row.sequence} of stream {stream} is not the one that was read: "
+                    f"the stream's end moved back while {self._span} was read"
+                )
+        if info.state.last_seq < self._span.last_seq:
+            # What there still is of the range is read.
+            self._lost(f"stream {stream} ends at {info.state.last_seq}: its end moved back while {self._span} was read")
         return True
 
     @property
@@ -212,15 +241,13 @@ class RangeReader:
             config["filter_subject"] = subjects[0]
         elif subjects:
             config["filter_subjects"] = list(subjects)
-        body = {"stream_name": self._span.stream, "config": config}
-        request = f"{self._options.api_prefix}.CONSUMER.CREATE.{self._span.stream}"
         try:
-            info = call(connection, request, body, ConsumerInfo)
+            info = self._ask_for(connection, config)
         except ApiFailure as failure:
             if failure.error.err_code != FILTER_NOT_SUBSET:
                 raise
             del config["filter_subject"]
-            info = call(connection, request, body, ConsumerInfo)
+            info = self._ask_for(connection, config)
         filtered = info.config is not None and bool(info.config.filter_subject or info.config.filter_subjects)
         self._filter_here = bool(subjects) and not filtered
         start = info.delivered.stream_seq + 1
@@ -229,6 +256,10 @@ class RangeReader:
             self._lost(f"messages {self._next} to {last} of stream {self._span.stream} are gone")
             self._next = last + 1
         return info
+
+    def _ask_for(self, connection: Connection, config: dict[str, object]) -> ConsumerInfo:
+        subject = f"{self._options.api_prefix}.{create_words(self._span.stream, config)}"
+        return call(connection, subject, {"stream_name": self._span.stream, "config": config}, ConsumerInfo)
 
     def _receive(self, pull: _Pull) -> Iterator[pa.RecordBatch]:
         scanner = FrameColumns(DATA_SID, self._span.stream.encode(), pull.info.name.encode())
@@ -240,9 +271,9 @@ class RangeReader:
             scan = scanner.scan(buffer.data, buffer.begin, buffer.end)
             buffer.begin = scan.end
             rows = scan.rows
+            for frame, before in zip(scan.others, scan.before, strict=True):
+                pull.take(frame, before)
             pull.received += len(rows)
-            for frame in scan.others:
-                pull.take(frame)
             if not len(rows):
                 continue
             good = self._contiguous(rows, consumer_seq)
@@ -284,6 +315,7 @@ class RangeReader:
                 for one in coded.dictionary.to_pylist()
             ]
             batch = batch.filter(pa.array(wanted, pa.bool_()).take(coded.indices))
+        self.last_row = LastRow(int(rows.stream_seq[-1]), int(rows.stored_ns[-1]))
         self.rows += batch.num_rows
         self.bytes += int((rows.payload_end - rows.subject_start).sum())
         return batch
@@ -298,6 +330,9 @@ class RangeReader:
         with JetStream(self._options.connect, self._options.api_prefix) as jetstream:
             info = jetstream.stream_or_none(self._span.stream)
         if info is None or info.created != self._span.created:
+            return
+        if info.state.last_seq < self._span.last_seq:
+            self._same_end(info)
             return
         if info.state.first_seq > missing:
             last = min(info.state.first_seq - 1, self._span.last_seq)
@@ -364,7 +399,10 @@ def _some(count: int, connection: Connection) -> int:
 
 
 class _Pull:
-    """The pull requests of one consumer: at most two open, each for half of the bytes that may be under way."""
+    """The pull requests of one consumer: at most two open, each for half of the bytes that may be under way.
+
+    A message that is larger than that is asked for by itself: one message, whatever its size. No request ever asks for more.
+    """
 
     def __init__(self, connection: Connection, options: ReadOptions, span: StreamRange, info: ConsumerInfo) -> None:
         self.connection = connection
@@ -377,7 +415,9 @@ class _Pull:
         self._max_bytes = max(options.fetch_bytes // OPEN_REQUESTS, 1024)
         self._open: dict[bytes, int] = {}  # by reply subject: what `received` was when it was opened
         self._asked = 0
-        self._barren_at = -1  # what `received` was when a message did not fit into a request
+        self._full_at = -1  # what `received` was when a message last did not fit into a request
+        self._oversized = False  # the next message is larger than what a request may bring
+        self._single = b""  # the request that is open for such a message, alone
         self.received = 0  # messages
         connection.settle()
         connection.send(frames.encode_sub(self._inbox + b".*", DATA_SID))
@@ -388,44 +428,53 @@ class _Pull:
 
     def ask(self, remaining: int) -> None:
         """Open requests for the rest of the range: two, or one when little is left."""
+        if self._single and self._open.get(self._single) != self.received:
+            # It brought its message (which ends a request without a status), or ended.
+            self._open.pop(self._single, None)
+            self._single = b""
+        if self._single or (self._oversized and self._open):
+            return
         wanted = OPEN_REQUESTS if remaining > FEW_MESSAGES else 1
         out = []
-        while len(self._open) < wanted:
+        while len(self._open) < wanted and not self._single:
             self._asked += 1
             reply = b"%b.%d" % (self._inbox, self._asked)
             self._open[reply] = self.received
             body = {"batch": remaining, "max_bytes": self._max_bytes, "expires": self._expires_ns}
+            if self._oversized:
+                body = {"batch": 1, "expires": self._expires_ns}
+                self._single, self._oversized = reply, False
             out.append(frames.encode_pub(self._next_subject, reply, b"", msgspec.json.encode(body)))
         if out:
             self.connection.send(b"".join(out))
 
-    def take(self, frame: bytes) -> None:
-        """A frame that is no delivery: a status, or what the server says of the connection."""
+    def take(self, frame: bytes, deliveries: int) -> None:
+        """A frame that is no delivery, behind so many of the read that is not counted yet: a status, or what the server says of
+        the connection."""
         try:
             ops = Scanner("client").feed(frame)
         except ProtocolError as error:
             raise ConnectionFailed(f"{self.connection.peer} does not speak the NATS protocol: {error}") from None
         for op in ops:
             if isinstance(op, frames.Msg):
-                self._status(op)
+                self._status(op, self.received + deliveries)
             else:
                 self.connection.answer(op)
 
-    def _status(self, message: frames.Msg) -> None:
+    def _status(self, message: frames.Msg, received: int) -> None:
         code, text = headers.status(message.header) or (0, "")
         if message.sid != DATA_SID or code == 100 or not code:
             return
         if text.lower() not in _REQUEST_ENDED:
             raise _Interrupted(f"the server ended the requests: {code} {text}")
-        received_before = self._open.pop(message.subject, self.received)
-        if code == 408 and received_before == self.received:
+        received_before = self._open.pop(message.subject, received)
+        if code == 408 and received_before == received:
             # Not just slow: nothing came as long as the request was open, although something was pending.
             raise _Interrupted("messages that were pending did not come")
         if text.lower() == "message size exceeds maxbytes":
             # Twice without a message in between: the next one is larger than what a request may bring.
-            if self._barren_at == self.received:
-                self._max_bytes *= 2
-            self._barren_at = self.received
+            self._oversized = self._full_at == received
+            self._full_at = received
 
     def finish(self) -> None:
         """Remove the consumer and read what is still under way, so that the server gets to read the removal."""

@@ -127,16 +127,24 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         begin = offsets.from_json(start)
         streams = self.planner.streams(must_exist=False)
         latest = self._ends(streams) if self._target is None else dict(self._target)
+        firsts = {name: max(1, info.state.first_seq) for name, info in streams.items()}
         for name, at in begin.items():
-            if name in streams:
-                self.planner.checked_start(streams[name], at)
-                if at.created == latest.get(name, at).created:
-                    latest[name] = max(at, latest.get(name, at))
-            else:
+            info = streams.get(name)
+            if info is None:
                 self.planner.lost_stream(name)
                 latest[name] = at
+                continue
+            firsts[name] = self.planner.checked_start(info, at)
+            same = at.created == info.created and firsts[name] > at.sequence
+            if same and latest.get(name, at).sequence <= at.sequence:
+                latest[name] = at
         if isinstance(limit, ReadMaxRows):
-            latest = offsets.limited(self._behind_first(begin, streams), latest, limit.max_rows)
+            # From what the streams still hold, so that a limit is spent on messages that exist.
+            reading = {name: Position(firsts[name] - 1, info.created) for name, info in streams.items()}
+            latest = offsets.limited(reading, latest, limit.max_rows)
+        for name, at in latest.items():
+            if at.row is None and name in streams and at != begin.get(name):
+                latest[name] = self.planner.end(streams[name], at, begin.get(name))
         return offsets.to_json(latest)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
@@ -168,17 +176,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     @staticmethod
     def _ends(streams: dict[str, StreamInfo]) -> Positions:
-        return {name: Position(info.state.last_seq, info.created) for name, info in streams.items()}
-
-    @staticmethod
-    def _behind_first(begin: Positions, streams: dict[str, StreamInfo]) -> Positions:
-        """`begin`, but not before what the streams still hold, so that a limit is spent on messages that exist."""
-        found = {}
-        for name, info in streams.items():
-            at = begin.get(name)
-            same = at is not None and at.created == info.created
-            found[name] = Position(max(at.sequence if same and at else 0, info.state.first_seq - 1), info.created)
-        return found
+        return {name: Position(info.state.last_seq, info.created, info.last_row) for name, info in streams.items()}
 
 
 def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -2,8 +2,13 @@
 
 How it works. A round asks the streams where they end, reads from the table's own transactions how far it is, and cuts what
 lies between into ranges. Each task reads one range and writes it as Parquet files, without the detour through Spark's rows.
-The driver commits all files together with the new positions: `eyot:<stream>@<created ns>` is the last sequence in the table of
-the stream created then, `eyot:<stream>` which one is being read. There is no checkpoint that could be lost.
+The driver commits all files together with the new positions: `eyot:<stream>@<epoch>` is the last sequence in the table of that
+epoch of the stream, `eyot:<stream>` which epoch is being read. There is no checkpoint that could be lost.
+
+An epoch is named by the time at which the stream was created, in ns. A stream whose end moved back (a power cut of the server, a
+restored backup) stores other messages under sequences that the table holds. That is loss of data; where the job goes on all the
+same, the messages stored since are an epoch of their own, named by one nanosecond more. To see it, the positions keep which message
+was read last and when the stream had stored it (`.../row`, `.../stored`).
 
 A killed job leaves files that nobody refers to, and is started again. Of two jobs on one table, the slower one's commit is
 refused; it throws its files away and plans again from where the table is.
@@ -15,7 +20,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -26,14 +31,14 @@ from eyot_hub.jetstream import StreamInfo
 from eyot_hub.jobs.config import Config, seconds
 from eyot_hub.jobs.files import DataFile
 from eyot_hub.jobs.table import Fenced, LakeTable, TableSpec
-from eyot_hub.offsets import Position, Positions
+from eyot_hub.offsets import LastRow, Position, Positions
 from eyot_hub.planning import Piece, Planner
 from eyot_hub.range_reader import RangeReader, ReadOptions, StreamRange
-from eyot_wire.go.time import rfc3339_to_ns
 
 log = logging.getLogger(__name__)
 
 BRONZE: Final = "bronze"
+EPOCHS_MAX: Final = 1000  # of one stream: so often may its end move back
 PARTITION_BY: Final = ("stream", "date")
 SCHEMA: Final = pa.schema(
     [
@@ -71,15 +76,42 @@ class _Written:
     files: list[DataFile]
     rows: int
     bytes: int
+    last_row: LastRow | None
+
+
+class _Work(NamedTuple):
+    """One task: a range of an epoch."""
+
+    piece: Piece
+    epoch_ns: int
+
+
+@dataclass(frozen=True)
+class _Start:
+    """Where reading a stream goes on, and in which epoch."""
+
+    at: Position
+    epoch_ns: int
 
 
 def position_id(stream: str, created_ns: int) -> str:
-    """The name of a stream's position in the table's transactions."""
+    """The name of a stream's position in the table's transactions; `created_ns`: of the epoch."""
     return f"eyot:{stream}@{created_ns}"
 
 
+def row_ids(stream: str, epoch_ns: int) -> tuple[str, str]:
+    """Under which names stand the sequence of the last message that was read, and when the stream had stored it (ns)."""
+    position = position_id(stream, epoch_ns)
+    return f"{position}/row", f"{position}/stored"
+
+
+def same_stream(epoch_ns: int, created_ns: int) -> bool:
+    """Whether an epoch is of the stream created then: its first, or one after its end moved back."""
+    return 0 <= epoch_ns - created_ns < EPOCHS_MAX
+
+
 def incarnation_id(stream: str) -> str:
-    """The name under which stands which one of the streams with this name is read: its time of creation in ns."""
+    """The name under which stands which epoch of the streams with this name is read."""
     return f"eyot:{stream}"
 
 
@@ -138,7 +170,8 @@ class Ingest:
         begun = time.monotonic()
         self.table.refresh()
         streams = self._streams()
-        start = {name: self._start(info) for name, info in streams.items()}
+        starts = {name: self._start(info) for name, info in streams.items()}
+        start = {name: begin.at for name, begin in starts.items()}
         ends = {name: Position(info.state.last_seq, info.created) for name, info in streams.items()}
         if target is not None:
             ends = {name: at for name, at in ends.items() if name in target and target[name].created == at.created}
@@ -155,37 +188,58 @@ class Ingest:
             info = streams[name]
             span = StreamRange(name, info.created, start[name].sequence + 1, at.sequence)
             spans.append((span, self._planner.labels(info)))
-            positions[position_id(name, info.created_ns)] = at.sequence
-            positions[incarnation_id(name)] = info.created_ns
+            positions[position_id(name, starts[name].epoch_ns)] = at.sequence
+            positions[incarnation_id(name)] = starts[name].epoch_ns
             done.advanced[name] = (span.first_seq, span.last_seq)
         before = self.table.version
-        self._write(self._planner.pieces(spans), positions, done)
+        work = [_Work(piece, starts[piece.span.stream].epoch_ns) for piece in self._planner.pieces(spans)]
+        self._write(work, positions, done)
         done.seconds = time.monotonic() - begun
         bronze = self._config.bronze
         self.table.maintain_when_due(before, bronze.compact_every, bronze.vacuum_hours)
         return done
 
-    def _start(self, info: StreamInfo) -> Position:
+    def _start(self, info: StreamInfo) -> _Start:
         """The position before the first message that the table does not have yet."""
-        at = self.table.position(position_id(info.name, info.created_ns))
+        at, epoch_ns = table_position(self.table, info)
         if at is not None:
-            return Position(self._planner.checked_start(info, Position(at, info.created)) - 1, info.created)
+            first = self._planner.checked_start(info, at)
+            # At or below the position: what follows are other messages under sequences that the table has.
+            epoch_ns += first <= at.sequence
+            return _Start(Position(first - 1, info.created), epoch_ns)
         reading = self.table.position(incarnation_id(info.name))
         if reading is not None:
             # The table holds an earlier stream of this name.
             earlier = self.table.position(position_id(info.name, reading)) or 0
             self._planner.created_again(info, earlier)
-            return Position(max(1, info.state.first_seq) - 1, info.created)
+            return _Start(Position(max(1, info.state.first_seq) - 1, info.created), epoch_ns)
         (start,) = self._planner.starting({info.name: info}).values()
-        return start
+        return _Start(start, epoch_ns)
 
-    def _write(self, pieces: list[Piece], positions: dict[str, int], done: Round) -> None:
+    def _compare(self, pieces: list[_Work], written: list[_Written]) -> None:
+        """Raises DataLoss when a stream's end moved back between one task's reading and the next one's."""
+        for name, row in _split(pieces, written):
+            stored_ns = self._planner.jetstream.stored_ns(name, row.sequence, self._planner.options.read.subjects)
+            if stored_ns not in (None, row.stored_ns):
+                self._planner.changed(name, row)
+
+    def _write(self, pieces: list[_Work], positions: dict[str, int], done: Round) -> None:
         read, spec = self._planner.options.read, self.table.spec
         context = self._spark.sparkContext
         context.setJobDescription("ingest " + ", ".join(f"{name} {a}..{b}" for name, (a, b) in done.advanced.items()))
         tasks = context.parallelize(pieces, max(1, len(pieces)))
-        written = tasks.map(lambda piece: write_piece(read, spec, piece)).collect() if pieces else []
+        written = tasks.map(lambda work: write_piece(read, spec, work.piece, work.epoch_ns)).collect() if pieces else []
         files = [file for task in written for file in task.files]
+        try:
+            self._compare(pieces, written)
+        except BaseException:
+            spec.writer().discard(files)
+            raise
+        for work, task in zip(pieces, written, strict=True):
+            if task.last_row is not None:
+                # In ascending order of their sequences: the last one of a stream stands.
+                ids = row_ids(work.piece.span.stream, work.epoch_ns)
+                positions |= dict(zip(ids, task.last_row, strict=True))
         try:
             self.table.commit(files, positions)
         except BaseException:
@@ -196,17 +250,35 @@ class Ingest:
         done.bytes = sum(task.bytes for task in written)
 
 
-def write_piece(read: ReadOptions, spec: TableSpec, piece: Piece) -> _Written:
+def _split(pieces: list[_Work], written: list[_Written]) -> Iterator[tuple[str, LastRow]]:
+    """The last rows of ranges behind which another task read on."""
+    for one, following, task in zip(pieces, pieces[1:], written, strict=False):
+        if one.piece.span.stream == following.piece.span.stream and task.last_row is not None:
+            yield one.piece.span.stream, task.last_row
+
+
+def table_position(table: LakeTable, info: StreamInfo) -> tuple[Position | None, int]:
+    """How far the table is in this stream (None: it holds nothing of it), and in which epoch."""
+    reading = table.position(incarnation_id(info.name))
+    epoch_ns = reading if reading is not None and same_stream(reading, info.created_ns) else info.created_ns
+    at = table.position(position_id(info.name, epoch_ns))
+    if at is None:
+        return None, epoch_ns
+    sequence, stored_ns = map(table.position, row_ids(info.name, epoch_ns))
+    row = None if sequence is None or stored_ns is None else LastRow(sequence, stored_ns)
+    return Position(at, info.created, row), epoch_ns
+
+
+def write_piece(read: ReadOptions, spec: TableSpec, piece: Piece, epoch_ns: int) -> _Written:
     """One task: read a range and write its files."""
     reader = RangeReader(read, piece.span, piece.labels)
     writer = spec.writer()
-    created_ns = _created_ns(piece)
     try:
         for batch in reader.batches():
             for date, rows in by_date(batch):
                 partition = (("stream", piece.span.stream), ("date", date))
-                writer.write(bronze_rows(rows, created_ns), partition)
-        return _Written(writer.finish(), reader.rows, reader.bytes)
+                writer.write(bronze_rows(rows, epoch_ns), partition)
+        return _Written(writer.finish(), reader.rows, reader.bytes, reader.last_row)
     except BaseException:
         writer.abandon()
         raise
@@ -230,7 +302,3 @@ def bronze_rows(batch: pa.RecordBatch, created_ns: int) -> pa.RecordBatch:
         if name not in PARTITION_BY
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([f for f in SCHEMA if f.name not in PARTITION_BY]))
-
-
-def _created_ns(piece: Piece) -> int:
-    return rfc3339_to_ns(piece.span.created)

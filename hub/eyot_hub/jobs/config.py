@@ -145,6 +145,13 @@ class Gaps(_Section):
     """How gaps are looked for; `ask_origins`: ask the origins' domains what they still hold."""
 
     ask_origins: bool = True
+    in_flight_max: str = (
+        "24h"  # an origin's message that has not come by then, nor any other of that origin, is missing
+    )
+
+    @property
+    def in_flight_us(self) -> int:
+        return int(seconds(self.in_flight_max) * 1_000_000)
 
 
 class Config(_Section):
@@ -263,6 +270,7 @@ def _problems(config: Config) -> list[tuple[str, str]]:
         )
     problems += _duration_problems("bronze.poll", config.bronze.poll)
     problems += _duration_problems("bronze.vacuum_after", config.bronze.vacuum_after)
+    problems += _duration_problems("gaps.in_flight_max", config.gaps.in_flight_max)
     if not problems and 0 < config.bronze.vacuum_hours < VACUUM_HOURS_MIN:
         problems.append(
             ("bronze.vacuum_after", "must be at least 1h: what a job has written and not committed yet is removed, too")

@@ -13,12 +13,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+
+from eyot_hub.jobs.bronze import EPOCHS_MAX
 
 ORIGIN: Final = "origin"
 STREAM: Final = "stream"
@@ -67,6 +70,7 @@ class Epoch:
     number: int
     islands: list[Island] = field(default_factory=list)
     created_ns: int | None = None  # known of the hub's own streams
+    continues: bool = False  # the stream's end had moved back: the epoch begins where the one before it was cut off
 
     def covers(self, sequence: int) -> bool:
         return any(island.first <= sequence <= island.last for island in self.islands)
@@ -232,6 +236,8 @@ def epochs_of(source: Source, parts: list[Segment], repeats: set[tuple[str, int,
     if source.kind == STREAM:
         lives = sorted({part.stream_created_ns for part in parts})
         epochs = [Epoch(number, created_ns=created_ns) for number, created_ns in enumerate(lives, 1)]
+        for before, epoch in pairwise(epochs):
+            epoch.continues = (epoch.created_ns or 0) - (before.created_ns or 0) < EPOCHS_MAX
         for part in parts:
             epochs[lives.index(part.stream_created_ns)].add(part)
         return epochs

@@ -5,19 +5,24 @@ For every origin (and every stream of the hub itself) the sequences in bronze ar
 | status | meaning |
 |---|---|
 | `in_flight` | the origin holds it, beyond what has arrived: it is on its way |
-| `missing` | the origin holds it, and what came later has arrived: a hole that should not be |
+| `missing` | the origin holds it, and what came later has arrived, or nothing has come for `in_flight_max`: a hole that should not be |
+| `moved_back` | the table holds it, the hub's stream does not any more: the stream's end moved back, and ingest has not gone on since |
 | `expired` | below the origin's first sequence: its limits removed it before it was copied |
 | `deleted` | the origin says it was deleted one by one |
 | `filtered` | the copy selects by subject, so the hole may be a message that was not selected |
 | `lost` | the origin was created again since; what was not copied before is gone |
 | `unknown` | the origin cannot be asked now |
 
-What an origin said last is kept in the table `origins`, so that the tail of a life that ended is known afterwards.
+What an origin said last is kept in the table `origins`, so that the tail of a life that ended is known afterwards. That is also how
+one sees that an origin's end moved back: it ends before what it said, or holds another message there. Then it is in a new epoch,
+which begins where the one before it was cut off.
 """
 
 from __future__ import annotations
 
 import logging
+import time
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -29,18 +34,19 @@ from pyspark.sql import SparkSession
 from eyot_hub.columns import TIMESTAMP
 from eyot_hub.errors import HubError
 from eyot_hub.jetstream import JetStream, StreamInfo
-from eyot_hub.jobs.bronze import bronze_table
+from eyot_hub.jobs.bronze import bronze_table, same_stream, table_position
 from eyot_hub.jobs.config import Config
 from eyot_hub.jobs.coverage import ORIGIN, STREAM, Coverage, Epoch, Source, coverage
 from eyot_hub.jobs.segments import Segments
 from eyot_hub.jobs.table import LakeTable, TableSpec
 from eyot_hub.origins import domain_of_prefix
 from eyot_hub.planning import Planner
-from eyot_wire.go.time import rfc3339_to_ns
+from eyot_wire.go.time import ns_to_rfc3339
 
 log = logging.getLogger(__name__)
 
 QUESTION_S: Final = 5.0
+BAD: Final = ("missing", "lost", "moved_back")
 GAPS_SCHEMA: Final = pa.schema(
     [
         ("kind", pa.string()),  # origin, or stream of the hub
@@ -54,6 +60,10 @@ GAPS_SCHEMA: Final = pa.schema(
         ("after", TIMESTAMP),  # when the hub stored the message before the gap, and the one behind it
         ("before", TIMESTAMP),
         ("checked_at", TIMESTAMP),
+        (
+            "since",
+            TIMESTAMP,
+        ),  # the first run that saw it at the origin and not in the table; only of in_flight and missing
     ]
 )
 ORIGINS_SCHEMA: Final = pa.schema(
@@ -70,6 +80,8 @@ ORIGINS_SCHEMA: Final = pa.schema(
         ("reachable", pa.bool_()),
         ("heard_at", TIMESTAMP),  # when the origin was last asked successfully
         ("last_stored_at", TIMESTAMP),
+        ("last_sequence_ns", pa.int64()),  # when the origin stored its last message
+        ("begins", pa.int64()),  # above 1: the origin's end moved back, and what is below belongs to the epoch before
     ]
 )
 
@@ -85,6 +97,7 @@ class Gap:
     status: str
     after_us: int | None
     before_us: int | None
+    since_us: int | None = None
 
     @property
     def count(self) -> int:
@@ -103,6 +116,9 @@ class Known:
     deleted: tuple[int, ...] = ()
     selective: bool = False
     now: bool = True  # said in this run
+    last_ns: int | None = None  # when `last` was stored
+    begins: int = 1  # above 1: the end moved back to before it, and this is another epoch of the same stream
+    halted: bool = False  # nothing is read before somebody decides
 
 
 @dataclass
@@ -112,6 +128,11 @@ class Report:
     coverage: Coverage
     gaps: list[Gap]
     known: dict[Source, list[Known]]
+
+    @property
+    def bad(self) -> bool:
+        """Whether something is missing or lost."""
+        return any(self.count(status) for status in BAD)
 
     def count(self, status: str) -> int:
         return sum(gap.count for gap in self.gaps if gap.status == status)
@@ -145,12 +166,14 @@ class Gaps:
         self.gaps.refresh()
         found = coverage(self.segments.found(), self._bronze.dataframe(self._spark))
         remembered = self._remembered()
-        said = self._ask() if self._config.gaps.ask_origins else {}
+        said, moved = self._ask(remembered) if self._config.gaps.ask_origins else ({}, [])
         known = {
             source: lives(found.epochs.get(source, []), remembered.get(source, []), said.get(source))
             for source in sorted({*found.epochs, *remembered, *said})
         }
         gaps = [gap for source in known for gap in source_gaps(source, found.epochs.get(source, []), known[source])]
+        now_us = time.time_ns() // 1000
+        gaps = overdue([*gaps, *moved], self._seen_before(), found, now_us, self._config.gaps.in_flight_us)
         self._store(found, gaps, known)
         return Report(found, gaps, known)
 
@@ -161,22 +184,54 @@ class Gaps:
                 source = Source(row["kind"], row["domain"], row["stream"])
                 heard_us = _us(row["heard_at"])
                 life = Known(
-                    row["epoch"], row["created_ns"], row["first_sequence"], row["last_sequence"], heard_us, now=False
+                    row["epoch"],
+                    row["created_ns"],
+                    row["first_sequence"],
+                    row["last_sequence"],
+                    heard_us,
+                    now=False,
+                    last_ns=row["last_sequence_ns"],
+                    begins=row["begins"] or 1,
                 )
                 kept.setdefault(source, []).append(life)
         return kept
 
-    def _ask(self) -> dict[Source, Known]:
-        """What the hub's streams and their origins hold now; who does not answer is left out."""
+    def _seen_before(self) -> list[Gap]:
+        """The gaps that the run before this one found at origins."""
+        rows = self.gaps.dataframe(self._spark).where("since is not null").toArrow().to_pylist()
+        return [
+            Gap(
+                Source(row["kind"], row["domain"], row["stream"]),
+                row["epoch"],
+                row["first_sequence"],
+                row["last_sequence"],
+                row["status"],
+                None,
+                None,
+                _us(row["since"]),
+            )
+            for row in rows
+        ]
+
+    def _ask(self, remembered: dict[Source, list[Known]]) -> tuple[dict[Source, Known], list[Gap]]:
+        """What the hub's streams and their origins hold now; who does not answer is left out.
+
+        Besides, what the hub's streams do not hold any more because their ends moved back.
+        """
         planner = Planner(self._config.source())
         try:
-            streams = planner.streams(must_exist=False)
             said: dict[Source, Known] = {}
+            moved: list[Gap] = []
             subjects = bool(self._config.bronze.subjects)
             connect = replace(planner.options.read.connect, retry_s=0.0, timeout_s=QUESTION_S)
-            for info in streams.values():
+            for info in planner.streams(must_exist=False).values():
                 own = Source(STREAM, info.domain or planner.options.domain or "", info.name)
-                said[own] = _known(info, planner.jetstream.deleted(info.name), selective=subjects)
+                known = _known(info, planner.jetstream.deleted(info.name), selective=subjects)
+                said[own], gone = self._own(planner, info, known)
+                if gone is not None:
+                    first, last = gone
+                    epoch = sum(life.created_ns <= said[own].created_ns for life in remembered.get(own, ())) or 1
+                    moved.append(Gap(own, epoch, first, last, "moved_back", None, None))
                 for copied in info.config.copies:
                     prefix = copied.api_prefix or planner.options.read.api_prefix
                     domain = domain_of_prefix(copied.api_prefix) if copied.api_prefix else info.domain or ""
@@ -185,12 +240,27 @@ class Gaps:
                         with JetStream(connect, prefix) as origin:
                             there = origin.stream(copied.name)
                             selective = subjects or copied.selective
-                            said[source] = _known(there, origin.deleted(copied.name), selective=selective)
+                            known = _known(there, origin.deleted(copied.name), selective=selective)
+                            said[source] = in_epoch(origin, copied.name, known, remembered.get(source, []))
                     except HubError as error:
                         log.info("origin %s in domain %s cannot be asked: %s", copied.name, domain, error)
-            return said
+            return said, moved
         finally:
             planner.close()
+
+    def _own(self, planner: Planner, info: StreamInfo, known: Known) -> tuple[Known, tuple[int, int] | None]:
+        """A stream of the hub in the epoch that bronze is in, or in the next one when the stream's end moved back since bronze
+        was last filled; then also the sequences that bronze holds and the stream does not any more."""
+        at, epoch_ns = table_position(self._bronze, info)
+        if at is None:
+            return known, None
+        moved = planner.moved_back(info, at)
+        if moved is None:
+            return replace(known, created_ns=epoch_ns), None
+        log.warning("%s", moved)
+        begins = planner.first_not_read(info, at)
+        gone = (begins, at.sequence) if begins <= at.sequence else None
+        return replace(known, created_ns=epoch_ns + 1, begins=begins, halted=True), gone
 
     def _store(self, found: Coverage, gaps: Iterable[Gap], known: dict[Source, list[Known]]) -> None:
         checked = datetime.now(UTC)
@@ -205,11 +275,74 @@ class Gaps:
                 "after": _time(gap.after_us),
                 "before": _time(gap.before_us),
                 "checked_at": checked,
+                "since": _time(gap.since_us),
             }
             for gap in gaps
         ]
         self.gaps.replace(rows)
         self.origins.replace(list(origin_rows(found, known)))
+
+
+def in_epoch(origin: JetStream, name: str, said: Known, remembered: list[Known]) -> Known:
+    """What an origin says, in the epoch it is in: the one that it was in when it last answered, or another one when its end moved
+    back since. Epochs of one stream are named by its creation and one nanosecond more each."""
+    before = [life for life in remembered if same_stream(life.created_ns, said.created_ns)]
+    if not before:
+        return said
+    last = max(before, key=lambda life: life.created_ns)
+    moved = said.last < last.last
+    if not moved and last.last_ns is not None and (last.last, last.last_ns) != (said.last, said.last_ns):
+        moved = origin.stored_ns(name, last.last) not in (None, last.last_ns)
+    if not moved:
+        return replace(said, created_ns=last.created_ns, begins=last.begins)
+    begins = said.last + 1
+    if last.last_ns is not None:
+        begins = min(origin.sequence_at(name, ns_to_rfc3339(last.last_ns + 1)), last.last + 1)
+    log.warning(
+        "the end of origin %s moved back to before %d; it had said that it ended at %d", name, begins, last.last
+    )
+    return replace(said, created_ns=last.created_ns + 1, begins=begins)
+
+
+def overdue(gaps: list[Gap], before: list[Gap], found: Coverage, now_us: int, in_flight_us: int) -> list[Gap]:
+    """`gaps` with `since`, by what the run `before` saw; what has been in flight for longer than `in_flight_us`, while nothing else
+    arrived from its origin either, is missing."""
+    seen: dict[tuple[Source, int], list[Gap]] = defaultdict(list)
+    for gap in before:
+        seen[gap.source, gap.epoch].append(gap)
+    arrived = {
+        (source, epoch.number): epoch.islands[-1].last_us
+        for source, epochs in found.epochs.items()
+        for epoch in epochs
+        if epoch.islands
+    }
+    result = []
+    for gap in gaps:
+        if gap.status not in ("in_flight", "missing"):
+            result.append(gap)
+            continue
+        place = gap.source, gap.epoch
+        for part in _since(gap, seen[place], now_us):
+            waited_us = now_us - max(part.since_us or now_us, arrived.get(place, 0))
+            late = part.status == "in_flight" and waited_us > in_flight_us
+            result.append(replace(part, status="missing") if late else part)
+    return result
+
+
+def _since(gap: Gap, seen: list[Gap], now_us: int) -> list[Gap]:
+    """A gap cut where an earlier run saw a part of it already."""
+    parts, at = [], gap.first
+    for one in sorted(seen, key=lambda one: one.first):
+        first, last = max(one.first, at), min(one.last, gap.last)
+        if first > last:
+            continue
+        if first > at:
+            parts.append(replace(gap, first=at, last=first - 1, since_us=now_us))
+        parts.append(replace(gap, first=first, last=last, since_us=one.since_us))
+        at = last + 1
+    if at <= gap.last:
+        parts.append(replace(gap, first=at, since_us=now_us))
+    return parts
 
 
 def lives(epochs: list[Epoch], remembered: list[Known], said: Known | None) -> list[Known]:
@@ -257,7 +390,7 @@ def source_gaps(source: Source, epochs: list[Epoch], known: list[Known]) -> list
 def _holes(epoch: Epoch, life: Known | None) -> list[tuple[int, int, int | None, int | None]]:
     """Ranges that are not in the table: before, between and behind the islands."""
     holes: list[tuple[int, int, int | None, int | None]] = []
-    at, after_us = 1, None
+    at, after_us = _begin(epoch, life), None
     for island in epoch.islands:
         if island.first > at:
             holes.append((at, island.first - 1, after_us, island.first_us))
@@ -265,6 +398,13 @@ def _holes(epoch: Epoch, life: Known | None) -> list[tuple[int, int, int | None,
     if life is not None and life.last >= at:
         holes.append((at, life.last, after_us, None))
     return holes
+
+
+def _begin(epoch: Epoch, life: Known | None) -> int:
+    """The first sequence of an epoch: 1, or what its stream went on with when its end had moved back."""
+    if epoch.continues and epoch.islands:
+        return epoch.islands[0].first
+    return life.begins if life is not None else 1
 
 
 def _statuses(first: int, last: int, epoch: Epoch, life: Known | None, *, current: bool) -> list[tuple[int, int, str]]:
@@ -279,6 +419,8 @@ def _statuses(first: int, last: int, epoch: Epoch, life: Known | None, *, curren
     if expired_to >= first:
         parts.append((first, expired_to, "expired"))
     rest = "in_flight" if first > epoch.last else "filtered" if life.selective else "missing"
+    if life.halted:
+        rest = "missing"
     at = max(first, life.first)
     for number in deleted:
         if number < at:
@@ -313,6 +455,8 @@ def origin_rows(found: Coverage, known: dict[Source, list[Known]]) -> Iterable[d
                 "reachable": bool(life and life.now),
                 "heard_at": _time(life.heard_us) if life else None,
                 "last_stored_at": _time(max((island.last_us for island in epoch.islands), default=None)),
+                "last_sequence_ns": life.last_ns if life else None,
+                "begins": life.begins if life else None,
             }
 
 
@@ -320,7 +464,17 @@ def _known(info: StreamInfo, deleted: list[int], *, selective: bool) -> Known:
     now_us = int(datetime.now(UTC).timestamp() * 1_000_000)
     state = info.state
     first = max(1, state.first_seq)
-    return Known(0, rfc3339_to_ns(info.created), first, state.last_seq, now_us, tuple(sorted(deleted)), selective)
+    row = info.last_row
+    return Known(
+        0,
+        info.created_ns,
+        first,
+        state.last_seq,
+        now_us,
+        tuple(sorted(deleted)),
+        selective,
+        last_ns=row.stored_ns if row else None,
+    )
 
 
 def _named(source: Source) -> dict[str, str]:

@@ -24,10 +24,11 @@ ROWS_MAX: Final = 500  # a page, not a data dump
 PICTURED_MAX: Final = 60
 DAYS_MAX: Final = 60
 #: Worst first; what the classes mean stands in docs/hub.md.
-STATUSES: Final = ("missing", "lost", "unknown", "expired", "in_flight", "deleted", "filtered")
+STATUSES: Final = ("missing", "lost", "moved_back", "unknown", "expired", "in_flight", "deleted", "filtered")
 _MEANINGS: Final = {
-    "missing": "Missing: the origin holds them, and later ones have arrived.",
+    "missing": "Missing: the origin holds them, and later ones have arrived, or nothing has for long.",
     "lost": "Lost: the origin was made again before they were copied.",
+    "moved_back": "Moved back: the stream does not hold them any more, and has taken their sequences for others.",
 }
 NAMED_MAX: Final = 5
 #: Columns that are left out where no row has anything in them.
@@ -48,18 +49,18 @@ h1 { font-size: 1.6rem; margin-bottom: 0.2rem; } h2 { font-size: 1.15rem; margin
 .cards { display: grid; grid-template-columns: repeat(auto-fill, minmax(7.5rem, 1fr)); gap: 0.7rem; margin-top: 1rem; }
 .card { background: var(--card); border-radius: 6px; padding: 0.6rem 0.9rem; border-top: 3px solid var(--line); }
 .card b { display: block; font-size: 1.35rem; font-variant-numeric: tabular-nums; } .card span { color: var(--soft); font-size: 0.85rem; }
-.card.missing, .card.lost { border-color: var(--bad); } .card.unknown, .card.expired { border-color: var(--warn); } .card.in_flight { border-color: var(--way); }
+.card.missing, .card.lost, .card.moved_back { border-color: var(--bad); } .card.unknown, .card.expired { border-color: var(--warn); } .card.in_flight { border-color: var(--way); }
 .scroll { overflow-x: auto; } table { border-collapse: collapse; width: 100%; font-size: 0.88rem; white-space: nowrap; }
 th { text-align: left; color: var(--soft); font-weight: 600; white-space: normal; vertical-align: bottom; } th, td { padding: 0.35rem 0.5rem; border-bottom: 1px solid var(--line); }
 td.text { white-space: normal; overflow-wrap: break-word; max-width: 20rem; }
 td.text:first-child, td.text:last-child { min-width: 14rem; }
 tr:hover td { background: var(--card); } td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; }
 .chip { border-radius: 9px; padding: 0.05rem 0.55rem; border: 1px solid currentColor; font-size: 0.8rem; }
-.chip.missing, .chip.lost, .chip.silent { color: var(--bad); } .chip.unknown, .chip.expired, .chip.behind { color: var(--warn); }
+.chip.missing, .chip.lost, .chip.moved_back, .chip.silent { color: var(--bad); } .chip.unknown, .chip.expired, .chip.behind { color: var(--warn); }
 .chip.in_flight { color: var(--way); } .chip.deleted, .chip.filtered { color: var(--quiet); } .chip.synced { color: var(--good); }
 svg { width: 100%; min-width: 40rem; height: auto; display: block; } svg text { font: 12px system-ui, sans-serif; fill: var(--ink); } svg text.soft { fill: var(--soft); }
 svg .bar { fill: var(--bar); } svg .held { fill: var(--held); } svg .grid { stroke: var(--line); }
-svg .missing, svg .lost { fill: var(--bad); } svg .unknown, svg .expired { fill: var(--warn); } svg .in_flight { fill: var(--way); } svg .deleted, svg .filtered { fill: var(--quiet); }
+svg .missing, svg .lost, svg .moved_back { fill: var(--bad); } svg .unknown, svg .expired { fill: var(--warn); } svg .in_flight { fill: var(--way); } svg .deleted, svg .filtered { fill: var(--quiet); }
 .meter { display: inline-block; width: 3.5rem; height: 0.5rem; border-radius: 3px; background: var(--line); margin-right: 0.4rem; overflow: hidden; }
 @media print { :root { --ink: #000; --soft: #444; --line: #bbb; --paper: #fff; --card: #f4f4f4; --held: #b9d5ec; }
   * { print-color-adjust: exact; -webkit-print-color-adjust: exact; } body { margin: 0; max-width: none; font-size: 11px; } svg { min-width: 0; } h2 { break-after: avoid; }
@@ -197,7 +198,7 @@ def _whose(gaps: Sequence[dict[str, Any]]) -> list[str]:
 
 def verdict(counts: Counter[str], rows: int, devices: int, silent: int, whose: Sequence[str] = ()) -> str:
     """The answer in a sentence."""
-    bad = [f"{counts[status]:,} {status}" for status in ("missing", "lost") if counts[status]]
+    bad = [f"{counts[status]:,} {status.replace('_', ' ')}" for status in _MEANINGS if counts[status]]
     open_ = [f"{counts[status]:,} {status.replace('_', ' ')}" for status in ("in_flight", "unknown") if counts[status]]
     told = f" {silent:,} of {devices:,} devices {'is' if silent == 1 else 'are'} silent." if silent else ""
     if counts["expired"]:
