@@ -177,3 +177,33 @@ def test_credentials_stay_out_of_plans_and_errors(
         right.explain("formatted")
         assert "rightone" not in capsys.readouterr().out
         assert "wrongone" not in text
+
+
+def test_a_table_of_the_catalog(spark: SparkSession, streams: Streams) -> None:
+    streams.create("S", ["s"])
+    streams.publish(numbered("s", 5))
+    spark.sql(
+        f"CREATE TABLE of_s USING jetstream OPTIONS (servers '{streams.url}', stream 'S') TBLPROPERTIES ('of' = 'me')"
+    )
+    try:
+        assert [row["sequence"] for row in spark.sql("SELECT sequence FROM of_s ORDER BY sequence").collect()] == [
+            1,
+            2,
+            3,
+            4,
+            5,
+        ]
+        from_3 = spark.sql(
+            """SELECT sequence FROM of_s WITH (startingOffsets = '{"S": 3}') ORDER BY sequence"""
+        ).collect()
+        assert [row["sequence"] for row in from_3] == [3, 4, 5]
+        with pytest.raises(PySparkException, match="option 'streams' is not known"):
+            spark.sql(f"CREATE TABLE wrong USING jetstream OPTIONS (servers '{streams.url}', streams 'S')")
+    finally:
+        spark.sql("DROP TABLE of_s")
+    spark.sql("CREATE TABLE to_s (payload STRING) USING jetstream")
+    try:
+        spark.sql(f"INSERT INTO to_s WITH (servers = '{streams.url}', subject = 's') VALUES ('5'), ('6')")
+        assert streams.state("S")["messages"] == 7
+    finally:
+        spark.sql("DROP TABLE to_s")

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
+import pyarrow as pa
 import pytest
+from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -33,12 +36,14 @@ def read(spark: SparkSession, streams: Streams, stream: str) -> DataFrame:
     return spark.read.format("jetstream").options(servers=streams.url, stream=stream).load()
 
 
-def test_written_twice_is_stored_once(spark: SparkSession, streams: Streams) -> None:
+def test_a_job_that_is_named_and_written_twice_is_stored_once(spark: SparkSession, streams: Streams) -> None:
     streams.create("COMMANDS", ["commands.>"])
-    write(commands(spark, 600), streams)
+    write(commands(spark, 600), streams, job="monday")
     assert streams.state("COMMANDS")["messages"] == 600
-    write(commands(spark, 600), streams)
+    write(commands(spark, 600), streams, job="monday")
     assert streams.state("COMMANDS")["messages"] == 600
+    write(commands(spark, 600), streams, job="tuesday")
+    assert streams.state("COMMANDS")["messages"] == 1200
     bodies = {bytes(row["payload"]) for row in read(spark, streams, "COMMANDS").collect()}
     assert bodies == {b'{"set": %d}' % number for number in range(600)}
 
@@ -46,9 +51,35 @@ def test_written_twice_is_stored_once(spark: SparkSession, streams: Streams) -> 
 def test_equal_rows_are_two_messages(spark: SparkSession, streams: Streams) -> None:
     streams.create("S", ["s"])
     rows = spark.createDataFrame([("same",), ("same",), ("other",)], "payload string").coalesce(1)
-    for _ in range(2):
-        write(rows, streams, subject="s")
+    write(rows, streams, subject="s")
     assert streams.state("S")["messages"] == 3
+
+
+def test_a_frame_that_is_written_again_is_stored_again(spark: SparkSession, streams: Streams) -> None:
+    """A command that is given twice within the duplicate window is two commands; a task that runs again is not."""
+    streams.create("S", ["s"])
+    rows = spark.createDataFrame([("open",), ("close",)], "payload string").repartition(2)
+    for written in (1, 2, 3):
+        write(rows, streams, subject="s")
+        assert streams.state("S")["messages"] == 2 * written
+
+    def failing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Ends after its first batch the first time that it runs."""
+        for number, batch in enumerate(batches):
+            context = TaskContext.get()
+            assert context is not None
+            if number and not context.attemptNumber():
+                raise RuntimeError("the task fails half-way")
+            yield batch
+
+    streams.create("T", ["t"])
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "50")
+    try:
+        numbers = spark.range(400, numPartitions=2).selectExpr("cast(id as string) as payload")
+        write(numbers.mapInArrow(failing, "payload string"), streams, subject="t", maxInFlight="10")
+    finally:
+        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+    assert streams.state("T")["messages"] == 400
 
 
 def test_headers_and_given_ids(spark: SparkSession, streams: Streams) -> None:

@@ -161,7 +161,7 @@ def live(url: str, folder: Path, speculation: bool) -> None:
 
         rows = spark.range(batch * ROWS, (batch + 1) * ROWS, numPartitions=TASKS)
         text = rows.select(F.col("id").cast("string").alias("payload")).mapInArrow(slowed, "payload string")
-        text.write.format("jetstream").options(servers=url, subject="out").mode("append").save()
+        text.write.format("jetstream").options(servers=url, subject="out", job=f"batch {batch}").mode("append").save()
         part = noted.with_suffix(".part")
         part.write_text(str(batch + 1))
         part.rename(noted)

@@ -85,7 +85,10 @@ def test_more_than_a_page_shows_is_counted() -> None:
     gaps = {"gaps": expired, "gap_counts": {"expired": 2500, "missing": 7}, "gap_rows": 501}
     fleet = {"fleet": [DEVICE] * 500, "devices": 1000, "silent": 600, "slow": []}
     shown = Page(page(origins=origins, **gaps, **fleet))
-    assert "7 missing. Missing: the origin holds them, and later ones have arrived, or nothing has for long. 2,500 expired at" in shown.text
+    assert (
+        "7 missing. Missing: the origin holds them, and later ones have arrived, or nothing has for long. 2,500 expired at"
+        in shown.text
+    )
     assert "600 of 1,000 devices are silent" in shown.text
     assert "The worst first; 500 of 501." in shown.text
     assert "Silent devices and those behind first; 500 of 1,000." in shown.text
