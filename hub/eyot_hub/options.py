@@ -51,9 +51,10 @@ _READ: Final = [
     "fetchBytes",
     "packedReads",
 ]
-_WRITE: Final = ["subject", "expectStream", "maxInFlight"]
+_WRITE: Final = ["subject", "expectStream", "maxInFlight", "job"]
 # What Spark itself puts among the options of a source or sink.
 _SPARKS_OWN: Final = frozenset({"path", "checkpointlocation", "queryname", "mergeschema", "recursivefilelookup"})
+_TABLE_OPTION: Final = "option."
 _SIZES: Final = {"": 1, "b": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
 _STREAM: Final = re.compile(r"[^ .>/\\\x00-\x1f\x7f]+")  # or a pattern of names, with * and ?
 MIN_FETCH_BYTES: Final = 64 * 1024
@@ -93,6 +94,7 @@ class SinkOptions:
     subject: str | None
     expect_stream: str | None
     max_in_flight: int
+    job: str | None  # its name in the ids of messages; None: each write is one of its own
 
 
 class _Given:
@@ -179,6 +181,13 @@ class _Given:
         return seconds
 
 
+def table_options(properties: Mapping[str, str]) -> dict[str, str] | None:
+    """What the OPTIONS clause of a `CREATE TABLE` says, which stands behind a prefix among the table's properties; else None."""
+    if "provider" not in properties:
+        return None
+    return {key[len(_TABLE_OPTION) :]: text for key, text in properties.items() if key.startswith(_TABLE_OPTION)}
+
+
 def source_options(options: Mapping[str, str], *, streaming: bool | None = False) -> SourceOptions:
     """Options of a reader; `streaming` None: it is not known yet which kind. Raises OptionError."""
     given = _Given(options, _CONNECT + _READ)
@@ -238,6 +247,7 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
         subject=target,
         expect_stream=expected,
         max_in_flight=given.count("maxInFlight") or 4096,
+        job=given.text("job"),
     )
 
 

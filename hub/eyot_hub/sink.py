@@ -1,8 +1,10 @@
 """The sink: rows become messages, each with a `Nats-Msg-Id`, so that a task that is run again publishes nothing twice.
 
 Columns: `subject` (or the option of that name), `payload` (binary or string; null is an empty payload), and if wanted
-`headers` (map of string to string) and `msg_id` (string). Without `msg_id` the id is made from what the row holds, the task it
-is in (and, streaming, query and batch) and how many equal rows came before it, which is the same when the task is run again.
+`headers` (map of string to string) and `msg_id` (string). Without `msg_id` the id is made from the job, the task, what the row
+holds and how many equal rows came before it, which is the same when the task is run again. The job is the query and its batch;
+in a batch write every `save()` is a job of its own, unless the option `job` names it: what a job of that name wrote before is then
+not written again.
 
 The stream drops duplicates within its duplicate window (2 minutes unless configured): a retry that comes later is stored
 twice.
@@ -25,6 +27,7 @@ from eyot_hub.options import SinkOptions
 from eyot_hub.publisher import EXPECTED_STREAM, MSG_ID, Publisher
 from eyot_wire import headers
 from eyot_wire import subject as subjects
+from eyot_wire.nuid import nuid
 
 _COLUMNS: Final[dict[str, tuple[type[DataType], ...]]] = {
     "subject": (StringType,),
@@ -47,10 +50,11 @@ class JetStreamWriter(DataSourceArrowWriter):
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self._options = options
+        self._job = options.job or nuid()  # made on the driver, once for all tasks and their repetitions
         check_schema(schema, options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return publish_rows(self._options, iterator)
+        return publish_rows(self._options, self._job, iterator)
 
 
 class JetStreamStreamWriter(DataSourceStreamArrowWriter):
@@ -61,7 +65,7 @@ class JetStreamStreamWriter(DataSourceStreamArrowWriter):
         check_schema(schema, options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return publish_rows(self._options, iterator)
+        return publish_rows(self._options, self._options.job or "", iterator)
 
 
 def check_schema(schema: StructType, options: SinkOptions) -> None:
@@ -83,10 +87,10 @@ def check_schema(schema: StructType, options: SinkOptions) -> None:
         raise OptionError("subject", problem)
 
 
-def publish_rows(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Published:
+def publish_rows(options: SinkOptions, job: str, batches: Iterator[pa.RecordBatch]) -> Published:
     """Publish all rows of one task and wait for every acknowledgement."""
     publisher = Publisher(options.connect, options.max_in_flight)
-    ids = _Ids()
+    ids = _Ids(job)
     try:
         for batch in batches:
             for row in batch.to_pylist():
@@ -117,13 +121,14 @@ def _publish(publisher: Publisher, options: SinkOptions, ids: _Ids, row: dict[st
 class _Ids:
     """Ids that come out the same when the same task runs again over the same rows, in whatever order."""
 
-    def __init__(self) -> None:
+    def __init__(self, job: str) -> None:
         context = TaskContext.get()
-        self._task = ""
+        self._task = job
         if context is not None:
             query = context.getLocalProperty("sql.streaming.queryId") or ""
             batch = context.getLocalProperty("streaming.sql.batchId") or ""
-            self._task = f"{query}/{batch}/{context.partitionId()}"
+            parts = [job, query, batch, str(context.partitionId())]
+            self._task = "/".join(parts if job else parts[1:])
         self._seen: Counter[bytes] = Counter()
 
     def next(self, subject: str, payload: bytes, fields: list[tuple[str, str]]) -> str:

@@ -7,8 +7,9 @@ server.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -19,6 +20,7 @@ from pyspark.sql.datasource import (
     DataSourceWriter,
     InputPartition,
 )
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
@@ -26,10 +28,12 @@ from eyot_hub import columns, offsets
 from eyot_hub.errors import OptionError
 from eyot_hub.jetstream import StreamInfo
 from eyot_hub.offsets import Position, Positions
-from eyot_hub.options import SourceOptions, sink_options, source_options
+from eyot_hub.options import SourceOptions, sink_options, source_options, table_options
 from eyot_hub.planning import Piece, Planner
 from eyot_hub.range_reader import RangeReader, StreamRange
 from eyot_hub.sink import JetStreamStreamWriter, JetStreamWriter
+
+_TABLE_OPTIONS: Final = "jetstream.options"  # in the metadata of a table's first column
 
 
 class JetStreamDataSource(DataSource):
@@ -39,17 +43,28 @@ class JetStreamDataSource(DataSource):
     def name(cls) -> str:
         return "jetstream"
 
-    def schema(self) -> str:
-        options = source_options(self.options, streaming=None)
-        return columns.ddl(with_headers=options.read.include_headers)
+    def schema(self) -> StructType | str:
+        of_table = table_options(self.options)
+        options = source_options(self.options if of_table is None else of_table, streaming=None)
+        if of_table is None:
+            return columns.ddl(with_headers=options.read.include_headers)
+        schema = from_arrow_schema(columns.schema(with_headers=options.read.include_headers))
+        # Spark (4.3) does not give a table's options to those who read it; but it gives them the columns, as they are here.
+        schema.fields[0].metadata = {_TABLE_OPTIONS: json.dumps(of_table, sort_keys=True)}
+        return schema
+
+    def _given(self, schema: StructType) -> dict[str, str]:
+        """The options of a read or write, over those of the table that it is of."""
+        of_table = schema.fields[0].metadata.get(_TABLE_OPTIONS, "{}") if schema.fields else "{}"
+        return {**json.loads(of_table), **self.options}
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        options = source_options(self.options)
+        options = source_options(self._given(schema))
         _check_schema(schema, options)
         return JetStreamReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        options = source_options(self.options, streaming=True)
+        options = source_options(self._given(schema), streaming=True)
         _check_schema(schema, options)
         return JetStreamStreamReader(options)
 
