@@ -13,6 +13,7 @@ from eyot_daemon.jetstream.backup.snapshot import Snapshot
 from eyot_daemon.jetstream.config.origins import check_filters
 from eyot_daemon.jetstream.config.rules import ConfigRules
 from eyot_daemon.jetstream.config.stream import check_no_overlap, checked, same
+from eyot_daemon.jetstream.config.taken import Taken
 from eyot_daemon.jetstream.config.update import check_consumer_limits, checked_update
 from eyot_daemon.jetstream.messages.batch import Batch
 from eyot_daemon.jetstream.stream.stream import Stream
@@ -79,6 +80,7 @@ class JetStreamAccount:
         self.api_total = 0
         self.api_errors = 0
         self._inbox: list[_Queued] = []
+        self._taken = Taken()
         self._subscription: Subscription | None = None
 
     def __repr__(self) -> str:
@@ -167,7 +169,9 @@ class JetStreamAccount:
         """What the checks of a configuration in this account depend on."""
         limit_s = self.engine.options.limits.duplicate_window_s
         limits = self.limits.of_replicas(asked.num_replicas) if self.limits is not None else None
+        self._taken.follow((name, stream.config, stream.config.subjects) for name, stream in self.streams.items())
         return ConfigRules(
+            taken=self._taken,
             max_bytes_required=limits is not None and limits.max_bytes_required,
             stream_bytes_max=limits.stream_bytes_max(asked.storage) if limits is not None else -1,
             streams={name: stream.config for name, stream in self.streams.items()},

@@ -15,6 +15,7 @@ from eyot_store.errors import StoreError
 from eyot_wire import headers
 from eyot_wire.jetstream.errors import ApiError, JetStreamError, error, fail
 from eyot_wire.jetstream.model import ErrorPart, InvalidJson, decode, encode_response
+from eyot_wire.pattern_set import TooManySteps
 
 if TYPE_CHECKING:
     from eyot_daemon.jetstream.account import JetStreamAccount
@@ -146,6 +147,8 @@ def attempt(
         fn(request, *args, **kwargs)
     except JetStreamError as refusal:
         request.refuse(refusal.api_error, *on_error)
+    except TooManySteps as refusal:
+        request.refuse(error(10052, err=refusal), *on_error)
     except StoreError as failure:
         request.refuse(error(10051, err=failure.message), *on_error)
     except Exception:

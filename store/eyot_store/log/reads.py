@@ -16,6 +16,7 @@ from eyot_store.log.view import KEYS_MAX
 from eyot_store.points import Point
 from eyot_store.reader import RECORDS_MAX, Reading, keep_within, read_without
 from eyot_store.records.record import ReadResult, StoredMessage, encode_body, pack_u64
+from eyot_store.subjects.matching import matching_any, total_from
 from eyot_store.subjects.subjects import matcher
 from eyot_wire.hot import StoredRun
 
@@ -186,7 +187,7 @@ class LogReads(LogSubjects):
             return True
         if matcher(filters) is None and self._is_dense():
             return True
-        return self._subjects is not None and self._subjects.table.total_from(filters or _ALL, from_seq, 0)[1] == []
+        return self._subjects is not None and total_from(self._subjects.table, filters or _ALL, from_seq, 0)[1] == []
 
     def count(self, from_seq: int, filters: tuple[bytes, ...] = ()) -> int:
         """How many committed messages at or after ``from_seq`` match. Exact. From the start of the log, where the log is tracked, or has
@@ -228,10 +229,10 @@ class LogReads(LogSubjects):
             if self._subjects is None or self._subjects.table.messages != total:  # of some no subject could be read
                 return total - staged, True
         subjects, patterns = self.subjects(), filters or _ALL
-        known, astride = subjects.table.total_from(patterns, from_seq if from_seq > first else 0, _ASTRIDE_MAX)
+        known, astride = total_from(subjects.table, patterns, from_seq if from_seq > first else 0, _ASTRIDE_MAX)
         if astride is not None and (not astride or subjects.tracked):
             return known + sum(subjects.count_from(subject, from_seq) for subject in astride) - staged, False
-        return subjects.table.total_from(patterns, 0, 0)[0] - staged, True
+        return total_from(subjects.table, patterns, 0, 0)[0] - staged, True
 
     def seq_at_time(self, ts_ns: int, *, from_seq: int = 1, up_to: int | None = None) -> int:
         """Lowest committed sequence stored at or after ``ts_ns``; ``committed_seq + 1`` when there is none. Looked for from
@@ -290,13 +291,11 @@ class LogReads(LogSubjects):
             return None
         matched: set[bytes] = set()
         total = 0
-        for pattern in filters:
-            for subject, count, _, _ in subjects.matching(pattern):
-                if subject not in matched:
-                    matched.add(subject)
-                    total += count
-                    if total * _SPARSE > self.state.messages or len(matched) > _MERGED_MAX:
-                        return None
+        for subject, count, _, _ in matching_any(subjects.table, filters):
+            matched.add(subject)
+            total += count
+            if total * _SPARSE > self.state.messages or len(matched) > _MERGED_MAX:
+                return None
         return matched
 
     def _read_sparse(

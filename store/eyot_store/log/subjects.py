@@ -7,15 +7,17 @@ committed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from time import perf_counter_ns
 
 from eyot_store.errors import StoreError
 from eyot_store.log.view import KEYS_MAX, LogView
 from eyot_store.points import Points
 from eyot_store.records.record import StoredMessage
-from eyot_store.subject_table import Matched
+from eyot_store.subject_table import Matched, SubjectTable
 from eyot_store.subjects.index_reader import IndexReading
+from eyot_store.subjects.matching import in_pieces, matching_any
 from eyot_store.subjects.subjects import Numbers, Subjects
 from eyot_store.subjects.tracking import Tracking
 from eyot_wire.subject import is_literal
@@ -149,6 +151,15 @@ class LogSubjects(LogView):
             if above < last <= upto:
                 found.append(last)
         return found
+
+    def lasts_of_any(self, filters: Sequence[bytes], above: int, upto: int) -> list[int]:
+        """The same for subjects that one of many filters matches."""
+        lasts = (self.last_committed_for(subject) for subject, *_ in matching_any(self.subjects().table, filters))
+        return [last for last in lasts if above < last <= upto]
+
+    def looking_for(self, filters: Sequence[bytes], most: int) -> LookingFor:
+        """The subjects that one of many filters matches, to be looked for a slice at a time, until there are more than ``most``."""
+        return LookingFor(self.subjects().table, filters, most)
 
     def last_committed_for(self, subject: bytes) -> int:
         """Newest committed sequence of a literal subject; 0 = none."""
@@ -306,6 +317,26 @@ class LogSubjects(LogView):
                     return at
             high, width = low - 1, min(width * 2, KEYS_MAX)
         return 0
+
+
+class LookingFor:
+    """``step`` until it is true: then ``found`` are the subjects, or more than ``most`` of them. What comes meanwhile may be left out."""
+
+    def __init__(self, table: SubjectTable, filters: Sequence[bytes], most: int) -> None:
+        self.found: set[bytes] = set()
+        self._pieces = in_pieces(table, filters)
+        self._most = most
+
+    def step(self) -> bool:
+        """Look at some thousand subjects more; True at the end."""
+        begun = perf_counter_ns()
+        for piece in self._pieces:
+            self.found.update(islice((subject for subject, *_ in piece), self._most + 1))
+            if len(self.found) > self._most:
+                return True
+            if perf_counter_ns() - begun > _SLICE_NS:
+                return False
+        return True
 
 
 class LastsBelow:

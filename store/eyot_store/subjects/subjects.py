@@ -10,12 +10,14 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 
 from eyot_store.hot import SubjectTable
-from eyot_wire.subject import is_literal, matches
+from eyot_store.subjects.matching import SINGLY_MAX, matching_any
+from eyot_wire.pattern_set import matcher_of
+from eyot_wire.subject import is_literal
 
 _CACHE_MAX = 4096
-_SCANNED_MAX = 4096  # subjects looked at in one go
 
 Numbers = tuple[int, int, int]
 """Count, first and last of a subject, as ``SubjectTable`` has them."""
@@ -132,35 +134,35 @@ class Subjects:
 
     def matching(self, pattern: bytes) -> Iterator[tuple[bytes, int, int, int]]:
         """Subject, count, first and last of what ``pattern`` (literal or wildcard, b"" and b">" = all) matches."""
-        if pattern and is_literal(pattern):
-            known = self.table.get(pattern)
-            if known is not None:
-                yield (pattern, *known)
-            return
-        wanted = b"" if pattern == b">" else pattern
-        found, at = self.table.scan(wanted, 0, _SCANNED_MAX)
-        yield from found
-        while at:
-            found, at = self.table.scan(wanted, at, _SCANNED_MAX)
-            yield from found
+        return matching_any(self.table, (pattern,))
 
 
 def matcher(filters: tuple[bytes, ...]) -> Callable[[bytes], bool] | None:
     """A predicate for "any of these filters matches this literal subject"; None when everything matches."""
     if not filters or b">" in filters or b"" in filters:
         return None
-    literal = frozenset(pattern for pattern in filters if is_literal(pattern))
-    wild = tuple(pattern for pattern in filters if pattern not in literal)
-    if not wild:
+    literal, matches_wild = _sorted_out(filters) if len(filters) <= SINGLY_MAX else _sorted_out_once(filters)
+    if matches_wild is None:
         return literal.__contains__
     known: dict[bytes, bool] = {}
 
     def matching(subject: bytes) -> bool:
         answer = known.get(subject)
         if answer is None:
-            answer = subject in literal or any(matches(pattern, subject) for pattern in wild)
+            answer = subject in literal or matches_wild(subject)
             if len(known) < _CACHE_MAX:
                 known[subject] = answer
         return answer
 
     return matching
+
+
+def _sorted_out(filters: tuple[bytes, ...]) -> tuple[frozenset[bytes], Callable[[bytes], bool] | None]:
+    """The literal ones, and a predicate for the others, if there are any."""
+    literal = frozenset(pattern for pattern in filters if is_literal(pattern))
+    wild = [pattern for pattern in filters if pattern not in literal]
+    return literal, matcher_of(wild) if wild else None
+
+
+#: Of very many filters, which take a while; who has them reads again and again.
+_sorted_out_once = lru_cache(maxsize=16)(_sorted_out)

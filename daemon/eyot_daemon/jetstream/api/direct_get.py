@@ -6,14 +6,14 @@ header-only `204 EOB`. Streams answer if they have `allow_direct`; a mirror with
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from itertools import islice
+from functools import partial
 
 from eyot_daemon.jetstream.api.messages import find_one
 from eyot_daemon.jetstream.api_request import ApiRequest, Endpoint, level_is_offered
 from eyot_daemon.jetstream.stream.stream import Stream
 from eyot_store import Log, StoredMessage
 from eyot_store.errors import StoreError
-from eyot_store.log.subjects import LastsBelow
+from eyot_store.log.subjects import LastsBelow, LookingFor
 from eyot_wire import headers
 from eyot_wire.jetstream.model import InvalidJson, MsgGetRequest, decode, ns_to_rfc3339, rfc3339_to_ns
 from eyot_wire.subject import is_valid
@@ -167,13 +167,25 @@ def _answer_multi_last(request: ApiRequest, stream: Stream, asked: MsgGetRequest
         up_to = min(up_to, log.seq_at_time(rfc3339_to_ns(asked.up_to_time)) - 1)
     elif asked.up_to_seq:
         up_to = min(up_to, asked.up_to_seq)
-    subjects: set[bytes] = set()
-    for pattern in filters:
-        subjects.update(subject for subject, *_ in islice(log.subjects().matching(pattern), MULTI_LAST_MAX + 1))
-        if len(subjects) > MULTI_LAST_MAX:
+    _look_for_subjects(request, stream, asked, log.looking_for(filters, MULTI_LAST_MAX), up_to)
+
+
+def _look_for_subjects(
+    request: ApiRequest, stream: Stream, asked: MsgGetRequest, subjects: LookingFor, up_to: int
+) -> None:
+    """Look for the subjects, a slice a turn, and then for their last messages."""
+    if not stream.live:
+        return
+    try:
+        if not subjects.step():
+            again = partial(_look_for_subjects, request, stream, asked, subjects, up_to)
+            stream.broker.timers.call_later(0.0, again)
+        elif len(subjects.found) > MULTI_LAST_MAX:
             request.send_status(_TOO_MANY)
-            return
-    _look(request, stream, asked, log.lasts_below(subjects, up_to), up_to)
+        else:
+            _look(request, stream, asked, stream.log.lasts_below(subjects.found, up_to), up_to)
+    except StoreError:
+        request.send_status(_NOT_FOUND)
 
 
 def _look(request: ApiRequest, stream: Stream, asked: MsgGetRequest, lasts: LastsBelow, up_to: int) -> None:

@@ -16,6 +16,7 @@ from eyot_wire import subject as subjects
 from eyot_wire.go.time import rfc3339_to_ns
 from eyot_wire.jetstream.errors import JetStreamError, error, fail
 from eyot_wire.jetstream.model import ConsumerConfig, StreamConfig
+from eyot_wire.pattern_set import bounded
 
 S = 1_000_000_000
 MS = 1_000_000
@@ -264,11 +265,11 @@ def _check_filters(config: ConsumerConfig) -> None:
     if "" in config.filter_subjects:
         raise fail(10139)
     filters = filters_of(config)
-    for index, filter_ in enumerate(filters):
+    found = bounded(filters)
+    for filter_ in filters:
         if not subjects.is_valid(filter_):
             raise fail(10052, err="invalid subject")
-        others = (*filters[:index], *filters[index + 1 :])
-        if any(subjects.is_subset(filter_, other) for other in others):
+        if found.covers(filter_) > 1:
             raise fail(10138)
 
 
@@ -374,11 +375,9 @@ def check_workqueue(config: ConsumerConfig, others: Iterable[ConsumerConfig]) ->
 
 def check_workqueue_filters(config: ConsumerConfig, others: Iterable[ConsumerConfig]) -> None:
     """No message of a work queue may belong to two consumers."""
-    mine = filters_of(config) or (b">",)
-    for other in others:
-        theirs = filters_of(other) or (b">",)
-        if any(subjects.overlaps(a, b) for a in mine for b in theirs):
-            raise fail(10100)
+    mine = bounded(filters_of(config) or (b">",))
+    if any(mine.overlaps(their) for other in others for their in filters_of(other) or (b">",)):
+        raise fail(10100)
 
 
 # -- updates -------------------------------------------------------------------------------------------------------

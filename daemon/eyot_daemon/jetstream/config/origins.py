@@ -4,12 +4,13 @@ Origins in other domains (`external`) are not looked at: they need not be reacha
 either, but where they do, sizes and cycles are checked.
 """
 
-from itertools import permutations
+from collections import deque
 
 from eyot_daemon.jetstream.config.rules import ConfigRules, check_transform, invalid, literal_prefix, valid_name
 from eyot_wire.jetstream.errors import fail
 from eyot_wire.jetstream.model import StreamConfig, StreamSource
-from eyot_wire.subject import is_literal, is_subset, is_valid, overlaps
+from eyot_wire.pattern_set import PatternSet, bounded
+from eyot_wire.subject import is_literal, is_valid, overlaps
 
 _API_PREFIX = "$JS.API"
 
@@ -43,11 +44,13 @@ def _check_mirror(config: StreamConfig, mirror: StreamSource, rules: ConfigRules
         raise fail(10150)
     if config.subject_delete_marker_ttl:
         raise invalid("subject delete markers forbidden on mirrors")
+    others = bounded(transform.src.encode() for transform in mirror.subject_transforms)
     for transform in mirror.subject_transforms:
         check_transform(transform, source_error=10151, dest_error=10154)
-        for other in mirror.subject_transforms:
-            if other is not transform and overlaps(transform.src.encode(), other.src.encode()):
-                raise fail(10152)
+        others.discard(transform.src.encode())
+        if others.overlaps(transform.src.encode()):
+            raise fail(10152)
+        others.add(transform.src.encode())
     if mirror.external is not None:
         return
     if not valid_name(mirror.name):
@@ -77,9 +80,9 @@ def _check_sources(config: StreamConfig, rules: ConfigRules) -> None:
             raise fail(10144)
         for transform in source.subject_transforms:
             check_transform(transform, source_error=10145, dest_error=10146)
-        for a, b in permutations(source.subject_transforms, 2):
-            if is_subset(a.src.encode(), b.src.encode()):
-                raise fail(10147)
+        filters = bounded(transform.src.encode() for transform in source.subject_transforms)
+        if any(filters.covers(transform.src.encode()) > 1 for transform in source.subject_transforms):
+            raise fail(10147)
         _check_consumer(source, 10215)
         if source.consumer is not None:
             through = (source.name, source.external.api if source.external else "", source.consumer.name)
@@ -127,12 +130,17 @@ def _check_external(origins: list[StreamSource], rules: ConfigRules) -> None:
     """Prefixes of origins elsewhere. Deliveries from there must not look like what local origins take."""
     local = [rules.streams[one.name] for one in origins if one.external is None and one.name in rules.streams]
     externals = [one.external for one in origins if one.external is not None]
+    # `a.b` can only overlap `deliver.a.b` where one of them goes on with anything.
+    subjects = list(dict.fromkeys(each for config in local for each in config.subjects if each.endswith(">")))
+    endless = bounded(subject.encode() for subject in subjects)
     for external in externals:
         if not external.deliver:
             continue
         if not literal_prefix(external.deliver):
             raise fail(10024, prefix=external.deliver)
-        for subject in [each for config in local for each in config.subjects]:
+        if not endless.overlaps(f"{external.deliver}.>".encode()):
+            continue
+        for subject in subjects:
             if overlaps(subject.encode(), f"{external.deliver}.{subject}".encode()):
                 raise fail(10022, prefix=external.deliver, subject=subject)
     for external in externals:
@@ -149,24 +157,25 @@ def _check_cycle(config: StreamConfig, rules: ConfigRules) -> None:
 
     nats-server counts the second as a cycle too, and looks at the subjects of the copying stream.
     """
-    waiting, visited = [config], set()
+    waiting, visited = deque([config]), set[str]()
     while waiting:
-        current = waiting.pop(0)
+        current = waiting.popleft()
+        goes_on = current.name not in visited  # else it is there twice, and what it copies from is known
         visited.add(current.name)
-        sources = [(source, _takes(current, source)) for source in current.sources]
+        own = bounded(subject.encode() for subject in current.subjects)
+        sources = [(source, _takes(own, source)) for source in current.sources]
         for origin, counts in [*sources, (current.mirror, True)]:
             if origin is None or origin.external is not None:
                 continue
             if origin.name in visited:
                 if counts:
                     raise invalid("detected cycle")
-            elif origin.name in rules.streams:
+            elif goes_on and origin.name in rules.streams:
                 waiting.append(rules.streams[origin.name])
 
 
-def _takes(stream: StreamConfig, source: StreamSource) -> bool:
+def _takes(own: PatternSet, source: StreamSource) -> bool:
     """True if a source's filter touches what the copying stream takes itself."""
     if not source.filter_subject:
         return True
-    wanted = source.filter_subject.encode()
-    return any(overlaps(subject.encode(), wanted) for subject in stream.subjects)
+    return own.overlaps(source.filter_subject.encode())

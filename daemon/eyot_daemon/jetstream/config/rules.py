@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from eyot_daemon.jetstream.config.taken import Taken
 from eyot_wire.jetstream.errors import JetStreamError, fail
 from eyot_wire.jetstream.model import StreamConfig, SubjectTransform
 from eyot_wire.subject import is_literal, is_valid
@@ -16,6 +17,7 @@ class ConfigRules(msgspec.Struct, frozen=True, kw_only=True):
     """What the checks depend on besides the configuration itself: the account's other streams and limits, and server limits."""
 
     streams: Mapping[str, StreamConfig]
+    taken: Taken | None = None  # their subjects; None: to be found out from `streams`
     duplicate_window_max_ns: int = 0  # 0: no server limit
     max_bytes_required: bool = False
     stream_bytes_max: int = -1

@@ -10,9 +10,11 @@ import msgspec
 from eyot_daemon.jetstream.config import metadata as api_metadata
 from eyot_daemon.jetstream.config.origins import check_origins
 from eyot_daemon.jetstream.config.rules import ConfigRules, check_transform, invalid, valid_name
+from eyot_daemon.jetstream.config.taken import Taken
 from eyot_wire.go.duration import format_duration
 from eyot_wire.jetstream.errors import fail
 from eyot_wire.jetstream.model import Placement, Republish, StreamConfig
+from eyot_wire.pattern_set import first_overlapping
 from eyot_wire.subject import is_subset, is_valid, overlaps
 from eyot_wire.transform import Transform, TransformError
 
@@ -204,33 +206,34 @@ def _check_persist_mode(config: StreamConfig) -> None:
 
 def _check_subjects(config: StreamConfig) -> None:
     subjects = [subject.encode() for subject in config.subjects]
+    overlapping = first_overlapping(subjects)
     for at, subject in enumerate(subjects):
         if not is_valid(subject):
             raise invalid("invalid subject")
-        if subject in subjects[:at]:
-            raise invalid("duplicate subjects detected")
         if subject == b">" and config.no_ack and config.num_replicas != 1:
             raise invalid("capturing all subjects requires replicas of 1")
         if not config.no_ack:
             _check_not_internal(subject)
-        for other in subjects[at + 1 :]:
-            if overlaps(other, subject):
-                raise invalid(f'subject "{subject.decode()}" overlaps with "{other.decode()}"')
+        if at == overlapping:
+            other = next(other for other in subjects[at + 1 :] if overlaps(other, subject))
+            raise invalid(f'subject "{subject.decode()}" overlaps with "{other.decode()}"')
 
 
 def check_no_overlap(config: StreamConfig, rules: ConfigRules) -> None:
     """Two streams of an account do not take the same subject. Raises JetStreamError 10065."""
     subjects = [subject.encode() for subject in config.subjects]
-    for other in rules.streams.values():
-        if other.name == config.name:
-            continue
-        theirs = [subject.encode() for subject in other.subjects]
-        if any(overlaps(mine, their) for mine in subjects for their in theirs):
-            raise fail(10065)
+    taken = rules.taken
+    if taken is None:
+        taken = Taken()
+        taken.follow((name, stream, stream.subjects) for name, stream in rules.streams.items())
+    if taken.overlaps(subjects, but=config.name):
+        raise fail(10065)
 
 
 def _check_not_internal(subject: bytes) -> None:
     """A stream that acknowledged its own traffic or the API's would feed itself."""
+    if subject[:1] not in b"$*>":
+        return
     if subject == b">":
         raise invalid("capturing all subjects requires no-ack to be true")
     if any(overlaps(subject, prefix) for prefix in _API_PREFIXES) and not is_subset(subject, b"$JS.EVENT.>"):

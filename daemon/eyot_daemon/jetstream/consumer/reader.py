@@ -9,14 +9,16 @@ it is not known is the log asked to count.
 """
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from eyot_daemon.jetstream.config.consumer import filters_of
+from eyot_store.subjects.matching import SINGLY_MAX
 from eyot_wire import subject as subjects
 from eyot_wire.go.time import rfc3339_to_ns
 from eyot_wire.jetstream.errors import fail
 from eyot_wire.jetstream.model import ConsumerConfig, StreamConfig
+from eyot_wire.pattern_set import matcher_of
 
 if TYPE_CHECKING:
     from eyot_store import Log, StoredMessage
@@ -67,7 +69,7 @@ class ConsumerReader:
         self._log = log
         self.filters = filters_of(config)
         self._literals = frozenset(filter_ for filter_ in self.filters if subjects.is_literal(filter_))
-        self._patterns = tuple(filter_ for filter_ in self.filters if filter_ not in self._literals)
+        self._matches_wild = matcher_of([filter_ for filter_ in self.filters if filter_ not in self._literals])
         self.last_per_subject: LastPerSubject | None = None
         self._pending = 0
         self._known_upto = -1  # the pending number holds for messages up to this sequence; -1: not known
@@ -77,7 +79,7 @@ class ConsumerReader:
         """True if the filters match a literal subject."""
         if not self.filters or subject in self._literals:
             return True
-        return any(subjects.matches(pattern, subject) for pattern in self._patterns)
+        return self._matches_wild(subject)
 
     # -- beginning -------------------------------------------------------------------------------------------------
 
@@ -109,6 +111,8 @@ class ConsumerReader:
     def _last_seq(self) -> int:
         if not self.filters:
             return self._log.state.last_seq
+        if len(self.filters) > SINGLY_MAX:
+            return max(self._log.lasts_of_any(self.filters, 0, self._log.committed_seq), default=0)
         found = (self._log.last_for(filter_) for filter_ in self.filters)
         return max((message.seq for message in found if message is not None), default=0)
 
@@ -118,8 +122,12 @@ class ConsumerReader:
         After a restart `resume` is the one the consumer began with. A subject that has got a newer message since is
         not listed: that message comes after `resume` anyway.
         """
-        lists = [self._lasts(filter_, above, resume) for filter_ in self.filters]
-        seqs = lists[0] if len(lists) == 1 else {seq for some in lists for seq in some}
+        seqs: Iterable[int]
+        if len(self.filters) > SINGLY_MAX:
+            seqs = self._lasts_of_many(above, resume)
+        else:
+            lists = [self._lasts(filter_, above, resume) for filter_ in self.filters]
+            seqs = lists[0] if len(lists) == 1 else {seq for some in lists for seq in some}
         self.last_per_subject = LastPerSubject(sorted(seqs), resume)
         self._known_upto = -1
 
@@ -128,7 +136,7 @@ class ConsumerReader:
         nats-server's index takes it for the beginning of a token, and clients of KV list keys with it; `a>` likewise for the beginning of
         several."""
         log = self._log
-        if filter_ not in self._literals or filter_[-1:] not in (b"*", b">"):
+        if not self._is_beginning(filter_):
             return log.lasts_of_each(filter_, above, upto)
         beginning, parent = filter_[:-1], filter_.rpartition(b".")[0]
         below = log.subject_totals(parent + b".>" if parent else b">")
@@ -136,6 +144,24 @@ class ConsumerReader:
         several = filter_.endswith(b">")
         listed = (subject for subject in found if several or b"." not in subject[len(beginning) :])
         return [seq for subject in listed if above < (seq := log.last_committed_for(subject)) <= upto]
+
+    def _is_beginning(self, filter_: bytes) -> bool:
+        return filter_ in self._literals and filter_[-1:] in (b"*", b">")
+
+    def _lasts_of_many(self, above: int, upto: int) -> set[int]:
+        """The same for very many filters: the stream's subjects are gone through once or twice, and not for each filter."""
+        log = self._log
+        beginnings = {filter_[:-1]: filter_.endswith(b">") for filter_ in self.filters if self._is_beginning(filter_)}
+        seqs = set(log.lasts_of_any([each for each in self.filters if not self._is_beginning(each)], above, upto))
+        if not beginnings:
+            return seqs
+        lengths = sorted({len(beginning) for beginning in beginnings})
+        for subject, _ in log.subject_totals():
+            for length in lengths:
+                several = beginnings.get(subject[:length]) if length <= len(subject) else None
+                if several is not None and (several or b"." not in subject[length:]):
+                    seqs.add(log.last_committed_for(subject))
+        return {seq for seq in seqs if above < seq <= upto}
 
     def begin_again(self, above: int) -> None:
         """Reading goes on after `above`, which was passed before."""
