@@ -85,28 +85,31 @@ class PatternSet:
 
     def overlaps(self, pattern: bytes) -> bool:
         """Whether some subject is matched by `pattern` and by one of the set."""
-        level: list[_Node] = [self._root]
-        for token in pattern.split(b"."):
-            self._count_steps(len(level))
-            if token == REST:
-                return any(len(node) > (_END in node) for node in level)
-            below: list[_Node] = []
-            for node in level:
-                if REST in node:
+        tokens = pattern.split(b".")
+        count = len(tokens)
+        waiting: list[tuple[_Node, int]] = [(self._root, 0)]
+        while waiting:
+            node, at = waiting.pop()
+            self._count_steps(1)
+            if at == count:
+                if _END in node:
                     return True
-                if token == STAR:
-                    below += [child for key, child in node.items() if key is not _END]
-                    continue
-                child = node.get(token)
-                if child is not None:
-                    below.append(child)
-                child = node.get(STAR)
-                if child is not None:
-                    below.append(child)
-            if not below:
-                return False
-            level = below
-        return any(_END in node for node in level)
+                continue
+            token = tokens[at]
+            if REST in node or (token == REST and len(node) > (_END in node)):
+                return True
+            at += 1
+            if token == STAR:
+                self._count_steps(len(node))
+                waiting += [(child, at) for key, child in node.items() if key is not _END]
+                continue
+            child = node.get(token)
+            if child is not None:
+                waiting.append((child, at))
+            child = node.get(STAR)
+            if child is not None:
+                waiting.append((child, at))
+        return False
 
     def covers(self, pattern: bytes) -> int:
         """Of how many of the set `pattern` is a part (itself included, if it is there); counted up to two."""

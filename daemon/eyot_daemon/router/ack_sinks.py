@@ -6,13 +6,15 @@ much as applying it. A consumer therefore registers the subscription it has for 
 publish that finds it hands acknowledgements over directly, all that follow each other in a read at once.
 
 That is right only as long as nobody else subscribes to these subjects (a client listening on `>`, a leaf link). The
-account tells of every subscription that comes and goes; prefixes that others touch are left out and go the long way.
+account tells of every subscription that comes and goes; whether others touch a prefix is looked up when the first acknowledgement for
+it comes, and forgotten when they change, so that neither many consumers nor many others make anything slow.
 """
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from eyot_wire.jetstream.ack import PREFIX
+from eyot_wire.pattern_set import PatternSet
 from eyot_wire.subject import overlaps
 
 if TYPE_CHECKING:
@@ -46,15 +48,30 @@ class AckSinks:
 
     def __init__(self, account: "Account") -> None:
         self._takers: dict[bytes, tuple[Subscription, AckTaker]] = {}
-        self._others: list[Subscription] = []
+        self._others: set[Subscription] = set()
+        self._patterns = PatternSet()  # theirs
+        #: what was looked up since the last change
         self._direct: dict[bytes, AckTaker] = {}
+        self._touched: set[bytes] = set()
         account.add_interest_listener(self)
         for sub in account.sublist.overlapping(_ALL):
             self.sub_added(sub)
 
     def find(self, subject: bytes) -> AckTaker | None:
         """The only one whom an acknowledgement on `subject` can reach, if that is certain."""
-        return self._direct.get(subject.rsplit(b".", NUMBERS)[0])
+        prefix = subject.rsplit(b".", NUMBERS)[0]
+        taker = self._direct.get(prefix)
+        return self._look_up(prefix) if taker is None and prefix in self._takers else taker
+
+    def _look_up(self, prefix: bytes) -> AckTaker | None:
+        if prefix in self._touched:
+            return None
+        sub, taker = self._takers[prefix]
+        if self._patterns.overlaps(sub.subject):
+            self._touched.add(prefix)
+            return None
+        self._direct[prefix] = taker
+        return taker
 
     @staticmethod
     def prefix_of(subject: bytes) -> bytes:
@@ -65,9 +82,9 @@ class AckSinks:
         """Who subscribed `sub` (of shape `$JS.ACK.<stream>.<consumer>.*.*.*.*.*`) may be reached directly."""
         prefix = sub.subject.removesuffix(_TAIL)
         self._takers[prefix] = (sub, taker)
-        if sub in self._others:
-            self._others.remove(sub)
-        self._sort()
+        self.sub_removed(sub)
+        self._direct.pop(prefix, None)
+        self._touched.discard(prefix)
 
     def unregister(self, sub: "Subscription") -> None:
         prefix = sub.subject.removesuffix(_TAIL)
@@ -75,29 +92,29 @@ class AckSinks:
         if known is not None and known[0] is sub:
             del self._takers[prefix]
             self._direct.pop(prefix, None)
+            self._touched.discard(prefix)
 
     # -- InterestListener ------------------------------------------------------------------------------------------
 
     def sub_added(self, sub: "Subscription") -> None:
         if overlaps(sub.subject, _ALL):
-            self._others.append(sub)
-            self._sort()
+            self._others.add(sub)
+            self._patterns.add(sub.subject)
+            self._forget()
 
     def sub_removed(self, sub: "Subscription") -> None:
         if sub in self._others:
             self._others.remove(sub)
-            self._sort()
+            self._patterns.discard(sub.subject)
+            self._forget()
 
     def weight_changed(self, sub: "Subscription", previous: int) -> None:
         """Whether others listen does not depend on how many they are."""
 
-    def _sort(self) -> None:
-        others = [other.subject for other in self._others]
-        self._direct = {
-            prefix: taker
-            for prefix, (sub, taker) in self._takers.items()
-            if not any(overlaps(other, sub.subject) for other in others)
-        }
+    def _forget(self) -> None:
+        """The others changed."""
+        self._direct.clear()
+        self._touched.clear()
 
 
 def sinks_of(account: "Account") -> AckSinks:

@@ -2,11 +2,28 @@
 
 from collections.abc import Sequence
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eyot_daemon.router import ack_sinks
 from eyot_daemon.router.ack_sinks import Ack, AckSinks
 from eyot_daemon.router.broker import Broker
+from eyot_wire.pattern_set import PatternSet
+from eyot_wire.subject import overlaps
 from support.destinations import Recorder
 
 ACK = b"$JS.ACK.S.C.1.2.3.4.5"
+
+
+class Counted(PatternSet):
+    """Questions about what others listen to."""
+
+    asked = 0
+
+    def overlaps(self, pattern: bytes) -> bool:
+        Counted.asked += 1
+        return super().overlaps(pattern)
 
 
 class Taker:
@@ -43,3 +60,50 @@ def test_only_while_nobody_else_listens() -> None:
     assert sinks.find(ACK) is None
     account.unsubscribe(sub_of_mine)
     assert sinks.find(b"$JS.ACK.S.D.1.2.3.4.5") is other
+
+
+@pytest.mark.parametrize("others", [0, 3000])
+def test_consumers_and_listeners_cost_nothing_until_an_acknowledgement_comes(
+    others: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """3,000 consumers and as many listeners: each was compared with each when one of them came or went."""
+    monkeypatch.setattr(ack_sinks, "PatternSet", Counted)
+    account = Broker().add_account("A")
+    sinks = AckSinks(account)
+    Counted.asked = 0
+    takers = {}
+    for number in range(3000):
+        sub = account.subscribe(b"$JS.ACK.S.C%d.*.*.*.*.*" % number, Recorder())
+        takers[number] = Taker()
+        sinks.register(sub, takers[number])
+    for number in range(others):
+        account.subscribe(b"$JS.ACK.*.D%d.>" % number, Recorder())
+    assert Counted.asked == 0
+    for _ in range(3):
+        for number in range(3000):
+            assert sinks.find(b"$JS.ACK.S.C%d.1.2.3.4.5" % number) is takers[number]
+    assert Counted.asked == 3000
+
+
+TOKEN = st.sampled_from([b"$JS", b"ACK", b"S", b"C", b"D", b"*", b"1"])
+OTHER = st.lists(TOKEN, min_size=1, max_size=9).map(b".".join) | st.lists(TOKEN, max_size=5).map(
+    lambda tokens: b".".join([*tokens, b">"])
+)
+
+
+@given(st.lists(OTHER, max_size=6), st.lists(st.integers(0, 5), max_size=6))
+def test_what_is_found_is_what_nobody_else_hears(others: list[bytes], leaving: list[int]) -> None:
+    account = Broker().add_account("A")
+    sinks = AckSinks(account)
+    takers = {name: Taker() for name in (b"C", b"D")}
+    subs = {name: account.subscribe(b"$JS.ACK.S.%b.*.*.*.*.*" % name, Recorder()) for name in takers}
+    for name, sub in subs.items():
+        sinks.register(sub, takers[name])
+    listening = [account.subscribe(pattern, Recorder()) for pattern in others]
+    for index in [None, *leaving]:
+        if index is not None and index < len(listening):
+            account.unsubscribe(listening.pop(index))
+        for name, sub in subs.items():
+            heard = any(overlaps(other.subject, sub.subject) for other in listening)
+            found = sinks.find(b"$JS.ACK.S.%b.1.2.3.4.5" % name)
+            assert found is (None if heard else takers[name])

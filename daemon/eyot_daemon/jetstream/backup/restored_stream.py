@@ -65,7 +65,7 @@ def _stage_consumers(jsa: "JetStreamAccount", config: StreamConfig, parts: Resto
             consumer, created_ns = config_of(part)
             if consumer.direct:
                 continue  # made anew by whoever copies from here
-            check_restored(jsa, config, consumer, list(found.values()))
+            check_restored(jsa, config, consumer, lambda: list(found.values()))
             name = consumer.durable_name or consumer.name
             if name in found:
                 raise InvalidJson("there are two of the name")

@@ -6,6 +6,7 @@ and its state. Consumers with `mem_storage` and the hidden ones of mirrors and s
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -81,7 +82,7 @@ class Consumers:
             return
         if action == "update":
             raise fail(10149)
-        _check_room(stream.jsa, stream.config, config, _other_configs(stream, None))
+        _check_room(stream.jsa, stream.config, config, partial(_other_configs, stream, None))
         self._make(stream, config, done)
 
     def _change(
@@ -195,7 +196,10 @@ def _store(consumer: Consumer, done: "Callable[[StoreError | None], None]") -> N
 
 
 def check_restored(
-    jsa: "JetStreamAccount", stream: StreamConfig, config: ConsumerConfig, others: list[ConsumerConfig]
+    jsa: "JetStreamAccount",
+    stream: StreamConfig,
+    config: ConsumerConfig,
+    others: "Callable[[], list[ConsumerConfig]]",
 ) -> None:
     """Whether a consumer from a backup may be on a stream that is about to live, beside `others`; fills in its defaults.
     Raises JetStreamError."""
@@ -232,17 +236,20 @@ def _other_configs(stream: "Stream", than: Consumer | None) -> list[ConsumerConf
 
 
 def _check_room(
-    jsa: "JetStreamAccount", stream: StreamConfig, config: ConsumerConfig, others: list[ConsumerConfig]
+    jsa: "JetStreamAccount",
+    stream: StreamConfig,
+    config: ConsumerConfig,
+    others: "Callable[[], list[ConsumerConfig]]",
 ) -> None:
-    """Is another consumer allowed on the stream?"""
+    """Is another consumer allowed on the stream? The others may be very many: they are listed only where it matters."""
     most = stream.max_consumers
     account_most = jsa.limits.consumers_max if jsa.limits is not None else -1
     if most <= 0 or 0 < account_most < most:
         most = account_most
-    if 0 < most <= len(others) and not config.direct:
+    if most > 0 and not config.direct and most <= len(others()):
         raise JetStreamError(error(10026))
     if stream.retention == "workqueue" and not config.direct:
-        rules.check_workqueue(config, others)
+        rules.check_workqueue(config, others())
 
 
 def _free_name(stream: "Stream") -> str:
