@@ -26,6 +26,9 @@ from eyot_store.subjects.subjects import Subjects
 from eyot_store.subjects.tracking import Tracking
 from eyot_store.txn import OPEN, AppendRun, HiddenRange, LogPart, Op, Txn
 
+JUMP_MAX = 1 << 62
+"""The highest sequence that a stream may be set to: numbers are of 63 bits, and there must be room for what comes."""
+
 
 class Log(LogRemovals):
     """One stream's messages, consumers and positions. All methods belong to the loop's thread."""
@@ -81,6 +84,8 @@ class Log(LogRemovals):
             seq = state.last_seq + 1
         elif seq <= state.last_seq:
             raise ValueError(f"sequence {seq} is not above the last one, {state.last_seq}")
+        elif seq > JUMP_MAX:
+            self._check_jump(seq)
         part = txn.parts.get(self.id) or self.join(txn)
         run = part.appends
         if run is None:
@@ -141,10 +146,17 @@ class Log(LogRemovals):
         """Make ``seq`` the last sequence without storing anything (a gap in a mirror, a stream's first sequence)."""
         if seq <= self.state.last_seq:
             return
+        self._check_jump(seq)
         part = txn.parts.get(self.id) or self.join(txn)
         self._take_turn(part)
         part.push(Op.SKIP, seq)
         part.last_seq = self.state.last_seq = seq
+
+    def _check_jump(self, seq: int) -> None:
+        if seq > JUMP_MAX and seq != self.state.last_seq + 1:
+            raise StoreError(
+                "full", f"sequence {seq} is above {JUMP_MAX}", stream=f"{self.account}/{self.name}", seq=seq
+            )
 
     # -- staging: everything else ----------------------------------------------------------------------------------
 

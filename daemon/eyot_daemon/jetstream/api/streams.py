@@ -7,6 +7,7 @@ from eyot_daemon.jetstream.stream.gathering import SMALL, after_gathering
 from eyot_daemon.jetstream.stream.info import SUBJECTS_PAGE, stream_info
 from eyot_daemon.jetstream.stream.stream import Stream, after_all_commits
 from eyot_store.errors import StoreError
+from eyot_store.log.log import JUMP_MAX
 from eyot_wire.jetstream.errors import error, fail
 from eyot_wire.jetstream.model import (
     ClusterInfo,
@@ -95,7 +96,8 @@ def _purge(request: ApiRequest) -> None:
         else:
             request.respond(PurgePart(success=True, purged=removed))
 
-    stream.purge(below_seq=asked.seq, subject_filter=asked.filter.encode(), keep=asked.keep, done=done)
+    below_seq = min(asked.seq, JUMP_MAX + 1)  # an empty stream goes on at it
+    stream.purge(below_seq=below_seq, subject_filter=asked.filter.encode(), keep=asked.keep, done=done)
 
 
 def _info(request: ApiRequest) -> None:

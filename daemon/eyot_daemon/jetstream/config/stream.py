@@ -11,6 +11,7 @@ from eyot_daemon.jetstream.config import metadata as api_metadata
 from eyot_daemon.jetstream.config.origins import check_origins
 from eyot_daemon.jetstream.config.rules import ConfigRules, check_transform, invalid, valid_name
 from eyot_daemon.jetstream.config.taken import Taken
+from eyot_store.log.log import JUMP_MAX
 from eyot_wire.go.duration import format_duration
 from eyot_wire.jetstream.errors import fail
 from eyot_wire.jetstream.model import Placement, Republish, StreamConfig
@@ -94,6 +95,8 @@ def _with_limits(config: StreamConfig, pedantic: bool) -> StreamConfig:
         raise invalid(f"maximum replicas is {REPLICAS_MAX}")
     if config.num_replicas < 0:
         raise fail(10133)
+    if config.first_seq > JUMP_MAX:
+        raise invalid(f"first sequence can not be above {JUMP_MAX}")
     for field in ("max_msgs", "max_msgs_per_subject", "max_bytes", "max_msg_size", "max_consumers"):
         value = getattr(config, field)
         if value == 0 or value < -1:
