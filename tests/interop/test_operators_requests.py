@@ -1,0 +1,178 @@
+"""What an operator's tools ask for and listen to, the same of eyotd and of a real nats-server 2.14: audits, purges, levels, limits."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import nats
+import pytest
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.js.api import StreamConfig
+
+from support.eyotd import Eyotd
+from support.newer_nats_server import NewerNatsServer
+from support.server_process import ServerProcess
+
+CONFIG = """
+server_name: one
+accounts {
+  ACC: { users: [ { user: acc, password: acc } ], jetstream: enabled }
+  OTHER: { users: [ { user: other, password: other } ], jetstream: enabled }
+  PLAIN: { users: [ { user: plain, password: plain } ] }
+  SYS: { users: [ { user: sys, password: sys } ] }
+}
+system_account: SYS
+jetstream { store_dir: "%WORKDIR%/js" }
+"""
+
+
+@pytest.fixture(params=[Eyotd, NewerNatsServer])
+def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ServerProcess]:
+    process: ServerProcess = request.param(CONFIG, tmp_path)
+    process.start()
+    try:
+        yield process
+    finally:
+        process.kill()
+
+
+def play(server: ServerProcess, scene: Callable[[Callable[..., Awaitable[Client]]], Awaitable[None]]) -> None:
+    """Run `scene`, which gets a function that connects users by name."""
+
+    async def run() -> None:
+        opened: list[Client] = []
+
+        async def connect(user: str, **more: Any) -> Client:
+            client = await nats.connect(f"nats://127.0.0.1:{server.client_port}", user=user, password=user, **more)
+            opened.append(client)
+            return client
+
+        try:
+            await scene(connect)
+        finally:
+            for client in opened:
+                await client.close()
+
+    asyncio.run(run())
+
+
+async def ask(client: Client, subject: str, body: Any = None) -> Any:
+    answer = await client.request(subject, b"" if body is None else json.dumps(body).encode(), timeout=5)
+    return json.loads(answer.data)
+
+
+def test_an_audit_tells_who_asked(server: ServerProcess) -> None:
+    async def scene(connect: Callable[..., Awaitable[Client]]) -> None:
+        client = await connect("acc", name="me")
+        heard = await client.subscribe("$JS.EVENT.ADVISORY.API")
+        await ask(client, "$JS.API.STREAM.INFO.none")
+        event = json.loads((await heard.next_msg(timeout=5)).data)
+        told = event["client"]
+        assert told.pop("start")
+        assert told.pop("rtt", 1) > 0
+        assert told.pop("ver")
+        assert told.pop("id") > 0
+        assert told == {
+            "host": "127.0.0.1",
+            "acc": "ACC",
+            "user": "acc",
+            "name": "me",
+            "lang": "python3",
+            "server": "one",
+            "kind": "Client",
+            "client_type": "nats",
+        }
+
+    play(server, scene)
+
+
+def test_the_system_account_hears_every_request_of_the_api(server: ServerProcess) -> None:
+    async def scene(connect: Callable[..., Awaitable[Client]]) -> None:
+        client, system = await connect("acc", name="me"), await connect("sys")
+        heard: list[Msg] = []
+        seen = asyncio.Event()
+
+        async def take(message: Msg) -> None:
+            heard.append(message)
+            if message.subject == "$JS.API.CONSUMER.INFO.S.C":
+                seen.set()
+
+        await system.subscribe("$JS.API.>", cb=take)
+        await system.flush()
+        await ask(client, "$JS.API.STREAM.CREATE.S", {"name": "S", "subjects": ["s"]})
+        await ask(client, "$JS.API.STREAM.INFO.S")
+        await ask(client, "$JS.API.CONSUMER.INFO.S.C")
+        await asyncio.wait_for(seen.wait(), 5)
+        assert [message.subject for message in heard] == [
+            "$JS.API.STREAM.CREATE.S",
+            "$JS.API.STREAM.INFO.S",
+            "$JS.API.CONSUMER.INFO.S.C",
+        ]
+        assert json.loads(heard[0].data)["name"] == "S"
+        asker = json.loads((heard[1].headers or {})["Nats-Request-Info"])
+        assert (asker["acc"], asker["user"], asker["name"], asker["server"]) == ("ACC", "acc", "me", "one")
+
+    play(server, scene)
+
+
+def test_an_accounts_streams_are_purged(server: ServerProcess) -> None:
+    async def scene(connect: Callable[..., Awaitable[Client]]) -> None:
+        client, other, system = await connect("acc"), await connect("other"), await connect("sys")
+        for name in ("A", "B"):
+            await client.jetstream().add_stream(StreamConfig(name=name, subjects=[name]))
+            await client.jetstream().publish(name, b"x")
+        await other.jetstream().add_stream(StreamConfig(name="A", subjects=["A"]))
+        purged = await ask(system, "$JS.API.ACCOUNT.PURGE.ACC")
+        assert purged == {"type": "io.nats.jetstream.api.v1.account_purge_response", "initiated": True}
+        assert (await ask(client, "$JS.API.STREAM.NAMES"))["total"] == 0
+        assert (await ask(other, "$JS.API.STREAM.NAMES"))["streams"] == ["A"]
+        assert (await ask(system, "$JS.API.ACCOUNT.PURGE.nobody"))["initiated"] is True
+        refused = await ask(system, "$JS.API.ACCOUNT.PURGE.a/b")
+        assert refused["error"]["err_code"] == 10051
+        await client.jetstream().add_stream(StreamConfig(name="A", subjects=["A"]))
+
+    play(server, scene)
+
+
+@pytest.mark.parametrize(
+    ("member", "level"),
+    [
+        ({}, "0"),
+        ({"pause_until": "0001-01-01T00:00:00Z"}, "0"),
+        ({"pause_until": "2020-01-01T00:00:00Z"}, "1"),
+        ({"priority_policy": "none", "priority_timeout": 0, "priority_groups": None}, "0"),
+        ({"priority_policy": "overflow", "priority_groups": ["a"]}, "1"),
+    ],
+)
+def test_the_level_that_a_consumer_needs(server: ServerProcess, member: dict[str, Any], level: str) -> None:
+    """The `nats` tool writes every member, those that it leaves empty too."""
+
+    async def scene(connect: Callable[..., Awaitable[Client]]) -> None:
+        client = await connect("acc")
+        await client.jetstream().add_stream(StreamConfig(name="S", subjects=["s"]))
+        asked = {"stream_name": "S", "config": {"durable_name": "C", "ack_policy": "explicit", **member}}
+        made = await ask(client, "$JS.API.CONSUMER.CREATE.S.C", asked)
+        assert made["config"]["metadata"]["_nats.req.level"] == level
+
+    play(server, scene)
+
+
+def test_the_last_of_each_subject_beyond_the_end(server: ServerProcess) -> None:
+    """`nats sub --direct --last-per-subject` moves on until nothing is found."""
+
+    async def scene(connect: Callable[..., Awaitable[Client]]) -> None:
+        client = await connect("acc")
+        await client.jetstream().add_stream(StreamConfig(name="S", subjects=["s.*"], allow_direct=True))
+        for _ in range(3):
+            await client.jetstream().publish("s.a", b"x")
+        for up_to, expected in ((3, None), (4, "404"), (2**63, "404"), (0, None)):
+            body = json.dumps({"multi_last": ["s.*"], "up_to_seq": up_to}).encode()
+            answer = await client.request("$JS.API.DIRECT.GET.S", body, timeout=5)
+            assert (answer.headers or {}).get("Status") == expected, up_to
+
+    play(server, scene)
