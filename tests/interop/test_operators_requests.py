@@ -16,6 +16,7 @@ from nats.js.api import StreamConfig
 
 from support.eyotd import Eyotd
 from support.newer_nats_server import NewerNatsServer
+from support.raw_client import RawClient
 from support.server_process import ServerProcess
 
 CONFIG = """
@@ -176,3 +177,49 @@ def test_the_last_of_each_subject_beyond_the_end(server: ServerProcess) -> None:
             assert (answer.headers or {}).get("Status") == expected, up_to
 
     play(server, scene)
+
+
+LIMITED = """
+accounts {
+  ACC: {
+    users: [ { user: acc, password: acc }, { user: few, password: few, permissions: { publish: "may.>", subscribe: "may.>" } } ]
+    limits: { max_payload: 100 }
+  }
+}
+"""
+
+
+@pytest.fixture(params=[Eyotd, NewerNatsServer])
+def limited(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ServerProcess]:
+    process: ServerProcess = request.param(LIMITED, tmp_path)
+    process.start()
+    try:
+        yield process
+    finally:
+        process.kill()
+
+
+def test_a_client_is_told_the_payload_limit_of_its_account(limited: ServerProcess) -> None:
+    with RawClient(limited.client_port, user="acc", protocol=1, **{"pass": "acc"}) as client:
+        assert client.info["max_payload"] == 1 << 20
+        client.send(b"PING\r\n")
+        while not (line := client.until(b"\r\n")).startswith(b"INFO "):
+            assert line, "the connection ended"
+        assert json.loads(line.removeprefix(b"INFO "))["max_payload"] == 100
+
+
+def test_what_permissions_forbid_is_in_the_log(limited: ServerProcess) -> None:
+    with RawClient(limited.client_port, user="few", **{"pass": "few"}) as client:
+        client.ask(b"PUB may.x 1\r\nx\r\n" + b"PUB no.x 1\r\nx\r\n" * 3)
+        client.ask(b"SUB no.y 7\r\nSUB no.z q 8\r\nPUB may.x _R_.a 1\r\nx\r\n")
+        client.ask(b"PUB may.x 101\r\n" + b"x" * 101 + b"\r\n")
+    lines = [line for line in limited.log().splitlines() if "Violation" in line or "maximum payload" in line]
+    said = [line.partition(' - "ACC/user:few" - ')[2] for line in lines]
+    assert list(dict.fromkeys(said)) == [
+        'Publish Violation - Subject "no.x"',
+        'Subscription Violation - Subject "no.y", SID 7',
+        'Subscription Violation - Subject "no.z", Queue: "q", SID 8',
+        'Publish Violation - Reply "_R_.a"',
+        "maximum payload exceeded: 101 vs 100",
+    ]
+    assert all("[ERR]" in line for line in lines)

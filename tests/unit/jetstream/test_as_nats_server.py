@@ -290,6 +290,7 @@ def test_who_asks_through_an_import_is_told(world: ConsumerWorld) -> None:
         world.account.publish(b"$JS.API.INFO", b"inbox", header, origin=origin)
         world.commit()
     through, direct = (json.loads(got.payload)["client"] for got in told.got)
-    assert through == {"acc": "USES", "svc": "$G", "rtt": 5, "server": "world"}
+    start = "2026-11-22T11:19:58Z"
+    assert through == {"start": start, "acc": "USES", "svc": "$G", "rtt": 5, "server": "world"}
     assert direct["acc"] == "$G"
     assert "svc" not in direct
