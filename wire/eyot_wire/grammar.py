@@ -76,7 +76,7 @@ class Grammar:
             raise ProtocolError(MAX_CONTROL_LINE, f"control line of {len(argument)} bytes")
         parsed = verb.handler(argument, text)
         if isinstance(parsed, FrameLine) and parsed.total > max_payload:
-            raise ProtocolError(MAX_PAYLOAD, f"payload of {parsed.total} bytes, limit {max_payload}")
+            raise ProtocolError(MAX_PAYLOAD, f"maximum payload exceeded: {parsed.total} vs {max_payload}")
         return parsed
 
     def check_start(self, start: bytes, max_control_line: int) -> bytes:

@@ -17,6 +17,7 @@ from eyot_daemon.auth.login import WEBSOCKET, Authenticator, Login, Peer
 from eyot_daemon.client import interest as client_interest
 from eyot_daemon.client.connection import MAX_ACCOUNT_CONNECTIONS, MAX_CONNECTIONS, MAX_SUBSCRIPTIONS, ClientConnection
 from eyot_daemon.client.trace import ClientTrace
+from eyot_daemon.client.violations import ViolationLog
 from eyot_daemon.config.options import Options
 from eyot_daemon.net.transport import Transport, TransportLimits
 from eyot_daemon.router.access import Access
@@ -74,6 +75,7 @@ class Clients:
         self.limits = TransportLimits(self.options.max_pending, self.options.write_deadline_s)
         self.lame_duck = False
         self.trace = ClientTrace(self.options) if self.options.trace else None
+        self.violations = ViolationLog(broker.clock)
         self.arrival_listeners: list[Callable[[ClientConnection], None]] = []
         self.departure_listeners: list[Callable[[ClientConnection], None]] = []
         self.refusal_listeners: list[Callable[[ClientConnection, str], None]] = []
@@ -180,11 +182,12 @@ class Clients:
             limits.append(client.token.grant.payload)
         return min(limit for limit in limits if limit >= 0)
 
-    def may_add_subscription(self, client: ClientConnection, subject: bytes) -> bool:
+    def may_add_subscription(self, client: ClientConnection, subject: bytes, sid: bytes) -> bool:
         """Keep a connection's subscriptions within the limits; says why not."""
         tokens_max = self.options.max_sub_tokens
         if tokens_max and subject.count(b".") >= tokens_max:
             client.send_error(f"Permissions Violation for Subscription to {quoted(subject)}, too many tokens")
+            self.violations.subscribe(client, subject, b"", sid, " Too Many Tokens")
             return False
         limits = [self.options.max_subscriptions or -1]
         if client.account is not None:
@@ -241,6 +244,8 @@ class Clients:
         if self._info is None:
             self._info = self._make_info(self.options)
         info = msgspec.structs.replace(self._info)
+        if client.account is not None:
+            info.max_payload = self.max_payload_of(client)
         if client.peer.connection_type == WEBSOCKET:
             self._as_websocket(info)
         return info

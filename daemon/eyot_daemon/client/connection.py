@@ -29,6 +29,7 @@ from eyot_daemon.router.subscription import Origin, Subscription
 from eyot_daemon.turn.gate import Gate
 from eyot_daemon.turn.timers import TimerHandle
 from eyot_wire.frames import (
+    MAX_PAYLOAD,
     OK,
     PING,
     PONG,
@@ -231,7 +232,8 @@ class ClientConnection(KnownClient):
         if error is not None and not self.closed:
             if error.text:
                 self.send_error(error.text)
-            log.error("%r - Client parser ERROR: %s", self, error.detail)
+            parsing = "" if error.text == MAX_PAYLOAD else "Client parser ERROR: "
+            log.error("%r - %s%s", self, parsing, error.detail)
             self.close(close_reason(error.text), linger=True)
 
     @property

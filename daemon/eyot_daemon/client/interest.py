@@ -28,8 +28,9 @@ def subscribe(client: ClientConnection, op: Sub) -> None:
     if queue == SYSTEM_QUEUE or (access is not None and not access.may_subscribe(subject, queue)):
         using = f" using queue {quoted(queue)}" if queue else ""
         client.send_error(f"Permissions Violation for Subscription to {quoted(subject)}{using}")
+        client.clients.violations.subscribe(client, subject, queue, op.sid)
         return
-    if not client.clients.may_add_subscription(client, subject):
+    if not client.clients.may_add_subscription(client, subject, op.sid):
         return
     if op.sid not in client.subs:
         if not is_valid(subject):

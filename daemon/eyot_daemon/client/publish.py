@@ -145,8 +145,10 @@ def _refuse(client: ClientConnection, line: FrameLine, count: int) -> None:
     access = client.access
     if line.reply.startswith(RESERVED_REPLIES) and (access is None or access.may_publish_always(line.subject)):
         text = f"Permissions Violation for Publish with Reply of {quoted(line.reply)}"
+        client.clients.violations.reply(client, line.reply)
     else:
         text = f"Permissions Violation for Publish to {quoted(line.subject)}"
+        client.clients.violations.publish(client, line.subject)
     client.queue_output(encode_err(text) * count)
 
 

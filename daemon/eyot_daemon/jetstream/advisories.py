@@ -3,6 +3,8 @@
 from typing import TYPE_CHECKING, Literal
 
 from eyot_daemon.jetstream.messages.headers import REQUEST_INFO
+from eyot_daemon.router.known_client import KnownClient
+from eyot_daemon.router.subscription import Kind
 from eyot_wire import headers
 from eyot_wire.jetstream.model import ns_to_rfc3339
 from eyot_wire.jetstream.struct import InvalidJson, JsStruct, always, decode, encode
@@ -40,16 +42,21 @@ class BatchAbandoned(Advisory, kw_only=True):
 
 
 class AuditClient(JsStruct, kw_only=True):
-    """Who asked. `svc`: the account whose API it is, where another asked it through an import."""
+    """Who asked. `svc`: the account whose API it is, where another asked it through an import. `rtt` in nanoseconds."""
 
+    start: str = ""
+    host: str = ""
+    id: int = 0
     acc: str = always("")
     svc: str = ""
-    id: int = 0
-    name: str = ""
     user: str = ""
+    name: str = ""
+    lang: str = ""
+    ver: str = ""
     rtt: int = 0
     server: str = ""
     kind: str = ""
+    client_type: str = ""
 
 
 class ApiAudit(Advisory, kw_only=True):
@@ -101,7 +108,34 @@ def _client(request: "ApiRequest") -> AuditClient:
         else:
             asker.svc, asker.server = account.name, asker.server or account.broker.server_name
             return asker
-    return AuditClient(acc=account.name, kind=origin.kind.name.title() if origin is not None else "")
+    server = account.broker.server_name
+    if not isinstance(origin, KnownClient):
+        kind = "Leafnode" if origin is not None and origin.kind is Kind.LEAF else ""
+        return AuditClient(acc=account.name, server=server if kind else "", kind=kind)
+    return AuditClient(
+        start=ns_to_rfc3339(origin.started_ns),
+        host=origin.peer.host,
+        id=origin.cid,
+        acc=account.name,
+        user=origin.user,
+        name=origin.name,
+        lang=origin.lang,
+        ver=origin.version,
+        rtt=int(origin.rtt_s * 1e9),
+        server=server,
+        kind="Client",
+        client_type=origin.peer.client_type,
+    )
+
+
+def tell_system(request: "ApiRequest") -> None:
+    """A request of an account's API, as those who listen in the system account see it (`nats server watch api`): there it is
+    a service that all accounts import. Who asks is said in a header."""
+    system = request.jsa.account.broker.system_account
+    if system is None or not system.has_interest(request.subject):
+        return
+    header = headers.set_field(request.header, REQUEST_INFO, encode(_client(request)))
+    system.publish(request.subject, header=header, payload=request.body)
 
 
 def api_audit(request: "ApiRequest", response: bytes) -> None:

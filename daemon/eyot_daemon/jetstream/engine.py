@@ -10,6 +10,7 @@ from eyot_daemon.config.accounts import GLOBAL_ACCOUNT, AccountJetStreamOptions
 from eyot_daemon.config.jetstream import JetStreamOptions
 from eyot_daemon.jetstream.account import JetStreamAccount
 from eyot_daemon.jetstream.api import dispatch as api
+from eyot_daemon.jetstream.api.account_purge import AccountPurge
 from eyot_daemon.jetstream.backup.restoring_log import is_restoring
 from eyot_daemon.jetstream.clock_trust import ClockTrust
 from eyot_daemon.jetstream.clock_watch import ClockWatch
@@ -87,6 +88,8 @@ class JetStream:
         for stream in self.streams():
             self._start_stream(stream)
         self.clock_trust.begun()
+        if self.broker.system_account is not None:
+            AccountPurge(self, self.broker.system_account)
         self.broker.links.copies_missed = self._copies_missed
         self._watch_clock_on()
 

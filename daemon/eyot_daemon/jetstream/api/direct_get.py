@@ -165,8 +165,11 @@ def _answer_multi_last(request: ApiRequest, stream: Stream, asked: MsgGetRequest
     up_to = log.committed_seq
     if asked.up_to_time is not None:
         up_to = min(up_to, log.seq_at_time(rfc3339_to_ns(asked.up_to_time)) - 1)
+    elif asked.up_to_seq > up_to:
+        request.send_status(_NO_RESULTS)  # readers move `up_to_seq` on until nothing is found
+        return
     elif asked.up_to_seq:
-        up_to = min(up_to, asked.up_to_seq)
+        up_to = asked.up_to_seq
     _look_for_subjects(request, stream, asked, log.looking_for(filters, MULTI_LAST_MAX), up_to)
 
 

@@ -6,6 +6,7 @@ common checks: API level (10185), JetStream on in the account (10039), empty bod
 
 from typing import TYPE_CHECKING
 
+from eyot_daemon.jetstream.advisories import tell_system
 from eyot_daemon.jetstream.api import account as api_account
 from eyot_daemon.jetstream.api import archive as api_archive
 from eyot_daemon.jetstream.api import direct_get, packed_reads
@@ -62,6 +63,7 @@ def dispatch(
 
 def _handle(request: ApiRequest) -> None:
     if not request.endpoint.bare:
+        tell_system(request)
         _check(request)
     request.endpoint.handler(request)
 

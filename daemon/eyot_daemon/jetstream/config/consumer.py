@@ -56,7 +56,8 @@ def consumer_level(config: ConsumerConfig) -> int:
     """The lowest API level that knows everything `config` uses."""
     if config.ack_policy == "flow_control":
         return 4
-    if config.pause_until or config.priority_policy != "none" or config.priority_timeout or config.priority_groups:
+    pauses = config.pause_until is not None and rfc3339_to_ns(config.pause_until) > 0
+    if pauses or config.priority_policy != "none" or config.priority_timeout or config.priority_groups:
         return 1
     return 0
 

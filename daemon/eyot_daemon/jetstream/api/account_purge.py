@@ -1,0 +1,102 @@
+"""`$JS.API.ACCOUNT.PURGE.<account>` in the system account: all streams of one account are deleted (`nats server account purge`)."""
+
+import logging
+from typing import TYPE_CHECKING
+
+from eyot_daemon.router.account import Account
+from eyot_daemon.router.subscription import CallbackDest, Kind, Origin, Subscription
+from eyot_store.errors import StoreError
+from eyot_wire.jetstream.errors import ApiError, fail
+from eyot_wire.jetstream.model import ErrorPart, encode_response
+from eyot_wire.jetstream.struct import JsStruct
+
+if TYPE_CHECKING:
+    from eyot_daemon.jetstream.engine import JetStream
+    from eyot_daemon.jetstream.stream.stream import Stream
+
+log = logging.getLogger("eyot.jetstream")
+
+SUBJECT = b"$JS.API.ACCOUNT.PURGE.*"
+_KIND = "account_purge_response"
+
+
+class InitiatedPart(JsStruct, kw_only=True):
+    initiated: bool = False
+
+
+class AccountPurge:
+    """Answers in the system account, once every stream is gone from the disk."""
+
+    def __init__(self, engine: "JetStream", system: Account) -> None:
+        self.engine = engine
+        self._system = system
+        system.subscribe(SUBJECT, CallbackDest(self._asked, Kind.JETSTREAM, "account purge"))
+
+    def _asked(
+        self, sub: Subscription, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Origin | None
+    ) -> None:
+        name = subject.rpartition(b".")[2].decode("utf-8", "replace")
+        if "/" in name or "\\" in name:
+            refusal = fail(10051, err="account name can not contain path separators")
+            self.answer(reply, refusal.api_error)
+            return
+        _Purge(self, name, reply).run()
+
+    def answer(self, reply: bytes, error: ApiError | None) -> None:
+        part = InitiatedPart(initiated=True) if error is None else ErrorPart(error=error)
+        if reply:
+            self._system.publish(reply, payload=encode_response(_KIND, part))
+
+
+class _Purge:
+    """One request: how many deletions are still to be heard of."""
+
+    def __init__(self, service: AccountPurge, name: str, reply: bytes) -> None:
+        self._service = service
+        self._engine = service.engine
+        self._name = name
+        self._reply = reply
+        self._left = 1  # this one itself, until all deletions are under way
+        self._error: ApiError | None = None
+
+    def run(self) -> None:
+        jsa = self._engine.accounts.get(self._name)
+        streams = [] if jsa is None else list(jsa.streams.values())
+        log.info(
+            "Purge request for account %s (streams: %d, hasAccount: %s)",
+            self._name,
+            len(streams),
+            "false" if jsa is None else "true",
+        )
+        if jsa is not None:
+            jsa.stop_transfers()
+            for stream in streams:
+                self._left += 1
+                jsa.delete_stream(stream, self._deleted)
+        self._forget_unused()
+        self._settled(None)
+
+    def _forget_unused(self) -> None:
+        """What the account has on disk though JetStream is not enabled for it."""
+        store = self._engine.store
+        live = {} if (jsa := self._engine.accounts.get(self._name)) is None else jsa.streams
+        for stream_log in store.streams():
+            if stream_log.account == self._name and stream_log.name not in live and self._unused(stream_log.name):
+                self._left += 1
+                txn = store.begin()
+                stream_log.delete(txn)
+                store.submit(txn, self._settled)
+        self._engine.unrestored = [one for one in self._engine.unrestored if one[0] != self._name]
+
+    def _unused(self, stream: str) -> bool:
+        return any(one[:2] == (self._name, stream) for one in self._engine.unrestored)
+
+    def _deleted(self, stream: "Stream", failure: StoreError | None) -> None:
+        self._settled(failure)
+
+    def _settled(self, failure: StoreError | None) -> None:
+        if failure is not None and self._error is None:
+            self._error = fail(10050, err=failure.message).api_error
+        self._left -= 1
+        if not self._left:
+            self._service.answer(self._reply, self._error)
