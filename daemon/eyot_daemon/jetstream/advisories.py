@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Literal
 
 from eyot_daemon.jetstream.messages.headers import REQUEST_INFO
 from eyot_daemon.router.known_client import KnownClient
-from eyot_daemon.router.subscription import Kind
+from eyot_daemon.router.subscription import IMPORTED, Kind
 from eyot_wire import headers
 from eyot_wire.jetstream.model import ns_to_rfc3339
 from eyot_wire.jetstream.struct import InvalidJson, JsStruct, always, decode, encode
@@ -99,7 +99,7 @@ def batch_abandoned(account: "Account", stream: str, batch: bytes, reason: Aband
 def _client(request: "ApiRequest") -> AuditClient:
     """As the request says, where it came through an import."""
     account, origin = request.jsa.account, request.origin
-    told = headers.get(request.header, REQUEST_INFO) if request.header and origin is None else None
+    told = headers.get(request.header, REQUEST_INFO) if request.header and origin is IMPORTED else None
     if told:
         try:
             asker = decode(told, AuditClient, strict=False)

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from eyot_daemon.router.delivery import Delivery
 from eyot_daemon.router.route import NO_ROUTE, Route
-from eyot_daemon.router.subscription import Destination, Kind, Origin, Subscription
+from eyot_daemon.router.subscription import IMPORTED, Destination, Kind, Origin, Subscription
 from eyot_wire.hot import FanOut, Traffic
 from eyot_wire.mapping import DROPPED, MappingTable
 from eyot_wire.sublist import SubList
@@ -190,11 +190,18 @@ class Account(Traffic):
         return self.deliver(route, reply, header, payload, origin=origin, queues=queues, original=original)
 
     def publish_imported(
-        self, subject: bytes, reply: bytes, header: bytes, payload: bytes, original: bytes = b""
+        self,
+        subject: bytes,
+        reply: bytes,
+        header: bytes,
+        payload: bytes,
+        *,
+        original: bytes = b"",
+        origin: Origin | None = IMPORTED,
     ) -> int:
         """Publish what a service import brought, a request or its reply: as `publish`, but not to other accounts' stream imports."""
         route = self.route(subject).within(self)
-        return self.deliver(route, reply, header, payload, origin=None, original=original) if route else 0
+        return self.deliver(route, reply, header, payload, origin=origin, original=original) if route else 0
 
     def answer(self, answers: list[tuple[bytes, bytes]]) -> None:
         """Publish the daemon's own answers, (subject, payload) each: the same as `publish`, with little ado for the usual

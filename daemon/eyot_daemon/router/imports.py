@@ -6,7 +6,7 @@ importer knows. The router hands shadow matches to the destination under the ori
 
 *Service import.* The importing account holds a subscription of kind ACCOUNT on the local subject. A request that
 reaches it is published in the exporting account, with a reply subject `_R_.<account id>.<request id>` that leads back:
-`ServiceReplies` of the exporting account remembers for whom. A single reply ends that (response type singleton), an
+`ServiceReplies` (`service_replies.py`) of the exporting account remembers for whom. A single reply ends that (response type singleton), an
 empty one (chunked), or the threshold passing without any. `$JS.ACK.` replies travel unchanged: a client that received a
 message through an import acknowledges through an import too.
 """
@@ -14,8 +14,6 @@ message through an import acknowledges through an import too.
 from __future__ import annotations
 
 import logging
-import secrets
-from collections import OrderedDict
 from collections.abc import Callable
 
 import msgspec
@@ -26,8 +24,8 @@ from eyot_daemon.router import service_latency
 from eyot_daemon.router.account import Account
 from eyot_daemon.router.known_client import KnownClient
 from eyot_daemon.router.service_latency import SampledRequest
-from eyot_daemon.router.subscription import Kind, Origin, Subscription
-from eyot_daemon.turn.timers import TimerHandle
+from eyot_daemon.router.service_replies import service_replies
+from eyot_daemon.router.subscription import IMPORTED, Kind, Origin, Subscription
 from eyot_wire.go.time import ns_to_rfc3339
 from eyot_wire.headers import get as get_field
 from eyot_wire.headers import set_field
@@ -38,18 +36,8 @@ from eyot_wire.untrusted import decode_json
 
 log = logging.getLogger("eyot.account")
 
-REPLY_PREFIX = b"_R_."
 REQUEST_INFO = b"Nats-Request-Info"
 _JS_ACK = b"$JS.ACK."
-_ALPHABET = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-#: Replies awaited per exporting account; the oldest is given up when there are more.
-REPLIES_MAX = 65_536
-
-
-def _random_token(size: int) -> bytes:
-    return bytes(_ALPHABET[byte % 62] for byte in secrets.token_bytes(size))
-
-
 # -- streams -------------------------------------------------------------------------------------------------------
 
 
@@ -135,119 +123,6 @@ class RequestInfo(msgspec.Struct, omit_defaults=True):
     server: str = ""
     kind: str = ""
     client_type: str = ""
-
-
-class AwaitedReply:
-    """Where replies to one `_R_` subject go."""
-
-    __slots__ = ("account", "deadline", "measured", "reply", "response_type", "threshold_s")
-
-    def __init__(self, account: Account, reply: bytes, response_type: str, threshold_s: float, now: float) -> None:
-        self.account = account
-        self.reply = reply
-        self.response_type = response_type
-        self.threshold_s = threshold_s
-        self.deadline = now + threshold_s
-        self.measured: SampledRequest | None = None
-
-
-class ServiceReplies:
-    """The reply subjects an exporting account hands out, and who waits for them (kind ACCOUNT destination)."""
-
-    kind = Kind.ACCOUNT
-
-    def __init__(self, account: Account) -> None:
-        self.account = account
-        self.prefix = REPLY_PREFIX + _random_token(6) + b"."
-        self.awaited: OrderedDict[bytes, AwaitedReply] = OrderedDict()
-        self.given_up = 0  # awaited replies forgotten because there were too many
-        self.expired = 0
-        self._timer: TimerHandle | None = None
-        sub = Subscription(account, self.prefix + b">", self)
-        sub.rewrite = self._replied
-        account.attach(sub)
-
-    def expect(self, account: Account, reply: bytes, response_type: str, threshold_s: float) -> bytes:
-        """A reply subject in the exporting account that leads to `reply` in `account`."""
-        if len(self.awaited) >= REPLIES_MAX:
-            self.awaited.popitem(last=False)
-            self.given_up += 1
-        now = self.account.broker.clock.monotonic()
-        subject = self.prefix + _random_token(6)
-        while subject in self.awaited:
-            subject = self.prefix + _random_token(6)
-        self.awaited[subject] = AwaitedReply(account, reply, response_type, threshold_s, now)
-        if self._timer is None or self._timer.deadline > now + threshold_s:
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer = self.account.broker.timers.call_at(now + threshold_s, self._expire)
-        return subject
-
-    def measure(self, subject: bytes, request: SampledRequest) -> None:
-        """The reply on `subject`, or that there is none, ends the measurement of a request."""
-        self.awaited[subject].measured = request
-
-    def forget(self, subject: bytes) -> None:
-        self.awaited.pop(subject, None)
-
-    def _replied(
-        self,
-        sub: Subscription,
-        subject: bytes,
-        shown: bytes,
-        reply: bytes,
-        header: bytes,
-        payload: bytes,
-        origin: Origin | None,
-    ) -> bool:
-        awaited = self.awaited.get(subject)
-        if awaited is None:
-            return False
-        if awaited.response_type == "singleton" or (awaited.response_type == "chunked" and not payload):
-            del self.awaited[subject]
-        else:
-            awaited.deadline = self.account.broker.clock.monotonic() + awaited.threshold_s
-        if awaited.measured is not None:
-            awaited.measured.ended(service_latency.OK, origin)
-            awaited.measured = None
-        if reply and not reply.startswith(_JS_ACK):
-            # The responder expects an answer itself: the way back leads through the requester's account.
-            back = service_replies(awaited.account)
-            reply = back.expect(self.account, reply, awaited.response_type, awaited.threshold_s)
-        original = shown if shown != subject else b""
-        delivered = awaited.account.publish_imported(awaited.reply, reply, header, payload, original)
-        return delivered > 0
-
-    def _expire(self) -> None:
-        now = self.account.broker.clock.monotonic()
-        late = [subject for subject, awaited in self.awaited.items() if awaited.deadline <= now]
-        for subject in late:
-            measured = self.awaited.pop(subject).measured
-            if measured is not None:
-                measured.ended(service_latency.TIMEOUT)
-        self.expired += len(late)
-        self._timer = None
-        if self.awaited:
-            # Not one timer per deadline: a look every second at the most, at the next deadline at the earliest.
-            soonest = min(awaited.deadline for awaited in self.awaited.values())
-            self._timer = self.account.broker.timers.call_at(max(soonest, now + 1.0), self._expire)
-
-    def deliver(
-        self, sub: Subscription, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Origin | None
-    ) -> bool:
-        return self._replied(sub, subject, subject, reply, header, payload, origin)
-
-    def flush(self) -> None:
-        """Nothing is buffered here."""
-
-
-def service_replies(account: Account) -> ServiceReplies:
-    """The `ServiceReplies` of an account, made at the first use."""
-    replies = account.service_replies
-    if replies is None:
-        replies = account.service_replies = ServiceReplies(account)
-    assert isinstance(replies, ServiceReplies)
-    return replies
 
 
 class ServiceImport:
@@ -343,8 +218,9 @@ class ServiceImport:
         return SampledRequest(self.exporter, self.importer, latency, origin, fields, share=self.share)
 
     def _request_info(self, header: bytes, origin: Origin | None) -> RequestInfo | None:
-        """Who asks. A request that comes from another import says so already; what a client claims itself counts nothing."""
-        if origin is None:
+        """Who asks. A request that comes from another import says so already; what a client claims itself, or a message that a consumer
+        delivers, counts nothing."""
+        if origin is IMPORTED:
             return self._passed_on(header)
         info = RequestInfo(acc=self.importer.name)
         if self.share:
@@ -361,7 +237,7 @@ class ServiceImport:
     def _passed_on(self, header: bytes) -> RequestInfo | None:
         said = get_field(header, REQUEST_INFO)
         if not said:
-            return None  # a request of the daemon's own
+            return None
         try:
             info = decode_json(said, RequestInfo)
         except msgspec.DecodeError:

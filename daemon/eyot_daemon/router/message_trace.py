@@ -24,10 +24,11 @@ import msgspec
 
 from eyot_daemon.router.account import Account
 from eyot_daemon.router.delivery import Delivery
-from eyot_daemon.router.imports import ServiceImport, StreamImports, service_replies
+from eyot_daemon.router.imports import ServiceImport, StreamImports
 from eyot_daemon.router.known_client import KnownClient
 from eyot_daemon.router.route import LeafMember, Member, QueueGroup, Route
-from eyot_daemon.router.subscription import Kind, LeafDestination, Origin, Subscription
+from eyot_daemon.router.service_replies import service_replies
+from eyot_daemon.router.subscription import IMPORTED, Kind, LeafDestination, Origin, Subscription
 from eyot_wire.fan_out import TRACE_HEADER
 from eyot_wire.frames import LeafMsg
 from eyot_wire.go.time import ns_to_rfc3339
@@ -316,7 +317,7 @@ class TracedDelivery(Delivery):
         replies = service_replies(exporter)
         back = replies.expect(self._trace.account, self._trace.destination, "stream", threshold_s)
         header = set_field(header, TRACE_HEADER, back)
-        taken = TracedDelivery(self._trace, exporter, route, (reply, header, payload), None).run(None)
+        taken = TracedDelivery(self._trace, exporter, route, (reply, header, payload), IMPORTED).run(None)
         if not route.leafs and not any(group.leafs for group in route.groups):
             replies.forget(back)  # nobody else has something to tell
         return taken

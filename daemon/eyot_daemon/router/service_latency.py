@@ -16,7 +16,7 @@ import msgspec
 from eyot_daemon.config.accounts import LatencyOptions
 from eyot_daemon.router.known_client import KnownClient
 from eyot_daemon.router.providers import Json
-from eyot_daemon.router.subscription import Kind, Origin
+from eyot_daemon.router.subscription import IMPORTED, Kind, Origin
 from eyot_wire.go.time import ns_to_rfc3339
 from eyot_wire.headers import HeaderError, parse
 from eyot_wire.nuid import nuid
@@ -162,7 +162,7 @@ def _describe(origin: Origin | None, account: Account, *, detailed: bool) -> Jso
                 "kind": "Client",
                 "client_type": origin.peer.client_type,
             }
-    elif detailed and origin is not None:
+    elif detailed and origin is not None and origin is not IMPORTED:
         told["kind"] = "Leafnode" if origin.kind is Kind.LEAF else "Account"
     if detailed:
         told["server"] = account.broker.server_name

@@ -111,6 +111,14 @@ class Origin(Protocol):
     def kind(self) -> Kind: ...
 
 
+class _Imported:
+    """The origin of a message that a service import brought: another account's, whose `Nats-Request-Info` says who asks."""
+
+    kind = Kind.ACCOUNT
+
+
+IMPORTED: Origin = _Imported()
+
 #: (sub, routed subject, shown subject, reply, header, payload, origin) -> delivered
 Rewrite = Callable[["Subscription", bytes, bytes, bytes, bytes, bytes, "Origin | None"], bool]
 

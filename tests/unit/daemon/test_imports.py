@@ -4,16 +4,20 @@ import json
 import random
 from typing import Any
 
+import msgspec
 import pytest
 
 from eyot_daemon.config.accounts import AccountOptions, ExportOptions, ImportOptions
 from eyot_daemon.config.options import Options
+from eyot_daemon.router import service_replies as service_replies_module
 from eyot_daemon.router.account import Account
 from eyot_daemon.router.account_setup import add_domain_mappings, set_up_accounts
 from eyot_daemon.router.broker import Broker
-from eyot_daemon.router.imports import service_replies
+from eyot_daemon.router.imports import REQUEST_INFO
+from eyot_daemon.router.service_replies import service_replies
 from eyot_daemon.router.subscription import CallbackDest, Kind, Origin, Subscription
 from eyot_daemon.turn.clock import ManualClock
+from eyot_wire.headers import get as get_field
 from support.broker import running
 from support.destinations import Client, LeafRecorder, Recorder
 
@@ -210,6 +214,32 @@ def test_streams_of_replies_last_until_the_threshold_passes_in_silence() -> None
     accounts.broker.timers.run_due(accounts.clock.monotonic())
     assert accounts.exporter.publish(reply, payload=b"5") == 0
     assert replies.expired == 1
+
+
+def test_one_importer_does_not_push_out_what_another_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service_replies_module, "REPLIES_MAX", 8)
+    accounts = services(b"svc")
+    replies, others = service_replies(accounts.exporter), accounts.broker.add_account("O")
+    first = replies.expect(accounts.importer, b"_INBOX.1", "singleton", 120.0)
+    flood = [replies.expect(others, b"_INBOX.%d" % number, "singleton", 120.0) for number in range(40)]
+    assert list(replies.awaited) == [first, *flood[-7:]]
+    assert replies.given_up == 33
+    more = [replies.expect(accounts.importer, b"_INBOX.2", "singleton", 120.0) for _ in range(5)]
+    assert list(replies.awaited) == [*flood[-4:], *more[1:]], "who asks as much as the others gives up his own"
+    for subject in tuple(replies.awaited):
+        replies.forget(subject)
+    assert not replies._of
+
+
+@pytest.mark.parametrize("share", [False, True])
+def test_a_request_that_a_consumer_delivers_says_whose_it_is(share: bool) -> None:
+    """What JetStream publishes is the account's; a header that it stored is a client's word."""
+    accounts = services(b"svc", share=share)
+    requests = accounts.serve(b"svc", [])
+    accounts.importer.publish(b"svc", payload=b"1")
+    accounts.importer.publish(b"svc", header=b'NATS/1.0\r\nNats-Request-Info: {"acc":"ADMIN"}\r\n\r\n', payload=b"2")
+    told = [msgspec.json.decode(get_field(got.header, REQUEST_INFO) or b"{}") for got in requests.got]
+    assert [one["acc"] for one in told] == ["I", "I"]
 
 
 def test_chunked_replies_end_with_an_empty_one() -> None:

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from eyot_daemon.jetstream.advisories import PREFIX, Advisory, AuditClient, publish, wanted
+from eyot_daemon.router.subscription import IMPORTED
 from eyot_wire.jetstream.model import StreamState, ns_to_rfc3339
 from eyot_wire.jetstream.struct import always
 
@@ -50,7 +51,8 @@ class ArchiveAdvisories:
         self._account: Account = jsa.account
         self._stream = stream
         self._domain = jsa.domain
-        kind = request.origin.kind.name.title() if request.origin is not None else ""
+        origin = request.origin
+        kind = "" if origin is None or origin is IMPORTED else origin.kind.name.title()
         self._client = AuditClient(acc=jsa.account.name, kind=kind)
         self._start = self._now()
 
