@@ -374,3 +374,42 @@ def test_an_activation_opens_its_own_import_alone(kind: str, tmp_path: Path) -> 
         assert await heard() == {"asked r.good"}
 
     play(kind, tmp_path, config, scenario)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_who_asks_is_told_with_token_and_issuer(kind: str, tmp_path: Path) -> None:
+    """To the exporter of a shared service: in the header of the request, and in the measurement of its latency."""
+    latency = {"sampling": 100, "results": "lat"}
+    exports = [{"name": "svc", "subject": "svc", "type": "service", "service_latency": latency}]
+    imports = [{"name": "svc", "subject": "svc", "account": ALPHA.public, "type": "service", "share": True}]
+    config = operator_conf(OPERATOR.account(ALPHA, exports=exports), OPERATOR.account(BETA, imports=imports))
+    token = BETA.user(OTHER, tags=["a:b"])
+
+    async def scenario(door: Door) -> Any:
+        service, client = await door.enter(ALPHA.user(USER)), await door.enter(token, OTHER)
+        asked: list[Any] = []
+
+        async def answer(message: Any) -> None:
+            asked.append(json.loads(message.headers["Nats-Request-Info"]))
+            await message.respond(b"ok")
+
+        await service.subscribe("svc", cb=answer)
+        measured = await service.subscribe("lat")
+        await service.flush()
+        await client.request("svc", b"", timeout=WAIT_S)
+        metric = json.loads((await measured.next_msg(timeout=WAIT_S)).data)
+        shared = ("acc", "user", "jwt", "issuer_key", "name_tag", "tags", "kind", "client_type")
+        return [{name: told.get(name) for name in shared} for told in (asked[0], metric["requestor"])]
+
+    told = play(kind, tmp_path, config, scenario)
+    expected = {
+        "acc": BETA.public,
+        "user": OTHER.public,
+        "jwt": token,
+        "issuer_key": BETA.public,
+        "name_tag": "somebody",
+        "tags": ["a:b"],
+        "kind": "Client",
+        "client_type": "nats",
+    }
+    assert told == [expected, expected]

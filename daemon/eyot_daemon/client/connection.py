@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from eyot_daemon.auth.login import WEBSOCKET, Deferred, Login, Peer, UserToken
+from eyot_daemon.auth.login import WEBSOCKET, Deferred, Login, Peer
 from eyot_daemon.client import interest as client_interest
 from eyot_daemon.client.close_reasons import close_reason
 from eyot_daemon.client.publish import publish
@@ -136,7 +136,6 @@ class ClientConnection(KnownClient):
         self.subjects_at_close: tuple[bytes, ...] = ()
         self.presented: ClientConnect | None = None  # its CONNECT: for a later look at its credentials
         self.external = False
-        self.token: UserToken | None = None
         self._expiry: TimerHandle | None = None
         self._decision: Deferred | None = None  # who this is gets decided elsewhere; meanwhile everything waits
         self._door: Gate | None = None  # where the peer waits for that

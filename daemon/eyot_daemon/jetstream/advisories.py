@@ -7,7 +7,7 @@ from eyot_daemon.router.known_client import KnownClient
 from eyot_daemon.router.subscription import IMPORTED, Kind
 from eyot_wire import headers
 from eyot_wire.jetstream.model import ns_to_rfc3339
-from eyot_wire.jetstream.struct import InvalidJson, JsStruct, always, decode, encode
+from eyot_wire.jetstream.struct import InvalidJson, JsStruct, always, decode, empty, encode
 from eyot_wire.nuid import nuid
 
 if TYPE_CHECKING:
@@ -55,6 +55,9 @@ class AuditClient(JsStruct, kw_only=True):
     ver: str = ""
     rtt: int = 0
     server: str = ""
+    issuer_key: str = ""
+    name_tag: str = ""
+    tags: list[str] = empty(list)
     kind: str = ""
     client_type: str = ""
 
@@ -125,6 +128,7 @@ def _client(request: "ApiRequest") -> AuditClient:
         server=server,
         kind="Client",
         client_type=origin.peer.client_type,
+        **{name: value for name, value in origin.token_members().items() if name != "jwt"},
     )
 
 

@@ -121,6 +121,10 @@ class RequestInfo(msgspec.Struct, omit_defaults=True):
     ver: str = ""
     rtt: int = 0
     server: str = ""
+    jwt: str = ""
+    issuer_key: str = ""
+    name_tag: str = ""
+    tags: list[str] = []
     kind: str = ""
     client_type: str = ""
 
@@ -232,6 +236,8 @@ class ServiceImport:
                 info.host, info.id = origin.peer.host, origin.cid
                 info.user, info.name, info.lang, info.ver = origin.user, origin.name, origin.lang, origin.version
                 info.kind, info.client_type = "Client", origin.peer.client_type
+                for name, value in origin.token_members().items():
+                    setattr(info, name, value)
         return info
 
     def _passed_on(self, header: bytes) -> RequestInfo | None:

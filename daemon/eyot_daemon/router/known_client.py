@@ -5,13 +5,13 @@ Imports, latency samples and message traces describe clients in these words; onl
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from eyot_daemon.router.subscription import Kind
 from eyot_wire.hot import Outlet
 
 if TYPE_CHECKING:
-    from eyot_daemon.auth.login import Peer
+    from eyot_daemon.auth.login import Peer, UserToken
     from eyot_daemon.router.access import Access
 
 
@@ -20,10 +20,11 @@ class KnownClient(Outlet):
 
     `user`, `name`, `lang`, `version`  as it said at CONNECT; empty before.
     `rtt_s`       the last round trip in seconds, 0 before the first PONG; `started_ns`  when it connected, Unix time.
+    `token`       in operator mode, what it came in by.
     `access`      what it may publish and receive (None: everything); `echo`  whether it gets what it publishes itself.
     """
 
-    __slots__ = ("access", "cid", "echo", "lang", "name", "peer", "rtt_s", "started_ns", "user", "version")
+    __slots__ = ("access", "cid", "echo", "lang", "name", "peer", "rtt_s", "started_ns", "token", "user", "version")
 
     kind = Kind.CLIENT
 
@@ -32,6 +33,7 @@ class KnownClient(Outlet):
         self.peer = peer
         self.cid = cid
         self.access: Access | None = None
+        self.token: UserToken | None = None
         self.user = ""
         self.name = ""
         self.lang = ""
@@ -39,3 +41,17 @@ class KnownClient(Outlet):
         self.rtt_s = 0.0
         self.started_ns = started_ns
         self.echo = True  # what nats-server assumes until CONNECT says otherwise
+
+    def token_members(self) -> dict[str, Any]:
+        """In operator mode, how descriptions of a client name its token. The text of a bearer token is as good as a password, and
+        not told."""
+        token = self.token
+        if token is None:
+            return {}
+        told = {
+            "jwt": "" if token.grant.bearer_token else token.text,
+            "issuer_key": token.claims.iss,
+            "name_tag": token.claims.name,
+            "tags": list(token.claims.all_tags),
+        }
+        return {name: value for name, value in told.items() if value}

@@ -161,7 +161,7 @@ def _describe(origin: Origin | None, account: Account, *, detailed: bool) -> Jso
                 "ver": origin.version,
                 "kind": "Client",
                 "client_type": origin.peer.client_type,
-            }
+            } | origin.token_members()
     elif detailed and origin is not None and origin is not IMPORTED:
         told["kind"] = "Leafnode" if origin.kind is Kind.LEAF else "Account"
     if detailed:
