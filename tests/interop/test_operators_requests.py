@@ -223,3 +223,30 @@ def test_what_permissions_forbid_is_in_the_log(limited: ServerProcess) -> None:
         "maximum payload exceeded: 101 vs 100",
     ]
     assert all("[ERR]" in line for line in lines)
+
+
+def test_what_goes_into_a_stream_is_not_sent(server: ServerProcess) -> None:
+    with (
+        RawClient(server.client_port, user="acc", **{"pass": "acc"}) as client,
+        RawClient(server.client_port, user="sys", **{"pass": "sys"}) as system,
+    ):
+        request = b'{"name":"S","subjects":["s"]}'
+        client.ask(b"SUB box 1\r\nPUB $JS.API.STREAM.CREATE.S box %d\r\n%b\r\n" % (len(request), request))
+        while not client.until(b"\r\n").startswith(b'{"type"'):
+            pass
+        steps = []
+        for subscribed in (b"", b"SUB s 2\r\n", b"SUB s group 3\r\n"):
+            before = sent_by_account(system)
+            client.ask(subscribed + b"PUB s 4\r\nfour\r\n" * 10)
+            after = sent_by_account(system)
+            steps.append((after[0] - before[0], after[1] - before[1]))
+        assert steps == [(0, 0), (10, 40), (20, 80)]
+
+
+def sent_by_account(system: RawClient) -> tuple[int, int]:
+    """Messages and bytes that the account ACC has sent to clients and leaf links."""
+    system.send(b"SUB figures 9\r\nUNSUB 9 1\r\nPUB $SYS.REQ.ACCOUNT.ACC.STATZ figures 0\r\n\r\n")
+    while not (line := system.until(b"\r\n")).startswith(b"{"):
+        assert line, "the connection ended"
+    sent = json.loads(line)["data"]["account_statz"][0]["sent"]
+    return sent["msgs"], sent["bytes"]

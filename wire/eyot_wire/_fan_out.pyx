@@ -368,8 +368,6 @@ cdef class FanOut:
         if not PyList_GET_SIZE(inlet._messages):
             self._mark_dirty(inlet.owner)
         inlet._messages.append(published(subject, reply, header, payload))
-        self._traffic.out_msgs += 1
-        self._traffic.out_bytes += place.total
         return 0
 
     cdef int _send_own(self, Interest sub, bytes subject, bytes payload) except -1:

@@ -83,7 +83,7 @@ class Inlet:
 
 
 class Traffic:
-    """Messages and bytes of header and payload, in and out."""
+    """Messages and bytes of header and payload, in and out. What goes into streams or to the daemon's own services is not out."""
 
     __slots__ = ("in_bytes", "in_msgs", "out_bytes", "out_msgs")
 
@@ -251,8 +251,6 @@ class FanOut:
             self._mark_dirty(inlet.owner)
         for index in run:
             inlet.add(Published(line.subject, line.reply, *row.content(index)))
-        self._traffic.out_msgs += len(run)
-        self._traffic.out_bytes += len(run) * line.total
 
     def _untraced(self, row: Publishes, at: int, run: int) -> int:
         """How many of a run come before the first that is to be traced."""

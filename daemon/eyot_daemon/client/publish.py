@@ -252,8 +252,6 @@ def _take_in(account: Account, inlet: Inlet, line: FrameLine, row: Publishes, ru
         account.broker.mark_dirty(inlet.owner)
     for index in run:
         inlet.add(Published(line.subject, line.reply, *row.content(index)))
-    account.out_msgs += len(run)
-    account.out_bytes += len(run) * line.total
 
 
 def _append_shared(

@@ -88,11 +88,7 @@ def _hand_over(account: Account, route: Route, run: list[LeafMsg]) -> int:
     sub = member.sub
     if member.local or sub.rewrite is not None or not sub.active or not hasattr(sub.dest, "take_run"):
         return 0
-    taken = cast(RunTaker, sub.dest).take_run(sub, run)
-    if taken:
-        account.out_msgs += taken
-        account.out_bytes += sum(len(message.header) + len(message.payload) for message in run[:taken])
-    return taken
+    return cast(RunTaker, sub.dest).take_run(sub, run)
 
 
 def _append_frames(account: Account, route: Route, run: list[LeafMsg]) -> int:

@@ -228,7 +228,7 @@ class Account(Traffic):
         """Hand one message to everything `route` leads to (mappings are already applied)."""
         if route.local and not original and b"@" not in reply:
             # The usual case without ceremony: local subscriptions that all see the subject as it is.
-            count = 0
+            count = sent = 0
             subject = route.subject
             for sub, known in route.plain:
                 if not sub.active:
@@ -238,10 +238,14 @@ class Account(Traffic):
                 else:
                     taken = sub.dest.deliver(sub, known or subject, reply, header, payload, origin)
                 count += taken
+                if sub.dest.kind is Kind.CLIENT:
+                    sent += taken
         else:
-            count = Delivery(route, reply, header, payload, origin, original, self.broker.random).run(queues)
-        self.out_msgs += count
-        self.out_bytes += count * (len(header) + len(payload))
+            delivery = Delivery(route, reply, header, payload, origin, original, self.broker.random)
+            count = delivery.run(queues)
+            sent = delivery.sent
+        self.out_msgs += sent
+        self.out_bytes += sent * (len(header) + len(payload))
         return count
 
     def count_in(self, msgs: int, size: int) -> None:

@@ -12,9 +12,10 @@ from eyot_wire.jetstream.ack import PREFIX, split_leaf_reply
 
 
 class Delivery:
-    """A message being routed. `shown` is the subject receivers see, `leaf_reply` the reply that leaf links get."""
+    """A message being routed. `shown` is the subject receivers see, `leaf_reply` the reply that leaf links get; `sent`: to how many
+    clients and leaf links it went."""
 
-    __slots__ = ("_chosen", "_random", "header", "leaf_reply", "origin", "payload", "reply", "route", "shown")
+    __slots__ = ("_chosen", "_random", "header", "leaf_reply", "origin", "payload", "reply", "route", "sent", "shown")
 
     def __init__(
         self,
@@ -33,6 +34,7 @@ class Delivery:
         self.origin = origin
         self.shown = original
         self._random = random
+        self.sent = 0
         self._chosen: dict[tuple[int, bytes], tuple[LeafDestination, list[bytes]]] = {}
         if origin is not None and origin.kind is Kind.LEAF:
             if b"@" in reply and reply.startswith(PREFIX):
@@ -60,7 +62,9 @@ class Delivery:
 
     def cross(self, dest: LeafDestination, subject: bytes, queues: tuple[bytes, ...]) -> bool:
         """Give the message to one leaf link."""
-        return dest.deliver_leaf(subject, self.leaf_reply, self.header, self.payload, queues, self.origin)
+        taken = dest.deliver_leaf(subject, self.leaf_reply, self.header, self.payload, queues, self.origin)
+        self.sent += taken
+        return taken
 
     def hand(self, member: Member) -> bool:
         """Give the message to one local subscription."""
@@ -70,9 +74,13 @@ class Delivery:
         subject = self.route.subject
         if sub.rewrite is not None:
             shown = self.shown or subject
-            return sub.rewrite(sub, subject, shown, self.reply, self.header, self.payload, self.origin)
-        shown = self.shown or member.local or subject
-        return sub.dest.deliver(sub, shown, self.reply, self.header, self.payload, self.origin)
+            taken = sub.rewrite(sub, subject, shown, self.reply, self.header, self.payload, self.origin)
+        else:
+            shown = self.shown or member.local or subject
+            taken = sub.dest.deliver(sub, shown, self.reply, self.header, self.payload, self.origin)
+        if sub.dest.kind is Kind.CLIENT:
+            self.sent += taken
+        return taken
 
     def _leaf_accepts(self, leaf: LeafMember) -> bool:
         return leaf.dest is not self.origin and leaf.dest.accepts(leaf.subject, self.origin)

@@ -372,11 +372,10 @@ def publish_traced(
     if mapped != DROPPED:
         if mapped is not None:
             trace.mapped(mapped)
-        taken = TracedDelivery(trace, account, account.route(mapped or subject), (reply, header, payload), client).run(
-            None
-        )
-        account.out_msgs += taken
-        account.out_bytes += taken * (len(header) + len(payload))
+        delivery = TracedDelivery(trace, account, account.route(mapped or subject), (reply, header, payload), client)
+        taken = delivery.run(None)
+        account.out_msgs += delivery.sent
+        account.out_bytes += delivery.sent * (len(header) + len(payload))
     trace.tell()
     return taken or (1 if asked.only else 0)
 
@@ -411,9 +410,10 @@ def publish_from_link(account: Account, message: LeafMsg, origin: Origin) -> boo
             subject, queues = mapped, queues or None
         route = account.route(subject)
         content = (message.reply, message.header, message.payload)
-        taken = TracedDelivery(trace, account, route, content, link).run(queues)
-        account.out_msgs += taken
-        account.out_bytes += taken * size
+        delivery = TracedDelivery(trace, account, route, content, link)
+        delivery.run(queues)
+        account.out_msgs += delivery.sent
+        account.out_bytes += delivery.sent * size
     trace.tell()
     return True
 

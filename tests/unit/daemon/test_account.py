@@ -7,7 +7,7 @@ import pytest
 
 from eyot_daemon.router.account import Account
 from eyot_daemon.router.broker import Broker
-from eyot_daemon.router.subscription import Subscription
+from eyot_daemon.router.subscription import Kind, Subscription
 from eyot_daemon.turn.clock import ManualClock
 from eyot_wire.mapping import WeightedDest
 from support.destinations import Client, LeafRecorder, Recorder
@@ -230,10 +230,14 @@ def test_interest_listeners_hear_of_every_change(account: Account) -> None:
 
 
 def test_traffic_is_counted(account: Account) -> None:
+    """What streams and the daemon's own services take has not left it."""
     account.subscribe(b"a", Recorder())
+    account.subscribe(b"a", Recorder(kind=Kind.CLIENT))
+    account.publish(b"a", header=b"NATS/1.0\r\n\r\n", payload=b"1234")
+    assert (account.out_msgs, account.out_bytes) == (1, 16)
     account.subscribe(b"a", LeafRecorder())
     account.publish(b"a", header=b"NATS/1.0\r\n\r\n", payload=b"1234")
-    assert (account.out_msgs, account.out_bytes) == (2, 2 * 16)
+    assert (account.out_msgs, account.out_bytes) == (3, 3 * 16)
     account.count_in(3, 30)
     assert (account.in_msgs, account.in_bytes, account.broker.in_msgs) == (3, 30, 3)
 
