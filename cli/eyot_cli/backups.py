@@ -9,10 +9,13 @@ Eyot or into a nats-server. The archive is written as it comes and put in its pl
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
-from contextlib import suppress
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Self
 
 import click
 import msgspec
@@ -40,24 +43,23 @@ COMPLETE_S = 3600.0
 @click.pass_obj
 def backup(target: Target, stream: str, folder: Path, no_consumers: bool, check: bool) -> None:
     """Back STREAM up into FOLDER, which is made."""
-    if (folder / META).exists() or (folder / DATA).exists():
-        raise Failure(f"{folder} holds a backup already")
-    partial, made = folder / f"{DATA}.partial", not folder.exists()
+    made = not folder.exists()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with partial.open("wb") as file:
-            body = {"no_consumers": no_consumers, "jsck": check, "chunk_size": CHUNK_BYTES}
-            taken = target.with_client(lambda client: _take(target, client, stream, body, file))
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(folder / DATA)
-        _write_meta(folder / META, {"config": taken["config"], "state": taken["state"]})
+        with Folder(folder) as files:
+            if files.has(META) or files.has(DATA):
+                raise Failure(f"{folder} holds a backup already")
+            with files.written(DATA) as file:
+                body = {"no_consumers": no_consumers, "jsck": check, "chunk_size": CHUNK_BYTES}
+                taken = target.with_client(lambda client: _take(target, client, stream, body, file))
+            with files.written(META) as file:
+                meta = {"config": taken["config"], "state": taken["state"]}
+                file.write(msgspec.json.format(msgspec.json.encode(meta), indent=2))
     except OSError as error:
         raise Failure(f"{error.filename or folder}: {error.strerror or error}") from error
     finally:
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)
-            if made:
+        if made:
+            with suppress(OSError):
                 folder.rmdir()  # where nothing came of it
     written, state = (folder / DATA).stat().st_size, taken["state"]
     if target.as_json:
@@ -76,18 +78,60 @@ async def _take(target: Target, client: Client, stream: str, body: dict[str, Any
     return taken
 
 
-def _write_meta(path: Path, meta: dict[str, Any]) -> None:
-    partial = path.with_suffix(".partial")
-    with partial.open("wb") as file:
-        file.write(msgspec.json.format(msgspec.json.encode(meta), indent=2))
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+class Folder:
+    """The files of a backup's folder, opened by their names in this very folder: whoever may write beside an operator's backups cannot
+    have other files read or written by a symbolic link, nor put another folder in its place meanwhile. Raises OSError.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._fd = -1
+
+    def __enter__(self) -> Self:
+        self._fd = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._fd)
+
+    def has(self, name: str) -> bool:
+        """Whether there is anything of that name, a dangling link included."""
+        return name in os.listdir(self._fd)
+
+    def _open(self, name: str, flags: int) -> int:
+        try:
+            return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=self._fd)
+        except OSError as error:
+            words = "a symbolic link is not followed" if error.errno == errno.ELOOP else error.strerror
+            raise type(error)(error.errno, words, str(self._path / name)) from None
+
+    def read(self, name: str) -> BinaryIO:
+        """A regular file, for reading."""
+        fd = self._open(name, os.O_RDONLY | os.O_NONBLOCK)
+        mode = os.fstat(fd).st_mode
+        if stat.S_ISREG(mode):
+            return os.fdopen(fd, "rb")
+        os.close(fd)
+        words = "Is a directory" if stat.S_ISDIR(mode) else "not a regular file"
+        raise OSError(errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL, words, str(self._path / name))
+
+    @contextmanager
+    def written(self, name: str) -> Iterator[BinaryIO]:
+        """A new file, which is there under its name, and on the disk, when all of it is written; else it is not there."""
+        partial = f"{name}.partial"
+        with suppress(FileNotFoundError):
+            os.unlink(partial, dir_fd=self._fd)  # of one that was broken off
+        with os.fdopen(self._open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
+            try:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+                os.replace(partial, name, src_dir_fd=self._fd, dst_dir_fd=self._fd)
+            except BaseException:
+                with suppress(OSError):
+                    os.unlink(partial, dir_fd=self._fd)
+                raise
+        os.fsync(self._fd)
 
 
 class _Receiver:
@@ -135,13 +179,15 @@ class _Receiver:
 def restore(target: Target, folder: Path) -> None:
     """Make a stream of the backup in FOLDER."""
     try:
-        meta = msgspec.json.decode((folder / META).read_bytes(), type=dict[str, dict[str, Any]])
-        name = meta["config"]["name"]
-        if not isinstance(name, str):
-            raise Failure(f"{folder / META} is not what a backup has: the name of its stream is none")
-        body = {"config": meta["config"], "state": meta["state"]}
-        with (folder / DATA).open("rb") as file:
-            answer = target.with_client(lambda client: _give(target, client, name, body, file))
+        with Folder(folder) as files:
+            with files.read(META) as file:
+                meta = msgspec.json.decode(file.read(), type=dict[str, dict[str, Any]])
+            name = meta["config"]["name"]
+            if not isinstance(name, str):
+                raise Failure(f"{folder / META} is not what a backup has: the name of its stream is none")
+            body = {"config": meta["config"], "state": meta["state"]}
+            with files.read(DATA) as file:
+                answer = target.with_client(lambda client: _give(target, client, name, body, file))
     except FileNotFoundError as error:
         raise Failure(f"{folder} is no backup: it has no {Path(error.filename).name}") from error
     except OSError as error:

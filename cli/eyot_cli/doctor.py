@@ -19,7 +19,7 @@ from nats.errors import Error as NatsError
 from eyot_cli.doctor_check import Check, failure, ok, skipped, warning
 from eyot_cli.doctor_origin import Origin, probe
 from eyot_cli.failure import Failure
-from eyot_cli.show import console, print_json, print_table, size, span
+from eyot_cli.show import console, lines, print_json, print_table, size, span
 from eyot_cli.target import Target
 from eyot_wire.status import CopyStatus, LinkStatus, StatusReport
 
@@ -261,15 +261,15 @@ async def _clock_of(client: Client, prefix: str) -> float | None:
 def _show(checks: list[Check]) -> None:
     rows = [
         (
-            f"[{_COLOURS[each.state]}]{each.state}[/]",
+            (each.state, _COLOURS[each.state]),
             each.name,
-            each.detail + (f"\n{each.remedy}" if each.remedy else ""),
+            lines(each.detail, *((each.remedy,) if each.remedy else ())),
         )
         for each in checks
     ]
     print_table("Doctor", ("", "What", "Found"), rows, "nothing")
     for each in checks:
         if each.lines:
-            console.print(f"[bold]{each.name}[/bold]: add")
-            for line in each.lines:
-                console.print(f"    {line}", markup=False)
+            console.print((each.name, "bold"), ": add")
+            for text in each.lines:
+                console.print(f"    {text}")

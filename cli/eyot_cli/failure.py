@@ -4,4 +4,8 @@ from __future__ import annotations
 
 
 class Failure(Exception):
-    """Ends the command with exit status 1 and this text."""
+    """Ends the command with exit status 1 and these lines, usually one."""
+
+    def __init__(self, *lines: str) -> None:
+        super().__init__(*lines)
+        self.lines = lines

@@ -17,6 +17,7 @@ from eyot_cli.doctor import doctor
 from eyot_cli.failure import Failure
 from eyot_cli.messages import publish, request, subscribe
 from eyot_cli.passwd import passwd
+from eyot_cli.show import print_line
 from eyot_cli.status import status
 from eyot_cli.streams import stream
 from eyot_cli.sync import sync
@@ -139,7 +140,9 @@ def main() -> int:
     try:
         cli.main(standalone_mode=False)
     except Failure as failure:
-        click.echo(f"eyot: {failure}", err=True)
+        first, *more = failure.lines
+        for text in (f"eyot: {first}", *more):
+            print_line(text, error=True)
         return 1
     except click.exceptions.Exit as done:
         return done.exit_code

@@ -15,7 +15,7 @@ from nats.js.errors import NoStreamResponseError
 
 from eyot_cli.failure import Failure
 from eyot_cli.seconds import seconds
-from eyot_cli.show import console, print_json
+from eyot_cli.show import console, print_json, print_payload
 from eyot_cli.target import Target
 
 #: How often `sub` looks whether its connection is still there.
@@ -84,7 +84,7 @@ def request(target: Target, subject: str, payload: str | None, header: tuple[str
         if isinstance(error, dict):
             raise Failure(f"{error.get('description')} ({error.get('err_code')})")
     else:
-        click.echo(text)
+        print_payload(text)
 
 
 def _headers(given: tuple[str, ...]) -> dict[str, str] | None:
@@ -119,10 +119,9 @@ def subscribe(target: Target, subject: str, count: int | None, queue: str) -> No
             if target.as_json:
                 print_json({"subject": message.subject, "headers": dict(message.headers or {}), "payload": text})
             else:
-                console.print(
-                    f"[bold]{message.subject}[/bold] {dict(message.headers) if message.headers else ''}", markup=True
-                )
-                console.print(text, markup=False)
+                headers = f" {dict(message.headers)}" if message.headers else ""
+                console.print((message.subject, "bold"), headers)
+                print_payload(text)
             if seen == count:
                 done.set()
 

@@ -8,6 +8,7 @@ import bcrypt
 import click
 
 from eyot_cli.failure import Failure
+from eyot_cli.show import print_line
 
 #: What bcrypt looks at; it passes over the rest.
 BYTES_MAX = 72
@@ -32,4 +33,4 @@ def passwd(cost: int) -> None:
     if len(secret) > BYTES_MAX:
         raise Failure(f"the password is longer than {BYTES_MAX} bytes, which is all that bcrypt looks at")
     # nats-server and its tools write $2a$; for what is hashed here both names mean the same.
-    click.echo(bcrypt.hashpw(secret, bcrypt.gensalt(cost, prefix=b"2a")).decode())
+    print_line(bcrypt.hashpw(secret, bcrypt.gensalt(cost, prefix=b"2a")).decode())

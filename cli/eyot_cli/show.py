@@ -1,25 +1,81 @@
-"""Tables for people, JSON for scripts."""
+"""Tables for people, JSON for scripts: all that `eyot` writes goes through here.
+
+Names in it come from peers. They are shown, never obeyed: nothing is taken for markup, and what cannot be printed is escaped.
+"""
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterable, Sequence
 
 import msgspec
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
+
+from eyot_wire.quoting import printable
 
 #: In a pipe or a file nothing is folded to the width of a terminal that is not there.
 PIPE_WIDTH = 240
-console = Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
+#: A piece of a line: plain, or with a style of rich (`bold`, `red`); or a whole line made of such.
+Piece = str | tuple[str, str] | Text
+
+
+def line(*pieces: Piece) -> Text:
+    """One line of pieces."""
+    made = Text()
+    for piece in pieces:
+        if isinstance(piece, Text):
+            made.append_text(piece)
+        elif isinstance(piece, str):
+            made.append(printable(piece))
+        else:
+            made.append(printable(piece[0]), style=piece[1])
+    return made
+
+
+def lines(*of: Piece) -> Text:
+    """Several lines, in one cell."""
+    return Text("\n").join([line(one) for one in of])
+
+
+class Out:
+    """Standard output, folded to the width of the terminal."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def print(self, *pieces: Piece) -> None:
+        """One line."""
+        self._console.print(line(*pieces))
+
+    def table(self, table: Table) -> None:
+        self._console.print(table)
+
+
+console = Out(Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH))
+
+
+def print_line(text: str, *, error: bool = False) -> None:
+    """A line that is not folded, for scripts; `error`: on standard error."""
+    print(printable(text), file=sys.stderr if error else sys.stdout)
+
+
+def print_payload(text: str) -> None:
+    """What a message holds: as it is into a pipe or file, shown line by line on a terminal."""
+    if sys.stdout.isatty():
+        text = "\n".join("\t".join(map(printable, each.split("\t"))) for each in text.split("\n"))
+    print(text)
 
 
 def print_json(value: object) -> None:
     """One JSON document on stdout."""
-    print(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+    text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    print("".join(char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text))
 
 
-def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], empty: str) -> None:
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Piece]], empty: str) -> None:
     """A table; columns whose name starts with `>` are figures, set to the right. No names: no head.
     Without rows, the line `empty`."""
     heads = any(column.lstrip(">") for column in columns)
@@ -27,11 +83,12 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]
     for column in columns:
         table.add_column(column.lstrip(">"), justify="right" if column.startswith(">") else "left", overflow="fold")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(line, row))
     if table.row_count:
-        console.print(table)
+        console.table(table)
     else:
-        console.print(f"[bold]{title}[/bold]\n  {empty}")
+        console.print((title, "bold"))
+        console.print(f"  {empty}")
 
 
 def count(value: int | None) -> str:

@@ -24,7 +24,7 @@ def status(target: Target) -> None:
         print_json(report)
         return
     domain = f", domain {report.domain}" if report.domain else ""
-    console.print(f"[bold]{report.server_name}[/bold]{domain}, Eyot {report.version}, up {span(report.uptime_s)}")
+    console.print((report.server_name, "bold"), f"{domain}, Eyot {report.version}, up {span(report.uptime_s)}")
     _links(report.links)
     _streams(report.streams)
     _copies(report.copies)
@@ -44,7 +44,7 @@ def _links(links: list[LinkStatus]) -> None:
             error += f" (next attempt in {span(link.next_attempt_in_s)})"
         colour = "green" if link.state == "up" else "red"
         rows.append(
-            (link.name or link.url, link.account, link.role, f"[{colour}]{link.state}[/]", span(link.age_s), rtt,
+            (link.name or link.url, link.account, link.role, (link.state, colour), span(link.age_s), rtt,
              f"{count(link.in_msgs)} / {count(link.out_msgs)}", error)
         )  # fmt: skip
     print_table("Leaf links", columns, rows, "none")
@@ -84,6 +84,8 @@ def _copies(copies: list[CopyStatus]) -> None:
 def _store(store: StoreStatus) -> None:
     flush = "" if store.flush_ms is None else f", flush {store.flush_ms:.2f} ms"
     console.print(
-        f"[bold]Store[/bold] {store.path}: last commit {store.last_commit or 'never'}, {count(store.commits)} commits{flush}, "
-        f"{size(store.backlog_bytes)} waiting" + (f", [red]{store.error}[/red]" if store.error else "")
+        ("Store", "bold"),
+        f" {store.path}: last commit {store.last_commit or 'never'}, {count(store.commits)} commits{flush}, "
+        f"{size(store.backlog_bytes)} waiting",
+        *((", ", (store.error, "red")) if store.error else ()),
     )

@@ -62,7 +62,7 @@ def details(target: Target, name: str) -> None:
     info = _info(found)
     state, config = info.state, info.config
     console.print(
-        f"[bold]{config.name}[/bold] created {info.created}" + (f", domain {info.domain}" if info.domain else "")
+        (config.name, "bold"), f" created {info.created}" + (f", domain {info.domain}" if info.domain else "")
     )
     pairs = [
         ("Subjects", ", ".join(config.subjects)), ("Retention", f"{config.retention}, discard {config.discard}"),

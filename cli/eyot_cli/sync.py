@@ -18,7 +18,7 @@ from eyot_wire.status import CopyStatus, LinkStatus, PeerTotals, SyncReport, Syn
 _POLL_S = 0.25
 #: Exit status: all that can still arrive has arrived, and something never will.
 INCOMPLETE = 3
-_LINKED = {True: "[green]up[/]", False: "[red]down[/]"}
+_LINKED = {True: ("up", "green"), False: ("down", "red")}
 
 
 @click.group(invoke_without_command=True)
@@ -61,7 +61,7 @@ def wait(target: Target, timeout_s: float, streams: tuple[str, ...]) -> None:
             _is_synced(target, report, out)
             return
         if time.monotonic() >= deadline:
-            raise Failure(_why(report, out, missing, behind, timeout_s))
+            raise Failure(*_why(report, out, missing, behind, timeout_s))
         time.sleep(_POLL_S)
 
 
@@ -88,7 +88,7 @@ def forget(target: Target, stream: str, server: str, target_stream: str, lost: b
         raise Failure(f"nothing is known of a copy of {stream} at {server}: see eyot sync")
     if not target.as_json:
         what = "what never arrived of " if lost else ""
-        console.print(f"Forgotten: {what}{forgotten} of {stream} at {server}", markup=False)
+        console.print(f"Forgotten: {what}{forgotten} of {stream} at {server}")
 
 
 def _is_synced(target: Target, report: SyncReport, out: list[SyncStatus]) -> None:
@@ -96,7 +96,7 @@ def _is_synced(target: Target, report: SyncReport, out: list[SyncStatus]) -> Non
     if target.as_json:
         print_json(report)
     else:
-        console.print(f"{_synced(out)}: {', '.join(sorted({each.stream for each in out}))}", markup=False)
+        console.print(f"{_synced(out)}: {', '.join(sorted({each.stream for each in out}))}")
         _losses(out)
     if any(each.never_arrived for each in out):
         raise click.exceptions.Exit(INCOMPLETE)
@@ -115,25 +115,24 @@ def _losses(out: list[SyncStatus]) -> None:
             console.print(
                 f"{each.stream}: dropped unconfirmed by {who}: {lost.messages}, sequences {', '.join(lost.sequences)}, reason {lost.reason} "
                 f"(seen to: eyot sync forget {each.stream} {each.peer} --lost)",
-                markup=False,
             )
     for stream, messages in sorted({(each.stream, each.unmatched) for each in out if each.unmatched}):
-        console.print(f"{stream}: {messages} messages match no filter of those who copy it", markup=False)
+        console.print(f"{stream}: {messages} messages match no filter of those who copy it")
 
 
 def _why(
     report: SyncReport, out: list[SyncStatus], missing: list[str], behind: list[SyncStatus], timeout_s: float
-) -> str:
+) -> list[str]:
     if not out or missing:
         what = ", ".join(missing) or "any stream"
         text = f"nobody has copied from {what} yet: a mirror or source elsewhere must name it as its origin"
-        return "\n".join([text, *(_down(link) for link in report.links_down)])
+        return [text, *(_down(link) for link in report.links_down)]
     worst = max(behind, key=lambda each: each.backlog)
     if worst.uncertain:
         text = (
             f"after {timeout_s:g} s it is not known what {worst.peer} has of {worst.stream}: it has not asked again yet"
         )
-        return f"{text}; {worst.error} ({worst.remedy})" if worst.error else text
+        return [f"{text}; {worst.error} ({worst.remedy})" if worst.error else text]
     text = f"after {timeout_s:g} s {worst.peer} still lacks {worst.backlog} messages of {worst.stream}"
     if worst.waiting:
         text += f"; waiting: {worst.waiting}"
@@ -141,7 +140,7 @@ def _why(
         text += f": {worst.error}"
         if worst.remedy:
             text += f" ({worst.remedy})"
-    return text
+    return [text]
 
 
 def _report(target: Target) -> SyncReport:
@@ -180,10 +179,10 @@ def _show(report: SyncReport) -> None:
     if report.copies:
         _inbound(report.copies)
     for remote in report.links_down:
-        console.print(_down(remote), markup=False)
+        console.print(_down(remote))
     if report.out:
         _losses(report.out)
-        console.print(_synced(report.out) if report.synced else "[yellow]Not everything is confirmed[/]")
+        console.print(_synced(report.out) if report.synced else ("Not everything is confirmed", "yellow"))
 
 
 def _totals(peers: list[PeerTotals]) -> None:

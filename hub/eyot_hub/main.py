@@ -40,6 +40,7 @@ from eyot_hub.jobs.parquet import ingest_parquet
 from eyot_hub.jobs.report import write_report
 from eyot_hub.jobs.session import session
 from eyot_hub.progress import BatchProgress
+from eyot_wire.quoting import printable
 
 
 class Show:
@@ -49,7 +50,7 @@ class Show:
         self.as_json = as_json
 
     def value(self, value: Any, text: str) -> None:
-        print(json.dumps(value, default=_plain) if self.as_json else text, flush=True)
+        print(json.dumps(value, default=_plain) if self.as_json else _shown(text), flush=True)
 
     def batch(self, done: BatchProgress) -> None:
         """A batch of a streaming query."""
@@ -61,10 +62,15 @@ class Show:
             for row in rows:
                 print(json.dumps(row, default=_plain))
             return
-        cells = [[_cell(row.get(column)) for column in columns] for row in rows]
+        cells = [[printable(_cell(row.get(column))) for column in columns] for row in rows]
         widths = [max(len(line[index]) for line in [list(columns), *cells]) for index in range(len(columns))]
         for line in [[column.upper() for column in columns], *cells]:
             print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def _shown(text: str) -> str:
+    """Lines with names of devices and streams in them, which must not forge others or steer the terminal."""
+    return "\n".join(map(printable, text.split("\n")))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -81,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"eyot-hub: {error}", file=sys.stderr)
         return 2
     except (HubError, PySparkException) as error:
-        print(f"eyot-hub: {_cause(error)}", file=sys.stderr)
+        print(f"eyot-hub: {_shown(_cause(error))}", file=sys.stderr)
         return 1
     except OSError as error:
         words = f"{error.filename}: {error.strerror}" if error.filename and error.strerror else error
@@ -144,7 +150,7 @@ def _gaps(spark: SparkSession, config: Config, options: argparse.Namespace, show
     if rows or show.as_json:
         show.table(rows, ["kind", "domain", "stream", "epoch", "first", "last", "count", "status"])
     if not show.as_json:
-        print(_gaps_text(report))
+        print(_shown(_gaps_text(report)))
     return 1 if options.check and report.bad else 0
 
 

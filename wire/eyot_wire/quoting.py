@@ -1,4 +1,9 @@
-"""Text as Go's `%q` prints it: how nats-server shows subjects, queues and subscription ids in errors (Go's package strconv)."""
+"""Text that somebody else chose, made fit to be shown: in quotes as Go's `%q` prints it, how nats-server shows subjects, queues and
+subscription ids in errors (Go's package strconv), or as it is but for what would not be seen, or would do something.
+
+Names of clients, leaf nodes, users and streams come from peers. What shows them, the log or a terminal, passes them through
+`printable` at its own border, once: a line feed would begin a line that nobody wrote, an escape would steer the terminal.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +15,11 @@ def quoted(text: bytes) -> str:
     if text.isascii() and (plain := text.decode()).isprintable() and '"' not in plain and "\\" not in plain:
         return f'"{plain}"'
     return f'"{"".join(map(_shown, text.decode("utf-8", "surrogateescape")))}"'
+
+
+def printable(text: str) -> str:
+    """`text` with everything escaped that cannot be printed: controls, line ends, marks of direction, bytes that are not UTF-8."""
+    return text if text.isprintable() else "".join(char if char.isprintable() else _shown(char) for char in text)
 
 
 def _shown(char: str) -> str:

@@ -94,7 +94,9 @@ class DirectoryTokens:
             raise TokenStoreError("jwt store is full")
         fresh = file.with_suffix(".new")
         try:
-            with fresh.open("w", encoding="utf-8") as out:
+            fresh.unlink(missing_ok=True)
+            made = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o640)
+            with os.fdopen(made, "w", encoding="utf-8") as out:
                 out.write(token)
                 out.flush()
                 os.fsync(out.fileno())

@@ -80,12 +80,14 @@ class EyotStatusOptions(Struct, frozen=True, kw_only=True):
 
 class EyotOptions(Struct, frozen=True, kw_only=True):
     """`eyot { }`: what nats-server has no option for. `control_socket`: path of the Unix socket, "" = see `control_path`; `sync`: who may use
-    links, when and how much."""
+    links, when and how much; `monitoring_jsonp`: pages answer `?callback=`, which lets any web site read them in an operator's browser.
+    """
 
     control_socket: str = ""
     store: EyotStoreOptions = EyotStoreOptions()
     sync: SyncPolicies = SyncPolicies()
     status: EyotStatusOptions | None = None
+    monitoring_jsonp: bool = False
 
     def control_path(self, env: Mapping[str, str]) -> Path | None:
         """Where the control socket is: as configured, else in systemd's RuntimeDirectory, where `eyot` looks for it; None: nowhere."""

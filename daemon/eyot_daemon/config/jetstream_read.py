@@ -122,6 +122,7 @@ def read_eyot(block: Block | None) -> EyotOptions:
         store=_read_store(block.block("store")),
         sync=read_sync(block.block("sync")),
         status=_read_status(block.block("status")),
+        monitoring_jsonp=block.boolean("monitoring_jsonp"),
     )
     block.finish()
     return options

@@ -9,8 +9,10 @@ in a thread: the daemon is ready before they are loaded, early requests wait in 
 from __future__ import annotations
 
 import errno
+import html
 import logging
 import os
+import re
 import socket
 import ssl
 import stat
@@ -43,6 +45,9 @@ log = logging.getLogger("eyot.monitor")
 BACKLOG = 128
 #: Only the daemon's user and group may read and steer it through the control socket.
 CONTROL_MODE = 0o660
+
+#: What `?callback=` may be: a function's name, with its objects' names before it.
+_CALLBACK = re.compile(r"[A-Za-z_$][\w$]*(\.[A-Za-z_$][\w$]*)*", re.ASCII)
 
 Page = Callable[[Query], object]
 
@@ -161,7 +166,8 @@ class Monitoring:
 
         async def root(request: Request) -> Response:
             links = "".join(f'<li><a href="{base}{path}">{path}</a></li>' for path in pages)
-            body = f"<!doctype html><title>Eyot</title><h1>{self.broker.server_name}</h1><ul>{links}</ul>"
+            name = html.escape(self.broker.server_name)
+            body = f"<!doctype html><title>Eyot</title><h1>{name}</h1><ul>{links}</ul>"
             return Response(body, media_type="text/html")
 
         base = self.broker.options.http_base_path.rstrip("/")
@@ -217,7 +223,9 @@ class Monitoring:
         if path != "/healthz":
             text = msgspec.json.format(text, indent=2)
         callback = request.query_params.get("callback", "")
-        if callback:
+        if callback and self.broker.options.eyot.monitoring_jsonp:
+            if not _CALLBACK.fullmatch(callback):
+                return Response("callback is not the name of a function", status_code=400, media_type="text/plain")
             return Response(callback.encode() + b"(" + text + b")", media_type="application/javascript")
         return Response(text, status_code=code, media_type="application/json")
 

@@ -7,6 +7,7 @@ every thread and every Trio task is.
 from __future__ import annotations
 
 import gc
+import re
 import sys
 import threading
 import traceback
@@ -21,11 +22,35 @@ from eyot_daemon.router.providers import Json
 TASKS_MAX = 1000
 
 
+#: Flags whose value is a secret.
+_SECRET_FLAGS = frozenset(("pass", "auth"))
+_REDACTED = "[REDACTED]"
+#: `scheme://user:password@host`, or with a token for the user.
+_CREDENTIALS = re.compile(r"(?<=://)[^/@\s]+(?=@)")
+
+
+def redacted(arguments: list[str]) -> list[str]:
+    """A command line without what lets anybody in: passwords, tokens, and those in addresses."""
+    shown: list[str] = []
+    secret = False
+    for argument in arguments:
+        flag, equals, _ = argument.partition("=")
+        named = argument.startswith("-") and flag.lstrip("-") in _SECRET_FLAGS
+        if secret:
+            shown.append(_REDACTED)
+        elif named and equals:
+            shown.append(f"{flag}={_REDACTED}")
+        else:
+            shown.append(_CREDENTIALS.sub(_REDACTED, argument))
+        secret = named and not equals and not secret
+    return shown
+
+
 def expvarz() -> Json:
     """The command line and the memory."""
     used = memory_bytes()
     return {
-        "cmdline": list(sys.argv),
+        "cmdline": redacted(sys.argv),
         "memstats": {
             "Alloc": used,
             "Sys": used,

@@ -1,6 +1,7 @@
 """Log lines in nats-server's form: `[pid] 2026/11/21 09:00:00.123456 [INF] text`.
 
-Everything in the daemon logs to loggers below `eyot`; `Logs` puts the one handler there: stderr, a file that can be
+A record is one line, whatever names of peers are in it: what cannot be printed is escaped here, and here alone. Lines of a traceback are
+indented. Everything in the daemon logs to loggers below `eyot`; `Logs` puts the one handler there: stderr, a file that can be
 reopened and rotated, or syslog. `TRACE` is nats-server's protocol trace, `CRITICAL` its FTL.
 """
 
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from eyot_daemon.config.options import Options
+from eyot_wire.quoting import printable
 
 TRACE = 5
 #: Where the system's log listens.
@@ -44,9 +46,10 @@ class LineFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         label = LABELS.get(record.levelno, "INF")
-        text = record.getMessage()
+        text = printable(record.getMessage())
         if record.exc_info:
-            text = f"{text}\n{self.formatException(record.exc_info)}"
+            trace = (f"    {printable(line)}" for line in self.formatException(record.exc_info).split("\n"))
+            text = "\n".join((text, *trace))
         if not self._logtime:
             return f"{self._pid}[{label}] {text}{self._end}"
         second = int(record.created)

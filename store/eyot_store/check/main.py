@@ -21,6 +21,7 @@ from eyot_store.options import StoreOptions
 from eyot_store.records.vault import StoreKeys
 from eyot_store.rewrite import is_sealed, rewrite
 from eyot_store.store import settle
+from eyot_wire.quoting import printable
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -111,7 +112,7 @@ def describe(report: CheckReport) -> str:
         lines.append(f"  and {report.journal_frames:,} groups in the journal, which the next start will take over")
     lines += [f"  damaged: {problem}" for problem in report.problems]
     lines.append("nothing is wrong" if report.ok else f"{len(report.problems)} problems")
-    return "\n".join(lines)
+    return "\n".join(map(printable, lines))
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -119,7 +120,7 @@ def test_exceptions_are_logged_with_their_trace(logs: Logs, tmp_path: Path) -> N
         raise ValueError("what went wrong")
     except ValueError:
         log.exception("it failed")
-    assert "[ERR] it failed\nTraceback" in path.read_text()
+    assert "[ERR] it failed\n    Traceback" in path.read_text()
     assert "ValueError: what went wrong" in path.read_text()
 
 
@@ -157,3 +158,19 @@ def test_a_remote_log(logs: Logs, scheme: str) -> None:
         accepted, _ = remote.accept()
         with accepted, accepted.makefile("rb") as lines:
             assert [next(lines), next(lines)] == [b"<27>eyotd: [ERR] first\n", b"<27>eyotd: [ERR] second\n"]
+
+
+def test_a_name_cannot_forge_a_line() -> None:
+    formatter = LineFormatter(logtime=False, pid=False)
+
+    def formatted(text: str, *args: object, exc_info: Any = None) -> str:
+        return formatter.format(logging.LogRecord("eyot", logging.INFO, "", 0, text, args, exc_info))
+
+    assert formatted("%s came", "x\n[INF] forged\x1b[2J\u202e\r") == "[INF] x\\n[INF] forged\\x1b[2J\\u202e\\r came"
+    try:
+        raise ValueError("bad\n[ERR] forged")
+    except ValueError as error:
+        text = formatted("failed", exc_info=(ValueError, error, error.__traceback__))
+    assert text.splitlines()[0] == "[INF] failed"
+    assert all(line.startswith("    ") for line in text.splitlines()[1:])
+    assert "\x1b" not in text

@@ -7,15 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 import trio
 from msgspec import Struct
 
 from eyot_daemon.auth.login import UserToken
 from eyot_daemon.config.accounts import AccountOptions, ExportOptions, ImportOptions
+from eyot_daemon.config.jetstream import EyotOptions
 from eyot_daemon.config.options import Options
 from eyot_daemon.config.permissions import Permissions, SubjectPermission
 from eyot_daemon.monitor.pages import Monitoring
+from eyot_daemon.monitor.process import redacted
 from eyot_daemon.monitor.system_services import SystemServices
 from eyot_daemon.router.broker import Broker
 from eyot_daemon.router.providers import HealthzQuery, LeafzQuery
@@ -159,7 +162,7 @@ async def test_the_other_pages(up: Running, http: httpx.AsyncClient) -> None:
     stacks = (await http.get("/stacksz")).text
     assert "thread " in stacks
     assert "task eyot_daemon.turn.timers.Timers.run:" in stacks
-    assert (await http.get("/varz?callback=show")).text.startswith("show({")
+    assert (await http.get("/varz?callback=show")).json()["server_id"], "a page for any web site to read is asked for"
     assert "/varz" in (await http.get("/")).text
 
 
@@ -311,3 +314,29 @@ async def test_a_control_socket_that_somebody_listens_on_is_left_alone(up: Runni
             Monitoring(up.clients).listen_control(path)
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
             client.connect(str(path))
+
+
+async def test_pages_for_other_web_sites_and_hostile_names() -> None:
+    options = msgspec.structs.replace(OPTIONS, server_name="<script>", eyot=EyotOptions(monitoring_jsonp=True))
+    async with running(options, Door()) as up:
+        monitoring = Monitoring(up.clients)
+        host, port = monitoring.listen("127.0.0.1", -1)
+        up.nursery.start_soon(monitoring.run)
+        async with httpx.AsyncClient(base_url=f"http://{host}:{port}", timeout=30) as client:
+            assert (await client.get("/varz?callback=a.show")).text.startswith("a.show({")
+            assert (await client.get("/varz?callback=alert(1)//")).status_code == 400
+            assert "<script>" not in (await client.get("/")).text
+        up.nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        (["eyotd", "--pass", "s", "-p", "1"], ["eyotd", "--pass", "[REDACTED]", "-p", "1"]),
+        (["eyotd", "-auth=s", "--pass=s"], ["eyotd", "-auth=[REDACTED]", "--pass=[REDACTED]"]),
+        (["eyotd", "--user", "u", "--auth", "--pass"], ["eyotd", "--user", "u", "--auth", "[REDACTED]"]),
+        (["eyotd", "--remote_syslog", "udp://u:s@h:1"], ["eyotd", "--remote_syslog", "udp://[REDACTED]@h:1"]),
+    ],
+)
+def test_a_command_line_without_its_secrets(given: list[str], shown: list[str]) -> None:
+    assert redacted(given) == shown

@@ -1,0 +1,130 @@
+"""What peers call themselves is shown by `eyot`, never obeyed."""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from eyot_cli import doctor, failure, main, show, status, streams, sync
+from eyot_cli.doctor_check import Check
+from eyot_wire.status import StatusReport, SyncReport
+
+FOLDER = Path(show.__file__).parent
+HOSTILE = "[/x] [bold]a\nFORGED line\x1b[2J\r\x07\u202e\u2028\x9b\ud800:smile:"
+#: What must never come out as it is.
+LIVE = ("\x1b", "\r", "\x07", "\u202e", "\u2028", "\x9b", "\nFORGED")
+
+
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+    """What goes to a terminal of 400 columns."""
+    out = io.StringIO()
+    console = show.Out(Console(file=out, highlight=False, width=4000, force_terminal=True, color_system=None))
+    for module in (show, status, sync, doctor, streams):
+        monkeypatch.setattr(module, "console", console)
+    return out
+
+
+def hostile(form: Any) -> Any:
+    """A value of a Struct with `HOSTILE` wherever there is text."""
+    if form is str:
+        return HOSTILE
+    info = msgspec.inspect.type_info(form)
+    return build(info)
+
+
+def build(info: Any) -> Any:
+    if isinstance(info, msgspec.inspect.StructType):
+        return info.cls(**{field.name: build(field.type) for field in info.fields})
+    if isinstance(info, msgspec.inspect.StrType):
+        return HOSTILE
+    if isinstance(info, msgspec.inspect.UnionType):
+        return build(next(one for one in info.types if not isinstance(one, msgspec.inspect.NoneType)))
+    if isinstance(info, msgspec.inspect.ListType):
+        return [build(info.item_type)]
+    if isinstance(info, msgspec.inspect.VarTupleType):
+        return (build(info.item_type),)
+    if isinstance(info, msgspec.inspect.DictType):
+        return {build(info.key_type): build(info.value_type)}
+    if isinstance(info, msgspec.inspect.LiteralType):
+        return info.values[0]
+    if isinstance(info, msgspec.inspect.BoolType):
+        return False
+    return 1
+
+
+def check(text: str) -> None:
+    assert "FORGED" in text
+    assert "[/x] [bold]a" in text, "markup is text"
+    assert ":smile:" in text
+    assert not [each for each in LIVE if each in text]
+
+
+class Target:
+    """A daemon that answers with hostile names."""
+
+    control = "socket"
+    as_json = False
+
+    def __init__(self, report: Any) -> None:
+        self._body = msgspec.json.encode(report)
+
+    def get(self, path: str) -> bytes:
+        return self._body
+
+
+def encodable(report: Any) -> Any:
+    """Lone surrogates cannot come in JSON."""
+    return msgspec.json.decode(
+        json.dumps(msgspec.to_builtins(report)).replace("\\ud800", "").encode(), type=type(report)
+    )
+
+
+def test_status_sync_and_doctor(written: io.StringIO) -> None:
+    status.status.callback.__wrapped__(Target(encodable(hostile(StatusReport))))  # type: ignore[union-attr]
+    check(written.getvalue())
+    written.truncate(0)
+    sync._show(encodable(hostile(SyncReport)))
+    check(written.getvalue())
+    written.truncate(0)
+    doctor._show([Check(name=HOSTILE, state="failure", detail=HOSTILE, remedy=HOSTILE, lines=(HOSTILE,))])
+    check(written.getvalue())
+
+
+def test_failures_and_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def fail(**_: object) -> None:
+        raise failure.Failure(HOSTILE, HOSTILE)
+
+    monkeypatch.setattr(main.cli, "main", fail)
+    assert main.main() == 1
+    said = capsys.readouterr().err
+    check(said)
+    assert len(said.splitlines()) == 2
+    show.print_json({"name": HOSTILE.replace("\ud800", "\U000e0041")})
+    said = capsys.readouterr().out
+    assert json.loads(said)["name"] == HOSTILE.replace("\ud800", "\U000e0041")
+    assert not [each for each in (*LIVE, "\U000e0041") if each in said]
+
+
+def test_nothing_is_written_elsewhere() -> None:
+    """One place that escapes is enough as long as nobody writes past it."""
+    writers = {"print", "echo", "secho", "Console"}
+    for path in sorted(FOLDER.glob("*.py")):
+        if path.name == "show.py":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.Call):
+                continue
+            called = node.func
+            name = (
+                called.id if isinstance(called, ast.Name) else called.attr if isinstance(called, ast.Attribute) else ""
+            )
+            owner = called.value.id if isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name) else ""
+            assert name not in writers or owner == "console", f"{path.name}:{node.lineno}"
