@@ -138,7 +138,7 @@ def main() -> int:
     """Entry point; 0, or 1 with one line on stderr that says what failed and what to do about it."""
     logging.getLogger("asyncio").setLevel(logging.ERROR)  # it warns of how nats-py closes connections with TLS
     try:
-        cli.main(standalone_mode=False)
+        code = cli.main(standalone_mode=False)
     except Failure as failure:
         first, *more = failure.lines
         for text in (f"eyot: {first}", *more):
@@ -151,7 +151,7 @@ def main() -> int:
         return wrong.exit_code
     except (click.Abort, KeyboardInterrupt):
         return 130
-    return 0
+    return code if isinstance(code, int) else 0
 
 
 if __name__ == "__main__":

@@ -52,7 +52,7 @@ class ClockTrust:
 
     def begin(self, stored_ns: int) -> None:
         """The daemon starts; `stored_ns` is the latest time of all messages, 0 if there are none."""
-        self._last_ns = max(stored_ns, self._touched_ns())
+        self._last_ns = self._touched_ns() or stored_ns
         now_ns = self._clock.now_ns()
         leap_ns = now_ns - self._last_ns if self._last_ns else 0
         was_set = abs(leap_ns) > BACK_S_MAX * 1e9 and (leap_ns < 0 or self._was_doubted)
@@ -86,6 +86,11 @@ class ClockTrust:
         log.info("The clock is right%s", "" if was_right else "; in the last run it was not, or may not have been")
         self.end()
         return was_right
+
+    def leap_of(self, last_ns: int) -> int:
+        """The leap as it concerns a stream whose last message was stored at `last_ns`. One that was stored when the clock had gone back
+        already has nothing to be corrected."""
+        return 0 if self.leap_ns < 0 and last_ns <= self._clock.now_ns() else self.leap_ns
 
     # -- the last run ----------------------------------------------------------------------------------------------
 

@@ -110,6 +110,7 @@ class JetStream:
         jump_ns = self.clock_watch.jumped_ns()
         if jump_ns:
             log.warning("The clock jumped by %.1f s", jump_ns / 1e9)
+            self.clock_trust.end()  # whoever starts next compares with the clock as it is from now on
             for stream in self.streams():
                 if stream.live:
                     stream.expiry.clock_jumped(jump_ns)

@@ -284,3 +284,31 @@ def test_nothing_is_certain_of_a_copy_that_takes_back_what_it_confirmed(tmp_path
     box = asking(world, "$JS.S.room", 7)
     world.advance(11.0, 1.0)
     assert not status(world).uncertain
+
+
+def test_a_copy_that_says_that_it_lacks_something_has_not_confirmed_it(tmp_path: Path) -> None:
+    """nats-server from 2.14 on answers flow control also for what its full stream did not take, and says where it stands."""
+    world = copied(tmp_path)
+    box = asking(world, "$JS.S.full", 3)
+    fill(world, 4)
+    world.advance(1.5, 0.5)
+    (asked,) = [got for got in box.got if got.reply.startswith(b"$JS.FC.")]
+    world.account.publish(
+        asked.reply, header=b"NATS/1.0\r\nNats-Last-Consumer: 2\r\nNats-Last-Stream: 5\r\n\r\n", origin=world.client
+    )
+    world.commit()
+    assert (status(world).confirmed_seq, status(world).backlog) == (3, 4)
+
+
+def test_what_it_does_not_take_is_not_awaited_of_a_copy_that_says_how_far_it_is(tmp_path: Path) -> None:
+    world = ConsumerWorld(tmp_path)
+    world.create()
+    box = asking(world, "$JS.S.some", filter_subject="s.0")
+    fill(world, 4)  # 1 and 3 are for it
+    world.advance(1.5, 0.5)
+    (asked,) = [got for got in box.got if got.reply.startswith(b"$JS.FC.")]
+    world.account.publish(
+        asked.reply, header=b"NATS/1.0\r\nNats-Last-Consumer: 2\r\nNats-Last-Stream: 3\r\n\r\n", origin=world.client
+    )
+    world.commit()
+    assert (status(world).backlog, status(world).unmatched) == (0, 2)

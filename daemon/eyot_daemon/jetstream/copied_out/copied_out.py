@@ -23,7 +23,7 @@ import msgspec
 from msgspec.structs import replace
 
 from eyot_daemon.jetstream.copied_out.behind import Behinds
-from eyot_daemon.jetstream.copied_out.never_arrived import NeverArrived
+from eyot_daemon.jetstream.copied_out.never_arrived import OPEN_MAX, NeverArrived
 from eyot_daemon.jetstream.copied_out.reader_doubts import doubts_of
 from eyot_daemon.jetstream.copied_out.trouble import Standing, trouble
 from eyot_daemon.jetstream.deliver_interest import interest_of
@@ -56,6 +56,8 @@ _LOCAL = "this server"
 #: A reader that asks again for what it had confirmed may do so again and again (its stream is full, say): for so long nothing is
 #: certain, seconds. nats-server asks every two.
 TOOK_BACK_S = 10.0
+#: Of messages that are looked at one by one before they go.
+_READ_BYTES = 4 << 20
 #: More deliveries than any consumer has made.
 _NEVER_DELIVERED = 1 << 62
 
@@ -298,15 +300,25 @@ class CopiedOut:
                 begin, end = max(first, low), min(last, high)
                 sent_to = sent if begin > reader.ahead else 0
                 for one, other, was_sent in (begin, min(end, sent_to), True), (max(begin, sent_to + 1), end, False):
-                    count = self._count(reader, one, other, subject) if one <= other else 0
-                    if count:
-                        yield key, Lacks(one, other, count, was_sent)
+                    if one <= other:
+                        yield from (
+                            (key, each) for each in self._counted(reader, Lacks(one, other, 0, was_sent), subject)
+                        )
 
-    def _count(self, reader: Reader, first: int, last: int, subject: bytes | None) -> int:
+    def _counted(self, reader: Reader, lacks: Lacks, subject: bytes | None) -> Iterator[Lacks]:
+        """How many there are, none if that is so; a few that were sent and are not all one by one: which of them arrived is known later."""
         if subject is not None:
-            return 1
-        log = self._stream.log
-        return log.count(first, reader.filters) - log.count(last + 1, reader.filters)
+            yield lacks._replace(messages=1)
+            return
+        log, (first, last, _, was_sent) = self._stream.log, lacks
+        count = log.count(first, reader.filters) - log.count(last + 1, reader.filters)
+        if was_sent and count < last + 1 - first and count <= OPEN_MAX:
+            read = log.read(first, max_messages=count, max_bytes=_READ_BYTES, filters=reader.filters, up_to=last)
+            if len(read.messages) == count:
+                yield from (Lacks(each.seq, each.seq, 1, True) for each in read.messages)
+                return
+        if count:
+            yield lacks._replace(messages=count)
 
     def name_of(self, key: bytes) -> str:
         """A reader, for people."""

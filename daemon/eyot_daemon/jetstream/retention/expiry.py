@@ -65,7 +65,7 @@ class Expiry:
             self._recorded = True
             self._scan_from = int.from_bytes(first, "big")
             self._scan_to = self._log.committed_seq
-        leap_ns = self._stream.jsa.engine.clock_trust.leap_ns
+        leap_ns = self._stream.jsa.engine.clock_trust.leap_of(self._log.state.last_ts_ns)
         if leap_ns and self._log.state.last_seq:
             self._doubted = self._log.state.last_seq, self._credits.of(self._log.state.last_seq)
             self.clock_jumped(leap_ns)
