@@ -413,3 +413,33 @@ def test_who_asks_is_told_with_token_and_issuer(kind: str, tmp_path: Path) -> No
         "client_type": "nats",
     }
     assert told == [expected, expected]
+
+
+def test_a_memory_resolver_takes_no_updates(tmp_path: Path) -> None:
+    """What would be gone at the next start is refused. (nats-server takes an update by the account's name, and forgets it.)"""
+    config = operator_conf(OPERATOR.account(ALPHA))
+
+    async def scenario(door: Door) -> None:
+        admin = await door.system()
+        revoked = OPERATOR.account(ALPHA, revocations={"*": int(time.time()) + 60})
+        answer = await ask(admin, f"$SYS.REQ.ACCOUNT.{ALPHA.public}.CLAIMS.UPDATE", revoked)
+        assert "store operation not supported for MEMORY resolver" in answer["error"]["description"]
+        assert await door.is_in(ALPHA.user(USER)), "nothing has changed"
+
+    play("eyotd", tmp_path, config, scenario)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nobody_takes_a_push_for_a_memory_resolver(kind: str, tmp_path: Path) -> None:
+    async def scenario(door: Door) -> None:
+        admin = await door.system()
+        for subject in (
+            "$SYS.REQ.CLAIMS.UPDATE",
+            "$SYS.REQ.CLAIMS.LIST",
+            "$SYS.REQ.CLAIMS.PACK",
+            "$SYS.REQ.CLAIMS.DELETE",
+        ):
+            with pytest.raises(nats.errors.NoRespondersError):
+                await admin.request(subject, OPERATOR.account(ALPHA).encode(), timeout=WAIT_S)
+
+    play(kind, tmp_path, operator_conf(OPERATOR.account(ALPHA)), scenario)

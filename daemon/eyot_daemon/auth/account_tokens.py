@@ -24,7 +24,9 @@ class TokenStoreError(Exception):
 
 
 class AccountTokens(Protocol):
-    """Tokens by account."""
+    """Tokens by account. `keeps`: an update is still there at the next start."""
+
+    keeps: bool
 
     def names(self) -> list[str]: ...
 
@@ -42,7 +44,10 @@ class AccountTokens(Protocol):
 
 
 class MemoryTokens:
-    """Tokens that last as long as the process: what the configuration preloads, and updates of those."""
+    """The tokens that the configuration preloads. Nothing is kept of an update, so none is taken: at the next start, a revocation that
+    was said to be in force would be gone."""
+
+    keeps = False
 
     def __init__(self, preload: Iterable[tuple[str, str]] = ()) -> None:
         self._tokens = dict(preload)
@@ -54,9 +59,7 @@ class MemoryTokens:
         return self._tokens.get(account, "")
 
     def save(self, account: str, token: str) -> None:
-        if account not in self._tokens:
-            raise TokenStoreError("accounts of a MEMORY resolver come from resolver_preload")
-        self._tokens[account] = token
+        raise TokenStoreError("store operation not supported for MEMORY resolver: accounts come from resolver_preload")
 
     def delete(self, account: str) -> None:
         raise TokenStoreError("delete must be enabled in server config")
@@ -64,6 +67,8 @@ class MemoryTokens:
 
 class DirectoryTokens:
     """Tokens as files, of which this server is the only master."""
+
+    keeps = True
 
     def __init__(self, options: ResolverOptions, preload: Iterable[tuple[str, str]] = ()) -> None:
         self._options = options

@@ -24,6 +24,8 @@ from eyot_wire.trust.jwt_account import decode_deletion
 
 log = logging.getLogger("eyot.auth")
 
+Handler = Callable[[Subscription, bytes, bytes, bytes, bytes, Origin | None], None]
+
 _ACCOUNT_TOKEN = {6: 3, 5: 2}  # which token of the subject is the account, by the number of tokens
 
 
@@ -41,16 +43,19 @@ class ClaimsServices:
         self._changed = changed
 
     def start(self, system: Account) -> None:
-        """Subscribe."""
-        for subject, handler in (
-            (b"$SYS.REQ.CLAIMS.UPDATE", self._update),
+        """Subscribe. Where nothing is kept, as in nats-server only an update by the account's name is answered."""
+        updates: tuple[tuple[bytes, Handler], ...] = (
             (b"$SYS.REQ.ACCOUNT.*.CLAIMS.UPDATE", self._update),
             (b"$SYS.ACCOUNT.*.CLAIMS.UPDATE", self._update),
+        )
+        services: tuple[tuple[bytes, Handler], ...] = (
+            (b"$SYS.REQ.CLAIMS.UPDATE", self._update),
             (b"$SYS.REQ.ACCOUNT.*.CLAIMS.LOOKUP", self._lookup),
             (b"$SYS.REQ.CLAIMS.LIST", self._list),
             (b"$SYS.REQ.CLAIMS.PACK", self._pack),
             (b"$SYS.REQ.CLAIMS.DELETE", self._delete),
-        ):
+        )
+        for subject, handler in updates + (services if self._trust().tokens.keeps else ()):
             system.subscribe(subject, CallbackDest(handler, Kind.SYSTEM, "claims"))
 
     def _update(

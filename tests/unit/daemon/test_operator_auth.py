@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from eyot_daemon.auth.account_tokens import TokenStoreError
 from eyot_daemon.auth.callout import OperatorCallout
 from eyot_daemon.auth.configured import AuthResult
 from eyot_daemon.auth.login import Deferred, Peer
@@ -229,5 +230,6 @@ def test_updates_are_believed_only_from_the_operator() -> None:
         trust.accept(Key("O", 99).account(ALPHA))
     with pytest.raises(JwtError, match="validation errors"):
         trust.accept(OPERATOR.account(ALPHA, imports=[{"type": "stream", "subject": "a..b", "account": "x"}]))
-    trust.accept(OPERATOR.account(ALPHA, revocations={"*": int(time.time()) + 5}))
-    assert login(auth, ALPHA.user(USER)) is None
+    with pytest.raises(TokenStoreError, match="MEMORY"):
+        trust.accept(OPERATOR.account(ALPHA, revocations={"*": int(time.time()) + 5}))
+    assert login(auth, ALPHA.user(USER)) is not None
