@@ -250,3 +250,35 @@ def sent_by_account(system: RawClient) -> tuple[int, int]:
         assert line, "the connection ended"
     sent = json.loads(line)["data"]["account_statz"][0]["sent"]
     return sent["msgs"], sent["bytes"]
+
+
+LEAF = """
+server_name: leaf
+accounts {
+  ACC: { users: [ { user: acc, password: acc } ] }
+  SYS: { users: [ { user: sys, password: sys } ] }
+}
+system_account: SYS
+leafnodes { remotes: [ { url: "nats://acc:acc@127.0.0.1:1", account: ACC } ] }
+"""
+
+
+@pytest.mark.parametrize("kind", [Eyotd, NewerNatsServer])
+def test_a_server_with_remotes_is_a_cluster_by_its_own_name(
+    kind: Callable[[str, Path], ServerProcess], tmp_path: Path
+) -> None:
+    """The column that `nats server list` and its reports have for it."""
+    leaf = kind(LEAF, tmp_path)
+    leaf.start()
+
+    async def scene(connect: Callable[..., Awaitable[Client]]) -> None:
+        answer = await ask(await connect("sys"), "$SYS.REQ.SERVER.PING.VARZ")
+        assert answer["server"]["cluster"] == "leaf"
+        narrowed = await ask(await connect("sys"), "$SYS.REQ.SERVER.PING.IDZ", {"cluster": "leaf"})
+        assert narrowed["name"] == "leaf"
+        assert (await ask(await connect("sys"), "$SYS.REQ.SERVER.PING.STATSZ", {"cluster": "leaf"}))["statsz"]
+
+    try:
+        play(leaf, scene)
+    finally:
+        leaf.kill()

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from eyot_daemon.client.connection import ClientConnection
+from eyot_daemon.config.accounts import GLOBAL_ACCOUNT, AccountOptions
 from eyot_daemon.monitor.account_detail import shared_members, token_members
 from eyot_daemon.monitor.connz import subscription_row
 from eyot_daemon.router.account import Account
@@ -87,19 +88,16 @@ def accountz(broker: Broker, account_name: str) -> Json:
     configured = next((one for one in broker.options.accounts if one.name == account_name), None)
     detail: Json = {
         "account_name": account.name,
-        "name_tag": account.name_tag,
+        **({"name_tag": account.name_tag} if account.name != GLOBAL_ACCOUNT else {}),
         "update_time": ns_to_rfc3339(broker.started_ns),
     }
     if account.is_system:
         detail["is_system"] = True
-    jetstream = broker.options.jetstream is not None and not account.is_system
-    if configured is not None:
-        jetstream = jetstream and configured.jetstream is not None
     claims = broker.providers.account_claims(account_name)
     detail |= {
         "expired": claims is not None and not claims.claims.valid_at(broker.clock.now_ns() / 1e9),
         "complete": True,
-        "jetstream_enabled": jetstream,
+        "jetstream_enabled": _has_jetstream(broker, account, configured),
         "leafnode_connections": len(account.leafnodes),
         "client_connections": len(account.connections),
         "subscriptions": len(account.sublist),
@@ -108,6 +106,16 @@ def accountz(broker: Broker, account_name: str) -> Json:
     detail["sublist_stats"] = sublist_stats([account])
     page["account_detail"] = detail
     return page
+
+
+def _has_jetstream(broker: Broker, account: Account, configured: AccountOptions | None) -> bool:
+    """By itself, the global account has JetStream only where there are no others."""
+    if broker.options.jetstream is None or account.is_system:
+        return False
+    if configured is not None:
+        return configured.jetstream is not None
+    others = [one for one in broker.options.accounts if one.name != broker.options.system_account]
+    return account.name == GLOBAL_ACCOUNT and not others
 
 
 def _sum(msgs: int, size: int) -> Json:

@@ -29,6 +29,7 @@ from eyot_daemon.monitor import accounts as monitor_accounts
 from eyot_daemon.monitor import connz as monitor_connz
 from eyot_daemon.monitor import process as monitor_process
 from eyot_daemon.monitor import server as monitor_server
+from eyot_daemon.monitor.clean_paths import CleanPaths
 from eyot_daemon.monitor.connz import BadQuery
 from eyot_daemon.monitor.metrics import CONTENT_TYPE, exposition
 from eyot_daemon.monitor.queries import Query, connz_query, healthz_query, jsz_query, leafz_query, subsz_query
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("eyot.monitor")
 
+#: A page is the same whatever it is asked with, as nats-server's.
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 #: Requests that wait in the kernel until they are accepted.
 BACKLOG = 128
 #: Only the daemon's user and group may read and steer it through the control socket.
@@ -155,6 +158,7 @@ class Monitoring:
     def application(self) -> Starlette:
         """The ASGI application with all pages under `http_base_path`."""
         from starlette.applications import Starlette
+        from starlette.middleware import Middleware
         from starlette.responses import Response
         from starlette.routing import Route
 
@@ -162,7 +166,7 @@ class Monitoring:
             async def endpoint(request: Request) -> Response:
                 return self._answer(path, page, request)
 
-            return Route(base + path, endpoint, methods=["GET", "HEAD"])
+            return Route(base + path, endpoint, methods=METHODS)
 
         async def root(request: Request) -> Response:
             links = "".join(f'<li><a href="{base}{path}">{path}</a></li>' for path in pages)
@@ -178,9 +182,11 @@ class Monitoring:
             return Response(exposition(self.clients), headers={"content-type": CONTENT_TYPE})
 
         routes = [route(path, page) for path, page in pages.items()]
-        return Starlette(
-            routes=[*routes, Route(base + "/metrics", metrics), Route(base or "/", root), Route(base + "/", root)]
-        )
+        routes.append(Route(base + "/metrics", metrics, methods=METHODS))
+        routes += [Route(path, root, methods=METHODS) for path in {base or "/", base + "/"}]
+        app = Starlette(routes=routes, middleware=[Middleware(CleanPaths)])
+        app.router.redirect_slashes = False
+        return app
 
     def _pages(self) -> dict[str, Page]:
         clients, broker = self.clients, self.broker

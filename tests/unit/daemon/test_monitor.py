@@ -217,6 +217,48 @@ async def test_the_control_socket_replaces_a_stale_one_and_is_private(up: Runnin
     assert not path.exists()
 
 
+@pytest.mark.parametrize(
+    ("path", "status", "location"),
+    [
+        ("//varz", 307, "/varz"),
+        ("/./varz", 307, "/varz"),
+        ("/a/../varz", 307, "/varz"),
+        ("//connz?limit=1&offset=2", 307, "/connz?limit=1&offset=2"),
+        ("//", 307, "/"),
+        ("//evil.example/varz", 307, "/evil.example/varz"),
+        ("/varz//", 307, "/varz/"),
+        ("/varz/", 404, None),
+        ("/varz", 200, None),
+        ("/", 200, None),
+    ],
+)
+async def test_paths_that_are_not_clean_are_redirected(
+    http: httpx.AsyncClient, path: str, status: int, location: str | None
+) -> None:
+    """As nats-server 2.14 answers the same paths."""
+    stream = await trio.open_tcp_stream(http.base_url.host, http.base_url.port or 0)
+    async with stream:
+        await stream.send_all(b"GET %b HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n" % path.encode())
+        answer = b""
+        async for data in stream:
+            answer += data
+    head = answer.partition(b"\r\n\r\n")[0].decode().split("\r\n")
+    fields = dict(line.lower().split(": ", 1) for line in head[1:])
+    assert (int(head[0].split()[1]), fields.get("location")) == (status, location and location.lower())
+
+
+async def test_pages_are_the_same_whatever_they_are_asked_with(http: httpx.AsyncClient) -> None:
+    for method in ("POST", "PUT", "DELETE", "OPTIONS", "PATCH"):
+        answer = await http.request(method, "/connz?limit=7", content=b"limit=3")
+        assert (answer.status_code, answer.json()["limit"]) == (200, 7)
+
+
+async def test_the_global_account_beside_others(http: httpx.AsyncClient) -> None:
+    detail = (await page(http, "/accountz?acc=$G"))["account_detail"]
+    assert detail["jetstream_enabled"] is False
+    assert "name_tag" not in detail
+
+
 async def test_a_base_path() -> None:
     async with running(Options(host="127.0.0.1", port=-1, http_base_path="/eyot/edge")) as up:
         monitoring = Monitoring(up.clients)
