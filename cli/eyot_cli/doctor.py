@@ -98,6 +98,11 @@ def _installation(report: StatusReport) -> list[Check]:
         checks.append(
             failure("store", f"cannot write: {store.error}", "see the log; a full disk needs room, not a restart")
         )
+    else:
+        checks.append(ok("store", f"takes messages at {store.path}"))
+    repair = f"stop the daemon and run `eyot-check --repair {store.path}`"
+    checks += [failure("stream", f"damaged, and offline: {stream}", repair) for stream in store.offline]
+    checks += [warning("store", f"was damaged: {sentence}", "see the log of the start") for sentence in store.damaged]
     if store.free_bytes is not None and store.total_bytes:
         share = store.free_bytes / store.total_bytes
         text = f"{size(store.free_bytes)} free of {size(store.total_bytes)} at {store.path}"

@@ -89,3 +89,7 @@ def _store(store: StoreStatus) -> None:
         f"{size(store.backlog_bytes)} waiting",
         *((", ", (store.error, "red")) if store.error else ()),
     )
+    for line in store.offline:
+        console.print("  ", (f"damaged, and offline: {line}", "red"))
+    for line in store.damaged:
+        console.print("  ", (f"was damaged: {line}", "yellow"))

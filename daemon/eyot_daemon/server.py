@@ -161,7 +161,7 @@ class Server:
             return
         # JetStream and the store are a third of what there is to load: only who uses them waits for them.
         from eyot_daemon.jetstream.part import JetStreamPart
-        from eyot_daemon.jetstream.status import provide
+        from eyot_daemon.jetstream.status import provide, provide_failed
         from eyot_store.errors import StoreError
 
         part = JetStreamPart(self.broker, self.options.jetstream, self.options.eyot.store, self._env)
@@ -171,7 +171,13 @@ class Server:
             text = f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
             raise StartError(f"Can't start JetStream: {text}") from error
         except StoreError as error:
-            raise StartError(f"Can't start JetStream: {error}") from error
+            if error.reason != "corrupt":
+                raise StartError(f"Can't start JetStream: {error}") from error
+            # Clients that need no JetStream are served; whoever watches over the server is told.
+            log.error("Can't start JetStream: %s. Core NATS is served; see `eyot-check --repair %s`", error, part.path)
+            part.abandon()
+            provide_failed(str(part.path), str(error), self.broker.providers)
+            return
         self._jetstream = part
         provide(part, self.broker.providers)
 

@@ -18,6 +18,7 @@ import os
 import resource
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,11 @@ import lmdb
 import msgspec
 
 from eyot_store.errors import StoreError
+from eyot_store.lmdb.mend import Examined, examine, store_exists
+from eyot_store.lmdb.pages import SEQUENCE_KEY, PageError, Pages, Tree
 from eyot_store.options import MIB, StoreOptions
 from eyot_store.records.codec import RecordCodec
-from eyot_store.records.record import seal, unseal
+from eyot_store.records.record import seal, unpack_u64, unseal
 from eyot_store.records.vault import Vault, new_vault, unlock
 
 FORMAT = 1
@@ -104,6 +107,9 @@ class Environment:
         self.lock = threading.Lock()
         self.vault: Vault | None = None
         self.messages: dict[int, Any] = {}  # stream id -> LMDB database handle, of committed streams only
+        self.fenced: dict[int, StoreError] = {}  # stream id -> why nothing of it may be read or written through LMDB
+        self.on_fenced: Callable[[int, StoreError], None] = lambda stream_id, error: None
+        self.examined: Examined | None = None
         self._reading_until_s = float("-inf")
         self._map_max = options.map_size_max  # or what the address space had room for
         self._probed_s = float("-inf")
@@ -111,6 +117,14 @@ class Environment:
         self._lock_fd = _lock_directory(path)
         self.is_open = False
         try:
+            if store_exists(path):
+                self.examined = examine(path)
+            elif any((path / "journal").glob("segment-*")):
+                raise StoreError(
+                    "corrupt",
+                    f"{path / 'data.mdb'} is missing or empty, while the journal beside it may hold acknowledged messages; "
+                    f"restore it, or remove {path / 'journal'} to begin anew",
+                )
             self._open()
         except BaseException:
             os.close(self._lock_fd)
@@ -143,6 +157,7 @@ class Environment:
         except (lmdb.Error, OSError) as error:
             raise as_store_error(error) from error
         try:
+            self.pages = Pages(data, self._known_pages())
             self.lmdb.reader_check()
             self._check_format()
             with self.lmdb.begin(write=True) as txn:
@@ -217,6 +232,42 @@ class Environment:
 
     def _format(self, number: int) -> bytes:
         return b"%d" % (number if self.vault is None else number + FORMAT_SEALED)
+
+    # -- damaged pages ---------------------------------------------------------------------------------------------------
+
+    def _known_pages(self) -> bytes:
+        known = getattr(self, "pages", None)
+        if known is not None:
+            known.close()
+            return bytes(known.known)
+        return self.examined.known if self.examined is not None else b""
+
+    def tree(self, txn: Any, stream_id: int) -> Tree | None:
+        """A stream's messages as a read transaction sees them, to look at the pages that are about to be read; None: there is no such
+        stream yet. Raises StoreError("corrupt"): it is fenced."""
+        return self._tree(int(txn.id()), stream_id)
+
+    def base_tree(self, txn: Any, stream_id: int) -> Tree | None:
+        """The same as a write transaction found it."""
+        return self._tree(int(txn.id()) - 1, stream_id)
+
+    def _tree(self, txnid: int, stream_id: int) -> Tree | None:
+        fenced = self.fenced.get(stream_id)
+        if fenced is not None:
+            raise fenced
+        return self.pages.tree(txnid, messages_db_name(stream_id), SEQUENCE_KEY)
+
+    def fence(self, stream_id: int, error: PageError) -> StoreError:
+        """A page of a stream is damaged: LMDB is not asked for anything of the stream any more, or it would end the process. Returns what
+        to raise."""
+        return self.fence_for(stream_id, StoreError("corrupt", f"{error.message}; {gone(error)}"))
+
+    def fence_for(self, stream_id: int, error: StoreError) -> StoreError:
+        """The same for another reason."""
+        if stream_id not in self.fenced:
+            self.fenced[stream_id] = error
+            self.on_fenced(stream_id, error)
+        return self.fenced[stream_id]
 
     # -- what is sealed ------------------------------------------------------------------------------------------------
 
@@ -390,7 +441,17 @@ class Environment:
     def close(self) -> None:
         with self.lock:
             self.lmdb.close()
+            self.pages.close()
         os.close(self._lock_fd)
+
+
+def gone(error: PageError) -> str:
+    """Which messages are behind a damaged page."""
+    first = unpack_u64(error.low[:8].ljust(8, b"\0"))[0] or 1
+    last = "on" if error.high is None else f"to {max(unpack_u64(error.high[:8].ljust(8, bytes(1)))[0] - 1, first)}"
+    if error.high is not None and error.high == error.low + b"\0":
+        return f"sequence {first} cannot be read"
+    return f"sequences from {first} {last} cannot be read"
 
 
 def _round_up(size: int) -> int:

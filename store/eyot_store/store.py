@@ -24,6 +24,7 @@ import lmdb
 import msgspec
 from msgspec.structs import replace
 
+from eyot_store.changes import takes_room
 from eyot_store.committer import CommitStats, Committer
 from eyot_store.driver import Driver, Group, InlineDriver, ThreadDriver
 from eyot_store.environment import NEXT_ID_KEY, Environment, as_store_error, counters_key, messages_db_name
@@ -33,12 +34,22 @@ from eyot_store.journal.committer import end_journal, open_journal, replay
 from eyot_store.journal.overlay import Overlays
 from eyot_store.lmdb.batch import recount
 from eyot_store.lmdb.committer import LmdbCommitter
+from eyot_store.lmdb.pages import PageError
 from eyot_store.log.directory import Directory
 from eyot_store.log.log import Log
 from eyot_store.log.memory import MemoryLog, MemoryRecords
 from eyot_store.log.stream import StreamLog
 from eyot_store.options import StoreOptions
-from eyot_store.records.record import Counters, StreamRecord, pack_u64, seq_of, unpack_u64, unseal
+from eyot_store.records.record import (
+    CRC_SIZE,
+    Counters,
+    StreamRecord,
+    pack_u64,
+    seq_of,
+    unpack_u64,
+    unseal,
+    without_flipped_bit,
+)
 from eyot_store.rewrite import is_sealed, rewrite
 from eyot_store.subjects.index_writer import Indexes
 from eyot_store.txn import FINISHED, OPEN, SUBMITTED, Done, Op, Txn
@@ -86,6 +97,15 @@ def _sealed(txn: Txn, done: Done | None) -> Done:
     return settled
 
 
+def name_in(sealed: bytes) -> str:
+    """Account and name of the stream that a damaged entry seems to be of."""
+    try:
+        record = _decode_stream(sealed[:-CRC_SIZE])
+    except msgspec.MsgspecError:
+        return ""
+    return f"{record.account}/{record.name}"
+
+
 class Store:
     """See the module. Built by :meth:`open`."""
 
@@ -106,7 +126,10 @@ class Store:
         self._next_id = 1
         self._next_memory_id = 1 << 40
         self.recounted: list[str] = []  # streams whose counters did not fit their records when the store was opened
-        self.damaged: list[str] = []  # sentences about acknowledged things that a damaged journal has lost
+        self.damaged: list[str] = []  # sentences about what was damaged when the store was opened
+        self.failing: StoreError | None = None  # why messages cannot be stored at present: the disk fails, or is full
+        self.on_fence: Callable[[Log, StoreError], None] | None = None
+        """Called in the loop's thread when a stream is found damaged: nothing of it can be read or written any more."""
         self._overlays: Overlays | None = None
         self._committer = self._open_committer()
         driver = InlineDriver if options.inline else ThreadDriver
@@ -119,11 +142,17 @@ class Store:
         """Open (or create) the store in directory ``path``. ``notify(fn)`` is called from the committing thread and must
         make ``fn`` run soon in the loop's thread. Raises StoreError: locked, format, corrupt, io, full."""
         options = options or StoreOptions()
-        if options.keys is not None and is_sealed(path) is False:
-            encrypt(path, options)
-        environment = Environment(path, options)
+        try:
+            if options.keys is not None and is_sealed(path) is False:
+                encrypt(path, options)
+            environment = Environment(path, options)
+        except (lmdb.Error, OSError) as error:
+            raise as_store_error(error) from error
         try:
             return cls(environment, notify, options)
+        except (lmdb.Error, OSError) as error:
+            environment.close()
+            raise as_store_error(error) from error
         except BaseException:
             environment.close()
             raise
@@ -137,6 +166,15 @@ class Store:
     def stream(self, account: str, name: str) -> Log | None:
         """The stream of that name, if there is one."""
         return self._directory.get(account, name)
+
+    def why_fenced(self, log: Log) -> StoreError | None:
+        """What is damaged of a stream, so that nothing of it can be read or written; None: nothing is known to be."""
+        error = self._environment.fenced.get(log.id)
+        return None if error is None else log.named(error)
+
+    def fenced(self) -> list[tuple[Log, StoreError]]:
+        """The streams that are damaged."""
+        return [(log, log.named(error)) for log in self.streams() if (error := self._environment.fenced.get(log.id))]
 
     def create_stream(
         self, txn: Txn, account: str, name: str, config: bytes, created_ns: int, *, memory: bool = False
@@ -288,6 +326,26 @@ class Store:
             # The loop is gone; close() delivers what is left.
             self.stats.unnotified += 1
 
+    def _fence(self, stream_id: int, error: StoreError) -> None:
+        """A stream was found damaged, in whichever thread."""
+        try:
+            self._notify(lambda: self._tell_fenced(stream_id, error))
+        except Exception:
+            self.stats.unnotified += 1
+
+    def _tell_fenced(self, stream_id: int, error: StoreError) -> None:
+        log = next((log for log in self.streams() if log.id == stream_id), None)
+        if log is not None and self.on_fence is not None and not self.closed:
+            self.on_fence(log, log.named(error))
+
+    def _note_outcome(self, txn: Txn, error: StoreError | None) -> None:
+        """Whether messages can be stored: on a full disk removals still can."""
+        if error is None:
+            if self.failing is not None and (self.failing.reason == "io" or takes_room([txn])):
+                self.failing = None
+        elif error.reason in ("io", "full"):
+            self.failing = error
+
     def _settle_soon(self, txn: Txn) -> None:
         """Settle a transaction that touches only memory, with others like it, when the loop comes round."""
         if self._in_memory is None:
@@ -314,6 +372,8 @@ class Store:
             if txn.queued:
                 self.backlog_bytes -= txn.bytes
                 self.backlog_txns -= 1
+                if error is not None or self.failing is not None:
+                    self._note_outcome(txn, error)
             txn.state = FINISHED
             for part in txn.parts.values():
                 part.log.settle(part, error)
@@ -345,13 +405,17 @@ class Store:
         """Load what is on disk, a journal that was left included, and build the committer that is asked for."""
         environment, options = self._environment, self.options
         counters: dict[int, Counters] = {}
+        if environment.examined is not None:
+            self.damaged += environment.examined.notes
+            for number, error in environment.examined.survey.streams.items():
+                environment.fence(number, error)
         records = self._load(counters)
         fates = Fates()
         indexes = Indexes(environment)
         with environment.lmdb.begin() as txn:
             indexes.load(txn, {stream_id: each.last_seq for stream_id, each in counters.items()})
         straight = LmdbCommitter(environment, self.stats, counters, fates, indexes)
-        self.damaged = replay(environment, straight)
+        self.damaged += replay(environment, straight)
         committer: Committer = straight
         if options.committer == "journal":
             self._overlays = Overlays()
@@ -371,6 +435,7 @@ class Store:
                 overlays=self._overlays,
             )
             self._directory.add(log)
+        environment.on_fenced = self._fence
         return committer
 
     def _load(self, counters: dict[int, Counters]) -> dict[int, StreamRecord]:
@@ -382,14 +447,42 @@ class Store:
                 self._next_id = int(txn.get(NEXT_ID_KEY))
                 for key, sealed in txn.cursor(environment.streams):
                     stream_id: int = unpack_u64(key)[0]
-                    record = _decode_stream(environment.unseal(b"streams", key, sealed, f"entry of stream {stream_id}"))
-                    db = environment.lmdb.open_db(messages_db_name(stream_id), txn=txn, create=False)
+                    record = self._entry(stream_id, key, sealed)
+                    if record is None:
+                        continue
+                    try:
+                        db = environment.lmdb.open_db(messages_db_name(stream_id), txn=txn, create=False)
+                    except lmdb.Error as error:
+                        self.damaged.append(f"stream {record.account}/{record.name} has no messages database: {error}")
+                        continue
                     environment.messages[stream_id] = db
                     records[stream_id] = record
                     counters[stream_id] = self._counters(txn, stream_id, db, record)
         except (lmdb.Error, msgspec.MsgspecError) as error:
             raise as_store_error(error) from error
         return records
+
+    def _entry(self, stream_id: int, key: bytes, sealed: bytes) -> StreamRecord | None:
+        """A stream's entry; one flipped bit is put right. None: it is damaged."""
+        environment = self._environment
+        try:
+            return _decode_stream(environment.unseal(b"streams", key, sealed, f"entry of stream {stream_id}"))
+        except (StoreError, msgspec.MsgspecError) as error:
+            failure = as_store_error(error)
+        mended = without_flipped_bit(key, sealed)
+        try:
+            if mended is not None:
+                record = _decode_stream(environment.unseal(b"streams", key, mended, "entry"))
+                self.damaged.append(
+                    f"{failure.message}; a flipped bit of stream {record.account}/{record.name} is put right"
+                )
+                return record
+        except (StoreError, msgspec.MsgspecError):
+            pass
+        likely = name_in(sealed)
+        named = f", called {likely} perhaps," if likely else ""
+        self.damaged.append(f"{failure.message}; the stream{named} stays on disk, unused")
+        return None
 
     def _counters(self, txn: Any, stream_id: int, db: Any, record: StreamRecord) -> Counters:
         """A stream's counters; counted anew if they do not fit its records."""
@@ -398,13 +491,29 @@ class Store:
             counters = _decode_counters(unseal(key, txn.get(key) or b"", "counters"))
         except (StoreError, msgspec.MsgspecError):
             counters = Counters(messages=-1)
+        if stream_id not in self._environment.fenced:
+            try:
+                return self._fitting(txn, stream_id, db, record, counters)
+            except PageError as error:
+                self._environment.fence(stream_id, error)
+        return counters if counters.messages >= 0 else Counters()
+
+    def _fitting(self, txn: Any, stream_id: int, db: Any, record: StreamRecord, counters: Counters) -> Counters:
+        """The counters, if they fit the records. Raises PageError."""
+        environment = self._environment
+        tree = environment.base_tree(txn, stream_id)
+        environment.pages.ends(tree)
         cursor = txn.cursor(db)
         last = seq_of(cursor.key()) if cursor.last() else 0
         purged = 0
         if counters.floor and cursor.first():
             floor = pack_u64(counters.floor)
+            if tree is not None:
+                environment.pages.below(tree, floor)
             purged = sum(1 for _ in takewhile(floor.__gt__, cursor.iternext(keys=True, values=False)))
         if counters.messages == txn.stat(db)["entries"] - purged and counters.last_seq >= last:
             return counters
         self.recounted.append(f"{record.account}/{record.name}")
+        if tree is not None:
+            environment.pages.all(tree)
         return recount(txn, self._environment.codec(stream_id), db, counters)

@@ -199,7 +199,9 @@ class SyncReport(Struct, kw_only=True):
 
 class StoreStatus(Struct, kw_only=True):
     """The store: when it last committed, and how; what is free on its file system, and its size. `refused` counts messages refused
-    because too much was on its way to flash, `held_back` how often a publisher was not read for a while because much was."""
+    because too much was on its way to flash or flash failed, `held_back` how often a publisher was not read for a while because much was.
+    `error`: why nothing can be stored at present. `damaged`: what was found damaged at the start. `offline`: streams that are not
+    served because they are damaged, and why."""
 
     path: str
     last_commit: str | None = None
@@ -209,6 +211,8 @@ class StoreStatus(Struct, kw_only=True):
     refused: int = 0
     held_back: int = 0
     error: str | None = None
+    damaged: list[str] = []
+    offline: list[str] = []
     free_bytes: int | None = None
     total_bytes: int | None = None
 

@@ -200,6 +200,9 @@ class JetStreamAccount:
         check_no_overlap(config, self.rules(config))
         if config.name in self.restores:
             raise fail(10049, err="a stream of this name is being restored")
+        damaged = self.engine.offline.get((self.account.name, config.name))
+        if damaged is not None:
+            raise fail(10194, err=damaged)
         if self.engine.store.stream(self.account.name, config.name) is not None:
             raise fail(10049, err="a stream of this name is on disk and could not be restored")
 
@@ -267,6 +270,18 @@ class JetStreamAccount:
             done(stream, failure)
 
         stream.delete(settle)
+
+    def delete_offline(self, name: str, done: Callable[[StoreError | None], None]) -> None:
+        """Remove a stream that is damaged on disk."""
+        engine = self.engine
+        stream_log = engine.store.stream(self.account.name, name)
+        engine.offline.pop((self.account.name, name), None)
+        if stream_log is None:
+            done(None)
+            return
+        txn = engine.store.begin()
+        stream_log.delete(txn)
+        engine.store.submit(txn, done)
 
     # -- limits ----------------------------------------------------------------------------------------------------
 

@@ -83,9 +83,12 @@ class ApiRequest:
         return self.body.lstrip(_SPACE)[:1] in (b"{", b"[")
 
     def stream(self, name: str) -> "Stream":
-        """The stream of that name. Raises JetStreamError 10059."""
+        """The stream of that name. Raises JetStreamError 10059, 10194."""
         stream = self.jsa.streams.get(name)
         if stream is None:
+            damaged = self.jsa.engine.offline.get((self.jsa.account.name, name))
+            if damaged is not None:
+                raise fail(10194, err=damaged)
             raise fail(10059)
         return stream
 

@@ -25,6 +25,7 @@ from eyot_daemon.jetstream.stream.stream import Stream
 from eyot_daemon.router.account import Account
 from eyot_daemon.router.broker import Broker
 from eyot_daemon.turn.timers import TimerHandle
+from eyot_store.errors import StoreError
 from eyot_store.log.log import Log
 from eyot_store.store import Store
 from eyot_wire.go.time import rfc3339_to_ns
@@ -68,6 +69,9 @@ class JetStream:
         self.endpoints = api.table(tuple(consumers.endpoints))
         #: Streams on disk that were not brought back, as (account, stream, why).
         self.unrestored: list[tuple[str, str, str]] = []
+        #: Streams that are damaged on disk, by account and name, and why nothing of them is served.
+        self.offline: dict[tuple[str, str], str] = {}
+        store.on_fence = self._went_offline
 
     # -- life ------------------------------------------------------------------------------------------------------
 
@@ -200,7 +204,16 @@ class JetStream:
         except InvalidJson as err:
             self._left_alone(stream_log, f"its configuration cannot be read: {err}")
             return
-        self._bring_in(jsa, stream_log, config)
+        damaged = self.store.why_fenced(stream_log)
+        try:
+            if damaged is None:
+                self._bring_in(jsa, stream_log, config)
+        except StoreError as error:
+            damaged = error
+            self._take_out(jsa, config.name)
+        if damaged is not None:
+            self._left_offline(stream_log, damaged)
+            return
         log.info("Restored %d messages for stream '%s > %s'", stream_log.state.messages, jsa.account.name, config.name)
 
     def bring_live(self, jsa: JetStreamAccount, stream_log: Log, config: StreamConfig) -> Stream:
@@ -228,6 +241,31 @@ class JetStream:
         txn = self.store.begin()
         stream_log.delete(txn)
         self.store.submit(txn)
+
+    def _take_out(self, jsa: JetStreamAccount, name: str) -> None:
+        """The stream is served no more; it stays on disk."""
+        stream = jsa.streams.pop(name, None)
+        if stream is not None:
+            if stream.config.mirror is not None or stream.config.sources:
+                self.copying.stream_stopped(stream)
+            stream.stop()
+
+    def _went_offline(self, stream_log: Log, error: StoreError) -> None:
+        """A stream was found damaged while it was served."""
+        jsa = self.accounts.get(stream_log.account)
+        if jsa is not None and stream_log.name in jsa.streams:
+            self._take_out(jsa, stream_log.name)
+            self._left_offline(stream_log, error)
+
+    def _left_offline(self, stream_log: Log, error: StoreError) -> None:
+        where = f"stream {stream_log.account}/{stream_log.name}: "
+        self.offline[stream_log.account, stream_log.name] = error.message.removeprefix(where)
+        log.error(
+            "Stream '%s > %s' is damaged, and offline: %s. `eyot-check --repair` keeps what can be read",
+            stream_log.account,
+            stream_log.name,
+            error.message.removeprefix(where),
+        )
 
     def _left_alone(self, stream_log: Log, why: str) -> None:
         self.unrestored.append((stream_log.account, stream_log.name, why))

@@ -109,6 +109,11 @@ class JetStreamPart:
         self.close()
         self.broker.flush()
 
+    def abandon(self) -> None:
+        """The store could not be opened."""
+        self.broker.readers.remove(self._hand_over)
+        self._hand_over.close()
+
     def close(self) -> None:
         """Let go of the store; a second call does nothing."""
         if self._store is not None:

@@ -24,6 +24,8 @@ from eyot_daemon.version import API_LEVEL
 from eyot_wire.go.time import ns_to_rfc3339
 from eyot_wire.status import StoreStatus, StreamStatus
 
+#: A full disk is held for one that takes messages again when so much is free.
+_ROOM_BYTES = 16 << 20
 _UNLIMITED_RESERVATION = 2**64 - 1  # how nats-server shows an account without limit
 
 
@@ -38,6 +40,14 @@ def provide(part: JetStreamPart, providers: Providers) -> None:
         each for stream in part.engine.streams() for each in copied_out_of(stream).statuses()
     ]
     providers.store = lambda: store_status(part)
+
+
+def provide_failed(path: str, why: str, providers: Providers) -> None:
+    """Let the status pages say that the store cannot be opened."""
+    providers.health_checks.append(
+        lambda query: None if query.js_enabled_only else (503, f"JetStream storage is not available: {why}")
+    )
+    providers.store = lambda: StoreStatus(path=path, error=why)
 
 
 # -- nats-server's pages -----------------------------------------------------------------------------------------------
@@ -59,6 +69,11 @@ def jsz(part: JetStreamPart, query: JszQuery) -> Json:
         "refused": engine.store_gate.streams_refused,
         "held_back": engine.store_gate.streams_held,
     }
+    failing = store_failure(part)
+    if failing is not None:
+        page["store_error"] = failing
+    if engine.offline:
+        page["offline"] = {f"{account}/{stream}": why for (account, stream), why in engine.offline.items()}
     if query.account:
         wanted = [jsa for jsa in _enabled(part) if jsa.account.name == query.account]
     elif query.accounts:
@@ -78,6 +93,12 @@ def health(part: JetStreamPart, query: HealthzQuery) -> tuple[int, str] | None:
         return None
     if part.store.closed:
         return 503, "JetStream storage is not available"
+    failing = store_failure(part)
+    if failing is not None:
+        return 503, f"JetStream storage is failing: {failing}"
+    for (account, name), why in part.engine.offline.items():
+        if query.account in ("", account) and query.stream in ("", name):
+            return 503, f"JetStream stream '{account} > {name}' could not be recovered: {why}"
     if not query.account or query.js_server_only:
         return None
     jsa = part.engine.accounts.get(query.account)
@@ -93,6 +114,21 @@ def health(part: JetStreamPart, query: HealthzQuery) -> tuple[int, str] | None:
             f'JetStream consumer "{query.consumer}" not found for stream "{query.stream}" on account "{query.account}"'
         )
     return None
+
+
+def store_failure(part: JetStreamPart) -> str | None:
+    """Why nothing can be stored at present; None: it can. A full disk that has room again is held for good until it is tried."""
+    store = part.store
+    if store.closed:
+        return "closed"
+    if store.failing is not None:
+        has_room = store.failing.reason == "full" and os.statvfs(part.path).f_bavail * _block(part) > _ROOM_BYTES
+        return None if has_room else store.failing.message
+    return store.stats.apply_failed or None
+
+
+def _block(part: JetStreamPart) -> int:
+    return os.statvfs(part.path).f_frsize
 
 
 def _config(part: JetStreamPart) -> Json:
@@ -245,7 +281,9 @@ def store_status(part: JetStreamPart) -> StoreStatus:
         backlog_bytes=store.backlog_bytes,
         refused=part.engine.store_gate.streams_refused,
         held_back=part.engine.store_gate.streams_held,
-        error="closed" if store.closed else None,
+        error=store_failure(part),
+        damaged=store.damaged,
+        offline=[f"{account}/{stream}: {why}" for (account, stream), why in part.engine.offline.items()],
         free_bytes=disk.f_bavail * disk.f_frsize,
         total_bytes=disk.f_blocks * disk.f_frsize,
     )

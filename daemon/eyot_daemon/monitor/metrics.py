@@ -150,7 +150,7 @@ def _streams(clients: Clients) -> Iterator[Metric]:
     last = CounterMetricFamily("eyot_stream_last_sequence", "Sequence of the last message", labels=labels)
     committed = CounterMetricFamily("eyot_stream_committed_sequence", "Last sequence on flash", labels=labels)
     refused = CounterMetricFamily(
-        "eyot_stream_refused", "Messages refused because too much was on its way to flash", labels=labels
+        "eyot_stream_refused", "Messages refused: too much was on its way to flash, or it failed", labels=labels
     )
     for stream in clients.broker.providers.streams():
         values = [stream.account, stream.name]
@@ -242,10 +242,11 @@ def _store(clients: Clients) -> Iterator[Metric]:
         return
     yield _counter("store_commits", "Commits of the store", store.commits)
     yield _gauge("store_backlog_bytes", "Bytes that wait for their commit", store.backlog_bytes)
-    yield _counter("store_refused", "Messages refused because too much was on its way to flash", store.refused)
+    yield _counter("store_refused", "Messages refused: too much was on its way to flash, or it failed", store.refused)
     yield _counter(
         "store_held_back", "How often a publisher was not read for a while, for the same reason", store.held_back
     )
     yield _gauge("store_failing", "1: the store cannot write", float(bool(store.error)))
+    yield _gauge("store_damaged_streams", "Streams that are damaged on flash, and offline", len(store.offline))
     if store.flush_ms is not None:
         yield _gauge("store_flush_seconds", "How long a flush takes", store.flush_ms / 1e3)

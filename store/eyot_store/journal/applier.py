@@ -22,6 +22,7 @@ from eyot_store.changes import Changes
 from eyot_store.committer import CommitStats
 from eyot_store.environment import Environment, as_store_error, journal_mark
 from eyot_store.errors import StoreError
+from eyot_store.journal.aside import set_aside, split
 from eyot_store.lmdb.committer import LmdbCommitter
 
 _TXN_BYTES_MAX = 8 << 20
@@ -57,7 +58,7 @@ class Applier:
         self.pending_bytes = 0
         self.error: StoreError | None = None  # why the last attempt failed
         self.lmdb_lock = threading.Lock()
-        self.fenced: dict[int, StoreError] = {}  # streams whose pages in LMDB are damaged
+        self.fenced = environment.fenced  # streams whose pages in LMDB are damaged
         self.used_bytes = environment.used_bytes()  # of LMDB's file, as of the last transaction
         self._environment = environment
         self._spread = environment.spread
@@ -200,21 +201,34 @@ class Applier:
         changes = [change for pending in frames for change in pending.changes]
         size = sum(pending.size for pending in frames)
         try:
-            return apply(self._lmdb, changes, size, journal_mark(self._salt, frames[-1].frame), self.fenced)
+            return apply(self._environment, self._lmdb, changes, size, journal_mark(self._salt, frames[-1].frame))
         except Exception as error:  # whatever it is, committing waits for an answer
             return as_store_error(error)
 
 
 def apply(
-    committer: LmdbCommitter, changes: Changes, size: int, mark: bytes, fenced: dict[int, StoreError]
+    environment: Environment, committer: LmdbCommitter, changes: Changes, size: int, mark: bytes
 ) -> StoreError | None:
-    """Apply changes to LMDB. A stream that LMDB cannot change any more, since its pages are damaged, is left out and put into
-    ``fenced``: it must not keep all others from going on."""
-    error = committer.apply([change for change in changes if change[0] not in fenced], size, mark)
+    """Apply changes to LMDB. What belongs to the messages of a stream that LMDB cannot change any more, since its pages are damaged, is
+    set aside: it must not keep all others from going on."""
+    kept, aside = split(changes, environment.fenced)
+    error = _apply(environment, committer, kept, aside, size, mark)
     if error is not None and error.reason == "corrupt":
-        refusals = committer.refusals([change for change in changes if change[0] not in fenced])
+        refusals = committer.refusals(kept)
+        for stream_id, refusal in refusals.items():
+            environment.fence_for(stream_id, refusal)
         if refusals:
-            error = committer.apply([c for c in changes if c[0] not in fenced and c[0] not in refusals], size, mark)
-            if error is None:
-                fenced.update(refusals)
+            kept, aside = split(changes, environment.fenced)
+            error = _apply(environment, committer, kept, aside, size, mark)
     return error
+
+
+def _apply(
+    environment: Environment, committer: LmdbCommitter, kept: Changes, aside: Changes, size: int, mark: bytes
+) -> StoreError | None:
+    if aside:
+        try:
+            set_aside(environment.path, aside, environment.vault, flush=environment.options.flush)
+        except OSError as error:
+            return as_store_error(error)
+    return committer.apply(kept, size, mark)

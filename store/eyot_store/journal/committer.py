@@ -283,17 +283,15 @@ def replay(environment: Environment, lmdb_committer: LmdbCommitter) -> list[str]
         raise as_store_error(error) from error
     changes: Changes = []
     size = 0
-    fenced: dict[int, StoreError] = {}
     for frame in frames:
         changes += decode(frame_content(environment.vault, frame))
         size += len(frame.body)
         if size >= _APPLY_BYTES or frame is frames[-1]:
-            refusal = apply(lmdb_committer, changes, size, journal_mark(salt, frame.number), fenced)
+            refusal = apply(environment, lmdb_committer, changes, size, journal_mark(salt, frame.number))
             if refusal is not None:
                 raise refusal
             changes, size = [], 0
-    lost = [f"journal: frame {number} is damaged; what it held is lost" for number in missing]
-    return lost + [f"stream {stream_id} takes nothing from the journal: {error}" for stream_id, error in fenced.items()]
+    return [f"journal: frame {number} is damaged; what it held is lost" for number in missing]
 
 
 def end_journal(environment: Environment) -> None:

@@ -135,8 +135,7 @@ class Journal:
         assert not self._doubtful
         start, number, size = len(self._tail), self.number + 1, HEADER.size + len(body)
         assert self._at + size <= self.segment_bytes
-        covered = _COVERED.pack(len(body), number)
-        header = MAGIC + crc32(body, crc32(covered, self._salt)).to_bytes(4, "big") + covered
+        header = _header(self._salt, number, body)
         end = start + size
         data = b"".join((self._tail, header, body, bytes(-end % BLOCK)))
         self._doubtful = True
@@ -219,6 +218,21 @@ def read_frames(path: Path, salt: bytes, applied: int) -> tuple[list[Frame], lis
     frames = [found[number] for number in sorted(found)]
     missing = [number for number in range(applied + 1, frames[-1].number) if number not in found] if frames else []
     return frames, missing
+
+
+def _header(salt: int, number: int, body: bytes) -> bytes:
+    covered = _COVERED.pack(len(body), number)
+    return MAGIC + crc32(body, crc32(covered, salt)).to_bytes(4, "big") + covered
+
+
+def frame_bytes(salt: bytes, number: int, body: bytes) -> bytes:
+    """A frame as it is written."""
+    return _header(crc32(salt), number, body) + body
+
+
+def frames_in(data: bytes, salt: bytes) -> Iterator[Frame]:
+    """Every whole frame in ``data``."""
+    return _frames_in(data, crc32(salt))
 
 
 def _frames_in(data: bytes, salt: int) -> Iterator[Frame]:

@@ -11,6 +11,7 @@ import msgspec
 
 from eyot_store.environment import NEXT_ID_KEY, Environment, counters_key, messages_db_name, trash_key
 from eyot_store.errors import StoreError
+from eyot_store.lmdb.pages import PageError
 from eyot_store.records.codec import RecordCodec
 from eyot_store.records.record import (
     Counters,
@@ -25,6 +26,7 @@ from eyot_store.subjects.index_writer import Indexes, Written
 from eyot_store.txn import AppendRun, Op
 
 _encode = msgspec.msgpack.Encoder().encode
+_ABOVE_ALL = b"\xff" * 9
 _decode_stream = msgspec.msgpack.Decoder(StreamRecord).decode
 
 
@@ -61,6 +63,18 @@ class Batch:
     def apply(self, stream_id: int, ops: list[tuple[Op, Any]]) -> None:
         """Apply the operations of one stream in order. What comes after its deletion has nothing left to act on."""
         known = stream_id in self._environment.messages or ops[0][0] is Op.CREATE
+        if stream_id in self._environment.fenced and not self._skips_fenced(stream_id, ops):
+            raise self._environment.fenced[stream_id]
+        try:
+            self._apply(stream_id, ops, known)
+        except PageError as error:
+            raise self._environment.fence(stream_id, error) from None
+
+    def _skips_fenced(self, stream_id: int, ops: list[tuple[Op, Any]]) -> bool:
+        """Whether none of the operations touches the messages, which are damaged."""
+        return not any(op in (Op.APPEND, Op.REMOVE, Op.SKIP, Op.PURGE) for op, _ in ops)
+
+    def _apply(self, stream_id: int, ops: list[tuple[Op, Any]], known: bool) -> None:
         self._passing = _taken_out(ops)
         for op, data in ops:
             if known and stream_id not in self.deleted:
@@ -136,6 +150,8 @@ class Batch:
             self._passed |= passed
             items = [item for item in items if item[0] not in passed]
         db = self._messages(stream_id)
+        environment = self._environment
+        environment.pages.ends(environment.base_tree(self._txn, stream_id))
         if self._noting:
             self._index(stream_id).came(db, counters.last_seq, items, last)
         counters.last_seq = last
@@ -151,8 +167,13 @@ class Batch:
         cursor = self._txn.cursor(self._messages(stream_id))
         find, delete = cursor.set_key, cursor.delete
         subjects = self._index(stream_id)
+        environment = self._environment
+        tree = environment.base_tree(self._txn, stream_id)
+        low, high = _ABOVE_ALL, None
         removed = size = 0
         for key, counted in data:
+            if key < low or (high is not None and key >= high):
+                low, high = environment.pages.around(tree, key)
             if key in self._passed:
                 self._passed.discard(key)
             elif not find(key):

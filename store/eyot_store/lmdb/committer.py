@@ -20,6 +20,7 @@ from eyot_store.environment import JOURNAL_KEY, NEXT_ID_KEY, Environment, as_sto
 from eyot_store.errors import StoreError
 from eyot_store.fates import Fates
 from eyot_store.lmdb.batch import Batch
+from eyot_store.lmdb.pages import PageError
 from eyot_store.records.record import Counters, pack_u64
 from eyot_store.subjects.batch_index import BatchIndex
 from eyot_store.subjects.index_writer import Indexes, Written
@@ -53,7 +54,7 @@ class LmdbCommitter:
         self._tidy_records = _TIDY_RECORDS
         self._tidying_failed = False
         self._purged = {i: c.floor for i, c in counters.items() if c.floor}  # stream id -> what may lie below must go
-        self._trash = environment.trash()
+        self._trash = [number for number in environment.trash() if number not in environment.fenced]
 
     def commit(self, group: Sequence[Txn]) -> list[StoreError | None]:
         results: list[StoreError | None] = [self._fates.inherited(txn) for txn in group]
@@ -284,13 +285,19 @@ class LmdbCommitter:
 
     def _tidied(self, records: int) -> bool:
         """Do it once; False when there was no room to do so many at a time."""
+        stream_id = 0
         try:
             if self._purged:
-                self._tidy_purged(*next(iter(self._purged.items())), records)
+                stream_id, floor = next(iter(self._purged.items()))
+                self._tidy_purged(stream_id, floor, records)
             elif self._trash:
-                self._tidy_trash(self._trash[0], records)
+                stream_id = self._trash[0]
+                self._tidy_trash(stream_id, records)
             else:
                 self._tidy_index()
+        except PageError as error:
+            self._environment.fence(stream_id, error)
+            self._leave(stream_id)
         except (lmdb.Error, OSError) as error:
             failure = self._no_room(error)
             if failure.reason != "full" or records < _TIDY_RECORDS_MIN:
@@ -302,6 +309,7 @@ class LmdbCommitter:
         lmdb_txn = self._begin()
         try:
             db = self._environment.messages[stream_id]
+            self._look_ahead(lmdb_txn, stream_id, pack_u64(floor), records)
             subjects = BatchIndex(self._environment, self._indexes, lmdb_txn, stream_id)
 
             def going(key: bytes, value: bytes) -> None:
@@ -330,6 +338,7 @@ class LmdbCommitter:
         try:
             with environment.lock:
                 db = environment.lmdb.open_db(messages_db_name(stream_id), txn=lmdb_txn, create=False)
+            self._look_ahead(lmdb_txn, stream_id, _ABOVE_ALL, records)
             done, _ = self._trim(lmdb_txn, db, _ABOVE_ALL, records)
             if done:
                 with environment.lock:
@@ -358,6 +367,11 @@ class LmdbCommitter:
                 written: Written | None = indexes.rebase(lmdb_txn, stream_id)
             else:
                 written = indexes.bring_up(lmdb_txn, stream_id, last_seq)
+        except PageError as error:
+            lmdb_txn.abort()
+            self._environment.fence(stream_id, error)
+            self._leave(stream_id)
+            return
         except BaseException:
             lmdb_txn.abort()
             if outgrown:
@@ -370,6 +384,23 @@ class LmdbCommitter:
         indexes.now(stream_id, written)
         indexes.check(stream_id, last_seq)
         self._freed = True
+
+    def _look_ahead(self, lmdb_txn: Any, stream_id: int, end: bytes, records: int) -> None:
+        """``_trim`` is about to take out that many records below ``end``, or all there are. Raises PageError."""
+        environment = self._environment
+        pages, tree = environment.pages, environment.base_tree(lmdb_txn, stream_id)
+        if tree is not None:
+            pages.ends(tree)
+            pages.front(tree, records, end)
+            if pages.last_key(tree) < end:
+                pages.all(tree, leaves=False)
+
+    def _leave(self, stream_id: int) -> None:
+        """The stream's messages cannot be touched any more."""
+        self._purged.pop(stream_id, None)
+        if stream_id in self._trash:
+            self._trash.remove(stream_id)
+        self._indexes.leave(stream_id)
 
     def _make_room_for(self, size: int) -> None:
         """So much at a stroke would fail in the midst, and has to be done again: make room before, where that can be done."""

@@ -13,6 +13,7 @@ import msgspec
 from eyot_store.environment import Environment, as_store_error
 from eyot_store.errors import StoreError
 from eyot_store.hot import weigh
+from eyot_store.lmdb.pages import PageError, SnapshotGoneError, Tree
 from eyot_store.reader import RECORDS_MAX, Reading, keep_within
 from eyot_store.record_run import Weighed
 from eyot_store.records.record import (
@@ -29,19 +30,29 @@ from eyot_store.records.record import (
 from eyot_store.subjects.index_reader import IndexReading
 from eyot_wire.hot import StoredRun
 
+_LEAVES = 64
+"""Pages of messages that are looked at at a time before they are read; half a microsecond each, once."""
+
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 
 def _reading(method: Callable[_P, _R]) -> Callable[_P, _R]:
-    """LMDB's own errors (a damaged page, an environment that could not be opened again) in the store's terms."""
+    """LMDB's own errors (an environment that could not be opened again) in the store's terms; where a page is damaged the stream is
+    fenced."""
 
     @wraps(method)
     def read(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        try:
-            return method(*args, **kwargs)
-        except (lmdb.Error, msgspec.MsgspecError) as error:
-            raise as_store_error(error) from error
+        while True:
+            try:
+                return method(*args, **kwargs)
+            except SnapshotGoneError:  # nothing was read yet
+                continue
+            except PageError as error:
+                reader: LmdbReader = args[0]  # type: ignore[assignment]
+                raise reader.fence(error) from None
+            except (lmdb.Error, msgspec.MsgspecError) as error:
+                raise as_store_error(error) from error
 
     return read
 
@@ -56,6 +67,10 @@ class LmdbReader:
         self._codec = environment.codec(stream_id)
         self._salt = self._codec.salt
 
+    def fence(self, error: PageError) -> StoreError:
+        """A page is damaged."""
+        return self._environment.fence(self._id, error)
+
     @_reading
     def get(self, seq: int) -> StoredMessage | None:
         environment = self._environment
@@ -65,6 +80,7 @@ class LmdbReader:
             if db is None:
                 return None
             with environment.lmdb.begin(db, buffers=True) as txn:
+                environment.pages.key(environment.tree(txn, self._id), key)
                 value = txn.get(key)
                 return None if value is None else self._codec.message(key, value)
 
@@ -78,8 +94,9 @@ class LmdbReader:
             if db is None or not seqs:
                 return ReadResult(out, 0)
             with environment.lmdb.begin(db, buffers=True) as txn:
-                for seq in seqs:
-                    key = pack_u64(seq)
+                keys = [pack_u64(seq) for seq in seqs]
+                environment.pages.keys(environment.tree(txn, self._id), keys)
+                for seq, key in zip(seqs, keys, strict=True):
                     value = txn.get(key)
                     if value is None:
                         continue
@@ -104,6 +121,7 @@ class LmdbReader:
             if db is None or not keys:
                 return []
             with environment.lmdb.begin(db, buffers=True) as txn:
+                environment.pages.keys(environment.tree(txn, self._id), keys)
                 return weigh(txn.cursor().getmulti(keys), *self._codec.reading, cost, header_cost)
 
     @_reading
@@ -125,6 +143,8 @@ class LmdbReader:
             if db is None or first > last:
                 return ReadResult(out, last + 1)
             with environment.lmdb.begin(db, buffers=True) as txn:
+                tree = environment.tree(txn, self._id)
+                stop = environment.pages.span(tree, pack_u64(first), _LEAVES)
                 cursor = txn.cursor()
                 if not cursor.set_range(pack_u64(first)):
                     return ReadResult(out, last + 1)
@@ -132,6 +152,8 @@ class LmdbReader:
                     key = bytes(key)
                     if key > end:
                         break
+                    if stop is not None and key >= stop:
+                        stop = environment.pages.span(tree, key, _LEAVES)
                     seq: int = unpack_u64(key)[0]
                     if crc32(value, crc32(key, salt)) != CRC_RESIDUE:
                         if out:
@@ -169,25 +191,45 @@ class LmdbReader:
             if db is None:
                 return last + 1
             with environment.lmdb.begin(db) as txn:
+                tree = environment.tree(txn, self._id)
+                stop = environment.pages.span(tree, pack_u64(first), _LEAVES)
                 cursor = txn.cursor()
                 if not cursor.set_range(pack_u64(first)):
                     return last + 1
-                if codec.opened is None:
-                    next_seq = run.gather(cursor, last, min(count, RECORDS_MAX), max_bytes, codec.salt)
-                else:
-                    try:
-                        opened = ((key, bytes(codec.body(key, value))) for key, value in cursor)
-                        next_seq = run.gather(opened, last, min(count, RECORDS_MAX), max_bytes)
-                    except StoreError as error:
-                        if len(run) == begun:
-                            raise
-                        return error.seq
+                try:
+                    next_seq = self._gather_slices(run, cursor, tree, stop, last, min(count, RECORDS_MAX), max_bytes)
+                except StoreError as error:
+                    if len(run) == begun or not error.seq:
+                        raise
+                    return error.seq
                 if not next_seq:
                     return last + 1
                 if len(run) == begun:
                     codec.message(cursor.key(), cursor.value())
                     raise StoreError("corrupt", "record is malformed", seq=next_seq)
                 return next_seq
+
+    def _gather_slices(
+        self, run: StoredRun, cursor: Any, tree: Tree | None, stop: bytes | None, last: int, count: int, max_bytes: int
+    ) -> int:
+        """As ``StoredRun.gather``, the pages looked at slice by slice, up to the key ``stop`` at first."""
+        codec, begun, end = self._codec, len(run), run.size + max_bytes
+        while True:
+            upto = last if stop is None else min(last, seq_of(stop) - 1)
+            before = len(run)
+            if codec.opened is None:
+                next_seq = run.gather(cursor, upto, count, end - run.size, codec.salt)
+            else:
+                opened = ((key, bytes(codec.body(key, value))) for key, value in cursor)
+                next_seq = run.gather(opened, upto, count, end - run.size)
+            if before > begun:  # the first one of a slice comes however large
+                next_seq = keep_within(run, begun + 1, end, next_seq)
+            if next_seq or stop is None or upto >= last:
+                return next_seq
+            count -= len(run) - before
+            if run.size >= end:
+                return upto + 1
+            stop = self._environment.pages.span(tree, stop, _LEAVES)
 
     def reading(self, run: StoredRun, first: int, last: int, max_bytes: int) -> Reading:
         return partial(self._gather_all, run, first, last, run.size + max_bytes)
@@ -219,6 +261,8 @@ class LmdbReader:
             if db is None or first > last:
                 return out, corrupt, last + 1
             with environment.lmdb.begin(db, buffers=True) as txn:
+                tree = environment.tree(txn, self._id)
+                stop = environment.pages.span(tree, pack_u64(first), _LEAVES)
                 cursor = txn.cursor()
                 if not cursor.set_range(pack_u64(first)):
                     return out, corrupt, last + 1
@@ -226,6 +270,8 @@ class LmdbReader:
                     key = bytes(key)
                     if key > end:
                         break
+                    if stop is not None and key >= stop:
+                        stop = environment.pages.span(tree, key, _LEAVES)
                     seq: int = unpack_u64(key)[0]
                     if len(out) + len(corrupt) >= limit:
                         return out, corrupt, seq
@@ -256,6 +302,7 @@ class LmdbReader:
             if db is None:
                 return 0
             with environment.lmdb.begin(db, buffers=True) as txn:
+                environment.tree(txn, self._id)
                 return reading.finish(txn, environment, self._id, db, floor, last, without)
 
     @_reading
@@ -266,8 +313,10 @@ class LmdbReader:
             if db is None:
                 return 0
             with environment.lmdb.begin(db) as txn:
+                key = pack_u64(seq)
+                environment.pages.span(environment.tree(txn, self._id), key, 2)
                 cursor = txn.cursor()
-                return seq_of(cursor.key()) if cursor.set_range(pack_u64(seq)) else 0
+                return seq_of(cursor.key()) if cursor.set_range(key) else 0
 
     @_reading
     def seqs(self, first: int, last: int, limit: int) -> list[int]:
@@ -278,6 +327,8 @@ class LmdbReader:
             if db is None or first > last:
                 return out
             with environment.lmdb.begin(db) as txn:
+                tree = environment.tree(txn, self._id)
+                stop = environment.pages.span(tree, pack_u64(first), _LEAVES)
                 cursor = txn.cursor()
                 if not cursor.set_range(pack_u64(first)):
                     return out
@@ -285,6 +336,8 @@ class LmdbReader:
                     seq = seq_of(key)
                     if seq > last or len(out) >= limit:
                         break
+                    if stop is not None and key >= stop:
+                        stop = environment.pages.span(tree, key, _LEAVES)
                     out.append(seq)
         return out
 

@@ -67,7 +67,7 @@ class LogReads(LogSubjects):
         except StoreError as error:
             if self._is_hidden(error.seq):
                 return ReadResult([], error.seq + 1)
-            raise self._named(error) from None
+            raise self.named(error) from None
         if (
             match is not None
             and result.next_seq <= last
@@ -111,7 +111,7 @@ class LogReads(LogSubjects):
                     continue
                 if len(run):
                     break
-                raise self._named(error) from None
+                raise self.named(error) from None
             if self._hidden or self._hidden_ranges:
                 run.without([seq for seq in run.seqs()[begun:] if self._is_hidden(seq)], begun)
             if match is not None:
@@ -148,7 +148,7 @@ class LogReads(LogSubjects):
             try:
                 next_seq = read_without(read, run, begun, hidden)
             except StoreError as error:
-                raise self._named(error) from None
+                raise self.named(error) from None
             if match is not None:
                 run.matching(match, answers, begun)
             return next_seq

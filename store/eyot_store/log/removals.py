@@ -68,7 +68,7 @@ class LogRemovals(LogReads):
         try:
             return self._reader.weigh(seqs, self.message_bytes(b"", b"", b""), self.header_bytes)
         except StoreError as error:
-            raise self._named(error) from None
+            raise self.named(error) from None
 
     def remove_all(self, txn: Txn, found: list[Weighed], why: str = "deleted") -> None:
         """Stage the removal of live committed messages that were just weighed, ascending; ``why`` as for ``remove``."""

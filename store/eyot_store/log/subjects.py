@@ -212,7 +212,7 @@ class LogSubjects(LogView):
             covered = self._reader.index_rest(reading, floor, self.committed_seq, self._hidden.keys())
         except StoreError as error:
             if error.reason != "corrupt":
-                raise self._named(error) from None
+                raise self.named(error) from None
         if covered:
             tracking.subjects = Subjects(reading.table)
         tracking.next_seq = max(covered + 1, floor) if covered else self._first_live()

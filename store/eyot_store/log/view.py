@@ -35,7 +35,7 @@ class LogView:
         try:
             return self._reader.get(seq)
         except StoreError as error:
-            raise self._named(error) from None
+            raise self.named(error) from None
 
     def get_many(self, seqs: list[int], max_bytes: int) -> list[StoredMessage]:
         """Live committed messages at ``seqs`` (ascending), up to ``max_bytes`` of them and up to the first that is damaged; if that is
@@ -43,21 +43,21 @@ class LogView:
         try:
             return self._reader.get_many(seqs, max_bytes).messages
         except StoreError as error:
-            raise self._named(error) from None
+            raise self.named(error) from None
 
     def consumers(self) -> list[tuple[str, bytes, bytes]]:
         """(name, config, state) of each committed consumer, by name."""
         try:
             return self._reader.consumers()
         except StoreError as error:
-            raise self._named(error) from None
+            raise self.named(error) from None
 
     def positions(self) -> dict[bytes, bytes]:
         """Committed positions of the stream's mirror and sources."""
         try:
             return self._reader.positions()
         except StoreError as error:
-            raise self._named(error) from None
+            raise self.named(error) from None
 
     def staged_removals(self) -> KeysView[int]:
         """Single messages whose removal is staged and not yet on disk: already out of every read and count."""
@@ -84,7 +84,8 @@ class LogView:
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
-    def _named(self, error: StoreError) -> StoreError:
+    def named(self, error: StoreError) -> StoreError:
+        """The same error, naming the stream."""
         stream = f"{self.account}/{self.name}"
         where = f"stream {stream} sequence {error.seq}" if error.seq else f"stream {stream}"
         return StoreError(error.reason, f"{where}: {error.message}", stream=stream, seq=error.seq)

@@ -130,6 +130,19 @@ def seal(key: bytes, value: bytes) -> bytes:
     return value + pack_crc(crc32(value, crc32(key)))
 
 
+def without_flipped_bit(key: bytes, sealed: bytes) -> bytes | None:
+    """A sealed value as it was before one bit of it flipped; None: more than that is wrong with it. For small values: it tries all."""
+    data = bytearray(sealed)
+    start = crc32(key)
+    for at in range(len(data)):
+        for bit in range(8):
+            data[at] ^= 1 << bit
+            if crc32(data, start) == CRC_RESIDUE:
+                return bytes(data)
+            data[at] ^= 1 << bit
+    return None
+
+
 def unseal(key: bytes, sealed: bytes, what: str) -> bytes:
     """Inverse of :func:`seal`. Raises StoreError("corrupt") naming ``what``."""
     if len(sealed) < CRC_SIZE or crc32(sealed, crc32(key)) != CRC_RESIDUE:

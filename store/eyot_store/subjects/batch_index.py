@@ -41,6 +41,9 @@ class BatchIndex:
             return
         change = self._begun()
         if lag > 0:
+            environment = self._environment
+            tree = environment.base_tree(self._txn, self._id)
+            environment.pages.ahead(tree, pack_u64(self._covered + 1), lag)
             cursor = self._txn.cursor(db)
             if cursor.set_range(pack_u64(self._covered + 1)):
                 change.came_all(cursor.iternext(), lag, *self._reading)

@@ -11,7 +11,7 @@ import lmdb
 from eyot_store.environment import Environment
 from eyot_store.errors import StoreError
 from eyot_store.hot import Change, SubjectTable
-from eyot_store.records.codec import RecordCodec
+from eyot_store.lmdb.pages import PageError
 from eyot_store.records.record import pack_u64, seq_of
 from eyot_store.subject_table import UNREAD
 from eyot_store.subjects.index import IndexHead
@@ -66,9 +66,9 @@ class IndexReading:
             while not self.step(txn, environment, stream_id, OUTSIDE_MAX):
                 pass
             covered = self.head.covered
-            if not covered or not self._fits(txn, db):
+            if not covered or not self._fits(txn, db, environment, stream_id):
                 return 0
-            records = _Records(txn, db, environment.codec(stream_id))
+            records = _Records(txn, db, environment, stream_id)
             covered = min(covered, last)
             outside = [
                 *islice(records.between(1, min(floor - 1, covered)), OUTSIDE_MAX),
@@ -81,6 +81,8 @@ class IndexReading:
                 for seq, subject in found:
                     change.went(subject, seq)
                 self.table.fold(change.entries())
+        except PageError:
+            raise
         except StoreError as error:
             if error.reason != "corrupt":
                 raise
@@ -88,8 +90,9 @@ class IndexReading:
         self.table.remove(UNREAD)
         return covered
 
-    def _fits(self, txn: Any, db: Any) -> bool:
+    def _fits(self, txn: Any, db: Any, environment: Environment, stream_id: int) -> bool:
         """Whether the numbers add up: an older release may have written here, which knew no index."""
+        environment.pages.ahead(environment.tree(txn, stream_id), pack_u64(self.head.covered + 1), OUTSIDE_MAX)
         cursor = txn.cursor(db)
         above = cursor.iternext(values=False) if cursor.set_range(pack_u64(self.head.covered + 1)) else ()
         tail = sum(1 for _ in islice(above, OUTSIDE_MAX))
@@ -100,14 +103,18 @@ class IndexReading:
 class _Records:
     """The heads of a stream's records, in one read transaction."""
 
-    def __init__(self, txn: Any, db: Any, codec: RecordCodec) -> None:
+    def __init__(self, txn: Any, db: Any, environment: Environment, stream_id: int) -> None:
         self._txn = txn
         self._db = db
-        self._subject = codec.subject
+        self._subject = environment.codec(stream_id).subject
+        self._pages = environment.pages
+        self._tree = environment.tree(txn, stream_id)
 
     def between(self, first: int, last: int) -> Iterator[tuple[int, bytes | None]]:
         """(sequence, subject) in [first, last], ascending; None: the record cannot be read."""
         end = pack_u64(last) if last >= 0 else b""
+        if first <= last:
+            self._pages.ahead(self._tree, pack_u64(first), min(OUTSIDE_MAX, last - first + 1))
         cursor = self._txn.cursor(self._db)
         for key, value in cursor.iternext() if first <= last and cursor.set_range(pack_u64(first)) else ():
             key = bytes(key)
@@ -119,6 +126,7 @@ class _Records:
         """The same for those of ``seqs`` that are there."""
         for seq in seqs:
             key = pack_u64(seq)
+            self._pages.key(self._tree, key)
             value = self._txn.get(key, db=self._db)
             if value is not None:
                 yield seq, self._subject(key, value)

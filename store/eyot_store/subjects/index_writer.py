@@ -16,6 +16,7 @@ import msgspec
 from eyot_store.environment import Environment
 from eyot_store.errors import StoreError
 from eyot_store.hot import Change, SubjectTable
+from eyot_store.lmdb.pages import PageError
 from eyot_store.records.record import pack_u64, seq_of
 from eyot_store.subjects.index import (
     CHANGE_ENTRIES,
@@ -59,8 +60,13 @@ class Indexes:
     def load(self, txn: Any, last_seqs: dict[int, int]) -> None:
         """Find the indexes that are there; ``last_seqs`` are the last sequences of all streams."""
         for stream_id, last_seq in last_seqs.items():
-            self._load(txn, stream_id)
-            self.check(stream_id, last_seq)
+            if stream_id not in self._environment.fenced:
+                try:
+                    self._load(txn, stream_id)
+                except PageError as error:
+                    self._environment.fence(stream_id, error)
+                    continue
+                self.check(stream_id, last_seq)
 
     def _load(self, txn: Any, stream_id: int) -> None:
         cursor = txn.cursor(self._environment.subjects)
@@ -79,6 +85,8 @@ class Indexes:
 
     def _fits(self, txn: Any, stream_id: int, head: IndexHead) -> bool:
         """Whether the numbers add up; a release that knows no indexes may have written here."""
+        environment = self._environment
+        environment.pages.ahead(environment.tree(txn, stream_id), pack_u64(head.covered + 1), TAIL_MAX)
         db = self._environment.messages[stream_id]
         cursor = txn.cursor(db)
         above = cursor.iternext(values=False) if cursor.set_range(pack_u64(head.covered + 1)) else ()
@@ -113,6 +121,12 @@ class Indexes:
         self.outgrown.discard(stream_id)
         self._given_up.discard(stream_id)
         self._void.discard(stream_id)
+
+    def leave(self, stream_id: int) -> None:
+        """The stream's messages cannot be read any more: its index stays as it is."""
+        self.behind.discard(stream_id)
+        self.outgrown.discard(stream_id)
+        self._given_up.add(stream_id)
 
     # -- in a transaction; what is returned becomes true with ``now`` when it commits ---------------------------------------
 
@@ -162,6 +176,8 @@ class Indexes:
         if stream_id in self._void:
             self.wipe(txn, stream_id)
         if db is not None:
+            environment = self._environment
+            environment.pages.ahead(environment.base_tree(txn, stream_id), pack_u64(covered + 1), SLICE_RECORDS)
             cursor, codec = txn.cursor(db), self._environment.codec(stream_id)
             count = 0
             if cursor.set_range(pack_u64(covered + 1)):

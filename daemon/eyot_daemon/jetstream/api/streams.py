@@ -69,15 +69,17 @@ def _update(request: ApiRequest) -> None:
 
 
 def _delete(request: ApiRequest) -> None:
-    stream = request.stream(request.tokens[4])
-
-    def done(_: Stream, failure: StoreError | None) -> None:
+    def done(failure: StoreError | None) -> None:
         if failure is not None:
             request.refuse(error(10050, err=failure.message))
         else:
             request.respond(SuccessPart(success=True))
 
-    request.jsa.delete_stream(stream, done)
+    name, jsa = request.tokens[4], request.jsa
+    if (jsa.account.name, name) in jsa.engine.offline:
+        jsa.delete_offline(name, done)
+        return
+    jsa.delete_stream(request.stream(name), lambda _, failure: done(failure))
 
 
 def _purge(request: ApiRequest) -> None:

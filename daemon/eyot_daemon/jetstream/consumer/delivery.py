@@ -143,7 +143,7 @@ class Delivery:
             message = self.consumer.stream.log.get(sseq)
         except StoreError as failure:
             log.error("consumer %s cannot redeliver: %s", self.consumer.path, failure)
-            if failure.reason != "corrupt":
+            if failure.reason != "corrupt" or not failure.seq:
                 self.resume_at = now + READ_RETRY_S
                 return None
             self.unreadable += 1

@@ -111,7 +111,7 @@ class Buffered:
         self._bytes += size
 
     def settled(self, batch: Batch, *, refused: bool) -> None:
-        """It is through; `refused`: the store did not take it because too much is under way."""
+        """It is through; `refused`: the store did not take it."""
         self._msgs -= batch.stored
         self._bytes -= batch.size
         if refused:

@@ -124,7 +124,14 @@ class Stream:
             return
         seq = self.log.seq_at_time(self.broker.clock.now_ns() - window)
         while seq <= self.log.committed_seq:
-            read = self.log.read(seq, max_messages=_REBUILD_MESSAGES, max_bytes=_REBUILD_BYTES)
+            try:
+                read = self.log.read(seq, max_messages=_REBUILD_MESSAGES, max_bytes=_REBUILD_BYTES)
+            except StoreError as error:
+                if error.reason != "corrupt" or error.seq < seq:
+                    raise
+                log.error("Stream '%s > %s' holds a damaged message: %s", self.account.name, self.name, error)
+                seq = error.seq + 1
+                continue
             for message in read.messages:
                 if MSG_ID in message.header:
                     msg_id = nats_fields(message.header).get(MSG_ID)
@@ -300,7 +307,7 @@ class Stream:
     def _settled(self, batch: Batch, failure: StoreError | None) -> None:
         self._in_flight.remove(batch)
         if batch.size:
-            self.buffered.settled(batch, refused=failure is not None and failure.reason == "busy")
+            self.buffered.settled(batch, refused=failure is not None)
         if failure is not None:
             self._note_failure(failure)
             self._ingest.failed(batch, failure)

@@ -1,0 +1,197 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, auto_pickle=False, embedsignature=False
+"""Looking at one page of an LMDB 0.9 data file, in C: twin of page_check.py, where it is said what the functions do.
+
+Whatever the bytes are, nothing outside of the page is read.
+"""
+
+from libc.stdint cimport uint8_t, uint16_t, uint64_t
+from libc.string cimport memcmp, memcpy
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+
+cdef enum:
+    WORD = sizeof(size_t)
+    HEADER = sizeof(size_t) + 8
+    NODE = 8
+    BRANCH = 1
+    LEAF = 2
+    BIG = 1
+    SUBTREE = 2
+    DB_SIZE = 8 + 5 * sizeof(size_t)
+    KEY_MAX = 511
+    NUMBER_KEY = -2
+
+
+cdef inline uint16_t u16(const uint8_t* at) noexcept nogil:
+    cdef uint16_t value
+    memcpy(&value, at, 2)
+    return value
+
+
+cdef inline uint64_t word(const uint8_t* at) noexcept nogil:
+    cdef size_t value
+    memcpy(&value, at, sizeof(size_t))
+    return value
+
+
+cdef inline uint64_t child_of(const uint8_t* node) noexcept nogil:
+    cdef uint64_t child = u16(node) | <uint64_t>u16(node + 2) << 16
+    if WORD == 8:
+        child |= <uint64_t>u16(node + 4) << 32
+    return child
+
+
+cdef inline int ordered(const uint8_t* a, Py_ssize_t a_size, const uint8_t* b, Py_ssize_t b_size) noexcept nogil:
+    # Below 0, 0 or above 0, as LMDB compares keys.
+    cdef int found = memcmp(a, b, a_size if a_size < b_size else b_size)
+    if found:
+        return found
+    return -1 if a_size < b_size else 1 if a_size > b_size else 0
+
+
+cdef int checked(const uint8_t* page, Py_ssize_t size, uint64_t pgno, uint64_t last_pgno, int key_size) noexcept nogil:
+    cdef Py_ssize_t lower, upper, at, end, used = 0, index, count, keyed, data, before = 0, before_size = -1
+    cdef int flags, node_flags, big = 0
+    if word(page) != pgno:
+        return -1
+    flags = u16(page + WORD + 2)
+    if flags != BRANCH and flags != LEAF:
+        return -2
+    lower = u16(page + WORD + 4)
+    upper = u16(page + WORD + 6)
+    count = (lower - HEADER) >> 1
+    if lower < HEADER or lower & 1 or upper < lower or upper > size or upper & 1 or count < 1 + (flags == BRANCH):
+        return -3
+    for index in range(count):
+        at = u16(page + HEADER + 2 * index)
+        if at < upper or at & 1 or at + NODE > size:
+            return -4
+        node_flags = u16(page + at + 4)
+        keyed = u16(page + at + 6)
+        end = at + NODE + keyed
+        if flags == BRANCH:
+            if end > size:
+                return -4
+            if child_of(page + at) < 2 or child_of(page + at) > last_pgno or child_of(page + at) == pgno:
+                return -9
+        else:
+            data = u16(page + at) | <Py_ssize_t>u16(page + at + 2) << 16
+            if node_flags & ~(BIG | SUBTREE) or (node_flags & SUBTREE and (key_size != 0 or node_flags & BIG)):
+                return -5
+            if node_flags & SUBTREE and data != DB_SIZE:
+                return -5
+            end += WORD if node_flags & BIG else data
+            big += node_flags & BIG
+            if end > size or end < at:
+                return -4
+        used += (end - at + 1) & ~1
+        if index or flags == LEAF:
+            if key_size == NUMBER_KEY:
+                if keyed != WORD:
+                    return -6
+                if before_size >= 0 and word(page + before) >= word(page + at + NODE):
+                    return -7
+            else:
+                if (keyed != key_size) if key_size > 0 else not 0 < keyed <= KEY_MAX:
+                    return -6
+                if before_size >= 0 and ordered(page + before, before_size, page + at + NODE, keyed) >= 0:
+                    return -7
+            before = at + NODE
+            before_size = keyed
+    if used != size - upper:
+        return -8
+    return big
+
+
+cdef inline Py_ssize_t count_of(const uint8_t[::1] page) except -1:
+    # How many nodes, and no more than the page can have.
+    cdef Py_ssize_t lower
+    if page.shape[0] < HEADER:
+        raise ValueError("not a page")
+    lower = u16(&page[WORD + 4])
+    if lower < HEADER or lower > page.shape[0]:
+        raise ValueError("not a sound page")
+    return (lower - HEADER) >> 1
+
+
+cdef inline Py_ssize_t node_at(const uint8_t[::1] page, Py_ssize_t index) except -1:
+    # Where a node is; it and its key are inside of the page.
+    cdef Py_ssize_t at
+    if not 0 <= index < count_of(page):
+        raise IndexError("the page has no such node")
+    at = u16(&page[HEADER + 2 * index])
+    if at + NODE > page.shape[0] or at + NODE + u16(&page[at + 6]) > page.shape[0]:
+        raise ValueError("not a sound page")
+    return at
+
+
+def check_page(const uint8_t[::1] page, uint64_t pgno, uint64_t last_pgno, int key_size):
+    if page.shape[0] < HEADER:
+        raise ValueError("not a page")
+    return checked(&page[0], page.shape[0], pgno, last_pgno, key_size)
+
+
+def is_branch(const uint8_t[::1] page):
+    if page.shape[0] < HEADER:
+        raise ValueError("not a page")
+    return u16(&page[WORD + 2]) == BRANCH
+
+
+def nodes_of(const uint8_t[::1] page):
+    return count_of(page)
+
+
+def key_at(const uint8_t[::1] page, Py_ssize_t index):
+    cdef Py_ssize_t at = node_at(page, index)
+    return PyBytes_FromStringAndSize(<const char*>&page[at] + NODE, u16(&page[at + 6]))
+
+
+def child_at(const uint8_t[::1] page, Py_ssize_t index):
+    return child_of(&page[node_at(page, index)])
+
+
+def search(const uint8_t[::1] page, bytes key):
+    cdef Py_ssize_t low, high = count_of(page), middle, at
+    cdef bint branch = u16(&page[WORD + 2]) == BRANCH
+    cdef int found
+    low = branch
+    while low < high:
+        middle = (low + high) >> 1
+        at = node_at(page, middle)
+        found = ordered(
+            &page[at] + NODE, u16(&page[at + 6]), <const uint8_t*>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key)
+        )
+        if found < 0 or (branch and found == 0):
+            low = middle + 1
+        else:
+            high = middle
+    return low - branch
+
+
+def data_at(const uint8_t[::1] page, Py_ssize_t index):
+    cdef Py_ssize_t at = node_at(page, index)
+    return u16(&page[at + 4]), u16(&page[at]) | <uint64_t>u16(&page[at + 2]) << 16, at + NODE + u16(&page[at + 6])
+
+
+def mark_children(const uint8_t[::1] page, bytearray seen not None):
+    cdef uint8_t[::1] marks = seen
+    cdef Py_ssize_t index
+    cdef uint64_t child, twice = 0
+    for index in range(count_of(page)):
+        child = child_of(&page[node_at(page, index)])
+        if child >= <uint64_t>marks.shape[0]:
+            raise IndexError("a child's number is out of range")
+        if marks[child] and not twice:
+            twice = child
+        marks[child] = 1
+    return twice
+
+
+def next_unknown(const uint8_t[::1] page, Py_ssize_t index, Py_ssize_t end, bytearray known not None, int kind):
+    cdef const uint8_t[::1] kinds = known
+    cdef uint64_t child
+    while index < end:
+        child = child_of(&page[node_at(page, index)])
+        if child >= <uint64_t>kinds.shape[0] or kinds[child] != kind:
+            return index
+        index += 1
+    return end

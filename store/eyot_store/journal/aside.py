@@ -1,0 +1,90 @@
+"""What the journal has for streams that are damaged in LMDB, set aside until they are repaired: acknowledged is acknowledged.
+
+One file beside the data, ``set-aside``, of frames as in the journal, each flushed before LMDB is told that it has what the journal had.
+A frame may be there twice. ``eyot-check --repair`` takes it in.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from eyot_store.changes import Changes, Operation, decode, encode
+from eyot_store.errors import StoreError
+from eyot_store.journal.journal import frame_bytes, frames_in, sync_directory
+from eyot_store.records.vault import Vault
+from eyot_store.txn import Op
+
+FILE = "set-aside"
+_SALT = b"set aside"
+_TOUCHES_MESSAGES = (Op.APPEND, Op.SKIP, Op.REMOVE, Op.PURGE)
+
+
+def split(changes: Changes, fenced: dict[int, StoreError]) -> tuple[Changes, Changes]:
+    """The changes that LMDB can take, and those of the messages of damaged streams."""
+    if not fenced:
+        return changes, []
+    kept: Changes = []
+    aside: Changes = []
+    for stream_id, ops in changes:
+        if stream_id not in fenced:
+            kept.append((stream_id, ops))
+            continue
+        away: list[Operation] = [op for op in ops if op[0] in _TOUCHES_MESSAGES]
+        rest: list[Operation] = [op for op in ops if op[0] not in _TOUCHES_MESSAGES]
+        if away:
+            aside.append((stream_id, away))
+        if rest:
+            kept.append((stream_id, rest))
+    return kept, aside
+
+
+def set_aside(path: Path, changes: Changes, vault: Vault | None, *, flush: bool) -> None:
+    """Keep ``changes`` in the store's directory ``path``; they are durable on return. Raises OSError."""
+    file = path / FILE
+    fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        number = os.fstat(fd).st_size + 1
+        body = encode(changes)
+        if vault is not None:
+            body = vault.seal(_about(number), body)
+        data = frame_bytes(_SALT, number, body)
+        written = os.write(fd, data)
+        if written < len(data):
+            raise OSError(0, "the disk takes no more")
+        if flush:
+            os.fsync(fd)
+            sync_directory(path)
+    finally:
+        os.close(fd)
+
+
+def read_aside(path: Path, vault: Vault | None) -> list[Changes]:
+    """What was set aside in the store's directory ``path``, in order. Raises StoreError("corrupt"), OSError."""
+    file = path / FILE
+    if not file.exists():
+        return []
+    out = []
+    for frame in frames_in(file.read_bytes(), _SALT):
+        body: bytes | memoryview = frame.body
+        if vault is not None:
+            body = vault.open(_about(frame.number), body)
+        out.append(decode(body))
+    return out
+
+
+def last_aside(path: Path, vault: Vault | None) -> dict[int, int]:
+    """By stream the last sequence that was set aside."""
+    last: dict[int, int] = {}
+    for changes in read_aside(path, vault):
+        for stream_id, ops in changes:
+            for op, data in ops:
+                if op is Op.APPEND:
+                    last[stream_id] = int.from_bytes(data.items[-1][0], "big")
+                elif op is Op.SKIP:
+                    last[stream_id] = data
+    return last
+
+
+def _about(number: int) -> bytes:
+    return b"aside" + number.to_bytes(8, "big")

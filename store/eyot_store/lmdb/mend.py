@@ -1,0 +1,272 @@
+"""Before LMDB opens a data file: what is damaged in it is found (``survey``), and mended where that loses nothing or little.
+
+* A meta page that cannot be read, or whose snapshot is damaged where all streams need it: the other one is used. LMDB keeps the
+  pages of the last two commits; what the newest held is then taken from the journal again, where it is still there.
+* A list of free pages that is damaged is forgotten: those pages are lost to the file until it is written anew (``eyot-check --compact``).
+* An index of subjects is forgotten, since it is only a summary; what is readable of consumers, states and positions is written anew.
+
+All of that becomes true with one meta page, written last. Streams whose messages are damaged are left as they are (``Survey.streams``).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import lmdb
+import msgspec
+
+from eyot_store.errors import StoreError
+from eyot_store.hot import child_at, data_at, key_at, nodes_of, search
+from eyot_store.lmdb.pages import EMPTY, Db, Meta, PageError, Pages, Tree, pack_db, pack_meta
+from eyot_store.lmdb.survey import INDEX, SHARED, STREAMS, Survey, survey
+from eyot_store.page_check import HEADER_SIZE, WORD
+from eyot_store.records.record import Counters, unpack_u64, unseal
+
+SALVAGED = b"salvaged:"
+_decode_counters = msgspec.msgpack.Decoder(Counters).decode
+_decode_mark = msgspec.msgpack.Decoder(tuple[bytes, int]).decode
+
+
+class Examined(NamedTuple):
+    """What was found. ``notes`` are sentences about what was damaged; ``went_back``: commits may be missing."""
+
+    survey: Survey
+    notes: list[str]
+    went_back: bool
+    known: bytes
+    """For ``Pages``."""
+    last_seqs: dict[int, int]
+    """By stream: the highest last sequence that any snapshot tells of."""
+
+
+def examine(path: Path, *, change: bool = True) -> Examined:
+    """Look at the data file in ``path``, and mend what can be mended (unless not to ``change`` it). Raises StoreError: it cannot be opened."""
+    data = path / "data.mdb"
+    pages = _open(data)
+    try:
+        metas = pages.metas()
+        found = [survey(pages, meta) for meta in metas[:1]]
+        follow = len(metas) == 2 and metas[0].txnid - metas[1].txnid <= 1
+        if not follow or not found[0].is_usable:
+            found += [survey(pages, meta) for meta in metas[1:]]
+        chosen = _best(found, follow)
+        notes = _notes(found, chosen, follow, len(metas))
+        newest = max(meta.txnid for meta in metas)
+        went_back = chosen is not found[0] or not follow
+        last_seqs: dict[int, int] = {}
+        for each in found:
+            for number, counters in counters_in(each).items():
+                last_seqs[number] = max(last_seqs.get(number, 0), counters.last_seq)
+        if change:
+            if chosen.meta.txnid != newest or not follow or chosen.free:
+                free = chosen.meta.free
+                if chosen.free:
+                    free = EMPTY._replace(flags=free.flags)
+                write_meta(data, chosen.meta._replace(free=free, txnid=newest + 1), newest + 1)
+                if not chosen.shared:
+                    return _again(path, notes, went_back, last_seqs, chosen)
+            if chosen.shared:
+                _salvage(path, pages, chosen, notes)
+                return _again(path, notes, went_back, last_seqs, chosen)
+        return Examined(chosen, notes, went_back, pages.known, last_seqs)
+    finally:
+        pages.close()
+
+
+def _again(path: Path, notes: list[str], went_back: bool, last_seqs: dict[int, int], before: Survey) -> Examined:
+    """Look at what was mended: it must be as good as it was thought to be."""
+    pages = _open(path / "data.mdb")
+    try:
+        found = survey(pages, pages.metas()[0])
+        known = pages.known
+    finally:
+        pages.close()
+    if not found.is_usable or found.free:
+        raise StoreError("corrupt", f"the database cannot be mended: {found.main or found.free or found.shared}")
+    found.streams = {**before.streams, **found.streams}
+    return Examined(found, notes, went_back, known, last_seqs)
+
+
+def _open(data: Path) -> Pages:
+    try:
+        return Pages(data)
+    except OSError as error:
+        raise StoreError("io", f"{data} cannot be read: {error.strerror}") from error
+
+
+def _best(found: list[Survey], follow: bool) -> Survey:
+    usable = [each for each in found if each.is_usable]
+    if usable:
+        return usable[0] if follow else max(usable, key=_how_far)
+    opened = [each for each in found if each.main is None and STREAMS in each.trees]
+    if not opened:
+        raise StoreError("corrupt", f"the database cannot be opened: {found[0].main or 'it has no streams'}")
+    return min(opened, key=lambda each: len(each.shared))
+
+
+def counters_in(found: Survey) -> dict[int, Counters]:
+    """The streams' counters in the main database, those that can be read."""
+    out = {}
+    for key, value in found.values.items():
+        if key.startswith(b"stream:") and key.endswith(b":counters"):
+            try:
+                out[int(key[7:15], 16)] = _decode_counters(unseal(key, value, "counters"))
+            except (StoreError, msgspec.MsgspecError, ValueError):
+                continue
+    return out
+
+
+def _how_far(found: Survey) -> tuple[int, int, int]:
+    """How much a snapshot holds, to be compared with another one's."""
+    try:
+        applied = _decode_mark(unseal(b"journal", found.values.get(b"journal", b""), "mark"))[1]
+    except (StoreError, msgspec.MsgspecError):
+        applied = 0
+    return applied, sum(each.last_seq for each in counters_in(found).values()), found.meta.txnid
+
+
+def _notes(found: list[Survey], chosen: Survey, follow: bool, metas: int) -> list[str]:
+    notes = []
+    if metas < 2:
+        notes.append("a meta page of the database is damaged; the other one is used, and a commit may be lost")
+    elif not follow:
+        notes.append("the meta pages of the database do not follow each other; commits may be lost")
+    elif chosen is not found[0]:
+        reason = found[0].main or next(iter(found[0].shared.values()))
+        notes.append(f"the last commit is damaged ({reason.message}); the one before it is used")
+    if chosen.free:
+        notes.append(f"the list of free pages is damaged ({chosen.free}); they are lost until `eyot-check --compact`")
+    notes += [f"{error.message}" for name, error in chosen.shared.items() if name != INDEX]
+    return notes
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
+
+
+def write_meta(data: Path, meta: Meta, txnid: int) -> None:
+    """Make ``meta`` the newest, as the transaction ``txnid``; durable on return."""
+    slot = txnid & 1
+    page = pack_meta(meta._replace(slot=slot, txnid=txnid))
+    fd = os.open(data, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)  # what it leads to
+        os.pwrite(fd, page, slot * meta.page_size)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _salvage(path: Path, pages: Pages, found: Survey, notes: list[str]) -> None:
+    """Write what is readable of damaged databases anew, and let those take their place."""
+    data = path / "data.mdb"
+    damaged = [name for name in found.shared if name in (*SHARED, INDEX)]
+    kept: dict[bytes, list[tuple[bytes, bytes]]] = {}
+    for name in damaged:
+        tree = found.trees[name]
+        kept[name] = [] if name == INDEX else readable(pages, tree, lambda error: notes.append(lost(name, error)))  # noqa: B023
+    _store_salvaged(path, kept)
+    again = _open(data)
+    try:
+        meta = again.metas()[0]
+        fresh = survey(again, meta, leaves=False)
+        if fresh.main is not None:
+            raise fresh.main
+        records = {}
+        for name in damaged:
+            records[name] = fresh.trees[SALVAGED + name].db
+            records[SALVAGED + name] = EMPTY
+        for name, db in records.items():
+            meta = _with_record(again, data, meta, name, db)
+        write_meta(data, meta, meta.txnid + 1)
+    finally:
+        again.close()
+
+
+def lost(name: bytes, error: PageError) -> str:
+    """A sentence on which entries of a database that all streams share are gone."""
+    first = unpack_u64(error.low.ljust(8, b"\0")[:8])[0]
+    last = unpack_u64(error.high.ljust(8, b"\0")[:8])[0] if error.high is not None else 0
+    where = f"stream {first}" if first == last else f"streams {first} to {last}" if last else f"streams from {first} on"
+    what = {b"streams": "entries", b"consumers": "consumers", b"consumer_states": "states of consumers"}
+    return f"{error.message}; {what.get(name, 'positions of mirrors and sources')} of {where} are lost"
+
+
+def readable(
+    pages: Pages, tree: Tree, on_damage: Callable[[PageError], None] = lambda error: None
+) -> list[tuple[bytes, bytes]]:
+    """The entries of a tree that can be read."""
+    out = []
+    for page, _, _ in pages.walk(tree, on_damage):
+        for index in range(nodes_of(page)):
+            try:
+                out.append((key_at(page, index), pages.data(tree, page, index)))
+            except PageError as error:
+                on_damage(error)
+    return out
+
+
+def _store_salvaged(path: Path, kept: dict[bytes, list[tuple[bytes, bytes]]]) -> None:
+    size = (path / "data.mdb").stat().st_size
+    room = 8 * sum(len(key) + len(value) + 64 for entries in kept.values() for key, value in entries) + (4 << 20)
+    environment = lmdb.open(str(path), map_size=size + room, max_dbs=16, mode=0o600)
+    try:
+        with environment.begin(write=True) as txn:
+            for name, entries in kept.items():
+                db = environment.open_db(SALVAGED + name, txn=txn)
+                txn.drop(db, delete=False)
+                for key, value in entries:
+                    txn.put(key, value, db=db)
+    except lmdb.Error as error:
+        raise StoreError("io", f"what is left of the database cannot be written: {error}") from error
+    finally:
+        environment.close()
+
+
+def _with_record(pages: Pages, data: Path, meta: Meta, name: bytes, db: Db) -> Meta:
+    """The main database with another record for a database in it: pages of their own, behind the others; not yet the ones that count."""
+    tree = meta.main_tree
+    way: list[tuple[int, bytearray, int]] = []
+    pgno = tree.db.root
+    for level in range(1, tree.db.depth + 1):
+        page = pages.sound(tree, pgno, level, b"", None)
+        index = search(page, name)
+        way.append((pgno, bytearray(page), index))
+        if level < tree.db.depth:
+            pgno = child_at(page, index)
+    _, leaf, index = way[-1]
+    if index >= nodes_of(leaf) or key_at(leaf, index) != name:
+        return meta
+    _, size, at = data_at(leaf, index)
+    leaf[at : at + size] = pack_db(db)
+    last_pgno, below = meta.last_pgno, 0
+    fd = os.open(data, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        for _, copy, index in reversed(way):
+            last_pgno += 1
+            copy[:WORD] = last_pgno.to_bytes(WORD, sys.byteorder)
+            if below:
+                node = int.from_bytes(copy[HEADER_SIZE + 2 * index :][:2], sys.byteorder)
+                _point(copy, node, below)
+            below = last_pgno
+            os.pwrite(fd, copy, last_pgno * meta.page_size)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    return meta._replace(main=meta.main._replace(root=below), last_pgno=last_pgno)
+
+
+def _point(page: bytearray, node: int, child: int) -> None:
+    """Have a branch's node lead to ``child``."""
+    for shift in range(3 if WORD == 8 else 2):
+        half = child >> 16 * shift & 0xFFFF
+        page[node + 2 * shift : node + 2 * shift + 2] = half.to_bytes(2, sys.byteorder)
+
+
+def store_exists(path: Path) -> bool:
+    """There is a data file with something in it."""
+    data = path / "data.mdb"
+    return data.exists() and data.stat().st_size > 0

@@ -1,0 +1,537 @@
+"""The pages of an LMDB data file, read without LMDB, to know that they are sound before LMDB trusts them.
+
+LMDB's pages carry no checksums, and LMDB asserts: a damaged page ends the process at the first read. So whoever is about to read or
+write through LMDB first has the pages on its way looked at here (``ready`` and its siblings). A page that was found sound once stays
+so: LMDB never changes a page that a snapshot uses, and what takes its place this process has written itself.
+
+A tree is walked from its root: each page must bear its number, be of the kind that its depth asks for, hold nodes that lie inside, in
+order, and between the keys that its parent names. What a page says is checked where it matters elsewhere: records by their checksums.
+
+Pages that nobody has looked at are read with ``pread``, so that a disk that fails says so; others by a map of the file.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from struct import Struct
+from typing import NamedTuple
+
+from eyot_store.errors import StoreError
+from eyot_store.hot import check_page, child_at, data_at, is_branch, key_at, next_unknown, nodes_of, search
+from eyot_store.page_check import (
+    ANY_KEY,
+    BIG,
+    DB_SIZE,
+    HEADER_SIZE,
+    MAIN_KEY,
+    NUMBER_KEY,
+    OVERFLOW,
+    PROBLEMS,
+    SUBTREE,
+    WORD,
+    Buffer,
+)
+
+NO_PAGE = (1 << 8 * WORD) - 1
+SEQUENCE_KEY = 8
+DEPTH_MAX = 20
+_LETTER = "Q" if WORD == 8 else "I"
+_DB = Struct(f"=IHH5{_LETTER}")
+_META = Struct(f"=II{_LETTER}{_LETTER}")
+_LAST = Struct(f"=2{_LETTER}")
+_RUN = Struct(f"={_LETTER}HHI")
+_word = Struct(f"={_LETTER}").unpack_from
+_MAGIC = 0xBEEFC0DE
+_VERSION = 1
+_P_META = 0x08
+_KINDS = {MAIN_KEY: 1, ANY_KEY: 2, SEQUENCE_KEY: 3, NUMBER_KEY: 4}
+_MAPPED = sys.maxsize > 1 << 32
+_FREE_FLAGS = 0x08
+
+
+class Db(NamedTuple):
+    """What LMDB knows of a tree."""
+
+    flags: int
+    depth: int
+    branches: int
+    leaves: int
+    overflows: int
+    entries: int
+    root: int
+
+
+class Tree(NamedTuple):
+    """A tree of one snapshot."""
+
+    name: str
+    db: Db
+    key_size: int
+    last_pgno: int
+
+
+class Meta(NamedTuple):
+    """A meta page."""
+
+    slot: int
+    page_size: int
+    txnid: int
+    free: Db
+    main: Db
+    last_pgno: int
+
+    @property
+    def free_tree(self) -> Tree:
+        """The list of free pages."""
+        return Tree("list of free pages", self.free, NUMBER_KEY, self.last_pgno)
+
+    @property
+    def main_tree(self) -> Tree:
+        """The unnamed database."""
+        return Tree("main database", self.main, MAIN_KEY, self.last_pgno)
+
+
+class PageError(StoreError):
+    """A page is damaged: entries of ``tree`` from ``low`` on, and below ``high`` (None: to the end), are behind it. ``whole``: the
+    pages are sound, and still something does not fit."""
+
+    def __init__(self, tree: str, pgno: int, why: str, low: bytes = b"", high: bytes | None = None) -> None:
+        super().__init__("corrupt", f"page {pgno} of its {tree} is damaged: {why}")
+        self.tree = tree
+        self.pgno = pgno
+        self.why = why
+        self.low = low
+        self.high = high
+
+
+class SnapshotGoneError(Exception):
+    """Its meta page was written anew meanwhile: begin again."""
+
+
+def db_of(data: Buffer, at: int = 0) -> Db:
+    """The record of a database."""
+    _, *fields = _DB.unpack_from(data, at)
+    return Db(*fields)
+
+
+def pack_db(db: Db, pad: int = 0) -> bytes:
+    """The record of a database as LMDB writes it."""
+    return _DB.pack(pad, *db)
+
+
+def pack_meta(meta: Meta) -> bytes:
+    """A whole meta page, as LMDB writes it."""
+    head = _RUN.pack(meta.slot, 0, _P_META, 0)
+    body = _META.pack(_MAGIC, _VERSION, 0, (meta.last_pgno + 1) * meta.page_size)
+    dbs = pack_db(meta.free, meta.page_size) + pack_db(meta.main)
+    return (head + body + dbs + _LAST.pack(meta.last_pgno, meta.txnid)).ljust(meta.page_size, b"\0")
+
+
+EMPTY = Db(0, 0, 0, 0, 0, 0, NO_PAGE)
+
+
+def read_meta(file: int, slot: int, page_size: int) -> Meta | None:
+    """The meta page in ``slot``; None: it is none."""
+    try:
+        data = os.pread(file, HEADER_SIZE + _META.size + 2 * DB_SIZE + 2 * WORD, slot * page_size)
+    except OSError:
+        return None
+    return _meta_of(data, slot)
+
+
+def _meta_of(data: Buffer, slot: int) -> Meta | None:
+    if len(data) < HEADER_SIZE + _META.size + 2 * DB_SIZE + 2 * WORD:
+        return None
+    number, _, flags, _ = _RUN.unpack_from(data, 0)
+    magic, version, _, _ = _META.unpack_from(data, HEADER_SIZE)
+    at = HEADER_SIZE + _META.size
+    page_size = _DB.unpack_from(data, at)[0]
+    last_pgno, txnid = _LAST.unpack_from(data, at + 2 * DB_SIZE)
+    sound = number == slot and flags == _P_META and magic == _MAGIC and version == _VERSION
+    if not sound or page_size not in (512 << shift for shift in range(7)) or (txnid and txnid & 1 != slot):
+        return None
+    return Meta(slot, page_size, txnid, db_of(data, at), db_of(data, at + DB_SIZE), last_pgno)
+
+
+def page_size_of(file: int) -> int:
+    """The size of its pages; 0: no meta page says so."""
+    first = read_meta(file, 0, 4096)
+    if first is not None:
+        return first.page_size
+    for shift in range(7):
+        second = read_meta(file, 1, 512 << shift)
+        if second is not None and second.page_size == 512 << shift:
+            return second.page_size
+    return 0
+
+
+class Pages:
+    """Of one data file. Any thread that holds the interpreter may use it."""
+
+    def __init__(self, path: Path, known: bytes = b"") -> None:
+        """``known``: of another one, of the same file. Raises StoreError("corrupt"): there is no meta page to be found; OSError."""
+        self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self.page_size = page_size_of(self._file)
+        if not self.page_size:
+            os.close(self._file)
+            raise StoreError("corrupt", "neither of the database's two meta pages can be read")
+        self._map: mmap.mmap | None = None
+        self._view = memoryview(b"")
+        self._known = bytearray(known)  # by page: 0, or the kind of tree it was found sound for
+        self._pages = 0
+        self._snapshots: dict[int, tuple[Meta, dict[bytes, Tree | None]]] = {}
+        self._grow()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._view = memoryview(b"")
+        self._map = None  # whoever has a view of it frees it
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def metas(self) -> list[Meta]:
+        """The meta pages that can be read, the newest first."""
+        found = [read_meta(self._file, slot, self.page_size) for slot in (0, 1)]
+        sound = [meta for meta in found if meta is not None and meta.page_size == self.page_size]
+        return sorted(sound, key=lambda meta: -meta.txnid)
+
+    def tree(self, txnid: int, name: bytes, key_size: int) -> Tree | None:
+        """The named database in the snapshot that a read transaction has, or a write transaction began with. Raises PageError."""
+        known = self._snapshots.get(txnid)
+        if known is None:
+            known = self._snapshot(txnid), {}
+            if len(self._snapshots) > 3:
+                with suppress(KeyError, StopIteration, RuntimeError):
+                    del self._snapshots[next(iter(self._snapshots))]
+            self._snapshots[txnid] = known
+        meta, trees = known
+        if name not in trees:
+            trees[name] = self._find_tree(meta, name, key_size)
+        return trees[name]
+
+    @property
+    def known(self) -> bytes:
+        """Which pages were found sound, for another one."""
+        return bytes(self._known)
+
+    def file_size(self) -> int:
+        """Bytes of the file."""
+        return os.fstat(self._file).st_size
+
+    def forget(self) -> None:
+        """The snapshots known may have gone (the environment was opened anew)."""
+        self._snapshots.clear()
+
+    def _snapshot(self, txnid: int) -> Meta:
+        for _ in range(3):
+            first, second = (read_meta(self._file, txnid & 1, self.page_size) for _ in range(2))
+            if first is not None and first == second and first.txnid == txnid:
+                return first
+        raise SnapshotGoneError
+
+    def _find_tree(self, meta: Meta, name: bytes, key_size: int) -> Tree | None:
+        main = meta.main_tree
+        if main.db.root == NO_PAGE:
+            return None
+        page, _, _ = self._leaf(main, name)
+        index = search(page, name)
+        if index >= nodes_of(page) or key_at(page, index) != name:
+            return None
+        flags, size, at = data_at(page, index)
+        if not flags & SUBTREE or size != DB_SIZE:
+            raise PageError("main database", _word(page)[0], f"{name!r} is no database")
+        return Tree(tree_name(name), db_of(page, at), key_size, meta.last_pgno)
+
+    # -- pages ---------------------------------------------------------------------------------------------------------
+
+    def read(self, pgno: int) -> Buffer:
+        """A page that nobody vouches for. Raises PageError."""
+        try:
+            data = os.pread(self._file, self.page_size, pgno * self.page_size)
+        except OSError as error:
+            raise PageError("file", pgno, f"it cannot be read: {error.strerror}") from None
+        if len(data) < self.page_size:
+            raise PageError("file", pgno, "the file ends before it")
+        return data
+
+    def _grow(self) -> None:
+        size = os.fstat(self._file).st_size
+        self._pages = size // self.page_size
+        self._known.extend(bytes(max(self._pages - len(self._known), 0)))
+        if _MAPPED and size:
+            self._map = mmap.mmap(self._file, size, prot=mmap.PROT_READ)
+            self._view = memoryview(self._map)
+
+    def _mapped(self, pgno: int) -> Buffer:
+        if not _MAPPED:
+            return self.read(pgno)
+        start = pgno * self.page_size
+        return self._view[start : start + self.page_size]
+
+    def sound(self, tree: Tree, pgno: int, level: int, low: bytes, high: bytes | None) -> Buffer:
+        """The page ``pgno``, ``level`` (from 1) levels deep in ``tree``, whose keys must lie from ``low`` on and below ``high``. Raises PageError."""
+        kind = _KINDS[tree.key_size]
+        if pgno >= self._pages:
+            self._grow()
+        if pgno < self._pages and self._known[pgno] == kind:
+            page = self._mapped(pgno)
+            if is_branch(page) == (level < tree.db.depth):
+                return page
+        try:
+            page = self.read(pgno)
+        except PageError as error:
+            raise PageError(tree.name, pgno, error.why, low, high) from None
+        found = check_page(page, pgno, tree.last_pgno, tree.key_size)
+        if found < 0:
+            raise PageError(tree.name, pgno, PROBLEMS[-found], low, high)
+        branch = is_branch(page)
+        if branch != (level < tree.db.depth):
+            raise PageError(tree.name, pgno, "it is as deep as no such page can be", low, high)
+        if tree.key_size != NUMBER_KEY:
+            last = key_at(page, nodes_of(page) - 1)
+            if key_at(page, int(branch)) < low or (high is not None and last >= high):
+                raise PageError(tree.name, pgno, "it holds what belongs elsewhere", low, high)
+        if found:
+            self._check_runs(tree, pgno, page)
+        self._known[pgno] = kind
+        return page
+
+    def _check_runs(self, tree: Tree, pgno: int, page: Buffer) -> None:
+        """The overflow pages that nodes of a leaf have their data in."""
+        for index in range(nodes_of(page)):
+            flags, size, at = data_at(page, index)
+            if flags & BIG:
+                self.check_run(tree, key_at(page, index), _word(page, at)[0], size)
+
+    def check_run(self, tree: Tree, key: bytes, pgno: int, size: int) -> int:
+        """Returns how many overflow pages there are from ``pgno`` on, for data of ``size``. Raises PageError."""
+        pages = (HEADER_SIZE - 1 + size) // self.page_size + 1
+        high = key + b"\0"
+        if pgno < 2 or pgno + pages - 1 > tree.last_pgno:
+            raise PageError(tree.name, pgno, "an overflow page's number is out of range", key, high)
+        try:
+            head = os.pread(self._file, HEADER_SIZE, pgno * self.page_size)
+        except OSError as error:
+            raise PageError(tree.name, pgno, f"it cannot be read: {error.strerror}", key, high) from None
+        if pgno + pages > self._pages:
+            self._grow()
+        if len(head) < HEADER_SIZE or pgno + pages > self._pages:
+            raise PageError(tree.name, pgno, "the file ends before it", key, high)
+        number, _, flags, count = _RUN.unpack(head)
+        if number != pgno or flags != OVERFLOW or count != pages:
+            raise PageError(tree.name, pgno, "it is not the overflow page that it should be", key, high)
+        return pages
+
+    def data(self, tree: Tree, page: Buffer, index: int) -> bytes:
+        """The data of a node of a sound leaf, wherever they are. Raises PageError."""
+        flags, size, at = data_at(page, index)
+        if not flags & BIG:
+            return bytes(page[at : at + size])
+        pgno = _word(page, at)[0]
+        self.check_run(tree, key_at(page, index), pgno, size)
+        try:
+            data = os.pread(self._file, size, pgno * self.page_size + HEADER_SIZE)
+        except OSError as error:
+            key = key_at(page, index)
+            raise PageError(tree.name, pgno, f"it cannot be read: {error.strerror}", key, key + b"\0") from None
+        return data
+
+    # -- before LMDB is asked --------------------------------------------------------------------------------------------
+
+    def _leaf(self, tree: Tree, key: bytes | None) -> tuple[Buffer, bytes, bytes | None]:
+        """The leaf that has ``key`` (None: the last one), if any has, and the keys it lies between."""
+        pgno, low, high = tree.db.root, b"", None
+        for level in range(1, min(tree.db.depth, DEPTH_MAX)):
+            page = self.sound(tree, pgno, level, low, high)
+            count = nodes_of(page)
+            index = count - 1 if key is None else search(page, key)
+            if index:
+                low = key_at(page, index)
+            if index + 1 < count:
+                high = key_at(page, index + 1)
+            pgno = child_at(page, index)
+        return self.sound(tree, pgno, min(tree.db.depth, DEPTH_MAX), low, high), low, high
+
+    def key(self, tree: Tree | None, key: bytes) -> None:
+        """LMDB is about to look a key up. Raises PageError."""
+        if tree is not None and tree.db.root != NO_PAGE:
+            self._leaf(tree, key)
+
+    def keys(self, tree: Tree | None, keys: list[bytes]) -> None:
+        """LMDB is about to look keys up. Raises PageError."""
+        if tree is None or tree.db.root == NO_PAGE:
+            return
+        low, high = b"\xff" * 9, None
+        for key in keys:
+            if key < low or (high is not None and key >= high):
+                _, low, high = self._leaf(tree, key)
+
+    def ahead(self, tree: Tree | None, first: bytes, entries: int) -> None:
+        """LMDB is about to read up to ``entries`` entries from ``first`` on. Raises PageError."""
+        if tree is None or tree.db.root == NO_PAGE:
+            return
+        _, _, high = self._leaf(tree, first)
+        while high is not None and entries >= 0:
+            page, _, high = self._leaf(tree, high)
+            entries -= nodes_of(page)
+
+    def ends(self, tree: Tree | None) -> None:
+        """LMDB is about to look for the first or last key, or to append behind it. Raises PageError."""
+        if tree is not None and tree.db.root != NO_PAGE:
+            self._leaf(tree, None)
+            self._leaf(tree, b"")
+
+    def below(self, tree: Tree, end: bytes) -> None:
+        """LMDB is about to read all there is below the key ``end``, and the next. Raises PageError."""
+        if tree.db.root == NO_PAGE:
+            return
+        _, _, high = self._leaf(tree, b"")
+        while high is not None and high <= end:
+            _, _, high = self._leaf(tree, high)
+        if high is not None:
+            self._leaf(tree, high)
+
+    def last_key(self, tree: Tree) -> bytes:
+        """The highest key; b"" where there is none. Raises PageError."""
+        if tree.db.root == NO_PAGE:
+            return b""
+        page, _, _ = self._leaf(tree, None)
+        return key_at(page, nodes_of(page) - 1)
+
+    def span(self, tree: Tree | None, first: bytes, leaves: int) -> bytes | None:
+        """LMDB is about to read from ``first`` on. Looks at up to ``leaves`` (2 or more) leaves from there, and returns the key, above
+        ``first``, that reading must stop before (the cursor may stand on it); None: there is nothing to stop before. Raises PageError."""
+        if tree is None or tree.db.root == NO_PAGE:
+            return None
+        if tree.db.depth <= 1:
+            self.sound(tree, tree.db.root, 1, b"", None)
+            return None
+        stop, _ = self._span(tree, tree.db.root, 1, b"", None, first, leaves)
+        return stop
+
+    def _span(
+        self, tree: Tree, pgno: int, level: int, low: bytes, high: bytes | None, first: bytes, left: int
+    ) -> tuple[bytes | None, int]:
+        """Look at ``left`` leaves below a branch; returns the first key of the last one if they were as many, and how many are left."""
+        page = self.sound(tree, pgno, level, low, high)
+        count = nodes_of(page)
+        start = search(page, first)
+        if level + 1 >= min(tree.db.depth, DEPTH_MAX):
+            end, kind = min(count, start + left), _KINDS[tree.key_size]
+            index = next_unknown(page, start, end, self._known, kind)
+            while index < end:
+                self._child(tree, page, index, level, low, high)
+                index = next_unknown(page, index + 1, end, self._known, kind)
+            left -= end - start
+            return (None if left else key_at(page, end - 1) if end > 1 else low), left
+        for index in range(start, count):
+            below = key_at(page, index) if index else low
+            above = key_at(page, index + 1) if index + 1 < count else high
+            stop, left = self._span(tree, child_at(page, index), level + 1, below, above, first, left)
+            if not left:
+                return stop, 0
+        return None, left
+
+    def _child(self, tree: Tree, page: Buffer, index: int, level: int, low: bytes, high: bytes | None) -> Buffer:
+        """The page that a node of a branch leads to, looked at."""
+        below = key_at(page, index) if index else low
+        above = key_at(page, index + 1) if index + 1 < nodes_of(page) else high
+        return self.sound(tree, child_at(page, index), level + 1, below, above)
+
+    def around(self, tree: Tree | None, key: bytes) -> tuple[bytes, bytes | None]:
+        """LMDB is about to take ``key`` out, and may join pages with their neighbours. Returns the keys between which that has been looked after. Raises
+        PageError."""
+        if tree is None or tree.db.root == NO_PAGE:
+            return b"", None
+        pgno, low, high = tree.db.root, b"", None
+        depth = min(tree.db.depth, DEPTH_MAX)
+        for level in range(1, depth):
+            page = self.sound(tree, pgno, level, low, high)
+            count = nodes_of(page)
+            index = search(page, key)
+            for each in range(max(index - 1, 0), min(index + 2, count)):
+                self._lowest(tree, page, each, level, low, high)
+            if index + 1 < count:
+                above: bytes | None = key_at(page, index + 1)
+            else:
+                above = high
+            low, high = key_at(page, index) if index else low, above
+            pgno = child_at(page, index)
+        self.sound(tree, pgno, depth, low, high)
+        return low, high
+
+    def _lowest(self, tree: Tree, page: Buffer, index: int, level: int, low: bytes, high: bytes | None) -> None:
+        """Look at a child, and at the first child of that, and so on."""
+        depth = min(tree.db.depth, DEPTH_MAX)
+        below, above = low, high
+        while level < depth:
+            if index + 1 < nodes_of(page):
+                above = key_at(page, index + 1)
+            below = key_at(page, index) if index else below
+            child = self.sound(tree, child_at(page, index), level + 1, below, above)
+            page, index, level = child, 0, level + 1
+
+    def front(self, tree: Tree | None, entries: int, end: bytes) -> None:
+        """LMDB is about to take out the first ``entries`` entries, none of them from the key ``end`` on. Raises PageError."""
+        if tree is None or tree.db.root == NO_PAGE:
+            return
+        low, high = self.around(tree, b"")
+        while high is not None and high <= end and entries > 0:
+            page, low, _ = self._leaf(tree, low)
+            entries -= nodes_of(page)
+            low, high = self.around(tree, high)
+
+    def all(self, tree: Tree, *, leaves: bool = True) -> int:
+        """LMDB is about to read all of a tree, or (without ``leaves``) to free it. Returns how many entries there are (0 without leaves). Raises PageError."""
+        return sum(nodes_of(page) for page, _, _ in self.walk(tree, leaves=leaves or tree.db.overflows > 0))
+
+    def walk(
+        self, tree: Tree, on_damage: Callable[[PageError], None] | None = None, *, leaves: bool = True
+    ) -> Iterator[tuple[Buffer, bytes, bytes | None]]:
+        """Every sound leaf of a tree in order, with the keys it lies between; without ``leaves`` none, only the branches are looked at. Damage is
+        told to ``on_damage`` and left out, or raised."""
+
+        def below(
+            pgno: int, level: int, low: bytes, high: bytes | None
+        ) -> Iterator[tuple[Buffer, bytes, bytes | None]]:
+            if level > DEPTH_MAX:
+                raise PageError(tree.name, pgno, "it is too deep", low, high)
+            page = self.sound(tree, pgno, level, low, high)
+            if level >= tree.db.depth:
+                yield page, low, high
+                return
+            if not leaves and level + 1 >= tree.db.depth:
+                return
+            count = nodes_of(page)
+            for index in range(count):
+                above = key_at(page, index + 1) if index + 1 < count else high
+                lower = key_at(page, index) if index else low
+                try:
+                    yield from below(child_at(page, index), level + 1, lower, above)
+                except PageError as error:
+                    if on_damage is None:
+                        raise
+                    on_damage(error)
+
+        if tree.db.root == NO_PAGE:
+            return
+        try:
+            if not 0 < tree.db.depth <= DEPTH_MAX or not 2 <= tree.db.root <= tree.last_pgno:
+                raise PageError(tree.name, tree.db.root, "its root is nowhere")
+            yield from below(tree.db.root, 1, b"", None)
+        except PageError as error:
+            if on_damage is None:
+                raise
+            on_damage(error)
+
+
+def tree_name(name: bytes) -> str:
+    """What a named database is called in messages."""
+    text = name.decode("ascii", "replace")
+    return "messages" if text.startswith("stream:") else f"database {text}"

@@ -1,0 +1,311 @@
+"""Damaged pages of the database: no process ends, the stream concerned is fenced and named, all others go on."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import lmdb
+import pytest
+
+from eyot_store import StoreError, hot, page_check
+from eyot_store.lmdb.pages import SEQUENCE_KEY, PageError, Pages, Tree
+from eyot_store.lmdb.survey import survey
+from support.damages import bases
+from support.store import FAST, JOURNAL, commit, fill, make_log, open_inline
+
+PAGE = 4096
+NAMES = (
+    "check_page",
+    "child_at",
+    "data_at",
+    "is_branch",
+    "key_at",
+    "mark_children",
+    "next_unknown",
+    "nodes_of",
+    "search",
+)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A closed store with three streams of 600 messages, some of several pages."""
+    path = tmp_path / "store"
+    store = open_inline(path)
+    for name in "STU":
+        log = make_log(store, name)
+        for size in (100, 9000, 100):
+            fill(store, log, 200, payload=name.encode() * size)
+    txn = store.begin()
+    log.put_consumer(txn, "durable", b"config", b"state")
+    assert commit(store, txn) is None
+    store.close()
+    return path
+
+
+def tree_of(path: Path, stream_id: int) -> tuple[Pages, Tree]:
+    pages = Pages(path / "data.mdb")
+    tree = pages.tree(pages.metas()[0].txnid, b"stream:%08x" % stream_id, SEQUENCE_KEY)
+    assert tree is not None
+    return pages, tree
+
+
+def leaves_of(path: Path, stream_id: int) -> list[int]:
+    """The page numbers of a stream's leaves, in order."""
+    pages, tree = tree_of(path, stream_id)
+    found = [int.from_bytes(page[:8], "little") for page, _, _ in pages.walk(tree)]
+    pages.close()
+    return found
+
+
+def spoil(path: Path, pgno: int, at: int = 10, data: bytes = b"\xff" * 6) -> None:
+    with (path / "data.mdb").open("r+b") as file:
+        file.seek(pgno * PAGE + at)
+        file.write(data)
+
+
+def test_a_sound_file_is_sound(path: Path) -> None:
+    pages = Pages(path / "data.mdb")
+    for meta in pages.metas():
+        found = survey(pages, meta, leaves=True)
+        assert (found.main, found.shared, found.streams, found.free) == (None, {}, {}, "")
+        assert len(found.trees) == 8
+    pages.close()
+
+
+def test_walking_finds_every_key_that_lmdb_finds(path: Path) -> None:
+    with lmdb.open(str(path), max_dbs=16, readonly=True) as env, env.begin() as txn:
+        wanted = [key for key, _ in txn.cursor(env.open_db(b"stream:00000002", txn=txn, create=False))]
+    pages, tree = tree_of(path, 2)
+    found = [hot.key_at(page, index) for page, _, _ in pages.walk(tree) for index in range(hot.nodes_of(page))]
+    assert found == wanted
+    pages.close()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_both_twins_say_the_same_of_any_page(path: Path, seed: int) -> None:
+    if not hot.COMPILED:
+        pytest.skip("nothing was compiled")
+    from eyot_store import _page_check as compiled
+
+    rng = random.Random(seed)
+    data = (path / "data.mdb").read_bytes()
+    for _ in range(3000):
+        pgno = rng.randrange(len(data) // PAGE)
+        page = bytearray(data[pgno * PAGE : pgno * PAGE + PAGE])
+        for _ in range(rng.choice([0, 0, 1, 1, 5])):
+            page[rng.choice([rng.randrange(80), rng.randrange(PAGE)])] ^= 1 << rng.randrange(8)
+        key_size = rng.choice([page_check.NUMBER_KEY, page_check.ANY_KEY, page_check.MAIN_KEY, 8])
+        last = rng.choice([len(data) // PAGE, 5])
+        found = page_check.check_page(page, pgno, last, key_size)
+        assert compiled.check_page(page, pgno, last, key_size) == found
+        if found < 0:
+            continue
+        assert compiled.is_branch(page) == page_check.is_branch(page)
+        assert compiled.nodes_of(page) == page_check.nodes_of(page)
+        for index in range(page_check.nodes_of(page)):
+            assert compiled.key_at(page, index) == page_check.key_at(page, index)
+            assert compiled.data_at(page, index) == page_check.data_at(page, index)
+            assert compiled.child_at(page, index) == page_check.child_at(page, index)
+        for key in (b"", rng.randbytes(8), page_check.key_at(page, 0), b"\xff" * 9):
+            assert compiled.search(page, key) == page_check.search(page, key)
+        if page_check.is_branch(page):
+            marks = bytearray(len(data) // PAGE + 1), bytearray(len(data) // PAGE + 1)
+            assert compiled.mark_children(page, marks[0]) == page_check.mark_children(page, marks[1])
+            assert marks[0] == marks[1]
+            end = page_check.nodes_of(page)
+            assert (
+                compiled.next_unknown(page, 0, end, marks[0], 1)
+                == end
+                == page_check.next_unknown(page, 0, end, marks[0], 1)
+            )
+
+
+@pytest.mark.parametrize("which", [0, 5, -1])
+@pytest.mark.parametrize("options", [FAST, JOURNAL], ids=["lmdb", "journal"])
+def test_a_damaged_leaf_fences_its_stream_by_name_and_no_other(path: Path, which: int, options) -> None:
+    spoil(path, leaves_of(path, 2)[which])
+    store = open_inline(path, options)
+    log, damaged, other = store.streams()
+    assert [name.name for name, _ in store.fenced()] == ["T"]
+    error = store.why_fenced(damaged)
+    assert error is not None
+    assert error.reason == "corrupt"
+    assert error.message.startswith("stream A/T: page ")
+    assert "sequences from " in error.message
+    for seq in (1, 300, 600):
+        with pytest.raises(StoreError, match="stream A/T: page"):
+            damaged.get(seq)
+    txn = store.begin()
+    damaged.append(txn, b"x", b"", b"", 1)
+    failure = commit(store, txn)
+    assert failure is not None
+    assert failure.reason == "corrupt"
+    for each in (log, other):
+        fill(store, each, 3)
+        assert [message.seq for message in each.read(599, max_messages=9, max_bytes=999_999).messages] == [
+            599,
+            600,
+            601,
+            602,
+            603,
+        ]
+    store.close()
+    store = open_inline(path, options)
+    assert [each.state.last_seq for each in store.streams()] == [603, 600, 603]
+    store.close()
+
+
+def test_a_leaf_that_is_damaged_while_the_stream_is_served(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "eyot_store.lmdb.mend.survey", lambda pages, meta, leaves=False: survey(pages, meta, leaves=leaves)
+    )
+    spoil(path, leaves_of(path, 2)[3])
+    store = open_inline(path)
+    told = []
+    store.on_fence = lambda log, error: told.append((log.name, str(error)))
+    log = store.streams()[1]
+    assert log.get(1) is not None
+    seqs = iter(range(1, 600))
+    with pytest.raises(StoreError, match="stream A/T: page"):
+        list(map(log.get, seqs))
+    assert [name for name, _ in told] == ["T"]
+    with pytest.raises(StoreError, match="stream A/T: page"):
+        log.get(1)
+    store.close()
+
+
+def test_a_fenced_stream_can_be_deleted(path: Path) -> None:
+    spoil(path, leaves_of(path, 2)[3])
+    store = open_inline(path)
+    log = store.streams()[1]
+    txn = store.begin()
+    log.delete(txn)
+    assert commit(store, txn) is None
+    fill(store, make_log(store, "T"), 5)
+    for _ in range(50):
+        store.commit_now()
+    store.close()
+    store = open_inline(path)
+    assert [log.state.last_seq for log in store.streams()] == [600, 5, 600]
+    store.close()
+
+
+def test_the_commit_before_is_used_where_the_last_one_is_damaged(path: Path) -> None:
+    pages = Pages(path / "data.mdb")
+    newest = pages.metas()[0]
+    pages.close()
+    spoil(path, newest.main.root)
+    store = open_inline(path)
+    assert len(store.damaged) == 1
+    assert "the one before it is used" in store.damaged[0]
+    assert [log.state.last_seq for log in store.streams()] == [600, 600, 600]
+    for log in store.streams():
+        fill(store, log, 2)
+    store.close()
+    store = open_inline(path)
+    assert store.damaged == []
+    store.close()
+
+
+@pytest.mark.parametrize("slot", [0, 1])
+def test_one_of_two_meta_pages_is_enough(path: Path, slot: int) -> None:
+    spoil(path, slot, 0, bytes(PAGE))
+    store = open_inline(path)
+    assert "a meta page of the database is damaged" in store.damaged[0]
+    for log in store.streams():
+        fill(store, log, 2)
+    store.close()
+    store = open_inline(path)
+    assert store.damaged == []
+    assert [log.state.last_seq for log in store.streams()] == [602, 602, 602]
+    store.close()
+
+
+def test_a_damaged_list_of_free_pages_is_forgotten(path: Path) -> None:
+    pages = Pages(path / "data.mdb")
+    meta = pages.metas()[0]
+    pages.close()
+    spoil(path, meta.free.root)
+    store = open_inline(path)
+    assert "the list of free pages is damaged" in store.damaged[0]
+    for log in store.streams():
+        fill(store, log, 200, payload=b"y" * 3000)
+    store.close()
+    store = open_inline(path)
+    assert store.damaged == []
+    assert [log.get(800).payload for log in store.streams()] == [b"y" * 3000] * 3
+    store.close()
+
+
+@pytest.mark.parametrize("name", [b"consumers", b"consumer_states", b"positions", b"subjects"])
+def test_what_is_readable_of_a_shared_database_is_kept(path: Path, name: bytes) -> None:
+    store = open_inline(path)
+    for log in store.streams():
+        for number in range(60):
+            txn = store.begin()
+            log.put_consumer(txn, f"c{number}", b"config" * 20, b"state" * 20)
+            log.put_position(txn, b"p%d" % number, b"value" * 20)
+            assert commit(store, txn) is None
+    store.close()
+    pages = Pages(path / "data.mdb")
+    tree = pages.tree(pages.metas()[0].txnid, name, page_check.ANY_KEY)
+    assert tree is not None
+    leaves = [int.from_bytes(page[:8], "little") for page, _, _ in pages.walk(tree)]
+    pages.close()
+    spoil(path, leaves[len(leaves) // 2])
+    store = open_inline(path)
+    if name != b"subjects":
+        assert any("are lost" in sentence for sentence in store.damaged)
+    logs = store.streams()
+    consumers = [len(log.consumers()) for log in logs]
+    positions = [len(log.positions()) for log in logs]
+    assert sum(consumers) > 100
+    assert sum(positions) > 100
+    if name == b"consumers":
+        assert sum(consumers) < 181
+    if name == b"positions":
+        assert sum(positions) < 180
+    for log in logs:
+        fill(store, log, 3)
+        assert log.get(1) is not None
+    store.close()
+    store = open_inline(path)
+    assert store.damaged == []
+    assert [len(log.consumers()) for log in store.streams()] == consumers
+    store.close()
+
+
+def test_a_page_that_two_trees_lead_to_is_nobodys(path: Path) -> None:
+    leaves = leaves_of(path, 1)
+    pages, tree = tree_of(path, 2)
+    root = bytearray(pages.read(tree.db.root))
+    pages.close()
+    node = int.from_bytes(root[18:20], "little")
+    root[node : node + 4] = leaves[1].to_bytes(4, "little")
+    spoil(path, tree.db.root, 0, bytes(root))
+    store = open_inline(path)
+    assert {log.name for log, _ in store.fenced()} == {"S", "T"}
+    fill(store, store.streams()[2], 1)
+    store.close()
+
+
+def test_stores_to_be_damaged_are_whole(tmp_path: Path) -> None:
+    for base in bases(tmp_path, 3):
+        store = open_inline(base.path, base.options)
+        assert store.damaged == store.recounted == []
+        for log in store.streams():
+            for seq, (subject, payload) in base.truth[log.name].items():
+                message = log.get(seq)
+                assert message is not None
+                assert (message.subject, message.payload) == (subject, payload)
+        store.close()
+
+
+def test_a_page_error_says_where(path: Path) -> None:
+    pages, tree = tree_of(path, 2)
+    with pytest.raises(PageError) as caught:
+        pages.sound(tree, leaves_of(path, 1)[0], 2, b"\0" * 8, b"\0" * 7 + b"\1")
+    assert "it holds what belongs elsewhere" in str(caught.value)
+    pages.close()
