@@ -152,6 +152,26 @@ def test_an_included_key_replaces_an_earlier_one_and_can_be_a_variable(tmp_path:
     assert parse_file(tmp_path / "main.conf").plain() == {"a": 2, "v": 3, "b": 3}
 
 
+def test_a_pattern_includes_what_there_is_by_name(tmp_path: Path) -> None:
+    """Eyot's own: `/etc/eyot/eyotd.conf` is never edited, the device's own settings lie beside it."""
+    folder = tmp_path / "etc [x]"
+    more = folder / "conf.d"
+    more.mkdir(parents=True)
+    main = folder / "main.conf"
+    main.write_text("a: 1\nb: 1\ninclude conf.d/*.conf\nblock { include 'conf.d/z?.conf' }\n")
+    assert parse_file(main, {}).plain() == {"a": 1, "b": 1, "block": {}}
+    for name, text in (("20.conf", "b: 20"), ("10.conf", "b: 10\nc: 3"), ("z1.conf", "d: 4"), (".x.conf", "e: 5")):
+        (more / name).write_text(text)
+    (more / "30.conf.dpkg-old").write_text("b: 30")
+    assert parse_file(main, {}).plain() == {"a": 1, "b": 20, "c": 3, "d": 4, "block": {"d": 4}}
+    (more / "10.conf").write_text("b: [")
+    with pytest.raises(ConfError, match=r"10\.conf:1"):
+        parse_file(main, {})
+    (more / "10.conf").write_text("include ../main.conf")
+    with pytest.raises(ConfError, match="includes itself"):
+        parse_file(main, {})
+
+
 def test_include_mistakes(tmp_path: Path) -> None:
     main, other = tmp_path / "main.conf", tmp_path / "other.conf"
     main.write_text("a: 1\ninclude other.conf\n")

@@ -1,7 +1,7 @@
 """Maps, arrays, includes and variables of the configuration grammar.
 
 A text is a map without its braces (or with them: JSON). `include FILE` puts the keys of FILE, parsed on its own, into the
-map where it stands. `$name` is looked up among the keys already declared, innermost map first, then in the environment,
+map where it stands; `include conf.d/*.conf` those of every file that matches, in the order of their names, if there is any. `$name` is looked up among the keys already declared, innermost map first, then in the environment,
 whose text is parsed as a value. Depth, and circles of includes and of environment variables, are refused.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from glob import escape, glob
 from pathlib import Path
 
 from eyot_wire.conf.errors import ConfError, ConfSyntaxError, Position
@@ -50,6 +51,14 @@ def _parse_path(
     except UnicodeDecodeError as error:
         raise ConfError(f"'{path}' is not UTF-8 text", asked_at, key) from error
     return _Parser(text, str(path), path.parent, env, (*including, resolved), depth).parse()
+
+
+def _named(directory: Path, name: str) -> list[Path]:
+    """The files of an include: one, or for a pattern (`conf.d/*.conf`, Eyot's own) those there are, by name."""
+    path = directory / name
+    if not any(sign in name for sign in "*?[") or path.exists():
+        return [path]
+    return [Path(found) for found in sorted(glob(str(Path(escape(str(directory))) / name)))]
 
 
 class _Parser:
@@ -215,8 +224,9 @@ class _Parser:
         self._end_of_entry("include")
         if self._depth >= DEPTH_MAX:
             raise ConfError(f"nested deeper than {DEPTH_MAX} levels", position, "include")
-        for entry in _parse_path(self._directory / name, position, self._env, self._including, self._depth + 1):
-            into.set(entry)
+        for path in _named(self._directory, name):
+            for entry in _parse_path(path, position, self._env, self._including, self._depth + 1):
+                into.set(entry)
 
     def _variable(self, name: str, key: str, position: Position) -> ConfValue:
         for enclosing in reversed(self._maps):
