@@ -1,31 +1,29 @@
-"""What holds for every test: whoever drives real processes or sockets by real clocks may fail twice before it counts.
+"""What holds for every test.
 
-A client that waits five seconds for an answer gets none when the machine stands still for six (shared builders do). Such
-a test runs again, at most twice, and pytest's summary names every rerun ("R"); a bug fails three times. Tests on mock
-clocks and memory links, of the store and of what only decides are never run again.
+A test that fails is not run again. One that drives real processes may ask for it, for what a machine that stands still does to
+real clocks and nothing else: `@pytest.mark.rerun_on(nats.errors.TimeoutError)` names the errors, of waiting or connecting, after
+which it runs again, at most twice; pytest's summary names every rerun ("R"). An assertion that fails is never one of them, and what
+tests loss, repetition, order, trust or durability may not ask.
 """
 
 from __future__ import annotations
 
-import subprocess
+import re
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 from hypothesis import settings
+from nats.errors import TimeoutError as NatsTimeout
 
 from eyot_store.store import Store
-from support.server_process import ServerProcess
 
 RERUNS = 2
 HERE = Path(__file__).parent
 # How long an example takes says something about the machine only.
 settings.register_profile("eyot", deadline=None)
 settings.load_profile("eyot")
-CUT_THE_POWER = ("test_power_cuts.py", "test_consumer_power_cuts.py")
-BY_REAL_CLOCKS = tuple(HERE / room for room in ("interop", "hub", "appliance", "unit/daemon"))
 
 
 @pytest.fixture(autouse=True)
@@ -46,23 +44,24 @@ def no_store_left_open(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         store.let_go()
 
 
+#: What the words of a test or its module may not be for it to run again.
+_NEVER_AGAIN = re.compile(
+    r"lost|loss|duplicat|twice|order|permission|auth|trust|secret|tls|sigkill|power|cuts|crash|durab|sync"
+)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.path.is_relative_to(HERE / "unit" / "store"):
-            continue  # what the store loses once in a thousand times is lost
-        if any(item.path.is_relative_to(room) for room in BY_REAL_CLOCKS) or _starts_processes(_module_of(item)):
-            missing = ["AssertionError"] if item.path.name in CUT_THE_POWER else None
-            item.add_marker(pytest.mark.flaky(reruns=RERUNS, reruns_delay=1, rerun_except=missing))
+        for marker in item.iter_markers("rerun_on"):
+            _check_rerun(item, marker.args)
+            errors = [error.__name__ for error in marker.args]
+            item.add_marker(pytest.mark.flaky(reruns=RERUNS, reruns_delay=1, only_rerun=errors))
 
 
-def _module_of(item: pytest.Item) -> ModuleType | None:
-    found = getattr(item, "module", None)
-    return found if isinstance(found, ModuleType) else None
-
-
-def _starts_processes(module: ModuleType | None) -> bool:
-    """Whether a test module names what starts processes: a server, or the standard library's way."""
-    values = () if module is None else vars(module).values()
-    return any(
-        value is subprocess or (isinstance(value, type) and issubclass(value, ServerProcess)) for value in values
-    )
+def _check_rerun(item: pytest.Item, errors: tuple[type[BaseException], ...]) -> None:
+    """Raises UsageError for a test that may not run again, or for errors that are not of waiting or connecting."""
+    if item.path.is_relative_to(HERE / "unit" / "store") or _NEVER_AGAIN.search(item.nodeid.lower()):
+        raise pytest.UsageError(f"{item.nodeid}: what it tests has to hold at the first try")
+    for error in errors or (BaseException,):
+        if not issubclass(error, (TimeoutError, ConnectionError, NatsTimeout)):
+            raise pytest.UsageError(f"{item.nodeid}: {error.__name__} is no error of waiting or connecting")

@@ -5,7 +5,8 @@ its clock, randomness, store and network, and runs them in one Trio nursery:
 
     store, JetStream, monitoring, leaf links, clients     started in this order, stopped in the reverse
 
-Exit codes: 0 after SIGINT, SIGTERM or lame duck; 1 for a mistake in the configuration or a failed start.
+Exit codes: 0 after SIGINT, SIGTERM or lame duck; 64 (EX_USAGE) for a mistake on the command line and 78 (EX_CONFIG) for one in the
+configuration, which a restart does not mend; 1 for a failed start and for all that `-t` and `--signal` say.
 """
 
 from __future__ import annotations
@@ -24,13 +25,17 @@ from eyot_daemon.config.options import Options
 from eyot_daemon.config.read import Loaded, load_options
 from eyot_daemon.config.reader import Reading
 from eyot_daemon.config.usage import TLS_USAGE, USAGE
-from eyot_daemon.process.logs import Logs
-from eyot_daemon.process.signals import SignalError, send_signal
+from eyot_daemon.process.logs import Logs, priority, stderr_is_journal
+from eyot_daemon.process.reload_answer import SignalError
+from eyot_daemon.process.signals import send_signal
 from eyot_daemon.version import VERSION, own_version
 from eyot_wire.conf import ConfError
 from eyot_wire.hot import COMPILED
 
 log = logging.getLogger("eyot")
+
+#: sysexits.h; `RestartPreventExitStatus=` of the unit names both.
+EX_USAGE, EX_CONFIG = 64, 78
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -46,18 +51,27 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise UsageError("must specify [-c, --config] option to check configuration file syntax")
         loaded = load(arguments)
         if arguments.signal is not None:
-            send_signal(arguments.signal, loaded.options.pid_file)
+            send_signal(arguments.signal, loaded.options.pid_file, loaded.options.eyot.control_path(os.environ))
             return 0
         if arguments.test_config:
             return _report_test(loaded, arguments)
     except UsageError as error:
-        print(f"eyotd: {error}", file=sys.stderr)
-        print("run eyotd --help for the options", file=sys.stderr)
-        return 1
-    except (ConfError, SignalError) as error:
-        print(f"eyotd: {error}", file=sys.stderr)
+        _complain(f"{error}\nrun eyotd --help for the options")
+        return EX_USAGE
+    except ConfError as error:
+        _complain(str(error))
+        return 1 if arguments.test_config or arguments.signal is not None else EX_CONFIG
+    except SignalError as error:
+        _complain(str(error))
         return 1
     return run(loaded, arguments)
+
+
+def _complain(text: str) -> None:
+    """What is wrong before there is a log, on stderr."""
+    prefix = priority(logging.ERROR) if stderr_is_journal() else ""
+    first, *rest = text.splitlines()
+    print("\n".join(prefix + line for line in (f"eyotd: {first}", *rest)), file=sys.stderr)
 
 
 def _print_version() -> int:
@@ -75,10 +89,13 @@ def load(arguments: Arguments) -> Loaded:
 
 
 def _report_test(loaded: Loaded, arguments: Arguments) -> int:
-    """`-t`: warnings count as mistakes, as in nats-server."""
-    for warning in loaded.reading.warnings:
-        print(f"eyotd: {warning}", file=sys.stderr)
-    if loaded.reading.warnings:
+    """`-t`: warnings count as mistakes, as in nats-server, and certificates have to be there."""
+    from eyot_daemon.net.cert_check import unusable_certificates
+
+    wrong = [*loaded.reading.warnings, *unusable_certificates(loaded.options)]
+    for line in wrong:
+        print(f"eyotd: {line}", file=sys.stderr)
+    if wrong:
         return 1
     print(f"eyotd: configuration file {arguments.config} is valid ({loaded.options.config_digest})", file=sys.stderr)
     return 0
@@ -110,7 +127,7 @@ def run(loaded: Loaded, arguments: Arguments) -> int:
     try:
         logs.configure(loaded.options)
     except OSError as error:
-        print(f"eyotd: error opening log file {loaded.options.log_file}: {error.strerror}", file=sys.stderr)
+        _complain(f"error opening log file {loaded.options.log_file}: {error.strerror}")
         return 1
     _allow_open_files()
     sys.setswitchinterval(SWITCH_S)

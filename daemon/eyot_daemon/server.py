@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import ssl
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -40,6 +41,7 @@ from eyot_daemon.reload.changes import LOGGING, ReloadError, applied_lines, chan
 from eyot_daemon.router.account_setup import set_up_accounts
 from eyot_daemon.router.broker import Broker
 from eyot_wire.conf import ConfError
+from eyot_wire.status import ReloadReport
 
 if TYPE_CHECKING:
     from eyot_daemon.auth.trust import Trust
@@ -311,6 +313,7 @@ class Server:
             log.error("Failed to reload server configuration: %s", wrong)
         else:
             self._apply(loaded, trust, changed, contexts)
+        self.broker.reloads = ReloadReport(os.getpid(), self.broker.reloads.count + 1, wrong)
         self._notifier.ready()
         return wrong
 

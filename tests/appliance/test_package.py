@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
+import platform
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,13 +20,21 @@ TOP = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The package's files, as dpkg would lay them out."""
+    """The package's files and what its scripts make of them, as dpkg would install it under a root of its own (`dpkg --root`)."""
     built = subprocess.run([TOP / "packaging" / "build-deb"], capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stderr
     (package,) = (TOP / "dist").glob("eyot_*.deb")
     root = tmp_path_factory.mktemp("root")
     subprocess.run(["dpkg-deb", "-x", package, root], check=True)
+    subprocess.run(["dpkg-deb", "-e", package, root / "DEBIAN"], check=True)
+    script(root, "postinst", "configure", "")
     return root
+
+
+def script(root: Path, name: str, *arguments: str) -> None:
+    """Run one of the package's scripts on `root` alone."""
+    env = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "DPKG_ROOT": str(root), "DPKG_MAINTSCRIPT_PACKAGE": "eyot"}
+    subprocess.run([root / "DEBIAN" / name, *arguments], check=True, env=env, stdin=subprocess.DEVNULL)
 
 
 class Unpacked(ServerProcess):
@@ -59,6 +70,49 @@ def test_its_configuration_is_valid(unpacked: Path) -> None:
     assert "is valid" in run(unpacked / "usr/bin/eyotd", "-t", "-c", unpacked / "etc/eyot/eyotd.conf")
 
 
+def test_its_version_names_the_release(unpacked: Path) -> None:
+    release = platform.freedesktop_os_release()
+    version = re.search(r"^Version: (.*)$", (unpacked / "DEBIAN/control").read_text(), re.MULTILINE)
+    assert version is not None
+    assert version.group(1).endswith(f"+deb{release['VERSION_ID']}")
+    with gzip.open(unpacked / "usr/share/doc/eyot/changelog.gz", "rt") as changelog:
+        assert changelog.readline() == f"eyot ({version.group(1)}) {release['VERSION_CODENAME']}; urgency=medium\n"
+
+
+def test_no_upgrade_asks_about_the_configuration(unpacked: Path) -> None:
+    """dpkg asks about conffiles that somebody edited, and has no answer for those that somebody deleted: there are none."""
+    assert not (unpacked / "DEBIAN/conffiles").exists()
+    conf = unpacked / "etc/eyot/eyotd.conf"
+    stub = conf.read_text()
+    conf.write_text("port: 4333\n")
+    script(unpacked, "postinst", "configure", "0.1.0+deb12")
+    assert conf.read_text() == "port: 4333\n"
+    conf.unlink()
+    script(unpacked, "postinst", "configure", "0.1.0+deb12")
+    assert conf.read_text() == stub
+    conf.write_text(former_conffile())
+    script(unpacked, "postinst", "configure", "0.1.0")
+    assert conf.read_text() == stub
+
+
+def former_conffile() -> str:
+    """What 0.1.0 shipped as /etc/eyot/eyotd.conf: the example's text under another head."""
+    example = (TOP / "packaging/example.conf").read_text()
+    rest = example.partition("# Check a change with:")[2]
+    return "# eyotd: configuration in nats-server's grammar. Check a change with:" + rest
+
+
+def test_what_is_the_devices_own_lies_in_conf_d(unpacked: Path) -> None:
+    eyotd, conf = unpacked / "usr/bin/eyotd", unpacked / "etc/eyot/eyotd.conf"
+    own = conf.parent / "conf.d" / "10-device.conf"
+    own.write_text((unpacked / "usr/share/doc/eyot/examples/eyotd.conf").read_text())
+    assert "is valid" in run(eyotd, "-t", "-c", conf)
+    own.write_text("max_payloud: 1\n")
+    done = subprocess.run([eyotd, "-t", "-c", conf], capture_output=True, text=True, check=False)
+    assert (done.returncode, "10-device.conf:1:1" in done.stderr) == (1, True)
+    own.unlink()
+
+
 def test_its_configuration_is_not_for_everybody(unpacked: Path) -> None:
     assert (unpacked / "etc/eyot/eyotd.conf").stat().st_mode & 0o007 == 0
 
@@ -69,6 +123,21 @@ def test_its_unit_starts_what_it_ships(unpacked: Path) -> None:
     assert "ExecStart=/usr/bin/eyotd -c /etc/eyot/eyotd.conf" in unit
     assert "StateDirectory=eyot" in unit
     assert "Documentation=man:eyotd(8) " in unit
+
+
+def test_pauses_between_starts_grow(unpacked: Path, tmp_path: Path) -> None:
+    """By systemd where it can (254 and later), else by a script before each start; a start that succeeds begins anew."""
+    unit = (unpacked / "lib/systemd/system/eyotd.service").read_text()
+    script = unpacked / "usr/lib/eyot/growing-pause"
+    assert ("\nRestartSteps=" in unit) != script.exists()
+    paused = tmp_path / "paused"
+    pause = tmp_path / "pause"
+    pause.write_text(f'#!/bin/sh\necho "$1" >>{paused}\n')
+    pause.chmod(0o755)
+    env = {"PATH": "/usr/bin:/bin", "RUNTIME_DIRECTORY": str(tmp_path), "PAUSE": str(pause)}
+    for word in ("begin",) * 9 + ("ready",) + ("begin",) * 2:
+        subprocess.run([TOP / "packaging/growing-pause", word], env=env, check=True)
+    assert paused.read_text().split() == ["2", "4", "8", "16", "32", "60", "60", "60", "2"]
 
 
 def test_its_programs_have_pages_that_man_shows(unpacked: Path) -> None:

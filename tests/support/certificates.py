@@ -12,10 +12,21 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 _DAY = datetime.timedelta(days=1)
+_CA_USAGE = x509.KeyUsage(
+    key_cert_sign=True,
+    crl_sign=True,
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    encipher_only=False,
+    decipher_only=False,
+)
 
 
 class Authority:
-    """Writes `ca.pem` into a directory, and on demand `<name>.pem` with `<name>-key.pem` for 127.0.0.1 and localhost."""
+    """As strict clients (Python 3.13's) want it, writes `ca.pem` into a directory, and on demand `<name>.pem` with `<name>-key.pem` for 127.0.0.1 and localhost."""
 
     def __init__(self, directory: Path, name: str = "Test CA") -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -23,6 +34,7 @@ class Authority:
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         builder = self._builder(self._name, self._key).add_extension(x509.BasicConstraints(True, None), critical=True)
+        builder = builder.add_extension(_CA_USAGE, critical=True)
         self.ca_file = directory / "ca.pem"
         self.ca_file.write_bytes(builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
 
@@ -80,4 +92,6 @@ class Authority:
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - _DAY if starts_in is None else now + datetime.timedelta(seconds=starts_in))
             .not_valid_after(now + good_for)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
         )

@@ -232,6 +232,14 @@ class StatusReport(Struct, kw_only=True):
     store: StoreStatus | None = None
 
 
+class ReloadReport(Struct):
+    """`/eyot/reloadz`: reloads that process `pid` was asked for since its start, and what was wrong with the last ("": nothing)."""
+
+    pid: int
+    count: int = 0
+    error: str = ""
+
+
 class DeviceStatus(Struct, kw_only=True):
     """What a device publishes about itself (`eyot { status { } }`), for the hub's job `fleet`.
 

@@ -162,7 +162,7 @@ class Monitoring:
         from starlette.responses import Response
         from starlette.routing import Route
 
-        def route(path: str, page: Page) -> Route:
+        def route(path: str, page: Page, base: str) -> Route:
             async def endpoint(request: Request) -> Response:
                 return self._answer(path, page, request)
 
@@ -174,6 +174,7 @@ class Monitoring:
             body = f"<!doctype html><title>Eyot</title><h1>{name}</h1><ul>{links}</ul>"
             return Response(body, media_type="text/html")
 
+        # Eyot's own pages are at their place under any base path, too: `eyot` and reloads look for them there.
         base = self.broker.options.http_base_path.rstrip("/")
         pages = self._pages()
 
@@ -181,7 +182,8 @@ class Monitoring:
             self.requests["/metrics"] += 1
             return Response(exposition(self.clients), headers={"content-type": CONTENT_TYPE})
 
-        routes = [route(path, page) for path, page in pages.items()]
+        routes = [route(path, page, base) for path, page in pages.items()]
+        routes += [route(path, page, "") for path, page in pages.items() if base and path.startswith("/eyot/")]
         routes.append(Route(base + "/metrics", metrics, methods=METHODS))
         routes += [Route(path, root, methods=METHODS) for path in {base or "/", base + "/"}]
         app = Starlette(routes=routes, middleware=[Middleware(CleanPaths)])
@@ -207,6 +209,7 @@ class Monitoring:
             "/stacksz": lambda query: monitor_process.stacksz(),
             "/debug/vars": lambda query: monitor_process.expvarz(),
             "/eyot/status": lambda query: monitor_server.status_report(clients),
+            "/eyot/reloadz": lambda query: broker.reloads,
             "/eyot/syncz": lambda query: monitor_server.sync_report(clients),
         }
 

@@ -29,7 +29,44 @@ LABELS = {
     logging.CRITICAL: "FTL",
 }
 
+#: syslog's numbers, which systemd's journal takes from the beginning of a line: `<4>`.
+PRIORITIES = {
+    TRACE: 7,
+    logging.DEBUG: 7,
+    logging.INFO: 6,
+    logging.WARNING: 4,
+    logging.ERROR: 3,
+    logging.CRITICAL: 2,
+}
+
 log = logging.getLogger("eyot")
+
+
+def priority(level: int) -> str:
+    """What says to the journal how much a line matters (sd-daemon(3))."""
+    return f"<{PRIORITIES.get(level, 6)}>"
+
+
+def stderr_is_journal() -> bool:
+    """Whether systemd gave this process its journal for stderr, and nobody has put another file there since (systemd.exec(5))."""
+    device, _, inode = os.environ.get("JOURNAL_STREAM", "").partition(":")
+    try:
+        file = os.fstat(sys.stderr.fileno())
+    except (AttributeError, OSError, ValueError):
+        return False
+    return (device, inode) == (str(file.st_dev), str(file.st_ino))
+
+
+class JournalFormatter(logging.Formatter):
+    """Puts the priority before every line of what `lines` makes of a record."""
+
+    def __init__(self, lines: logging.Formatter) -> None:
+        super().__init__()
+        self._lines = lines
+
+    def format(self, record: logging.LogRecord) -> str:
+        prefix = priority(record.levelno)
+        return prefix + self._lines.format(record).replace("\n", f"\n{prefix}")
 
 
 class LineFormatter(logging.Formatter):
@@ -160,7 +197,10 @@ def _make_handler(options: Options) -> logging.Handler:
         handler = FileHandler(path, size_limit=options.log_size_limit, max_num=options.log_max_num)
     else:
         handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(LineFormatter(logtime=options.logtime, utc=options.logtime_utc))
+    lines: logging.Formatter = LineFormatter(logtime=options.logtime, utc=options.logtime_utc)
+    if not options.log_file and stderr_is_journal():
+        lines = JournalFormatter(lines)
+    handler.setFormatter(lines)
     return handler
 
 

@@ -10,6 +10,8 @@ from typing import Protocol
 
 import trio
 
+from eyot_daemon.process.reload_answer import ReloadAnswer, SignalError
+
 log = logging.getLogger("eyot")
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -29,10 +31,6 @@ _COMMANDS = {
     "reload": signal.SIGHUP,
     "ldm": signal.SIGUSR2,
 }
-
-
-class SignalError(Exception):
-    """`--signal` could not be carried out; the text says why."""
 
 
 class Reactions(Protocol):
@@ -65,19 +63,25 @@ async def watch_signals(reactions: Reactions, task_status: trio.TaskStatus[None]
                 reactions.lame_duck()
 
 
-def send_signal(command: str, pid_file: str = "") -> None:
-    """Carry out `--signal COMMAND[=PID or pid file]`. Raises SignalError."""
+def send_signal(command: str, pid_file: str = "", control: Path | None = None) -> None:
+    """Carry out `--signal COMMAND[=PID or pid file]`. Raises SignalError.
+
+    A reload is waited for where the daemon's control socket is `control`: what the daemon refuses is an error here, too.
+    """
     name, _, target = command.partition("=")
     number = _COMMANDS.get(name)
     if number is None:
         raise SignalError(f'unknown signal "{name}"')
     pid = _pid(target or pid_file)
+    answer = None if name != "reload" or control is None else ReloadAnswer.of(control, pid)
     try:
         os.kill(pid, number)
     except ProcessLookupError:
         raise SignalError("no such process") from None
     except PermissionError:
         raise SignalError(f"not permitted to signal process {pid}") from None
+    if answer is not None:
+        answer.wait()
 
 
 def _pid(target: str) -> int:

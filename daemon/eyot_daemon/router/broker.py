@@ -8,6 +8,7 @@ sent. Everything here belongs to one thread, Trio's.
 
 import logging
 import math
+import os
 import random
 import secrets
 from collections.abc import Callable, Iterator
@@ -24,6 +25,7 @@ from eyot_daemon.turn.clock import Clock
 from eyot_daemon.turn.gate import Gate
 from eyot_daemon.turn.readers import Readers
 from eyot_daemon.turn.timers import Timers
+from eyot_wire.status import ReloadReport
 
 log = logging.getLogger("eyot.broker")
 
@@ -55,6 +57,7 @@ class Broker:
         self.random: Callable[[], float] = self.rng.random
         self.started_ns = self.clock.now_ns()
         self.config_loaded_ns = self.started_ns
+        self.reloads = ReloadReport(os.getpid())
         self._dirty: list[Flushing] = []
         self._stall_s = 0.0
         self._gate: Gate | None = None

@@ -52,5 +52,5 @@ def test_https_needs_a_certificate(tmp_path: Path) -> None:
     server = Eyotd("https: 127.0.0.1:%LEAF_PORT%", tmp_path)
     server.start(wait=False)
     assert server.process is not None
-    assert server.process.wait(15) == 1
+    assert server.process.wait(15) == 78
     assert "monitoring over HTTPS needs a certificate" in server.log()

@@ -92,9 +92,9 @@ def test_mistakes_in_the_configuration(tmp_path: Path) -> None:
     main, included = tmp_path / "main.conf", tmp_path / "more.conf"
     main.write_text("port: 4222\ninclude more.conf\n")
     included.write_text("# limits\nmax_payloud: 1mb\n")
-    for flags in ([], ["-t"]):
+    for flags, status in (([], 78), (["-t"], 1)):
         done = eyotd(*flags, "-c", str(main))
-        assert done.returncode == 1
+        assert done.returncode == status
         assert (
             done.stderr
             == f'eyotd: {included}:2:1: key "max_payloud": unknown field "max_payloud", did you mean "max_payload"?\n'
@@ -108,7 +108,7 @@ def test_mistakes_in_the_configuration(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "should be converted to a duration" in done.stderr
     done = eyotd("-c", str(tmp_path / "none.conf"))
-    assert done.returncode == 1
+    assert done.returncode == 78
     assert "No such file or directory" in done.stderr
 
 
@@ -120,7 +120,7 @@ def test_mistakes_on_the_command_line() -> None:
         (["-sl", "foo"], 'unknown signal "foo"'),
     ):
         done = eyotd(*arguments)
-        assert done.returncode == 1
+        assert done.returncode == (1 if "-sl" in arguments else 64)
         assert words in done.stderr
         assert "Traceback" not in done.stderr
 
@@ -282,3 +282,82 @@ def test_signals_by_command(start: StartDaemon, tmp_path: Path) -> None:
     daemon.wait_log("Reloaded server configuration")
     assert eyotd("-sl", f"quit={daemon.process.pid}").returncode == 0
     assert daemon.wait() == 0
+
+
+# -- under systemd -----------------------------------------------------------------------------------------------------
+
+
+def test_who_asks_for_a_reload_by_signal_hears_what_was_refused(start: StartDaemon, tmp_path: Path) -> None:
+    """`ExecReload=` is this command: `systemctl reload` fails when the daemon did not take the file."""
+    control = tmp_path / "run" / "control.sock"
+    config = tmp_path / "a.conf"
+    text = f'jetstream {{ store_dir: "{tmp_path}/js", domain: a }}\neyot {{ control_socket: "{control}" }}\n'
+    config.write_text(text)
+    daemon = start("-c", str(config))
+    daemon.wait_ready()
+    asked = ("-c", str(config), "--signal", f"reload={daemon.process.pid}")
+    assert (eyotd(*asked).returncode, daemon.log().count("Reloaded server configuration")) == (0, 1)
+    config.write_text(text.replace("domain: a", "domain: b"))
+    refused = eyotd(*asked)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert re.fullmatch(r"eyotd: reload refused: config reload not supported for .*\n", refused.stderr)
+    config.write_text(text + "max_payload: 2MB\nhttp_base_path: /x\n")
+    assert eyotd(*asked).returncode == 1
+    config.write_text(text + "max_payload: 2MB\n")
+    assert eyotd(*asked).returncode == 0
+    assert daemon.greeting()["max_payload"] == 2 << 20
+
+
+def test_what_a_restart_does_not_mend_has_exit_codes_of_its_own(tmp_path: Path) -> None:
+    config = tmp_path / "a.conf"
+    config.write_text("port: nowhere\n")
+    assert eyotd("-c", str(config)).returncode == 78
+    assert eyotd("-zz").returncode == 64
+    config.write_text(f'port: -1\ntls {{ cert_file: "{tmp_path}/none.pem", key_file: "{tmp_path}/none.key" }}\n')
+    assert eyotd("-c", str(config)).returncode == 1  # whoever renews them may be about to
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        config.write_text(f"listen: 127.0.0.1:{taken.getsockname()[1]}\n")
+        assert eyotd("-c", str(config)).returncode == 1
+    unit = (Path(__file__).parents[3] / "systemd/eyotd.service").read_text()
+    assert "\nRestartPreventExitStatus=64 78\n" in unit
+    assert "\nStartLimitIntervalSec=0\n" in unit
+
+
+@pytest.mark.parametrize("block", ["{}", "websocket {{ port: -1, {} }}", "leafnodes {{ port: -1, {} }}"])
+def test_certificates_that_are_missing_fail_the_test(tmp_path: Path, block: str) -> None:
+    config = tmp_path / "a.conf"
+    tls = f'tls {{ cert_file: "{tmp_path}/none.pem", key_file: "{tmp_path}/none.key" }}'
+    config.write_text(block.format(tls))
+    done = eyotd("-t", "-c", str(config))
+    assert done.returncode == 1
+    assert re.fullmatch(r"eyotd: error parsing X509 certificate/key pair: .*none\.pem.*No such file.*\n", done.stderr)
+
+
+def test_the_authority_of_a_remote_is_looked_at(tmp_path: Path) -> None:
+    config = tmp_path / "a.conf"
+    remote = f'{{ url: "tls://hub:7422", tls {{ ca_file: "{tmp_path}/none.pem" }} }}'
+    config.write_text(f"leafnodes {{ remotes = [ {remote} ] }}")
+    done = eyotd("-t", "-c", str(config))
+    assert (done.returncode, "failed to parse root ca certificate" in done.stderr) == (1, True)
+
+
+def test_lines_for_the_journal_say_how_much_they_matter(tmp_path: Path) -> None:
+    """systemd names the file behind stderr in JOURNAL_STREAM; whoever puts another there gets lines as they always were."""
+    config = tmp_path / "a.conf"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        config.write_text(f"listen: {address}\nmax_payload: 16MB\n")
+        for to_journal in (True, False):
+            log = tmp_path / f"{to_journal}.log"
+            with log.open("wb") as file:
+                status = os.fstat(file.fileno())
+                stream = f"{status.st_dev}:{status.st_ino if to_journal else 1}"
+                subprocess.run(
+                    [EYOTD, "-c", config], stderr=file, env=os.environ | {"JOURNAL_STREAM": stream}, check=False
+                )
+            found = {line[:3] for line in log.read_text().splitlines()}
+            if to_journal:
+                assert {"<6>", "<4>", "<2>"} <= found
+                assert all(line.startswith("<") for line in log.read_text().splitlines())
+            else:
+                assert not any(each.startswith("<") for each in found)

@@ -17,7 +17,8 @@ import trio.testing
 from eyot_daemon.config.options import Options
 from eyot_daemon.process.notify import Notifier
 from eyot_daemon.process.ports_file import Ports, PortsFile, urls
-from eyot_daemon.process.signals import SignalError, send_signal
+from eyot_daemon.process.reload_answer import SignalError
+from eyot_daemon.process.signals import send_signal
 from eyot_daemon.process.state_files import StateFiles
 
 

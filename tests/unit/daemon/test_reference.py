@@ -49,6 +49,7 @@ MEMBERS: dict[str, type[Struct]] = {
     "each of `streams`": status.StreamStatus,
     "each of `copies`": status.CopyStatus,
     "`store`": status.StoreStatus,
+    "`/eyot/reloadz`": status.ReloadReport,
     "`/eyot/syncz`": status.SyncReport,
     "each of `out`": status.SyncStatus,
     "each of `peers`": status.PeerTotals,

@@ -1,0 +1,33 @@
+"""Whether the certificates, keys and authorities that a configuration names can be used: what `eyotd -t` asks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from eyot_daemon.config.options import Options
+from eyot_daemon.config.tls import TlsOptions
+from eyot_daemon.net.tls_context import TlsError, client_context, server_context
+
+
+def unusable_certificates(options: Options) -> Iterator[str]:
+    """A line for each `tls { }` block of which a file is missing, cannot be read or does not fit; it names the files."""
+    told: set[str] = set()
+    for tls, make in _blocks(options):
+        try:
+            make(tls)
+        except TlsError as error:
+            if str(error) not in told:
+                told.add(str(error))
+                yield str(error)
+
+
+def _blocks(options: Options) -> Iterator[tuple[TlsOptions, Callable[[TlsOptions], object]]]:
+    leafs = options.leafnodes
+    listeners = [options.tls, None if options.websocket is None else options.websocket.tls]
+    listeners.append(None if leafs.port is None else leafs.tls)
+    for tls in listeners:
+        if tls is not None:
+            yield tls, server_context
+    for remote in leafs.remotes:
+        if remote.tls is not None and not remote.disabled:
+            yield remote.tls, client_context
