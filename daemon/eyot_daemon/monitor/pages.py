@@ -1,7 +1,6 @@
 """The monitoring listener: nats-server's HTTP pages, and Eyot's own, over TCP and over a Unix control socket.
 
-An ASGI application (Starlette) served by Hypercorn on Trio. Both are imported only when monitoring is configured, and
-in a thread: the daemon is ready before they are loaded, early requests wait in the listening socket's backlog.
+The server underneath is `http_server.py`. The sockets are bound before it runs: early requests wait in their backlog.
 
 `/eyot/status` (`eyot_wire.status.StatusReport`) is what `eyot status` shows.
 """
@@ -19,7 +18,8 @@ import stat
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from posixpath import normpath
+from urllib.parse import quote, urlencode
 
 import msgspec
 import trio
@@ -29,21 +29,13 @@ from eyot_daemon.monitor import accounts as monitor_accounts
 from eyot_daemon.monitor import connz as monitor_connz
 from eyot_daemon.monitor import process as monitor_process
 from eyot_daemon.monitor import server as monitor_server
-from eyot_daemon.monitor.clean_paths import CleanPaths
 from eyot_daemon.monitor.connz import BadQuery
+from eyot_daemon.monitor.http_server import HttpRequest, HttpResponse, plain_text, serve
 from eyot_daemon.monitor.metrics import CONTENT_TYPE, exposition
 from eyot_daemon.monitor.queries import Query, connz_query, healthz_query, jsz_query, leafz_query, subsz_query
 
-if TYPE_CHECKING:
-    from hypercorn.config import Config
-    from starlette.applications import Starlette
-    from starlette.requests import Request
-    from starlette.responses import Response
-
 log = logging.getLogger("eyot.monitor")
 
-#: A page is the same whatever it is asked with, as nats-server's.
-METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 #: Requests that wait in the kernel until they are accepted.
 BACKLOG = 128
 #: Only the daemon's user and group may read and steer it through the control socket.
@@ -113,35 +105,22 @@ class Monitoring:
 
     async def run(self) -> None:
         """Serve until cancelled. May be called again when it has raised."""
-        if not self._sockets and not self._secure:
-            return
+        pages = self._table()
+
+        def answer(request: HttpRequest) -> HttpResponse:
+            return self._answer(pages, request)
+
         try:
-            await self._serve()
+            async with trio.open_nursery() as nursery:
+                for sock in self._sockets:
+                    nursery.start_soon(serve, sock.dup(), answer)
+                for sock in self._secure:
+                    nursery.start_soon(serve, sock.dup(), answer, self._tls)
         except Exception:
             raise
         except BaseException:
             self.close()
             raise
-        self.close()
-
-    async def _serve(self) -> None:
-        await trio.to_thread.run_sync(_load_server)
-        from hypercorn.config import Config
-        from hypercorn.trio import serve
-
-        config = _secured(Config, self._tls) if self._tls is not None else Config()
-        # Hypercorn closes what it is given; ours stay open for another run.
-        plain = [f"fd://{os.dup(sock.fileno())}" for sock in self._sockets]
-        if self._tls is None:
-            config.bind = plain
-        else:
-            config.bind = [f"fd://{os.dup(sock.fileno())}" for sock in self._secure]
-            config.insecure_bind = plain
-        config.accesslog = None
-        config.errorlog = None
-        config.include_server_header = False
-        config.graceful_timeout = 0.2
-        await serve(self.application(), config)  # type: ignore[arg-type]
 
     def close(self) -> None:
         """Take the control socket away and close what was bound but never served."""
@@ -154,41 +133,6 @@ class Monitoring:
             self._control = None
 
     # -- pages ---------------------------------------------------------------------------------------------------
-
-    def application(self) -> Starlette:
-        """The ASGI application with all pages under `http_base_path`."""
-        from starlette.applications import Starlette
-        from starlette.middleware import Middleware
-        from starlette.responses import Response
-        from starlette.routing import Route
-
-        def route(path: str, page: Page, base: str) -> Route:
-            async def endpoint(request: Request) -> Response:
-                return self._answer(path, page, request)
-
-            return Route(base + path, endpoint, methods=METHODS)
-
-        async def root(request: Request) -> Response:
-            links = "".join(f'<li><a href="{base}{path}">{path}</a></li>' for path in pages)
-            name = html.escape(self.broker.server_name)
-            body = f"<!doctype html><title>Eyot</title><h1>{name}</h1><ul>{links}</ul>"
-            return Response(body, media_type="text/html")
-
-        # Eyot's own pages are at their place under any base path, too: `eyot` and reloads look for them there.
-        base = self.broker.options.http_base_path.rstrip("/")
-        pages = self._pages()
-
-        async def metrics(request: Request) -> Response:
-            self.requests["/metrics"] += 1
-            return Response(exposition(self.clients), headers={"content-type": CONTENT_TYPE})
-
-        routes = [route(path, page, base) for path, page in pages.items()]
-        routes += [route(path, page, "") for path, page in pages.items() if base and path.startswith("/eyot/")]
-        routes.append(Route(base + "/metrics", metrics, methods=METHODS))
-        routes += [Route(path, root, methods=METHODS) for path in {base or "/", base + "/"}]
-        app = Starlette(routes=routes, middleware=[Middleware(CleanPaths)])
-        app.router.redirect_slashes = False
-        return app
 
     def _pages(self) -> dict[str, Page]:
         clients, broker = self.clients, self.broker
@@ -213,47 +157,70 @@ class Monitoring:
             "/eyot/syncz": lambda query: monitor_server.sync_report(clients),
         }
 
-    def _answer(self, path: str, page: Page, request: Request) -> Response:
-        from starlette.responses import Response
+    def _table(self) -> dict[str, tuple[str, Page]]:
+        """Every page by its whole path, with its name. Eyot's own pages have their place under any base path, too: `eyot` and reloads
+        look for them there."""
+        base = self._base
+        pages = {base + name: (name, page) for name, page in self._pages().items()}
+        return pages | {
+            name: each for name, each in zip(self._pages(), pages.values(), strict=True) if name[:6] == "/eyot/"
+        }
 
-        self.requests[path] += 1
-        code = 200
-        try:
-            body = page(Query(dict(request.query_params)))
-        except (BadQuery, ValueError) as error:
-            return Response(str(error), status_code=400, media_type="text/plain")
-        except KeyError as error:
-            return Response(f"Account {error.args[0]} does not exist", status_code=400, media_type="text/plain")
-        if isinstance(body, tuple):
-            code, body = body
-        if isinstance(body, str):
-            return Response(body, status_code=code, media_type="text/plain")
-        text = msgspec.json.encode(body)
-        if path != "/healthz":
-            text = msgspec.json.format(text, indent=2)
-        callback = request.query_params.get("callback", "")
-        if callback and self.broker.options.eyot.monitoring_jsonp:
-            if not _CALLBACK.fullmatch(callback):
-                return Response("callback is not the name of a function", status_code=400, media_type="text/plain")
-            return Response(callback.encode() + b"(" + text + b")", media_type="application/javascript")
-        return Response(text, status_code=code, media_type="application/json")
+    @property
+    def _base(self) -> str:
+        return self.broker.options.http_base_path.rstrip("/")
 
+    def _answer(self, pages: dict[str, tuple[str, Page]], request: HttpRequest) -> HttpResponse:
+        """Any method asks for the page, and a path that is not clean is redirected, as at nats-server."""
+        path = _cleaned(request.path)
+        if path != request.path:
+            query = f"?{urlencode(request.query)}" if request.query else ""
+            return plain_text("Temporary Redirect", 307, [("Location", quote(path) + query)])
+        if path.rstrip("/") == self._base:
+            return self._index(pages)
+        if path == self._base + "/metrics":
+            self.requests["/metrics"] += 1
+            return HttpResponse(exposition(self.clients), CONTENT_TYPE)
+        if path not in pages:
+            return plain_text("404 page not found", 404)
+        name, page = pages[path]
+        self.requests[name] += 1
+        return _shown(name, page, request, jsonp=self.broker.options.eyot.monitoring_jsonp)
 
-def _secured(base: type[Config], tls: ssl.SSLContext) -> Config:
-    """A configuration of Hypercorn that uses our context."""
-
-    class Secured(base):  # type: ignore[valid-type, misc]
-        @property
-        def ssl_enabled(self) -> bool:
-            return True
-
-        def create_ssl_context(self) -> ssl.SSLContext:
-            tls.set_alpn_protocols(["http/1.1"])
-            return tls
-
-    return cast("Config", Secured())
+    def _index(self, pages: dict[str, tuple[str, Page]]) -> HttpResponse:
+        links = "".join(
+            f'<li><a href="{path}">{name}</a></li>' for path, (name, _) in pages.items() if path == self._base + name
+        )
+        title = html.escape(self.broker.server_name)
+        body = f"<!doctype html><title>Eyot</title><h1>{title}</h1><ul>{links}</ul>"
+        return HttpResponse(body.encode(), "text/html; charset=utf-8")
 
 
-def _load_server() -> None:
-    """Load the HTTP server; takes a fifth of a second, so it happens in a thread."""
-    import starlette.applications  # noqa: F401
+def _cleaned(path: str) -> str:
+    """A path without empty and dot segments; a slash at its end stays (Go's `ServeMux`)."""
+    clean = "/" + normpath("/" + path).lstrip("/")
+    return clean + "/" if path.endswith("/") and clean != "/" else clean
+
+
+def _shown(name: str, page: Page, request: HttpRequest, *, jsonp: bool) -> HttpResponse:
+    """A page as JSON or text; as JSONP where that is allowed and `callback` names a function."""
+    code = 200
+    try:
+        body = page(Query(request.query))
+    except (BadQuery, ValueError) as error:
+        return plain_text(str(error), 400)
+    except KeyError as error:
+        return plain_text(f"Account {error.args[0]} does not exist", 400)
+    if isinstance(body, tuple):
+        code, body = body
+    if isinstance(body, str):
+        return HttpResponse(body.encode(), "text/plain; charset=utf-8", code)
+    text = msgspec.json.encode(body)
+    if name != "/healthz":
+        text = msgspec.json.format(text, indent=2)
+    callback = request.query.get("callback", "") if jsonp else ""
+    if callback:
+        if not _CALLBACK.fullmatch(callback):
+            return plain_text("callback is not the name of a function", 400)
+        return HttpResponse(callback.encode() + b"(" + text + b")", "application/javascript")
+    return HttpResponse(text, status=code)

@@ -5,16 +5,19 @@ from __future__ import annotations
 import logging
 import ssl
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import trio
 
 from eyot_daemon.client.clients import Clients
 from eyot_daemon.config.options import Options
 from eyot_daemon.config.tls import TlsOptions
-from eyot_daemon.monitor.pages import Monitoring
 from eyot_daemon.net.tls_context import TlsError, monitoring_context, renew
 from eyot_daemon.process.ports_file import Ports, urls
 from eyot_daemon.process.start_error import StartError, cannot_listen
+
+if TYPE_CHECKING:
+    from eyot_daemon.monitor.pages import Monitoring
 
 log = logging.getLogger("eyot")
 
@@ -34,6 +37,8 @@ class MonitoringPart:
         """Listen, on the Unix socket `control` too."""
         if not options.http_port and not options.https_port and control is None:
             return
+        from eyot_daemon.monitor.pages import Monitoring  # a daemon without pages starts without their libraries
+
         pages = self._pages = Monitoring(self._clients)
         host = options.http_host or options.host
         if options.http_port:

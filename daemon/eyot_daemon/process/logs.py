@@ -156,7 +156,7 @@ class Logs:
         handler = _make_handler(options)
         level = TRACE if options.trace else logging.DEBUG if options.debug else logging.INFO
         root = logging.getLogger()
-        # Libraries (hypercorn, trio) may warn through the root logger; ours go through `eyot` with their own level.
+        # Libraries (trio) may warn through the root logger; ours go through `eyot` with their own level.
         root.setLevel(logging.WARNING)
         log.setLevel(level)
         root.addHandler(handler)

@@ -19,11 +19,10 @@ NOT_FOR_A_PLAIN_BROKER = {
     "eyot_daemon.leaf.remotes",
     "eyot_store",
     "httpx",
-    "hypercorn",
+    "h11",
     "lmdb",
     "nats",
     "prometheus_client",
-    "starlette",
     "wsproto",
 }
 

@@ -382,3 +382,19 @@ async def test_pages_for_other_web_sites_and_hostile_names() -> None:
 )
 def test_a_command_line_without_its_secrets(given: list[str], shown: list[str]) -> None:
     assert redacted(given) == shown
+
+
+@pytest.mark.parametrize("path", ["//varz", "/./varz", "/connz/../varz"])
+async def test_a_path_that_is_not_clean_is_redirected(http: httpx.AsyncClient, path: str) -> None:
+    """The Prometheus exporter joins a base address that ends in a slash with `/varz`."""
+    async with await trio.open_tcp_stream(str(http.base_url.host), http.base_url.port or 0) as stream:
+        await stream.send_all(f"GET {path}?x=1 HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n".encode())
+        head = b"".join([data async for data in stream]).lower()
+    assert head.startswith(b"http/1.1 307 ")
+    assert b"\r\nlocation: /varz?x=1\r\n" in head
+
+
+async def test_any_method_asks_for_the_page(http: httpx.AsyncClient) -> None:
+    assert (await http.post("/healthz", content=b"ignored")).json() == {"status": "ok"}
+    missing = await http.get("/nothing")
+    assert (missing.status_code, missing.text) == (404, "404 page not found\n")

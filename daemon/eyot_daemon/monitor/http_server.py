@@ -1,0 +1,215 @@
+"""A small HTTP/1.1 server for the monitoring pages: h11 for the protocol, Trio for the sockets.
+
+A request is answered by one synchronous function, so a page is a snapshot of the broker between two turns. Connections are kept alive.
+Everything that a peer controls is bounded: the number of connections, the size of a request, the time that a request or a
+response may take.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import socket
+import ssl
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from email.utils import formatdate
+from http import HTTPStatus
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import h11
+import trio
+
+log = logging.getLogger("eyot.monitor")
+
+#: Open connections. Further ones wait in the listening socket's backlog.
+CONNECTIONS_MAX = 256
+#: Request line and headers, bytes.
+HEAD_BYTES_MAX = 32 << 10
+#: The body of a request is read and ignored up to this size, then the connection ends.
+BODY_BYTES_MAX = 64 << 10
+#: A request must be complete within this time, counted from its first byte or from the end of the response before it.
+REQUEST_S_MAX = 30.0
+#: A response must be read by the client within this time.
+RESPONSE_S_MAX = 60.0
+#: After a refusal the client may send on for this time, unread.
+LINGER_S_MAX = 2.0
+_READ_BYTES = 16 << 10
+#: accept() fails with these when the client was gone first.
+_GONE = frozenset({errno.ECONNABORTED, errno.EPROTO, errno.EPERM})
+#: accept() fails with these when the listening socket itself is gone.
+_CLOSED = frozenset({errno.EBADF, errno.EINVAL, errno.ENOTSOCK})
+#: Until accept() is tried again after any other error (no more files, no memory), seconds.
+ACCEPT_AGAIN_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class HttpRequest:
+    """A request. `path` is decoded; of a parameter that is given more than once, `query` has the last value."""
+
+    method: str
+    path: str
+    query: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class HttpResponse:
+    """A response with all of its body."""
+
+    body: bytes
+    content_type: str = "application/json"
+    status: int = 200
+    headers: Sequence[tuple[str, str]] = ()
+
+
+Handler = Callable[[HttpRequest], HttpResponse]
+
+
+async def serve(listener: socket.socket, handler: Handler, tls: ssl.SSLContext | None = None) -> None:
+    """Serve a listening socket until cancelled, with `tls` as HTTPS. Takes over the socket."""
+    limit = trio.CapacityLimiter(CONNECTIONS_MAX)
+    with trio.socket.from_stdlib_socket(listener) as sock:
+        async with trio.open_nursery() as nursery:
+            while True:
+                await limit.acquire_on_behalf_of(token := object())
+                connection = await _accept(sock)
+                nursery.start_soon(_serve_connection, connection, handler, tls, limit, token)
+
+
+async def _accept(sock: trio.socket.SocketType) -> trio.socket.SocketType:
+    """The next connection. Errors of one connection, and a machine without room for it, end nothing."""
+    while True:
+        try:
+            connection, _ = await sock.accept()
+        except OSError as error:
+            if error.errno in _CLOSED:
+                raise
+            if error.errno not in _GONE:
+                log.warning("Monitoring cannot accept a connection: %s", error.strerror)
+                await trio.sleep(ACCEPT_AGAIN_S)
+        else:
+            return connection
+
+
+async def _serve_connection(
+    sock: trio.socket.SocketType,
+    handler: Handler,
+    tls: ssl.SSLContext | None,
+    limit: trio.CapacityLimiter,
+    token: object,
+) -> None:
+    try:
+        stream: trio.abc.Stream = trio.SocketStream(sock)
+        if tls is not None:
+            stream = trio.SSLStream(stream, tls, server_side=True, https_compatible=True)
+        await _Connection(stream, handler).run()
+    except (OSError, trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError) as error:
+        log.debug("Monitoring connection ended: %r", error)
+    except Exception:
+        log.exception("Monitoring connection failed")
+    finally:
+        sock.close()
+        limit.release_on_behalf_of(token)
+
+
+class _Connection:
+    """One connection, request after request."""
+
+    def __init__(self, stream: trio.abc.Stream, handler: Handler) -> None:
+        self._stream = stream
+        self._handler = handler
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
+
+    async def run(self) -> None:
+        """Answer requests until either side ends the connection."""
+        while True:
+            try:
+                with trio.fail_after(REQUEST_S_MAX):
+                    request = await self._request()
+            except h11.RemoteProtocolError as error:
+                await self._refuse(error.error_status_hint)
+                return
+            if request is None:
+                return
+            with trio.fail_after(RESPONSE_S_MAX):
+                await self._respond(request.method.decode(), self._answer(request))
+            if self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
+                return
+            self._http.start_next_cycle()
+
+    async def _request(self) -> h11.Request | None:
+        """The next request, its body passed over; None when the client has ended the connection."""
+        request, size = None, 0
+        while True:
+            event = self._http.next_event()
+            if event is h11.NEED_DATA:
+                if self._http.they_are_waiting_for_100_continue:
+                    await self._send(h11.InformationalResponse(status_code=100, headers=[]))
+                self._http.receive_data(bytes(await self._stream.receive_some(_READ_BYTES)))
+            elif isinstance(event, h11.Request):
+                request = event
+            elif isinstance(event, h11.Data):
+                size += len(event.data)
+                if size > BODY_BYTES_MAX:
+                    raise h11.RemoteProtocolError("the body is too large", error_status_hint=413)
+            elif isinstance(event, h11.EndOfMessage):
+                return request
+            else:
+                return None
+
+    def _answer(self, request: h11.Request) -> HttpResponse:
+        try:
+            target = request.target.decode("ascii", "replace")
+            if not target.startswith("/"):  # the absolute form, as proxies ask
+                target = urlsplit(target)._replace(scheme="", netloc="").geturl()
+            path, _, query = target.partition("?")
+            asked = HttpRequest(
+                request.method.decode(), unquote(path) or "/", dict(parse_qsl(query, keep_blank_values=True))
+            )
+        except ValueError:
+            return _plain(400)
+        try:
+            return self._handler(asked)
+        except Exception:
+            log.exception("The page %s failed", asked.path)
+            return _plain(500)
+
+    async def _respond(self, method: str, response: HttpResponse) -> None:
+        headers = [
+            ("Date", formatdate(usegmt=True)),
+            ("Content-Type", response.content_type),
+            ("Content-Length", str(len(response.body))),
+        ]
+        await self._send(h11.Response(status_code=response.status, headers=[*headers, *response.headers]))
+        if method != "HEAD":
+            await self._send(h11.Data(data=response.body))
+        await self._send(h11.EndOfMessage())
+
+    async def _refuse(self, status: int) -> None:
+        """Answer what is no request, if an answer is still possible."""
+        if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            with trio.fail_after(RESPONSE_S_MAX):
+                await self._respond("GET", _plain(status, [("Connection", "close")]))
+            await self._linger()
+
+    async def _linger(self) -> None:
+        """Read on for a moment: a connection that is closed with unread bytes is reset, and the answer is lost with it."""
+        with trio.move_on_after(LINGER_S_MAX):
+            if isinstance(self._stream, trio.SocketStream):
+                await self._stream.send_eof()
+            while await self._stream.receive_some(_READ_BYTES):
+                pass
+
+    async def _send(self, event: h11.Event) -> None:
+        data = self._http.send(event)
+        if data:
+            await self._stream.send_all(data)
+
+
+def plain_text(text: str, status: int = 200, headers: Sequence[tuple[str, str]] = ()) -> HttpResponse:
+    """A response of one or more lines of text."""
+    return HttpResponse(f"{text}\n".encode(), "text/plain; charset=utf-8", status, headers)
+
+
+def _plain(status: int, headers: Sequence[tuple[str, str]] = ()) -> HttpResponse:
+    return plain_text(HTTPStatus(status).phrase, status, headers)

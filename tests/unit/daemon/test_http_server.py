@@ -1,0 +1,103 @@
+"""The HTTP server of the monitoring pages, over real sockets."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+
+from eyot_daemon.monitor import http_server
+from eyot_daemon.monitor.http_server import HttpRequest, HttpResponse, serve
+
+
+def echo(request: HttpRequest) -> HttpResponse:
+    if request.path == "/fails":
+        raise RuntimeError("a bug")
+    return HttpResponse(f"{request.method} {request.path} {request.query}".encode(), "text/plain")
+
+
+@asynccontextmanager
+async def served() -> AsyncIterator[int]:
+    sock = socket.create_server(("127.0.0.1", 0))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve, sock, echo)
+        yield sock.getsockname()[1]
+        nursery.cancel_scope.cancel()
+
+
+async def talk(port: int, sent: bytes) -> bytes:
+    """What the server says until it closes the connection."""
+    async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+        await stream.send_all(sent)
+        await stream.send_eof()
+        said = b""
+        with trio.fail_after(10):
+            async for data in stream:
+                said += data
+        return said
+
+
+async def test_requests_follow_one_another_on_a_connection() -> None:
+    async with served() as port:
+        said = await talk(
+            port,
+            b"GET /a?x=1&y=%20 HTTP/1.1\r\nHost: h\r\n\r\nPOST /b HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nhi",
+        )
+    assert b"GET /a {'x': '1', 'y': ' '}" in said
+    assert said.endswith(b"POST /b {}")
+
+
+async def test_head_has_a_length_and_no_body() -> None:
+    async with served() as port:
+        said = await talk(port, b"HEAD /a HTTP/1.1\r\nHost: h\r\n\r\n")
+    head, _, body = said.partition(b"\r\n\r\n")
+    assert b"content-length: 10" in head.lower()
+    assert body == b""
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"nonsense\r\n\r\n", b"400"),
+        (b"GET /a HTTP/1.1\r\n\r\n", b"400"),  # no Host
+        (b"GET /fails HTTP/1.1\r\nHost: h\r\n\r\n", b"500"),
+        (b"GET / HTTP/1.1\r\nHost: h\r\nX: " + b"x" * 2 * http_server.HEAD_BYTES_MAX + b"\r\n\r\n", b"431"),
+        (b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 100000\r\n\r\n" + b"x" * 100_000, b"413"),
+    ],
+)
+async def test_what_is_wrong_is_answered_and_the_server_goes_on(sent: bytes, status: bytes) -> None:
+    async with served() as port:
+        said = await talk(port, sent)
+        assert said.startswith(b"HTTP/1.1 " + status), said
+        assert b"GET /next" in await talk(port, b"GET /next HTTP/1.1\r\nHost: h\r\n\r\n")
+
+
+async def test_a_client_that_says_nothing_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "REQUEST_S_MAX", 0.05)
+    async with served() as port, await trio.open_tcp_stream("127.0.0.1", port) as stream:
+        with trio.fail_after(10):
+            assert await stream.receive_some() == b""
+
+
+async def test_more_connections_than_the_bound_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "CONNECTIONS_MAX", 2)
+    async with served() as port:
+        idle = [await trio.open_tcp_stream("127.0.0.1", port) for _ in range(2)]
+        async with trio.open_nursery() as nursery:
+            said: list[bytes] = []
+
+            async def third() -> None:
+                said.append(await talk(port, b"GET /third HTTP/1.1\r\nHost: h\r\n\r\n"))
+
+            nursery.start_soon(third)
+            await trio.sleep(0.1)
+            assert not said
+            await idle[0].aclose()
+            with trio.fail_after(10):
+                while not said:
+                    await trio.sleep(0.01)
+        assert b"GET /third" in said[0]
+        await idle[1].aclose()
