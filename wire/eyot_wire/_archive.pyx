@@ -233,6 +233,19 @@ cdef class HighwayHash64:
             self.fresh.v0[i] = MUL0[i] ^ word(at + 8 * i)
             self.fresh.v1[i] = MUL1[i] ^ swap(word(at + 8 * i))
 
+    def behind(self, bytes data not None):
+        cdef const uint8_t* at = <const uint8_t*> PyBytes_AS_STRING(data)
+        cdef Py_ssize_t left = PyBytes_GET_SIZE(data)
+        cdef HighwayHash64 further = HighwayHash64.__new__(HighwayHash64)
+        if left % 32:
+            raise ValueError("only whole packets can be followed by others")
+        further.fresh = self.fresh
+        while left:
+            packet(&further.fresh, at)
+            at += 32
+            left -= 32
+        return further
+
     def digest(self, bytes data not None):
         cdef const uint8_t* at = <const uint8_t*> PyBytes_AS_STRING(data)
         cdef Py_ssize_t left = PyBytes_GET_SIZE(data)

@@ -16,7 +16,7 @@ from eyot_wire.archive.varint import Cursor, uvarint, varint
 
 _MAGIC = 22
 _VERSION = 2
-PENDING_MAX = 300_000
+PENDING_MAX = 150_000
 """More than any consumer has; a file of this form can stand for very many."""
 _SEQ_MAX = 1 << 63
 _M64 = (1 << 64) - 1

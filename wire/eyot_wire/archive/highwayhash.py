@@ -17,7 +17,7 @@ _PACKET = 32
 class HighwayHash64:
     """Made of a key of 32 bytes; `digest` hashes one message and can be called any number of times."""
 
-    __slots__ = ("_v0", "_v1")
+    __slots__ = ("_mul0", "_mul1", "_v0", "_v1")
 
     def __init__(self, key: bytes) -> None:
         if len(key) != _PACKET:
@@ -25,10 +25,24 @@ class HighwayHash64:
         words = _lanes(key)
         self._v0 = [mul ^ word for mul, word in zip(_MUL0, words, strict=True)]
         self._v1 = [mul ^ _swap(word) for mul, word in zip(_MUL1, words, strict=True)]
+        self._mul0, self._mul1 = list(_MUL0), list(_MUL1)
+
+    def behind(self, data: bytes) -> "HighwayHash64":
+        """The same for messages that begin with `data` (whole packets of 32 bytes); their digests are of what follows it."""
+        if len(data) % _PACKET:
+            raise ValueError("only whole packets can be followed by others")
+        further = HighwayHash64.__new__(HighwayHash64)
+        state = further._v0, further._v1, further._mul0, further._mul1 = self._state()
+        for at in range(0, len(data), _PACKET):
+            _update(state, _lanes(data, at))
+        return further
+
+    def _state(self) -> "_State":
+        return self._v0[:], self._v1[:], self._mul0[:], self._mul1[:]
 
     def digest(self, data: bytes) -> bytes:
         """Eight bytes, little-endian."""
-        state = (self._v0[:], self._v1[:], list(_MUL0), list(_MUL1))
+        state = self._state()
         rest = len(data) % _PACKET
         whole = len(data) - rest
         for at in range(0, whole, _PACKET):

@@ -26,14 +26,16 @@ from eyot_wire.archive.values import (
     StatePart,
 )
 from eyot_wire.archive.varint import BYTES_MAX, unzigzag, uvarint, varint
-from eyot_wire.archive.window import Wait, Window
+from eyot_wire.archive.window import MORE, Wait, Window
 from eyot_wire.go.time import ZERO_TIME, rfc3339_to_ns
 from eyot_wire.subject import is_valid_literal
 from eyot_wire.untrusted import decode_json
 
 MAGIC = b"NATSARC1"
 NAME_MAX = 1 << 20
-FILE_MAX = 16 << 20
+FILE_MAX = 4 << 20
+PIECE_MESSAGES = 4096
+"""Messages given in one go: they take up several times as much as what they are read from."""
 MESSAGE_MAX = 64 << 20
 _CONSUMERS = b"consumers/"
 
@@ -82,7 +84,7 @@ def read(window: Window, stream: str, give: Callable[[Part], None]) -> Wait:
     give(EndPart(max(last, state.last_seq), rfc3339_to_ns(state.last_ts)))
 
 
-def _state(window: Window) -> Generator[None, None, _State]:
+def _state(window: Window) -> Generator[bool | None, None, _State]:
     name, body = yield from _file(window)
     if name != b"state.json":
         raise ArchiveError("expected state.json first")
@@ -96,7 +98,7 @@ def _state(window: Window) -> Generator[None, None, _State]:
     return state
 
 
-def _consumer(window: Window) -> Generator[None, None, ConsumerPart]:
+def _consumer(window: Window) -> Generator[bool | None, None, ConsumerPart]:
     entry, body = yield from _file(window)
     if not entry.startswith(_CONSUMERS):
         raise ArchiveError(f'expected consumer, found "{entry.decode("utf-8", "replace")}"')
@@ -115,7 +117,7 @@ def _consumer(window: Window) -> Generator[None, None, ConsumerPart]:
     return ConsumerPart(name, bytes(found.config), progress)
 
 
-def _messages(window: Window, before: int, give: Callable[[Part], None]) -> Generator[None, None, int]:
+def _messages(window: Window, before: int, give: Callable[[Part], None]) -> Generator[bool | None, None, int]:
     """All messages; returns the last one's sequence, or `before`."""
     last = before
     held: list[ArchivedMessage] = []
@@ -125,7 +127,7 @@ def _messages(window: Window, before: int, give: Callable[[Part], None]) -> Gene
             if held:
                 give(MessagesPart(held))
                 held = []
-            yield
+            yield None
         if not entry.seq:
             if entry.name or entry.ts_ns or entry.body:
                 raise ArchiveError("expected message sequence")
@@ -137,12 +139,16 @@ def _messages(window: Window, before: int, give: Callable[[Part], None]) -> Gene
         last = entry.seq
         size = entry.header_size
         held.append(ArchivedMessage(last, entry.ts_ns, entry.name, entry.body[:size], entry.body[size:]))
+        if len(held) == PIECE_MESSAGES:
+            give(MessagesPart(held))
+            held = []
+            yield MORE
     if held:
         give(MessagesPart(held))
     return last
 
 
-def _file(window: Window) -> Generator[None, None, tuple[bytes, bytes]]:
+def _file(window: Window) -> Generator[bool | None, None, tuple[bytes, bytes]]:
     entry = _Entry(window)
     yield from entry.read(FILE_MAX)
     return entry.name, entry.body
@@ -172,11 +178,11 @@ class _Entry:
         self.body = yield from window.take(size)
 
 
-def _uvarint(window: Window) -> Generator[None, None, int]:
+def _uvarint(window: Window) -> Generator[bool | None, None, int]:
     value = shift = 0
     while shift < 7 * BYTES_MAX:
         while not window.left:
-            yield
+            yield None
         byte = window.data[window.at]
         window.at += 1
         value |= (byte & 0x7F) << shift

@@ -6,13 +6,11 @@ says that no more come. A generator stands where the archive's grammar stands an
 
 from __future__ import annotations
 
-from collections.abc import Generator
-
 from eyot_wire.archive import natsarc, tarred
 from eyot_wire.archive.errors import truncated
 from eyot_wire.archive.s2 import S2Reader
 from eyot_wire.archive.values import Part
-from eyot_wire.archive.window import Window
+from eyot_wire.archive.window import MORE, Wait, Window
 
 
 class ArchiveReader:
@@ -20,6 +18,7 @@ class ArchiveReader:
 
     def __init__(self, stream: str) -> None:
         self.done = False
+        self._has_more = False
         self._stream = stream
         self._s2 = S2Reader()
         self._window = Window()
@@ -37,13 +36,16 @@ class ArchiveReader:
             self._s2.feed(data)
 
     def step(self) -> list[Part] | None:
-        """The parts of one more compressed block, perhaps none; None: nothing more without more bytes."""
-        block = None if self.done else self._s2.next_block()
-        if block is None:
+        """The parts of a piece of one compressed block, perhaps none; None: nothing more without more bytes."""
+        if self.done:
             return None
-        self._window.add(block)
+        if not self._has_more:
+            block = self._s2.next_block()
+            if block is None:
+                return None
+            self._window.add(block)
         try:
-            next(self._grammar)
+            self._has_more = next(self._grammar) is MORE
         except StopIteration:
             self.done = True
             self._window.clear()
@@ -55,9 +57,9 @@ class ArchiveReader:
         if not self.done:
             raise truncated()
 
-    def _read(self) -> Generator[None, None, None]:
+    def _read(self) -> Wait:
         while self._window.left < len(natsarc.MAGIC):
-            yield
+            yield None
         is_flat = self._window.peek(len(natsarc.MAGIC)) == natsarc.MAGIC
         read = natsarc.read if is_flat else tarred.read
         yield from read(self._window, self._stream, self._give)

@@ -13,6 +13,8 @@ from eyot_wire.archive.varint import Cursor
 
 _MAGIC = 22
 _WIDTHS = {1: 512, 2: 256}
+#: Sequences of one node, as they are written now.
+NODE_WIDTH = 2048
 
 
 class SeqSet:

@@ -17,12 +17,12 @@ import msgspec
 
 from eyot_wire.archive import tar
 from eyot_wire.archive.block import BlockParser, hasher
-from eyot_wire.archive.block_index import BlockState, decode_block_index, decode_index
+from eyot_wire.archive.block_index import BlockState, decode_block_index, read_index
 from eyot_wire.archive.consumer_dat import decode_progress
 from eyot_wire.archive.errors import ArchiveError, UnexpectedContent
 from eyot_wire.archive.seqset import SeqSet
 from eyot_wire.archive.values import ConsumerPart, EndPart, GonePart, MessagesPart, Part, StreamPart
-from eyot_wire.archive.window import Wait, Window
+from eyot_wire.archive.window import MORE, Wait, Window
 from eyot_wire.digits import parse_uint
 from eyot_wire.go.time import rfc3339_to_ns
 from eyot_wire.untrusted import decode_json
@@ -31,9 +31,11 @@ FILE_MAX = 4 << 20
 """Bytes of a file that is read whole: a configuration, a consumer's state."""
 BLOCK_INDEX_MAX = 1 << 20
 """The same for the index of one block, which has room for all that a block can hold."""
-INDEX_MAX = 128 << 20
-"""The same for the index of all blocks, which grows with the number of subjects. A larger one is passed over: what limits removed from the
-middle of blocks is back then, as with a nats-server that finds no index."""
+INDEX_MAX = 1 << 30
+"""The same for the index of all blocks, which grows with the number of subjects and is read as it comes. A larger one is passed over: what
+limits removed from the middle of blocks is back then, as with a nats-server that finds no index."""
+PIECE = 512 << 10
+"""Bytes of a block that are taken apart in one go: messages take up several times as much as what they are read from."""
 _META, _SUM = "meta.inf", "meta.sum"
 
 
@@ -102,15 +104,15 @@ class _Tar:
                 and member.size <= BLOCK_INDEX_MAX
             ):
                 data = yield from self._window.take(member.size)
-                self._block_states[block] = decode_block_index(data)
+                self._block_states = {block: decode_block_index(data)}  # it stands before its block
             case ["msgs", "index.db"] if member.size <= INDEX_MAX:
-                self._index((yield from self._window.take(member.size)))
+                yield from self._index(member)
             case ["obs", name, file]:
                 yield from self._consumer_file(member, name, file)
             case _:
                 yield from self._window.skip(member.size)
 
-    def _file(self, member: tar.Member, most: int = FILE_MAX) -> Generator[None, None, bytes]:
+    def _file(self, member: tar.Member, most: int = FILE_MAX) -> Generator[bool | None, None, bytes]:
         if member.size > most:
             raise ArchiveError(f"{member.name} is too large")
         return (yield from self._window.take(member.size))
@@ -148,14 +150,21 @@ class _Tar:
             parser = BlockParser(hash64, f"[{number}]", state.first_seq, state.dead)
             self._reach(state.last_seq, state.last_ts_ns)
         left = member.size
+        piece = PIECE
         while left:
-            end = min(len(window.data), window.at + left)
+            end = min(len(window.data), window.at + min(left, piece))
             before = window.at
             window.at = parser.parse(window.data, before, end, whole=end - before == left)
             left -= window.at - before
             self._flush(parser)
-            if left:
-                yield
+            if not left:
+                break
+            if end < len(window.data):
+                # One record may be larger than a piece.
+                piece = PIECE if window.at > before else 2 * piece
+                yield MORE
+            else:
+                yield None
         if parser.first:
             self._seen[number] = (parser.first, parser.last_seq)
 
@@ -178,11 +187,11 @@ class _Tar:
         if seq > self._last_seq or (seq == self._last_seq and not self._last_ts_ns):
             self._last_seq, self._last_ts_ns = seq, ts_ns  # an erased message has lost its time, its tombstone has not
 
-    def _index(self, data: bytes) -> None:
+    def _index(self, member: tar.Member) -> Wait:
         """Say what is gone of the blocks that were given. A damaged index is none, as for nats-server."""
         self._needs_meta()
         try:
-            index = decode_index(data, self._hash)
+            index = yield from read_index(self._window, member.size, self._hash, self._seen)
         except ArchiveError:
             return
         self._reach(index.last_seq, index.last_ts_ns)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from typing import Final
 
-#: What a reader is made of: it stops (yields) when bytes are missing, and returns a value.
-Wait = Generator[None, None, None]
+#: What a reader is made of: it stops (yields) when bytes are missing, and returns a value. It yields MORE when there are bytes to go on
+#: with, and something to be done with what it has given.
+MORE: Final = True
+Wait = Generator[bool | None, None, None]
 
 
 class Window:
@@ -31,7 +34,7 @@ class Window:
     def peek(self, size: int) -> bytes:
         return self.data[self.at : self.at + size]
 
-    def take(self, size: int) -> Generator[None, None, bytes]:
+    def take(self, size: int) -> Generator[bool | None, None, bytes]:
         """The next `size` bytes, gathered as they come."""
         if self.left >= size:
             piece = self.peek(size)
@@ -44,7 +47,7 @@ class Window:
             out += piece
             if len(out) == size:
                 return bytes(out)
-            yield
+            yield None
 
     def skip(self, size: int) -> Wait:
         """Pass over the next `size` bytes."""
@@ -54,4 +57,4 @@ class Window:
             size -= passed
             if not size:
                 return
-            yield
+            yield None

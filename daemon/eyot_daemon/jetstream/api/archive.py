@@ -1,7 +1,7 @@
 """The API of backups: STREAM.SNAPSHOT and STREAM.RESTORE (`snapshot.py`, `restore.py` do the work)."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from eyot_daemon.jetstream.api_request import ApiRequest, Endpoint
 from eyot_daemon.jetstream.backup.restore import Restore
@@ -14,8 +14,13 @@ from eyot_wire.jetstream.errors import JetStreamError, error, fail
 from eyot_wire.jetstream.model import RestorePart, RestoreRequest, SnapshotPart, SnapshotRequest
 from eyot_wire.subject import is_valid_literal
 
-#: Backups and restores at a time, in the whole server: each holds up to some 20 MiB.
+if TYPE_CHECKING:
+    from eyot_daemon.jetstream.account import JetStreamAccount
+
+#: Backups and restores at a time, in the whole server: each holds up to some 30 MiB. An account that has none may always begin one.
 TRANSFERS_MAX = 8
+#: The same of one account.
+ACCOUNT_TRANSFERS_MAX = 4
 
 
 def _snapshot(request: ApiRequest) -> None:
@@ -93,9 +98,14 @@ def _forget(sessions: dict[Any, Any], what: Any) -> Callable[[], None]:
 
 
 def _check_room(request: ApiRequest) -> None:
-    accounts = request.jsa.engine.accounts.values()
-    if sum(len(jsa.snapshots) + len(jsa.restores) for jsa in accounts) >= TRANSFERS_MAX:
+    own = _transfers(request.jsa)
+    total = sum(map(_transfers, request.jsa.engine.accounts.values()))
+    if own >= min(ACCOUNT_TRANSFERS_MAX, TRANSFERS_MAX) or (own and total >= TRANSFERS_MAX):
         raise JetStreamError(error(10023))
+
+
+def _transfers(jsa: "JetStreamAccount") -> int:
+    return len(jsa.snapshots) + len(jsa.restores)
 
 
 ENDPOINTS = (

@@ -38,7 +38,7 @@ log = logging.getLogger("eyot.jetstream")
 IDLE_S = 5.0
 #: Bytes of chunks that wait to be worked on: so many may be answered, and so many may there be.
 ANSWERED_MAX = 1 << 20
-WAITING_MAX = 64 << 20
+WAITING_MAX = 16 << 20
 _CHUNK_OVERHEAD = 256  # what a chunk takes beside its payload
 
 _ANSWER = "stream_create_response"

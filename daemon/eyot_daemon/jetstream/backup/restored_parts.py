@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from eyot_daemon.jetstream.backup.restored_marks import RestoredMarks
 from eyot_daemon.jetstream.backup.restoring_log import RestoringLog
 from eyot_store.errors import StoreError
+from eyot_store.log.log import JUMP_MAX
 from eyot_wire.archive.errors import ArchiveError
 from eyot_wire.archive.values import ConsumerPart, EndPart, GonePart, MessagesPart, Part, StatePart, StreamPart
 from eyot_wire.jetstream.errors import fail
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from eyot_daemon.jetstream.account import JetStreamAccount
 
 #: Bytes of consumers' configurations and states, held until the messages are in.
-CONSUMERS_BYTES_MAX = 64 << 20
+CONSUMERS_BYTES_MAX = 32 << 20
 _PENDING_BYTES = 200  # what a pending message of a consumer takes in memory
 
 
@@ -115,6 +116,8 @@ class RestoredParts:
                     raise ArchiveError("the consumers' state is too large")
                 self.consumers.append(part)
             case EndPart(last_seq, last_ts_ns):
+                if last_seq > JUMP_MAX:
+                    raise ArchiveError(f"last sequence {last_seq} is too high")
                 self.last_seq, self.last_ts_ns = last_seq, last_ts_ns
             case _:
                 raise AssertionError(part)
