@@ -91,8 +91,9 @@ class JetStreamAccount:
         self.limits = limits
         options = self.engine.options
         own_limits = (limits.file_max, limits.memory_max) if limits is not None else ()
-        #: True if publishing must look at what account and server have left.
-        self.storage_limited = max(options.file_max, options.memory_max, *own_limits) >= 0
+        #: Whether publishing must look at what account and server have left.
+        limited = max(options.file_max, options.memory_max, *own_limits) >= 0
+        self.storage_limited = {"file": limited, "memory": limited or self.engine.memory_bound.bytes_max >= 0}
 
     @property
     def enabled(self) -> bool:
@@ -297,9 +298,11 @@ class JetStreamAccount:
             each.max_bytes for each in configs if each.storage == storage and each.max_bytes > 0 and each.name != but
         )
 
-    def no_storage_for(self, storage: StorageType, size: int) -> ApiError | None:
+    def no_storage_for(self, storage: StorageType, size: int, messages: int = 1) -> ApiError | None:
         """Why `size` more bytes cannot be stored: the server's limit (10023) or the account's (10002)."""
         options, limits = self.engine.options, self.limits
+        if storage == "memory" and options.memory_max < 0 and not self.engine.memory_bound.has_room(size, messages):
+            return error(10023)
         server_max = options.file_max if storage == "file" else options.memory_max
         if 0 <= server_max < self.engine.used(storage) + size:
             return error(10023)

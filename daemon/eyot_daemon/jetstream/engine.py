@@ -21,6 +21,7 @@ from eyot_daemon.jetstream.intake.buffered import StoreGate
 from eyot_daemon.jetstream.messages.batch_budget import BatchBudget
 from eyot_daemon.jetstream.ports import ConsumersPort, CopyingPort
 from eyot_daemon.jetstream.read_thread import Beside, Inline
+from eyot_daemon.jetstream.retention.memory_bound import MESSAGE_OVERHEAD, MemoryBound
 from eyot_daemon.jetstream.stream.stream import Stream
 from eyot_daemon.router.account import Account
 from eyot_daemon.router.broker import Broker
@@ -52,6 +53,7 @@ class JetStream:
         consumers: ConsumersPort,
         copying: CopyingPort | None = None,
         beside: Beside | None = None,
+        machine_bytes: int = -1,
     ) -> None:
         self.broker = broker
         self.store = store
@@ -59,6 +61,8 @@ class JetStream:
         self.consumers = consumers
         self.copying: CopyingPort = copying or CopyingOff()
         self.beside: Beside = beside or Inline()
+        #: of streams in memory, where no limit of theirs is configured
+        self.memory_bound = MemoryBound(machine_bytes // 4 * 3, self._taken_in_memory)
         self.packed_reads_open = 0
         self.batch_budget = BatchBudget()
         self.store_gate = StoreGate(broker.timers, store)
@@ -272,6 +276,16 @@ class JetStream:
         log.warning("Stream '%s > %s' stays on disk, unused: %s", stream_log.account, stream_log.name, why)
 
     # -- over all accounts -----------------------------------------------------------------------------------------
+
+    def _taken_in_memory(self) -> int:
+        logs = [stream.log for stream in self.streams() if stream.config.storage == "memory"]
+        logs += [
+            restore.parts.restoring.log
+            for jsa in self.accounts.values()
+            for restore in jsa.restores.values()
+            if restore.config.storage == "memory" and restore.parts.has_begun
+        ]
+        return sum(log.state.bytes + log.state.messages * MESSAGE_OVERHEAD for log in logs)
 
     def used(self, storage: StorageType) -> int:
         """Bytes stored in all accounts."""

@@ -14,6 +14,7 @@ from eyot_daemon.jetstream.consumer.consumers import Consumers
 from eyot_daemon.jetstream.copies.copying import Copying
 from eyot_daemon.jetstream.engine import JetStream
 from eyot_daemon.jetstream.read_thread import ReadThread
+from eyot_daemon.jetstream.retention.memory_bound import machine_memory
 from eyot_daemon.process.banner import log_jetstream
 from eyot_daemon.router.broker import Broker
 from eyot_daemon.turn.hand_over import HandOver
@@ -77,6 +78,7 @@ class JetStreamPart:
             consumers=Consumers(),
             copying=self.copying,
             beside=ReadThread(self._hand_over.soon),
+            machine_bytes=machine_memory(),
         )
         self._engine.start()
         self.broker.flush()

@@ -16,6 +16,7 @@ from eyot_daemon.jetstream.account import JetStreamAccount
 from eyot_daemon.jetstream.copied_out.copied_out import copied_out_of
 from eyot_daemon.jetstream.part import JetStreamPart
 from eyot_daemon.jetstream.ports import ConsumerPort
+from eyot_daemon.jetstream.retention.memory_bound import machine_memory
 from eyot_daemon.jetstream.stream.info import stream_info
 from eyot_daemon.jetstream.stream.stream import Stream
 from eyot_daemon.router.broker import Broker
@@ -134,7 +135,7 @@ def _block(part: JetStreamPart) -> int:
 def _config(part: JetStreamPart) -> Json:
     options = part.options
     config: Json = {
-        "max_memory": options.memory_max if options.memory_max >= 0 else _memory_bytes() // 4 * 3,
+        "max_memory": options.memory_max if options.memory_max >= 0 else machine_memory() // 4 * 3,
         "max_storage": options.file_max if options.file_max >= 0 else _disk_bytes(part) // 4 * 3,
         "store_dir": str(part.path),
         "sync_interval": int(options.sync_interval_s * 1e9),
@@ -238,10 +239,6 @@ def _without_config(info: msgspec.Struct, query: JszQuery) -> Json:
 
 def _consumers(stream: Stream) -> Iterator[ConsumerPort]:
     return (consumer for consumer in stream.consumers.values() if not consumer.config.direct)
-
-
-def _memory_bytes() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _disk_bytes(part: JetStreamPart) -> int:

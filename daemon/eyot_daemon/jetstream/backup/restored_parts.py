@@ -51,6 +51,11 @@ class RestoredParts:
         return self._log
 
     @property
+    def has_begun(self) -> bool:
+        """There is a log."""
+        return self._log is not None
+
+    @property
     def stored_bytes(self) -> int:
         """What the stream takes up so far."""
         return self._log.log.state.bytes if self._log is not None else 0
@@ -133,10 +138,10 @@ class RestoredParts:
         )
         self._log.on_room = self._room
 
-    def _allow(self, size: int) -> None:
+    def _allow(self, size: int, messages: int = 0) -> None:
         """Raises JetStreamError when the account or the server has no room for `size` more bytes."""
         storage = self._config.storage
-        if self._jsa.no_storage_for(storage, size) is not None:
+        if self._jsa.no_storage_for(storage, size, messages) is not None:
             raise fail(10047 if storage == "file" else 10028)
 
     def _room(self) -> None:

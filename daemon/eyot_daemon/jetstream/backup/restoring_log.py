@@ -34,10 +34,17 @@ def is_restoring(config: bytes) -> bool:
 
 
 class RestoringLog:
-    """`allow(size)` is asked before so many bytes are stored; it raises when there is no room for them."""
+    """`allow(size, messages)` is asked before so many bytes are stored; it raises when there is no room for them."""
 
     def __init__(
-        self, store: "Store", account: str, name: str, created_ns: int, *, memory: bool, allow: Callable[[int], None]
+        self,
+        store: "Store",
+        account: str,
+        name: str,
+        created_ns: int,
+        *,
+        memory: bool,
+        allow: Callable[[int, int], None],
     ) -> None:
         self.store = store
         self.failure: StoreError | None = None
@@ -75,7 +82,7 @@ class RestoringLog:
             end += 1
             if size >= SLICE_BYTES:
                 break
-        self._allow(size)
+        self._allow(size, end - at)
         txn = self._open = self._open or self.store.begin()
         for seq, ts_ns, subject, header, payload in messages[at:end]:
             log.append(txn, subject, header, payload, ts_ns, seq)

@@ -290,7 +290,8 @@ class Intake:
         if size < 0 or (self._refuses and not self._has_room(len(messages), size)):
             return None
         jsa = self._stream.jsa
-        if jsa.storage_limited and jsa.no_storage_for(self.config.storage, size) is not None:
+        storage = self.config.storage
+        if jsa.storage_limited[storage] and jsa.no_storage_for(storage, size, len(messages)) is not None:
             return None
         if expected and not self._is_as_expected(messages, msg_ids, expected):
             return None
@@ -364,7 +365,7 @@ class Intake:
         """What nats-server looks at before it looks for the batch of a message."""
         subject, _, header, payload = message
         jsa = self._stream.jsa
-        if jsa.storage_limited:
+        if jsa.storage_limited[self.config.storage]:
             size = self._log.message_bytes(subject, header, payload)
             refusal = jsa.no_storage_for(self.config.storage, size)
             if refusal is not None:
@@ -379,7 +380,8 @@ class Intake:
     def _no_space(self, size: int) -> ApiError | None:
         """What account and server have left."""
         jsa = self._stream.jsa
-        return jsa.no_storage_for(self.config.storage, size) if jsa.storage_limited else None
+        storage = self.config.storage
+        return jsa.no_storage_for(storage, size) if jsa.storage_limited[storage] else None
 
     def _store(self, txn: "Txn", batch: Batch, message: _Checked) -> int:
         subject, header, payload, _, verdict, total = message

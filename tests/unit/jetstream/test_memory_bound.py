@@ -1,0 +1,84 @@
+"""Streams in memory are bounded by the machine where nothing else bounds them."""
+
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from eyot_daemon.config.jetstream import JetStreamOptions
+from eyot_daemon.jetstream.retention import memory_bound
+from eyot_daemon.jetstream.retention.memory_bound import MESSAGE_OVERHEAD, MemoryBound, machine_memory
+from support.js_world import World
+
+MIB = 1 << 20
+
+
+def world_of(path: Path, bytes_max: int, **options: int) -> World:
+    world = World(path / "store", options=JetStreamOptions(**options))
+    world.js.memory_bound.bytes_max = bytes_max
+    for jsa in world.js.accounts.values():
+        jsa.set_limits(jsa.limits)
+    return world
+
+
+def test_messages_are_refused_before_the_machine_is_full(tmp_path: Path) -> None:
+    world = world_of(tmp_path, 8 * MIB)
+    world.create("M", storage="memory")
+    world.create("F")
+    stored = 0
+    while "error" not in (answer := world.put(b"m.a", bytes(100_000))):
+        stored += 1
+        assert stored < 100
+    assert answer["error"]["err_code"] == 10023
+    assert stored >= 60
+    assert world.put(b"f.a", bytes(1000))["seq"] == 1  # what is on disk is not concerned
+    world.request("STREAM.PURGE.M")
+    assert "error" not in world.put(b"m.a", bytes(100_000))
+
+
+def test_small_messages_count_for_what_they_take(tmp_path: Path) -> None:
+    world = world_of(tmp_path, -1)
+    world.create("M", storage="memory")
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for number in range(20_000):
+            world.account.publish(b"m.%d" % number, b"", b"", b"x", origin=world.client)
+            if number % 1000 == 999:
+                world.commit()
+        taken = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert 20_000 * MESSAGE_OVERHEAD > taken > 20_000 * MESSAGE_OVERHEAD // 3
+
+
+def test_a_configured_limit_is_the_one_that_holds(tmp_path: Path) -> None:
+    world = world_of(tmp_path, 1000, memory_max=8 * MIB)
+    world.create("M", storage="memory")
+    assert world.put(b"m.a", bytes(100_000))["seq"] == 1
+
+
+def test_what_is_taken_is_not_added_up_for_every_message() -> None:
+    looks = 0
+
+    def taken() -> int:
+        nonlocal looks
+        looks += 1
+        return 0
+
+    bound = MemoryBound(1000 * MIB, taken)
+    assert all(bound.has_room(1000, 1) for _ in range(10_000))
+    assert looks < 3
+
+
+@pytest.mark.parametrize(("own", "above", "wanted"), [("max", "max", 0), ("1000", "max", 1000), ("2000", "1500", 1500)])
+def test_the_control_group_is_the_machine(tmp_path: Path, own: str, above: str, wanted: int) -> None:
+    proc, groups = tmp_path / "cgroup", tmp_path / "groups"
+    (groups / "system.slice" / "eyotd.service").mkdir(parents=True)
+    (groups / "system.slice" / "eyotd.service" / "memory.max").write_text(own + "\n")
+    (groups / "system.slice" / "memory.max").write_text(above + "\n")
+    proc.write_text("0::/system.slice/eyotd.service\n")
+    found = machine_memory(proc, groups)
+    assert found == wanted if wanted else found > 1 << 20
+    assert machine_memory(tmp_path / "none", groups) > 1 << 20
+    assert memory_bound._group_limits(proc, groups) == [int(each) for each in (own, above) if each != "max"]
