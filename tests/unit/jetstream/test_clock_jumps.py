@@ -117,3 +117,57 @@ def test_credits_add_up_and_are_forgotten() -> None:
     assert list(credits.segments(11, 30)) == [(20, 4), (30, 0)]
     credits.forget_below(21)
     assert not credits
+
+
+ID = {"Nats-Msg-Id": "one"}
+
+
+def is_duplicate(world: World, **header: str) -> bool:
+    return bool(world.put(b"s.a", b"again", header or ID).get("duplicate"))
+
+
+@pytest.mark.parametrize("years", [30, -2])
+@pytest.mark.parametrize("max_age", [0, 10 * HOUR_NS])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_jump_does_not_empty_the_duplicate_window(tmp_path: Path, years: int, max_age: int, restarted: bool) -> None:
+    world = World(tmp_path)
+    world.create(max_age=max_age, duplicate_window=HOUR_NS)
+    world.put(b"s.a", b"first", ID)
+    wait(world, 10)
+    world.clock.jump(years * YEAR_S)
+    if restarted:
+        wait(world, 1)  # the jump is noticed
+        world = world.restart()
+    wait(world, 20)
+    assert is_duplicate(world)
+    wait(world, 40)
+    assert not is_duplicate(world)
+    assert is_duplicate(world)
+
+
+def test_there_and_back(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.create(duplicate_window=HOUR_NS)
+    world.put(b"s.a", b"first", ID)
+    world.clock.jump(YEAR_S)
+    wait(world, 1)
+    world.put(b"s.a", b"second", {"Nats-Msg-Id": "two"})
+    world.clock.jump(-YEAR_S)
+    wait(world, 1)
+    world.put(b"s.a", b"third", {"Nats-Msg-Id": "three"})
+    for again in (world, world.restart()):
+        for name in ("one", "two", "three"):
+            assert is_duplicate(again, **{"Nats-Msg-Id": name}), name
+
+
+def test_a_leap_while_the_server_was_off_does_not_empty_it(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.create(duplicate_window=HOUR_NS)
+    world.put(b"s.a", b"first", ID)
+    wait(world, 1)
+    world.clock.synchronized = False
+    world.js.stop()
+    world.store.close()
+    world.clock.jump(14 * YEAR_S)
+    world = World(tmp_path, clock=world.clock)
+    assert is_duplicate(world)
