@@ -155,9 +155,10 @@ def test_there_and_back(tmp_path: Path) -> None:
     world.clock.jump(-YEAR_S)
     wait(world, 1)
     world.put(b"s.a", b"third", {"Nats-Msg-Id": "three"})
-    for again in (world, world.restart()):
+    for _ in range(2):
         for name in ("one", "two", "three"):
-            assert is_duplicate(again, **{"Nats-Msg-Id": name}), name
+            assert is_duplicate(world, **{"Nats-Msg-Id": name}), name
+        world = world.restart()
 
 
 def test_a_leap_while_the_server_was_off_does_not_empty_it(tmp_path: Path) -> None:

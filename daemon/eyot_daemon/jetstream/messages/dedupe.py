@@ -76,6 +76,10 @@ class DedupeWindow:
             if gone < len(msg_ids):
                 order.appendleft((horizon, first + gone, msg_ids[gone:]))
 
+    def clock_jumped(self, ns: int) -> None:
+        """The wall clock jumped by `ns`: that is no time by which the ids have aged."""
+        self._order = deque((ts_ns + ns, seq, msg_ids) for ts_ns, seq, msg_ids in self._order)
+
     def set_window(self, window_ns: int, now_ns: int) -> None:
         """The stream was given another window. What a shorter one already dropped does not come back."""
         self.window_ns = window_ns

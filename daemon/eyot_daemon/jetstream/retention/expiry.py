@@ -78,8 +78,9 @@ class Expiry:
 
     def clock_jumped(self, ns: int) -> None:
         """The wall clock jumped by `ns`: that is no time by which the messages here have aged."""
-        config = self._stream.config
-        if not self._log.state.last_seq or not (config.max_age or config.allow_msg_ttl):
+        config, ids = self._stream.config, self._stream.ids
+        remembers = config.duplicate_window > 0 and not ids.none_yet
+        if not self._log.state.last_seq or not (config.max_age or config.allow_msg_ttl or remembers):
             return
         self._credits.jumped(self._log.state.last_seq, ns)
         self._credits.forget_below(self._log.state.first_seq)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
+from eyot_daemon.jetstream.clock_watch import ClockCredits
 from eyot_daemon.jetstream.copied_out.copied_out import CopiedOut, copied_out_of
 from eyot_daemon.jetstream.copies.farewell import stage_farewells
 from eyot_daemon.jetstream.intake.atomic_batches import AtomicBatches
@@ -23,7 +24,7 @@ from eyot_daemon.jetstream.messages.headers import MSG_ID, nats_fields
 from eyot_daemon.jetstream.messages.schedules import Due, Schedules
 from eyot_daemon.jetstream.ports import ConsumerPort
 from eyot_daemon.jetstream.retention import limits, purging
-from eyot_daemon.jetstream.retention.expiry import Expiry
+from eyot_daemon.jetstream.retention.expiry import CLOCK_POSITION, Expiry
 from eyot_daemon.jetstream.retention.retention import Retention
 from eyot_daemon.jetstream.retention.sweep import Sweep
 from eyot_daemon.jetstream.stream.gathering import Gathering
@@ -117,27 +118,33 @@ class Stream:
         if self.config.allow_msg_schedules:
             self.schedules.start()
 
-    def rebuild_dedupe(self) -> None:
-        """Fill the duplicate window from the tail of the log (after a restart)."""
-        window = self.dedupe.window_ns
-        if window <= 0 or not self.log.state.messages or self.ids.none_yet:
+    def rebuild_dedupe(self, leap_ns: int = 0) -> None:
+        """Fill the duplicate window from the tail of the log (after a restart). `leap_ns`: by how much the clock leapt since the last
+        run; by that no id has aged, nor by the jumps that were noted."""
+        messages, window = self.log, self.dedupe.window_ns
+        if window <= 0 or not messages.state.messages or self.ids.none_yet:
             return
-        seq = self.log.seq_at_time(self.broker.clock.now_ns() - window)
-        while seq <= self.log.committed_seq:
-            try:
-                read = self.log.read(seq, max_messages=_REBUILD_MESSAGES, max_bytes=_REBUILD_BYTES)
-            except StoreError as error:
-                if error.reason != "corrupt" or error.seq < seq:
-                    raise
-                log.error("Stream '%s > %s' holds a damaged message: %s", self.account.name, self.name, error)
-                seq = error.seq + 1
-                continue
-            for message in read.messages:
-                if MSG_ID in message.header:
-                    msg_id = nats_fields(message.header).get(MSG_ID)
+        begin_ns = self.broker.clock.now_ns() - window
+        credits = ClockCredits(messages.positions().get(CLOCK_POSITION))
+        first = max(messages.state.first_seq, 1)
+        for last, credited_ns in list(credits.segments(first, messages.committed_seq)):
+            more_ns = credited_ns + leap_ns
+            seq = messages.seq_at_time(begin_ns - more_ns, from_seq=first, up_to=last)
+            while seq <= last:
+                try:
+                    read = messages.read(seq, max_messages=_REBUILD_MESSAGES, max_bytes=_REBUILD_BYTES, up_to=last)
+                except StoreError as error:
+                    if error.reason != "corrupt" or error.seq < seq:
+                        raise
+                    log.error("Stream '%s > %s' holds a damaged message: %s", self.account.name, self.name, error)
+                    seq = error.seq + 1
+                    continue
+                for message in read.messages:
+                    msg_id = nats_fields(message.header).get(MSG_ID) if MSG_ID in message.header else b""
                     if msg_id:
-                        self.dedupe.add(msg_id, message.seq, message.ts_ns)
-            seq = read.next_seq
+                        self.dedupe.add(msg_id, message.seq, message.ts_ns + more_ns)
+                seq = read.next_seq
+            first = last + 1
 
     def stop(self) -> None:
         """The daemon stops: nothing new comes in, consumers say goodbye. What is under way still commits."""
