@@ -24,15 +24,17 @@ Reason = Literal["full", "io", "corrupt", "closed", "busy", "locked", "format", 
 class StoreError(Exception):
     """Something durable could not be written or read.
 
-    ``stream`` is ``account/name`` and ``seq`` the sequence concerned where they are known, else ``""`` and 0.
+    ``stream`` is ``account/name`` and ``seq`` the sequence concerned where they are known, else ``""`` and 0; ``size`` is what a
+    damaged message counts for in its stream's bytes, as far as its record tells.
     """
 
-    def __init__(self, reason: Reason, message: str, *, stream: str = "", seq: int = 0) -> None:
+    def __init__(self, reason: Reason, message: str, *, stream: str = "", seq: int = 0, size: int = 0) -> None:
         super().__init__(message)
         self.reason: Reason = reason
         self.message = message
         self.stream = stream
         self.seq = seq
+        self.size = size
 
     def __repr__(self) -> str:
         return f"StoreError({self.reason!r}, {self.message!r})"

@@ -254,7 +254,7 @@ def _taken_out(ops: list[tuple[Op, Any]]) -> list[bytes]:
 
 def recount(txn: Any, codec: RecordCodec, db: Any, found: Counters) -> Counters:
     """A stream's counters by looking at every record. ``floor``, and the last sequence if it is higher, are those found. A
-    damaged record counts as a message of no bytes."""
+    damaged record counts for what it says (see ``RecordCodec.counted_bytes``)."""
     counters = Counters(last_seq=found.last_seq, floor=found.floor)
     cursor = txn.cursor(db)
     if cursor.set_range(pack_u64(max(found.floor, 1))):
@@ -263,7 +263,8 @@ def recount(txn: Any, codec: RecordCodec, db: Any, found: Counters) -> Counters:
             counters.last_seq = max(counters.last_seq, unpack_u64(key)[0])
             try:
                 message = codec.message(key, value)
-            except StoreError:
+            except StoreError as error:
+                counters.bytes += error.size
                 continue
             counters.bytes += file_message_bytes(message.subject, message.header, message.payload)
             counters.last_ts_ns = message.ts_ns

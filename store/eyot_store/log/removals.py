@@ -53,7 +53,8 @@ class LogRemovals(LogReads):
         except StoreError as error:
             if error.reason != "corrupt":
                 raise
-            found = (b"", 0)  # nobody can say what it was, but it can go
+            # Nobody can say what it was, but it can go; with the last message all bytes go.
+            found = (b"", min(error.size, self.state.bytes) if self.state.messages > 1 else self.state.bytes)
             self._remove(txn, seq, *found, why)
             self._know_anew(None)
             return True
@@ -281,7 +282,7 @@ class LogRemovals(LogReads):
 
     def _live_between(self, first: int, last: int, filters: tuple[bytes, ...] = ()) -> Iterator[tuple[int, bytes, int]]:
         """(seq, subject, bytes counted) of the live committed messages in [first, last]. A corrupt record has no subject and
-        counts nothing, as on disk (see ``lmdb_batch.recount``); with filters it is left out."""
+        counts what it says, as on disk (see ``lmdb_batch.recount``); with filters it is left out."""
         size_of = self.message_bytes
         seq = first
         while seq <= last:
@@ -291,7 +292,7 @@ class LogRemovals(LogReads):
                 if error.reason != "corrupt":
                     raise
                 if not filters:
-                    yield error.seq, b"", 0
+                    yield error.seq, b"", error.size
                 seq = error.seq + 1
                 continue
             for message in result.messages:

@@ -88,7 +88,7 @@ class LogView:
         """The same error, naming the stream."""
         stream = f"{self.account}/{self.name}"
         where = f"stream {stream} sequence {error.seq}" if error.seq else f"stream {stream}"
-        return StoreError(error.reason, f"{where}: {error.message}", stream=stream, seq=error.seq)
+        return StoreError(error.reason, f"{where}: {error.message}", stream=stream, seq=error.seq, size=error.size)
 
     def _is_hidden(self, seq: int) -> bool:
         if seq in self._hidden:

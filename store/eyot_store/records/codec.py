@@ -14,13 +14,16 @@ from eyot_store.records.record import (
     StoredMessage,
     decode_body,
     decode_head,
+    file_message_bytes,
     pack_crc,
     pack_u64,
     salt_of,
     seq_of,
 )
-from eyot_store.records.vault import Vault
+from eyot_store.records.vault import SEALED_EXTRA, Vault
 
+FRAME_BYTES = 16
+"""What a record has beside subject, header and payload, if they are short: the time and their lengths."""
 Buffer = bytes | memoryview
 Opened = Callable[[bytes, Buffer], bytes]
 """(key, sealed body) to body. Raises StoreError("corrupt") with the sequence."""
@@ -64,9 +67,26 @@ class RecordCodec:
         try:
             message = decode_body(self.body(key, value))
         except msgspec.MsgspecError as error:
-            raise StoreError("corrupt", f"record is malformed: {error}", seq=seq_of(key)) from None
+            size = self.counted_bytes(value)
+            raise StoreError("corrupt", f"record is malformed: {error}", seq=seq_of(key), size=size) from None
+        except StoreError as error:
+            error.size = self.counted_bytes(value)
+            raise
         message.seq = seq_of(key)
         return message
+
+    def counted_bytes(self, value: Buffer) -> int:
+        """What a damaged record counts for in its stream's bytes: what the lengths in it say, or else about what its own length says."""
+        body = value[:-CRC_SIZE]
+        if self.opened is None:
+            try:
+                message = decode_body(body)
+                return file_message_bytes(message.subject, message.header, message.payload)
+            except msgspec.MsgspecError:
+                pass
+        return max(0, len(body) - (0 if self.opened is None else SEALED_EXTRA) - FRAME_BYTES) + file_message_bytes(
+            b"", b"", b""
+        )
 
     def subject(self, key: Buffer, value: Buffer) -> bytes | None:
         """The subject in a record; None: it cannot be read."""

@@ -332,3 +332,50 @@ def test_format_of_a_record_is_as_documented() -> None:
     record = encode_record(salt_of(1), pack_u64(1), 1_700_000_000_000_000_000, b"a", b"", b"hi")
     assert record.hex() == "94cf17979cfe362a0000c40161c400c4026869" + record[-4:].hex()
     assert record[-4:].hex() == "6d91bdca"
+
+
+def test_a_damaged_message_that_is_deleted_takes_its_bytes_along(path: Path) -> None:
+    """What it counted for is told by the lengths in its record, which a damaged payload leaves as they were."""
+    flip(path, b"payload of 4.")
+    store = open_inline(path)
+    log = store.streams()[0]
+    before = log.state.bytes
+    txn = store.begin()
+    assert log.remove(txn, 4)
+    assert commit(store, txn) is None
+    assert log.state.bytes == before - log.message_bytes(b"b", b"", b"payload of 4.")
+    store.close()
+    assert check(path).problems == []
+    store = open_inline(path)
+    log = store.streams()[0]
+    assert log.state.bytes == before - log.message_bytes(b"b", b"", b"payload of 4.")
+    store.close()
+
+
+@pytest.mark.parametrize("offset", [-9, -1, 0])
+def test_a_stream_without_messages_has_no_bytes(path: Path, offset: int) -> None:
+    flip(path, b"payload of 4.", offset)
+    store = open_inline(path)
+    log = store.streams()[0]
+    txn = store.begin()
+    for seq in (1, 2, 3, 5, 6, 7, 8, 9, 10, 4):
+        log.remove(txn, seq)
+    assert commit(store, txn) is None
+    assert (log.state.messages, log.state.bytes) == (0, 0)
+    store.close()
+    assert check(path).problems == []
+
+
+def test_counters_that_are_counted_anew_count_damaged_messages(path: Path) -> None:
+    before = open_inline(path)
+    expected = before.streams()[0].state.bytes
+    before.close()
+    flip(path, b"payload of 4.")
+
+    def forget(env: lmdb.Environment, txn: lmdb.Transaction) -> None:
+        txn.delete(counters_key(1))
+
+    edit(path, forget)
+    store = open_inline(path)
+    assert store.streams()[0].state.bytes == expected
+    store.close()
