@@ -25,6 +25,7 @@ from typing import Any
 import lmdb
 import msgspec
 
+from eyot_store.directories import make_directories
 from eyot_store.errors import StoreError
 from eyot_store.lmdb.mend import Examined, examine, store_exists
 from eyot_store.lmdb.pages import SEQUENCE_KEY, PageError, Pages, Tree
@@ -461,7 +462,7 @@ def _round_up(size: int) -> int:
 def _lock_directory(path: Path) -> int:
     """Keep other processes from writing here; the lock goes when the process does."""
     try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_directories(path, 0o700)
         fd = os.open(path / "store.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise as_store_error(error) from error

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from eyot_store.directories import make_directories
 from eyot_wire.trust import nkey
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ class DirectoryTokens:
         self._options = options
         self._path = Path(options.directory)
         try:
-            self._path.mkdir(mode=0o750, parents=True, exist_ok=True)
+            make_directories(self._path, 0o750)
         except OSError as error:
             raise TokenStoreError(f"account resolver directory: {error}") from error
         for account, token in preload:

@@ -18,6 +18,7 @@ from eyot_daemon.jetstream.retention.memory_bound import machine_memory
 from eyot_daemon.process.banner import log_jetstream
 from eyot_daemon.router.broker import Broker
 from eyot_daemon.turn.hand_over import HandOver
+from eyot_store.directories import make_directories
 from eyot_store.options import StoreOptions
 from eyot_store.records.vault import StoreKeys
 from eyot_store.store import Store
@@ -161,7 +162,7 @@ def _store_options(options: EyotStoreOptions) -> StoreOptions:
 def _make_directory(path: Path) -> None:
     """The store's directory. Raises OSError in nats-server's words: launchers read them."""
     try:
-        path.mkdir(mode=0o750, parents=True, exist_ok=True)
+        make_directories(path, 0o750)
     except (NotADirectoryError, FileExistsError) as error:
         raise OSError("storage directory is not a directory") from error
     except OSError as error:
