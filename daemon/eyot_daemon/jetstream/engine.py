@@ -229,12 +229,14 @@ class JetStream:
 
     def _bring_in(self, jsa: JetStreamAccount, stream_log: Log, config: StreamConfig) -> Stream:
         stream = Stream(jsa, stream_log, config)
+        stream.rebuild_dedupe()
         jsa.streams[config.name] = stream
         self.consumers.restore(stream)
         return stream
 
     def _start_stream(self, stream: Stream) -> None:
-        stream.rebuild_dedupe(self.clock_trust.leap_ns)
+        if self.clock_trust.leap_ns:
+            stream.rebuild_dedupe(self.clock_trust.leap_ns)
         stream.start()
         copied_out_of(stream).start()
         if stream.config.mirror is not None or stream.config.sources or kept(stream):

@@ -85,8 +85,12 @@ class DedupeWindow:
         self.window_ns = window_ns
         self.expire(now_ns)
         if window_ns <= 0:
-            self._seqs.clear()
-            self._order.clear()
+            self.clear()
+
+    def clear(self) -> None:
+        """Remember nothing."""
+        self._seqs.clear()
+        self._order.clear()
 
 
 class IdsMark:

@@ -124,6 +124,7 @@ class Stream:
         messages, window = self.log, self.dedupe.window_ns
         if window <= 0 or not messages.state.messages or self.ids.none_yet:
             return
+        self.dedupe.clear()
         begin_ns = self.broker.clock.now_ns() - window
         credits = ClockCredits(messages.positions().get(CLOCK_POSITION))
         first = max(messages.state.first_seq, 1)
