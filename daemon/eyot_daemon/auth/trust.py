@@ -62,6 +62,8 @@ class Trust:
         """Take in a new or changed account and keep its token. Raises JwtError, TokenStoreError."""
         account = self.believe(token)
         self.tokens.save(account.name, account.token)
+        # Of two accounts whose imports lead in a circle, the one that came last goes without.
+        self.accounts.pop(account.name, None)
         self.accounts[account.name] = account
         return account
 

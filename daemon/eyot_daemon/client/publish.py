@@ -18,6 +18,7 @@ from eyot_wire.frames import OK, FrameLine, Published, encode_err
 from eyot_wire.headers import NO_RESPONDERS, set_field
 from eyot_wire.hot import Inlet, Publishes
 from eyot_wire.jetstream.ack import PREFIX
+from eyot_wire.mapping import DROPPED
 from eyot_wire.quoting import quoted
 from eyot_wire.subject import is_valid_literal
 
@@ -89,7 +90,7 @@ def _publish_traced(client: ClientConnection, account: Account, row: Publishes, 
     message = (line.subject, line.reply, *row.content(index))
     taken = publish_traced(client, account, asked, message, may_publish)
     if taken is None:
-        _refuse(client, line, 1)
+        _refuse(client, line, 1, account.mappings.apply(line.subject) or b"")
     elif not taken:
         _nobody_there(client, line, 1)
 
@@ -107,15 +108,19 @@ def _publish_run(client: ClientConnection, account: Account, row: Publishes, run
     account.count_in(count, count * line.total)
     if client.pedantic and not is_valid_literal(line.subject):
         client.queue_output(encode_err("Invalid Publish Subject") * count)
+    if account.mappings.maps(line.subject):
+        for index in run:
+            _publish_mapped(client, line, *row.content(index))
+        return
     allowed = _may_publish(client, account, line)
     if not allowed:
         _refuse(client, line, count)
         return
     if client.verbose and allowed is not SOME:
         client.queue_output(OK * count)
-    if allowed is SOME or account.mappings.maps(line.subject):
+    if allowed is SOME:
         for index in run:
-            _publish_checked(client, line, *row.content(index), say_ok=client.verbose and allowed is SOME)
+            _publish_checked(client, line, *row.content(index))
         return
     route = account.route(line.subject)
     if not route:
@@ -140,15 +145,16 @@ def _may_publish(client: ClientConnection, account: Account, line: FrameLine) ->
     return False if access.replies is None else SOME
 
 
-def _refuse(client: ClientConnection, line: FrameLine, count: int) -> None:
-    """Say why a line may not be published, once a message."""
+def _refuse(client: ClientConnection, line: FrameLine, count: int, mapped: bytes = b"") -> None:
+    """Say why a line may not be published, once a message. `mapped`: where the account's mappings lead."""
     access = client.access
-    if line.reply.startswith(RESERVED_REPLIES) and (access is None or access.may_publish_always(line.subject)):
+    subject = mapped or line.subject
+    if line.reply.startswith(RESERVED_REPLIES) and (access is None or access.may_publish_always(subject)):
         text = f"Permissions Violation for Publish with Reply of {quoted(line.reply)}"
         client.clients.violations.reply(client, line.reply)
     else:
-        text = f"Permissions Violation for Publish to {quoted(line.subject)}"
-        client.clients.violations.publish(client, line.subject)
+        text = f"Permissions Violation for Publish to {quoted(subject)}"
+        client.clients.violations.publish(client, subject)
     client.queue_output(encode_err(text) * count)
 
 
@@ -326,8 +332,28 @@ def _publish_one(client: ClientConnection, line: FrameLine, header: bytes, paylo
         _nobody_there(client, line, 1)
 
 
-def _publish_checked(client: ClientConnection, line: FrameLine, header: bytes, payload: bytes, *, say_ok: bool) -> None:
-    """One message whose permission is counted or whose subject is mapped."""
+def _publish_mapped(client: ClientConnection, line: FrameLine, header: bytes, payload: bytes) -> None:
+    """One message whose subject the account maps. As in nats-server, permissions are of the subject that it is mapped to."""
+    account, access = client.account, client.access
+    if account is None:
+        return
+    mapped = account.mappings.apply(line.subject)
+    subject = line.subject if mapped is None or mapped == DROPPED else mapped
+    reserved = line.reply.startswith(RESERVED_REPLIES) if line.reply else False
+    reserved = reserved or (subject.startswith(RESERVED_SUBJECT) and not account.is_system)
+    now = client.clients.broker.clock.monotonic()
+    if reserved or not (access is None or access.may_publish(subject, now)):
+        _refuse(client, line, 1, subject)
+        return
+    if client.verbose:
+        client.queue_output(OK)
+    route = account.route(subject) if mapped != DROPPED else None
+    if not route or not account.deliver(route, line.reply, header, payload, origin=client):
+        _nobody_there(client, line, 1)
+
+
+def _publish_checked(client: ClientConnection, line: FrameLine, header: bytes, payload: bytes) -> None:
+    """One message whose permission is counted."""
     account = client.account
     if account is None:
         return
@@ -335,7 +361,7 @@ def _publish_checked(client: ClientConnection, line: FrameLine, header: bytes, p
     if access is not None and not access.may_publish(line.subject, client.clients.broker.clock.monotonic()):
         _refuse(client, line, 1)
         return
-    if say_ok:
+    if client.verbose:
         client.queue_output(OK)
     if not account.publish(line.subject, line.reply, header, payload, origin=client):
         _nobody_there(client, line, 1)

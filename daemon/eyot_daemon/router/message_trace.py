@@ -48,7 +48,6 @@ DISABLED = b"trace disabled"
 HOP_HEADER = b"Nats-Trace-Hop"
 #: With which servers before 2.11 let traces cross accounts.
 ORIGIN_ACCOUNT_HEADER = b"Nats-Trace-Origin-Account"
-PUBLISH_DENIED = "Not delivered because publish denied for this subject"
 SUBSCRIPTION_DENIED = "Not delivered because subscription denies this subject"
 NO_ECHO = "Not delivered because of no echo"
 CLOSED = "Not delivered because client is closed"
@@ -135,9 +134,9 @@ class MessageTrace:
     def _event(self, kind_of_event: str, **more: object) -> Json:
         return {"type": kind_of_event, "ts": ns_to_rfc3339(self._broker.clock.now_ns())} | more
 
-    def refused(self) -> None:
+    def refused(self, subject: bytes) -> None:
         """The client may not publish there."""
-        self._ingress["error"] = PUBLISH_DENIED
+        self._ingress["error"] = f"Permissions Violation for Publish to {quoted(subject)}"
 
     def mapped(self, to: bytes) -> None:
         self._events.append(self._event("sm", to=_text(to)))
@@ -349,7 +348,7 @@ def publish_traced(
     """
     subject, reply, header, payload = message
     if not asked.destination:
-        if not may_publish(subject):
+        if not may_publish(account.mappings.apply(subject) or subject):
             return None
         return 1 if asked.only else account.publish(subject, reply, disabled(header), payload, origin=client)
     if not is_valid_literal(asked.destination):
@@ -363,15 +362,16 @@ def publish_traced(
         client.send_error(f"Permissions Violation for Publish to {quoted(asked.destination)}")
         return 1
     trace = MessageTrace(client, account, subject, len(header) + len(payload), asked)
-    if not may_publish(subject):
-        trace.refused()
-        trace.tell()
-        return None
     mapped = account.mappings.apply(subject)
     taken = 0
+    if mapped is not None and mapped != DROPPED:
+        trace.mapped(mapped)
+    target = subject if mapped is None or mapped == DROPPED else mapped
+    if not may_publish(target):
+        trace.refused(target)
+        trace.tell()
+        return None
     if mapped != DROPPED:
-        if mapped is not None:
-            trace.mapped(mapped)
         delivery = TracedDelivery(trace, account, account.route(mapped or subject), (reply, header, payload), client)
         taken = delivery.run(None)
         account.out_msgs += delivery.sent

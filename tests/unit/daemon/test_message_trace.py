@@ -77,7 +77,7 @@ async def test_why_it_was_not_delivered() -> None:
         await client.ask(b"SUB s 1\r\n")
         await other.ask(b"SUB t 99\r\n")
         block = ASKS % b""
-        for subject, error in ((b"s", "no echo"), (b"s.x", "publish denied")):
+        for subject, error in ((b"s", "no echo"), (b"s.x", 'Permissions Violation for Publish to "s.x"')):
             await client.ask(b"HPUB %b %d %d\r\n%b\r\n" % (subject, len(block), len(block), block))
             told = json.loads((await other.until(b"}]}\r\n")).splitlines()[-1])
             assert error in next(one["error"] for one in told["events"] if "error" in one)
