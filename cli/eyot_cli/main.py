@@ -12,6 +12,7 @@ from pathlib import Path
 
 import click
 
+from eyot_cli.anywhere import take_anywhere
 from eyot_cli.backups import backup, restore
 from eyot_cli.doctor import doctor
 from eyot_cli.failure import Failure
@@ -22,13 +23,14 @@ from eyot_cli.status import status
 from eyot_cli.streams import stream
 from eyot_cli.sync import sync
 from eyot_cli.target import DEFAULT_CONTROL, Target, TlsFiles
+from eyot_wire.closed_pipe import until_closed
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.group(
     context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
-    epilog="Exit status: 0, or 1 when it did not succeed, 2 for a mistake on the command line; doctor says more by 3 and 4.",
+    epilog="These options may stand behind the command, too. Exit status: 0, or 1 when it did not succeed, 2 for a mistake on the command line; doctor says more by 3 and 4.",
 )
 @click.option(
     "--control",
@@ -132,10 +134,15 @@ cli.add_command(publish)
 cli.add_command(subscribe)
 cli.add_command(request)
 cli.add_command(passwd)
+take_anywhere(cli)
 
 
 def main() -> int:
     """Entry point; 0, or 1 with one line on stderr that says what failed and what to do about it."""
+    return until_closed(_main)
+
+
+def _main() -> int:
     logging.getLogger("asyncio").setLevel(logging.ERROR)  # it warns of how nats-py closes connections with TLS
     try:
         code = cli.main(standalone_mode=False)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -53,6 +54,13 @@ class Out:
     def table(self, table: Table) -> None:
         self._console.print(table)
 
+    def holds(self, table: Table) -> bool:
+        """Whether the table is no wider than a line."""
+        return (
+            Measurement.get(self._console, self._console.options.update(width=1 << 16), table).maximum
+            <= self._console.width
+        )
+
 
 console = Out(Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH))
 
@@ -82,13 +90,28 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Piec
     table = Table(title=title or None, title_justify="left", title_style="bold", header_style="bold", show_header=heads)
     for column in columns:
         table.add_column(column.lstrip(">"), justify="right" if column.startswith(">") else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*map(line, row))
-    if table.row_count:
+    shown = [tuple(map(line, row)) for row in rows]
+    for row in shown:
+        table.add_row(*row)
+    if table.row_count and heads and not console.holds(table):
+        _print_records(title, [column.lstrip(">") for column in columns], shown)
+    elif table.row_count:
         console.table(table)
     else:
         console.print((title, "bold"))
         console.print(f"  {empty}")
+
+
+def _print_records(title: str, names: Sequence[str], rows: Sequence[Sequence[Text]]) -> None:
+    """What is too wide for a table: one block a row, the column's name in front of each value that is there."""
+    if title:
+        console.print((title, "bold"))
+    width = max(map(len, names))
+    for row in rows:
+        console.print("  ", ("-" * width, "dim"))
+        for name, value in zip(names, row, strict=True):
+            if value.plain:
+                console.print("  ", (name.ljust(width), "dim"), "  ", value)
 
 
 def count(value: int | None) -> str:

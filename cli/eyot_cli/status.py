@@ -85,7 +85,7 @@ def _store(store: StoreStatus) -> None:
     flush = "" if store.flush_ms is None else f", flush {store.flush_ms:.2f} ms"
     console.print(
         ("Store", "bold"),
-        f" {store.path}: last commit {store.last_commit or 'never'}, {count(store.commits)} commits{flush}, "
+        f" {store.path}: last commit {store.last_commit or 'not since the start'}, {count(store.commits)} commits{flush}, "
         f"{size(store.backlog_bytes)} waiting",
         *((", ", (store.error, "red")) if store.error else ()),
     )

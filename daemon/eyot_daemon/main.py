@@ -29,6 +29,7 @@ from eyot_daemon.process.logs import Logs, priority, stderr_is_journal
 from eyot_daemon.process.reload_answer import SignalError
 from eyot_daemon.process.signals import send_signal
 from eyot_daemon.version import VERSION, own_version
+from eyot_wire.closed_pipe import until_closed
 from eyot_wire.conf import ConfError
 from eyot_wire.hot import COMPILED
 
@@ -43,8 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         arguments = parse_args(sys.argv[1:] if argv is None else argv)
         if arguments.help or arguments.help_tls:
-            print(TLS_USAGE if arguments.help_tls else USAGE)
-            return 0
+            return until_closed(lambda: _print_usage(arguments))
         if arguments.version:
             return _print_version()
         if arguments.test_config and not arguments.config:
@@ -72,6 +72,11 @@ def _complain(text: str) -> None:
     prefix = priority(logging.ERROR) if stderr_is_journal() else ""
     first, *rest = text.splitlines()
     print("\n".join(prefix + line for line in (f"eyotd: {first}", *rest)), file=sys.stderr)
+
+
+def _print_usage(arguments: Arguments) -> int:
+    print(TLS_USAGE if arguments.help_tls else USAGE)
+    return 0
 
 
 def _print_version() -> int:

@@ -40,6 +40,7 @@ from eyot_hub.jobs.parquet import ingest_parquet
 from eyot_hub.jobs.report import write_report
 from eyot_hub.jobs.session import session
 from eyot_hub.progress import BatchProgress
+from eyot_wire.closed_pipe import until_closed
 from eyot_wire.quoting import printable
 
 
@@ -75,6 +76,10 @@ def _shown(text: str) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
+    return until_closed(lambda: _run(arguments))
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     options = _parser().parse_args(arguments)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=options.log_level.upper())
     logging.getLogger("py4j").setLevel(logging.WARNING)

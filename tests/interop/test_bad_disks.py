@@ -200,3 +200,28 @@ def test_a_full_disk_refuses_messages_and_goes_on_with_everything_else(
 
     with started(kind, library, tmp_path) as server:
         asyncio.run(play(server))
+
+
+def test_a_file_system_without_flags_of_pwritev2(library: Path, tmp_path: Path) -> None:
+    """9p, FUSE and old kernels: the start finds out, and every write is followed by a flush of its own."""
+
+    async def play(server: BadDiskEyotd) -> None:
+        client = await nats.connect(server.client_url())
+        js = client.jetstream(timeout=10)
+        await js.add_stream(StreamConfig(name="S", subjects=["s.>"]))
+        for number in range(20):
+            assert (await js.publish("s.a", b"%d" % number)).seq == number + 1
+        server.be_plain(flushes=False)
+        assert (await refused(js, b"lost")).err_code == 10077
+        server.be_plain()
+        await eventually(lambda: js.publish("s.a", b"again"))
+        await client.close()
+
+    BadDiskEyotd.library = library
+    server = BadDiskEyotd(CONFIG, tmp_path)
+    server.be_plain()
+    with server:
+        asyncio.run(play(server))
+        server.kill()
+        server.start()
+        assert server.monitor("/jsz")["messages"] >= 21

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 import time
@@ -146,3 +148,52 @@ def test_over_tls(tmp_path: Path) -> None:
         status, _, err = eyot("--tlsca", key)
         assert (status, err.count("\n")) == (1, 1)
         assert err.startswith(f"eyot: {key}: ")
+
+
+def test_options_of_eyot_may_stand_behind_the_command(eyot: Tool) -> None:
+    where = ("--control", str(eyot.daemon.workdir / "run/control.sock"), "-s", eyot.daemon.client_url())
+    login = ("--user", "app", "--password", "secret")
+
+    def run(*arguments: str) -> tuple[int, str]:
+        command = [sys.executable, "-m", "eyot_cli.main", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        return done.returncode, done.stdout
+
+    before = run(*where, *login, "--json", "stream", "ls")
+    assert before[0] == 0
+    assert json.loads(before[1]) == []
+    assert run("stream", "ls", "--json", *where, *login) == before
+    assert run(*where, "stream", *login, "ls", "--json") == before
+    assert run("--json", "-s", "nats://127.0.0.1:1", "stream", "ls", *where, *login) == before  # the last one counts
+    assert json.loads(run("status", "--json", *where)[1])["server_name"] == "device"
+    assert run("pub", *where, *login, "a", "--", "--json") == (0, "")
+
+
+@pytest.mark.parametrize("program", ["eyot", "eyot-check", "eyot-hub", "eyotd"])
+def test_a_closed_pipe_is_no_error_to_tell(program: str) -> None:
+    command = [str(Path(sys.executable).with_name(program)), "--help"]
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, timeout=60, check=False)
+    finally:
+        os.close(writing)
+    assert done.stderr == b""
+
+
+def test_what_is_too_wide_for_the_terminal_is_shown_row_by_row(eyot: Tool) -> None:
+    """At 80 columns no name or figure is folded in the middle."""
+    name = "A_STREAM_OF_READINGS_WITH_A_LONG_NAME"
+    assert eyot("req", f"$JS.API.STREAM.CREATE.{name}", json.dumps({"name": name, "subjects": ["r.>"]}))[0] == 0
+    shown = {}
+    for columns in (80, 200):
+        command = ["script", "-qec", f"stty cols {columns}; {shlex.join(eyot.command('status'))}", "/dev/null"]
+        env = os.environ | {"TERM": "xterm", "COLUMNS": str(columns)}
+        shown[columns] = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, env=env).stdout
+        shown[columns] = re.sub(r"\x1b\[[0-9;]*m", "", shown[columns])
+    for columns, text in shown.items():
+        assert name in text
+        assert max(map(len, text.splitlines())) <= columns
+    assert "┃" in shown[200]
+    assert "Storage" in shown[80]
+    assert "┃" not in shown[80]

@@ -37,6 +37,10 @@ class BadDiskEyotd(Eyotd):
     def fail(self, error: int) -> None:
         self._order(str(error))
 
+    def be_plain(self, *, flushes: bool = True) -> None:
+        """Know no flags of `pwritev2`, or fail every flush besides."""
+        self._order("plain" if flushes else "plain unflushed")
+
     def heal(self) -> None:
         self._order("")
 

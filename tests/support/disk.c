@@ -2,7 +2,8 @@
  *
  * EYOT_DISK names the file. While it holds `hang`, writes to files and flushes wait; while it holds a number, they and allocations
  * fail with that errno; while it is empty or missing all is well. A full disk (ENOSPC) takes what was allocated before, as file
- * systems do: writes into holes and beyond the end, and allocations, fail.
+ * systems do: writes into holes and beyond the end, and allocations, fail. `plain` is a file system that knows no flags of pwritev2,
+ * `plain unflushed` one whose flushes fail besides.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -20,7 +21,7 @@
 /* 0: all is well; else what errno is to be. */
 static int trouble(void) {
     const char *path = getenv("EYOT_DISK");
-    char word[16];
+    char word[32];
     for (;;) {
         memset(word, 0, sizeof word);
         int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
@@ -84,6 +85,17 @@ static size_t total(const struct iovec *parts, int count) {
     return size;
 }
 
+static int file_says(const char *wanted) {
+    const char *path = getenv("EYOT_DISK");
+    char word[32];
+    memset(word, 0, sizeof word);
+    int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    if (fd < 0) return 0;
+    ssize_t size = read(fd, word, sizeof word - 1);
+    close(fd);
+    return size > 0 && !strncmp(word, wanted, strlen(wanted));
+}
+
 #define REAL(name) static __typeof__(name) *real; if (!real) real = (__typeof__(name) *)dlsym(RTLD_NEXT, #name)
 #define FAIL(error_of) do { int error = error_of; if (error) { errno = error; return -1; } } while (0)
 
@@ -105,6 +117,7 @@ ssize_t pwritev(int fd, const struct iovec *parts, int count, off_t at) {
 #define PWRITEV2(name)                                                                \
     ssize_t name(int fd, const struct iovec *parts, int count, off_t at, int flags) { \
         REAL(name);                                                                   \
+        FAIL(flags && file_says("plain") ? EOPNOTSUPP : 0);                           \
         FAIL(write_trouble(fd, at, total(parts, count)));                             \
         return real(fd, parts, count, at, flags);                                     \
     }
@@ -112,7 +125,7 @@ PWRITEV2(pwritev2)
 PWRITEV2(pwritev64v2)
 
 static int flush_trouble(void) {
-    int error = trouble();
+    int error = file_says("plain unflushed") ? EIO : trouble();
     return error == ENOSPC ? 0 : error;
 }
 

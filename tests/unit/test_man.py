@@ -33,7 +33,7 @@ def described(text: str) -> list[str]:
 
 
 def options_of(command: click.Command) -> list[str]:
-    options = [each for each in command.params if isinstance(each, click.Option)]
+    options = [each for each in command.params if isinstance(each, click.Option) and not each.hidden]
     return [name for each in options for name in each.opts]
 
 

@@ -21,11 +21,16 @@ from eyot_store.options import StoreOptions
 from eyot_store.records.vault import StoreKeys
 from eyot_store.rewrite import is_sealed, rewrite
 from eyot_store.store import settle
+from eyot_wire.closed_pipe import until_closed
 from eyot_wire.quoting import printable
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The console script."""
+    return until_closed(lambda: _run(arguments))
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     options = command_line().parse_args(arguments)
     path: Path = options.directory
     if not (path / "data.mdb").exists() and (path / "eyot" / "data.mdb").exists():

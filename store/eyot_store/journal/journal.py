@@ -1,6 +1,6 @@
 """The journal's files: preallocated segments of checksummed frames, written in place, one flush for each frame.
 
-Constraints: a frame is durable when ``write`` returns, with one system call that writes and flushes (``RWF_DSYNC``); files
+Constraints: a frame is durable when ``write`` returns, with one system call that writes and flushes (``RWF_DSYNC``; two where that is not known); files
 never change their size while they are written, so that a flush has no metadata to write; all writes are whole blocks of 4
 KiB, so that nothing is read back and the page cache keeps to small pages; a frame that is torn anywhere is not a frame; a
 frame whose write failed is never found again, or nothing more is written.
@@ -15,6 +15,7 @@ This module knows nothing of threads, of LMDB, or of what frames mean.
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import time
@@ -32,6 +33,8 @@ HEADER = Struct(">4sIIQ")  # magic, CRC-32, length of the body, number
 _COVERED = Struct(">IQ")  # what the CRC covers of it
 _COVERED_AT = 8
 _RETRY_S = 10.0
+#: What a system says that does not know a flag of ``pwritev2``.
+_NOT_KNOWN = frozenset((errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS))
 
 
 class Frame(NamedTuple):
@@ -70,7 +73,7 @@ class Journal:
         self.segments_max = segments_max
         self.filled = 0  # segments
         self._salt = crc32(salt)
-        self._flags = os.RWF_DSYNC if flush else 0
+        self._flags, self._flush_after = trial_write(path, flush)
         self._flush = flush
         self._segments: list[Segment] = []
         self._current: Segment | None = None
@@ -201,7 +204,16 @@ class Journal:
         return segment
 
     def _put(self, segment: Segment, data: bytes | bytearray, at: int) -> None:
-        _write_all(segment.fd, data, at, self._flags)
+        try:
+            _write_all(segment.fd, data, at, self._flags)
+        except OSError as error:
+            if not self._flags or error.errno not in _NOT_KNOWN:
+                raise
+            # The trial could not tell: the disk was full, or failed.
+            self._flags, self._flush_after = 0, True
+            _write_all(segment.fd, data, at, 0)
+        if self._flush_after:
+            os.fdatasync(segment.fd)
 
 
 def read_frames(path: Path, salt: bytes, applied: int) -> tuple[list[Frame], list[int]]:
@@ -269,6 +281,26 @@ def _write_all(fd: int, data: bytes | bytearray, at: int, flags: int) -> None:
         if not more:
             raise OSError(0, "the disk takes no more")
         written += more
+
+
+def trial_write(path: Path, flush: bool) -> tuple[int, bool]:
+    """The flags to write with in this directory, and whether a flush of its own has to follow, found out by writing a block: some
+    file systems (9p, FUSE, old kernels) know no ``RWF_DSYNC``. A disk that fails otherwise is found out by who writes."""
+    if not flush:
+        return 0, False
+    dsync = getattr(os, "RWF_DSYNC", 0)
+    file = path / "trial"
+    try:
+        fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            _write_all(fd, bytes(BLOCK), 0, dsync)
+        finally:
+            os.close(fd)
+            file.unlink(missing_ok=True)
+    except OSError as error:
+        if error.errno in _NOT_KNOWN:
+            return 0, True
+    return dsync, not dsync
 
 
 def sync_directory(path: Path) -> None:

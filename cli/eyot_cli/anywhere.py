@@ -1,0 +1,54 @@
+"""Options of `eyot` itself that stand behind a command: `eyot stream ls --json` is `eyot --json stream ls`."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from eyot_cli.target import Target, TlsFiles
+
+#: Options of `eyot` to the members of `Target` and `TlsFiles`, where they are called otherwise.
+_MEMBERS = {"tlsca": "ca", "tlscert": "cert", "tlskey": "key", "tlsfirst": "first"}
+
+
+def take_anywhere(group: click.Group) -> None:
+    """Let every command below `group` take the options of `group`, too. Its own option of the same name stays its own."""
+    options = [each for each in group.params if isinstance(each, click.Option) and each.expose_value]
+    for command in _below(group):
+        own = {name for each in command.params for name in each.opts}
+        command.params += [_behind(option) for option in options if own.isdisjoint(option.opts)]
+
+
+def _below(group: click.Group) -> Iterator[click.Command]:
+    for command in group.commands.values():
+        yield command
+        if isinstance(command, click.Group):
+            yield from _below(command)
+
+
+def _behind(option: click.Option) -> click.Option:
+    """The same option behind a command: it changes the target that is there by now."""
+    made = copy.copy(option)
+    made.envvar = None
+    made.hidden = True
+    made.expose_value = False
+    made.callback = _change
+    return made
+
+
+def _change(context: click.Context, option: click.Parameter, value: Any) -> None:
+    assert option.name is not None
+    if context.get_parameter_source(option.name) is not ParameterSource.COMMANDLINE:
+        return
+    target = context.obj
+    assert isinstance(target, Target)
+    if option.name in _MEMBERS:
+        tls: TlsFiles = dataclasses.replace(target.tls, **{_MEMBERS[option.name]: value})
+        context.obj = dataclasses.replace(target, tls=tls)
+    else:
+        context.obj = dataclasses.replace(target, **{option.name: value})
