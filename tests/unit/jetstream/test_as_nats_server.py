@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from eyot_daemon.jetstream.copies.copying import Copying
+from eyot_daemon.router.subscription import IMPORTED
 from support.js_consumers import ConsumerWorld
 
 S = 1_000_000_000
@@ -286,7 +287,7 @@ def test_what_is_delivered_while_the_state_is_written_is_written_too(world: Cons
 def test_who_asks_through_an_import_is_told(world: ConsumerWorld) -> None:
     told = world.listen(b"$JS.EVENT.ADVISORY.API")
     header = b'NATS/1.0\r\nNats-Request-Info: {"acc":"USES","rtt":5,"start":"2026-11-22T11:19:58Z"}\r\n\r\n'
-    for origin in (None, world.client):  # a client may say what it likes
+    for origin in (IMPORTED, world.client):  # a client may say what it likes
         world.account.publish(b"$JS.API.INFO", b"inbox", header, origin=origin)
         world.commit()
     through, direct = (json.loads(got.payload)["client"] for got in told.got)
