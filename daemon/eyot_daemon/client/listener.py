@@ -20,6 +20,7 @@ from eyot_daemon.client.connection import ClientConnection
 from eyot_daemon.net.tls_alert import handshake
 from eyot_daemon.net.tls_checks import RateLimit, check_certificate
 from eyot_daemon.net.tls_hello import TLS_HANDSHAKE, first_byte
+from eyot_daemon.net.tls_words import handshake_words
 from eyot_daemon.net.transport import SocketTransport, StreamTransport
 
 #: First byte of a TLS connection: the record type of a handshake.
@@ -74,7 +75,7 @@ class ClientListener:
         try:
             stream = await self._handshake(sock, raw, client, context)
         except (trio.BrokenResourceError, trio.TooSlowError, ssl.SSLError, OSError) as error:
-            log.error("%r - TLS handshake error: %s", client, error)
+            log.error("%r - TLS handshake error: %s", client, handshake_words(error))
             client.lost("TLS Handshake Failure")
             clients.broker.flush()
             await trio.aclose_forcefully(raw)

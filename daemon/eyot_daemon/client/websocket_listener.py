@@ -17,6 +17,7 @@ from eyot_daemon.client.listener import ClientListener, tls_peer
 from eyot_daemon.config.options import WebsocketOptions
 from eyot_daemon.net.tls_alert import handshake
 from eyot_daemon.net.tls_checks import RateLimit, check_certificate
+from eyot_daemon.net.tls_words import handshake_words
 from eyot_daemon.net.websocket_stream import BROWSER_FRAME_BYTES, WebSocketStream
 from eyot_daemon.net.websocket_upgrade import Cookies, UpgradeError, Verdict, judge
 
@@ -64,7 +65,7 @@ class WebSocketListener:
                 request = await websocket.receive_request()
                 verdict = await self._answer(websocket, request)
         except (UpgradeError, trio.BrokenResourceError, trio.TooSlowError, ssl.SSLError, OSError) as error:
-            log.info("%s:%d - websocket handshake error: %s", *address, error or "timeout")
+            log.info("%s:%d - websocket handshake error: %s", *address, handshake_words(error))
             await trio.aclose_forcefully(stream)
             return
         if verdict.status != 101:

@@ -21,6 +21,7 @@ from eyot_daemon.leaf.sockets import limit_unsent
 from eyot_daemon.net.tls_alert import handshake
 from eyot_daemon.net.tls_checks import check_certificate
 from eyot_daemon.net.tls_hello import TLS_HANDSHAKE, first_byte
+from eyot_daemon.net.tls_words import handshake_words
 from eyot_daemon.net.transport import LEAF_HOLD_S, SocketTransport, StreamTransport, TransportLimits
 from eyot_daemon.router.leaf_links import LeafLinks
 from eyot_sync.leaf.compression import LeafCompression
@@ -145,7 +146,7 @@ class LeafListener:
                 await handshake(stream)
             check_certificate(options, stream)
         except (trio.BrokenResourceError, trio.TooSlowError, ssl.SSLError, OSError) as error:
-            log.error("%r - TLS leafnode handshake error: %s", link, error)
+            log.error("%r - TLS leafnode handshake error: %s", link, handshake_words(error))
             link.lost(TLS_HANDSHAKE_FAILURE)
             await trio.aclose_forcefully(raw)
             return

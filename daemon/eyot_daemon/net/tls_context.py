@@ -7,6 +7,7 @@ import ssl
 import msgspec
 
 from eyot_daemon.config.tls import CIPHERS, CURVES, INSECURE_CIPHERS, TlsOptions
+from eyot_daemon.net.tls_chain import send_only_own
 from eyot_daemon.net.tls_names import choose_by_name, dns_names
 
 _VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
@@ -30,6 +31,7 @@ def server_context(tls: TlsOptions) -> ssl.SSLContext:
 
 def _server_context(tls: TlsOptions) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    send_only_own(context)
     _apply(context, tls)
     if tls.verify or tls.verify_and_map:
         context.verify_mode = ssl.CERT_REQUIRED
@@ -44,6 +46,7 @@ def _server_context(tls: TlsOptions) -> ssl.SSLContext:
 def monitoring_context(tls: TlsOptions) -> ssl.SSLContext:
     """The context of the HTTPS pages: the server's certificate, and nobody is asked for one. Raises TlsError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    send_only_own(context)
     _apply(context, tls)
     return context
 
