@@ -95,7 +95,34 @@ async def disk(fleet: Fleet) -> None:
 
 async def clock(fleet: Fleet) -> None:
     node = fleet.nodes[fleet.chance.choice(list(fleet.nodes))]
-    if node.was_restored:
+    if node.was_restored or not node.running:
         return  # what is newer than the last message copied is all that tells new from old there (decision 0007)
     node.clock.offset_s = fleet.chance.choice(_CLOCKS)
     fleet.say(f"clock of {node.name} is off by {node.clock.offset_s:.0f} s")
+
+
+async def leap(fleet: Fleet) -> None:
+    """A node without a battery-backed clock starts once with another time, and is right again the next time, or while it runs; a time
+    server may be in reach then."""
+    chance = fleet.chance
+    node = fleet.nodes[chance.choice(list(fleet.nodes))]
+    if node.was_restored or not node.running:
+        return
+    before = node.clock.offset_s
+    await node.crash(silent=chance.random() < 0.5)
+    node.clock.offset_s = chance.choice((14.3, 0.01, -31.7)) * _YEAR_S + chance.uniform(0, 1e6)
+    fleet.say(f"{node.name} starts with its clock off by {node.clock.offset_s:.0f} s")
+    await trio.sleep(chance.choice((0.0, 1.0, 10.0)))
+    await fleet.start(node)
+    await trio.sleep(chance.choice((0.1, 1.0, 20.0)))
+    fleet.check()
+    off = chance.random() < 0.5 and node.running
+    if off:
+        await node.crash(silent=False)
+    node.clock.offset_s = before
+    node.clock.has_time_server = chance.random() < 0.5
+    fleet.say(
+        f"the clock of {node.name} is what it was{', a time server in reach' if node.clock.has_time_server else ''}"
+    )
+    if off:
+        await fleet.start(node)

@@ -48,7 +48,7 @@ class Fleet:
         self.nodes: dict[str, Node] = {}
         leaves = [f"leaf{number}" for number in range(1, self.chance.choice((1, 2, 2, 3)) + 1)]
         self.leaves = leaves
-        self.layout = Layout(self.chance, random.Random(f"others {seed}"), leaves)
+        self.layout = Layout(self.chance, random.Random(f"others {seed}"), random.Random(f"limits {seed}"), leaves)
         self.hub = self._add(HUB, path, addresses=HUB_ADDRESSES[:1])
         self.second: Node | None = None
         hubs = HUB_ADDRESSES
@@ -66,7 +66,15 @@ class Fleet:
 
     def _add(self, name: str, path: Path, **where: Any) -> Node:
         node = self.nodes[name] = Node(name, self.network, path / name, str(self.seed), **where)
+        node.on_link_up = self._claims_at_link_up
         return node
+
+    def _claims_at_link_up(self) -> None:
+        """A link is up: nobody has asked for anything over it yet."""
+        self.nursery.start_soon(self._check_claims)
+
+    async def _check_claims(self) -> None:
+        self.model.check_claims(self.nodes.values())
 
     @property
     def diallers(self) -> list[str]:
@@ -102,6 +110,7 @@ class Fleet:
             node.path.mkdir()
             await self.nursery.start(node.run)
         await self._make_streams(lambda node: True)
+        self.model.first = set(self.flows())
         for worker in self.workers:
             self.nursery.start_soon(worker.run)
 
@@ -136,6 +145,7 @@ class Fleet:
         for _ in range(count):
             journal.published += 1
             n = journal.published
+            journal.published_at[n] = trio.current_time()
             padding = self.chance.choice((10, 10, 100, 1000))
             subject = subject_of(node_name, stream, n).encode()
             node.client.ask(subject, life.payload(n, padding), self._ack(life, n))
@@ -288,7 +298,7 @@ class Fleet:
         for node in self.nodes.values():
             self.model.check_whole(node)
             self.model.check_work(node)
-            self.model.check_told(node)
+            self.model.check_told(node, self.nodes)
             self.model.check_forgotten(node, self.nodes)
             self._trace_state(node)
         for node in self.nodes.values():

@@ -49,13 +49,17 @@ class Journal:
     acked: dict[int, int] = field(default_factory=dict)
     lost: set[int] = field(default_factory=set)
     purges: list[tuple[int, int | None]] = field(default_factory=list)
+    #: What limits took away at the origin, as they may; and when each was published, seconds.
+    gone: set[int] = field(default_factory=set)
+    published_at: dict[int, float] = field(default_factory=dict)
 
     @property
     def expected(self) -> set[int]:
         """What must be somewhere."""
         if not self.purges:
-            return self.acked.keys() - self.lost
-        return {n for n, seq in self.acked.items() if n not in self.lost and not self.purged(n, seq)}
+            return self.acked.keys() - self.lost - self.gone
+        left = self.acked.keys() - self.lost - self.gone
+        return {n for n in left if not self.purged(n, self.acked[n])}
 
     def purged(self, n: int, seq: int) -> bool:
         return any(seq < below and topic in (None, n % TOPICS) for below, topic in self.purges)

@@ -19,14 +19,24 @@ OTHER = "hub3"
 OTHER_ADDRESSES = ("hub3-a",)
 STREAM = {"storage": "file", "retention": "limits", "max_age": 0}
 
+#: What a published stream may be limited to.
+LIMITS: tuple[Config, ...] = (
+    {"max_msgs": 30},
+    {"max_msgs": 200},
+    {"max_bytes": 20_000},
+    {"max_msgs_per_subject": 10},
+    {"max_age": 60_000_000_000},
+    {"max_age": 60_000_000_000, "allow_msg_ttl": True},
+)
+
 
 class Layout:
     """`streams`: (node, stream) in the order of their making, with what their configuration says besides `STREAM`.
     `published`: those of them that are published to. `workers`: leaves with a client that works through the hub's COMMANDS.
     `has_second`: there is a second hub. `doubly`: leaves that are linked to another one besides, drawn from `others`: one at most, for
-    two would be a loop between the hubs."""
+    two would be a loop between the hubs. `limits` draws what published streams are limited to."""
 
-    def __init__(self, chance: Random, others: Random, leaves: list[str]) -> None:
+    def __init__(self, chance: Random, others: Random, limits: Random, leaves: list[str]) -> None:
         self.leaves = leaves
         self.streams: dict[tuple[str, str], Config] = {}
         self.published: list[tuple[str, str]] = []
@@ -51,6 +61,9 @@ class Layout:
         if self.doubly:
             self._other()
         self._chance = chance
+        for place in self.published:
+            if place[1] in ("READINGS", "EVENTS") and limits.random() < 0.5:
+                self.streams[place] |= limits.choice(LIMITS)
 
     def source(self, leaf: str, shape: str) -> list[Config]:
         """The sources by which a hub's stream copies a leaf's READINGS; `shape` says how."""

@@ -5,7 +5,9 @@ For every stream, be it published to or copied:
 - what was acknowledged is there, under the sequence that the acknowledgement named, also after a crash;
 - messages of one origin are in order, under the subject that the copy's configuration says, and none is there twice;
 - what was committed once stays committed;
-- a server says of no copy that it has what it has not (`copied_out.py`, what `/eyot/syncz` shows);
+- a server says of no copy that it has what it has not (`copied_out.py`, what `/eyot/syncz` shows), and calls none synced that lacks
+  something which is stored, or which left before it arrived and was not counted; also in the moment in which a link comes up;
+- limits take away what they may, and no age before its time, wherever clocks leap;
 - what left a work queue is in its copy;
 - queues, subscriptions, timers and hidden consumers stay within bounds.
 
@@ -16,6 +18,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+
+import trio
 
 from eyot_daemon.jetstream.copied_out.copied_out import copied_out_of
 from eyot_daemon.jetstream.stream.stream import Stream
@@ -32,6 +36,10 @@ _READ_BYTES = 16 << 20
 SUBSCRIPTIONS_MAX = 250
 TIMERS_MAX = 400
 BACKLOG_TXNS_MAX = 2500
+#: Steps of a clock up to this are believed, seconds.
+BELIEVED_S = 15.0
+#: Of any message that is published, with what a stream counts for it.
+_SIZE_MAX = 1200
 #: Of one mirror or source: one request a quarter of a second, each consumer there for ten seconds.
 HIDDEN_CONSUMERS_MAX = 45
 
@@ -63,6 +71,10 @@ class Model:
         self.known_then: dict[str, set[Flow]] = {}
         #: Mirrors whose origin's sequences have come to mean something else, as (node, target): nobody can say what they miss.
         self.diverged: set[tuple[str, str]] = set()
+        #: Flows that were there from the beginning: of these all is counted that never arrived.
+        self.first: set[Flow] = set()
+        #: When each flow became known, seconds: what went before that was lost to nobody.
+        self.known_at: dict[Flow, float] = {}
 
     # -- publishing ------------------------------------------------------------------------------------------------
 
@@ -132,11 +144,96 @@ class Model:
         running = [node for node in nodes if node.running]
         for node in running:
             self._check_bounds(node)
+            self._note_gone(node)
             for stream in list(node.js.accounts[ACCOUNT].streams.values()):
                 self._check_new(node, stream)
         self._note_known(running)
         for node in running:
             self._check_truth(node, {each.name: each for each in running})
+        self.check_claims(running)
+
+    def _note_gone(self, node: Node) -> None:
+        """What limits took of what was published here, as they may."""
+        for stream in node.js.streams():
+            life = self.lives.get((node.name, stream.name))
+            config = stream.config
+            if life is None or max(config.max_msgs, config.max_bytes, config.max_msgs_per_subject, config.max_age) <= 0:
+                continue
+            journal = self.journals[life]
+            held = {identify(payload)[1] for _, payload in _all(stream)}
+            upto = stream.log.committed_seq
+            left = {n for n in journal.expected if journal.acked[n] <= upto} - held
+            for n in left:
+                after, same = stream.log.state.last_seq - journal.acked[n], (journal.published - n) // TOPICS
+                age_ns = (trio.current_time() - journal.published_at[n] + BELIEVED_S) * 1e9
+                if not (
+                    0 < config.max_msgs <= after
+                    or 0 < config.max_msgs_per_subject <= same
+                    or 0 < config.max_bytes <= upto * _SIZE_MAX
+                    or 0 < config.max_age <= age_ns
+                ):
+                    raise Violation(f"{n} of {life} is gone, {after} messages and {age_ns / 1e9:.0f} s later")
+            journal.gone |= left
+
+    def check_claims(self, nodes: Iterable[Node]) -> None:
+        """Whoever is called synced has everything, but for what is said never to have arrived."""
+        running = {node.name: node for node in nodes if node.running}
+        for node in running.values():
+            for stream in node.js.streams():
+                life = self.lives.get((node.name, stream.name))
+                if life is None or self.journals[life].workqueue:
+                    continue
+                for status in copied_out_of(stream).statuses():
+                    if status.is_synced:
+                        self._check_synced(node, stream, life, status, running)
+
+    def _check_synced(
+        self, node: Node, stream: Stream, life: Life, status: SyncStatus, running: dict[str, Node]
+    ) -> None:
+        reader = running.get(node.name if status.peer == "this server" else node_of(status.peer))
+        if reader is None:
+            return
+        if reader is not node and node.linked_at.get(reader.name, -1.0) < reader.restored_at:
+            return  # nobody could have told it yet
+        if reader.was_restored and status.peer_domain not in ("", reader.domain):
+            return
+        for flow in self.flows.at(reader):
+            place = flow.source == (node.name, stream.name) and _is_of(status, flow)
+            copy = reader.stream(flow.target)
+            if not place or copy is None or self.has_diverged(flow) or not (status.linked or flow in self.known):
+                continue  # one that was lost while the link is down nobody can know of
+            self._check_new(reader, copy)
+            absent = self.absent(flow, life, status.last_seq)
+            stored = {identify(payload)[1] for _, payload in _all(stream)}
+            if absent & stored:
+                raise Violation(f"{node.name} calls {flow} synced, but it has not {_few(absent & stored)}")
+            counted = self._counted(absent, flow, life)
+            if self._all_is_counted(node, reader, flow) and len(counted) > status.never_arrived:
+                raise Violation(
+                    f"{node.name} calls {flow} synced, {status.never_arrived} never arrived: {len(counted)} did not, {_few(counted)}"
+                )
+
+    def _counted(self, absent: set[int], flow: Flow, life: Life) -> set[int]:
+        """What must be counted of what did not arrive: all that was published when its origin had heard of the copy."""
+        since, published_at = self.known_at.get(flow, 1e9), self.journals[life].published_at
+        return {n for n in absent if published_at[n] > since} if life.number == 1 else set()
+
+    def _all_is_counted(self, node: Node, reader: Node, flow: Flow) -> bool:
+        """Was this copy there all the time, as it is, and nothing taken back at either end?"""
+        mixed = (*flow.place, flow.origin_node) in self.flows.mixed
+        return flow in self.first and not mixed and not node.was_restored and not reader.was_restored
+
+    def absent(self, flow: Flow, life: Life, upto: int) -> set[int]:
+        """What was acknowledged at the origin up to a sequence, is for this copy, and never came there."""
+        journal, there = self.journals[life], self.holdings.get(flow.place, Holding()).numbers.get(life, {})
+        return {
+            n
+            for n, seq in journal.acked.items()
+            if seq <= upto
+            and n not in there
+            and n not in journal.lost
+            and flow.takes(subject_of(life.node, life.stream, n))
+        }
 
     def _note_known(self, running: list[Node]) -> None:
         for node in running:
@@ -146,6 +243,7 @@ class Model:
             for flow in flows:
                 if flow not in self.known and active.issuperset(id(each) for each in _configs(node, flow)):
                     self.known.add(flow)
+                    self.known_at.setdefault(flow, trio.current_time())
 
     def _check_truth(self, node: Node, looked_at: dict[str, Node]) -> None:
         """What a node says has reached others has, as far as those could be looked at. It cannot know that what was renamed, and set up
@@ -189,7 +287,7 @@ class Model:
                 if not alive and reader is not None and not reader.was_restored and not node.was_restored:
                     raise Violation(f"{node.name} goes on to show {status.kind} {status.target} of {status.peer}")
 
-    def check_told(self, node: Node) -> None:
+    def check_told(self, node: Node, nodes: dict[str, Node]) -> None:
         """When all is copied a server says so, of every copy that somebody makes."""
         flows = [flow for flow in self.known if flow.origin_node == node.name and not self.has_diverged(flow)]
         for flow in flows:
@@ -199,6 +297,15 @@ class Model:
             mine = [each for each in copied_out_of(stream).statuses() if _is_of(each, flow)]
             if not any(each.backlog == 0 for each in mine):
                 raise Violation(f"{node.name} says of {flow}, which has everything: {mine or 'nothing'}")
+            life, reader = self.lives.get(flow.source), nodes.get(flow.node)
+            if life is None or self.journals[life].workqueue or reader is None:
+                continue
+            absent = self.absent(flow, life, stream.log.committed_seq)
+            least, most = len(self._counted(absent, flow, life)), len(absent)
+            if self._all_is_counted(node, reader, flow) and not any(
+                least <= each.never_arrived <= most for each in mine
+            ):
+                raise Violation(f"{node.name} says of {flow}, where {least} to {most} never arrived: {mine}")
 
     def _check_bounds(self, node: Node) -> None:
         broker, store = node.broker, node.store
@@ -268,6 +375,7 @@ class Model:
 
     def check_whole(self, node: Node) -> None:
         """After a restart and at the end: all that was acknowledged is there, and all that was seen committed."""
+        self._note_gone(node)
         for stream in node.js.streams():
             held = {identify(payload): seq for seq, payload in _all(stream)}
             life = self.lives.get((node.name, stream.name))
@@ -280,7 +388,7 @@ class Model:
             holding = self.holdings.get((node.name, stream.name), Holding())
             for origin, numbers in holding.numbers.items():
                 for n, seq in numbers.items():
-                    gone = origin == life and (n in journal.lost or journal.purged(n, seq))
+                    gone = origin == life and (n in journal.lost or n in journal.gone or journal.purged(n, seq))
                     if not gone and held.get((origin, n)) != seq:
                         raise Violation(
                             f"{node.name}/{stream.name}: {n} of {origin} was committed as {seq} and is gone"

@@ -51,6 +51,7 @@ class NodeClock(Clock):
     def __init__(self) -> None:
         self.offset_s = 0.0
         self.latest_offset_s = 0.0  # the latest it ever was
+        self.has_time_server = False
         self._ticks = trio.lowlevel.current_clock()
 
     def monotonic(self) -> float:
@@ -61,6 +62,10 @@ class NodeClock(Clock):
         if offset_s > self.latest_offset_s:
             self.latest_offset_s = offset_s
         return EPOCH_NS + int((self._ticks.current_time() + offset_s) * 1e9)
+
+    def is_synchronized(self) -> bool:
+        """A time server is in reach, and it has set the clock."""
+        return self.has_time_server and not self.offset_s
 
 
 class SimulatedBroker(Broker):
@@ -141,9 +146,12 @@ class Node:
         self.client: LocalClient
         #: When leaf links of this node became usable, latest last.
         self.links_up: list[float] = []
+        #: Called when one is: what is said then, before anybody has asked anything, must be true, too.
+        self.on_link_up: Callable[[], None] = lambda: None
         self.linked_at: dict[str, float] = {}
         self.backup: Path | None = None
         self.was_restored = False
+        self.restored_at = -1.0
         #: Of its links; what they carry is what messages are, unless somebody wants it otherwise.
         self.compression = CompressionOptions(mode="off")
         self._remote_changes = 0
@@ -158,6 +166,7 @@ class Node:
     def _link_up(self, peer: str) -> None:
         now = trio.current_time()
         self.links_up.append(now)
+        self.on_link_up()
         self.linked_at[peer] = now
 
     def is_linked_since(self, since: float) -> bool:
@@ -275,6 +284,7 @@ class Node:
     def restore(self) -> None:
         """While it is down: put the backup back; without one, begin with an empty directory."""
         assert not self.running
+        self.restored_at = trio.current_time()
         shutil.rmtree(self.path)
         if self.backup is None:
             self.path.mkdir()

@@ -10,7 +10,10 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
+from eyot_daemon.jetstream.clock_trust import ClockTrust
 from eyot_daemon.jetstream.consumer.acks import Acks
+from eyot_daemon.jetstream.copied_out.copied_out import CopiedOut
+from eyot_daemon.jetstream.copied_out.never_arrived import NeverArrived
 from eyot_daemon.jetstream.copies import task as copy_task
 from eyot_daemon.jetstream.copies.task import CopyTask
 from eyot_daemon.jetstream.messages.batch import Batch
@@ -70,12 +73,30 @@ def _copied_again() -> Any:
     return mock.patch.object(copy_task, "predecessors", return_value=())
 
 
+def _losses_untold() -> Any:
+    """What limits and purges take before it was copied is not counted."""
+    return mock.patch.object(NeverArrived, "_removing", return_value=None)
+
+
+def _leap_believed() -> Any:
+    """A node that starts with a clock that leapt lets messages expire by it."""
+    return mock.patch.object(ClockTrust, "begin", return_value=None)
+
+
+def _old_claims() -> Any:
+    """A copy that is linked and has not asked since is taken to have what it had."""
+    return mock.patch.object(CopiedOut, "_reads", return_value=True)
+
+
 PLANTS: dict[str, Callable[[], Any]] = {
     "position-apart": _position_apart,
     "ack-before-commit": _ack_before_commit,
     "wake-up-forgotten": _wake_up_forgotten,
     "removed-when-sent": _removed_when_sent,
     "copied-again": _copied_again,
+    "losses-untold": _losses_untold,
+    "leap-believed": _leap_believed,
+    "old-claims": _old_claims,
 }
 
 

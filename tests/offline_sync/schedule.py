@@ -40,6 +40,7 @@ STEPS: dict[Step, float] = {
     changes.fail_over: 1,
     changes.rename: 0.4,
     changes.promote: 0.4,
+    faults.leap: 0.7,
 }
 _PAUSES_S = (0.0, 0.01, 0.1, 0.5, 2.0, 8.0)
 
