@@ -18,6 +18,7 @@ from nats.errors import Error as NatsError
 
 from eyot_cli.doctor_check import Check, failure, ok, skipped, warning
 from eyot_cli.doctor_origin import Origin, probe
+from eyot_cli.doctor_sync import never_arrived
 from eyot_cli.failure import Failure
 from eyot_cli.show import console, lines, print_json, print_table, size, span
 from eyot_cli.target import Target
@@ -57,6 +58,7 @@ def doctor(
         raise click.UsageError("--origin and --api-prefix go together")
     report = _report(target)
     checks = _installation(report) + [each for link in report.links for each in _link(link, report)]
+    checks += never_arrived(target)
     asked = []
     if stream is not None and api_prefix is not None:
         api = f"$JS.{origin_domain}.API" if origin_domain else "$JS.API"

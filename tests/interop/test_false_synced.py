@@ -47,10 +47,13 @@ def until(holds: Callable[[], bool], what: str, within_s: float = 60.0) -> None:
         time.sleep(0.05)
 
 
+def eyot(pair: LeafPair, *words: str) -> subprocess.CompletedProcess[str]:
+    where = ["--control", f"http://{pair.leaf.host}:{pair.leaf.monitor_port}", "--server", pair.leaf.client_url("acc")]
+    return subprocess.run([sys.executable, "-m", "eyot_cli.main", *where, *words], capture_output=True, text=True)
+
+
 def wait(pair: LeafPair, timeout_s: float) -> subprocess.CompletedProcess[str]:
-    control = f"http://{pair.leaf.host}:{pair.leaf.monitor_port}"
-    command = [sys.executable, "-m", "eyot_cli.main", "--control", control, "sync", "wait", "--timeout", str(timeout_s)]
-    return subprocess.run(command, capture_output=True, text=True)
+    return eyot(pair, "sync", "wait", "--timeout", str(timeout_s))
 
 
 def copied(pair: LeafPair, at_origin: dict[str, Any] | None = None, at_hub: dict[str, Any] | None = None) -> None:
@@ -119,6 +122,9 @@ def test_what_limits_and_purges_took_while_the_link_was_down_is_told(pair: tuple
     done = wait(servers, 5)
     assert done.returncode == 3, done.stderr
     assert "synced, 80 never arrived" in done.stdout
+    doctor = eyot(servers, "doctor")
+    assert doctor.returncode in (3, 4)
+    assert "70 by max_msgs" in " ".join(doctor.stdout.split())
     servers.leaf.wait_log("dropped unconfirmed by source.* reason max_msgs")
 
 

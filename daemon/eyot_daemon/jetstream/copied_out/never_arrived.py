@@ -132,6 +132,8 @@ class NeverArrived:
             key.removeprefix(LOST_KEY): _decode(value) for key, value in positions.items() if key.startswith(LOST_KEY)
         }
         self._losses = dict(self._committed)
+        #: What is known of these could not be written down yet.
+        self._unwritten: set[bytes] = set()
         self._logged_at: dict[bytes, float] = {}
         stream.log.on_unconfirmed = self._removing
 
@@ -158,6 +160,7 @@ class NeverArrived:
         self._set(key, self.of(key).confirmed(seq), txn)
 
     def asked_after(self, key: bytes, seq: int, txn: Txn) -> None:
+        self._note(txn).asked[key] = seq
         self._set(key, self.of(key).asked_after(seq), txn)
 
     def forget(self, key: bytes, txn: Txn) -> None:
@@ -170,7 +173,7 @@ class NeverArrived:
         self._set(key, _NONE, txn)
 
     def _set(self, key: bytes, losses: Losses, txn: Txn) -> None:
-        if losses != self.of(key):
+        if losses != self.of(key) or key in self._unwritten:
             self._losses[key] = losses
             self._note(txn).keys.add(key)
 
@@ -207,9 +210,14 @@ class NeverArrived:
     def settled(self, note: _Note, failure: StoreError | None) -> None:
         for key, losses in note.written.items():
             if failure is not None:
-                # What was staged on top of it has failed, too.
-                self._losses[key] = self._committed.get(key, _NONE)
+                # What was staged on top of it has failed, too. What a downstream lacks it lacks all the same.
+                before = self._committed.get(key, _NONE)
+                if key in note.asked:
+                    before = self._committed[key] = before.asked_after(note.asked[key])
+                    self._unwritten.add(key)
+                self._losses[key] = before
                 continue
+            self._unwritten.discard(key)
             if losses.messages > self._committed.get(key, _NONE).messages:
                 self._log(key, losses)
             self._committed[key] = losses
@@ -236,6 +244,7 @@ class _Note:
         self.whose = whose
         #: Changed, besides by what is removed.
         self.keys: set[bytes] = set()
+        self.asked: dict[bytes, int] = {}
         self.written: dict[bytes, Losses] = {}
         self.removed: list[tuple[bytes, Open, bool]] = []
 
