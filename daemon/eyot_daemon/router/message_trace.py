@@ -267,7 +267,7 @@ class TracedDelivery(Delivery):
                 return not self._trace.only and self._give(member)
             here = (shadow.subject for shadow in sub.shadows if shadow.account is self._account)
             wanted = next((subject for subject in here if matches(subject, self.route.subject)), wanted)
-        self._trace.reached(sub, self.route.subject, wanted, self._why_not(sub))
+        self._trace.reached(sub, self.route.subject, wanted, self._why_not(sub, member.local or self.route.subject))
         return not self._trace.only and self._give(member)
 
     def _give(self, member: Member) -> bool:
@@ -321,7 +321,7 @@ class TracedDelivery(Delivery):
             replies.forget(back)  # nobody else has something to tell
         return taken
 
-    def _why_not(self, sub: Subscription) -> str:
+    def _why_not(self, sub: Subscription, subject: bytes) -> str:
         """Why a client will not get it, as far as that is known beforehand."""
         dest = sub.dest
         if not isinstance(dest, KnownClient):
@@ -330,7 +330,7 @@ class TracedDelivery(Delivery):
             return CLOSED
         if dest is self.origin and not dest.echo:
             return NO_ECHO
-        if dest.access is not None and sub.deny_filter and not dest.access.may_receive(self.route.subject, sub.queue):
+        if dest.access is not None and sub.deny_filter and not dest.access.may_receive(subject, sub.queue):
             return SUBSCRIPTION_DENIED
         return ""
 
