@@ -11,7 +11,7 @@ export PYTHONDONTWRITEBYTECODE := 1
 export SPARK_LOCAL_IP ?= 127.0.0.1
 NEEDS := packaging/ensure-packages
 
-.PHONY: docs help venv demo test test-debian lint fmt unit simulate walkthrough bench bench-hub hub-kills hub-wheel cuts soak plug deb clean packages
+.PHONY: docs help venv demo test test-debian lint fmt unit simulate walkthrough bench bench-hub hub-kills hub-wheel cuts soak damage plug deb clean packages
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14

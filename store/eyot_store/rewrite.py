@@ -23,10 +23,12 @@ from eyot_store.environment import (
     Environment,
     as_store_error,
     counters_key,
+    gone,
     messages_db_name,
 )
 from eyot_store.errors import StoreError
 from eyot_store.journal.journal import sync_directory
+from eyot_store.lmdb.pages import PageError
 from eyot_store.options import MIB, StoreOptions
 from eyot_store.records.record import Counters, pack_u64, seal, seq_of, unpack_u64, unseal
 from eyot_store.records.vault import StoreKeys
@@ -119,6 +121,13 @@ class _Copy:
         with old.lmdb.begin(write=True) as txn:
             source = old.lmdb.open_db(messages_db_name(stream_id), txn=txn, create=False)
             counters = _decode_counters(unseal(key, txn.get(key) or b"", "counters"))
+            tree = old.base_tree(txn, stream_id)
+            if tree is not None:
+                try:
+                    old.pages.all(tree)
+                except PageError as error:
+                    named = f"stream {stream_id}: {error.message}; {gone(error)}; see `eyot-check --repair`"
+                    raise StoreError("corrupt", named) from None
         with new.lmdb.begin(write=True) as txn:
             target = new.lmdb.open_db(messages_db_name(stream_id), txn=txn)
         from_codec, to_codec = old.codec(stream_id), new.codec(stream_id)

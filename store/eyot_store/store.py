@@ -30,8 +30,10 @@ from eyot_store.driver import Driver, Group, InlineDriver, ThreadDriver
 from eyot_store.environment import NEXT_ID_KEY, Environment, as_store_error, counters_key, messages_db_name
 from eyot_store.errors import StoreError
 from eyot_store.fates import Fates
-from eyot_store.journal.committer import end_journal, open_journal, replay
+from eyot_store.journal.committer import end_journal, open_journal
+from eyot_store.journal.marker import DOUBTED, Marker
 from eyot_store.journal.overlay import Overlays
+from eyot_store.journal.replay import replay
 from eyot_store.lmdb.batch import recount
 from eyot_store.lmdb.committer import LmdbCommitter
 from eyot_store.lmdb.pages import PageError
@@ -415,7 +417,12 @@ class Store:
         with environment.lmdb.begin() as txn:
             indexes.load(txn, {stream_id: each.last_seq for stream_id, each in counters.items()})
         straight = LmdbCommitter(environment, self.stats, counters, fates, indexes)
-        self.damaged += replay(environment, straight)
+        names = {stream_id: f"{record.account}/{record.name}" for stream_id, record in records.items()}
+        lost = replay(environment, straight, lambda stream_id: names.get(stream_id, f"number {stream_id}"))
+        self.damaged += lost
+        if lost or (environment.examined is not None and environment.examined.went_back):
+            # What readers elsewhere were known to have may be more than there is.
+            Marker(self.path, DOUBTED).turn(on=True)
         committer: Committer = straight
         if options.committer == "journal":
             self._overlays = Overlays()

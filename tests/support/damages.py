@@ -177,8 +177,10 @@ class Seen:
 
 def judge(base: Base, path: Path, seen: Seen) -> None:
     """Open, read, write, and open again."""
-    report = check(path, base.options.keys)
-    named = list(report.problems)
+    try:
+        named = list(check(path, base.options.keys).problems)
+    except StoreError as error:
+        named = [str(error)]
     truth = {name: dict(messages) for name, messages in base.truth.items()}
     for _ in range(2):
         try:
@@ -337,14 +339,17 @@ def bases(folder: Path, seed: int) -> list[Base]:
     ]
 
 
-def play(cases: int, seed: int, only: int = -1) -> tuple[Counter[str], list[str]]:
+def play(cases: int, seed: int, only: int = -1, seconds: float = 1e9) -> tuple[Counter[str], list[str]]:
     """Damage and look, so many times; the figures, and what must not be."""
     figures: Counter[str] = Counter()
     failures: list[str] = []
     with tempfile.TemporaryDirectory(prefix="damage-", dir=os.environ.get("DAMAGE_DIR")) as name:
         folder = Path(name)
         stores = bases(folder, seed)
+        until = time.monotonic() + seconds
         for case in range(cases) if only < 0 else [only]:
+            if time.monotonic() > until:
+                break
             rng = random.Random(seed * 1_000_003 + case)
             base = rng.choice(stores)
             path = folder / "damaged"
@@ -382,8 +387,9 @@ def main() -> int:
     parser.add_argument("--cases", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--case", type=int, default=-1)
+    parser.add_argument("--seconds", type=float, default=1e9)
     options = parser.parse_args()
-    figures, failures = play(options.cases, options.seed, options.case)
+    figures, failures = play(options.cases, options.seed, options.case, options.seconds)
     for failure in failures[:40]:
         print(failure)
     print(f"seed {options.seed}:", ", ".join(f"{name} {number}" for name, number in figures.most_common()))

@@ -1,6 +1,6 @@
 """Verifying a store at rest: every page, every checksum, every counter; names what is wrong and changes nothing.
 
-``check(path)`` first walks LMDB's own structure without LMDB (``lmdb.verify``), so that a damaged page cannot take the
+``check(path)`` first walks LMDB's own structure without LMDB (``lmdb/survey.py``), so that a damaged page cannot take the
 checking process down; only a sound structure is then read through LMDB, record by record. Of a store that a daemon has open
 the structure is not walked (it moves), and the records are read from one snapshot.
 """
@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import fcntl
 import os
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import lmdb
-import lmdb.verify
 import msgspec
 
 from eyot_store.changes import decode
@@ -31,11 +29,17 @@ from eyot_store.environment import (
     TRASH,
     counters_key,
     decode_mark,
+    gone,
     messages_db_name,
 )
 from eyot_store.errors import StoreError
-from eyot_store.journal.committer import frame_content
+from eyot_store.hot import nodes_of
+from eyot_store.journal.high_water import read_high
 from eyot_store.journal.journal import read_frames
+from eyot_store.journal.replay import frame_content
+from eyot_store.lmdb.mend import SALVAGED
+from eyot_store.lmdb.pages import SEQUENCE_KEY, PageError, Pages
+from eyot_store.lmdb.survey import survey
 from eyot_store.records.codec import RecordCodec
 from eyot_store.records.record import (
     Counters,
@@ -102,28 +106,56 @@ def check(path: Path, keys: StoreKeys | None = None) -> CheckReport:
     except OSError as error:
         raise StoreError("io", f"no store in {path}: {error.strerror}") from error
     report.live = _is_open_elsewhere(path)
-    if not report.live and sys.maxsize > 1 << 32:
-        try:
-            walk: Callable[[str], list[str]] = lmdb.verify.verify
-            report.problems += [f"structure: {problem}" for problem in walk(str(path))]
-        except (lmdb.verify.VerifyError, OSError) as error:
-            report.problems.append(f"structure: {error}")
-        if report.problems:
-            return report
+    try:
+        pages = Pages(data)
+    except (StoreError, OSError) as error:
+        report.problems.append(f"structure: {error}")
+        return report
+    try:
+        if report.live or _is_sound(pages, report):
+            _read(path, pages, size, report, keys)
+    finally:
+        pages.close()
+    return report
+
+
+def _is_sound(pages: Pages, report: CheckReport) -> bool:
+    """Whether what all streams need can be read."""
+    metas = pages.metas()
+    if len(metas) < 2:
+        report.problems.append("structure: a meta page is damaged")
+    elif metas[0].txnid - metas[1].txnid > 1:
+        report.problems.append("structure: the meta pages do not follow each other")
+    found = survey(pages, metas[0], leaves=False)
+    if found.main is not None:
+        report.problems.append(f"structure: {found.main.message}")
+    elif found.free:
+        report.problems.append(f"structure: the list of free pages is damaged: {found.free}")
+    report.problems += [f"structure: {error.message}" for error in found.shared.values()]
+    if not found.is_usable or found.shared:
+        # What is damaged of streams is said all the same, by their numbers.
+        report.problems += [
+            f"stream {number}: {error.message}; {gone(error)}" for number, error in found.streams.items()
+        ]
+        return False
+    return True
+
+
+def _read(path: Path, pages: Pages, size: int, report: CheckReport, keys: StoreKeys | None) -> None:
+    """Look at everything through LMDB."""
     try:
         environment = lmdb.open(
             str(path), map_size=max(size, 1 << 20), max_dbs=1 << 16, readonly=True, lock=report.live, create=False
         )
     except (lmdb.Error, OSError) as error:
         report.problems.append(f"cannot be opened: {error}")
-        return report
+        return
     try:
-        _Checker(environment, report, keys).run()
+        _Checker(environment, pages, report, keys).run()
     except (lmdb.Error, OSError) as error:
         report.problems.append(f"cannot be read: {error}")
     finally:
         environment.close()
-    return report
 
 
 def _is_open_elsewhere(path: Path) -> bool:
@@ -143,8 +175,9 @@ def _is_open_elsewhere(path: Path) -> bool:
 class _Checker:
     """One pass over everything in an open environment."""
 
-    def __init__(self, environment: Any, report: CheckReport, keys: StoreKeys | None) -> None:
+    def __init__(self, environment: Any, pages: Pages, report: CheckReport, keys: StoreKeys | None) -> None:
         self._environment = environment
+        self._pages = pages
         self._keys = keys
         self._vault: Vault | None = None
         self._blind = False  # sealed, and no key
@@ -220,6 +253,8 @@ class _Checker:
             for frame in frames:
                 if not self._blind:
                     decode(frame_content(self._vault, frame))
+            last = frames[-1].number if frames else applied
+            missing += range(last + 1, read_high(Path(self._report.path), salt)[0] + 1)
             _, applied = self._mark()  # of a store in use, segments may have been written anew meanwhile
             self._problems += [f"journal: frame {number} is damaged" for number in missing if number > applied]
             self._report.journal_frames = sum(frame.number > applied for frame in frames)
@@ -258,6 +293,10 @@ class _Checker:
         if db is None:
             self._problems.append(f"stream {name}: its database is missing")
             return
+        damages = self._damages(txn, stream_id)
+        if damages:
+            self._problems += [f"stream {name}: {error.message}; {gone(error)}" for error in damages]
+            return
         counters = self._counters(txn, stream_id, name)
         codec = RecordCodec(stream_id, self._vault)
         index = IndexCheck(txn, None if self._blind else self._subjects, stream_id, codec, self._unseal)
@@ -293,6 +332,17 @@ class _Checker:
             found.bytes = counters.bytes
         if counters.bytes != found.bytes and not found.corrupt_count:
             self._problems.append(f"stream {name}: counts {counters.bytes} bytes, holds {found.bytes}")
+
+    def _damages(self, txn: Any, stream_id: int) -> list[PageError]:
+        """The pages of a stream that LMDB must not be let at."""
+        damages: list[PageError] = []
+        tree = self._pages.tree(int(txn.id()), messages_db_name(stream_id), SEQUENCE_KEY)
+        if tree is not None:
+            entries = sum(nodes_of(page) for page, _, _ in self._pages.walk(tree, damages.append))
+            if not damages and entries != tree.db.entries:
+                why = f"it holds {entries} messages and counts {tree.db.entries}"
+                damages.append(PageError(tree.name, tree.db.root, why))
+        return damages
 
     def _counters(self, txn: Any, stream_id: int, name: str) -> Counters | None:
         key = counters_key(stream_id)
@@ -334,6 +384,8 @@ class _Checker:
         for stream_id in self._ids:
             expected |= {messages_db_name(stream_id), counters_key(stream_id)}
         for key in databases:
+            if key.startswith(SALVAGED):
+                expected.add(key)
             if key.startswith(TRASH):  # deleted, and not yet taken out
                 expected |= {key, messages_db_name(int(key[len(TRASH) :], 16))}
         self._problems += [

@@ -1,6 +1,6 @@
 """``eyot-check DIRECTORY``: verifies a store at rest (see ``check``) and says what is wrong.
 
-``--compact`` writes a store that nobody has open anew: as small as what it holds, encrypted with the key that is given.
+``--repair`` writes damaged streams anew from what can be read of them. ``--compact`` writes a store that nobody has open anew: as small as what it holds, encrypted with the key that is given.
 
 Exit status: 0 all is well, 1 something is damaged, 2 there is no store, it cannot be read or written, or the key is wrong.
 """
@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from eyot_store.check.check import CheckReport, check
+from eyot_store.check.repair import repair
 from eyot_store.errors import StoreError
 from eyot_store.options import StoreOptions
 from eyot_store.records.vault import StoreKeys
@@ -37,6 +38,9 @@ def _run(arguments: Sequence[str] | None) -> int:
         path = path / "eyot"
     try:
         keys = StoreKeys(read_key(options.key_file)) if options.key_file else None
+        if options.repair:
+            for sentence in repair_store(path, keys):
+                print(f"repaired: {sentence}", file=sys.stderr if options.json else sys.stdout)
         if options.compact:
             before, after = compact(path, keys)
             told = sys.stderr if options.json else sys.stdout
@@ -69,6 +73,11 @@ def command_line() -> argparse.ArgumentParser:
         action="store_true",
         help="write the store anew first, without what was deleted; it must not be in use",
     )
+    parser.add_argument(
+        "--repair",
+        action="store_true",
+        help="write damaged streams anew from what can be read, and say what is lost; the store must not be in use",
+    )
     return parser
 
 
@@ -78,6 +87,18 @@ def read_key(path: Path) -> bytes:
     if not key:
         raise ValueError(f"{path} holds no key")
     return key
+
+
+def repair_store(path: Path, keys: StoreKeys | None) -> list[str]:
+    """Repair the store. Returns sentences on what was damaged."""
+    if not (path / "data.mdb").exists():
+        raise StoreError("io", f"no store in {path}")
+    owner = (path / "data.mdb").stat()
+    try:
+        return repair(path, keys)
+    finally:
+        if os.geteuid() == 0:
+            _give_back(path, owner.st_uid, owner.st_gid)
 
 
 def compact(path: Path, keys: StoreKeys | None) -> tuple[int, int]:

@@ -86,5 +86,10 @@ def last_aside(path: Path, vault: Vault | None) -> dict[int, int]:
     return last
 
 
+def remove_aside(path: Path) -> None:
+    """It was taken in."""
+    (path / FILE).unlink(missing_ok=True)
+
+
 def _about(number: int) -> bytes:
     return b"aside" + number.to_bytes(8, "big")

@@ -15,20 +15,20 @@ from pathlib import Path
 
 import lmdb
 
-from eyot_store.changes import Changes, changes_of, decode, encode, is_journalled, takes_room
+from eyot_store.changes import changes_of, encode, is_journalled, takes_room
 from eyot_store.committer import CommitStats
 from eyot_store.environment import Environment, as_store_error, journal_mark
 from eyot_store.errors import StoreError
 from eyot_store.fates import Fates
-from eyot_store.journal.applier import Applier, apply
-from eyot_store.journal.journal import Frame, Journal, read_frames, remove_files, segment_name, sync_directory
+from eyot_store.journal.applier import Applier
+from eyot_store.journal.high_water import HighWater, remove_high
+from eyot_store.journal.journal import Journal, remove_files, segment_name, sync_directory
+from eyot_store.journal.replay import about_frame
 from eyot_store.lmdb.committer import LmdbCommitter
 from eyot_store.options import StoreOptions
-from eyot_store.records.vault import Vault
 from eyot_store.txn import Txn
 
 _STRAIGHT_BYTES = 1 << 20
-_APPLY_BYTES = 4 << 20  # of one LMDB transaction, when a journal is read at start
 _SALT_BYTES = 16
 
 
@@ -62,6 +62,7 @@ class JournalCommitter:
         self._growing = self._inline  # more room is being made ahead of time, or shall not be
         # Of its own: the applier seals records while a frame is being sealed.
         self._vault = environment.vault and environment.vault.another()
+        self._high = HighWater(environment.path, journal.salt)
         self._straight_bytes = min(_STRAIGHT_BYTES, journal.segment_bytes // 2)
 
     def commit(self, group: Sequence[Txn]) -> list[StoreError | None]:
@@ -116,6 +117,7 @@ class JournalCommitter:
         """Let go of the files."""
         self._applier.close()
         self._journal.close()
+        self._high.close()
 
     # -- through the journal -----------------------------------------------------------------------------------------------
 
@@ -154,7 +156,7 @@ class JournalCommitter:
         journal, applier = self._journal, self._applier
         body = encode(changes)
         if self._vault is not None:
-            body = self._vault.seal(_about_frame(journal.number + 1), body)
+            body = self._vault.seal(about_frame(journal.number + 1), body)
         journal.scrub()
         filled = journal.filled
         if not journal.prepare(len(body), applier.applied):
@@ -169,6 +171,10 @@ class JournalCommitter:
         for txn in txns:
             txn.frame = frame
         applier.push(frame, changes, len(body))
+        ends = [
+            (i, part.last_seq) for txn in txns for i, part in txn.parts.items() if part.last_seq and part.log.durable
+        ]
+        self._high.reached(frame, ends, applier.applied)
         if journal.filled != filled:
             applier.request()
         if not self._inline and journal.runs_out(applier.applied):
@@ -257,6 +263,7 @@ def open_journal(
     if not salt:
         salt = os.urandom(_SALT_BYTES)
         remove_files(path)
+        remove_high(environment.path)
         path.mkdir(mode=0o700, exist_ok=True)
         if options.flush:
             sync_directory(environment.path)
@@ -267,47 +274,12 @@ def open_journal(
     return JournalCommitter(environment, lmdb_committer, fates, stats, journal, applier), applied
 
 
-def replay(environment: Environment, lmdb_committer: LmdbCommitter) -> list[str]:
-    """Bring LMDB up to date with the journal that was left, if there is one. Returns sentences about what is damaged in it.
-    Raises StoreError: the journal is missing or LMDB does not take it."""
-    mark = environment.read_journal_mark()
-    if mark is None:
-        return []
-    salt, applied = mark
-    path = environment.journal_path
-    if not path.is_dir():
-        raise StoreError("corrupt", f"{path} is missing: it may hold acknowledged messages that are nowhere else")
-    try:
-        frames, missing = read_frames(path, salt, applied)
-    except OSError as error:
-        raise as_store_error(error) from error
-    changes: Changes = []
-    size = 0
-    for frame in frames:
-        changes += decode(frame_content(environment.vault, frame))
-        size += len(frame.body)
-        if size >= _APPLY_BYTES or frame is frames[-1]:
-            refusal = apply(environment, lmdb_committer, changes, size, journal_mark(salt, frame.number))
-            if refusal is not None:
-                raise refusal
-            changes, size = [], 0
-    return [f"journal: frame {number} is damaged; what it held is lost" for number in missing]
-
-
 def end_journal(environment: Environment) -> None:
     """After ``replay``: go on with LMDB alone."""
     if environment.read_journal_mark() is not None:
         environment.end_journal()
     remove_files(environment.journal_path)
-
-
-def frame_content(vault: Vault | None, frame: Frame) -> bytes | memoryview:
-    """What a frame holds, opened where it is sealed. Raises StoreError("corrupt")."""
-    return frame.body if vault is None else vault.open(_about_frame(frame.number), frame.body)
-
-
-def _about_frame(number: int) -> bytes:
-    return b"frame" + number.to_bytes(8, "big")
+    remove_high(environment.path)
 
 
 def _tidy_files(path: Path, options: StoreOptions) -> None:

@@ -72,6 +72,7 @@ class Journal:
         self.segment_bytes = segment_bytes
         self.segments_max = segments_max
         self.filled = 0  # segments
+        self.salt = salt
         self._salt = crc32(salt)
         self._flags, self._flush_after = trial_write(path, flush)
         self._flush = flush

@@ -9,6 +9,9 @@ from pathlib import Path
 
 from eyot_store.journal.journal import sync_directory
 
+DOUBTED = "readers-doubted"
+"""The bit that says: no record of what a mirror or source elsewhere has is believed until its reader has asked again."""
+
 
 class Marker:
     """A bit called `name` in the directory `path`; off until it is turned on."""

@@ -56,6 +56,11 @@ class LmdbCommitter:
         self._purged = {i: c.floor for i, c in counters.items() if c.floor}  # stream id -> what may lie below must go
         self._trash = [number for number in environment.trash() if number not in environment.fenced]
 
+    @property
+    def counters(self) -> dict[int, Counters]:
+        """The committed counters of every stream on disk."""
+        return self._counters
+
     def commit(self, group: Sequence[Txn]) -> list[StoreError | None]:
         results: list[StoreError | None] = [self._fates.inherited(txn) for txn in group]
         todo = [txn for txn, result in zip(group, results, strict=True) if result is None]

@@ -162,25 +162,27 @@ def write_meta(data: Path, meta: Meta, txnid: int) -> None:
 
 def _salvage(path: Path, pages: Pages, found: Survey, notes: list[str]) -> None:
     """Write what is readable of damaged databases anew, and let those take their place."""
-    data = path / "data.mdb"
     damaged = [name for name in found.shared if name in (*SHARED, INDEX)]
     kept: dict[bytes, list[tuple[bytes, bytes]]] = {}
     for name in damaged:
         tree = found.trees[name]
         kept[name] = [] if name == INDEX else readable(pages, tree, lambda error: notes.append(lost(name, error)))  # noqa: B023
     _store_salvaged(path, kept)
+    replace_records(path, {name: SALVAGED + name for name in damaged})
+
+
+def replace_records(path: Path, places: dict[bytes, bytes]) -> None:
+    """Let databases have what others hold, which are empty afterwards: in one step. Raises StoreError."""
+    data = path / "data.mdb"
     again = _open(data)
     try:
         meta = again.metas()[0]
         fresh = survey(again, meta, leaves=False)
         if fresh.main is not None:
             raise fresh.main
-        records = {}
-        for name in damaged:
-            records[name] = fresh.trees[SALVAGED + name].db
-            records[SALVAGED + name] = EMPTY
-        for name, db in records.items():
-            meta = _with_record(again, data, meta, name, db)
+        for name, other in places.items():
+            for place, db in ((name, fresh.trees[other].db), (other, EMPTY)):
+                meta = _with_record(again, data, meta, place, db)
         write_meta(data, meta, meta.txnid + 1)
     finally:
         again.close()

@@ -342,6 +342,13 @@ class Pages:
             raise PageError(tree.name, pgno, f"it cannot be read: {error.strerror}", key, key + b"\0") from None
         return data
 
+    def run(self, pgno: int, size: int) -> bytes:
+        """What overflow pages from ``pgno`` on seem to hold."""
+        try:
+            return os.pread(self._file, size, pgno * self.page_size + HEADER_SIZE) if pgno < self._pages else b""
+        except OSError:
+            return b""
+
     # -- before LMDB is asked --------------------------------------------------------------------------------------------
 
     def _leaf(self, tree: Tree, key: bytes | None) -> tuple[Buffer, bytes, bytes | None]:

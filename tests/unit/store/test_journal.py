@@ -13,8 +13,12 @@ import pytest
 from eyot_store import Store, StoreError, StoreOptions
 from eyot_store.check.check import check
 from eyot_store.environment import Environment
+from eyot_store.journal.aside import read_aside
+from eyot_store.journal.high_water import FILE
 from eyot_store.journal.journal import BLOCK, HEADER, MAGIC, Journal, segment_name
+from eyot_store.lmdb.pages import Pages
 from eyot_store.records.record import pack_u64
+from eyot_store.records.vault import StoreKeys
 from eyot_wire.hot import StoredRun
 from support.store import FAST, JOURNAL, Loop, commit, fill, make_log, open_inline
 
@@ -119,6 +123,7 @@ def test_a_torn_last_frame_was_never_there(tmp_path: Path) -> None:
         path = tmp_path / str(torn)
         shutil.copytree(tmp_path / "whole", path)
         damage(path, last + torn, bytes(BLOCK))
+        (path / FILE).unlink()  # it is written when the frame is durable
         assert check(path).problems == []
         store = open_inline(path, WIDE)
         assert store.damaged == []
@@ -139,11 +144,79 @@ def test_a_damaged_frame_is_named_and_others_are_kept(tmp_path: Path, offset: in
     damage(path, at, bytes([byte ^ 0x10]))
     assert check(path).problems == ["journal: frame 3 is damaged"]
     store = open_inline(path, WIDE)
-    assert store.damaged == ["journal: frame 3 is damaged; what it held is lost"]
-    assert payloads(store) == [b"message %d" % number for number in (0, 1, 3, 4)]
-    assert store.streams()[0].deleted() == [3]
+    whole = offset < 30  # the record itself
+    assert store.damaged == [
+        "journal: frame 3 is damaged; what it held is lost, but for 1 message"
+        if whole
+        else "journal: frame 3 is damaged; what it held is lost",
+        *([] if whole else ["stream A/S: sequences 3 are lost"]),
+    ]
+    assert payloads(store) == [b"message %d" % number for number in ((0, 1, 2, 3, 4) if whole else (0, 1, 3, 4))]
+    assert store.streams()[0].deleted() == ([] if whole else [3])
     store.crash()
     assert check(path).problems == []
+
+
+@pytest.mark.parametrize("how", ["zeros", "cut", "gone"])
+@pytest.mark.parametrize("sealed", [False, True])
+def test_a_journal_whose_end_is_gone_is_noticed(tmp_path: Path, how: str, sealed: bool) -> None:
+    options = msgspec.structs.replace(WIDE, keys=StoreKeys(b"secret")) if sealed else WIDE
+    path = tmp_path / "store"
+    store = open_inline(path, options)
+    log, other = make_log(store), make_log(store, "T")
+    for number in range(5):
+        fill(store, log, 2, payload=b"message %d" % number)
+    fill(store, other, 1)
+    store.crash()
+    segment = path / "journal" / segment_name(0)
+    if how == "zeros":
+        segment.write_bytes(bytes(segment.stat().st_size))
+    elif how == "cut":
+        segment.write_bytes(b"")
+    else:
+        segment.unlink()
+    assert check(path, options.keys).problems == [f"journal: frame {number} is damaged" for number in range(1, 7)]
+    store = open_inline(path, options)
+    assert store.damaged == [
+        "journal: frames 1 to 6 are damaged; what they held is lost",
+        "stream A/S: sequences 1 to 10 are lost",
+        "stream A/T: sequences 1 are lost",
+    ]
+    assert (path / "readers-doubted.on").exists()
+    fill(store, store.streams()[0], 1, payload=b"again")
+    assert [(log.state.first_seq, log.state.last_seq) for log in store.streams()] == [(11, 11), (2, 1)]
+    store.crash()
+    store = open_inline(path, options)
+    assert store.damaged == []
+    assert [(log.state.first_seq, log.state.last_seq) for log in store.streams()] == [(11, 11), (2, 1)]
+    store.close()
+    assert check(path, options.keys).problems == []
+
+
+def test_what_the_journal_has_for_a_damaged_stream_is_set_aside(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    store = open_inline(path, FAST)
+    for name in "ST":
+        fill(store, make_log(store, name), 300, payload=bytes(100))
+    store.close()
+    store = open_inline(path, WIDE)
+    for log in store.streams():
+        fill(store, log, 20, payload=b"in the journal")
+    store.crash()
+    pages = Pages(path / "data.mdb")
+    tree = pages.tree(pages.metas()[0].txnid, b"stream:00000001", 8)
+    assert tree is not None
+    last = [int.from_bytes(page[:8], "little") for page, _, _ in pages.walk(tree)][-1]
+    pages.close()
+    with (path / "data.mdb").open("r+b") as file:
+        file.seek(last * BLOCK)
+        file.write(bytes(BLOCK))
+    store = open_inline(path, WIDE)
+    assert [log.name for log, _ in store.fenced()] == ["S"]
+    assert store.streams()[1].state.last_seq == 320
+    store.close()
+    (changes,) = read_aside(path, None)
+    assert [(stream_id, [len(data.items) for _, data in ops]) for stream_id, ops in changes] == [(1, [20])]
 
 
 def test_a_store_is_not_opened_without_its_journal(tmp_path: Path) -> None:

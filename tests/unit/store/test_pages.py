@@ -6,11 +6,15 @@ import random
 from pathlib import Path
 
 import lmdb
+import msgspec
 import pytest
 
 from eyot_store import StoreError, hot, page_check
+from eyot_store.check.check import check
+from eyot_store.check.main import compact, main, repair_store
 from eyot_store.lmdb.pages import SEQUENCE_KEY, PageError, Pages, Tree
 from eyot_store.lmdb.survey import survey
+from eyot_store.records.vault import StoreKeys
 from support.damages import bases
 from support.store import FAST, JOURNAL, commit, fill, make_log, open_inline
 
@@ -275,6 +279,56 @@ def test_what_is_readable_of_a_shared_database_is_kept(path: Path, name: bytes) 
     assert store.damaged == []
     assert [len(log.consumers()) for log in store.streams()] == consumers
     store.close()
+
+
+@pytest.mark.parametrize("how", ["header", "zeros", "branch"])
+@pytest.mark.parametrize("sealed", [False, True])
+def test_repairing_keeps_what_can_be_read(path: Path, tmp_path: Path, how: str, sealed: bool) -> None:
+    keys = StoreKeys(b"secret") if sealed else None
+    options = msgspec.structs.replace(JOURNAL, keys=keys)
+    store = open_inline(path, options)
+    for log in store.streams():
+        fill(store, log, 30, payload=b"in the journal")
+    store.crash()
+    pages, tree = tree_of(path, 2)
+    leaves = [(int.from_bytes(page[:8], "little"), low, high) for page, low, high in pages.walk(tree)]
+    root = tree.db.root
+    pages.close()
+    pgno, low, high = leaves[3]
+    assert high is not None
+    first, last = int.from_bytes(low, "big"), int.from_bytes(high, "big") - 1
+    if how == "header":
+        spoil(path, pgno)
+    elif how == "zeros":
+        spoil(path, pgno, 0, bytes(PAGE))
+    else:
+        spoil(path, root)
+    assert main([str(path), *key_option(tmp_path, sealed)]) == 1
+    with pytest.raises(StoreError, match="stream 2: page"):
+        compact(path, keys)
+    sentences = repair_store(path, keys)
+    assert any("stream A/T: page" in sentence for sentence in sentences)
+    gone = f"stream A/T: sequences {first} to {last} are lost, as far as they held messages"
+    assert (gone in sentences) == (how == "zeros")
+    assert main([str(path), *key_option(tmp_path, sealed)]) == 0
+    store = open_inline(path, options)
+    assert store.damaged == []
+    assert store.fenced() == []
+    for log in store.streams():
+        assert log.state.last_seq == 630
+        missing = [seq for seq in range(1, 631) if log.get(seq) is None]
+        assert missing == (list(range(first, last + 1)) if how == "zeros" and log.name == "T" else [])
+        assert log.state.messages == 630 - len(missing)
+        fill(store, log, 1)
+    store.close()
+    compact(path, keys)
+    assert check(path, keys).problems == []
+    assert sorted(file.name for file in path.iterdir() if file.name.startswith("set")) == []
+
+
+def key_option(folder: Path, sealed: bool) -> list[str]:
+    (folder / "key").write_text("secret")
+    return ["--key-file", str(folder / "key")] if sealed else []
 
 
 def test_a_page_that_two_trees_lead_to_is_nobodys(path: Path) -> None:

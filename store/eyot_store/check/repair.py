@@ -1,0 +1,224 @@
+"""``eyot-check --repair``: damaged streams are written anew from what can be read of them, and it is said what is gone.
+
+Nothing of the old pages is trusted but what bears a checksum: a record counts where its checksum fits its stream and sequence, also out
+of a page that is damaged elsewhere. The new messages take the place of the old in one step; the old pages stay unused until ``--compact``.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+import lmdb
+import msgspec
+
+from eyot_store.environment import as_store_error, counters_key, messages_db_name
+from eyot_store.errors import StoreError
+from eyot_store.hot import key_at, nodes_of
+from eyot_store.lmdb.mend import SALVAGED, counters_in, examine, replace_records
+from eyot_store.lmdb.pages import SEQUENCE_KEY, PageError, Pages, Tree
+from eyot_store.lmdb.survey import survey
+from eyot_store.options import StoreOptions
+from eyot_store.page_check import BIG, HEADER_SIZE, WORD, Buffer
+from eyot_store.records.record import Counters, is_whole, salt_of, seal, seq_of
+from eyot_store.records.vault import StoreKeys
+from eyot_store.state import LogState
+from eyot_store.store import Store, settle
+
+_BATCH = 4096
+_ORDER = sys.byteorder
+_ABOVE_ALL = b"\xff" * 9
+Entries = dict[bytes, bytes]
+
+
+def repair(path: Path, keys: StoreKeys | None) -> list[str]:
+    """Repair the store in ``path``, which nobody may have open. Returns sentences on what was damaged and what is gone. Raises StoreError."""
+    options = StoreOptions(keys=keys)
+    store = _open(path, options)
+    sentences = list(store.damaged)
+    names = {log.id: f"{log.account}/{log.name}" for log in store.streams()}
+    store.close()
+    examined = examine(path)
+    pages = Pages(path / "data.mdb")
+    try:
+        meta = pages.metas()[0]
+        found = survey(pages, meta, leaves=True)
+        damaged = {**examined.survey.streams, **found.streams}
+        counters = counters_in(found)
+        kept: dict[int, Entries] = {}
+        for stream_id, error in sorted(damaged.items()):
+            tree = pages.tree(meta.txnid, messages_db_name(stream_id), SEQUENCE_KEY)
+            if tree is None or stream_id not in names:
+                continue
+            last = counters[stream_id].last_seq if stream_id in counters else 0
+            floor = counters[stream_id].floor if stream_id in counters else 0
+            reading = _Salvage(pages, tree, stream_id)
+            kept[stream_id] = reading.entries()
+            sentences.append(f"stream {names[stream_id]}: {error.message}; {len(kept[stream_id])} messages are kept")
+            sentences += [f"stream {names[stream_id]}: {line}" for line in reading.lost(last, floor, error)]
+    finally:
+        pages.close()
+    if kept:
+        _write(path, kept)
+        replace_records(
+            path,
+            {messages_db_name(stream_id): SALVAGED + messages_db_name(stream_id) for stream_id in kept},
+        )
+    # What was set aside comes back, counters are counted anew, and the readers elsewhere are asked.
+    store = _open(path, options)
+    sentences += [sentence for sentence in store.damaged if sentence not in sentences]
+    left = store.fenced()
+    states = {log.id: log.state for log in store.streams() if log.id in kept}
+    store.close()
+    _write_counters(path, states)
+    if left:
+        raise StoreError("corrupt", f"cannot be repaired: {left[0][1].message}")
+    return sentences
+
+
+def _open(path: Path, options: StoreOptions) -> Store:
+    settle(path, options)
+    return Store.open(
+        path, notify=lambda fn: fn(), options=StoreOptions(keys=options.keys, committer="lmdb", inline=True)
+    )
+
+
+class _Salvage:
+    """What can be read of one stream."""
+
+    def __init__(self, pages: Pages, tree: Tree, stream_id: int) -> None:
+        self._pages = pages
+        self._tree = tree
+        self._salt = salt_of(stream_id)
+        self._found: Entries = {}
+        self._damages: list[PageError] = []
+
+    def entries(self) -> Entries:
+        """Keys and records, ascending."""
+        for page, _, _ in self._pages.walk(self._tree, self._damages.append):
+            for index in range(nodes_of(page)):
+                key = key_at(page, index)
+                try:
+                    self._found[key] = self._pages.data(self._tree, page, index)
+                except PageError as error:
+                    self._damages.append(error)
+        for damage in self._damages:
+            self._raw(damage.pgno, damage.low, damage.high or _ABOVE_ALL, 3)
+        return dict(sorted(self._found.items()))
+
+    def lost(self, last: int, floor: int, error: PageError) -> list[str]:
+        """Sentences on the sequences that are gone. ``last`` is the stream's last sequence, below ``floor`` nothing counts."""
+        seqs = [seq_of(key) for key in self._found]
+        first = max(floor, 1)
+        spans: list[tuple[int, int]] = []
+        for damage in self._damages:
+            low = max(seq_of(damage.low[:8].ljust(8, b"\0")), first)
+            high = min(seq_of(damage.high[:8].ljust(8, b"\0")), last + 1) if damage.high is not None else last + 1
+            if damage.high is not None and len(damage.high) > 8:
+                high = low + 1
+            spans += _gaps(sorted(seq for seq in seqs if low <= seq < high), low, high)
+        out = []
+        if spans:
+            out.append(f"sequences {_shown(sorted(set(spans)))} are lost, as far as they held messages")
+        if not self._damages:
+            missing = _gaps(sorted(seq for seq in seqs if seq >= first), first, last + 1)
+            out.append(f"{error.why}: of the sequences without a message, {_shown(missing)}, some are lost")
+        return out
+
+    def _raw(self, pgno: int, low: bytes, high: bytes, depth: int) -> None:
+        """Whole records in a damaged page, and in the pages that it seems to lead to."""
+        try:
+            page = self._pages.read(pgno)
+        except PageError:
+            return
+        size = len(page)
+        for at in range(HEADER_SIZE, size - 7, 2):
+            keyed = int.from_bytes(page[at + 6 : at + 8], _ORDER)
+            flags = int.from_bytes(page[at + 4 : at + 6], _ORDER)
+            if keyed == 8 and flags in (0, BIG) and at + 16 <= size:
+                self._take(page, at, flags, low, high)
+            if depth and keyed in (0, 8) and flags == 0:
+                child = int.from_bytes(page[at : at + 4], _ORDER)
+                if 2 <= child <= self._tree.last_pgno and child != pgno and self._leads_to(child):
+                    self._raw(child, low, high, depth - 1)
+
+    def _take(self, page: Buffer, at: int, flags: int, low: bytes, high: bytes) -> None:
+        key = bytes(page[at + 8 : at + 16])
+        if not low <= key < high or key in self._found:
+            return
+        size = int.from_bytes(page[at : at + 2], _ORDER) | int.from_bytes(page[at + 2 : at + 4], _ORDER) << 16
+        if flags & BIG:
+            run = int.from_bytes(page[at + 16 : at + 16 + WORD], _ORDER)
+            record = self._pages.run(run, size)
+        else:
+            record = bytes(page[at + 16 : at + 16 + size])
+        if len(record) == size and is_whole(self._salt, key, record):
+            self._found[key] = record
+
+    def _leads_to(self, child: int) -> bool:
+        """Whether it is a page of a tree, by its own word."""
+        try:
+            page = self._pages.read(child)
+        except PageError:
+            return False
+        flags = int.from_bytes(page[WORD + 2 : WORD + 4], _ORDER)
+        return flags in (1, 2) and int.from_bytes(page[:WORD], _ORDER) == child
+
+
+def _gaps(seqs: list[int], first: int, end: int) -> list[tuple[int, int]]:
+    """The spans of [first, end) that ``seqs`` leave open."""
+    out = []
+    at = first
+    for seq in seqs:
+        if seq > at:
+            out.append((at, seq - 1))
+        at = seq + 1
+    if at < end:
+        out.append((at, end - 1))
+    return out
+
+
+def _shown(spans: list[tuple[int, int]]) -> str:
+    return ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in spans) or "none"
+
+
+def _batches(entries: Entries) -> Iterator[list[tuple[bytes, bytes]]]:
+    items = iter(entries.items())
+    while batch := list(islice(items, _BATCH)):
+        yield batch
+
+
+def _write_counters(path: Path, states: dict[int, LogState]) -> None:
+    """What the streams hold was counted; write it down, and remove what the old messages' databases have become."""
+    environment = lmdb.open(str(path), max_dbs=len(states) + 8, map_size=(path / "data.mdb").stat().st_size, mode=0o600)
+    try:
+        for stream_id, state in states.items():
+            counters = Counters(state.messages, state.bytes, state.last_seq, state.last_ts_ns)
+            key = counters_key(stream_id)
+            with environment.begin(write=True) as txn:
+                txn.put(key, seal(key, msgspec.msgpack.encode(counters)))
+    except lmdb.Error as error:
+        raise as_store_error(error) from error
+    finally:
+        environment.close()
+
+
+def _write(path: Path, kept: dict[int, Entries]) -> None:
+    """Databases of their own for what is kept."""
+    size = (path / "data.mdb").stat().st_size
+    room = 2 * sum(len(record) + 8192 for entries in kept.values() for record in entries.values()) + (16 << 20)
+    environment = lmdb.open(str(path), map_size=size + room, max_dbs=len(kept) + 8, mode=0o600)
+    try:
+        for stream_id, entries in kept.items():
+            with environment.begin(write=True) as txn:
+                db = environment.open_db(SALVAGED + messages_db_name(stream_id), txn=txn)
+                txn.drop(db, delete=False)
+            for batch in _batches(entries):
+                with environment.begin(write=True) as txn:
+                    txn.cursor(db).putmulti(batch, append=True)
+    except lmdb.Error as error:
+        raise as_store_error(error) from error
+    finally:
+        environment.close()

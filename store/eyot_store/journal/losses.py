@@ -1,0 +1,137 @@
+"""What a damaged journal has lost, and what can be put back of it.
+
+Frames are numbered, and messages, too: a frame that is missing shows as a gap in the sequences of its streams, and what was at the
+journal's end shows by ``journal.high``. Records carry checksums of their own, so those that are whole in a damaged frame are put back.
+A sequence that was given is never given again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import msgspec
+
+from eyot_store.changes import Changes, Operation
+from eyot_store.journal.journal import HEADER, frames_in
+from eyot_store.records.record import decode_body, file_message_bytes, is_whole, salt_of, seq_of
+from eyot_store.txn import AppendRun, Op
+
+Item = tuple[bytes, bytes]
+_KEY = b"\xc4\x08"
+_BIN = {0xC4: 1, 0xC5: 2, 0xC6: 4}
+
+
+class Losses:
+    """Takes the frames that are whole, in order, and fills in what is missing between them. ``lost``: (stream, first, last sequence)."""
+
+    def __init__(self, last_seqs: dict[int, int], salvaged: dict[int, dict[int, Item]]) -> None:
+        self._ends = dict(last_seqs)
+        self._salvaged = salvaged
+        self.lost: list[tuple[int, int, int]] = []
+        self.put_back = 0
+
+    def filled(self, changes: Changes) -> Changes:
+        """The changes of a frame, with those before them that were lost, as far as they can be put back."""
+        out: Changes = []
+        for stream_id, ops in changes:
+            with_lost: list[Operation] = []
+            for op, data in ops:
+                if op is Op.APPEND and data.items and stream_id in self._ends:
+                    with_lost += self._until(stream_id, seq_of(data.items[0][0]) - 1)
+                    self._ends[stream_id] = seq_of(data.items[-1][0])
+                elif op is Op.SKIP:
+                    self._ends[stream_id] = max(self._ends.get(stream_id, 0), data)
+                with_lost.append((op, data))
+            out.append((stream_id, with_lost))
+        return out
+
+    def end(self, ends: dict[int, int]) -> Changes:
+        """What is missing at the end, where the streams are known to have gone up to ``ends``."""
+        out: Changes = []
+        for stream_id in sorted(self._ends):
+            last = max([ends.get(stream_id, 0), *self._salvaged.get(stream_id, ())])
+            if last > self._ends[stream_id]:
+                ops = self._until(stream_id, last)
+                if self._ends[stream_id] < last:
+                    ops.append((Op.SKIP, last))
+                    self._ends[stream_id] = last
+                out.append((stream_id, ops))
+        return out
+
+    def _until(self, stream_id: int, last: int) -> list[Operation]:
+        """Put back what there is up to ``last``, and note what there is not."""
+        first = self._ends[stream_id] + 1
+        if first > last:
+            return []
+        found = self._salvaged.get(stream_id, {})
+        seqs = sorted(seq for seq in found if first <= seq <= last)
+        run = AppendRun()
+        at = first
+        for seq in seqs:
+            key, record = found[seq]
+            if seq > at:
+                self.lost.append((stream_id, at, seq - 1))
+            at = seq + 1
+            message = decode_body(record[:-4])
+            run.items.append((key, record))
+            run.bytes += file_message_bytes(message.subject, message.header, message.payload)
+            run.last_ts_ns = message.ts_ns
+        if at <= last:
+            self.lost.append((stream_id, at, last))
+        if not run.items:
+            return []
+        self.put_back += len(run.items)
+        self._ends[stream_id] = seqs[-1]
+        return [(Op.APPEND, run)]
+
+
+def salvage(path: Path, salt: bytes, last_seqs: dict[int, int]) -> dict[int, dict[int, Item]]:
+    """Whole records in what is no whole frame of the journal's files, by stream and sequence; only those that LMDB has not had yet."""
+    salts = {stream_id: salt_of(stream_id) for stream_id in last_seqs}
+    found: dict[int, dict[int, Item]] = {}
+    for file in sorted(path.glob("segment-*")):
+        data = file.read_bytes()
+        at = 0
+        for frame in frames_in(data, salt):
+            start = data.find(frame.body, at) - HEADER.size
+            _scan(data, at, start, salts, last_seqs, found)
+            at = start + HEADER.size + len(frame.body)
+        _scan(data, at, len(data), salts, last_seqs, found)
+    return found
+
+
+def _scan(
+    data: bytes,
+    at: int,
+    end: int,
+    salts: dict[int, int],
+    last_seqs: dict[int, int],
+    found: dict[int, dict[int, Item]],
+) -> None:
+    at = data.find(_KEY, at, end)
+    while at >= 0:
+        key, head = data[at + 2 : at + 10], data[at + 10 : at + 15]
+        width = _BIN.get(head[0], 0) if head else 0
+        if len(key) == 8 and width and len(head) > width:
+            start = at + 11 + width
+            record = data[start : start + int.from_bytes(head[1 : 1 + width], "big")]
+            for stream_id, salt in salts.items():
+                if start + len(record) <= end and is_whole(salt, key, record) and seq_of(key) > last_seqs[stream_id]:
+                    try:
+                        decode_body(record[:-4])
+                    except msgspec.MsgspecError:
+                        break
+                    found.setdefault(stream_id, {})[seq_of(key)] = key, record
+                    break
+        at = data.find(_KEY, at + 1, end)
+
+
+def in_words(lost: Iterable[tuple[int, int, int]], name_of: Callable[[int], str]) -> list[str]:
+    """Sentences, a stream each."""
+    by_stream: dict[int, list[str]] = {}
+    for stream_id, first, last in lost:
+        by_stream.setdefault(stream_id, []).append(str(first) if first == last else f"{first} to {last}")
+    return [
+        f"stream {name_of(stream_id)}: sequences {', '.join(spans)} are lost" for stream_id, spans in by_stream.items()
+    ]

@@ -1,0 +1,168 @@
+"""Taking the journal that was left over into LMDB, when a store is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from eyot_store.changes import Changes, Operation, decode
+from eyot_store.environment import Environment, as_store_error, journal_mark
+from eyot_store.errors import StoreError
+from eyot_store.journal.applier import apply
+from eyot_store.journal.aside import last_aside, read_aside, remove_aside
+from eyot_store.journal.high_water import read_high
+from eyot_store.journal.journal import Frame, read_frames
+from eyot_store.journal.losses import Losses, in_words, salvage
+from eyot_store.lmdb.committer import LmdbCommitter
+from eyot_store.records.record import CRC_SIZE, decode_body, file_message_bytes, seq_of
+from eyot_store.records.vault import Vault
+from eyot_store.txn import AppendRun, Op
+
+_APPLY_BYTES = 4 << 20  # of one LMDB transaction
+
+
+def replay(environment: Environment, lmdb_committer: LmdbCommitter, name_of: Callable[[int], str]) -> list[str]:
+    """Bring LMDB up to date with the journal that was left, if there is one. Returns sentences about what is damaged in it and
+    what that has lost. Raises StoreError: the journal is missing or LMDB does not take it."""
+    _take_in_aside(environment, lmdb_committer)
+    mark = environment.read_journal_mark()
+    if mark is None:
+        return _known_ends(environment, lmdb_committer, name_of)
+    salt, applied = mark
+    path = environment.journal_path
+    if not path.is_dir():
+        raise StoreError("corrupt", f"{path} is missing: it may hold acknowledged messages that are nowhere else")
+    try:
+        frames, missing = read_frames(path, salt, applied)
+        decoded, unreadable = _decoded(environment, frames)
+        high, ends = read_high(environment.path, salt)
+        last = frames[-1].number if frames else applied
+        missing += unreadable + list(range(last + 1, high + 1))
+        counted = {number: counters.last_seq for number, counters in lmdb_committer.counters.items()}
+        plain = environment.vault is None
+        losses = Losses(counted, salvage(path, salt, counted) if missing and plain else {})
+    except OSError as error:
+        raise as_store_error(error) from error
+    changes: Changes = []
+    size = 0
+    for frame, held in decoded:
+        changes += losses.filled(held) if missing else held
+        size += len(frame.body)
+        if size >= _APPLY_BYTES:
+            _apply(environment, lmdb_committer, changes, size, salt, frame.number)
+            changes, size = [], 0
+    if missing:
+        changes += losses.end(ends)
+    if decoded or missing:
+        _apply(environment, lmdb_committer, changes, size, salt, max(last, high))
+    sentences = _frames_in_words(sorted(set(missing)), losses.put_back)
+    return sentences + in_words(losses.lost, name_of) + _known_ends(environment, lmdb_committer, name_of)
+
+
+def _take_in_aside(environment: Environment, lmdb_committer: LmdbCommitter) -> None:
+    """What was set aside for damaged streams goes to those that were repaired."""
+    try:
+        aside = read_aside(environment.path, environment.vault)
+    except (StoreError, OSError):
+        return
+    counters, fenced, left = lmdb_committer.counters, environment.fenced, False
+    mark = environment.read_journal_mark()
+    for changes in aside:
+        ready: Changes = []
+        for stream_id, ops in changes:
+            left = left or stream_id in fenced
+            if stream_id in counters and stream_id not in fenced:
+                ready.append((stream_id, list(_newer(ops, counters[stream_id].last_seq))))
+        if ready:
+            refusal = apply(environment, lmdb_committer, ready, 0, journal_mark(*mark) if mark is not None else b"")
+            if refusal is not None:
+                raise refusal
+    if aside and not left:
+        remove_aside(environment.path)
+
+
+def _newer(ops: list[Operation], last_seq: int) -> Iterator[Operation]:
+    """The operations less the messages up to ``last_seq``: they may have been taken in before."""
+    for op, data in ops:
+        if op is not Op.APPEND:
+            if op is not Op.SKIP or data > last_seq:
+                yield op, data
+            continue
+        run = AppendRun()
+        run.last_ts_ns = data.last_ts_ns
+        for key, record in data.items:
+            if seq_of(key) > last_seq:
+                message = decode_body(record[:-CRC_SIZE])
+                run.items.append((key, record))
+                run.bytes += file_message_bytes(message.subject, message.header, message.payload)
+        if run.items:
+            last_seq = seq_of(run.items[-1][0])
+            yield op, run
+
+
+def _apply(
+    environment: Environment, lmdb_committer: LmdbCommitter, changes: Changes, size: int, salt: bytes, number: int
+) -> None:
+    refusal = apply(environment, lmdb_committer, changes, size, journal_mark(salt, number))
+    if refusal is not None:
+        raise refusal
+
+
+def _decoded(environment: Environment, frames: list[Frame]) -> tuple[list[tuple[Frame, Changes]], list[int]]:
+    """What the frames hold, and the numbers of those that cannot be understood."""
+    decoded: list[tuple[Frame, Changes]] = []
+    unreadable = []
+    for frame in frames:
+        try:
+            decoded.append((frame, decode(frame_content(environment.vault, frame))))
+        except StoreError:
+            unreadable.append(frame.number)
+    return decoded, unreadable
+
+
+def _known_ends(environment: Environment, lmdb_committer: LmdbCommitter, name_of: Callable[[int], str]) -> list[str]:
+    """Where the database went back by a commit, or a stream's counters were lost: no sequence is given again that is known to have been."""
+    examined = environment.examined
+    ends = dict(examined.last_seqs) if examined is not None else {}
+    try:
+        for stream_id, last in last_aside(environment.path, environment.vault).items():
+            ends[stream_id] = max(ends.get(stream_id, 0), last)
+    except (StoreError, OSError):
+        pass
+    counted = {number: counters.last_seq for number, counters in lmdb_committer.counters.items()}
+    behind = {i: last for i, last in counted.items() if i not in environment.fenced and last < ends.get(i, 0)}
+    if not behind:
+        return []
+    losses = Losses(behind, {})
+    changes = losses.end(ends)
+    mark = environment.read_journal_mark()
+    refusal = apply(environment, lmdb_committer, changes, 0, journal_mark(*mark) if mark is not None else b"")
+    if refusal is not None:
+        raise refusal
+    return in_words(losses.lost, name_of)
+
+
+def _frames_in_words(missing: list[int], put_back: int) -> list[str]:
+    if not missing:
+        return []
+    spans: list[list[int]] = []
+    for number in missing:
+        if spans and spans[-1][1] == number - 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    shown = ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in spans)
+    kept = f", but for {put_back} message{'s' * (put_back > 1)}" if put_back else ""
+    many = len(missing) > 1
+    return [
+        f"journal: frame{'s' * many} {shown} {'are' if many else 'is'} damaged; what {'they' if many else 'it'} held is lost{kept}"
+    ]
+
+
+def frame_content(vault: Vault | None, frame: Frame) -> bytes | memoryview:
+    """What a frame holds, opened where it is sealed. Raises StoreError("corrupt")."""
+    return frame.body if vault is None else vault.open(about_frame(frame.number), frame.body)
+
+
+def about_frame(number: int) -> bytes:
+    """What a sealed frame is bound to."""
+    return b"frame" + number.to_bytes(8, "big")
