@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from eyot_daemon.turn import kernel_clock
 from eyot_wire.go.time import ns_to_rfc3339
+from support.js_consumers import ConsumerWorld
 from support.js_world import World
 
 S = 1_000_000_000
@@ -163,3 +165,33 @@ def test_what_the_kernel_and_timesyncd_say(
     monkeypatch.setattr(kernel_clock, "_kernel_clock", lambda: (state, 1000))
     assert kernel_clock.is_synchronized(1000 * S) is right
     assert os.path.exists(flag) is file
+
+
+COPY: dict[str, Any] = {
+    "ack_policy": "none",
+    "max_deliver": 1,
+    "flow_control": True,
+    "idle_heartbeat": 1_000_000_000,
+    "inactive_threshold": 10_000_000_000,
+    "direct": True,
+}
+
+
+@pytest.mark.parametrize("peer", ["hub", "this server"])
+def test_a_hub_tells_the_time_with_its_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, peer: str) -> None:
+    """Whoever asks from behind a link is believed, not a client of this server."""
+    monkeypatch.setattr("eyot_daemon.jetstream.copied_out.copied_out._home", lambda *_: (peer, "hub", False))
+    world = ConsumerWorld(tmp_path)
+    world.clock.synchronized = False
+    world.create()
+    world.fill(1)
+    world.js.stop()
+    world.store.close()
+    world.clock.jump(0.01 * YEAR_S)
+    world = ConsumerWorld(world.path, options=world.js.options, clock=world.clock)
+    assert world.js.clock_trust.is_doubted
+    now = ns_to_rfc3339(world.clock.now_ns() + 5 * S)
+    world.listen(b"$JS.S.hub")
+    world.add_ephemeral(**COPY, deliver_subject="$JS.S.hub", metadata={"eyot.now": now})
+    world.commit()
+    assert world.js.clock_trust.is_doubted is (peer == "this server")

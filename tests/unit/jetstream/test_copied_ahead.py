@@ -124,3 +124,15 @@ def test_who_confirms_nothing_is_told_of(world: ConsumerWorld) -> None:
     assert status(world).error is None
     world.advance(15.0, 1.0)
     assert "has confirmed nothing for 3" in (status(world).error or "")
+
+
+def test_a_copy_that_says_that_it_is_of_another_life_has_nothing_of_this_one(world: ConsumerWorld) -> None:
+    """The hub had copied this life, and was restored from a backup of the time before."""
+    box = asking(world, "$JS.S.first", 0)
+    confirm(world, box)
+    assert status(world).confirmed_seq == 4
+    world.leave(box)
+    asking(world, "$JS.S.restored", 10, life="another1")
+    held = world.request("STREAM.INFO.S")["state"]["messages"]
+    assert status(world).backlog == held
+    assert not held or "earlier S" in (status(world).error or "")
