@@ -588,14 +588,16 @@ def _copies(reader: Reader, subject: bytes) -> bool:
 def _placed(reader: Reader, consumer: Consumer, sent: int) -> Reader:
     """A reader that was sent what is up to `sent`, along with what its request says about where it stands."""
     begins_after = consumer.state.delivered_sseq
-    if consumer.config.metadata.get(LIFE_KEY) == identity_of(ns_to_rfc3339(consumer.stream.created_ns)):
+    life = consumer.config.metadata.get(LIFE_KEY)
+    if life == identity_of(ns_to_rfc3339(consumer.stream.created_ns)):
         return replace(reader, ahead_from=0, ahead=0)  # it says that what it holds is of this life
+    has = reader.seq if life is None else 0  # of another life: nothing of this one
     asked_after = _asked_after(consumer)
     if asked_after > begins_after:
-        return replace(reader, ahead_from=min(reader.seq, begins_after), ahead=asked_after)
+        return replace(reader, ahead_from=min(has, begins_after), ahead=asked_after)
     if asked_after > max(sent, reader.ahead) and _is_stored(consumer.stream.log, sent, asked_after, reader.filters):
         # It believes to have what it was never sent: it speaks of another life of this stream.
-        return replace(reader, ahead_from=min(reader.seq, sent), ahead=asked_after)
+        return replace(reader, ahead_from=min(has, sent), ahead=asked_after)
     if begins_after < reader.ahead:
         return replace(reader, ahead_from=0, ahead=0)
     return reader
