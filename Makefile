@@ -11,7 +11,7 @@ export PYTHONDONTWRITEBYTECODE := 1
 export SPARK_LOCAL_IP ?= 127.0.0.1
 NEEDS := packaging/ensure-packages
 
-.PHONY: docs help venv demo test test-debian lint fmt unit simulate walkthrough bench bench-hub hub-kills hub-wheel cuts soak damage plug deb clean packages
+.PHONY: docs help venv demo test test-debian lint fmt unit simulate walkthrough bench bench-hub hub-kills hub-wheel cuts storm soak damage plug deb clean packages
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -87,6 +87,9 @@ hub-wheel:  ## the hub's jobs from the built wheel in a fresh virtual environmen
 cuts: venv  ## 200 random cuts of a leaf link and kills of its ends, clients on both sides; CUTS="--cuts N --hub KIND --seed N"
 	@$(NEEDS) nats
 	$(BIN)/python tests/support/link_cuts.py $(CUTS)
+
+storm: packages venv  ## a hub and a leaf node of each kind, 100 faults a run; RUNS=14 SEED=n STORM="--faults N --pairs HUB:LEAF,..."
+	@$(BIN)/python tests/support/storm.py $(if $(RUNS),--runs $(RUNS)) $(if $(SEED),--seed $(SEED)) $(STORM)
 
 soak: venv  ## power cuts and SIGKILL under load, for an hour; SOAK="--seconds N" for another time
 	@cd tests

@@ -18,11 +18,12 @@ from nats.errors import Error as NatsError
 
 from eyot_cli.doctor_check import Check, failure, ok, skipped, warning
 from eyot_cli.doctor_origin import Origin, probe
+from eyot_cli.doctor_replication import replication
 from eyot_cli.doctor_sync import never_arrived
 from eyot_cli.failure import Failure
 from eyot_cli.show import console, lines, print_json, print_table, size, span
 from eyot_cli.target import Target
-from eyot_wire.status import CopyStatus, LinkStatus, StatusReport
+from eyot_wire.status import CopyStatus, LinkStatus, StatusReport, SyncReport
 
 EXIT_WARNINGS, EXIT_FAILURES = 3, 4
 _CLOCK_S_MAX = 2.0
@@ -59,6 +60,7 @@ def doctor(
     report = _report(target)
     checks = _installation(report) + [each for link in report.links for each in _link(link, report)]
     checks += never_arrived(target)
+    checks += replication(report, _sync_report(target))
     asked = []
     if stream is not None and api_prefix is not None:
         api = f"$JS.{origin_domain}.API" if origin_domain else "$JS.API"
@@ -77,6 +79,13 @@ def doctor(
 def _report(target: Target) -> StatusReport:
     try:
         return msgspec.json.decode(target.get("/eyot/status"), type=StatusReport)
+    except msgspec.MsgspecError as error:
+        raise Failure(f"{target.control} does not answer as an Eyot daemon: {error}") from error
+
+
+def _sync_report(target: Target) -> SyncReport:
+    try:
+        return msgspec.json.decode(target.get("/eyot/syncz"), type=SyncReport)
     except msgspec.MsgspecError as error:
         raise Failure(f"{target.control} does not answer as an Eyot daemon: {error}") from error
 
@@ -136,7 +145,9 @@ def _link(link: LinkStatus, report: StatusReport) -> list[Check]:
     name = f"link {link.name}"
     if link.state == "up":
         rtt = "" if link.rtt_ms is None else f", round trip {link.rtt_ms:.1f} ms"
-        checks = [ok(name, f"up for {span(link.age_s)}{rtt}")]
+        # The name is of the first address configured, which may not be the one that answers.
+        through = f" through {link.url}" if link.url else ""
+        checks = [ok(name, f"up for {span(link.age_s)}{through}{rtt}")]
     elif link.waiting:
         checks = [warning(name, link.waiting, "this is a policy of eyot { sync { } }")]
     elif link.state == "disabled":
@@ -190,7 +201,9 @@ def _over_nats(target: Target, report: StatusReport, asked: list[Origin]) -> lis
 
 def _origins(copies: list[CopyStatus], account: str) -> list[Origin]:
     found = {
-        (copy.api_prefix, copy.origin, copy.deliver_prefix): Origin(copy.origin, copy.api_prefix, copy.deliver_prefix)
+        (copy.api_prefix, copy.origin, copy.deliver_prefix, copy.kind): Origin(
+            copy.origin, copy.api_prefix, copy.deliver_prefix, kinds=(copy.kind,)
+        )
         for copy in copies
         if copy.account == account and copy.api_prefix not in ("", "$JS.API")
     }

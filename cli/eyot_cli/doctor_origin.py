@@ -26,12 +26,14 @@ _THRESHOLD_NS = 5_000_000_000
 _ANSWER_S = 3.0
 _HEARTBEAT_WITHIN_S = 4.0
 _INTEREST_S = 0.7
+#: Refusals of a consumer that a work queue may not have.
+_OF_WORK_QUEUES = (10098, 10099, 10100, 10101)
 
 
 @dataclass(frozen=True)
 class Origin:
     """A stream somewhere else. `account` and `api` are of its home, for the lines that are suggested; `consumer`: an existing pull
-    consumer there, "" for a mirror or source."""
+    consumer there, "" for a mirror or source; `kinds`: which of the two is meant."""
 
     stream: str
     prefix: str
@@ -39,6 +41,7 @@ class Origin:
     consumer: str = ""
     account: str = "ORIGIN"
     api: str = "$JS.API"
+    kinds: tuple[str, ...] = ("mirror", "source")
 
     @property
     def crosses_accounts(self) -> bool:
@@ -51,8 +54,19 @@ async def probe(client: Client, origin: Origin, mine: str) -> list[Check]:
     reached = await _has_interest(client, f"{origin.prefix}.STREAM.INFO.{origin.stream}")
     if origin.consumer:
         return await _probe_pull(client, origin, mine, name, reached)
+    checks: list[Check] = []
+    for kind in origin.kinds:
+        found = await _probe_copy(client, origin, mine, name, kind, reached)
+        checks += [each for each in found if each not in checks]
+        if any(each.state == "failure" for each in found):
+            break  # what stops the one stops the other
+    return checks
+
+
+async def _probe_copy(client: Client, origin: Origin, mine: str, name: str, kind: str, reached: bool) -> list[Check]:
+    """As a mirror or a source does it, whose messages come on subjects of their own."""
     subject = f"{origin.prefix}.CONSUMER.CREATE.{origin.stream}"
-    deliver = f"{origin.deliver or '$JS'}.M.{secrets.token_hex(4)}"
+    deliver = f"{origin.deliver or '$JS'}.{kind[0].upper()}.{secrets.token_hex(4)}"
     heard = asyncio.Event()
 
     async def note(message: Msg) -> None:
@@ -78,23 +92,29 @@ async def probe(client: Client, origin: Origin, mine: str) -> list[Check]:
     if error is not None:
         text = f"{error.get('description')} ({error.get('err_code')})"
         await subscription.unsubscribe()
-        if error.get("err_code") in (10099, 10100):
-            return [*checks, skipped(f"{name}: delivery", f"not tried on a work queue that is being read: {text}")]
+        if error.get("err_code") in _OF_WORK_QUEUES:
+            return [
+                *checks,
+                skipped(f"{name}: delivery", "not tried: what a work queue gives to a probe it has no more"),
+            ]
         return [*checks, failure(f"{name}: consumer", text, "is the stream's name right, and JetStream on there?")]
     consumer = str(answer.get("name"))
     try:
         await asyncio.wait_for(heard.wait(), _HEARTBEAT_WITHIN_S)
-        checks.append(ok(f"{name}: delivery subject", "heartbeats arrive"))
+        checks.append(ok(f"{name}: delivery subject", f"heartbeats arrive on {deliver[:-8]}>"))
     except TimeoutError:
         checks.append(
             failure(
                 f"{name}: delivery subject",
-                f"the consumer is there, but nothing arrives on {deliver}",
-                "export and import the delivery subject",
+                f"the consumer is there, but nothing arrives on {deliver}: {kind}s of this origin stay empty",
+                "export and import the delivery subject"
+                if origin.crosses_accounts
+                else f"allow {deliver[:-8]}> to the user of the link, there for publish and here for subscribe",
                 _stream_lines(origin, mine),
             )
         )
-    checks += await _probe_back(client, origin, mine, name, consumer)
+    # Mirrors and sources do not acknowledge: flow control is all that goes back.
+    checks += (await _probe_back(client, origin, mine, name, consumer))[:1]
     await subscription.unsubscribe()
     return checks
 

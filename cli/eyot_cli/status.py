@@ -32,6 +32,12 @@ def status(target: Target) -> None:
         _store(report.store)
 
 
+def _peer(link: LinkStatus) -> str:
+    """A remote is named after its first address, which may not be the one that it is linked through."""
+    elsewhere = link.state == "up" and link.role == "spoke" and link.url.rpartition("//")[2] not in link.name
+    return f"{link.name} through {link.url}" if elsewhere else link.name or link.url
+
+
 def _links(links: list[LinkStatus]) -> None:
     columns = ("Peer", "Account", "Role", "State", ">For", ">RTT", ">Msgs in/out", "Last error")
     rows = []
@@ -44,7 +50,7 @@ def _links(links: list[LinkStatus]) -> None:
             error += f" (next attempt in {span(link.next_attempt_in_s)})"
         colour = "green" if link.state == "up" else "red"
         rows.append(
-            (link.name or link.url, link.account, link.role, (link.state, colour), span(link.age_s), rtt,
+            (_peer(link), link.account, link.role, (link.state, colour), span(link.age_s), rtt,
              f"{count(link.in_msgs)} / {count(link.out_msgs)}", error)
         )  # fmt: skip
     print_table("Leaf links", columns, rows, "none")

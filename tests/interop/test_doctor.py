@@ -61,7 +61,7 @@ FOUND = {
     "NO_CONSUMER": "consumer API",
     "NO_DELIVERY": "delivery subject",
     "NO_FLOW": "flow control",
-    "NO_ACK": "acknowledgements",
+    "NO_ACK": None,
     "PULL": None,
     "PULL_NO_ACK": "acknowledgements",
 }

@@ -23,6 +23,7 @@ class Link:
         self.target_port = target_port
         self._loop = asyncio.new_event_loop()
         self._server: asyncio.Server | None = None
+        self._torn: float | None = None
         self._pumps: set[asyncio.Task[None]] = set()
         self._writers: set[asyncio.StreamWriter] = set()
         self._flowing: asyncio.Event
@@ -55,6 +56,10 @@ class Link:
     def flow(self) -> None:
         self._call(self._set_flowing(True))
 
+    def tear(self, part: float) -> None:
+        """The next bytes of each connection pass in part (0 to 1), and then the link goes down: frames end in their middle."""
+        self._call(self._set_torn(part))
+
     def close(self) -> None:
         if not self._loop.is_closed():
             self.cut()
@@ -77,7 +82,11 @@ class Link:
         else:
             self._flowing.clear()
 
+    async def _set_torn(self, part: float) -> None:
+        self._torn = part
+
     async def _listen(self) -> None:
+        self._torn = None
         if self._server is None:
             self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
 
@@ -108,6 +117,11 @@ class Link:
         try:
             while data := await reader.read(65536):
                 await self._flowing.wait()
+                if self._torn is not None:
+                    writer.write(data[: int(len(data) * self._torn)])
+                    await writer.drain()
+                    self._loop.create_task(self._drop())
+                    return
                 writer.write(data)
                 await writer.drain()
                 if upward:

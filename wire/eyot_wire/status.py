@@ -24,6 +24,8 @@ class LinkStatus(Struct, kw_only=True):
     `state` is `up`, `connecting`, `waiting` (for the next attempt) or `disabled`; `since` is when that state began. `waiting` says what a
     policy makes the link wait for (`budget used up until 1 December`). `dropped` counts messages that were not sent by reason, `refused`
     those that the peer should not have sent. `compression` is what this side does at the moment, in nats-server's words.
+    `denied_downstream` names subjects that the link's permissions keep back and without which the peer cannot copy streams of this server,
+    `denied_sourcing` those without which this server cannot copy streams of the peer.
     `twin` says that another server has the peer's JetStream domain, or this server's.
     """
 
@@ -53,6 +55,10 @@ class LinkStatus(Struct, kw_only=True):
     waiting: str | None = None
     metered: MeteredStatus | None = None
     twin: str | None = None
+    remote_account: str | None = None
+    peer_name: str | None = None
+    denied_downstream: list[str] = []
+    denied_sourcing: list[str] = []
 
 
 class StreamStatus(Struct, kw_only=True):

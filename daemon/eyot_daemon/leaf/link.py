@@ -43,6 +43,7 @@ from eyot_sync.leaf.events import (
 )
 from eyot_sync.leaf.interest import InterestOrigin, crosses, may_forward
 from eyot_sync.leaf.registry import LinkIdentity
+from eyot_sync.leaf.replication_subjects import denied_downstream, denied_sourcing
 from eyot_sync.leaf.session import LeafSession
 from eyot_sync.link.state import LinkState
 from eyot_sync.policy.stream_gate import Hold
@@ -335,8 +336,10 @@ class LeafConnection:
                 self.note_rtt()
                 self._wakeups.complete()
                 self.peer_interest.api_seen = True
+                self._say_what_is_denied()
             case PermissionsChanged():
                 self._announce_again()
+                self._say_what_is_denied()
             case UrlsDiscovered(urls=urls):
                 if self._learn is not None:
                     self._learn(urls)
@@ -404,6 +407,27 @@ class LeafConnection:
             )
         holder.state.saw_twin(errors.duplicate_domain(domain, others), now_ns)
         self._finish(self.session.close(errors.duplicate_domain(domain, ours)))
+
+    @property
+    def denied_downstream(self) -> list[str]:
+        """Subjects without which the peer cannot copy streams of this server, and which the link does not carry."""
+        if self.account is None or self.account.is_system or self.state.peer_domain == self.links.domain:
+            return []
+        session = self.session
+        return denied_downstream(session.rules, self.links.domain, may_reply=session.sender.replies is not None)
+
+    @property
+    def denied_sourcing(self) -> list[str]:
+        """Subjects without which this server cannot copy streams of the peer, and which the link does not carry."""
+        if self.account is None or self.account.is_system or self.state.peer_domain == self.links.domain:
+            return []
+        return denied_sourcing(self.session.rules, self.state.peer_domain)
+
+    def _say_what_is_denied(self) -> None:
+        """Once, where it would not be noticed otherwise: the link is up, and nothing is copied."""
+        denied = sorted({*self.denied_downstream, *self.denied_sourcing})
+        if denied and self.link_identity.solicited:
+            log.warning("%r - this link does not carry %s: no mirror or source works over it", self, ", ".join(denied))
 
     def _announce_again(self) -> None:
         """What may be told has changed: count anew, the peer hears the difference."""

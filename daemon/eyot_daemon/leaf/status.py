@@ -75,6 +75,10 @@ def _status(links: LeafLinks, state: LinkState, link: LeafConnection | None) -> 
         waiting=state.waiting or None,
         metered=None if metered is None else metered(),
         twin=_twin(state, now_ns),
+        remote_account=state.remote_account or None,
+        peer_name=state.peer_name or None,
+        denied_downstream=[] if link is None or not link.established else link.denied_downstream,
+        denied_sourcing=[] if link is None or not link.established else link.denied_sourcing,
     )
 
 

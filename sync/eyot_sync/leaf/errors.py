@@ -204,8 +204,38 @@ _KNOWN: tuple[tuple[str, float | None, str], ...] = (
         "nothing listens at that address: check the url and that the hub runs with a leafnodes block",
     ),
     (
-        "Name or service not known",
+        "Network is unreachable",
         None,
-        "the host name does not resolve: check the url and DNS",
+        "this machine has no route to that address: check that its network or modem is up, and its default route",
+    ),
+    (
+        "No route to host",
+        None,
+        "nothing answers at that address: check the url, that the hub's machine is up, and firewalls",
+    ),
+    (
+        "no connection within",
+        None,
+        "the address does not answer: check the url, firewalls and that the hub's machine is up; on a slow link raise dial_timeout",
+    ),
+    (
+        "no INFO from the peer in time",
+        None,
+        "what accepts there says nothing, as a port-forward or balancer without its hub does: see that the hub is behind it",
+    ),
+    *(
+        (said, None, "the host name does not resolve: check the url, and that DNS works here (getent hosts NAME)")
+        for said in (
+            "Name or service not known",
+            "name resolution",
+            "No address associated with hostname",
+            "nodename nor servname",
+            "to the look-up of",
+            "not a host name",
+        )
+    ),
+    *(
+        (said, None, "the daemon's user (eyot) must be able to read the file: see its path, owner and mode")
+        for said in ("credentials file", "seed file", "nkey file")
     ),
 )

@@ -560,7 +560,7 @@ class CopiedOut:
             unmatched=self._behinds.unmatched(self._readers.values()),
             oldest_s=max(0.0, (now_ns - oldest_ns) / 1e9) if oldest_ns else None,
             rate=reader.rate,
-            eta_s=backlog / reader.rate if backlog and linked and reader.rate and not error else None,
+            eta_s=backlog / reader.rate if backlog and linked and reader.rate and not (error or waiting) else None,
             error=error or None,
             remedy=remedy or None,
             waiting=waiting or None,

@@ -473,7 +473,9 @@ class CopyTask:
             api_prefix=self._origin.api,
             deliver_prefix=self._origin.deliver_prefix,
             rate=self._rate.at(self._now()),
-            eta_s=self._rate.eta_s(progress.lag, self._now()) if progress.heard_at is not None else None,
+            eta_s=self._rate.eta_s(progress.lag, self._now())
+            if progress.heard_at is not None and not self.copier.waiting
+            else None,
             waiting=self.copier.waiting or None,
             remedy=copy_remedy("" if progress.error is None else progress.error.description) or None,
             phase=self.copier.phase.value,

@@ -1,0 +1,118 @@
+"""What the daemon knows of mirrors and sources over its links: theirs of our streams, and ours of theirs.
+
+Three things stop copying while every link is up: a link that does not carry one of the subjects it takes, a mirror or source that shows an
+error, and nobody who asks. The first two have a cause here. Of the third only the other end knows why: then that is said.
+"""
+
+from __future__ import annotations
+
+from eyot_cli.doctor_check import Check, failure, ok, warning
+from eyot_wire.status import CopyStatus, LinkStatus, StatusReport, SyncReport, SyncStatus
+
+#: Streams named in one line.
+_NAMED_MAX = 3
+
+
+def replication(report: StatusReport, sync: SyncReport) -> list[Check]:
+    """All checks of mirrors and sources that need no client."""
+    links = [link for link in report.links if link.state == "up"]
+    checks = [each for link in links for each in _denied(link, report, sync)]
+    checks += [_of_reader(each) for each in sync.out if each.error or each.uncertain]
+    checks += [_of_copy(each, report) for each in report.copies if each.error]
+    if not checks and sync.out:
+        checks.append(ok("replication", f"{len(sync.out)} mirrors and sources elsewhere read streams of this server"))
+    return checks + _nobody_asks(links, report, sync)
+
+
+def _denied(link: LinkStatus, report: StatusReport, sync: SyncReport) -> list[Check]:
+    """What a link's permissions keep back."""
+    checks = []
+    name = f"link {link.name}: permissions for"
+    if link.denied_downstream:
+        read = any(each.account == link.account and _is_behind(each, link) for each in sync.out)
+        if read or (link.role == "spoke" and _own_streams(link.account, report)):
+            text = f"this link does not carry {_list(link.denied_downstream)}: {_peer(link)} cannot copy streams of this server"
+            found = failure if read else warning
+            checks.append(found(f"{name} mirrors and sources elsewhere", text, _remedy(link, link.denied_downstream)))
+    if link.denied_sourcing:
+        prefix = f"$JS.{link.peer_domain}.API"
+        if any(each.account == link.account and each.api_prefix == prefix for each in report.copies):
+            text = f"this link does not carry {_list(link.denied_sourcing)}: mirrors and sources here cannot copy from {_peer(link)}"
+            checks.append(failure(f"{name} mirrors and sources here", text, _remedy(link, link.denied_sourcing)))
+    return checks
+
+
+def _remedy(link: LinkStatus, denied: list[str]) -> str:
+    hub = f"at {_peer(link)}" if link.role == "spoke" else "here"
+    return (
+        f"allow {_list(denied)} to the leaf node's user {hub}, for publish and subscribe, and take it out of "
+        "deny_imports and deny_exports of the remote"
+    )
+
+
+def _of_reader(each: SyncStatus) -> Check:
+    """A mirror or source elsewhere that does not get on."""
+    name = f"{each.kind} {each.target or each.stream} at {each.peer} of {each.stream}"
+    if not each.error:
+        return warning(name, "lost something: nothing counts as confirmed until it asks again")
+    # While its link is down the link says so.
+    found = failure if each.linked else warning
+    return found(name, each.error, each.remedy or f"see at {each.peer} what it says (eyot doctor, nats stream info)")
+
+
+def _of_copy(each: CopyStatus, report: StatusReport) -> Check:
+    """A mirror or source here that shows an error."""
+    name = f"{each.kind} {each.stream} of {each.origin} at {each.api_prefix or 'this server'}"
+    domains = {
+        f"$JS.{link.peer_domain}.API" for link in report.links if link.state == "up" and link.account == each.account
+    }
+    away = each.api_prefix.startswith("$JS.") and each.api_prefix != "$JS.API" and each.api_prefix not in domains
+    remedy = each.remedy or ""
+    if away:
+        domain = each.api_prefix.split(".")[1]
+        remedy = f"no server of domain {domain} is linked to account {each.account}: see its link there, and the account of its user here"
+    return failure(name, str(each.error), remedy)
+
+
+def _nobody_asks(links: list[LinkStatus], report: StatusReport, sync: SyncReport) -> list[Check]:
+    """Accounts with a link to a hub, with messages in streams of their own, and without anybody who ever copied one."""
+    checks = []
+    for account in sorted({link.account for link in links if link.role == "spoke"}):
+        streams = _own_streams(account, report)
+        if not streams or any(each.account == account for each in sync.out):
+            continue
+        link = next(link for link in links if link.role == "spoke" and link.account == account)
+        if link.denied_downstream:
+            continue  # told already
+        theirs = f" of its account {link.remote_account}" if link.remote_account else ""
+        checks.append(
+            warning(
+                f"replication of account {account}",
+                f"no mirror or source is known that reads {_list(streams)}; the link leads to {_peer(link)}{theirs}",
+                f"if {_peer(link)} should copy them: why it does not cannot be told from here. See there whether a mirror or source "
+                f"with the API prefix $JS.{report.domain}.API exists in that account, and what it says (eyot doctor, nats stream info)",
+            )
+        )
+    return checks
+
+
+def _own_streams(account: str, report: StatusReport) -> list[str]:
+    """Streams with messages that are no mirrors and have no sources."""
+    copies = {each.stream for each in report.copies if each.account == account}
+    return [
+        each.name for each in report.streams if each.account == account and each.last_seq and each.name not in copies
+    ]
+
+
+def _is_behind(each: SyncStatus, link: LinkStatus) -> bool:
+    """Is a mirror or source at the other end of this link?"""
+    return each.linked and (each.peer in (link.peer_name, link.peer_domain) or each.peer_domain == link.peer_domain)
+
+
+def _peer(link: LinkStatus) -> str:
+    return link.peer_name or link.url or "the peer"
+
+
+def _list(names: list[str]) -> str:
+    more = len(names) - _NAMED_MAX
+    return ", ".join(names[:_NAMED_MAX]) + (f" and {more} more" if more > 1 else f", {names[-1]}" if more == 1 else "")

@@ -1,0 +1,37 @@
+"""Which subjects of mirrors and sources a link's rules keep back, each named as somebody would write it into a permission.
+
+A mirror or source on one side of a link copies a stream on the other side through five subjects: the request for a consumer under the
+origin's domain, its answer (`$JSC.R`), the messages (`$JS.S` for sources, `$JS.M` for mirrors), and the answers to flow control (`$JS.FC`).
+A link that does not carry one of them is up, and nothing is copied.
+"""
+
+from __future__ import annotations
+
+from eyot_sync.leaf.rules import RuleSet
+
+_ANSWER = b"$JSC.R.*"
+_MESSAGES = (b"$JS.S.*", b"$JS.M.*")
+_FLOW_CONTROL = b"$JS.FC.>"
+
+
+def denied_downstream(rules: RuleSet, domain: str, *, may_reply: bool = False) -> list[str]:
+    """What keeps the peer from copying streams of this server, whose domain this is. `may_reply`: answers pass without being allowed."""
+    send = [] if may_reply else [_ANSWER]
+    return _denied(rules, sent=(*send, *_MESSAGES), received=(_api(domain), _FLOW_CONTROL)) if domain else []
+
+
+def denied_sourcing(rules: RuleSet, peer_domain: str) -> list[str]:
+    """What keeps this server from copying streams of the peer, whose domain this is."""
+    if not peer_domain:
+        return []
+    return _denied(rules, sent=(_api(peer_domain), _FLOW_CONTROL), received=(_ANSWER, *_MESSAGES))
+
+
+def _api(domain: str) -> bytes:
+    return b"$JS.%b.API.CONSUMER.CREATE.>" % domain.encode()
+
+
+def _denied(rules: RuleSet, *, sent: tuple[bytes, ...], received: tuple[bytes, ...]) -> list[str]:
+    found = [each for each in sent if not rules.send.permits_interest(each)]
+    found += [each for each in received if not rules.receive.permits_interest(each)]
+    return [each.decode() for each in found]
