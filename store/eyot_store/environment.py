@@ -89,7 +89,7 @@ def as_store_error(error: Exception) -> StoreError:
         return StoreError("full", f"no room left: {text}")
     if isinstance(error, lmdb.DbsFullError):
         return StoreError("full", "the limit of streams is reached")
-    if isinstance(error, (lmdb.CorruptedError, lmdb.PageNotFoundError, msgspec.MsgspecError)):
+    if isinstance(error, (lmdb.CorruptedError, lmdb.InvalidError, lmdb.PageNotFoundError, msgspec.MsgspecError)):
         return StoreError("corrupt", f"the database is damaged: {text}")
     if "Permission denied" in text:
         return StoreError("io", f"its files belong to somebody else: {text}")

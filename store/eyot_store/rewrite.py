@@ -28,6 +28,7 @@ from eyot_store.environment import (
 )
 from eyot_store.errors import StoreError
 from eyot_store.journal.journal import sync_directory
+from eyot_store.lmdb.mend import examine, store_exists
 from eyot_store.lmdb.pages import PageError
 from eyot_store.options import MIB, StoreOptions
 from eyot_store.records.record import Counters, pack_u64, seal, seq_of, unpack_u64, unseal
@@ -40,16 +41,10 @@ _decode_counters = msgspec.msgpack.Decoder(Counters).decode
 
 def is_sealed(path: Path) -> bool | None:
     """Whether the store in ``path`` is encrypted; None: there is none."""
-    if not (path / "data.mdb").exists():
+    if not store_exists(path):
         return None
-    try:
-        with (
-            lmdb.open(str(path), map_size=MIB, max_dbs=1, readonly=True, lock=False, create=False) as environment,
-            environment.begin() as txn,
-        ):
-            return None if txn.get(FORMAT_KEY) is None else txn.get(ENCRYPTION_KEY) is not None
-    except (lmdb.Error, OSError) as error:
-        raise as_store_error(error) from error
+    values = examine(path, change=False).survey.values
+    return None if FORMAT_KEY not in values else ENCRYPTION_KEY in values
 
 
 def rewrite(path: Path, options: StoreOptions, keys: StoreKeys | None) -> tuple[int, int]:

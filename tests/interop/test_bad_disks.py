@@ -8,6 +8,8 @@ import errno
 import json
 import threading
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -47,6 +49,15 @@ async def eventually(attempt: Callable[[], Any], timeout_s: float = 30.0) -> Any
             if time.monotonic() > until:
                 raise
             await asyncio.sleep(0.1)
+
+
+def get(server: BadDiskEyotd, path: str) -> tuple[int, bytes]:
+    """Status and body of a monitoring page."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.monitor_port}{path}", timeout=30) as answer:
+            return answer.status, answer.read()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read()
 
 
 # -- a disk that hangs -------------------------------------------------------------------------------------------------
@@ -130,6 +141,13 @@ def test_io_errors_are_said_and_the_daemon_goes_on_when_they_end(library: Path, 
         server.fail(errno.EIO)
         error = await refused(js, b"lost")
         assert (error.code, error.err_code) == (503, 10077), error
+        code, page = await asyncio.to_thread(get, server, "/healthz")
+        assert code == 503
+        assert b"JetStream storage is failing: the disk failed" in page
+        assert b'"store_error": "the disk failed' in (await asyncio.to_thread(get, server, "/jsz"))[1]
+        metrics = (await asyncio.to_thread(get, server, "/metrics"))[1]
+        assert b"\neyot_store_failing 1.0" in metrics
+        assert b"\neyot_store_refused_total 1.0" in metrics
         assert (await js.get_msg("S", 7)).data == b"6"
         assert (await js.get_msg("S", 8, direct=True)).data == b"7"
         assert len(await consumer.fetch(10, timeout=10)) == 10
@@ -140,6 +158,7 @@ def test_io_errors_are_said_and_the_daemon_goes_on_when_they_end(library: Path, 
         await ack
         stored = await eventually(lambda: js.publish("s.a", b"again"))
         assert (await js.get_msg("S", stored.seq)).data == b"again"
+        assert (await asyncio.to_thread(get, server, "/healthz"))[0] == 200
         await client.close()
         server.kill()
         server.start()

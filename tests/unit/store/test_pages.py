@@ -15,7 +15,7 @@ from eyot_store.check.main import compact, main, repair_store
 from eyot_store.lmdb.pages import SEQUENCE_KEY, PageError, Pages, Tree
 from eyot_store.lmdb.survey import survey
 from eyot_store.records.vault import StoreKeys
-from support.damages import bases
+from support.damages import bases, play
 from support.store import FAST, JOURNAL, commit, fill, make_log, open_inline
 
 PAGE = 4096
@@ -343,6 +343,14 @@ def test_a_page_that_two_trees_lead_to_is_nobodys(path: Path) -> None:
     assert {log.name for log, _ in store.fenced()} == {"S", "T"}
     fill(store, store.streams()[2], 1)
     store.close()
+
+
+def test_damages_at_random(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slice of `make damage`."""
+    monkeypatch.setenv("DAMAGE_DIR", str(tmp_path))
+    figures, failures = play(24, 11)
+    assert failures == []
+    assert figures["cases"] == 24
 
 
 def test_stores_to_be_damaged_are_whole(tmp_path: Path) -> None:
