@@ -27,7 +27,6 @@ from eyot_daemon.net.counted_stream import CountedStream
 from eyot_daemon.net.tls_alert import handshake
 from eyot_daemon.net.tls_checks import check_certificate
 from eyot_daemon.net.tls_context import TlsError, client_context
-from eyot_daemon.net.tls_words import handshake_words
 from eyot_daemon.net.transport import (
     INTERNAL_ERROR,
     READ_ERROR,
@@ -350,7 +349,7 @@ class RemoteRunner:
         except trio.TooSlowError:
             link.lost("TLS handshake took too long")
         except (TlsError, trio.BrokenResourceError, ssl.SSLError, OSError) as error:
-            link.lost(f"TLS handshake error: {handshake_words(error)}")
+            link.lost(f"TLS handshake error: {error.__cause__ or error}")
         else:
             return secured
         return None

@@ -33,8 +33,9 @@ def handshake_words(error: BaseException) -> str:
     if isinstance(cause, trio.TooSlowError):
         return "i/o timeout"
     if isinstance(cause, ssl.SSLCertVerificationError):
-        known = _CERTIFICATE_WORDS.get(cause.verify_code)
-        return f"tls: failed to verify certificate: {known or f'x509: {cause.verify_message}'}"
+        known = _CERTIFICATE_WORDS.get(getattr(cause, "verify_code", 0))
+        message = getattr(cause, "verify_message", "") or str(cause.args[-1])
+        return f"tls: failed to verify certificate: {known or 'x509: ' + message}"
     if isinstance(cause, ssl.SSLError):
         return _openssl_words(cause)
     if isinstance(cause, trio.BrokenResourceError):
@@ -45,10 +46,12 @@ def handshake_words(error: BaseException) -> str:
 
 
 def _openssl_words(error: ssl.SSLError) -> str:
-    reason = error.reason or ""
+    reason = getattr(error, "reason", None) or ""  # errors of our own have none
     if isinstance(error, ssl.SSLEOFError):
         return "EOF"
     _, alert, told = reason.partition("_ALERT_")
     if alert:
         return f"remote error: tls: {_ALERTS.get(told, told.replace('_', ' ').lower())}"
-    return _WORDS.get(reason) or (f"tls: {reason.replace('_', ' ').lower()}" if reason else str(error))
+    if not reason:
+        return str(error.args[-1]) if error.args else type(error).__name__
+    return _WORDS.get(reason) or f"tls: {reason.replace('_', ' ').lower()}"

@@ -18,6 +18,7 @@ from eyot_daemon.config.tls import TlsOptions
 from eyot_daemon.config.tls_read import can_keep_to
 from eyot_daemon.net.listener import TcpListener
 from eyot_daemon.net.tls_context import server_context
+from eyot_daemon.net.tls_words import handshake_words
 from eyot_daemon.net.transport import further_record
 from support.broker import PLAIN, Raw, Running, running
 from support.certificates import Authority
@@ -267,3 +268,20 @@ async def test_a_certificate_is_looked_at_each_time(authority: Authority, versio
             while len(up.clients.closed) < 2:
                 await trio.sleep(0.005)
         assert up.clients.closed[-1].close_reason == "TLS Handshake Failure"
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (ssl.SSLError("certificate not pinned"), "certificate not pinned"),
+        (ssl.SSLError(), "SSLError"),
+        (ssl.SSLError(1, "[SSL: NO_SHARED_CIPHER] no shared cipher"), "[SSL: NO_SHARED_CIPHER] no shared cipher"),
+        (ssl.SSLCertVerificationError("odd"), "tls: failed to verify certificate: x509: odd"),
+        (trio.TooSlowError(), "i/o timeout"),
+        (trio.BrokenResourceError(), "EOF"),
+        (ConnectionResetError(104, "Connection reset by peer"), "connection reset by peer"),
+        (OSError(), "OSError"),
+    ],
+)
+def test_errors_of_every_make_have_words(error: Exception, words: str) -> None:
+    assert handshake_words(error) == words
