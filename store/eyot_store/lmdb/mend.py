@@ -10,6 +10,7 @@ All of that becomes true with one meta page, written last. Streams whose message
 
 from __future__ import annotations
 
+import mmap
 import os
 import sys
 from collections.abc import Callable
@@ -27,6 +28,7 @@ from eyot_store.page_check import HEADER_SIZE, WORD
 from eyot_store.records.record import Counters, unpack_u64, unseal
 
 SALVAGED = b"salvaged:"
+_COUNTERS = b":counters"
 _decode_counters = msgspec.msgpack.Decoder(Counters).decode
 _decode_mark = msgspec.msgpack.Decoder(tuple[bytes, int]).decode
 
@@ -61,6 +63,10 @@ def examine(path: Path, *, change: bool = True) -> Examined:
         for each in found:
             for number, counters in counters_in(each).items():
                 last_seqs[number] = max(last_seqs.get(number, 0), counters.last_seq)
+        if went_back or len(metas) < 2:
+            went_back = True
+            for number, last_seq in last_seqs_anywhere(data).items():
+                last_seqs[number] = max(last_seqs.get(number, 0), last_seq)
         if change:
             if chosen.meta.txnid != newest or not follow or chosen.free:
                 free = chosen.meta.free
@@ -117,6 +123,25 @@ def counters_in(found: Survey) -> dict[int, Counters]:
                 out[int(key[7:15], 16)] = _decode_counters(unseal(key, value, "counters"))
             except (StoreError, msgspec.MsgspecError, ValueError):
                 continue
+    return out
+
+
+def last_seqs_anywhere(data: Path) -> dict[int, int]:
+    """By stream the highest last sequence that any whole counters in the file tell of, also in pages of a commit that is lost. Reads all of it."""
+    out: dict[int, int] = {}
+    with data.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as view:
+        at = view.find(_COUNTERS)
+        while at >= 0:
+            start, end = at - 15, at + len(_COUNTERS)
+            key = view[max(start, 0) : end]
+            size = int.from_bytes(view[max(start - 8, 0) : max(start - 6, 0)], sys.byteorder)
+            try:
+                counters = _decode_counters(unseal(key, view[end : end + size], "counters"))
+                number = int(key[7:15], 16)
+                out[number] = max(out.get(number, 0), counters.last_seq)
+            except (StoreError, msgspec.MsgspecError, ValueError):
+                pass
+            at = view.find(_COUNTERS, at + 1)
     return out
 
 

@@ -109,8 +109,11 @@ class PageError(StoreError):
         self.high = high
 
 
-class SnapshotGoneError(Exception):
+class SnapshotGoneError(StoreError):
     """Its meta page was written anew meanwhile: begin again."""
+
+    def __init__(self, txnid: int) -> None:
+        super().__init__("io", f"the meta page of commit {txnid} cannot be read")
 
 
 def db_of(data: Buffer, at: int = 0) -> Db:
@@ -233,7 +236,7 @@ class Pages:
             first, second = (read_meta(self._file, txnid & 1, self.page_size) for _ in range(2))
             if first is not None and first == second and first.txnid == txnid:
                 return first
-        raise SnapshotGoneError
+        raise SnapshotGoneError(txnid)
 
     def _find_tree(self, meta: Meta, name: bytes, key_size: int) -> Tree | None:
         main = meta.main_tree

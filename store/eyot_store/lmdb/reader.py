@@ -33,6 +33,9 @@ from eyot_wire.hot import StoredRun
 _LEAVES = 64
 """Pages of messages that are looked at at a time before they are read; half a microsecond each, once."""
 
+_ATTEMPTS_MAX = 20
+"""Two commits each time between the beginning of a read and its first page: the meta page cannot be read."""
+
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
@@ -43,11 +46,14 @@ def _reading(method: Callable[_P, _R]) -> Callable[_P, _R]:
 
     @wraps(method)
     def read(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        attempts = 0
         while True:
             try:
                 return method(*args, **kwargs)
             except SnapshotGoneError:  # nothing was read yet
-                continue
+                attempts += 1
+                if attempts > _ATTEMPTS_MAX:
+                    raise
             except PageError as error:
                 reader: LmdbReader = args[0]  # type: ignore[assignment]
                 raise reader.fence(error) from None

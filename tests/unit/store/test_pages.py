@@ -180,6 +180,19 @@ def test_a_leaf_that_is_damaged_while_the_stream_is_served(path: Path, monkeypat
     store.close()
 
 
+def test_a_meta_page_that_cannot_be_read_any_more_is_an_error(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_inline(path)
+    log = store.streams()[0]
+    fill(store, log, 1)
+    monkeypatch.setattr("eyot_store.lmdb.pages.read_meta", lambda *_: None)
+    with pytest.raises(StoreError, match="the meta page of commit"):
+        log.get(1)
+    assert store.fenced() == []
+    monkeypatch.undo()
+    assert log.get(1) is not None
+    store.close()
+
+
 def test_a_fenced_stream_can_be_deleted(path: Path) -> None:
     spoil(path, leaves_of(path, 2)[3])
     store = open_inline(path)
@@ -224,6 +237,22 @@ def test_one_of_two_meta_pages_is_enough(path: Path, slot: int) -> None:
     store = open_inline(path)
     assert store.damaged == []
     assert [log.state.last_seq for log in store.streams()] == [602, 602, 602]
+    store.close()
+
+
+def test_a_commit_that_is_lost_with_its_meta_page_gives_no_sequence_twice(path: Path) -> None:
+    store = open_inline(path)
+    fill(store, store.streams()[1], 3)
+    store.crash()
+    pages = Pages(path / "data.mdb")
+    newest = pages.metas()[0]
+    pages.close()
+    spoil(path, newest.slot, 0, bytes(PAGE))
+    store = open_inline(path)
+    assert "stream A/T: sequences 601 to 603 are lost" in store.damaged
+    fill(store, store.streams()[1], 1)
+    assert [log.state.last_seq for log in store.streams()] == [600, 604, 600]
+    assert (path / "readers-doubted.on").exists()
     store.close()
 
 
