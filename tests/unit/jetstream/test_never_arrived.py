@@ -312,3 +312,36 @@ def test_what_it_does_not_take_is_not_awaited_of_a_copy_that_says_how_far_it_is(
     )
     world.commit()
     assert (status(world).backlog, status(world).unmatched) == (0, 2)
+
+
+def test_what_somebody_has_seen_to_is_not_told_any_more(tmp_path: Path) -> None:
+    """Also of a copy that reads at the moment, and of one that began where its configuration says."""
+    world = copied(tmp_path, max_msgs=2)
+    fill(world, 5)
+    box = asking(world, "$JS.S.again", 3)
+    confirm(world, box)
+    assert status(world).never_arrived == 3
+    answer = world.request("STREAM.EYOT_FORGET.S", {"server": "this server", "lost": True})
+    assert (answer["forgotten"], status(world).never_arrived, status(world).confirmed_seq) == (1, 0, 8)
+    world = world.restart()  # type: ignore[assignment]
+    assert (status(world).never_arrived, status(world).confirmed_seq) == (0, 8)
+    fill(world, 4)
+    assert status(world).never_arrived == 2
+
+
+def test_a_copy_that_was_told_to_begin_later_can_be_said_to_be_right(tmp_path: Path) -> None:
+    world = ConsumerWorld(tmp_path)
+    world.create()
+    fill(world, 7)
+    box = asking(world, "$JS.S.hub", 5)
+    confirm(world, box)
+    assert status(world).backlog == 5
+    world.request("STREAM.EYOT_FORGET.S", {"server": "this server", "lost": True})
+    assert (status(world).backlog, status(world).error) == (0, None)
+    world.leave(box)
+    box = asking(world, "$JS.S.again", 7)
+    fill(world, 1)
+    confirm(world, box)
+    assert (status(world).backlog, status(world).error, status(world).confirmed_seq) == (0, None, 8)
+    world.request("STREAM.PURGE.S")
+    assert status(world).never_arrived == 0
