@@ -44,6 +44,7 @@ from eyot_wire.conf import ConfError
 from eyot_wire.status import ReloadReport
 
 if TYPE_CHECKING:
+    from eyot_daemon.auth.account_fetch import AccountFetcher
     from eyot_daemon.auth.trust import Trust
     from eyot_daemon.client.websocket_listener import WebSocketListener
     from eyot_daemon.jetstream.part import JetStreamPart
@@ -94,7 +95,7 @@ class Server:
         self.broker = Broker(self.options, server_id=new_id() if signer is None else signer.public_key)
         self._callout = None if signer is None else Callout(self.broker, signer)
         set_up_accounts(self.broker, self.options)
-        self._judges = Judges(self.options, trust, self._callout, self._in_background)
+        self._judges = Judges(self.options, trust, self._callout, self._in_background, self._account_fetcher(trust))
         self.clients = Clients(self.broker, self._judges.clients)
         self.clients.websocket_authenticator = self._judges.websocket
         self._monitoring = MonitoringPart(self.clients)
@@ -301,6 +302,7 @@ class Server:
             loaded = self._load_again()
             trust = trust_of(loaded.options)
             if trust is not None:
+                trust.keep_fetched(self._judges.trust)
                 loaded = Loaded(trust.options(loaded.options), loaded.reading)
             changed = changed_fields(self.options, loaded.options)
             if loaded.options.authorization.auth_callout is not None and self._callout is None:
@@ -397,6 +399,24 @@ class Server:
         if self.broker.system_account is not None:
             info = self._services.server_info
             ClaimsServices(trust, info, self._claims.changed).start(self.broker.system_account)
+
+    def _account_fetcher(self, trust: Trust | None) -> AccountFetcher | None:
+        """Who asks for accounts that are not known, if the resolver does that. A reload does not change the resolver."""
+        resolver = None if trust is None else trust.operator.resolver
+        if resolver is None or not resolver.fetches:
+            return None
+        from eyot_daemon.auth.account_fetch import AccountFetcher, PeersAsk, UrlAsk
+
+        def known() -> Trust:
+            assert self._judges.trust is not None
+            return self._judges.trust
+
+        def learned(names: list[str]) -> None:
+            assert self._claims is not None
+            self._claims.changed(names)
+
+        ask = UrlAsk(resolver, self._in_background) if resolver.kind == "url" else PeersAsk(self.broker)
+        return AccountFetcher(known, ask, learned)
 
     def _accounts_changed(self, options: Options) -> None:
         self.options = options

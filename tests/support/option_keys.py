@@ -23,6 +23,8 @@ TAKEN = {
         "logtime_utc: true",
         'mappings: { "a": "b" }',
         'maps: { "a": "b" }',
+        'resolver: "URL(http://127.0.0.1:9090/jwt/v1/accounts/)"',
+        'resolver: { type: cache, dir: "TMP", ttl: "1h", limit: 100, timeout: "2s" }',
         "disable_sublist_cache: true",
         "no_sublist_cache: true",
         "accounts: { A: { users: [ { user: a, password: b } ] } }",
@@ -358,12 +360,6 @@ REFUSED = [
     ("", "gateway: { name: G, port: 7222 }", "is the hub's job"),
     ("", "mqtt: { port: 1883 }", "MQTT is not offered"),
     ("", 'proxies: { trusted: [ { key: "USER" } ] }', "trusted proxies are not offered"),
-    ("", 'resolver: "URL(http://127.0.0.1:9090/jwt/v1/accounts/)"', "use MEMORY with resolver_preload"),
-    (
-        "",
-        'resolver: { type: cache, dir: "TMP/jwt", ttl: "1h", limit: 100, timeout: "2s" }',
-        "use MEMORY with resolver_preload",
-    ),
     (
         "jetstream",
         'tpm: { keys_file: "TMP/k", encryption_password: a, srk_password: b, pcr: 3, cipher: aes }',

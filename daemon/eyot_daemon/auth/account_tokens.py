@@ -6,6 +6,7 @@ A file is replaced as a whole and is on flash before the update is answered.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -137,6 +138,36 @@ class DirectoryTokens:
             os.close(directory)
 
 
+class CachedTokens(DirectoryTokens):
+    """Tokens of other servers' accounts, as files: the oldest makes room, and those older than `ttl_s` are not taken up at a start."""
+
+    def __init__(self, options: ResolverOptions, preload: Iterable[tuple[str, str]] = ()) -> None:
+        if options.ttl_s and Path(options.directory).is_dir():
+            oldest = time.time() - options.ttl_s
+            for path in Path(options.directory).glob(f"*{_SUFFIX}"):
+                if path.lstat().st_mtime < oldest:
+                    path.unlink(missing_ok=True)
+        super().__init__(options, preload)
+
+    def save(self, account: str, token: str) -> None:
+        kept = [name for name in self.names() if name != account]
+        if self._options.limit and len(kept) >= self._options.limit:
+            oldest = min(kept, key=lambda name: self._file(name).lstat().st_mtime)
+            self._file(oldest).unlink(missing_ok=True)
+        super().save(account, token)
+
+
+class UrlTokens(MemoryTokens):
+    """Tokens of an account server, kept as long as the process lives."""
+
+    def save(self, account: str, token: str) -> None:
+        self._tokens[account] = token
+
+
 def account_tokens(resolver: ResolverOptions, preload: Iterable[tuple[str, str]]) -> AccountTokens:
     """The store that is configured. Raises TokenStoreError."""
+    if resolver.kind == "url":
+        return UrlTokens(preload)
+    if resolver.kind == "cache":
+        return CachedTokens(resolver, preload)
     return DirectoryTokens(resolver, preload) if resolver.kind == "full" else MemoryTokens(preload)

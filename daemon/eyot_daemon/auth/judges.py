@@ -15,6 +15,7 @@ from eyot_daemon.config.websocket import for_websocket
 from eyot_wire.info import LeafConnect
 
 if TYPE_CHECKING:
+    from eyot_daemon.auth.account_fetch import AccountFetcher, FetchingAuthenticator
     from eyot_daemon.auth.operator import OperatorAuthenticator
     from eyot_daemon.auth.trust import Trust
 
@@ -36,10 +37,19 @@ class Judges:
 
     `callout`         asks the service of `auth_callout`, if the configuration had one at the start
     `in_background`   runs a check that takes long (bcrypt) beside the loop, then a function with its answer
+    `fetcher`         asks for accounts that are not known, if the resolver does that
     """
 
-    def __init__(self, options: Options, trust: Trust | None, callout: Callout | None, in_background: InBackground):
+    def __init__(
+        self,
+        options: Options,
+        trust: Trust | None,
+        callout: Callout | None,
+        in_background: InBackground,
+        fetcher: AccountFetcher | None = None,
+    ):
         self._callout = callout
+        self._fetcher = fetcher
         self._in_background = in_background
         self._passwords = PasswordChecker()
         self.take(options, trust)
@@ -74,11 +84,16 @@ class Judges:
 
     def _with_callout(
         self, users: ConfigAuthenticator | OperatorAuthenticator, options: Options
-    ) -> ConfigAuthenticator | OperatorAuthenticator | CalloutAuthenticator | OperatorCallout:
+    ) -> ConfigAuthenticator | OperatorAuthenticator | CalloutAuthenticator | OperatorCallout | FetchingAuthenticator:
         if self._callout is None:
             return users
         if isinstance(users, ConfigAuthenticator):
             configured = options.authorization.auth_callout is not None
             return CalloutAuthenticator(users, options, self._callout.ask) if configured else users
         assert self.trust is not None
-        return OperatorCallout(users, self.trust, self._callout.ask)
+        asking = OperatorCallout(users, self.trust, self._callout.ask)
+        if self._fetcher is None:
+            return asking
+        from eyot_daemon.auth.account_fetch import FetchingAuthenticator
+
+        return FetchingAuthenticator(asking, self.trust, self._fetcher)

@@ -14,7 +14,7 @@ import msgspec
 
 from eyot_daemon.auth.account_tokens import AccountTokens, TokenStoreError, account_tokens
 from eyot_daemon.auth.claims_accounts import account_options
-from eyot_daemon.config.operator import OperatorOptions
+from eyot_daemon.config.operator import OperatorOptions, ResolverOptions
 from eyot_daemon.config.options import Options
 from eyot_wire.trust.jwt import JwtError, decode
 from eyot_wire.trust.jwt_account import AccountClaims, decode_account
@@ -33,6 +33,8 @@ class Trust:
         self._now_ns = now_ns
         self._looked_s = self.now_s
         self.tokens: AccountTokens = account_tokens(operator.resolver, operator.preload)
+        if operator.resolver.kind == "url":
+            self._fetch_system_accounts(operator.resolver)
         for name in self.tokens.names():
             try:
                 self.accounts[name] = self.believe(self.tokens.load(name), name)
@@ -66,6 +68,33 @@ class Trust:
         self.accounts.pop(account.name, None)
         self.accounts[account.name] = account
         return account
+
+    def learn(self, name: str, token: str) -> AccountClaims:
+        """Take in an account that was fetched. Raises JwtError, TokenStoreError."""
+        account = self.believe(token, name)
+        if not account.claims.valid_at(self.now_s):
+            raise JwtError("claim is expired")
+        self.tokens.save(name, account.token)
+        self.accounts.pop(name, None)
+        self.accounts[name] = account
+        return account
+
+    def keep_fetched(self, before: Trust | None) -> None:
+        """A reload: what was fetched by URL is not kept anywhere else. Raises TokenStoreError."""
+        resolver = self.operator.resolver
+        if before is None or resolver is None or resolver.kind != "url" or before.operator.resolver != resolver:
+            return
+        for name, account in before.accounts.items():
+            if name not in self.accounts and account.claims.iss in self.operator.trusted_keys:
+                self.tokens.save(name, account.token)
+                self.accounts[name] = account
+
+    def _fetch_system_accounts(self, resolver: ResolverOptions) -> None:
+        """The accounts without which the server cannot start. Raises TokenStoreError."""
+        from eyot_daemon.auth.account_fetch import fetch_by_url
+
+        for name in {one.body.system_account for one in self.operator.operators} - {""}:
+            self.tokens.save(name, fetch_by_url(resolver, name))
 
     def delete(self, account: str) -> None:
         """Forget an account. Raises TokenStoreError."""

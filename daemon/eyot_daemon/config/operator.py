@@ -6,16 +6,20 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
+from eyot_daemon.config.tls import TlsOptions
+
 if TYPE_CHECKING:
     from eyot_wire.trust.jwt_account import OperatorClaims
 
-ResolverKind = Literal["memory", "full"]
+ResolverKind = Literal["memory", "full", "cache", "url"]
 
 
 class ResolverOptions(Struct, frozen=True, kw_only=True):
-    """Where accounts' tokens are kept: only in memory, or as files of `directory`, one an account.
+    """Where accounts' tokens are kept: only in memory, or as files of `directory`, one an account. `url` and `cache` ask for others: an
+    account server at `url`, or other servers.
 
-    `limit`: how many there may be, 0 no limit. `hard_delete`: a deleted one is gone, else its file is renamed.
+    `limit`: how many there may be, 0 no limit (`cache`: the oldest makes room). `hard_delete`: a deleted one is gone, else its file is
+    renamed. `ttl_s`: how long a cached one is used after a start, 0 without end.
     """
 
     kind: ResolverKind
@@ -23,6 +27,14 @@ class ResolverOptions(Struct, frozen=True, kw_only=True):
     allow_delete: bool = False
     hard_delete: bool = False
     limit: int = 0
+    url: str = ""
+    tls: TlsOptions | None = None
+    ttl_s: float = 0.0
+
+    @property
+    def fetches(self) -> bool:
+        """Accounts that are not known are asked for."""
+        return self.kind in ("cache", "url")
 
 
 class OperatorOptions(Struct, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from eyot_daemon.config.operator import OperatorOptions, ResolverOptions
 from eyot_daemon.config.reader import Block, expect_string
+from eyot_daemon.config.tls_read import read_tls
 from eyot_daemon.version import VERSION
 from eyot_wire.conf import ConfEntry, ConfError, ConfMap
 from eyot_wire.trust import nkey
@@ -18,7 +19,9 @@ _RESOLVER_KEYS = ("resolver", "account_resolver", "accounts_resolver")
 _TRUSTED_KEYS = ("trusted", "trusted_keys")
 _DECORATED = re.compile(r"-{3,}[^\n]*-{3,}\n([A-Za-z0-9_\-.=]+)\n-{3,}")
 _MEMORY = ("mem", "memory")
-_ELSEWHERE = "resolvers of other servers are not offered by eyotd: use MEMORY with resolver_preload, or type: full"
+_URL = re.compile(r"url\(\s*\"?(https?://[^\s\"()]+)\"?\s*\)", re.IGNORECASE)
+#: How many tokens a cache holds where nothing is said (nats-server's).
+_CACHE_LIMIT = 1000
 
 
 def read_operator(block: Block) -> OperatorOptions | None:
@@ -87,6 +90,7 @@ def _version(text: str) -> tuple[int, ...]:
 
 def _read_resolver(block: Block) -> ResolverOptions | None:
     entry = block.entry(*_RESOLVER_KEYS)
+    tls = read_tls(block, "resolver_tls", client=True)
     if entry is None:
         return None
     if isinstance(entry.value.value, ConfMap):
@@ -94,7 +98,10 @@ def _read_resolver(block: Block) -> ResolverOptions | None:
     text = expect_string(entry.value, entry.key).strip().lower()
     if text in _MEMORY:
         return ResolverOptions(kind="memory")
-    message = _ELSEWHERE if text.startswith("url") else "error parsing account resolver, should be MEM or a map"
+    found = _URL.fullmatch(expect_string(entry.value, entry.key).strip())
+    if found is not None:
+        return ResolverOptions(kind="url", url=found[1] if found[1].endswith("/") else f"{found[1]}/", tls=tls)
+    message = "error parsing account resolver, should be MEM, a map or URL(url)"
     raise ConfError(message, entry.value.position, entry.key)
 
 
@@ -105,20 +112,22 @@ def _read_directory(block: Block) -> ResolverOptions:
     # With other servers' stores we do not compare ours, and ask nobody.
     block.seconds("interval", default=0.0)
     block.seconds("timeout", default=0.0)
-    block.ignore("ttl")  # of a cache
+    ttl_s = block.seconds("ttl", default=0.0)
     block.finish()
     if kind in _MEMORY:
         return ResolverOptions(kind="memory")
-    if kind == "cache":
-        raise block.error(_ELSEWHERE, "type")
-    if kind != "full":
-        raise block.error("error parsing account resolver, type should be FULL or MEMORY", "type")
+    if kind not in ("full", "cache"):
+        raise block.error("error parsing account resolver, type should be FULL, CACHE or MEMORY", "type")
     if not directory:
         raise block.error("dir has no value and needs to point to a directory", "dir")
     if Path(directory).exists() and not Path(directory).is_dir():
         raise block.error("dir needs to point to an accessible directory", "dir")
     if hard_delete and not allow_delete:
         raise block.error("hard_delete has no effect without delete", "hard_delete")
+    if kind == "cache":
+        if allow_delete or hard_delete:
+            raise block.error("CACHE does not accept allow_delete or hard_delete", "allow_delete", "hard_delete")
+        return ResolverOptions(kind="cache", directory=directory, limit=limit or _CACHE_LIMIT, ttl_s=ttl_s)
     return ResolverOptions(
         kind="full", directory=directory, allow_delete=allow_delete, hard_delete=hard_delete, limit=limit
     )

@@ -35,7 +35,7 @@ _HUBS_JOB = "is the hub's job: run a real nats-server cluster there; eyotd is on
 _OPERATOR_MODE = (
     *("operator", "operators", "roots", "root", "root_operators", "root_operator", "trusted", "trusted_keys"),
     *("resolver", "account_resolver", "accounts_resolver", "resolver_preload", "resolver_pinned_accounts"),
-    "default_sentinel",
+    *("resolver_tls", "default_sentinel"),
 )
 _NOT_OFFERED = {
     "gateway": f"a gateway {_HUBS_JOB}",
@@ -92,9 +92,7 @@ def _refuse_not_offered(block: Block) -> None:
     profiler = block.entry("prof_port")
     if profiler is not None and profiler.value.plain():
         block.reading.note(profiler, "eyotd has no Go profiler, nothing listens there")
-    block.ignore(
-        "prof_block_rate", "resolver_tls"
-    )  # of the profiler, and of a resolver by URL, which is refused itself
+    block.ignore("prof_block_rate")  # of the profiler
     cluster = block.block("cluster")
     if cluster is not None:
         name_only = cluster.entry("name") is not None and len(list(cluster.all())) == 1

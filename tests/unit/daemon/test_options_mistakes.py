@@ -203,7 +203,7 @@ MISTAKES = [
     ("websocket { port: 1 }", "1:11", "websocket", "websocket requires TLS configuration"),
     ("operator: /none", "1:11", "operator", "error parsing operator JWT"),
     ("trusted_keys: [x]", "1:15", "trusted_keys", "required to be a valid public operator nkey"),
-    ("resolver: URL(http://x)", "1:11", "resolver", "resolvers of other servers are not offered"),
+    ("resolver: URL(x)", "1:11", "resolver", "error parsing account resolver"),
     ("default_sentinel: x", "1:19", "default_sentinel", "default sentinel JWT not valid"),
     ("https_port: 8443", "1:13", "https_port", "monitoring over HTTPS needs a certificate"),
     ("jetstream { prev_key: secret }", "1:23", "prev_key", "a previous key without a key"),
