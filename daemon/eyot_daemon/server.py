@@ -141,6 +141,7 @@ class Server:
         self._start_leafs(nursery, connections, ports)
         self._start_clients(connections, ports)
         early_listen.release()
+        self._open_listeners()
         self._look_at_certificates()
         self._write_files(ports)
         log.info("Server is ready")
@@ -234,11 +235,20 @@ class Server:
 
     def _listen(self, host: str, port: int, what: str) -> TcpListener:
         try:
-            listener = TcpListener.bind(host, port)
+            listener = TcpListener.reserve(host, port)
         except OSError as error:
             raise cannot_listen(what, host, port, error) from error
         self._listeners.append(listener)
         return listener
+
+    def _open_listeners(self) -> None:
+        """Everything is there: who connects from now on is served. A TCP connection that comes about means that."""
+        for listener in self._listeners:
+            try:
+                listener.listen()
+            except OSError as error:
+                raise cannot_listen("", listener.host, listener.port, error) from error
+        self._monitoring.open()
 
     def _write_files(self, ports: Ports) -> None:
         try:

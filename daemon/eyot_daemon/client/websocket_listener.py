@@ -15,6 +15,7 @@ from wsproto.events import Request
 from eyot_daemon.auth.login import Peer
 from eyot_daemon.client.listener import ClientListener, tls_peer
 from eyot_daemon.config.options import WebsocketOptions
+from eyot_daemon.net.binding import plain_host
 from eyot_daemon.net.tls_alert import handshake
 from eyot_daemon.net.tls_checks import RateLimit, check_certificate
 from eyot_daemon.net.tls_words import handshake_words
@@ -55,7 +56,7 @@ class WebSocketListener:
     async def serve(self, sock: socket.socket, address: tuple[str, int]) -> None:
         """One connection, until it is closed. The `Serve` of a `TcpListener`."""
         peer = Peer(host=address[0], port=address[1], connection_type=CLIENT_TYPE)
-        local_host = sock.getsockname()[0]
+        local_host = plain_host(sock.getsockname()[0])
         stream: trio.abc.Stream = trio.SocketStream(trio.socket.from_stdlib_socket(sock))
         websocket: WebSocketStream | None = None
         try:

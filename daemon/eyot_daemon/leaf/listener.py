@@ -18,6 +18,7 @@ from eyot_daemon.config.leaf import LEAF_PORT_DEFAULT, LeafNodesOptions
 from eyot_daemon.leaf.link import LeafConnection
 from eyot_daemon.leaf.login import Authenticate
 from eyot_daemon.leaf.sockets import limit_unsent
+from eyot_daemon.net.binding import plain_host
 from eyot_daemon.net.tls_alert import handshake
 from eyot_daemon.net.tls_checks import check_certificate
 from eyot_daemon.net.tls_hello import TLS_HANDSHAKE, first_byte
@@ -67,7 +68,7 @@ class LeafListener:
     async def serve(self, sock: socket.socket, address: tuple[str, int]) -> None:
         """One connection, until it is closed. The `Serve` of a `TcpListener`."""
         peer = Peer(host=address[0], port=address[1], connection_type=CONNECTION_TYPE)
-        local_host = str(sock.getsockname()[0])
+        local_host = plain_host(str(sock.getsockname()[0]))
         follow = limit_unsent(sock)
         if self.tls is not None:
             await self._serve_tls(sock, peer, local_host, self.tls)

@@ -33,6 +33,7 @@ from eyot_daemon.monitor.connz import BadQuery
 from eyot_daemon.monitor.http_server import HttpRequest, HttpResponse, plain_text, serve
 from eyot_daemon.monitor.metrics import CONTENT_TYPE, exposition
 from eyot_daemon.monitor.queries import Query, connz_query, healthz_query, jsz_query, leafz_query, subsz_query
+from eyot_daemon.net.binding import bind
 
 log = logging.getLogger("eyot.monitor")
 
@@ -63,18 +64,20 @@ class Monitoring:
     # -- sockets -------------------------------------------------------------------------------------------------
 
     def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> tuple[str, int]:
-        """Bind a TCP listener (`port` -1: any free one), with `tls` for HTTPS; returns where. OSError if that is not
-        possible."""
-        wanted = max(port, 0)
-        family, _, _, _, address = socket.getaddrinfo(host, wanted, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        sock = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            sock.bind(address)
+        """Bind a TCP listener and open it; see `reserve`."""
+        bound = self.reserve(host, port, tls)
+        self.open()
+        return bound
+
+    def open(self) -> None:
+        """Let connections come to what is bound. OSError if another process was faster."""
+        for sock in (*self._sockets, *self._secure):
             sock.listen(BACKLOG)
-        except BaseException:
-            sock.close()
-            raise
+
+    def reserve(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> tuple[str, int]:
+        """Bind a TCP socket (`port` -1: any free one), with `tls` for HTTPS; returns where. OSError if that is not
+        possible."""
+        sock = bind(host, max(port, 0))
         if tls is None:
             self._sockets.append(sock)
         else:

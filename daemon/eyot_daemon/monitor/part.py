@@ -34,7 +34,7 @@ class MonitoringPart:
         self._https: ssl.SSLContext | None = None
 
     def start(self, options: Options, nursery: trio.Nursery, ports: Ports, control: Path | None) -> None:
-        """Listen, on the Unix socket `control` too."""
+        """Bind, and listen on the Unix socket `control`; `open` lets connections come to the others."""
         if not options.http_port and not options.https_port and control is None:
             return
         from eyot_daemon.monitor.pages import Monitoring  # a daemon without pages starts without their libraries
@@ -56,12 +56,20 @@ class MonitoringPart:
 
     def _listen(self, pages: Monitoring, scheme: str, host: str, wanted: int, ports: Ports) -> None:
         try:
-            _, port = pages.listen(host, wanted, self._https)
+            _, port = pages.reserve(host, wanted, self._https)
         except OSError as error:
             raise cannot_listen(f"{scheme} ", host, wanted, error) from error
         self._clients.broker.bound[scheme] = port
         ports.monitoring = ports.monitoring + urls(scheme, host, port)
         log.info("Starting %s monitor on %s:%d", scheme, host, port)
+
+    def open(self) -> None:
+        """The daemon is ready. Raises StartError."""
+        if self._pages is not None:
+            try:
+                self._pages.open()
+            except OSError as error:
+                raise StartError(f"Error listening for monitoring: {error.strerror or error}") from error
 
     def renew(self, options: Options) -> None:
         """Read the certificates anew."""

@@ -1,24 +1,31 @@
-"""Listening sockets that are there before the daemon is loaded.
+"""Sockets for clients that are bound before the daemon is loaded, and listen when it is ready.
 
-nats-server listens ten milliseconds after its start, and some launchers (that of the Java client's tests, for one) give a server
-a tenth of a second and then connect once. Loading takes longer than that. So the ports of clients and of WebSocket clients are
-bound first thing: who connects meanwhile waits in the kernel's queue for its INFO instead of being refused.
+A port that is taken is found out at once, and a port that is ours is not taken by others while the daemon loads. Nobody can
+connect before the daemon serves: health checks see a server that is there when it is, and a second daemon on the same
+store fails without having accepted anybody.
+
+Some launchers give a server a tenth of a second and then connect once (that of the Java client's tests, for one); loading takes
+longer than that. With `EYOT_LISTEN_EARLY` in the environment the sockets listen from the first moment on, and who
+connects meanwhile waits in the kernel's queue.
 
 `listen_early` never fails and says nothing: whatever is wrong with the command line, the file or a port is found again, and
-told, where it belongs. `bind` gives out what is held.
+told, where it belongs. `take` gives out what is held.
 """
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Sequence
 from contextlib import suppress
 
 from eyot_daemon.config.flags import UsageError, parse_flags
+from eyot_daemon.net.binding import bind
 
 #: Connections the kernel holds until they are accepted; a burst beyond it waits a second for its SYN to be repeated.
 BACKLOG = 4096
 CLIENT_PORT_DEFAULT = 4222
+LISTEN_EARLY = "EYOT_LISTEN_EARLY"
 HOST_DEFAULT = "0.0.0.0"
 #: Commands that start no server.
 _NO_SERVER = ("help", "help_tls", "version", "test_config", "signal")
@@ -26,10 +33,10 @@ _NO_SERVER = ("help", "help_tls", "version", "test_config", "signal")
 _held: dict[tuple[str, int], socket.socket] = {}
 
 
-def bind(host: str, port: int) -> socket.socket:
-    """A bound and listening socket, that held for this address if there is one; `port` 0: any free one. Raises OSError."""
+def take(host: str, port: int) -> socket.socket:
+    """A bound socket, that held for this address if there is one; `port` 0: any free one. Raises OSError."""
     held = _held.pop((host, port), None)
-    return held if held is not None else _bind(host, port)
+    return held if held is not None else bind(host, port)
 
 
 def release() -> None:
@@ -42,23 +49,9 @@ def listen_early(argv: Sequence[str]) -> None:
     """Bind and hold the ports for which this command line and its configuration file ask."""
     with suppress(UsageError, OSError, ValueError, RecursionError):
         for host, port in addresses(argv):
-            _held[host, port] = _bind(host, port)
-
-
-def _bind(host: str, port: int) -> socket.socket:
-    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6 and host in ("::", ""):
-            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        sock.setblocking(False)
-        sock.bind(address)
-        sock.listen(BACKLOG)
-    except BaseException:
-        sock.close()
-        raise
-    return sock
+            _held[host, port] = bind(host, port)
+            if os.environ.get(LISTEN_EARLY):
+                _held[host, port].listen(BACKLOG)
 
 
 def addresses(argv: Sequence[str]) -> list[tuple[str, int]]:

@@ -14,7 +14,8 @@ from contextlib import suppress
 
 import trio
 
-from eyot_daemon.net.early_listen import bind
+from eyot_daemon.net.binding import plain_host
+from eyot_daemon.net.early_listen import BACKLOG, take
 
 log = logging.getLogger("eyot.listener")
 
@@ -29,16 +30,32 @@ Serve = Callable[[socket.socket, "tuple[str, int]"], Awaitable[None]]
 
 
 class TcpListener:
-    """One bound and listening TCP socket."""
+    """One bound TCP socket; `listen` lets connections come, `run` accepts them."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
+        sock.setblocking(False)
         self.host, self.port = sock.getsockname()[:2]
 
     @classmethod
     def bind(cls, host: str, port: int) -> TcpListener:
         """Bind and listen; `port` -1 or 0: any free one. OSError if that is not possible."""
-        return cls(bind(host, max(port, 0)))
+        listener = cls.reserve(host, port)
+        try:
+            listener.listen()
+        except OSError:
+            listener.close()
+            raise
+        return listener
+
+    @classmethod
+    def reserve(cls, host: str, port: int) -> TcpListener:
+        """Bind only. OSError if that is not possible."""
+        return cls(take(host, max(port, 0)))
+
+    def listen(self) -> None:
+        """Let connections come. OSError if another process was faster."""
+        self._sock.listen(BACKLOG)
 
     def close(self) -> None:
         """Stop listening; connections that were accepted live on."""
@@ -69,7 +86,7 @@ class TcpListener:
                             await trio.sleep(ACCEPT_RETRY_S)
                             break
                         continue  # the peer was gone before it was accepted
-                    nursery.start_soon(_serve, serve, sock, (address[0], address[1]))
+                    nursery.start_soon(_serve, serve, sock, (plain_host(address[0]), address[1]))
         except trio.ClosedResourceError:
             return
         finally:

@@ -1,5 +1,6 @@
 """A start: what is not needed is not loaded, and a process that still loads can be stopped."""
 
+import os
 import signal
 import socket
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from eyot_daemon.net import early_listen
+from eyot_daemon.net.binding import bind, plain_host
 from support.server_process import free_port
 
 NOT_FOR_A_PLAIN_BROKER = {
@@ -81,7 +83,10 @@ def test_clients_reach_a_process_that_still_loads_and_its_signals_wait(tmp_path:
         log_file: {tmp_path / "log"}
     """)
     code = _WATCHED.format(ports=[port, websocket_port])
-    process = subprocess.Popen([sys.executable, "-c", code, "-c", str(conf)], stdout=subprocess.PIPE, text=True)
+    env = os.environ | {early_listen.LISTEN_EARLY: "1"}
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, "-c", str(conf)], stdout=subprocess.PIPE, text=True, env=env
+    )
     try:
         assert process.stdout is not None
         assert process.stdout.readline() == "reached\n"
@@ -127,10 +132,36 @@ def test_mistakes_are_left_to_those_who_tell_them(argv: list[str]) -> None:
 def test_what_is_held_is_given_out_once() -> None:
     port = free_port()
     early_listen.listen_early(["-a", "127.0.0.1", "-p", str(port)])
-    with early_listen.bind("127.0.0.1", port) as sock:
+    with early_listen.take("127.0.0.1", port) as sock:
         assert sock.getsockname() == ("127.0.0.1", port)
+        sock.listen()
         with pytest.raises(OSError, match="in use"):
-            early_listen.bind("127.0.0.1", port)
+            early_listen.take("127.0.0.1", port)
     early_listen.listen_early(["-a", "127.0.0.1", "-p", str(port)])
     early_listen.release()
-    early_listen.bind("127.0.0.1", port).close()
+    early_listen.take("127.0.0.1", port).close()
+
+
+@pytest.mark.parametrize("asked", ["", "1"])
+def test_nobody_connects_before_the_daemon_is_ready(asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But for launchers that ask for it, who connect once and wait."""
+    monkeypatch.setenv(early_listen.LISTEN_EARLY, asked)
+    port = free_port()
+    early_listen.listen_early(["-a", "127.0.0.1", "-p", str(port)])
+    with socket.socket() as client:
+        client.settimeout(5.0)
+        assert (client.connect_ex(("127.0.0.1", port)) == 0) is bool(asked)
+    early_listen.release()
+
+
+@pytest.mark.parametrize("host", ["", "0.0.0.0", "::"])
+def test_every_address_means_those_of_both_kinds(host: str) -> None:
+    """As Go's `net.Listen` binds them."""
+    with bind(host, 0) as sock:
+        sock.listen()
+        port = sock.getsockname()[1]
+        for address in ("127.0.0.1", "::1"):
+            with socket.create_connection((address, port), timeout=5.0):
+                accepted, peer = sock.accept()
+                accepted.close()
+                assert plain_host(peer[0]) == address
