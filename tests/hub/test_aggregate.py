@@ -16,6 +16,8 @@ from pyspark.sql import SparkSession
 
 from eyot_hub.errors import HubError
 from eyot_hub.jobs.config import Config, convert
+from eyot_hub.jobs.fleet import Fleet
+from eyot_hub.jobs.gaps import Gaps
 from support.hub_truth import DAY_MS, NEW_YEAR_MS, Hub, message, series, truth
 from support.jobs_config import SILVER, jobs_config
 from support.streams import Message, Streams
@@ -80,7 +82,8 @@ def test_poison_goes_to_quarantine_with_a_reason(spark: SparkSession, readings_s
         b"\xff\xfe": "payload is not UTF-8",
         b"[1]": "payload is no json object",
         b'"x"': "payload is no json object",
-        b'{"device": "d"': "payload is not json of the declared types",
+        b'{"device": "d"': "payload is not json",
+        json.dumps(good).encode() * 2: "payload is not json",
         json.dumps({**good, "value": "1"}).encode(): "payload is not json of the declared types",
         json.dumps({**good, "at": "soon"}).encode(): "payload is not json of the declared types",
         json.dumps({key: value for key, value in good.items() if key != "device"}).encode(): "no device in $.device",
@@ -121,7 +124,7 @@ def test_killed_between_two_tables(spark: SparkSession, readings_stream: Streams
     hub = Hub(spark, config)
     hub.round()
     assert hub.gold() == truth(readings)
-    assert hub.reasons() == ["payload is no json object"]
+    assert hub.reasons() == ["payload is not json"]
     assert hub.aggregate.silver["readings"].table.rows() == 50
 
 
@@ -228,6 +231,33 @@ def test_schema_drift(spark: SparkSession, readings_stream: Streams, tmp_path: P
     with pytest.raises(HubError, match="its column 'unit' is string, not double"):
         Hub(spark, config(unit="double"))
     assert behind.gold() == {("d", NEW_YEAR_MS): (5, 1.0, 1.0, 1.0, 1.0)}
+
+
+@pytest.mark.parametrize("zone", ["Asia/Tokyo", "America/Los_Angeles"])
+def test_days_are_utc_whatever_the_session_thinks(
+    spark: SparkSession, readings_stream: Streams, tmp_path: Path, zone: str
+) -> None:
+    readings = series("d1", NEW_YEAR_MS, 48, 3_600_000)
+    readings_stream.publish([*map(message, readings), ("readings.x", b"poison")])
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        hub = Hub(spark, jobs_config(readings_stream.url, tmp_path))
+        hub.round()
+        assert hub.gold() == truth(readings)
+        silver = hub.aggregate.silver["readings"]
+        assert {str(file.partition["event_date"]): file.rows for file in silver.table.files()} == {
+            "2026-01-01": 24,
+            "2026-01-02": 24,
+        }
+        assert hub.reasons() == ["payload is not json"]
+        readings_stream.publish(map(message, late := series("d1", NEW_YEAR_MS - 7_200_000, 3, 3_600_000)))
+        hub.round()
+        assert hub.gold() == truth(readings + late)
+        assert not Gaps(spark, jobs_config(readings_stream.url, tmp_path)).run().gaps
+        (device,) = Fleet(spark, jobs_config(readings_stream.url, tmp_path)).run()
+        assert device["first_event_at"].timestamp() * 1000 == NEW_YEAR_MS - 7_200_000
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
 
 
 def test_killed_at_any_moment(streams: Streams, tmp_path: Path) -> None:

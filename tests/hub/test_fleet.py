@@ -105,7 +105,7 @@ def test_states(spark: SparkSession, streams: Streams, tmp_path: Path) -> None:
             status("a", 10, synced=True, backlog=0, rtt_ms=12.5),
             status("b", 10, synced=False, backlog=70, backlog_bytes=7000, oldest_s=99.0, store_error="disk full"),
             status("b", 10, synced=False, backlog=70, backlog_bytes=7000, oldest_s=99.0, store_error="disk full"),
-            status("c", 10, every_s=0.001),
+            status("c", 10, every_s=0.05),
             ("fleet.d.status", b"no status"),
             ("fleet.d.other", b"{}"),
         ]
@@ -123,3 +123,10 @@ def test_states(spark: SparkSession, streams: Streams, tmp_path: Path) -> None:
         99.0,
     )
     assert behind["reported_error"] == "disk full"
+    # What has not been ingested yet is not the device's silence.
+    streams.publish([status("c", 0, every_s=0.05)])
+    (state,) = [row["state"] for row in Fleet(spark, config).run() if row["device"] == "c"]
+    assert state == "behind"
+    Ingest(spark, config).run(once=True, report=lambda _: None)
+    (state,) = [row["state"] for row in Fleet(spark, config).run() if row["device"] == "c"]
+    assert state == "silent"

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eyot_hub.jobs.binary_payloads import json_text
+from eyot_hub.jobs.binary_payloads import plain_value
 
 ENCODERS = {"msgpack": msgspec.msgpack.encode, "cbor": cbor2.dumps}
 FORMS = sorted(ENCODERS)
@@ -22,6 +22,13 @@ VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4),
     max_leaves=12,
 )
+
+
+def json_text(form: str, payload: bytes) -> str | None:
+    try:
+        return json.dumps(plain_value(form, payload))
+    except Exception:
+        return None
 
 
 def decoded(form: str, payload: bytes) -> Any:

@@ -89,7 +89,7 @@ class Lake:
     def compute(self, after: int, until: int, shares: int = 1) -> list[Computed]:
         """Take in the rows with these sequences, and commit."""
         span = Span("S", 7, after, until)
-        work = Work(self.silver.root, self.gold.spec, self.readings, (span,), 60_000_000, (0.5,), keep=True)
+        work = Work(self.silver.spec.place, self.gold.spec, self.readings, (span,), 60_000_000, (0.5,), keep=True)
         files, before = self.silver.files(), self.gold.files()
         fresh = tuple(file.path for file in files if span.may_lie_in(file))
         others = tuple(file.path for file in files if not span.may_lie_in(file))

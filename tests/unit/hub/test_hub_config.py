@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 
+from eyot_hub.errors import HubError
 from eyot_hub.jobs.config import (
     Bronze,
     Config,
@@ -191,3 +194,28 @@ def test_tables_are_for_people(capsys: pytest.CaptureFixture[str]) -> None:
         "d1      28112182  0.988",
         "d2      0.123     -",
     ]
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (HubError("the stream is gone"), "the stream is gone"),
+        (HubError(""), "HubError"),
+        (PySparkException("Job aborted\n\nTraceback\neyot_hub.errors.DataLoss: 5 to 7 are gone\n\n"), "5 to 7 are gone"),
+        (PySparkException("[STREAM_FAILED] it ended\neyot_hub.errors.DataLoss\n"), "[STREAM_FAILED] it ended"),
+        (Py4JError("An error occurred while calling o65.collect.\n: java.lang.StackOverflowError\n\tat a.b\n"), "java.lang.StackOverflowError"),
+        (Py4JError("Answer from Java side is empty"), "Answer from Java side is empty"),
+        (KeyError("x"), "KeyError: 'x'"),
+        (RuntimeError(), "RuntimeError"),
+        (RuntimeError("\n\n"), "RuntimeError"),
+    ],
+)  # fmt: skip
+def test_the_last_line_of_an_error_says_what_it_is(
+    error: Exception, line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("eyot_hub.main.load", fails)
+    assert main(["gaps", "-c", str(tmp_path / "none")]) == 1
+    assert capsys.readouterr().err.splitlines()[-1] == f"eyot-hub: {line}"

@@ -1,0 +1,105 @@
+"""The lake on object storage (an S3-compatible server on loopback): every job, by delta-rs's options alone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from msgspec import to_builtins
+from pyspark.sql import SparkSession
+
+from eyot_hub.jobs.config import Config, ConfigError, convert
+from eyot_hub.jobs.devices import Devices
+from eyot_hub.jobs.fleet import Fleet
+from eyot_hub.jobs.gaps import Gaps
+from eyot_hub.jobs.report import write_report
+from eyot_hub.jobs.table import Fenced, LakeTable, TableSpec
+from support.hub_truth import NEW_YEAR_MS, Hub, message, series, truth
+from support.jobs_config import jobs_config
+from support.server_process import free_port
+from support.streams import Streams
+
+NAME = "Größe=1"  # a stream whose name is no plain folder
+
+
+@pytest.fixture(scope="module")
+def storage() -> Iterator[dict[str, str]]:
+    """Options for an empty bucket `lake`. (A process of its own: delta-rs does not let other threads of this one run while it waits.)"""
+    port = free_port()
+    command = [str(Path(sys.executable).with_name("moto_server")), "-H", "127.0.0.1", "-p", str(port)]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 120
+        while True:
+            try:
+                urllib.request.urlopen(
+                    urllib.request.Request(f"http://127.0.0.1:{port}/lake", method="PUT"), timeout=30
+                )
+                break
+            except urllib.error.URLError:
+                assert server.poll() is None
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+        yield {
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+            "AWS_ACCESS_KEY_ID": "me",
+            "AWS_SECRET_ACCESS_KEY": "geheim",
+            "AWS_REGION": "us-east-1",
+            "AWS_ALLOW_HTTP": "true",
+        }
+    finally:
+        server.kill()
+        server.wait()
+
+
+def config(url: str, folder: Path, storage: dict[str, str], **lake: str) -> Config:
+    parsed = to_builtins(jobs_config(url, folder, ["*"], compact_every=2))
+    return convert({**parsed, "lake": {"path": "s3://lake/fleet", "storage_options": storage, **lake}}, "tests")
+
+
+def test_every_job(spark: SparkSession, streams: Streams, tmp_path: Path, storage: dict[str, str]) -> None:
+    streams.create(NAME, ["readings.>"])
+    settings = config(streams.url, tmp_path, storage, checkpoints=str(tmp_path / "checkpoints"))
+    assert "geheim" not in repr(Hub(spark, settings).ingest.table.spec)
+    readings = series("d1", NEW_YEAR_MS, 40) + series("d2", NEW_YEAR_MS, 40)
+    hub = Hub(spark, settings)
+    for part in range(4):
+        streams.publish([*map(message, readings[part::4]), ("readings.x", b"poison")])
+        hub.round()
+    assert hub.gold() == truth(readings)
+    assert hub.reasons() == ["payload is not json"] * 4
+    assert hub.ingest.table.rows() == 84
+    hub.aggregate.rebuild(set())
+    assert hub.gold() == truth(readings)
+    # Whoever reads Delta reads it.
+    table = DeltaTable("s3://lake/fleet/silver/readings", storage_options=storage).to_pyarrow_table()
+    assert sorted(table.column("device").to_pylist()) == ["d1"] * 40 + ["d2"] * 40
+    assert len(DeltaTable("s3://lake/fleet/bronze", storage_options=storage).to_pyarrow_table()) == 84
+    streams.remove(NAME, 84)
+    assert not Gaps(spark, settings).run().bad
+    assert {row["device"]: row["readings"] for row in Fleet(spark, settings).run()} == {"d1": 40, "d2": 40}
+    Devices(spark, settings).run(once=True)
+    devices = Devices(spark, settings).table.dataframe(spark).collect()
+    assert {row["device"]: row["readings"] for row in devices} == {"d1": 40, "d2": 40}
+    write_report(spark, settings, str(tmp_path / "page.html"))
+    assert "d2" in (tmp_path / "page.html").read_text()
+    with pytest.raises(ConfigError, match=r"lake\.checkpoints: must name a folder"):
+        Devices(spark, config(streams.url, tmp_path, storage)).run(once=True)
+
+
+def test_of_two_commits_from_one_position_one_is_refused(storage: dict[str, str]) -> None:
+    spec = TableSpec("s3://lake/fenced", pa.schema([("number", pa.int64())]), ())
+    slow, fast = LakeTable(spec, storage), LakeTable(spec, storage)
+    fast.commit([], {"p": 5})
+    with pytest.raises(Fenced):
+        slow.commit([], {"p": 5})
+    slow.refresh()
+    assert slow.position("p") == 5

@@ -1,0 +1,93 @@
+"""Random lives of a stream (ends moved back, overtaken, purged, made again) against a model in plain Python."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from eyot_hub.errors import DataLoss
+from eyot_hub.jobs.bronze import Ingest
+from eyot_hub.jobs.config import Config
+from eyot_hub.jobs.coverage import STREAM as OWN
+from eyot_hub.jobs.gaps import Gaps
+from support.hub_history import History
+from support.hub_truth import Hub
+from support.jobs_config import jobs_config
+
+STEPS = 14
+#: More with HUB_SEEDS=FIRST:COUNT.
+FIRST, COUNT = map(int, os.environ.get("HUB_SEEDS", "1:3").split(":"))
+
+
+def ingest(spark: SparkSession, config: Config) -> None:
+    job = Ingest(spark, config)
+    try:
+        job.run(once=True, report=lambda _: None)
+    finally:
+        job.close()
+
+
+def numbers(hub: Hub) -> tuple[list[int], list[int], list[int]]:
+    """What bronze, silver and quarantine hold."""
+    number = "cast(regexp_extract(cast(payload as string), '(value|n)\": ([0-9]+)', 2) as bigint) as number"
+    bronze = hub.ingest.table.dataframe(hub.spark).selectExpr(number).collect()
+    silver = hub.aggregate.silver["readings"].table.dataframe(hub.spark).select("value").collect()
+    bad = hub.aggregate.silver["readings"].quarantine.dataframe(hub.spark).selectExpr(number).collect()
+    return sorted(row[0] for row in bronze), sorted(int(row[0]) for row in silver), sorted(row[0] for row in bad)
+
+
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + COUNT))
+def test_every_table_says_what_happened(spark: SparkSession, tmp_path: Path, seed: int) -> None:
+    history = History(tmp_path / "server", seed)
+    try:
+        strict = jobs_config(history.streams.url, tmp_path)
+        lenient = jobs_config(history.streams.url, tmp_path, fail_on_data_loss=False)
+        hub = Hub(spark, lenient)
+        for number in range(STEPS):
+            for _ in range(history.chance.randint(1, 3)):
+                history.step()
+            if history.lost:
+                with pytest.raises(DataLoss):
+                    ingest(spark, strict)
+                ingest(spark, lenient)
+            else:
+                ingest(spark, strict)
+            history.ingested()
+            if number % 5 == 4 or number == STEPS - 1:
+                hub.ingest.table.refresh()
+                hub.aggregate.round()
+                bronze, silver, bad = numbers(hub)
+                assert bronze == sorted(history.bronze), history.told
+                assert silver == [one for one in bronze if one % 5 != 4], history.told
+                assert bad == [one for one in bronze if one % 5 == 4], history.told
+                check_gaps(spark, strict, history)
+    finally:
+        history.close()
+
+
+def check_gaps(spark: SparkSession, config: Config, history: History) -> None:
+    """Of what the stream holds nothing is missing; what it does not hold is expired or deleted, and what an earlier one held lost."""
+    report = Gaps(spark, config).run()
+    (source,) = [source for source in report.known if source.kind == OWN]
+    epochs = report.coverage.epochs[source]
+    current = max(epoch.number for epoch in epochs)
+    said = {
+        sequence: gap.status
+        for gap in report.gaps
+        if gap.epoch == current
+        for sequence in range(gap.first, gap.last + 1)
+    }
+    state = history.state
+    begin = epochs[-1].islands[0].first if epochs[-1].continues else 1
+    if report.known[source][-1].epoch == current:  # something of this life has arrived
+        read = {sequence for island in epochs[-1].islands for sequence in range(island.first, island.last + 1)}
+        expected = {
+            sequence: "expired" if sequence < state.first else "deleted"
+            for sequence in range(begin, state.last + 1)
+            if sequence not in state.messages and sequence not in read
+        }
+        assert said == expected, history.told
+    assert all(gap.status == "lost" for gap in report.gaps if gap.epoch != current), history.told
