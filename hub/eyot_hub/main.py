@@ -20,6 +20,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import datetime
@@ -27,6 +28,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -97,6 +99,11 @@ def _run(arguments: Sequence[str] | None) -> int:
     except OSError as error:
         words = f"{error.filename}: {error.strerror}" if error.filename and error.strerror else error
         print(f"eyot-hub: {words}", file=sys.stderr)
+        return 1
+    except Exception as error:
+        # Nothing that anybody foresaw: all there is to know, and what it comes to in the last line.
+        traceback.print_exc()
+        print(f"eyot-hub: {_cause(error)}", file=sys.stderr)
         return 1
 
 
@@ -299,12 +306,18 @@ def _gaps_text(report: Report) -> str:
 
 
 def _cause(error: Exception) -> str:
-    """What a person needs of an error: of a task's traceback, the last line."""
+    """What a person needs of an error, never nothing: of a task's traceback the last line, of Java's exceptions the first."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     for line in lines:
-        if line.startswith("eyot_hub.errors."):
+        if line.startswith("eyot_hub.errors.") and line.partition(": ")[2]:
             return line.partition(": ")[2]
-    return lines[0] if lines else type(error).__name__
+    if isinstance(error, Py4JError):
+        # "An error occurred while calling o65.collect." and then what occurred.
+        lines = [line.removeprefix(": ") for line in lines[1:]] or lines
+    name = type(error).__name__
+    if not lines:
+        return name
+    return lines[0] if isinstance(error, HubError | PySparkException | Py4JError) else f"{name}: {lines[0]}"
 
 
 def _plain(value: Any) -> Any:

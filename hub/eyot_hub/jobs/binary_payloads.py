@@ -1,7 +1,7 @@
-"""Payloads of binary formats as JSON text: MessagePack (msgspec) and CBOR (cbor2, RFC 8949).
+"""Payloads of binary formats in JSON's terms: MessagePack (msgspec) and CBOR (cbor2, RFC 8949).
 
 What JSON has no word for becomes what a schema can declare: byte strings text, times RFC 3339, decimals and fractions numbers, keys
-of maps text. Whatever a payload holds, the answer is a text or None; nothing that a device sends raises.
+of maps text.
 """
 
 from __future__ import annotations
@@ -30,12 +30,9 @@ def _cbor(payload: bytes) -> Any:
 DECODERS: Final[Mapping[str, Callable[[bytes], Any]]] = {"msgpack": msgspec.msgpack.decode, "cbor": _cbor}
 
 
-def json_text(form: str, payload: bytes | None) -> str | None:
-    """A payload as JSON; None when it is not of the form, or holds what cannot be JSON at all (a cycle)."""
-    try:
-        return json.dumps(_plain(DECODERS[form](payload or b"")))
-    except Exception:  # decoders of untrusted bytes: whatever they find to raise, the row is a bad one, not the job
-        return None
+def plain_value(form: str, payload: bytes) -> Any:
+    """What a payload holds. Raises whatever decoders find to raise when it is not of the form, or is no tree (a cycle)."""
+    return _plain(DECODERS[form](payload))
 
 
 def _plain(value: Any) -> Any:

@@ -92,6 +92,7 @@ class _Start:
 
     at: Position
     epoch_ns: int
+    new: bool = False  # an epoch that the table does not know yet, behind one that it does
 
 
 def position_id(stream: str, created_ns: int) -> str:
@@ -118,6 +119,14 @@ def incarnation_id(stream: str) -> str:
 def bronze_table(config: Config) -> LakeTable:
     spec = TableSpec(config.folder(BRONZE), SCHEMA, PARTITION_BY, config.lake.compression)
     return LakeTable(spec, config.lake.storage_options)
+
+
+def _noted(name: str, start: _Start) -> dict[str, int]:
+    """The positions that say that a stream is in a new epoch."""
+    positions = {position_id(name, start.epoch_ns): start.at.sequence, incarnation_id(name): start.epoch_ns}
+    if start.at.row is not None:
+        positions |= dict(zip(row_ids(name, start.epoch_ns), start.at.row, strict=True))
+    return positions
 
 
 class Ingest:
@@ -180,10 +189,13 @@ class Ingest:
         until = offsets.limited(start, ends, self._config.bronze.max_messages_per_commit)
         until = {name: at for name, at in until.items() if at.sequence > start[name].sequence}
         done = Round(behind=behind - sum(at.sequence - start[name].sequence for name, at in until.items()))
-        if not until:
+        noted = [name for name, begin in starts.items() if begin.new]
+        if not until and not noted:
             return done
         spans = []
-        positions = {}
+        positions: dict[str, int] = {}
+        for name in noted:  # also where there is nothing to read of it yet: data loss is told once
+            positions |= _noted(name, starts[name])
         for name, at in until.items():
             info = streams[name]
             span = StreamRange(name, info.created, start[name].sequence + 1, at.sequence)
@@ -205,14 +217,14 @@ class Ingest:
         if at is not None:
             first = self._planner.checked_start(info, at)
             # At or below the position: what follows are other messages under sequences that the table has.
-            epoch_ns += first <= at.sequence
-            return _Start(Position(first - 1, info.created), epoch_ns)
+            moved = first <= at.sequence
+            return _Start(_before(first, info), epoch_ns + moved, moved)
         reading = self.table.position(incarnation_id(info.name))
         if reading is not None:
             # The table holds an earlier stream of this name.
             earlier = self.table.position(position_id(info.name, reading)) or 0
             self._planner.created_again(info, earlier)
-            return _Start(Position(max(1, info.state.first_seq) - 1, info.created), epoch_ns)
+            return _Start(_before(max(1, info.state.first_seq), info), epoch_ns, new=True)
         (start,) = self._planner.starting({info.name: info}).values()
         return _Start(start, epoch_ns)
 
@@ -248,6 +260,11 @@ class Ingest:
         done.files = len(files)
         done.rows = sum(task.rows for task in written)
         done.bytes = sum(task.bytes for task in written)
+
+
+def _before(first: int, info: StreamInfo) -> Position:
+    """The position before a message, with the one there if it is the stream's last."""
+    return Position(first - 1, info.created, info.last_row if info.state.last_seq == first - 1 else None)
 
 
 def _split(pieces: list[_Work], written: list[_Written]) -> Iterator[tuple[str, LastRow]]:

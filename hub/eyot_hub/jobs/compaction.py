@@ -15,7 +15,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from eyot_hub.jobs.file_rows import row_groups
-from eyot_hub.jobs.files import DataFile, FileWriter
+from eyot_hub.jobs.files import DataFile, FileWriter, Place
 
 SMALL_BYTES: Final = 32 * 1024 * 1024  # files below are joined
 JOINED_BYTES: Final = 128 * 1024 * 1024  # into files of about this
@@ -52,13 +52,13 @@ def small_files(files: Iterable[TableFile]) -> list[list[TableFile]]:
     return [group for group in groups if len(group) > 1]
 
 
-def joined(root: str, schema: pa.Schema, writer: FileWriter, files: Sequence[TableFile]) -> list[DataFile]:
+def joined(place: Place, schema: pa.Schema, writer: FileWriter, files: Sequence[TableFile]) -> list[DataFile]:
     """The rows of the files, which are of one partition, in a file of their own."""
     values = files[0].partition
     partition = tuple((name, partition_text(values[name]) or "") for name in schema.names if name in values)
     rest = pa.schema([field for field in schema if field.name not in values])
     try:
-        for rows in row_groups(root, [file.path for file in files], rest):
+        for rows in row_groups(place, [file.path for file in files], rest):
             writer.write(rows, partition)
         return writer.finish()
     except BaseException:

@@ -36,8 +36,10 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
+from msgspec import structs
 
 from eyot_hub.errors import HubError, OptionError
+from eyot_hub.jobs.payloads import US_PER_UNIT, Field, RecordDecoder, Shape, field_path
 from eyot_hub.options import SourceOptions, source_options
 from eyot_wire import subject
 from eyot_wire.go.duration import parse_duration_ns
@@ -62,6 +64,12 @@ SILVER_OWN: Final = [
     "stream_created_ns",
     "sequence",
     "event_date",
+    # and the quarantine's
+    "silver",
+    "date",
+    "reason",
+    "payload",
+    "headers",
 ]
 _UNKNOWN: Final = re.compile(r"Object contains unknown field `(.*)`")
 _PATTERN_SIGNS: Final = frozenset("*?[]{}%\\")
@@ -83,6 +91,7 @@ class Lake(_Section):
     partition: Literal["day", "month"] = "day"
     compression: Literal["zstd", "snappy", "none"] = "zstd"
     storage_options: dict[str, str] = {}
+    checkpoints: str = ""  # where Spark keeps its checkpoints (devices, plain Parquet); default: `path`
 
 
 class Bronze(_Section):
@@ -106,6 +115,17 @@ class Bronze(_Section):
         return seconds(self.vacuum_after) / 3600
 
 
+class Column(_Section):
+    """A column of silver: its type, and where in the payload its value is (default: `$.` and the column's name).
+
+    `unit`: of a timestamp: iso, s, ms, us, ns, or a format of strptime.
+    """
+
+    type: str
+    path: str = ""
+    unit: str = "iso"
+
+
 class Silver(_Section):
     """Payloads of some subjects, parsed into typed columns."""
 
@@ -113,12 +133,41 @@ class Silver(_Section):
     subjects: list[str]
     device: str
     event_time: str
-    columns: dict[Name, str]
+    columns: dict[Name, str | Column]
     format: Literal["json", "msgpack", "cbor"] = "json"
-    event_time_unit: Literal["iso", "s", "ms", "us", "ns"] = "iso"
+    event_time_unit: str = "iso"  # or s, ms, us, ns, or a format of strptime
+    non_finite: bool = False  # take NaN and infinities
     required: list[str] = []
     earliest: str = "2000-01-01T00:00:00Z"
     ahead: str = "24h"  # how far an event may lie after the time at which the hub stored it
+
+    @property
+    def typed(self) -> dict[str, Column]:
+        """The columns, each with everything said."""
+        columns = {name: one if isinstance(one, Column) else Column(type=one) for name, one in self.columns.items()}
+        return {name: structs.replace(one, path=one.path or f"$['{name}']") for name, one in columns.items()}
+
+    def shape(self, *, by_month: bool) -> Shape:
+        """What tasks take from the payloads. Raises ValueError for a path that is none."""
+        device: Field | str = self.device
+        if self.device.startswith("$"):
+            device = Field(self.device, field_path(self.device), "string")
+        event_time = None
+        if self.event_time != "stored_at":
+            event_time = Field(self.event_time, field_path(self.event_time), "timestamp", self.event_time_unit)
+        return Shape(
+            format=self.format,
+            columns=tuple(Field(name, field_path(one.path), one.type, one.unit) for name, one in self.typed.items()),
+            device=device,
+            event_time=event_time,
+            required=tuple(self.required),
+            earliest=self.earliest,
+            earliest_us=rfc3339_to_ns(self.earliest) // 1000,
+            ahead=self.ahead,
+            ahead_us=int(seconds(self.ahead) * 1_000_000),
+            by_month=by_month,
+            non_finite=self.non_finite,
+        )
 
 
 class Gold(_Section):
@@ -187,6 +236,15 @@ class Config(_Section):
 
     def silver_named(self, name: str) -> Silver:
         return next(silver for silver in self.silver if silver.name == name)
+
+    def checkpoint(self, name: str) -> str:
+        """Where the checkpoint of a streaming query lies. Raises ConfigError where Spark cannot get there."""
+        root = self.lake.checkpoints or self.lake.path
+        if "://" in root and not self.lake.checkpoints:
+            raise ConfigError(
+                f"lake.checkpoints: must name a folder for Spark's checkpoints: Spark itself cannot be relied on to reach {root}"
+            )
+        return f"{root.rstrip('/')}/{name}-checkpoint"
 
     def folder(self, *names: str) -> str:
         """Where a table lies."""
@@ -306,10 +364,23 @@ def _silver_problems(silver: Silver) -> list[tuple[str, str]]:
         ("columns", f"{name} is one of the table's own columns") for name in silver.columns if name in SILVER_OWN
     ]
     problems += [
-        ("columns", f"{name} has type {kind!r}; known are {', '.join(SILVER_TYPES)}")
-        for name, kind in silver.columns.items()
-        if kind not in SILVER_TYPES
+        ("columns", f"{name} has type {one.type!r}; known are {', '.join(SILVER_TYPES)}")
+        for name, one in silver.typed.items()
+        if one.type not in SILVER_TYPES
     ]
+    problems += [
+        ("columns", f"{name} has the path {one.path!r}; it must be $.field, $.outer.inner or $['a.b']")
+        for name, one in silver.typed.items()
+        if not _is_field(one.path)
+    ]
+    for key, unit in [
+        ("event_time_unit", silver.event_time_unit),
+        *(("columns", one.unit) for one in silver.typed.values()),
+    ]:
+        if not _is_unit(unit):
+            problems.append(
+                (key, f"{unit!r} is neither iso, s, ms, us, ns nor a format with date and time of day (%Y-%m-%d %H:%M)")
+            )
     problems += [("required", f"{name!r} is no column") for name in silver.required if name not in silver.columns]
     if not _is_field(silver.device) and not _is_token(silver.device) and silver.device not in _DEVICE_WORDS:
         problems.append(("device", f"must be $.field, subject:N or one of {', '.join(_DEVICE_WORDS)}"))
@@ -319,7 +390,13 @@ def _silver_problems(silver: Silver) -> list[tuple[str, str]]:
         rfc3339_to_ns(silver.earliest)
     except ValueError:
         problems.append(("earliest", f"{silver.earliest!r} is no time (RFC 3339)"))
-    return problems + _duration_problems("ahead", silver.ahead)
+    problems += _duration_problems("ahead", silver.ahead)
+    if not problems:
+        try:
+            RecordDecoder(silver.shape(by_month=False))
+        except ValueError as error:
+            problems.append(("columns", str(error)))
+    return problems
 
 
 def _gold_problems(gold: Gold, silver: Silver | None) -> list[tuple[str, str]]:
@@ -338,7 +415,7 @@ def _gold_problems(gold: Gold, silver: Silver | None) -> list[tuple[str, str]]:
         if name and name not in silver.columns:
             problems.append(("metrics", f"{name!r} is no column of silver table {silver.name}"))
     for name in [*gold.metrics, gold.value]:
-        if silver.columns.get(name, "double") not in ("double", "bigint"):
+        if name in silver.columns and silver.typed[name].type not in ("double", "bigint"):
             problems.append(("metrics", f"{name!r} is not a number"))
     return problems
 
@@ -347,7 +424,19 @@ _DEVICE_WORDS: Final = ("origin_domain", "origin_stream", "stream")
 
 
 def _is_field(text: str) -> bool:
-    return text.startswith("$.") and len(text) > 2
+    try:
+        return bool(field_path(text))
+    except ValueError:
+        return False
+
+
+def _is_unit(text: str) -> bool:
+    """Whether it says how a time is written, day and time of day included."""
+    if "%" not in text:
+        return text in ("iso", *US_PER_UNIT)
+    signs = set(re.findall(r"%(.)", text))
+    day = signs & set("yY") and (signs & set("jD") or (signs & set("mbB") and "d" in signs))
+    return bool(day and signs & set("HI") and ("I" not in signs or "p" in signs))
 
 
 def _is_token(text: str) -> bool:

@@ -26,6 +26,17 @@ from eyot_hub.jobs.bronze import EPOCHS_MAX
 ORIGIN: Final = "origin"
 STREAM: Final = "stream"
 _KEY: Final = ("kind", "domain", "name", "stream", "stream_created_ns")
+#: What segments are made of.
+SEGMENT_COLUMNS: Final = (
+    "stream",
+    "stream_created_ns",
+    "sequence",
+    "stored_at",
+    "domain",
+    "origin_domain",
+    "origin_stream",
+    "origin_sequence",
+)
 _SEGMENT_DDL: Final = (
     "kind STRING, domain STRING, name STRING, stream STRING, stream_created_ns BIGINT, hub_sequence BIGINT, "
     "first BIGINT, last BIGINT, first_us BIGINT, last_us BIGINT"

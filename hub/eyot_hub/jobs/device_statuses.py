@@ -1,13 +1,16 @@
 """What devices say of themselves: the status messages of their daemons (`eyot_wire.status.DeviceStatus`) in bronze.
 
 A device whose last status has not been followed by another for three of its intervals is silent: switched off, or offline with
-what it stores still to come. Statuses count by the device's own time, so those that arrive days late fall into their place.
+what it stores still to come. That is reckoned from when the table was last filled, not from now: what has not been ingested is not
+the device's silence. Statuses count by the device's own time, so those that arrive days late fall into their place.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -16,6 +19,7 @@ from eyot_hub.jobs.bronze import bronze_table
 from eyot_hub.jobs.config import Config
 
 SILENT_INTERVALS: Final = 3
+_READ: Final = ("subject", "stream", "stored_at", "payload")
 _FIELDS: Final = (
     "device STRING, domain STRING, at STRING, every_s DOUBLE, version STRING, uptime_s DOUBLE, linked BOOLEAN, rtt_ms DOUBLE, "
     "synced BOOLEAN, backlog BIGINT, backlog_bytes BIGINT, oldest_s DOUBLE, store_error STRING, link_error STRING"
@@ -31,21 +35,30 @@ def statuses(spark: SparkSession, config: Config) -> DataFrame:
         files = table.files(stream=set(config.fleet.streams))
     else:
         files = table.files()
-    rows = said(table.dataframe(spark, files).where(parsing.matches(config.fleet.subjects or [">"])), config)
+    rows = said(table.dataframe(spark, files, _READ).where(parsing.matches(config.fleet.subjects or [">"])), config)
     return rows.dropDuplicates(["device", "at"])
 
 
 def said(rows: DataFrame, config: Config) -> DataFrame:
     """The statuses among rows of bronze or of the source; what is none is left out."""
-    rows = rows.select("subject", "stored_at", F.from_json(F.col("payload").cast("string"), _FIELDS).alias("said"))
     rows = rows.select(
-        _device(config.fleet.device).alias("device"), F.try_to_timestamp("said.at").alias("at"), "stored_at", "said"
+        "subject", "stream", "stored_at", F.from_json(F.col("payload").cast("string"), _FIELDS).alias("said")
+    )
+    rows = rows.select(
+        _device(config.fleet.device).alias("device"),
+        F.try_to_timestamp("said.at").alias("at"),
+        "stored_at",
+        "stream",
+        "said",
     )
     return rows.where("device is not null and device != '' and at is not null")
 
 
-def statuses_by_device(spark: SparkSession, config: Config) -> DataFrame:
-    """One row a device: its last status, and how its link was over all of them."""
+def statuses_by_device(spark: SparkSession, config: Config, known_until: Mapping[str, int]) -> DataFrame:
+    """One row a device: its last status, and how its link was over all of them.
+
+    `known_until`: for each stream, up to when the table knows what was stored in it (microseconds from 1970); others: up to now.
+    """
     newest = F.max_by("said", "at")
     found = (
         statuses(spark, config)
@@ -55,11 +68,16 @@ def statuses_by_device(spark: SparkSession, config: Config) -> DataFrame:
             F.max("at").alias("status_at"),
             F.max("stored_at").alias("status_stored_at"),
             newest.alias("said"),
+            F.max_by("stream", "stored_at").alias("stream"),
             F.avg(F.col("said.linked").cast("double")).alias("link_up_share"),
             F.percentile_approx("said.rtt_ms", 0.5).alias("rtt_ms_p50"),
         )
     )
-    silent_s = F.unix_micros(F.current_timestamp()) / 1e6 - F.unix_micros("status_stored_at") / 1e6
+    names, times = pa.array(known_until.keys(), pa.string()), pa.array(known_until.values(), pa.int64())
+    known = spark.createDataFrame(pa.Table.from_arrays([names, times], ["stream", "until_us"]))
+    found = found.join(F.broadcast(known), "stream", "left")
+    until_us = F.coalesce("until_us", F.unix_micros(F.current_timestamp()))
+    silent_s = (until_us - F.unix_micros("status_stored_at")) / 1e6
     state = F.when(silent_s > SILENT_INTERVALS * F.col("said.every_s"), "silent")
     state = state.when(F.col("said.synced"), "synced").otherwise("behind")
     return found.select(

@@ -33,6 +33,8 @@ from eyot_hub.progress import BatchProgress
 DEVICES: Final = "devices"
 ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 STATE: Final = "device"
+_PARTITIONS: Final = "spark.sql.shuffle.partitions"
+_PARTITIONS_DEFAULT: Final = "200"  # nobody chose it
 SCHEMA: Final = pa.schema(
     [
         ("device", pa.string()),
@@ -109,13 +111,16 @@ class Devices:
     ) -> None:
         """Run the query until it has caught up (`once`), or until `stop` says so. Raises what the query fails with."""
         self._spark.conf.set("spark.sql.streaming.stateStore.providerClass", ROCKSDB)
+        if self._spark.conf.get(_PARTITIONS) == _PARTITIONS_DEFAULT:
+            # Each is a task and a store a batch. (A query that goes on keeps the number that it began with.)
+            self._spark.conf.set(_PARTITIONS, str(self._spark.sparkContext.defaultParallelism))
         found = (
             self._rows()
             .groupBy("device")
             .transformWithStateInPandas(self._tracker(), outputStructType=_OUTPUT, outputMode="Update", timeMode="None")
         )
         writer = found.writeStream.outputMode("update").foreachBatch(lambda batch, _: self.put(batch))
-        writer = writer.option("checkpointLocation", self._config.folder(f"{DEVICES}-checkpoint"))
+        writer = writer.option("checkpointLocation", self._config.checkpoint(DEVICES))
         run_query(writer, self._config, once=once, stop=stop, report=report)
 
     def put(self, batch: DataFrame) -> None:
@@ -130,7 +135,7 @@ class Devices:
         """Readings and statuses as `device`, `at_us`, `stored_us`, `is_status`, `backlog`."""
         parts, rows = [], self._stream()
         for silver in self._config.silver:
-            read = parsing.parse(rows.where(parsing.matches(silver.subjects)), silver)
+            read = parsing.parse(rows.where(parsing.matches(silver.subjects)), silver, ["stored_at"])
             read = read.where(F.col(parsing.REASON).isNull())
             parts.append(read.select(*_columns(F.col("event_time"), F.lit(False), F.lit(None).cast("bigint"))))
         if self._config.fleet.subjects:

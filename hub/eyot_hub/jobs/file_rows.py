@@ -2,30 +2,87 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from eyot_hub.jobs.files import filesystem
+from eyot_hub.jobs.files import READ_ROWS, Place, filesystem
 
 # What tasks compare and count by; read as numbers into a list of distinct texts.
 CODED = pa.dictionary(pa.int32(), pa.string())
 
 
-def row_groups(root: str, paths: Iterable[str], schema: pa.Schema, coded: Collection[str] = ()) -> Iterator[pa.Table]:
-    """The columns of `schema` from files below `root`; null where a file is older than a column.
+def row_groups(
+    place: Place, paths: Iterable[str], schema: pa.Schema, coded: Collection[str] = ()
+) -> Iterator[pa.Table]:
+    """The columns of `schema` from files of the table at `place`; null where a file is older than a column.
 
     The texts named `coded` come as dictionaries.
     """
-    files, place = filesystem(root)
+    files, root = filesystem(place)
     wanted = pa.schema([pa.field(field.name, CODED) if field.name in coded else field for field in schema])
     for path in paths:
-        with files.open_input_file(f"{place}/{path}") as source:
+        with files.open_input_file(f"{root}{path}") as source:
             parquet = pq.ParquetFile(source, read_dictionary=list(coded), pre_buffer=True)
             have = [name for name in wanted.names if name in parquet.schema_arrow.names]
             for group in range(parquet.num_row_groups):
                 yield _fitted(parquet.read_row_group(group, have, use_threads=False), wanted)
+
+
+class Range(NamedTuple):
+    """Rows of one epoch of a stream with `after < sequence <= until`."""
+
+    created_ns: int
+    after: int
+    until: int
+
+
+class FileRows:
+    """For mapInArrow: files by their paths and partitions, to their rows.
+
+    `ranges`: by stream, what is wanted of it; None: all rows.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        schema: pa.Schema,
+        partition_by: tuple[str, ...],
+        ranges: Mapping[str, Sequence[Range]] | None = None,
+    ) -> None:
+        self._place = place
+        self._schema = schema
+        self._partition_by = partition_by
+        self._ranges = ranges
+        inside = {field.name: field for field in schema if field.name not in partition_by}
+        if ranges is not None:
+            inside |= {name: pa.field(name, pa.int64()) for name in ("stream_created_ns", "sequence")}
+        self._inside = pa.schema(list(inside.values()))
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for listed in batches:
+            for file in listed.to_pylist():
+                for rows in row_groups(self._place, [file["path"]], self._inside):
+                    yield from self._rows(file, rows)
+
+    def _rows(self, file: Mapping[str, str | None], rows: pa.Table) -> Iterator[pa.RecordBatch]:
+        if self._ranges is not None:
+            created, sequence = (rows.column(name).to_numpy() for name in ("stream_created_ns", "sequence"))
+            wanted = np.zeros(rows.num_rows, np.bool_)
+            for one in self._ranges.get(file["stream"] or "", ()):
+                wanted |= (created == one.created_ns) & (sequence > one.after) & (sequence <= one.until)
+            if not wanted.all():
+                rows = rows.filter(pa.array(wanted))
+        columns = [
+            pa.repeat(pa.scalar(file[field.name]).cast(field.type), rows.num_rows)
+            if field.name in self._partition_by
+            else rows.column(field.name)
+            for field in self._schema
+        ]
+        yield from pa.table(columns, schema=self._schema).to_batches(max_chunksize=READ_ROWS)
 
 
 def _fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:

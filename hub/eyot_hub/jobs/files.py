@@ -1,6 +1,9 @@
 """What tasks do for a table: write Parquet files, one a partition value, and say what is in them.
 
 A file is nothing until the driver commits it (`table.py`); what a killed task leaves behind is removed by a vacuum.
+
+There is one way to the storage for all that jobs and tasks read and write: delta-rs, with the options that the configuration has for
+it. (Local folders are written by Arrow itself, which is the same and can be flushed.)
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ import json
 import os
 import time
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -18,6 +21,7 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
+from deltalake.fs import DeltaStorageHandler
 
 PartitionValues: TypeAlias = tuple[tuple[str, str], ...]  # (column, value) in the table's order
 
@@ -42,11 +46,23 @@ class DataFile:
     stats: str  # Delta's JSON
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where a table lies, and what delta-rs needs to get there. Travels to the executors; shows no secrets."""
+
+    root: str  # a folder, or a URL
+    storage: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+
+    @property
+    def local(self) -> bool:
+        return "://" not in self.root
+
+
 class FileWriter:
     """Writes the files of one task."""
 
-    def __init__(self, root: str, schema: pa.Schema, partition_by: tuple[str, ...], compression: str) -> None:
-        self._filesystem, self._root = filesystem(root)
+    def __init__(self, place: Place, schema: pa.Schema, partition_by: tuple[str, ...], compression: str) -> None:
+        self._filesystem, self._root = filesystem(place)
         self._schema = pa.schema([field for field in schema if field.name not in partition_by])
         self._compression = compression
         self._open: dict[PartitionValues, _OpenFile] = {}
@@ -78,7 +94,7 @@ class FileWriter:
     def discard(self, files: list[DataFile]) -> None:
         """Remove files that will not be committed."""
         for file in files:
-            self._remove(f"{self._root}/{file.path}")
+            self._remove(f"{self._root}{file.path}")
 
     def _remove(self, path: str) -> None:
         try:
@@ -96,7 +112,7 @@ class _OpenFile:
         self._partition = partition
         folders = [partition_folder(name, value) for name, value in partition]
         self._relative = "/".join([*folders, f"part-{uuid.uuid4()}.parquet"])
-        self.path = f"{task._root}/{self._relative}"
+        self.path = f"{task._root}{self._relative}"
         self._parent = self.path.rpartition("/")[0]
         task._filesystem.create_dir(self._parent, recursive=True)
         self._metadata: list[pq.FileMetaData] = []
@@ -153,12 +169,11 @@ def partition_folder(name: str, value: str) -> str:
     return f"{name}=" + (text.replace("__", "%5F%5F", 1) if value == _HIVE_NULL else text)
 
 
-def filesystem(root: str) -> tuple[pafs.FileSystem, str]:
-    """The file system of a table's location and the path in it."""
-    if "://" in root:
-        found: tuple[pafs.FileSystem, str] = pafs.FileSystem.from_uri(root)
-        return found
-    return pafs.LocalFileSystem(), str(Path(root).absolute())
+def filesystem(place: Place) -> tuple[pafs.FileSystem, str]:
+    """The file system that a table lies on, and what its files' paths begin with there."""
+    if place.local:
+        return pafs.LocalFileSystem(), f"{Path(place.root).absolute()}/"
+    return pafs.PyFileSystem(DeltaStorageHandler(place.root, dict(place.storage))), ""
 
 
 def sync(path: str) -> None:

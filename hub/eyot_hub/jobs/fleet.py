@@ -7,6 +7,8 @@ the status messages that its daemon publishes, if it is told to (`device_statuse
 
 from __future__ import annotations
 
+import logging
+from dataclasses import replace
 from functools import reduce
 from typing import Any, Final
 
@@ -15,12 +17,18 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from eyot_hub.columns import TIMESTAMP
+from eyot_hub.errors import HubError
+from eyot_hub.jobs.bronze import bronze_table, row_ids, table_position
 from eyot_hub.jobs.config import Config
 from eyot_hub.jobs.coverage import ORIGIN
 from eyot_hub.jobs.device_statuses import statuses_by_device
-from eyot_hub.jobs.gaps import origins_table
+from eyot_hub.jobs.gaps import QUESTION_S, origins_table
+from eyot_hub.jobs.increments import streams_in
 from eyot_hub.jobs.silver import silver_table
 from eyot_hub.jobs.table import LakeTable, TableSpec
+from eyot_hub.planning import Planner
+
+log = logging.getLogger(__name__)
 
 FLEET_SCHEMA: Final = pa.schema(
     [
@@ -66,7 +74,8 @@ class Fleet:
         """Replace the table with the fleet as the tables show it now; returns its rows by device."""
         self.table.refresh()
         devices = self._readings().join(self._backlogs(), "device", "left")
-        devices = devices.join(statuses_by_device(self._spark, self._config), "device", "full_outer")
+        known_until = self._known_until() if self._config.fleet.subjects else {}
+        devices = devices.join(statuses_by_device(self._spark, self._config, known_until), "device", "full_outer")
         devices = devices.withColumn("computed_at", F.current_timestamp())
         rows: list[dict[str, Any]] = devices.select(*FLEET_SCHEMA.names).orderBy("device").toArrow().to_pylist()
         self.table.replace(rows)
@@ -76,7 +85,7 @@ class Fleet:
         delay = (F.unix_micros("stored_at") - F.unix_micros("event_time")) / 1_000_000
         parts = [
             silver_table(self._config, silver)
-            .dataframe(self._spark)
+            .dataframe(self._spark, columns=["device", "event_time", "stored_at"])
             .select("device", "event_time", "stored_at", delay.alias("delay"))
             for silver in self._config.silver
         ]
@@ -96,6 +105,28 @@ class Fleet:
                 F.count_if(F.col("delay") > LATE_S).alias("late_readings"),
             )
         )
+
+    def _known_until(self) -> dict[str, int]:
+        """For each stream that bronze is behind, when the last message in bronze was stored; also where the hub cannot be asked."""
+        bronze = bronze_table(self._config)
+        found: dict[str, int] = {}
+        for name, epoch_ns in streams_in(self._spark, bronze):  # ascending: the last epoch of a stream stands
+            stored_ns = bronze.position(row_ids(name, epoch_ns)[1])
+            if stored_ns is not None:
+                found[name] = stored_ns // 1000
+        options = self._config.source()
+        connect = replace(options.read.connect, retry_s=0.0, timeout_s=QUESTION_S)
+        planner = Planner(replace(options, read=replace(options.read, connect=connect)))
+        try:
+            for info in planner.streams(must_exist=False).values():
+                at, _ = table_position(bronze, info)
+                if at is not None and at.sequence >= info.state.last_seq:
+                    found.pop(info.name, None)
+        except HubError as error:
+            log.warning("how far the table is behind the hub cannot be asked: %s", error)
+        finally:
+            planner.close()
+        return found
 
     def _backlogs(self) -> DataFrame:
         origins = origins_table(self._config).dataframe(self._spark)

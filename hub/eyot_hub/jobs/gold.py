@@ -19,7 +19,7 @@ from eyot_hub.jobs.bronze import position_id
 from eyot_hub.jobs.compaction import TableFile
 from eyot_hub.jobs.config import Config, Gold
 from eyot_hub.jobs.gold_task import Portion, Readings, Work, compute, percentile_name
-from eyot_hub.jobs.increments import Span, Streams, new_spans
+from eyot_hub.jobs.increments import Span, Streams, files_of, new_spans
 from eyot_hub.jobs.table import Fenced, LakeTable, TableSpec
 from eyot_wire.go.duration import parse_duration_ns
 
@@ -125,7 +125,7 @@ class Aggregator:
         names = ["device", "event_time", *([gold.metric, gold.value] if gold.metric else gold.metrics)]
         schema = pa.schema([self.silver.spec.schema.field(name) for name in dict.fromkeys(names)])
         return Work(
-            silver=self.silver.root,
+            silver=self.silver.spec.place,
             gold=self.table.spec,
             readings=Readings(schema, gold.metric, gold.value, tuple(gold.metrics)),
             spans=tuple(spans),
@@ -142,8 +142,9 @@ class Aggregator:
         for file in self.table.files():
             before[_day(file)].append(file.path)
         portions = []
+        new = {file.path for file in files_of(self.silver, spans)}
         for day, files in sorted(held.items(), key=lambda item: -sum(file.rows for file in item[1])):
-            fresh = {file.path for file in files if any(span.may_lie_in(file) for span in spans)}
+            fresh = {file.path for file in files} & new
             if not fresh:
                 continue
             others = tuple(file.path for file in files if file.path not in fresh)

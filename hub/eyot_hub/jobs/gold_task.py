@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from eyot_hub import columns
 from eyot_hub.jobs.file_rows import codes, row_groups
-from eyot_hub.jobs.files import DataFile
+from eyot_hub.jobs.files import DataFile, Place
 from eyot_hub.jobs.increments import Span
 from eyot_hub.jobs.table import TableSpec
 from eyot_hub.jobs.window_keys import NONE, Ints, WindowKeys, begin_of, found_in
@@ -38,7 +38,7 @@ class Readings:
 class Work:
     """The same for all tasks of a round."""
 
-    silver: str  # where the silver table is
+    silver: Place  # where the silver table is
     gold: TableSpec
     readings: Readings
     spans: tuple[Span, ...]
@@ -136,12 +136,13 @@ def rows_in(rows: pa.Table, spans: tuple[Span, ...]) -> npt.NDArray[np.bool_]:
     """Which rows lie in one of the spans."""
     created, sequence = rows.column("stream_created_ns").to_numpy(), rows.column("sequence").to_numpy()
     streams = codes(rows.column("stream"))
-    names, index = streams.dictionary.to_pylist(), streams.indices.to_numpy()
+    names = {name: number for number, name in enumerate(streams.dictionary.to_pylist())}
+    index = streams.indices.to_numpy()
     found = np.zeros(rows.num_rows, np.bool_)
     for span in spans:
         if span.stream in names:
             held = (created == span.created_ns) & (sequence > span.after) & (sequence <= span.until)
-            found |= held & (index == names.index(span.stream))
+            found |= held & (index == names[span.stream])
     return found
 
 
@@ -155,7 +156,7 @@ def _before(work: Work, keys: WindowKeys, portion: Portion, touched: Ints) -> tu
     revisions = np.zeros(len(touched), np.int64)
     kept = []
     schema = pa.schema([field for field in work.gold.schema if field.name not in work.gold.partition_by])
-    for rows in row_groups(work.gold.root, portion.before, schema, ("device", "metric")):
+    for rows in row_groups(work.gold.place, portion.before, schema, ("device", "metric")):
         devices, metrics = codes(rows.column("device")), codes(rows.column("metric"))
         at = found_in(keys.known(devices, metrics, rows.column("window_start").cast(pa.int64()).to_numpy()), touched)
         old = rows.column("revision").to_numpy()

@@ -6,17 +6,23 @@ sequence N" is exactly what is new, whatever files they lie in and however often
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
-from pyspark.sql import Column, DataFrame, SparkSession
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from eyot_hub.jobs.compaction import TableFile
+from eyot_hub.jobs.file_rows import Range
 from eyot_hub.jobs.table import LakeTable
 
+DESCRIBED_MAX: Final = 10
+_SPANS: Final = pa.schema(
+    [("_stream", pa.string()), ("_created_ns", pa.int64()), ("_after", pa.int64()), ("_until", pa.int64())]
+)
 Streams: TypeAlias = list[tuple[str, int]]  # name and time of creation in ns
 
 
@@ -31,15 +37,6 @@ class Span:
 
     def __str__(self) -> str:
         return f"{self.stream} {self.after + 1}..{self.until}"
-
-    def holds(self) -> Column:
-        """The condition on rows."""
-        return (
-            (F.col("stream") == self.stream)
-            & (F.col("stream_created_ns") == self.created_ns)
-            & (F.col("sequence") > self.after)
-            & (F.col("sequence") <= self.until)
-        )
 
     def may_lie_in(self, file: TableFile) -> bool:
         """Whether the file's statistics leave room for such rows."""
@@ -67,7 +64,7 @@ def streams_in(spark: SparkSession, table: LakeTable) -> Streams:
         else:
             unclear.append(file)
     if unclear:
-        rows = table.dataframe(spark, unclear).select("stream", "stream_created_ns").distinct().collect()
+        rows = table.dataframe(spark, unclear, ["stream", "stream_created_ns"]).distinct().collect()
         found |= {(row["stream"], row["stream_created_ns"]) for row in rows}
     return sorted(found)
 
@@ -94,12 +91,49 @@ def limited(spans: list[Span], rows: int) -> list[Span]:
     return [replace(span, until=span.after - (span.after - span.until) * rows // total) for span in spans]
 
 
-def in_spans(spans: list[Span]) -> Column:
-    """Whether a row lies in one of the spans."""
-    return reduce(lambda a, b: a | b, [span.holds() for span in spans], F.lit(False))
+def marked(rows: DataFrame, spans: list[Span], name: str) -> DataFrame:
+    """`rows` with a column that tells whether a row lies in one of the spans, of which each stream has one at most.
+
+    The spans are a table of their own that every task gets: there may be as many as there are streams.
+    """
+    same = (F.col("stream") == F.col("_stream")) & (F.col("stream_created_ns") == F.col("_created_ns"))
+    found = rows.join(_table(rows.sparkSession, spans), same, "left")
+    inside = (
+        F.col("_until").isNotNull() & (F.col("sequence") > F.col("_after")) & (F.col("sequence") <= F.col("_until"))
+    )
+    return found.withColumn(name, inside).drop(*_SPANS.names)
 
 
-def rows_of(spark: SparkSession, table: LakeTable, spans: list[Span]) -> DataFrame:
+def rows_of(
+    spark: SparkSession, table: LakeTable, spans: list[Span], columns: Sequence[str] | None = None
+) -> DataFrame:
     """The rows of all spans; only files that may hold some are read."""
-    files = [file for file in table.files() if any(span.may_lie_in(file) for span in spans)]
-    return table.dataframe(spark, files).where(in_spans(spans))
+    ranges: dict[str, list[Range]] = defaultdict(list)
+    for span in spans:
+        ranges[span.stream].append(Range(span.created_ns, span.after, span.until))
+    return table.dataframe(spark, files_of(table, spans), columns, dict(ranges))
+
+
+def files_of(table: LakeTable, spans: list[Span]) -> list[TableFile]:
+    """The table's files that may hold rows of the spans."""
+    by_stream: dict[str, list[Span]] = defaultdict(list)
+    for span in spans:
+        by_stream[span.stream].append(span)
+    found = []
+    for file in table.files():
+        near = by_stream.get(file.partition["stream"], []) if "stream" in file.partition else spans
+        if any(span.may_lie_in(file) for span in near):
+            found.append(file)
+    return found
+
+
+def described(spans: list[Span]) -> str:
+    """The first spans, and how many there are."""
+    more = f" and {len(spans) - DESCRIBED_MAX} more" if len(spans) > DESCRIBED_MAX else ""
+    return ", ".join(map(str, spans[:DESCRIBED_MAX])) + more
+
+
+def _table(spark: SparkSession, spans: list[Span]) -> DataFrame:
+    rows = [dict(zip(_SPANS.names, (one.stream, one.created_ns, one.after, one.until), strict=True)) for one in spans]
+    table = pa.Table.from_pylist(rows, schema=_SPANS)
+    return F.broadcast(spark.createDataFrame(table))

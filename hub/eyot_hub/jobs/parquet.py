@@ -7,6 +7,7 @@ that do not count. The Delta table has no such trap.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -14,6 +15,9 @@ from pyspark.sql import functions as F
 from eyot_hub.jobs.config import Config
 from eyot_hub.jobs.streaming import run_query
 from eyot_hub.progress import BatchProgress
+
+# The day in UTC, whatever the session's time zone.
+_UTC_DATE: Final = "date_from_unix_date(cast(floor(unix_micros(stored_at) / 86400000000) as int))"
 
 
 def ingest_parquet(
@@ -26,11 +30,11 @@ def ingest_parquet(
 ) -> None:
     """Run the query until it has caught up (`once`), or until `stop` says so. Raises what the query fails with."""
     options = {**config.source_mapping(), "maxOffsetsPerTrigger": str(config.bronze.max_messages_per_commit)}
-    rows = spark.readStream.format("jetstream").options(**options).load().withColumn("date", F.to_date("stored_at"))
+    rows = spark.readStream.format("jetstream").options(**options).load().withColumn("date", F.expr(_UTC_DATE))
     writer = (
         rows.writeStream.format("parquet")
         .partitionBy("stream", "date")
         .option("path", config.folder("bronze"))
-        .option("checkpointLocation", config.folder("bronze-checkpoint"))
+        .option("checkpointLocation", config.checkpoint("bronze"))
     )
     run_query(writer, config, once=once, stop=stop, report=report)

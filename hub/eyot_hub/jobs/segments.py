@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from eyot_hub.jobs.bronze import position_id
 from eyot_hub.jobs.config import Config
-from eyot_hub.jobs.coverage import Segment, Source, segments
+from eyot_hub.jobs.coverage import SEGMENT_COLUMNS, Segment, Source, segments
 from eyot_hub.jobs.increments import new_spans, rows_of, streams_in
 from eyot_hub.jobs.table import LakeTable, TableSpec
 
@@ -58,7 +58,7 @@ class Segments:
             lambda *at: bronze.position(position_id(*at)),
         )
         self.rows_read = sum(span.until - span.after for span in spans)
-        fresh = segments(rows_of(self._spark, bronze, spans)) if spans else []
+        fresh = segments(rows_of(self._spark, bronze, spans, SEGMENT_COLUMNS)) if spans else []
         everything = joined([*held, *fresh])
         if spans:
             rewrite = len(held) + len(fresh) > 2 * len(everything) + SLACK

@@ -21,11 +21,11 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from eyot_hub import columns
 from eyot_hub.jobs import parsing
-from eyot_hub.jobs.bronze import position_id
+from eyot_hub.jobs.bronze import SCHEMA, position_id
 from eyot_hub.jobs.compaction import TableFile
 from eyot_hub.jobs.config import Config, Silver
 from eyot_hub.jobs.files import DataFile
-from eyot_hub.jobs.increments import Span, Streams, in_spans, limited, new_spans, rows_of
+from eyot_hub.jobs.increments import Span, Streams, described, files_of, limited, marked, new_spans, rows_of
 from eyot_hub.jobs.silver_task import KEY, RESULT, KnownFile, SilverTask, Written
 from eyot_hub.jobs.table import Fenced, LakeTable, TableSpec
 
@@ -33,13 +33,23 @@ QUARANTINE: Final = "quarantine"
 ROWS_PER_TASK: Final = 250_000  # a round of fewer is one task's
 ROWS_PER_TASK_MAX: Final = 1_000_000  # what one commit may ask of a task's memory; a larger backlog takes several
 ANY: Final = 1 << 62  # beyond every sequence
-_ARROW_TYPES: Final = {
-    "string": pa.string(),
-    "double": pa.float64(),
-    "bigint": pa.int64(),
-    "boolean": pa.bool_(),
-    "timestamp": columns.TIMESTAMP,
-}
+#: What goes through a task's parsing as it is.
+_KEPT: Final = (
+    "subject",
+    "payload",
+    "headers",
+    "stored_at",
+    "origin_domain",
+    "origin_stream",
+    "origin_sequence",
+    "content_hash",
+    "stream",
+    "stream_created_ns",
+    "sequence",
+    "date",
+)
+#: What is read of bronze.
+_READ: Final = tuple(name for name in SCHEMA.names if name != "account")
 QUARANTINE_SCHEMA: Final = pa.schema(
     [
         ("silver", pa.string()),
@@ -76,7 +86,7 @@ def silver_schema(silver: Silver) -> pa.Schema:
         [
             ("device", pa.string()),
             ("event_time", columns.TIMESTAMP),
-            *[(name, _ARROW_TYPES[kind]) for name, kind in silver.columns.items()],
+            *[(name, parsing.ARROW_TYPES[column.type]) for name, column in silver.typed.items()],
             ("subject", pa.string()),
             ("stored_at", columns.TIMESTAMP),
             ("origin_domain", pa.string()),
@@ -170,18 +180,23 @@ class Refiner:
     def _written(self, spans: list[Span], held: list[Span], known: list[TableFile]) -> Written:
         """Let tasks write the good rows of `spans` and the bad ones of `held`."""
         everything = list(dict.fromkeys([*spans, *held]))
-        parsed = self._identified(parsing.parse(self._rows(everything), self._silver))
-        is_bad = F.col(parsing.REASON).isNotNull()
-        rows = parsed.where((is_bad & in_spans(held)) | (~is_bad & in_spans(spans))).select(
+        by_month = self._config.lake.partition == "month"
+        identified = self._identified(self._rows(everything))
+        rows = parsing.parse(identified, self._silver, _KEPT, by_month=by_month)
+        if set(spans) != set(held):
+            is_bad = F.col(parsing.REASON).isNotNull()
+            rows = marked(marked(rows, spans, "_wanted"), held, "_held")
+            rows = rows.where(F.when(is_bad, F.col("_held")).otherwise(F.col("_wanted")))
+        rows = rows.select(
             *self.table.spec.schema.names,
             parsing.REASON,
             F.lit(self._silver.name).alias("silver"),
             "date",
-            F.when(is_bad, F.col("payload")).alias("payload"),
-            F.when(is_bad, F.col("headers")).alias("headers"),
+            "payload",
+            "headers",
         )
         task = SilverTask(self.table.spec, self.quarantine.spec, tuple(map(_known, known)), self._moving)
-        self._spark.sparkContext.setJobDescription(f"silver {self._silver.name}: {', '.join(map(str, everything))}")
+        self._spark.sparkContext.setJobDescription(f"silver {self._silver.name}: {described(everything)}")
         done = self._divided(rows, everything).mapInArrow(task, from_arrow_schema(RESULT)).collect()
         parts = [msgspec.json.decode(bytes(row["written"]), type=Written) for row in done]
         return Written(
@@ -192,7 +207,7 @@ class Refiner:
 
     def _divided(self, rows: DataFrame, spans: list[Span]) -> DataFrame:
         """Rows to tasks, so that repeats meet in one task and a day's files are few: by day and, of a full day, by device."""
-        days = {file.partition["date"] for file in self._bronze.files() if any(span.may_lie_in(file) for span in spans)}
+        days = {file.partition["date"] for file in files_of(self._bronze, spans)}
         tasks = max(1, round(sum(span.until - span.after for span in spans) / ROWS_PER_TASK))
         is_bad = F.col(parsing.REASON).isNotNull()
         if self._moving:
@@ -207,7 +222,7 @@ class Refiner:
         return self._silver.event_time == "stored_at" or self._silver.device == "stream"
 
     def _rows(self, spans: list[Span]) -> DataFrame:
-        return rows_of(self._spark, self._bronze, spans).where(parsing.matches(self._silver.subjects))
+        return rows_of(self._spark, self._bronze, spans, _READ).where(parsing.matches(self._silver.subjects))
 
     @staticmethod
     def _commit(
@@ -230,8 +245,7 @@ class Refiner:
         return {self._quarantine_id(span.stream, span.created_ns): span.until for span in spans}
 
     def _identified(self, rows: DataFrame) -> DataFrame:
-        """With the origin filled in (a message published at the hub has its own stream as origin), hash and partition."""
-        unit = "MONTH" if self._config.lake.partition == "month" else "DAY"
+        """With the origin filled in (a message published at the hub has its own stream as origin), and a hash."""
         return rows.withColumns(
             {
                 "origin_domain": F.when(F.col("origin_stream").isNull(), F.col("domain")).otherwise(
@@ -240,7 +254,6 @@ class Refiner:
                 "origin_stream": F.coalesce("origin_stream", "stream"),
                 "origin_sequence": F.coalesce("origin_sequence", "sequence"),
                 "content_hash": F.xxhash64("subject", "payload"),
-                "event_date": F.date_trunc(unit, F.col("event_time")).cast("date"),
             }
         ).withColumn("origin_domain", F.coalesce("origin_domain", F.lit("")))
 

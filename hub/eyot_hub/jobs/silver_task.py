@@ -120,14 +120,14 @@ class SilverTask:
     def _repeated(self, rows: pa.Table, hashes: Ints, day: str) -> Iterator[Ints]:
         """Hashes of the rows that silver's files hold as well."""
         schema = pa.schema([_KEY_SCHEMA.field("content_hash")])
-        for group in row_groups(self.silver.root, self._overlapping(rows, day), schema):
+        for group in row_groups(self.silver.place, self._overlapping(rows, day), schema):
             held = group.column("content_hash").to_numpy()
             yield held[found_in(held, hashes) != NONE]
 
     def _keys_of(self, rows: pa.Table, suspects: Ints, day: str) -> set[tuple[Any, ...]]:
         """The keys in silver that have one of these hashes."""
         found: set[tuple[Any, ...]] = set()
-        for group in row_groups(self.silver.root, self._overlapping(rows, day), _KEY_SCHEMA):
+        for group in row_groups(self.silver.place, self._overlapping(rows, day), _KEY_SCHEMA):
             hit: npt.NDArray[np.bool_] = found_in(group.column("content_hash").to_numpy(), suspects) != NONE
             if hit.any():
                 found.update(zip(*[group.column(name).filter(pa.array(hit)).to_pylist() for name in KEY], strict=True))

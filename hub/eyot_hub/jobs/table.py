@@ -4,7 +4,7 @@ The position of whatever feeds the table stands in the table's own transactions 
 files, removed files and new positions, or nothing does. A lost checkpoint or a second writer then costs nothing: who starts
 reads the position from the table, and of two that commit from the same position one is refused.
 
-Spark reads the files of one version of the table by their names; no Delta jar is needed.
+Tasks read the files of one version of the table by their names; no Delta jar is needed, and no file system of Spark's.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
 from urllib.parse import unquote
@@ -22,12 +22,12 @@ from deltalake import DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from eyot_hub.errors import HubError
 from eyot_hub.jobs.compaction import TableFile, joined, partition_text, small_files
-from eyot_hub.jobs.files import DataFile, FileWriter, sync
+from eyot_hub.jobs.file_rows import FileRows, Range
+from eyot_hub.jobs.files import DataFile, FileWriter, Place, sync
 
 log = logging.getLogger(__name__)
 
@@ -50,19 +50,26 @@ class TableSpec:
     schema: pa.Schema
     partition_by: tuple[str, ...]
     compression: str = DEFAULT_COMPRESSION
+    storage: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # delta-rs's options for the storage
+
+    @property
+    def place(self) -> Place:
+        return Place(self.root, self.storage)
 
     def writer(self) -> FileWriter:
-        return FileWriter(self.root, self.schema, self.partition_by, self.compression)
+        return FileWriter(self.place, self.schema, self.partition_by, self.compression)
 
 
 class LakeTable:
     """One Delta table; created when it does not exist. `refresh` to see what others committed."""
 
     def __init__(self, spec: TableSpec, storage_options: Mapping[str, str] | None = None) -> None:
-        self.spec = spec
+        self.spec = replace(spec, storage=tuple(sorted((storage_options or {}).items())))
         self._storage = dict(storage_options or {}) or None
-        self._local = "://" not in spec.root
+        self._local = self.spec.place.local
         self._delta = self._open()
+        self._positions: dict[str, int | None] = {}
+        self._positions_of = self.version
         self._fit_schema()
 
     @classmethod
@@ -95,8 +102,8 @@ class LakeTable:
             )
         wanted = {field.name: field for field in Schema.from_arrow(self.spec.schema).fields}
         held = {field.name: field for field in self._delta.schema().fields}
-        for name, field in wanted.items():
-            if name in held and held[name].type != field.type:
+        for name, column in wanted.items():
+            if name in held and held[name].type != column.type:
                 raise HubError(
                     f"table {self.root} was made with another configuration: its column '{name}' is "
                     f"{have.field(name).type}, not {self.spec.schema.field(name).type}. Give the column or the table another name"
@@ -121,11 +128,16 @@ class LakeTable:
 
     def refresh(self) -> None:
         self._delta.update_incremental()
+        if self.version != self._positions_of:
+            self._positions, self._positions_of = {}, self.version
 
     def position(self, app_id: str) -> int | None:
         """The last position committed under this name, as of the last refresh or commit."""
-        found = self._delta.transaction_version(app_id)
-        return None if found is None else int(found)
+        # delta-rs takes milliseconds for each: thousands of streams ask once for each version that somebody else made.
+        if app_id not in self._positions:
+            found = self._delta.transaction_version(app_id)
+            self._positions[app_id] = None if found is None else int(found)
+        return self._positions[app_id]
 
     def commit(
         self,
@@ -163,6 +175,11 @@ class LakeTable:
             )
         except CommitFailedError as error:
             raise Fenced(f"table {self.root}: {error}") from error
+        before = self._positions_of
+        self._delta.update_incremental()
+        if self.version == before + 1:  # nobody else's commit came in between
+            self._positions_of = self.version
+            self._positions |= positions
         self.refresh()
         if self._local:
             log = os.path.join(self.root, "_delta_log")
@@ -205,18 +222,32 @@ class LakeTable:
             )
         return found
 
-    def dataframe(self, spark: SparkSession, files: Sequence[TableFile] | None = None) -> DataFrame:
-        """The rows of the given files (all: None) as a DataFrame with the table's columns in their order."""
-        schema = from_arrow_schema(self.spec.schema)
+    def dataframe(
+        self,
+        spark: SparkSession,
+        files: Sequence[TableFile] | None = None,
+        columns: Sequence[str] | None = None,
+        ranges: Mapping[str, Sequence[Range]] | None = None,
+    ) -> DataFrame:
+        """The rows of the given files (all: None) with the table's columns in their order, or with `columns`.
+
+        `ranges`: only rows in one of the ranges of their stream (of a table that is partitioned by streams). Tasks read the files as
+        they write them: by the storage's own options, which Spark knows nothing of.
+        """
+        wanted = self.spec.schema if columns is None else pa.schema([self.spec.schema.field(name) for name in columns])
+        schema = from_arrow_schema(wanted)
         chosen = self.files() if files is None else files
         if not chosen:
             return spark.createDataFrame([], schema)
-        rows = spark.read.schema(schema).option("basePath", self.root).parquet(*[file.uri for file in chosen])
-        for name in self.spec.partition_by:
-            if any(isinstance(text := file.partition[name], str) and not text.isascii() for file in chosen):
-                # Spark takes each %XX of a folder's name for a character; they are the bytes of UTF-8.
-                rows = rows.withColumn(name, F.decode(F.encode(name, "ISO-8859-1"), "UTF-8"))
-        return rows.select(*self.spec.schema.names)
+        partitions = [[partition_text(file.partition.get(name)) for file in chosen] for name in self.spec.partition_by]
+        listed = pa.table(
+            [pa.array([file.path for file in chosen]), *(pa.array(values, pa.string()) for values in partitions)],
+            names=["path", *self.spec.partition_by],
+        )
+        tasks = max(1, min(len(chosen), spark.sparkContext.defaultParallelism))
+        frame = spark.createDataFrame(listed)
+        frame = frame.coalesce(1) if tasks == 1 else frame.repartition(tasks)
+        return frame.mapInArrow(FileRows(self.spec.place, wanted, self.spec.partition_by, ranges), schema)
 
     def rows(self) -> int:
         return sum(file.rows for file in self.files())
@@ -237,7 +268,7 @@ class LakeTable:
         # All columns of the table, more than this job's when its configuration is older.
         spec = replace(self.spec, schema=pa.schema(self._delta.schema().to_arrow()))
         for group in small_files(self.files()):
-            files = joined(spec.root, spec.schema, spec.writer(), group)
+            files = joined(spec.place, spec.schema, spec.writer(), group)
             try:
                 self.commit(files, {}, group, changes=False)
             except Fenced:
