@@ -73,7 +73,7 @@ def check_gaps(spark: SparkSession, config: Config, history: History) -> None:
     report = Gaps(spark, config).run()
     (source,) = [source for source in report.known if source.kind == OWN]
     epochs = report.coverage.epochs[source]
-    current = max(epoch.number for epoch in epochs)
+    current = report.known[source][-1].epoch
     said = {
         sequence: gap.status
         for gap in report.gaps
@@ -81,13 +81,18 @@ def check_gaps(spark: SparkSession, config: Config, history: History) -> None:
         for sequence in range(gap.first, gap.last + 1)
     }
     state = history.state
-    begin = epochs[-1].islands[0].first if epochs[-1].continues else 1
-    if report.known[source][-1].epoch == current:  # something of this life has arrived
-        read = {sequence for island in epochs[-1].islands for sequence in range(island.first, island.last + 1)}
-        expected = {
-            sequence: "expired" if sequence < state.first else "deleted"
-            for sequence in range(begin, state.last + 1)
-            if sequence not in state.messages and sequence not in read
-        }
-        assert said == expected, history.told
+    begin = report.known[source][-1].begins
+    read = {
+        sequence
+        for epoch in epochs
+        if epoch.number == current
+        for island in epoch.islands
+        for sequence in range(island.first, island.last + 1)
+    }
+    expected = {
+        sequence: "expired" if sequence < state.first else "deleted"
+        for sequence in range(begin, state.last + 1)
+        if sequence not in state.messages and sequence not in read
+    }
+    assert said == expected, history.told
     assert all(gap.status == "lost" for gap in report.gaps if gap.epoch != current), history.told

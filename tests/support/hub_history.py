@@ -59,6 +59,7 @@ class History:
         self.saved: State | None = None
         self.read_state = State()  # as it was when it was last ingested
         self.lost = False  # a job that may not lose data must fail
+        self.noted = False  # the table knows a position in the stream
         self.bronze: set[int] = set()
         self.told: list[str] = []
 
@@ -76,6 +77,7 @@ class History:
     def ingested(self) -> None:
         """Everything that the stream holds now has been read."""
         self.bronze |= set(self.state.messages.values())
+        self.noted |= self.lost or self.state.last > 0
         self.read_state, self.lost = self.state.copy(), False
 
     # -- what happens --------------------------------------------------------------------------------------------------
@@ -119,7 +121,7 @@ class History:
         self.streams.delete(STREAM)
         self.streams.create(STREAM, ["readings.>"])
         self.state = State(self.state.life + 1)
-        self.lost |= bool(self.read_state.last)
+        self.lost |= self.noted
 
     def _save(self) -> None:
         if self.state.messages:

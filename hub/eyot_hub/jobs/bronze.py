@@ -93,6 +93,7 @@ class _Start:
     at: Position
     epoch_ns: int
     new: bool = False  # an epoch that the table does not know yet, behind one that it does
+    begins: int = 1  # the epoch's first sequence: above 1 when the stream's end moved back to before it
 
 
 def position_id(stream: str, created_ns: int) -> str:
@@ -104,6 +105,11 @@ def row_ids(stream: str, epoch_ns: int) -> tuple[str, str]:
     """Under which names stand the sequence of the last message that was read, and when the stream had stored it (ns)."""
     position = position_id(stream, epoch_ns)
     return f"{position}/row", f"{position}/stored"
+
+
+def begins_id(stream: str, epoch_ns: int) -> str:
+    """Under which name stands the first sequence of an epoch behind another one."""
+    return f"{position_id(stream, epoch_ns)}/begins"
 
 
 def same_stream(epoch_ns: int, created_ns: int) -> bool:
@@ -124,6 +130,7 @@ def bronze_table(config: Config) -> LakeTable:
 def _noted(name: str, start: _Start) -> dict[str, int]:
     """The positions that say that a stream is in a new epoch."""
     positions = {position_id(name, start.epoch_ns): start.at.sequence, incarnation_id(name): start.epoch_ns}
+    positions[begins_id(name, start.epoch_ns)] = start.begins
     if start.at.row is not None:
         positions |= dict(zip(row_ids(name, start.epoch_ns), start.at.row, strict=True))
     return positions
@@ -218,7 +225,7 @@ class Ingest:
             first = self._planner.checked_start(info, at)
             # At or below the position: what follows are other messages under sequences that the table has.
             moved = first <= at.sequence
-            return _Start(_before(first, info), epoch_ns + moved, moved)
+            return _Start(_before(first, info), epoch_ns + moved, moved, first if moved else 1)
         reading = self.table.position(incarnation_id(info.name))
         if reading is not None:
             # The table holds an earlier stream of this name.

@@ -37,6 +37,8 @@ SEGMENT_COLUMNS: Final = (
     "origin_stream",
     "origin_sequence",
 )
+#: What repeats are told by.
+REPEAT_COLUMNS: Final = (*SEGMENT_COLUMNS, "subject", "payload")
 _SEGMENT_DDL: Final = (
     "kind STRING, domain STRING, name STRING, stream STRING, stream_created_ns BIGINT, hub_sequence BIGINT, "
     "first BIGINT, last BIGINT, first_us BIGINT, last_us BIGINT"
@@ -211,10 +213,13 @@ def _repeats(rows: DataFrame, by_source: dict[Source, list[Segment]]) -> set[tup
             highest = max(highest, part.last)
     if not suspects:
         return set()
-    wanted = sorted({part.first for part in suspects})
-    names = sorted({part.source.name for part in suspects})
+    wanted = sorted({(part.source.name, part.first) for part in suspects})
+    table = pa.table(
+        [pa.array([name for name, _ in wanted]), pa.array([first for _, first in wanted])], ["_name", "_first"]
+    )
+    there = (F.col("origin_stream") == F.col("_name")) & (F.col("origin_sequence") == F.col("_first"))
     found = (
-        rows.where(F.col("origin_stream").isin(names) & F.col("origin_sequence").isin(wanted))
+        rows.join(F.broadcast(rows.sparkSession.createDataFrame(table)), there, "left_semi")
         .select(
             F.coalesce("origin_domain", "domain", F.lit("")).alias("domain"),
             F.col("origin_stream").alias("name"),

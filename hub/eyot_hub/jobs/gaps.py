@@ -34,9 +34,9 @@ from pyspark.sql import SparkSession
 from eyot_hub.columns import TIMESTAMP
 from eyot_hub.errors import HubError
 from eyot_hub.jetstream import JetStream, StreamInfo
-from eyot_hub.jobs.bronze import bronze_table, same_stream, table_position
+from eyot_hub.jobs.bronze import begins_id, bronze_table, same_stream, table_position
 from eyot_hub.jobs.config import Config
-from eyot_hub.jobs.coverage import ORIGIN, STREAM, Coverage, Epoch, Source, coverage
+from eyot_hub.jobs.coverage import ORIGIN, REPEAT_COLUMNS, STREAM, Coverage, Epoch, Source, coverage
 from eyot_hub.jobs.segments import Segments
 from eyot_hub.jobs.table import LakeTable, TableSpec
 from eyot_hub.origins import domain_of_prefix
@@ -164,7 +164,7 @@ class Gaps:
         self._bronze.refresh()
         self.origins.refresh()
         self.gaps.refresh()
-        found = coverage(self.segments.found(), self._bronze.dataframe(self._spark))
+        found = coverage(self.segments.found(), self._bronze.dataframe(self._spark, columns=REPEAT_COLUMNS))
         remembered = self._remembered()
         said, moved = self._ask(remembered) if self._config.gaps.ask_origins else ({}, [])
         known = {
@@ -256,7 +256,8 @@ class Gaps:
             return known, None
         moved = planner.moved_back(info, at)
         if moved is None:
-            return replace(known, created_ns=epoch_ns), None
+            begins = self._bronze.position(begins_id(info.name, epoch_ns)) or 1
+            return replace(known, created_ns=epoch_ns, begins=begins), None
         log.warning("%s", moved)
         begins = planner.first_not_read(info, at)
         gone = (begins, at.sequence) if begins <= at.sequence else None
@@ -402,9 +403,9 @@ def _holes(epoch: Epoch, life: Known | None) -> list[tuple[int, int, int | None,
 
 def _begin(epoch: Epoch, life: Known | None) -> int:
     """The first sequence of an epoch: 1, or what its stream went on with when its end had moved back."""
-    if epoch.continues and epoch.islands:
-        return epoch.islands[0].first
-    return life.begins if life is not None else 1
+    if life is not None:
+        return life.begins
+    return epoch.islands[0].first if epoch.continues and epoch.islands else 1
 
 
 def _statuses(first: int, last: int, epoch: Epoch, life: Known | None, *, current: bool) -> list[tuple[int, int, str]]:
