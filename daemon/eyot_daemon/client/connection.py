@@ -216,11 +216,11 @@ class ClientConnection(KnownClient):
             at = end
 
     def _scan(self, data: bytes | bytearray | memoryview) -> None:
-        error: ProtocolError | None = None
+        failed: tuple[str, str] | None = None  # not the error: that holds this frame, and all it was sent
         try:
             ops = self._scanner.feed(data)
-        except ProtocolError as caught:
-            error, ops = caught, caught.ops
+        except ProtocolError as error:
+            failed, ops = (error.text, error.detail), error.ops
         if self._decision is None:
             self._handle(ops)
         else:
@@ -228,12 +228,13 @@ class ClientConnection(KnownClient):
             self._held_bytes += len(data)
             if self._held_bytes > HELD_BYTES_MAX:
                 self.fail(AUTHORIZATION_VIOLATION)
-        if error is not None and not self.closed:
-            if error.text:
-                self.send_error(error.text)
-            parsing = "" if error.text == MAX_PAYLOAD else "Client parser ERROR: "
-            log.error("%r - %s%s", self, parsing, error.detail)
-            self.close(close_reason(error.text), linger=True)
+        if failed is not None and not self.closed:
+            text, detail = failed
+            if text:
+                self.send_error(text)
+            parsing = "" if text == MAX_PAYLOAD else "Client parser ERROR: "
+            log.error("%r - %s%s", self, parsing, detail)
+            self.close(close_reason(text), linger=True)
 
     @property
     def held_bytes(self) -> int:

@@ -290,15 +290,14 @@ class LeafSession:
                 events.append(self.close(errors.AUTHORIZATION_VIOLATION))
 
     def _scan(self, data: bytes | bytearray | memoryview, events: list[LeafEvent], now: float) -> None:
-        failure: ProtocolError | None = None
+        failed: tuple[str, str] | None = None  # not the error: that holds this frame, and all it was sent
         try:
             ops = self._scanner.feed(data)
         except ProtocolError as error:
-            failure = error
-            ops = error.ops
+            failed, ops = (error.text, error.detail), error.ops
         self._dispatch(ops, events, now)
-        if failure is not None and not self.is_closed:
-            events.append(self._protocol_failure(failure))
+        if failed is not None and not self.is_closed:
+            events.append(self._protocol_failure(*failed))
 
     def _unpack(self, data: bytes | bytearray | memoryview, events: list[LeafEvent], now: float) -> None:
         if self.is_closed:
@@ -437,12 +436,12 @@ class LeafSession:
         if errors.is_loop(text):
             events.append(self.close(reason=text))
 
-    def _protocol_failure(self, failure: ProtocolError) -> Closed:
+    def _protocol_failure(self, text: str, detail: str) -> Closed:
         if self.state is State.WAIT_CONNECT:
             return self.close(errors.AUTHORIZATION_VIOLATION)
         if self.state in (State.WAIT_INFO, State.WAIT_ACCOUNT):
-            return self.close(reason=f"{errors.WRONG_PORT_SERVER}: {failure.detail}")
-        return self.close(failure.text, reason=failure.detail)
+            return self.close(reason=f"{errors.WRONG_PORT_SERVER}: {detail}")
+        return self.close(text, reason=detail)
 
     # ---------------------------------------------------------------- from the greeting to the open link
 
