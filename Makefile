@@ -45,8 +45,8 @@ fmt: venv  ## format and fix what can be fixed
 	@$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-test: packages venv lint  ## everything that CI runs
-	@$(BIN)/python -m pytest -q $(PYTEST)
+test: packages venv lint  ## everything that CI runs; JOBS=2 for two processes side by side, file by file
+	@$(BIN)/python -m pytest -q $(if $(JOBS),-n $(JOBS) --dist loadfile) $(PYTEST)
 
 test-debian:  ## the same in a bare root of RELEASE (bookworm, trixie), on its own Python; ARGS="tests/unit -k tls" for some; as root
 	@$(NEEDS) bare

@@ -40,7 +40,7 @@ class ClearServer:
             except OSError:
                 return
             with peer:
-                peer.settimeout(0.5)
+                peer.settimeout(30)
                 try:
                     peer.sendall(self.greeting)
                     while data := peer.recv(65536):

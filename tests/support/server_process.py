@@ -29,10 +29,19 @@ _picked: set[int] = set()
 _random = random.Random(os.getpid() ^ time.time_ns())
 
 
+def _ports() -> range:
+    """Below the ephemeral range; of processes that test side by side (`make test JOBS=2`) each has a part of its own."""
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    count = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    size = 12_000 // count
+    return range(20_000 + number * size, 20_000 + (number + 1) * size)
+
+
 def free_port() -> int:
     """A free port below the ephemeral range, so that no outgoing connection takes it while a server restarts."""
+    ports = _ports()
     while True:
-        port = _random.randrange(20_000, 32_000)
+        port = _random.choice(ports)
         if port in _picked:
             continue
         with socket.socket() as probe:
