@@ -63,7 +63,7 @@ def play(server: ServerProcess, scene: Callable[[Callable[..., Awaitable[Client]
 
 
 async def ask(client: Client, subject: str, body: Any = None) -> Any:
-    answer = await client.request(subject, b"" if body is None else json.dumps(body).encode(), timeout=5)
+    answer = await client.request(subject, b"" if body is None else json.dumps(body).encode(), timeout=30)
     return json.loads(answer.data)
 
 
@@ -72,7 +72,7 @@ def test_an_audit_tells_who_asked(server: ServerProcess) -> None:
         client = await connect("acc", name="me")
         heard = await client.subscribe("$JS.EVENT.ADVISORY.API")
         await ask(client, "$JS.API.STREAM.INFO.none")
-        event = json.loads((await heard.next_msg(timeout=5)).data)
+        event = json.loads((await heard.next_msg(timeout=30)).data)
         told = event["client"]
         assert told.pop("start")
         assert told.pop("rtt", 1) > 0
@@ -108,7 +108,7 @@ def test_the_system_account_hears_every_request_of_the_api(server: ServerProcess
         await ask(client, "$JS.API.STREAM.CREATE.S", {"name": "S", "subjects": ["s"]})
         await ask(client, "$JS.API.STREAM.INFO.S")
         await ask(client, "$JS.API.CONSUMER.INFO.S.C")
-        await asyncio.wait_for(seen.wait(), 5)
+        await asyncio.wait_for(seen.wait(), 30)
         assert [message.subject for message in heard] == [
             "$JS.API.STREAM.CREATE.S",
             "$JS.API.STREAM.INFO.S",
@@ -173,7 +173,7 @@ def test_the_last_of_each_subject_beyond_the_end(server: ServerProcess) -> None:
             await client.jetstream().publish("s.a", b"x")
         for up_to, expected in ((3, None), (4, "404"), (2**63, "404"), (0, None)):
             body = json.dumps({"multi_last": ["s.*"], "up_to_seq": up_to}).encode()
-            answer = await client.request("$JS.API.DIRECT.GET.S", body, timeout=5)
+            answer = await client.request("$JS.API.DIRECT.GET.S", body, timeout=30)
             assert (answer.headers or {}).get("Status") == expected, up_to
 
     play(server, scene)

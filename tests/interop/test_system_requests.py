@@ -155,12 +155,12 @@ async def talk(port: int) -> list[Any]:
         if number % 200 == 0:
             await system.flush()
     await system.publish("$SYS.REQ.SERVER.PING.IDZ", b"", reply=f"box.{len(asked)}")
-    await asyncio.wait_for(end.wait(), 60)
+    await asyncio.wait_for(end.wait(), 120)
     # Profiles are taken beside the others, and answered after them.
     late = [number for number, (subject, _) in enumerate(asked) if subject.endswith("PROFILEZ") and number not in got]
     for number in late:
         try:
-            answer = await system.request(asked[number][0], asked[number][1].encode(), timeout=0.2)
+            answer = await system.request(asked[number][0], asked[number][1].encode(), timeout=1.0)
         except (nats.errors.TimeoutError, nats.errors.NoRespondersError):
             continue
         got[number] = shape(json.loads(answer.data))

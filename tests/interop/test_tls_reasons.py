@@ -88,7 +88,7 @@ def test_a_failed_handshake_says_why(
 ) -> None:
     begin = "TLS leafnode handshake error: " if listener == "leafnode" else "TLS handshake error: "
     spoil(server.client_port if listener == "client" else server.leaf_port, authority)
-    server.wait_log(f"{begin}[^\n]*{re.escape(reason)}")
+    server.wait_log(f"{begin}[^\n]*{re.escape(reason)}", 60.0)
 
 
 @pytest.mark.parametrize("kind", KINDS)
