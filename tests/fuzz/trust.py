@@ -30,7 +30,7 @@ from support.claims import OPERATOR, SYSTEM, Key, creds, operator_conf
 from support.leaf_pair import server
 
 KINDS = ("eyotd", "2.14.6")
-WAIT_S = 10.0
+WAIT_S = 30.0
 ACCOUNTS = tuple(Key("A", 60 + number) for number in range(3))
 SIGNERS = tuple(Key("A", 70 + number) for number in range(3))
 SCOPES = tuple(Key("A", 80 + number) for number in range(3))
@@ -285,11 +285,11 @@ class Observer:
     async def _settle(self, inside: dict[str, Client]) -> None:
         """Until nothing more comes."""
         quiet = 0
-        while quiet < 4:
+        while quiet < 6:
             before = (len(self.heard), len(self.told))
             for client in inside.values():
                 await client.flush(timeout=WAIT_S)
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.02)
             quiet = quiet + 1 if before == (len(self.heard), len(self.told)) else 0
 
 

@@ -19,7 +19,7 @@ from support.claims import ALPHA, BETA, OPERATOR, OTHER, SIGNING, SYSTEM, USER, 
 from support.leaf_pair import server
 
 KINDS = ["eyotd", "2.14.6"]
-WAIT_S = 10.0
+WAIT_S = 30.0
 ISSUER = Key("A", 50)
 STRANGER = Key("A", 51)
 

@@ -19,7 +19,7 @@ from support.leaf_pair import server
 from support.server_process import ServerProcess
 
 KINDS = ["eyotd", "2.14.6"]
-WAIT_S = 10.0
+WAIT_S = 30.0
 
 
 class Door:
