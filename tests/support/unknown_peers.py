@@ -46,7 +46,7 @@ def push(sock: socket.socket, data: bytes) -> socket.socket:
 
 
 def opened(port: int) -> socket.socket:
-    sock = socket.create_connection(("127.0.0.1", port), timeout=15)
+    sock = socket.create_connection(("127.0.0.1", port), timeout=60)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 * 1024)
     return sock
 
