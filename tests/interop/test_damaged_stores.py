@@ -49,9 +49,7 @@ def publish(client: RawClient, subject: str, payload: bytes, header: bytes = b""
 @pytest.fixture
 def stopped(tmp_path: Path) -> Eyotd:
     """A daemon that was stopped, with 300 messages in each of two streams."""
-    server = Eyotd(CONFIG, tmp_path)
-    server.start()
-    with RawClient(server.client_port, headers=True) as client:
+    with Eyotd(CONFIG, tmp_path) as server, RawClient(server.client_port, headers=True) as client:
         for name in "AB":
             assert "error" not in request(
                 client, f"$JS.API.STREAM.CREATE.{name}", {"name": name, "subjects": [f"{name}.>"]}
@@ -60,7 +58,6 @@ def stopped(tmp_path: Path) -> Eyotd:
                 publish(
                     client, f"{name}.x", b"payload %d of %b" % (number, name.encode()) * 10, b"Nats-Msg-Id: %d" % number
                 )
-    server.stop()
     return server
 
 
