@@ -66,7 +66,7 @@ async def mirror_of_nobody(hub: Client, leaf: Client) -> None:
 
 
 async def _arrived(client: Client, stream: str) -> None:
-    for _ in range(1_000):
+    for _ in range(3_000):
         if (await client.jetstream(timeout=10).stream_info(stream)).state.messages:
             return
         await asyncio.sleep(0.02)
@@ -141,12 +141,12 @@ def test_doctor_names_the_cause(name: str, hub_kind: str, tmp_path: Path) -> Non
         js = at_leaf.jetstream(timeout=10)
         await js.add_stream(name="DATA", subjects=["data.>"], retention=cause.retention)
         await js.publish("data.1", b"x")
-        leaf.wait_log("Leafnode connection created")
+        leaf.wait_log("Leafnode connection created", 60)
         await cause.set_up(at_hub, at_leaf)
         if name.startswith("nothing"):
             await _arrived(at_hub, "ALL")
         if cause.log:
-            leaf.wait_log(cause.log)
+            leaf.wait_log(cause.log, 60)
         await _says(leaf, cause.leaf if isinstance(hub, Eyotd) else cause.leaf_of_nats or cause.leaf)
         if cause.hub is not None and isinstance(hub, Eyotd):
             await _says(hub, cause.hub)
@@ -164,7 +164,7 @@ def test_doctor_names_the_cause(name: str, hub_kind: str, tmp_path: Path) -> Non
 
 async def _says(which: ServerProcess, expected: tuple[int, str]) -> None:
     """It comes to say so, as soon as it can know."""
-    for _ in range(8):
+    for _ in range(40):
         code, checks = await doctor(which, "acc")
         bad = [
             f"{each['name']}: {each['detail']} {each['remedy']}"
