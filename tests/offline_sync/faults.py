@@ -14,6 +14,13 @@ _CLOCKS = (0.0, -57 * _YEAR_S, 10 * _YEAR_S, -10 * _YEAR_S, 3600.0, -5.0)
 
 async def cut(fleet: Fleet) -> None:
     leaf = fleet.chance.choice(fleet.links)
+    part = fleet.chance.random()
+    if part < 0.5:
+        await work(fleet)
+        await trio.sleep(fleet.chance.uniform(0, 0.05))
+        fleet.say(f"connections of {leaf} end in the middle of a frame")
+        fleet.network.tear(leaf, 2 * part)
+        return
     fleet.say(f"link of {leaf} is cut")
     fleet.network.cut(leaf)
 

@@ -44,6 +44,7 @@ class Pipe:
         self.hole = False
         self.broken = False
         self.cut_off = False  # what is under way arrives, nothing more can be sent
+        self.torn = False  # what is left under way arrives, and then the connection is reset
         self.reader_gone = False
         self.ended = False
         self._under_way: deque[tuple[float, bytes]] = deque()
@@ -76,7 +77,7 @@ class Pipe:
         """What has arrived, once something has; others run in between, as with every read."""
         others_ran = False
         while True:
-            if self.broken or self.reader_gone:
+            if self.broken or self.reader_gone or (self.torn and not self._under_way):
                 await _let_others_run(others_ran)
                 raise trio.BrokenResourceError("connection reset")
             wait_until = math.inf
@@ -115,6 +116,15 @@ class Pipe:
         self.broken = True
         self._under_way.clear()
         self._bytes = 0
+        self._change()
+
+    def tear(self, part: float) -> None:
+        """Of what is under way the first part arrives, down to a byte; then the connection is reset."""
+        data = b"".join(each for _, each in self._under_way)
+        kept = data[: int(len(data) * part)]
+        self._under_way = deque([(trio.current_time(), kept)] if kept else [])
+        self._bytes = len(kept)
+        self.cut_off = self.torn = True
         self._change()
 
     def swallow(self) -> None:
@@ -206,6 +216,13 @@ class Network:
         """The link `name` goes down: its connections are reset."""
         self.links[name].up = False
         self._reset(lambda each: each.link == name)
+
+    def tear(self, name: str, part: float) -> None:
+        """The connections of the link end in the middle of a frame."""
+        for each in self._connections:
+            if each.link == name:
+                for pipe in each.pipes:
+                    pipe.tear(part)
 
     def restore(self, name: str) -> None:
         self.links[name].up = True

@@ -40,8 +40,9 @@ from offline_sync.network import Network
 EPOCH_NS = 1_800_000_000_000_000_000
 ACCOUNT = "ACC"
 _STORE = StoreOptions(inline=True, flush=False, map_size=2 << 20, map_reserve=1 << 20)
-#: From a submit to the flush that holds it, and from the flush to the loop that hears of it, seconds.
+#: From a submit to the flush that holds it, and from the flush to the loop that hears of it, seconds; on a third of the nodes flash is slow.
 _COMMIT_S_MAX = 0.05
+_SLOW_COMMIT_S_MAX = 0.4
 _NOTIFY_S_MAX = 0.005
 
 
@@ -73,6 +74,7 @@ class SimulatedBroker(Broker):
 
     store: Store | None = None
     commits: random.Random
+    commit_s_max = _COMMIT_S_MAX
     commit_waits = False
 
     def flush(self) -> None:
@@ -80,7 +82,7 @@ class SimulatedBroker(Broker):
         store = self.store
         if store is not None and store.backlog_txns and not self.commit_waits and not store.closed:
             self.commit_waits = True
-            self.timers.call_later(self.commits.uniform(0.0, _COMMIT_S_MAX), self._commit)
+            self.timers.call_later(self.commits.uniform(0.0, self.commit_s_max), self._commit)
 
     def _commit(self) -> None:
         self.commit_waits = False
@@ -216,6 +218,8 @@ class Node:
         rng = random.Random(f"{self._seed}/{self.name}/{self.boots}")
         self.broker = broker = SimulatedBroker(options, server_id=f"N{self.name}", clock=self.clock, rng=rng)
         broker.commits = random.Random(rng.random())
+        if random.Random(f"flash {self._seed}/{self.name}").random() < 1 / 3:
+            broker.commit_s_max = _SLOW_COMMIT_S_MAX
         set_up_accounts(broker, options)
         try:
             with self._scope:
