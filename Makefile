@@ -88,8 +88,9 @@ cuts: venv  ## 200 random cuts of a leaf link and kills of its ends, clients on 
 	@$(NEEDS) nats
 	$(BIN)/python tests/support/link_cuts.py $(CUTS)
 
-storm: packages venv  ## a hub and a leaf node of each kind, 100 faults a run; RUNS=14 SEED=n STORM="--faults N --pairs HUB:LEAF,..."
-	@$(BIN)/python tests/support/storm.py $(if $(RUNS),--runs $(RUNS)) $(if $(SEED),--seed $(SEED)) $(STORM)
+storm: venv  ## a hub and a leaf node of each kind, 100 faults a run; RUNS=14 SEED=n STORM="--faults N --pairs HUB:LEAF,..."
+	@$(NEEDS) nats
+	$(BIN)/python tests/support/storm.py $(if $(RUNS),--runs $(RUNS)) $(if $(SEED),--seed $(SEED)) $(STORM)
 
 soak: venv  ## power cuts and SIGKILL under load, for an hour; SOAK="--seconds N" for another time
 	@cd tests
