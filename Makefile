@@ -97,6 +97,10 @@ soak: venv  ## power cuts and SIGKILL under load, for an hour; SOAK="--seconds N
 	PYTHONPATH=. python support/power_cuts.py $(or $(SOAK),--seconds 1800)
 	EYOT_SIGKILL_ROUNDS=3000 python -m pytest -q unit/store/test_sigkill.py
 
+damage: venv  ## damaged pages, files and journals: 10,000 cases; DAMAGE="--cases N --seed N", --case N replays one
+	@cd tests
+	PYTHONPATH=. python support/damages.py $(DAMAGE)
+
 plug: venv  ## pull the plug of a virtual machine that runs eyotd, ROUNDS (5) times; PLUG=--encrypted
 	@$(NEEDS) plug
 	$(BIN)/python tests/power/plug.py --rounds $(or $(ROUNDS),5) $(PLUG)

@@ -27,9 +27,9 @@ import msgspec
 
 from eyot_store.directories import make_directories
 from eyot_store.errors import StoreError
-from eyot_store.lmdb.mend import Examined, examine, store_exists
-from eyot_store.lmdb.pages import SEQUENCE_KEY, PageError, Pages, Tree
 from eyot_store.options import MIB, StoreOptions
+from eyot_store.pages.mend import Examined, examine, store_exists
+from eyot_store.pages.pages import SEQUENCE_KEY, PageError, Pages, Tree
 from eyot_store.records.codec import RecordCodec
 from eyot_store.records.record import seal, unpack_u64, unseal
 from eyot_store.records.vault import Vault, new_vault, unlock

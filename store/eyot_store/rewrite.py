@@ -28,9 +28,9 @@ from eyot_store.environment import (
 )
 from eyot_store.errors import StoreError
 from eyot_store.journal.journal import sync_directory
-from eyot_store.lmdb.mend import examine, store_exists
-from eyot_store.lmdb.pages import PageError
 from eyot_store.options import MIB, StoreOptions
+from eyot_store.pages.mend import examine, store_exists
+from eyot_store.pages.pages import PageError
 from eyot_store.records.record import Counters, pack_u64, seal, seq_of, unpack_u64, unseal
 from eyot_store.records.vault import StoreKeys
 

@@ -36,12 +36,12 @@ from eyot_store.journal.overlay import Overlays
 from eyot_store.journal.replay import replay
 from eyot_store.lmdb.batch import recount
 from eyot_store.lmdb.committer import LmdbCommitter
-from eyot_store.lmdb.pages import PageError
 from eyot_store.log.directory import Directory
 from eyot_store.log.log import Log
 from eyot_store.log.memory import MemoryLog, MemoryRecords
 from eyot_store.log.stream import StreamLog
 from eyot_store.options import StoreOptions
+from eyot_store.pages.pages import PageError
 from eyot_store.records.record import (
     CRC_SIZE,
     Counters,

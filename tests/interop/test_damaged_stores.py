@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from eyot_store.lmdb.pages import SEQUENCE_KEY, Pages
+from eyot_store.pages.pages import SEQUENCE_KEY, Pages
 from support.eyotd import Eyotd
 from support.raw_client import RawClient
 

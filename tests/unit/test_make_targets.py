@@ -43,7 +43,9 @@ BASE = {"python3", "python3-venv", "gcc", "python3-dev", "ca-certificates"}
         (["soak"], set()),
         (["demo"], {"default-jre-headless"}),
         (["demo", "DEMO=--hub nats-server"], {"default-jre-headless", "nats-server"}),
+        (["damage"], set()),
         (["cuts"], {"nats-server"}),
+        (["storm"], {"nats-server"}),
         (["walkthrough"], {"nats-server"}),
         (["bench"], {"nats-server", "iproute2"}),
         (["bench-hub"], {"nats-server", "default-jre-headless"}),
@@ -70,5 +72,5 @@ def test_no_target_was_forgotten() -> None:
         for target, recipe in re.findall(r"^([a-z-]+):[^\n]*\n((?:\t[^\n]*\n)+)", makefile, re.MULTILINE)
         if "$(NEEDS)" in recipe
     }
-    named = {"demo", "walkthrough", "bench", "bench-hub", "hub-kills", "hub-wheel", "cuts", "plug"}
+    named = {"demo", "walkthrough", "bench", "bench-hub", "hub-kills", "hub-wheel", "cuts", "storm", "plug"}
     assert needing == named | {"packages", "deb", "test-debian"}

@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from eyot_store.directories import make_directories
 from eyot_wire.trust import nkey
 
 if TYPE_CHECKING:
@@ -76,6 +75,8 @@ class DirectoryTokens:
         self._options = options
         self._path = Path(options.directory)
         try:
+            from eyot_store.directories import make_directories  # a broker without a directory of tokens loads no store
+
             make_directories(self._path, 0o750)
         except OSError as error:
             raise TokenStoreError(f"account resolver directory: {error}") from error

@@ -1,6 +1,6 @@
 """Verifying a store at rest: every page, every checksum, every counter; names what is wrong and changes nothing.
 
-``check(path)`` first walks LMDB's own structure without LMDB (``lmdb/survey.py``), so that a damaged page cannot take the
+``check(path)`` first walks LMDB's own structure without LMDB (``pages/survey.py``), so that a damaged page cannot take the
 checking process down; only a sound structure is then read through LMDB, record by record. Of a store that a daemon has open
 the structure is not walked (it moves), and the records are read from one snapshot.
 """
@@ -37,9 +37,9 @@ from eyot_store.hot import nodes_of
 from eyot_store.journal.high_water import read_high
 from eyot_store.journal.journal import read_frames
 from eyot_store.journal.replay import frame_content
-from eyot_store.lmdb.mend import SALVAGED
-from eyot_store.lmdb.pages import SEQUENCE_KEY, PageError, Pages
-from eyot_store.lmdb.survey import survey
+from eyot_store.pages.mend import SALVAGED
+from eyot_store.pages.pages import SEQUENCE_KEY, PageError, Pages
+from eyot_store.pages.survey import survey
 from eyot_store.records.codec import RecordCodec
 from eyot_store.records.record import (
     Counters,

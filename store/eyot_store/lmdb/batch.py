@@ -11,7 +11,7 @@ import msgspec
 
 from eyot_store.environment import NEXT_ID_KEY, Environment, counters_key, messages_db_name, trash_key
 from eyot_store.errors import StoreError
-from eyot_store.lmdb.pages import PageError
+from eyot_store.pages.pages import PageError
 from eyot_store.records.codec import RecordCodec
 from eyot_store.records.record import (
     Counters,

@@ -20,7 +20,7 @@ from eyot_store.environment import JOURNAL_KEY, NEXT_ID_KEY, Environment, as_sto
 from eyot_store.errors import StoreError
 from eyot_store.fates import Fates
 from eyot_store.lmdb.batch import Batch
-from eyot_store.lmdb.pages import PageError
+from eyot_store.pages.pages import PageError
 from eyot_store.records.record import Counters, pack_u64
 from eyot_store.subjects.batch_index import BatchIndex
 from eyot_store.subjects.index_writer import Indexes, Written

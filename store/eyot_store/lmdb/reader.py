@@ -13,7 +13,7 @@ import msgspec
 from eyot_store.environment import Environment, as_store_error
 from eyot_store.errors import StoreError
 from eyot_store.hot import weigh
-from eyot_store.lmdb.pages import PageError, SnapshotGoneError, Tree
+from eyot_store.pages.pages import PageError, SnapshotGoneError, Tree
 from eyot_store.reader import RECORDS_MAX, Reading, keep_within
 from eyot_store.record_run import Weighed
 from eyot_store.records.record import (

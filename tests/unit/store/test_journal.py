@@ -16,7 +16,7 @@ from eyot_store.environment import Environment
 from eyot_store.journal.aside import read_aside
 from eyot_store.journal.high_water import FILE
 from eyot_store.journal.journal import BLOCK, HEADER, MAGIC, Journal, segment_name
-from eyot_store.lmdb.pages import Pages
+from eyot_store.pages.pages import Pages
 from eyot_store.records.record import pack_u64
 from eyot_store.records.vault import StoreKeys
 from eyot_wire.hot import StoredRun

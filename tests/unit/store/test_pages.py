@@ -12,8 +12,8 @@ import pytest
 from eyot_store import StoreError, hot, page_check
 from eyot_store.check.check import check
 from eyot_store.check.main import compact, main, repair_store
-from eyot_store.lmdb.pages import SEQUENCE_KEY, PageError, Pages, Tree
-from eyot_store.lmdb.survey import survey
+from eyot_store.pages.pages import SEQUENCE_KEY, PageError, Pages, Tree
+from eyot_store.pages.survey import survey
 from eyot_store.records.vault import StoreKeys
 from support.damages import bases, play
 from support.store import FAST, JOURNAL, commit, fill, make_log, open_inline
@@ -163,7 +163,7 @@ def test_a_damaged_leaf_fences_its_stream_by_name_and_no_other(path: Path, which
 
 def test_a_leaf_that_is_damaged_while_the_stream_is_served(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "eyot_store.lmdb.mend.survey", lambda pages, meta, leaves=False: survey(pages, meta, leaves=leaves)
+        "eyot_store.pages.mend.survey", lambda pages, meta, leaves=False: survey(pages, meta, leaves=leaves)
     )
     spoil(path, leaves_of(path, 2)[3])
     store = open_inline(path)
@@ -184,7 +184,7 @@ def test_a_meta_page_that_cannot_be_read_any_more_is_an_error(path: Path, monkey
     store = open_inline(path)
     log = store.streams()[0]
     fill(store, log, 1)
-    monkeypatch.setattr("eyot_store.lmdb.pages.read_meta", lambda *_: None)
+    monkeypatch.setattr("eyot_store.pages.pages.read_meta", lambda *_: None)
     with pytest.raises(StoreError, match="the meta page of commit"):
         log.get(1)
     assert store.fenced() == []
