@@ -103,7 +103,7 @@ damage: venv  ## damaged pages, files and journals: 10,000 cases; DAMAGE="--case
 
 plug: venv  ## pull the plug of a virtual machine that runs eyotd, ROUNDS (5) times; PLUG=--encrypted
 	@$(NEEDS) plug
-	$(BIN)/python tests/power/plug.py --rounds $(or $(ROUNDS),5) $(PLUG)
+	$(BIN)/python tests/power/power_loss.py --rounds $(or $(ROUNDS),5) $(PLUG)
 
 docs: venv  ## the documentation site in build/site; broken links and anchors fail
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet

@@ -31,7 +31,7 @@ from eyot_daemon.process.signals import send_signal
 from eyot_daemon.version import VERSION, own_version
 from eyot_wire.closed_pipe import until_closed
 from eyot_wire.conf import ConfError
-from eyot_wire.hot import COMPILED
+from eyot_wire.native import COMPILED
 
 log = logging.getLogger("eyot")
 

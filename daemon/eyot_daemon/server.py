@@ -13,16 +13,16 @@ import msgspec
 import trio
 
 from eyot_daemon.auth.account_tokens import TokenStoreError
+from eyot_daemon.auth.authenticators import Authenticators, trust_of
 from eyot_daemon.auth.callout import Callout, new_id, server_key
-from eyot_daemon.auth.judges import Judges, trust_of
 from eyot_daemon.client.clients import Clients
 from eyot_daemon.client.lame_duck import let_clients_go
 from eyot_daemon.client.listener import ClientListener
 from eyot_daemon.config.flags import UsageError
 from eyot_daemon.config.options import Options
 from eyot_daemon.config.read import Loaded
-from eyot_daemon.leaf.part import LeafPart
-from eyot_daemon.monitor.part import MonitoringPart
+from eyot_daemon.leaf.service import LeafService
+from eyot_daemon.monitor.service import MonitoringService
 from eyot_daemon.monitor.system_services import SystemServices
 from eyot_daemon.net import early_listen
 from eyot_daemon.net.cert_dates import out_of_date
@@ -47,13 +47,13 @@ if TYPE_CHECKING:
     from eyot_daemon.auth.account_fetch import AccountFetcher
     from eyot_daemon.auth.trust import Trust
     from eyot_daemon.client.websocket_listener import WebSocketListener
-    from eyot_daemon.jetstream.part import JetStreamPart
+    from eyot_daemon.jetstream.service import JetStreamService
     from eyot_daemon.reload.claims_apply import ClaimsKeeper
 
 log = logging.getLogger("eyot")
 
 #: How long connections get to take their last words when the daemon stops.
-GOODBYE_S = 1.0
+CLOSING_S = 1.0
 #: bcrypt checks that run at once.
 BCRYPT_THREADS = 2
 _POLL_S = 0.02
@@ -63,7 +63,7 @@ class Contexts(NamedTuple):
     """The TLS contexts of the listeners, made before anything of a new configuration is applied."""
 
     clients: ssl.SSLContext | None
-    leafs: ssl.SSLContext | None
+    leaf_links: ssl.SSLContext | None
     websocket: ssl.SSLContext | None
 
 
@@ -89,23 +89,25 @@ class Server:
         self.ports = Ports()
         self._lame_duck = False
         self._env = env
-        self._jetstream: JetStreamPart | None = None
+        self._jetstream: JetStreamService | None = None
         signs = self.options.authorization.auth_callout is not None or trust is not None
         signer = server_key() if signs else None
         self.broker = Broker(self.options, server_id=new_id() if signer is None else signer.public_key)
         self._callout = None if signer is None else Callout(self.broker, signer)
         set_up_accounts(self.broker, self.options)
-        self._judges = Judges(self.options, trust, self._callout, self._in_background, self._account_fetcher(trust))
-        self.clients = Clients(self.broker, self._judges.clients)
-        self.clients.websocket_authenticator = self._judges.websocket
-        self._monitoring = MonitoringPart(self.clients)
+        self._authenticators = Authenticators(
+            self.options, trust, self._callout, self._in_background, self._account_fetcher(trust)
+        )
+        self.clients = Clients(self.broker, self._authenticators.clients)
+        self.clients.websocket_authenticator = self._authenticators.websocket
+        self._monitoring = MonitoringService(self.clients)
         self._services = SystemServices(self.clients, self)
         self._services.start()
         self._claims: ClaimsKeeper | None = None
         if trust is not None:
             self._keep_claims()
-        self._leafs = LeafPart(self.broker.links, self._judges.leaf)
-        self._leafs.provide(self.broker.providers)
+        self._leaf_service = LeafService(self.broker.links, self._authenticators.leaf)
+        self._leaf_service.provide(self.broker.providers)
 
     async def run(self) -> None:
         """Start, serve until told to stop, stop. Raises StartError."""
@@ -138,7 +140,7 @@ class Server:
         ports = self.ports
         self._monitoring.start(self.options, nursery, ports, self.options.eyot.control_path(self._env))
         self._start_jetstream()
-        self._start_leafs(nursery, connections, ports)
+        self._start_leaf_service(nursery, connections, ports)
         self._start_clients(connections, ports)
         early_listen.release()
         self._open_listeners()
@@ -164,11 +166,11 @@ class Server:
         if self.options.jetstream is None:
             return
         # JetStream and the store are a third of what there is to load: only who uses them waits for them.
-        from eyot_daemon.jetstream.part import JetStreamPart
+        from eyot_daemon.jetstream.service import JetStreamService
         from eyot_daemon.jetstream.status import provide, provide_failed
         from eyot_store.errors import StoreError
 
-        part = JetStreamPart(self.broker, self.options.jetstream, self.options.eyot.store, self._env)
+        part = JetStreamService(self.broker, self.options.jetstream, self.options.eyot.store, self._env)
         try:
             part.start()
         except OSError as error:
@@ -185,16 +187,16 @@ class Server:
         self._jetstream = part
         provide(part, self.broker.providers)
 
-    def _start_leafs(self, nursery: trio.Nursery, connections: trio.Nursery, ports: Ports) -> None:
+    def _start_leaf_service(self, nursery: trio.Nursery, connections: trio.Nursery, ports: Ports) -> None:
         if self._jetstream is not None:
             self.broker.sync.keep_in(self._jetstream.path)
             nursery.start_soon(self.broker.sync.run)  # not one of those that a stop waits for
         try:
-            self._leafs.start(connections, lambda host, port: self._listen(host, port, "leafnode "))
+            self._leaf_service.start(connections, lambda host, port: self._listen(host, port, "leafnode "))
         except TlsError as error:
             raise StartError(str(error)) from error
-        if self._leafs.port is not None:
-            ports.leafnodes = urls("nats", self.options.leafnodes.host, self._leafs.port)
+        if self._leaf_service.port is not None:
+            ports.leafnodes = urls("nats", self.options.leafnodes.host, self._leaf_service.port)
 
     def _start_clients(self, connections: trio.Nursery, ports: Ports) -> None:
         listener = self._listen(self.options.host, self.options.port, "")
@@ -222,9 +224,9 @@ class Server:
             context = None if options.tls is None else server_context(options.tls)
         except TlsError as error:
             raise StartError(str(error)) from error
-        leafs = self._leafs.server
+        leaf_links = self._leaf_service.server
         server = self._websocket = WebSocketListener(
-            clients, options, tls=context, serve_leaf=None if leafs is None else leafs.serve_stream
+            clients, options, tls=context, serve_leaf=None if leaf_links is None else leaf_links.serve_stream
         )
         connections.start_soon(listener.run, server.serve, connections)
         scheme = "ws" if context is None else "wss"
@@ -265,10 +267,10 @@ class Server:
         self._notifier.stopping()
         for listener in self._listeners:
             listener.close()
-        self._leafs.stop()
+        self._leaf_service.stop()
         self._stop_jetstream()
         self.clients.close_all()
-        with trio.move_on_after(GOODBYE_S):
+        with trio.move_on_after(CLOSING_S):
             while connections.child_tasks:
                 await trio.sleep(_POLL_S)
 
@@ -312,7 +314,7 @@ class Server:
             loaded = self._load_again()
             trust = trust_of(loaded.options)
             if trust is not None:
-                trust.keep_fetched(self._judges.trust)
+                trust.keep_fetched(self._authenticators.trust)
                 loaded = Loaded(trust.options(loaded.options), loaded.reading)
             changed = changed_fields(self.options, loaded.options)
             if loaded.options.authorization.auth_callout is not None and self._callout is None:
@@ -335,7 +337,7 @@ class Server:
         websocket_tls = None if new.websocket is None else new.websocket.tls
         return Contexts(
             clients=None if new.tls is None else server_context(new.tls),
-            leafs=None if leaf_tls is None else server_context(leaf_tls),
+            leaf_links=None if leaf_tls is None else server_context(leaf_tls),
             websocket=None if websocket_tls is None else server_context(websocket_tls),
         )
 
@@ -344,19 +346,19 @@ class Server:
         if new.port == -1:
             new = msgspec.structs.replace(new, port=old.port)
         self.options = new
-        self._judges.take(new, trust)
+        self._authenticators.take(new, trust)
         if self._client_listener is not None:
             self._client_listener.tls = contexts.clients
         if self._websocket is not None and new.websocket is not None:
             self._websocket.options, self._websocket.tls = new.websocket, contexts.websocket
         self._monitoring.renew(new)
-        self.clients.websocket_authenticator = self._judges.websocket
-        apply_options(self.clients, self._judges.clients, old, new)
+        self.clients.websocket_authenticator = self._authenticators.websocket
+        apply_options(self.clients, self._authenticators.clients, old, new)
         self._apply_jetstream(old, new)
         if self._claims is not None:
             self._claims.start()
         if self._connections is not None:
-            self._leafs.reload(self._connections, contexts.leafs)
+            self._leaf_service.reload(self._connections, contexts.leaf_links)
         self._files.follow(new, self.ports)
         self.broker.flush()
         for line in applied_lines(changed, new):
@@ -401,8 +403,8 @@ class Server:
         from eyot_daemon.reload.claims_apply import ClaimsKeeper
 
         def trust() -> Trust:
-            assert self._judges.trust is not None
-            return self._judges.trust
+            assert self._authenticators.trust is not None
+            return self._authenticators.trust
 
         self.broker.providers.account_claims = lambda name: trust().accounts.get(name)
         self._claims = ClaimsKeeper(self.clients, trust, lambda: OperatorAuthenticator(trust()), self._accounts_changed)
@@ -418,8 +420,8 @@ class Server:
         from eyot_daemon.auth.account_fetch import AccountFetcher, PeersAsk, UrlAsk
 
         def known() -> Trust:
-            assert self._judges.trust is not None
-            return self._judges.trust
+            assert self._authenticators.trust is not None
+            return self._authenticators.trust
 
         def learned(names: list[str]) -> None:
             assert self._claims is not None

@@ -194,14 +194,14 @@ cdef int64_t number_of(bytes text) noexcept:
     return value
 
 
-def look_over(messages, usual not None):
+def scan_batch(messages, rules not None):
     cdef Py_ssize_t counted = 0, size, length, header_size, at = 0, index
-    cdef Py_ssize_t size_max = usual.size_max, header_max = usual.header_max
-    cdef Py_ssize_t cost = usual.cost, header_cost = usual.header_cost
-    cdef bytes mark = <bytes?>usual.reply_end
-    cdef bytes special = <bytes?>usual.special
-    cdef bytes stream = <bytes?>usual.stream
-    cdef tuple fields = <tuple?>usual.fields
+    cdef Py_ssize_t size_max = rules.size_max, header_max = rules.header_max
+    cdef Py_ssize_t cost = rules.cost, header_cost = rules.header_cost
+    cdef bytes mark = <bytes?>rules.reply_end
+    cdef bytes special = <bytes?>rules.special
+    cdef bytes stream = <bytes?>rules.stream
+    cdef tuple fields = <tuple?>rules.fields
     cdef Py_ssize_t mark_size = PyBytes_GET_SIZE(mark)
     cdef list ids = []
     cdef list expected = []
@@ -334,7 +334,7 @@ cdef tuple weighed(int64_t seq, const uint8_t* data, Py_ssize_t size, Py_ssize_t
     )
 
 
-def weigh(records, int64_t salt, opened, Py_ssize_t cost, Py_ssize_t header_cost):
+def count_bytes(records, int64_t salt, opened, Py_ssize_t cost, Py_ssize_t header_cost):
     cdef list out = []
     cdef const uint8_t* key
     cdef const uint8_t* data
@@ -365,7 +365,7 @@ def weigh(records, int64_t salt, opened, Py_ssize_t cost, Py_ssize_t header_cost
             size = max(size - 4, 0)
         found = weighed(seq, data, size, cost, header_cost)
         if found is None:
-            out += record_run.weigh([item], salt, opened, cost, header_cost)
+            out += record_run.count_bytes([item], salt, opened, cost, header_cost)
         else:
             out.append(found)
     return out

@@ -32,7 +32,7 @@ from eyot_store.pages.mend import Examined, examine, store_exists
 from eyot_store.pages.pages import SEQUENCE_KEY, PageError, Pages, Tree
 from eyot_store.records.codec import RecordCodec
 from eyot_store.records.record import seal, unpack_u64, unseal
-from eyot_store.records.vault import Vault, new_vault, unlock
+from eyot_store.records.store_cipher import StoreCipher, new_store_cipher, unlock
 
 FORMAT = 1
 FORMAT_JOURNAL = 2
@@ -44,7 +44,7 @@ FORMAT_KEY = b"format"
 NEXT_ID_KEY = b"next_stream_id"
 JOURNAL_KEY = b"journal"
 ENCRYPTION_KEY = b"encryption"
-TRASH = b"trash:"
+DELETED_STREAMS = b"trash:"
 _EXTRA_DBS = 8
 _PROBE_EVERY_S = 1.0
 _STEP_MIN, _STEP_MAX = 4 * MIB, 64 * MIB
@@ -63,7 +63,7 @@ def counters_key(stream_id: int) -> bytes:
     return b"stream:%08x:counters" % stream_id
 
 
-def trash_key(stream_id: int) -> bytes:
+def deleted_stream_key(stream_id: int) -> bytes:
     """Key in the unnamed database that marks a deleted stream whose database is still to be emptied."""
     return b"trash:%08x" % stream_id
 
@@ -106,7 +106,7 @@ class Environment:
         self.path = path
         self.options = options
         self.lock = threading.Lock()
-        self.vault: Vault | None = None
+        self.store_cipher: StoreCipher | None = None
         self.messages: dict[int, Any] = {}  # stream id -> LMDB database handle, of committed streams only
         self.fenced: dict[int, StoreError] = {}  # stream id -> why nothing of it may be read or written through LMDB
         self.on_fenced: Callable[[int, StoreError], None] = lambda stream_id, error: None
@@ -211,28 +211,28 @@ class Environment:
         self.journalled = False
         with self.lmdb.begin(write=True) as txn:
             if keys is not None:
-                self.vault = new_vault(keys.cipher)
-                txn.put(ENCRYPTION_KEY, seal(ENCRYPTION_KEY, self.vault.wrapped(keys.key)))
+                self.store_cipher = new_store_cipher(keys.cipher)
+                txn.put(ENCRYPTION_KEY, seal(ENCRYPTION_KEY, self.store_cipher.wrapped(keys.key)))
             txn.put(FORMAT_KEY, self._format(FORMAT))
             txn.put(NEXT_ID_KEY, b"1")
 
     def _unlock(self, entry: bytes | None) -> None:
         """Get at the data key; if that took the operator's previous key, seal it under the new one."""
         keys = self.options.keys
-        if self.vault is not None:
+        if self.store_cipher is not None:
             return  # opened again
         if keys is None:
             raise StoreError("key", f"the store in {self.path} is encrypted: it takes its key to open it")
         try:
-            self.vault, outdated = unlock(unseal(ENCRYPTION_KEY, entry or b"", "the data key"), keys)
+            self.store_cipher, outdated = unlock(unseal(ENCRYPTION_KEY, entry or b"", "the data key"), keys)
         except StoreError as error:
             raise StoreError(error.reason, f"the store in {self.path}: {error.message}") from None
         if outdated:
             with self.lmdb.begin(write=True) as txn:
-                txn.put(ENCRYPTION_KEY, seal(ENCRYPTION_KEY, self.vault.wrapped(keys.key)))
+                txn.put(ENCRYPTION_KEY, seal(ENCRYPTION_KEY, self.store_cipher.wrapped(keys.key)))
 
     def _format(self, number: int) -> bytes:
-        return b"%d" % (number if self.vault is None else number + FORMAT_SEALED)
+        return b"%d" % (number if self.store_cipher is None else number + FORMAT_SEALED)
 
     # -- damaged pages ---------------------------------------------------------------------------------------------------
 
@@ -274,19 +274,19 @@ class Environment:
 
     def codec(self, stream_id: int) -> RecordCodec:
         """How a stream's records are stored."""
-        return RecordCodec(stream_id, self.vault)
+        return RecordCodec(stream_id, self.store_cipher)
 
     def seal(self, kind: bytes, key: bytes, value: bytes) -> bytes:
         """A value of the database ``kind`` as it is stored under ``key``."""
-        return seal(key, value if self.vault is None else self.vault.seal(kind + key, value))
+        return seal(key, value if self.store_cipher is None else self.store_cipher.seal(kind + key, value))
 
     def unseal(self, kind: bytes, key: bytes, sealed: bytes, what: str) -> bytes:
         """Inverse of ``seal``. Raises StoreError("corrupt") naming ``what``."""
         value = unseal(key, sealed, what)
-        if self.vault is None:
+        if self.store_cipher is None:
             return value
         try:
-            return self.vault.open(kind + key, value)
+            return self.store_cipher.open(kind + key, value)
         except StoreError as error:
             raise StoreError("corrupt", f"{what}: {error.message}") from None
 
@@ -295,7 +295,7 @@ class Environment:
     @property
     def spread(self) -> int:
         """How many times the bytes of records they may take in LMDB."""
-        return 2 if self.vault is None else 4
+        return 2 if self.store_cipher is None else 4
 
     @property
     def journal_path(self) -> Path:
@@ -422,16 +422,16 @@ class Environment:
         finally:
             os.close(fd)
 
-    def trash(self) -> list[int]:
+    def deleted_streams(self) -> list[int]:
         """Ids of deleted streams whose database is still there."""
         out: list[int] = []
         with self.lmdb.begin() as txn:
             cursor = txn.cursor()
-            if cursor.set_range(TRASH):
+            if cursor.set_range(DELETED_STREAMS):
                 for key in cursor.iternext(keys=True, values=False):
-                    if not key.startswith(TRASH):
+                    if not key.startswith(DELETED_STREAMS):
                         break
-                    out.append(int(key[len(TRASH) :], 16))
+                    out.append(int(key[len(DELETED_STREAMS) :], 16))
         return out
 
     def used_bytes(self) -> int:

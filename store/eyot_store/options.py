@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from eyot_store.records.vault import StoreKeys
+from eyot_store.records.store_cipher import StoreKeys
 
 _64_BIT = sys.maxsize > 1 << 32
 

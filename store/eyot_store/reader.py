@@ -9,7 +9,7 @@ from eyot_store.errors import StoreError
 from eyot_store.record_run import Weighed
 from eyot_store.records.record import ReadResult, StoredMessage
 from eyot_store.subjects.index_reader import IndexReading
-from eyot_wire.hot import StoredRun
+from eyot_wire.native import StoredRun
 
 RECORDS_MAX = 1024
 """Records read in one transaction (about half a millisecond, in which a resize of the map has to wait)."""
@@ -28,8 +28,8 @@ class RecordReader(Protocol):
     def get_many(self, seqs: list[int], max_bytes: int) -> ReadResult:
         """The records at ``seqs`` (ascending), up to ``max_bytes`` of them; ``next_seq`` is the first that is left."""
 
-    def weigh(self, seqs: Sequence[int], cost: int, header_cost: int) -> list[Weighed]:
-        """What the records at ``seqs`` (ascending) count for (see ``record_run.weigh``); those that are not there, or cannot be read, are
+    def count_bytes(self, seqs: Sequence[int], cost: int, header_cost: int) -> list[Weighed]:
+        """What the records at ``seqs`` (ascending) count for (see ``record_run.count_bytes``); those that are not there, or cannot be read, are
         left out."""
 
     def scan(

@@ -32,7 +32,7 @@ Subjects = dict[bytes, list[int]]
 """Subject to how many, the first sequence and the last."""
 
 
-class Usual(NamedTuple):
+class FastPathRules(NamedTuple):
     """What messages are like of which nothing has to be known but their sizes, an id, and what they expect."""
 
     size_max: int
@@ -94,7 +94,7 @@ def encode_run(
     return counted, written
 
 
-def look_over(messages: Sequence[Message], usual: Usual) -> tuple[int, list[bytes], list[Expected]]:
+def scan_batch(messages: Sequence[Message], rules: FastPathRules) -> tuple[int, list[bytes], list[Expected]]:
     """Whether messages are usual in all respects: the bytes they count for, -1 if one of them is not; their ids, b"" for those that have
     none (an empty list if no message has a header); and what those expect that expect something."""
     counted = 0
@@ -102,20 +102,20 @@ def look_over(messages: Sequence[Message], usual: Usual) -> tuple[int, list[byte
     expected: list[Expected] = []
     for at, (subject, reply, header, payload) in enumerate(messages):
         size = len(header) + len(payload)
-        if size > usual.size_max or len(header) > usual.header_max or reply.endswith(usual.reply_end):
+        if size > rules.size_max or len(header) > rules.header_max or reply.endswith(rules.reply_end):
             return -1, [], []
-        counted += len(subject) + size + usual.cost
+        counted += len(subject) + size + rules.cost
         if header:
-            found = _values_in(header, usual)
+            found = _values_in(header, rules)
             if found is None:
                 return -1, [], []
             msg_id, stream, last_seq, subject_seq, last_id = found
             numbers = _number(last_seq), _number(subject_seq)
-            if (stream and stream != usual.stream) or None in numbers:
+            if (stream and stream != rules.stream) or None in numbers:
                 return -1, [], []
             if last_seq or subject_seq or last_id:
                 expected.append((at, *numbers, last_id))  # type: ignore[arg-type]
-            counted += usual.header_cost
+            counted += rules.header_cost
             ids = ids or [b""] * at
             ids.append(msg_id)
         elif ids:
@@ -123,19 +123,19 @@ def look_over(messages: Sequence[Message], usual: Usual) -> tuple[int, list[byte
     return counted, ids, expected
 
 
-def _values_in(header: bytes, usual: Usual) -> list[bytes] | None:
+def _values_in(header: bytes, rules: FastPathRules) -> list[bytes] | None:
     """The first of each of the usual fields, b"" for one that is not there; None if there is another that begins with ``special``."""
     found: list[bytes | None] = [None] * 5
-    at = header.find(usual.special)
+    at = header.find(rules.special)
     while at >= 0:
-        index = next((index for index, field in enumerate(usual.fields) if header.startswith(field, at)), -1)
+        index = next((index for index, field in enumerate(rules.fields) if header.startswith(field, at)), -1)
         if index < 0:
             return None
         if found[index] is None:
-            start = at + len(usual.fields[index])
+            start = at + len(rules.fields[index])
             end = header.find(b"\r\n", start)
             found[index] = header[start : end if end >= 0 else len(header)].strip(b" \t")
-        at = header.find(usual.special, at + 2)
+        at = header.find(rules.special, at + 2)
     return [value or b"" for value in found]
 
 
@@ -151,7 +151,7 @@ def pub_acks(messages: Sequence[Message], head: bytes, seq: int) -> list[tuple[b
     return [(reply, b"%b%d}" % (head, at)) for at, (_, reply, _, _) in enumerate(messages, seq) if reply]
 
 
-def weigh(
+def count_bytes(
     records: Iterable[tuple[Buffer, Buffer]], salt: int, opened: Opened | None, cost: int, header_cost: int
 ) -> list[Weighed]:
     """What records (key, value) count for; those that cannot be read are left out. ``salt``: of their checksums; negative: nobody looks

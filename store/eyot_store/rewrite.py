@@ -32,7 +32,7 @@ from eyot_store.options import MIB, StoreOptions
 from eyot_store.pages.mend import examine, store_exists
 from eyot_store.pages.pages import PageError
 from eyot_store.records.record import Counters, pack_u64, seal, seq_of, unpack_u64, unseal
-from eyot_store.records.vault import StoreKeys
+from eyot_store.records.store_cipher import StoreKeys
 
 _BATCH = 8192
 _DIRECTORY = "rewriting"

@@ -29,7 +29,7 @@ from eyot_store.committer import CommitStats, Committer
 from eyot_store.driver import Driver, Group, InlineDriver, ThreadDriver
 from eyot_store.environment import NEXT_ID_KEY, Environment, as_store_error, counters_key, messages_db_name
 from eyot_store.errors import StoreError
-from eyot_store.fates import Fates
+from eyot_store.failure_propagation import FailurePropagation
 from eyot_store.journal.committer import end_journal, open_journal
 from eyot_store.journal.marker import DOUBTED, Marker
 from eyot_store.journal.overlay import Overlays
@@ -412,11 +412,11 @@ class Store:
             for number, error in environment.examined.survey.streams.items():
                 environment.fence(number, error)
         records = self._load(counters)
-        fates = Fates()
+        failures = FailurePropagation()
         indexes = Indexes(environment)
         with environment.lmdb.begin() as txn:
             indexes.load(txn, {stream_id: each.last_seq for stream_id, each in counters.items()})
-        straight = LmdbCommitter(environment, self.stats, counters, fates, indexes)
+        straight = LmdbCommitter(environment, self.stats, counters, failures, indexes)
         names = {stream_id: f"{record.account}/{record.name}" for stream_id, record in records.items()}
         lost = replay(environment, straight, lambda stream_id: names.get(stream_id, f"number {stream_id}"))
         self.damaged += lost
@@ -426,7 +426,7 @@ class Store:
         committer: Committer = straight
         if options.committer == "journal":
             self._overlays = Overlays()
-            committer, self._overlays.applied = open_journal(environment, straight, fates, self.stats, self._applied)
+            committer, self._overlays.applied = open_journal(environment, straight, failures, self.stats, self._applied)
         else:
             end_journal(environment)
         for stream_id, record in records.items():

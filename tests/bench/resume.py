@@ -93,7 +93,7 @@ def _play(pair: Pair, hub: Node, leaf: Node, link: Link, times_s: list[float]) -
     peer.request("$JS.API.STREAM.CREATE.BACKUP", {"name": "BACKUP", "storage": "file", "mirror": origin})
     published = 20
     wire.publish_acknowledged(leaf.port, 1, 1, b"x" * 128, published)
-    _reached(peer, hub, published, time.monotonic())
+    _origin_position(peer, hub, published, time.monotonic())
     for down_s in times_s:
         link.cut()
         time.sleep(down_s / 2)
@@ -104,7 +104,7 @@ def _play(pair: Pair, hub: Node, leaf: Node, link: Link, times_s: list[float]) -
         _wait_linked(hub)
         peer.close()
         peer = wire.Peer(hub.port)  # one that answers no PING would be thrown out after some minutes
-        source_s, mirror_s = _reached(peer, hub, published, time.monotonic())
+        source_s, mirror_s = _origin_position(peer, hub, published, time.monotonic())
         pair.down_s.append(down_s)
         pair.source_s.append(source_s)
         pair.mirror_s.append(mirror_s)
@@ -122,7 +122,7 @@ def _wait_linked(hub: Node) -> None:
         time.sleep(POLL_S)
 
 
-def _reached(peer: wire.Peer, hub: Node, published: int, since: float) -> tuple[float, float]:
+def _origin_position(peer: wire.Peer, hub: Node, published: int, since: float) -> tuple[float, float]:
     """Seconds until each copy holds something of the last ten messages published."""
     seen = {"FLEET": 0.0, "BACKUP": 0.0}
     while not all(seen.values()):

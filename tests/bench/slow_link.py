@@ -33,7 +33,7 @@ from eyot_daemon.config.leaf import CompressionOptions
 from eyot_sync.leaf.sender import LeafSender
 from eyot_sync.leaf.window import LinkWindow
 from offline_sync.fleet import quiet
-from offline_sync.slow_world import RADIO_BYTES_PER_S, SlowWorld, slow_world
+from offline_sync.slow_fixture import RADIO_BYTES_PER_S, SlowWorld, slow_world
 
 BACKLOG = 2 << 20
 HOUR_S = 3600.0

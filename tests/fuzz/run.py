@@ -25,9 +25,9 @@ from connections import Daemons
 
 from support import hostile
 from support.ack_rows import acknowledged
-from support.fan_out_world import fanned_out
-from support.record_run_world import recorded
-from support.stored_run_world import ran
+from support.fan_out_fixture import fanned_out
+from support.record_run_fixture import recorded
+from support.stored_run_fixture import ran
 from support.twins import GRAMMARS, assert_same
 
 # One turn of a step lasts about so long, seconds.

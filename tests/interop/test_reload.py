@@ -228,8 +228,8 @@ def test_jetstream_of_an_account_comes_and_goes(tmp_path: Path) -> None:
         reload(server, on)
         assert b'"messages":1' in api(client, "STREAM.INFO.S")
         words = "config reload not supported for StreamMaxBufferedMsgs: old=0, new=5"
-        buffered = on.replace('js"', 'js", max_buffered_msgs: 5')
-        assert words in reload(server, buffered, "Failed to reload server configuration: ")
+        ingest_limiter = on.replace('js"', 'js", max_buffered_msgs: 5')
+        assert words in reload(server, ingest_limiter, "Failed to reload server configuration: ")
         words = "config reload not supported for jetstream storage directory"
         assert words in reload(server, on.replace("/js", "/other"), "Failed to reload server configuration: ")
 

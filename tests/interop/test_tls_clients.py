@@ -88,8 +88,8 @@ def test_the_certificate_names_the_user(
 
 def test_certificates_are_asked_for(start: Start, authority: Authority, tmp_path: Path) -> None:
     server = start(authority.block("server", "verify: true"))
-    greeting = RawClient(server.client_port, connect=None).info
-    assert (greeting["tls_required"], greeting["tls_verify"]) == (True, True)
+    handshake = RawClient(server.client_port, connect=None).info
+    assert (handshake["tls_required"], handshake["tls_verify"]) == (True, True)
     assert refused(server.client_port, context(authority))
     assert refused(server.client_port, None)
     foreign = Authority(tmp_path / "other").issue("client")

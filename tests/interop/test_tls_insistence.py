@@ -22,10 +22,10 @@ SECRET = b"the-secret-word"
 
 
 class ClearServer:
-    """Speaks no TLS and notes what it hears. `greeting` goes out first; a WebSocket's upgrade is answered as it asks for."""
+    """Speaks no TLS and notes what it hears. `handshake` goes out first; a WebSocket's upgrade is answered as it asks for."""
 
     def __init__(self, **fields: object) -> None:
-        self.greeting = b"INFO " + json.dumps(INFO | fields).encode() + b"\r\n"
+        self.handshake = b"INFO " + json.dumps(INFO | fields).encode() + b"\r\n"
         self.sock = socket.create_server(("127.0.0.1", 0))
         self.port = self.sock.getsockname()[1]
         self.heard = b""
@@ -42,7 +42,7 @@ class ClearServer:
             with peer:
                 peer.settimeout(30)
                 try:
-                    peer.sendall(self.greeting)
+                    peer.sendall(self.handshake)
                     while data := peer.recv(65536):
                         self.heard += data
                         if b"PING\r\n" in data:

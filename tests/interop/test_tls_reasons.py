@@ -26,8 +26,8 @@ def authority(tmp_path: Path) -> Authority:
 
 @pytest.fixture
 def server(authority: Authority, tmp_path: Path) -> Iterator[ServerProcess]:
-    leafs = 'leafnodes { listen: "127.0.0.1:%LEAF_PORT%", ' + authority.block("server", "verify: true") + " }"
-    process = Eyotd(authority.block("server", "verify: true") + "\n" + leafs, tmp_path)
+    leaf_links = 'leafnodes { listen: "127.0.0.1:%LEAF_PORT%", ' + authority.block("server", "verify: true") + " }"
+    process = Eyotd(authority.block("server", "verify: true") + "\n" + leaf_links, tmp_path)
     process.start()
     try:
         yield process

@@ -58,20 +58,20 @@ async def _names_the_twin(which: Eyotd) -> None:
 def test_nothing_is_lost_and_all_are_told(hub_kind: str, tmp_path: Path) -> None:
     hub = server(hub_kind, HUB + ACCOUNTS, tmp_path / "hub")
     names = ("one", "two")
-    leafs = []
+    leaf_links = []
     for name in names:
         config = (LEAF + ACCOUNTS).replace("HUB_PORT", str(hub.leaf_port)).replace("NAME", name)
-        leafs.append(Eyotd(config, tmp_path / name))
+        leaf_links.append(Eyotd(config, tmp_path / name))
 
     async def play() -> None:
         clients = []
-        for name, leaf in zip(names, leafs, strict=True):
+        for name, leaf in zip(names, leaf_links, strict=True):
             leaf.start()
             clients.append(await nats.connect(leaf.client_url("acc")))
             await publish(clients[-1], name)
         one, two = clients
-        leafs[0].wait_log("Leafnode connection created", 60)
-        leafs[1].wait_log("Duplicate JetStream domain|has this server's JetStream domain", 60)
+        leaf_links[0].wait_log("Leafnode connection created", 60)
+        leaf_links[1].wait_log("Duplicate JetStream domain|has this server's JetStream domain", 60)
         at_hub = await nats.connect(hub.client_url("acc"))
         origin = StreamSource(name="WORK", external=ExternalStream(api="$JS.edge.API"))
         await at_hub.jetstream(timeout=10).add_stream(name="ALL", sources=[origin])
@@ -87,8 +87,8 @@ def test_nothing_is_lost_and_all_are_told(hub_kind: str, tmp_path: Path) -> None
             while len(copied := set(await held(at_hub, "ALL"))) < COUNT:
                 await asyncio.sleep(0.2)
             assert copied == wanted
-            leafs.append(hub)  # type: ignore[arg-type]
-        for which in leafs:
+            leaf_links.append(hub)  # type: ignore[arg-type]
+        for which in leaf_links:
             await _names_the_twin(which)
         for client in (*clients, at_hub):
             await client.close()
@@ -97,6 +97,6 @@ def test_nothing_is_lost_and_all_are_told(hub_kind: str, tmp_path: Path) -> None
         hub.start()
         asyncio.run(play())
     finally:
-        for one in leafs:
+        for one in leaf_links:
             one.kill()
         hub.kill()

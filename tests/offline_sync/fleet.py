@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 import trio
 
-from eyot_sync.copying.actions import Phase
+from eyot_sync.sourcing.actions import Phase
 from offline_sync.domains import node_of
 from offline_sync.flows import Flow, subject_of
 from offline_sync.journal import Life
@@ -190,7 +190,7 @@ class Fleet:
             self.model.copies_anew(node.name)
         await self.nursery.start(node.run)
         if restored:
-            self.model.taken_back(node)
+            self.model.rolled_back(node)
             self.model.check_whole(node)
         else:
             await self._make_streams(lambda name: name == node.name)
@@ -247,8 +247,8 @@ class Fleet:
 
     def progress(self, flow: Flow) -> str:
         return "; ".join(
-            f"{task.copier.phase.value}, error {task.copier.progress.error and task.copier.progress.error.description}"
-            for task in self.nodes[flow.node].copying.tasks()
+            f"{task.source_consumer.phase.value}, error {task.source_consumer.progress.error and task.source_consumer.progress.error.description}"
+            for task in self.nodes[flow.node].sourcing.tasks()
             if task.stream.name == flow.target
         )
 
@@ -271,12 +271,12 @@ class Fleet:
         for flow in self.flows():
             if flow.across != leaf or self.holds_still(flow):
                 continue
-            for task in self.nodes[flow.node].copying.tasks():
+            for task in self.nodes[flow.node].sourcing.tasks():
                 mine = (
                     task.stream.name == flow.target
-                    and node_of(task.copier.origin.api.split(".")[1]) == flow.origin_node
+                    and node_of(task.source_consumer.origin.api.split(".")[1]) == flow.origin_node
                 )
-                if mine and task.copier.phase is not Phase.ACTIVE:
+                if mine and task.source_consumer.phase is not Phase.ACTIVE:
                     raise Violation(f"{flow}: {WAKE_WITHIN_S} s after link-up it is {self.progress(flow)}")
 
     async def finish(self) -> None:

@@ -5,7 +5,7 @@ For every stream, be it published to or copied:
 - what was acknowledged is there, under the sequence that the acknowledgement named, also after a crash;
 - messages of one origin are in order, under the subject that the copy's configuration says, and none is there twice;
 - what was committed once stays committed;
-- a server says of no copy that it has what it has not (`copied_out.py`, what `/eyot/syncz` shows), and calls none synced that lacks
+- a server says of no copy that it has what it has not (`downstream.py`, what `/eyot/syncz` shows), and calls none synced that lacks
   something which is stored, or which left before it arrived and was not counted; also in the moment in which a link comes up;
 - limits take away what they may, and no age before its time, wherever clocks leap;
 - what left a work queue is in its copy;
@@ -21,10 +21,10 @@ from dataclasses import dataclass, field
 
 import trio
 
-from eyot_daemon.jetstream.copied_out.copied_out import copied_out_of
+from eyot_daemon.jetstream.downstream.tracker import downstreams_of
 from eyot_daemon.jetstream.stream.stream import Stream
 from eyot_store.errors import StoreError
-from eyot_sync.copying.actions import Phase
+from eyot_sync.sourcing.actions import Phase
 from eyot_wire.status import SyncStatus
 from offline_sync.domains import node_of
 from offline_sync.flows import TOPICS, Flow, Flows, subject_of
@@ -92,7 +92,7 @@ class Model:
             raise Violation(f"{life} {n} was acknowledged as {journal.acked[n]} and as {seq}")
         journal.acked[n] = seq
 
-    def taken_back(self, node: Node) -> None:
+    def rolled_back(self, node: Node) -> None:
         """A node is what it was when its backup was made: what came later is gone, and it has heard of nothing since."""
         looked_at = {place: holding.checked for place, holding in self.holdings.items()}
         self.copies_anew(node.name)
@@ -183,7 +183,7 @@ class Model:
                 life = self.lives.get((node.name, stream.name))
                 if life is None or self.journals[life].workqueue:
                     continue
-                for status in copied_out_of(stream).statuses():
+                for status in downstreams_of(stream).statuses():
                     if status.is_synced:
                         self._check_synced(node, stream, life, status, running)
 
@@ -239,7 +239,7 @@ class Model:
         for node in running:
             flows = self.flows.at(node)
             self.known = {flow for flow in self.known if flow.node != node.name or flow in flows}
-            active = {id(task.config) for task in node.copying.tasks() if task.copier.phase is Phase.ACTIVE}
+            active = {id(task.config) for task in node.sourcing.tasks() if task.source_consumer.phase is Phase.ACTIVE}
             for flow in flows:
                 if flow not in self.known and active.issuperset(id(each) for each in _configs(node, flow)):
                     self.known.add(flow)
@@ -257,7 +257,7 @@ class Model:
             if stream is None or life is None:
                 continue
             if flow.origin not in told:
-                told[flow.origin] = copied_out_of(stream).statuses()
+                told[flow.origin] = downstreams_of(stream).statuses()
             for status in told[flow.origin]:
                 reader = looked_at[flow.node]
                 former = reader.was_restored and status.peer_domain not in ("", reader.domain)
@@ -279,7 +279,7 @@ class Model:
             return
         flows = [flow for other in nodes.values() for flow in self.flows.at(other)]
         for stream in node.js.streams():
-            for status in copied_out_of(stream).statuses():
+            for status in downstreams_of(stream).statuses():
                 reader = nodes.get(node_of(status.peer))
                 alive = any(_is_of(status, flow) and flow.source == (node.name, stream.name) for flow in flows)
                 # What was deleted with its stream the reader does not know any more after a restart.
@@ -294,7 +294,7 @@ class Model:
             stream = node.stream(flow.origin)
             if stream is None or self.missing(flow):
                 continue
-            mine = [each for each in copied_out_of(stream).statuses() if _is_of(each, flow)]
+            mine = [each for each in downstreams_of(stream).statuses() if _is_of(each, flow)]
             if not any(each.backlog == 0 for each in mine):
                 raise Violation(f"{node.name} says of {flow}, which has everything: {mine or 'nothing'}")
             life, reader = self.lives.get(flow.source), nodes.get(flow.node)
@@ -439,7 +439,7 @@ def _is_of(status: SyncStatus, flow: Flow) -> bool:
 
 def _configs(node: Node, flow: Flow) -> Iterator[object]:
     """The source or mirror configurations behind a flow."""
-    for task in node.copying.tasks():
+    for task in node.sourcing.tasks():
         config = task.config
         filters = [config.filter_subject] if config.filter_subject else [each.src for each in config.subject_transforms]
         domain = node_of(config.external.api.split(".")[1]) if config.external is not None else node.name

@@ -22,8 +22,8 @@ from eyot_daemon.config.jetstream import JetStreamOptions
 from eyot_daemon.config.leaf import CompressionOptions, LeafNodesOptions, LeafUrl, RemoteOptions
 from eyot_daemon.config.options import Options
 from eyot_daemon.jetstream.consumer.consumers import Consumers
-from eyot_daemon.jetstream.copies.copying import Copying
 from eyot_daemon.jetstream.engine import JetStream
+from eyot_daemon.jetstream.sourcing.sourcing import Sourcing
 from eyot_daemon.jetstream.stream.stream import Stream
 from eyot_daemon.leaf.listener import LeafListener
 from eyot_daemon.leaf.remotes import LeafRemotes
@@ -144,7 +144,7 @@ class Node:
         self.broker: SimulatedBroker
         self.store: Store
         self.js: JetStream
-        self.copying: Copying
+        self.sourcing: Sourcing
         self.client: LocalClient
         #: When leaf links of this node became usable, latest last.
         self.links_up: list[float] = []
@@ -174,8 +174,8 @@ class Node:
     def is_linked_since(self, since: float) -> bool:
         """Is a link up to each of its hubs that came up at this time or later?"""
         others = [at for peer, at in self.linked_at.items() if f"{peer}-a" in self.other_hub]
-        usual = [at for peer, at in self.linked_at.items() if f"{peer}-a" not in self.other_hub]
-        return max(usual, default=-1.0) >= since and (not self.other_hub or max(others, default=-1.0) >= since)
+        rules = [at for peer, at in self.linked_at.items() if f"{peer}-a" not in self.other_hub]
+        return max(rules, default=-1.0) >= since and (not self.other_hub or max(others, default=-1.0) >= since)
 
     @property
     def other_link(self) -> str:
@@ -242,9 +242,9 @@ class Node:
         )
         broker.store = self.store
         self._watch_disk()
-        self.copying = Copying()
+        self.sourcing = Sourcing()
         assert options.jetstream is not None
-        self.js = JetStream(broker, self.store, options.jetstream, consumers=Consumers(), copying=self.copying)
+        self.js = JetStream(broker, self.store, options.jetstream, consumers=Consumers(), sourcing=self.sourcing)
         self.js.start()
         listener = LeafListener(broker.links, ConfigAuthenticator(options).leaf, nursery)
 
@@ -308,7 +308,7 @@ class Node:
     def _watch_disk(self) -> None:
         """Stand between the store and its committer: on a full disk every group fails, and all that was built on it."""
         committer: Any = self.store._driver._committer  # type: ignore[attr-defined]
-        whole, fates = committer.commit, committer._fates
+        whole, fates = committer.commit, committer._failure_propagation
 
         def commit(group: Sequence[Txn]) -> list[StoreError | None]:
             if not self.disk_full:

@@ -12,11 +12,11 @@ from unittest import mock
 
 from eyot_daemon.jetstream.clock_trust import ClockTrust
 from eyot_daemon.jetstream.consumer.acks import Acks
-from eyot_daemon.jetstream.copied_out.copied_out import CopiedOut
-from eyot_daemon.jetstream.copied_out.never_arrived import NeverArrived
-from eyot_daemon.jetstream.copies import task as copy_task
-from eyot_daemon.jetstream.copies.task import CopyTask
+from eyot_daemon.jetstream.downstream.never_arrived import NeverArrived
+from eyot_daemon.jetstream.downstream.tracker import DownstreamTracker
 from eyot_daemon.jetstream.messages.batch import Batch
+from eyot_daemon.jetstream.sourcing import source_task as copy_task
+from eyot_daemon.jetstream.sourcing.source_task import SourceTask
 from eyot_daemon.jetstream.stream.stream import CopyResult, Stream
 
 
@@ -52,7 +52,7 @@ def _ack_before_commit() -> Any:
 
 def _wake_up_forgotten() -> Any:
     """A link that comes up wakes nobody: copies go on when their backoff says so."""
-    return mock.patch.object(CopyTask, "interest_added", return_value=None)
+    return mock.patch.object(SourceTask, "interest_added", return_value=None)
 
 
 def _removed_when_sent() -> Any:
@@ -85,7 +85,7 @@ def _leap_believed() -> Any:
 
 def _old_claims() -> Any:
     """A copy that is linked and has not asked since is taken to have what it had."""
-    return mock.patch.object(CopiedOut, "_reads", return_value=True)
+    return mock.patch.object(DownstreamTracker, "_reads", return_value=True)
 
 
 PLANTS: dict[str, Callable[[], Any]] = {

@@ -14,7 +14,7 @@ from unittest import mock
 import trio
 import trio.testing
 
-from eyot_sync.leaf import handshake
+from eyot_sync.leaf import handshake_messages
 from eyot_wire import nuid
 from offline_sync.fleet import Fleet
 from offline_sync.model import Violation
@@ -82,7 +82,9 @@ def _deterministic(seed: int) -> Iterator[None]:
         mock.patch.multiple(scheduler, _ALLOW_DETERMINISTIC_SCHEDULING=True, _r=random.Random(seed)),
         mock.patch.object(nuid.short_id, "__defaults__", (names, 8)),
         mock.patch.object(nuid.nuid, "__defaults__", (names,)),
-        mock.patch.object(handshake, "secrets", mock.Mock(token_bytes=random.Random(f"nonces {seed}").randbytes)),
+        mock.patch.object(
+            handshake_messages, "secrets", mock.Mock(token_bytes=random.Random(f"nonces {seed}").randbytes)
+        ),
         mock.patch.object(trio.testing.MockClock, "current_time", lambda clock: clock._virtual_base),
     ):
         yield

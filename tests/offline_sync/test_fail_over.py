@@ -8,13 +8,13 @@ import pytest
 import trio
 import trio.testing
 
-from eyot_daemon.jetstream.copied_out.copied_out import copied_out_of
-from eyot_daemon.jetstream.copies.origin_marks import MARKS_KEY
+from eyot_daemon.jetstream.downstream.tracker import downstreams_of
 from eyot_daemon.jetstream.position import OWN_KEYS
+from eyot_daemon.jetstream.sourcing.source_header_index import MARKS_KEY
 from eyot_wire.jetstream.stream_source import read_mark
 from offline_sync.layout import external
 from offline_sync.node import Node
-from offline_sync.test_copies import Pair, simulated
+from offline_sync.test_sourcing import Pair, simulated
 
 
 async def _second(pair: Pair, path: Path) -> Node:
@@ -30,7 +30,7 @@ def _told(pair: Pair) -> dict[tuple[str, str, str], int]:
     """What the leaf says its copies have, by server, its domain and the stream that copies."""
     origin = pair.leaf.stream("ORIGIN")
     assert origin is not None
-    found = copied_out_of(origin).statuses()
+    found = downstreams_of(origin).statuses()
     return {(each.peer, each.peer_domain, each.target): each.confirmed_seq for each in found}
 
 
@@ -79,12 +79,12 @@ def test_a_reader_behind_another_server_is_called_by_its_domain(tmp_path: Path) 
         assert _told(pair) == {("hub", "hub", "ALL"): 1}
         origin = pair.leaf.stream("ORIGIN")
         assert origin is not None
-        (status,) = copied_out_of(origin).statuses()
+        (status,) = downstreams_of(origin).statuses()
         assert status.linked
         pair.network.cut("hub2")
         await trio.sleep(15)
         await pair.publish("in.a", "2")
-        (status,) = copied_out_of(origin).statuses()
+        (status,) = downstreams_of(origin).statuses()
         assert (status.backlog, status.error) == (1, "hub2 is linked but hub does not read ORIGIN at the moment")
         await second.stop()
 

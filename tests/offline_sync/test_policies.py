@@ -9,13 +9,13 @@ from pathlib import Path
 import trio
 import trio.testing
 
-from eyot_daemon.jetstream.copied_out.copied_out import copied_out_of
+from eyot_daemon.jetstream.downstream.tracker import downstreams_of
 from eyot_daemon.leaf.status import link_statuses
 from eyot_daemon.router.sync_control import SyncControl
 from eyot_sync.policy.policy import MeteredPolicy, RemotePolicy, StreamPolicy, StreamRule, SyncPolicies
 from eyot_sync.policy.windows import Window
 from eyot_wire.status import LinkStatus
-from offline_sync.slow_world import SlowWorld, slow_world
+from offline_sync.slow_fixture import SlowWorld, slow_world
 
 
 def streams(**policies: StreamPolicy) -> SyncPolicies:
@@ -39,7 +39,7 @@ def link_of(world: SlowWorld) -> LinkStatus:
 def waiting(world: SlowWorld, stream: str) -> str | None:
     found = world.leaf.stream(stream)
     assert found is not None
-    return next((each.waiting for each in copied_out_of(found).statuses()), None)
+    return next((each.waiting for each in downstreams_of(found).statuses()), None)
 
 
 async def test_the_important_goes_first_however_much_waits(autojump_clock: trio.testing.MockClock) -> None:
@@ -96,7 +96,7 @@ async def test_a_stream_waits_for_its_window(autojump_clock: trio.testing.MockCl
         world.publish("r.a", b"x", 100)
         world.publish("now.a", b"x", 100)
         await world.until(lambda: world.last_seq(world.hub, "NOWS") == 100, 10)
-        asked = [task.copier.progress.requests for task in world.hub.copying.tasks()]
+        asked = [task.source_consumer.progress.requests for task in world.hub.sourcing.tasks()]
         await trio.sleep(60)
         assert world.last_seq(world.hub, "ALL") == 0
         waited_s = 60 + await world.until(lambda: world.last_seq(world.hub, "ALL") == 100, 3600)
@@ -106,7 +106,7 @@ async def test_a_stream_waits_for_its_window(autojump_clock: trio.testing.MockCl
         await trio.sleep(60)
         assert world.last_seq(world.hub, "ALL") == 100
         assert waiting(world, "R") is not None
-        requests = [task.copier.progress.requests for task in world.hub.copying.tasks()]
+        requests = [task.source_consumer.progress.requests for task in world.hub.sourcing.tasks()]
         assert requests == asked, "readers are kept alive while they wait"
         # A reload that takes the window away is heard within half a minute.
         world.leaf.broker.sync.reload(SyncPolicies())
@@ -252,7 +252,7 @@ async def test_a_copy_that_reads_over_a_metered_link_asks_for_fewer_heartbeats(
         plain = await heard_in_an_hour()
         world.leaf.broker.sync.reload(metered(100_000_000))
         await trio.sleep(60)
-        (copy,) = world.leaf.copying.tasks()
+        (copy,) = world.leaf.sourcing.tasks()
         requests = copy.status().requests
         assert await heard_in_an_hour() < plain * 0.15
         assert copy.status().requests == requests, "silence is no reason to ask again"
@@ -293,7 +293,7 @@ async def test_what_is_read_over_a_link_waits_for_its_window(autojump_clock: tri
         await world.until(lambda: world.last_seq(world.leaf, "NOWS") == 100, 10)
         await trio.sleep(60)
         assert world.last_seq(world.leaf, "RS") == 0
-        (held,) = [task.status() for task in world.leaf.copying.tasks() if task.stream.name == "RS"]
+        (held,) = [task.status() for task in world.leaf.sourcing.tasks() if task.stream.name == "RS"]
         assert (held.waiting or "").startswith("outside its windows until ")
         waited_s = 60 + await world.until(lambda: world.last_seq(world.leaf, "RS") == 100, 3600)
         assert 28 * 60 < waited_s < 31 * 60
@@ -321,7 +321,7 @@ async def test_a_used_up_budget_holds_what_is_read_too(autojump_clock: trio.test
         await trio.sleep(120)
         held_at = world.last_seq(world.leaf, "RS")
         assert 0 < held_at < 2000
-        (held,) = [task.status() for task in world.leaf.copying.tasks()]
+        (held,) = [task.status() for task in world.leaf.sourcing.tasks()]
         assert (held.waiting or "").startswith("budget used up until 1 ")
         world.leaf.broker.sync.reload(SyncPolicies())
         await world.until(lambda: world.last_seq(world.leaf, "RS") == 2000, 120)

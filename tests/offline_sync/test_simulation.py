@@ -12,7 +12,7 @@ from offline_sync.run import run_seed
 from offline_sync.shrink import RUNS_MAX, shrink
 
 SEEDS = range(1, 7)
-#: `docs/found-by-simulation.md` says within how many seeds each is usually found.
+#: `docs/lab/simulation.md` says within how many seeds each is usually found.
 PLANT_SEEDS_MAX = 100
 #: The first seed that found it when this was written: where to begin.
 FOUND_BY = {"position-apart": 10, "removed-when-sent": 2, "copied-again": 2, "leap-believed": 4, "old-claims": 5}

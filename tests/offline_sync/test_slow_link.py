@@ -6,7 +6,7 @@ import pytest
 import trio
 import trio.testing
 
-from offline_sync.slow_world import RADIO_BYTES_PER_S, SlowWorld, slow_world
+from offline_sync.slow_fixture import RADIO_BYTES_PER_S, SlowWorld, slow_world
 
 _BACKLOG = 2 << 20
 _MESSAGE = 2048

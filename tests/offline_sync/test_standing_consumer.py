@@ -5,19 +5,21 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from eyot_sync.copying.actions import Answer, Phase, Request, Skip
-from eyot_sync.copying.copier import Copier
-from eyot_sync.copying.origin import Origin
-from eyot_sync.copying.proof import Reached
+from eyot_sync.sourcing.actions import Answer, Phase, Request, Skip
+from eyot_sync.sourcing.origin import Origin
+from eyot_sync.sourcing.origin_check import OriginPosition
+from eyot_sync.sourcing.source_consumer import SourceConsumer
 from eyot_wire.jetstream.stream import StreamConsumerSource, StreamSource
 
 FLOW = b"NATS/1.0 100 FlowControl Request\r\n\r\n"
 
 
-def make_copier(last_seq: int = 0, *, mirror: bool = False) -> Copier:
+def make_copier(last_seq: int = 0, *, mirror: bool = False) -> SourceConsumer:
     source = StreamSource(name="ORIGIN", consumer=StreamConsumerSource(name="C", deliver_subject="fixed"))
     ids = iter(range(1000))
-    return Copier(Origin.of(source), mirror=mirror, last=Reached(last_seq), make_id=lambda _: f"{next(ids):08}")
+    return SourceConsumer(
+        Origin.of(source), mirror=mirror, last=OriginPosition(last_seq), make_id=lambda _: f"{next(ids):08}"
+    )
 
 
 def answer(before: int, policy: str = "flow_control") -> bytes:
@@ -34,77 +36,79 @@ def answer(before: int, policy: str = "flow_control") -> bytes:
     )
 
 
-def message(copier: Copier, sseq: int, cseq: int, now: float = 1.5) -> list[object]:
+def message(source_consumer: SourceConsumer, sseq: int, cseq: int, now: float = 1.5) -> list[object]:
     reply = b"$JS.ACK.ORIGIN.C.1.%d.%d.1000.0" % (sseq, cseq)
-    return list(copier.message(reply, b"a", b"", b"%d" % sseq, now))
+    return list(source_consumer.message(reply, b"a", b"", b"%d" % sseq, now))
 
 
 def test_the_first_request_lets_the_origin_say_where_it_goes_on() -> None:
-    copier = make_copier()
-    request = copier.link_up(1.0)[-2]
+    source_consumer = make_copier()
+    request = source_consumer.link_up(1.0)[-2]
     assert isinstance(request, Request)
     assert (request.subject, request.body) == (b"$JS.API.CONSUMER.RESET.ORIGIN.C", b"")
-    assert copier.deliver == b"fixed"
-    assert copier.api_subject == b"$JS.API.CONSUMER.RESET.ORIGIN.C"
+    assert source_consumer.deliver == b"fixed"
+    assert source_consumer.api_subject == b"$JS.API.CONSUMER.RESET.ORIGIN.C"
 
 
 def test_later_ones_say_what_comes_next() -> None:
-    copier = make_copier(41)
-    request = copier.link_up(1.0)[-2]
+    source_consumer = make_copier(41)
+    request = source_consumer.link_up(1.0)[-2]
     assert isinstance(request, Request)
     assert request.body == b'{"seq":42}'
 
 
 def test_a_mirror_skips_what_the_origin_has_settled_already() -> None:
-    copier = make_copier(mirror=True)
-    copier.link_up(1.0)
-    copier.unidentified(1.0)
-    assert copier.response(copier.reply, answer(7), 1.1) == [Skip(7)]
+    source_consumer = make_copier(mirror=True)
+    source_consumer.link_up(1.0)
+    source_consumer.unidentified(1.0)
+    assert source_consumer.response(source_consumer.reply, answer(7), 1.1) == [Skip(7)]
 
 
 def test_what_comes_before_the_answer_is_of_an_earlier_time() -> None:
-    copier = make_copier()
-    copier.link_up(1.0)
-    copier.unidentified(1.0)
-    assert message(copier, 9, 9, 1.05) == []
-    copier.response(copier.reply, answer(0), 1.1)
-    assert message(copier, 1, 1) == []
-    assert [each.payload for each in copier.take_batch()[0]] == [b"1"]
+    source_consumer = make_copier()
+    source_consumer.link_up(1.0)
+    source_consumer.unidentified(1.0)
+    assert message(source_consumer, 9, 9, 1.05) == []
+    source_consumer.response(source_consumer.reply, answer(0), 1.1)
+    assert message(source_consumer, 1, 1) == []
+    assert [each.payload for each in source_consumer.take_batch()[0]] == [b"1"]
 
 
 def test_what_is_settled_is_what_is_on_flash() -> None:
-    copier = make_copier()
-    copier.link_up(1.0)
-    copier.unidentified(1.0)
-    copier.response(copier.reply, answer(0), 1.1)
-    message(copier, 3, 1)
-    message(copier, 5, 2)
-    assert copier.message(b"$JS.FC.ORIGIN.C.x", b"", FLOW, b"", 1.6) == []
-    message(copier, 6, 3)
-    batch, mark = copier.take_batch()
+    source_consumer = make_copier()
+    source_consumer.link_up(1.0)
+    source_consumer.unidentified(1.0)
+    source_consumer.response(source_consumer.reply, answer(0), 1.1)
+    message(source_consumer, 3, 1)
+    message(source_consumer, 5, 2)
+    assert source_consumer.message(b"$JS.FC.ORIGIN.C.x", b"", FLOW, b"", 1.6) == []
+    message(source_consumer, 6, 3)
+    batch, mark = source_consumer.take_batch()
     header = b"NATS/1.0\r\nNats-Last-Consumer: 2\r\nNats-Last-Stream: 5\r\nEyot-Consumer: C\r\n\r\n"
-    assert copier.committed(mark, 6, len(batch), copier.reply) == [Answer(b"$JS.FC.ORIGIN.C.x", header)]
+    assert source_consumer.committed(mark, 6, len(batch), source_consumer.reply) == [
+        Answer(b"$JS.FC.ORIGIN.C.x", header)
+    ]
 
 
 def test_a_commit_of_an_earlier_request_settles_nothing() -> None:
-    copier = make_copier()
-    copier.link_up(1.0)
-    copier.unidentified(1.0)
-    copier.response(copier.reply, answer(0), 1.1)
-    message(copier, 1, 1)
-    (_, mark), asked = copier.take_batch(), copier.reply
-    copier.link_up(2.0)
-    copier.response(copier.reply, answer(1), 2.1)
-    message(copier, 2, 1, 2.2)
-    copier.message(b"$JS.FC.ORIGIN.C.y", b"", FLOW, b"", 2.3)
-    assert copier.committed(mark, 1, 1, asked) == []
+    source_consumer = make_copier()
+    source_consumer.link_up(1.0)
+    source_consumer.unidentified(1.0)
+    source_consumer.response(source_consumer.reply, answer(0), 1.1)
+    message(source_consumer, 1, 1)
+    (_, mark), asked = source_consumer.take_batch(), source_consumer.reply
+    source_consumer.link_up(2.0)
+    source_consumer.response(source_consumer.reply, answer(1), 2.1)
+    message(source_consumer, 2, 1, 2.2)
+    source_consumer.message(b"$JS.FC.ORIGIN.C.y", b"", FLOW, b"", 2.3)
+    assert source_consumer.committed(mark, 1, 1, asked) == []
 
 
 @pytest.mark.parametrize(("mirror", "code"), [(True, 10214), (False, 10217)])
 def test_a_consumer_with_other_acknowledgements_is_refused(mirror: bool, code: int) -> None:
-    copier = make_copier(mirror=mirror)
-    copier.link_up(1.0)
-    copier.response(copier.reply, answer(0, "explicit"), 1.1)
-    assert copier.phase is Phase.WAITING
-    assert copier.progress.error is not None
-    assert copier.progress.error.err_code == code
+    source_consumer = make_copier(mirror=mirror)
+    source_consumer.link_up(1.0)
+    source_consumer.response(source_consumer.reply, answer(0, "explicit"), 1.1)
+    assert source_consumer.phase is Phase.WAITING
+    assert source_consumer.progress.error is not None
+    assert source_consumer.progress.error.err_code == code

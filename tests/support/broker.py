@@ -25,11 +25,11 @@ __all__ = ["PLAIN", "Raw", "Running", "running"]
 
 
 class Raw:
-    """A client that speaks bytes. `greeting` is the INFO line."""
+    """A client that speaks bytes. `handshake` is the INFO line."""
 
     def __init__(self, stream: trio.abc.Stream) -> None:
         self.stream = stream
-        self.greeting = b""
+        self.handshake = b""
         self._buffer = b""
         self.eof = False
 
@@ -61,7 +61,7 @@ class Raw:
         return taken
 
     async def greet(self) -> Raw:
-        self.greeting = await self.until(b"\r\n")
+        self.handshake = await self.until(b"\r\n")
         return self
 
     async def send(self, data: bytes) -> None:

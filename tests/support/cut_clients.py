@@ -2,7 +2,7 @@
 
     cut_clients.py publish URL LEDGER     publishes to the stream READINGS until SIGTERM; repeats what was not acknowledged,
                                           with the same `Nats-Msg-Id`
-    cut_clients.py consume URL LEDGER     takes from the durable pull consumer `taker` of FLEET until SIGTERM; acknowledges
+    cut_clients.py consume URL LEDGER     takes from the durable pull consumer `sink` of FLEET until SIGTERM; acknowledges
                                           each message and waits for the confirmation
 
 LEDGER gets one line `id` for each acknowledgement or confirmation, after it was received; the consumer also writes `+id` for each
@@ -72,7 +72,7 @@ class Consumer:
         self._stop = stop
 
     async def run(self) -> None:
-        bound = await self._js.pull_subscribe_bind("taker", "FLEET")
+        bound = await self._js.pull_subscribe_bind("sink", "FLEET")
         while not self._stop.is_set():
             messages: list[Msg] = []
             with contextlib.suppress(*TROUBLE):

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from eyot_store import Log, Store, StoreError, StoreOptions
 from eyot_store.check.check import check
-from eyot_store.records.vault import StoreKeys
+from eyot_store.records.store_cipher import StoreKeys
 from support.store import commit
 
 KEYS = StoreKeys(b"the operator's")

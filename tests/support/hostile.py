@@ -108,13 +108,13 @@ def cut(rng: Random, data: bytes) -> list[bytes]:
 
 def _frame(rng: Random, message: str) -> bytes:
     verb = rng.choice(VERBS[message])
-    usual = rng.random() < 0.8
+    rules = rng.random() < 0.8
 
     def space() -> bytes:
-        return b" " if usual else rng.choice(SPACES)
+        return b" " if rules else rng.choice(SPACES)
 
-    end = b"\r\n" if usual else rng.choice(ENDS)
-    spelled = verb if usual else bytes(rng.choice([byte, byte | 32]) for byte in verb)
+    end = b"\r\n" if rules else rng.choice(ENDS)
+    spelled = verb if rules else bytes(rng.choice([byte, byte | 32]) for byte in verb)
     if verb not in PAYLOAD_VERBS:
         return spelled + _arguments(rng, verb, space) + end
     header = rng.choice(HEADERS) if verb[:1] == b"H" else b""

@@ -7,9 +7,9 @@ import hashlib
 import json
 from typing import Any, ClassVar
 
+from support.js_differential import Quiet, Saying, Step
 from support.js_members import FAR, LONG_AGO, STREAM_MEMBERS, Members, S
-from support.js_sayings import Talker, block
-from support.js_talk import Quiet, Saying, Step
+from support.js_operations import Talker, block
 
 KEYS = ("k", "k.a", "k.b", "other", "x-y", "_z")
 _CHANGES: Members = {

@@ -14,11 +14,11 @@ from eyot_daemon.jetstream.consumer.consumers import Consumers
 from eyot_daemon.router.account import Account
 from eyot_daemon.router.subscription import Kind, Origin, Subscription
 from eyot_wire.frames import Msg, encode_pub
-from eyot_wire.hot import Outlet, Publishes
 from eyot_wire.jetstream.ack import AckReply, decode_ack_reply
+from eyot_wire.native import OutBuffer, Publishes
 from eyot_wire.scanner import Scanner
 from support.destinations import Got, Recorder
-from support.js_world import World
+from support.js_fixture import World
 
 
 class Box(Recorder):
@@ -54,11 +54,11 @@ class Box(Recorder):
         return messages
 
 
-class ClientBox(Outlet, Box):  # type: ignore[misc]
+class ClientBox(OutBuffer, Box):  # type: ignore[misc]
     """A subscriber that is a client's connection: what consumers write into its buffer is scanned when the turn ends."""
 
     def __init__(self) -> None:
-        Outlet.__init__(self)
+        OutBuffer.__init__(self)
         Box.__init__(self, kind=Kind.CLIENT)
         self.headers = True
         self._scanner = Scanner("client")
@@ -81,7 +81,7 @@ class ClientBox(Outlet, Box):  # type: ignore[misc]
             self.got.append(Got(op.subject, op.reply, op.header, op.payload, self.sub))
 
 
-class AckingClient(Outlet):
+class AckingClient(OutBuffer):
     """As much of a connection as publishing needs."""
 
     kind = Kind.CLIENT
@@ -199,5 +199,5 @@ class ConsumerWorld(World):
 
     def _again(self) -> ConsumerWorld:
         clients = self._box_type is ClientBox
-        copying = type(self.js.copying)()
-        return ConsumerWorld(self.path, clients=clients, options=self.js.options, copying=copying, clock=self.clock)
+        sourcing = type(self.js.sourcing)()
+        return ConsumerWorld(self.path, clients=clients, options=self.js.options, sourcing=sourcing, clock=self.clock)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support.js_sayings import Talker
+from support.js_operations import Talker
 
 _SERVICES = ("$JS.API.>", "$JS.ACK.>", "$JS.FC.>", "a.>", "b.>", "c.>")
 _STREAMS = ("dlv.>", "rp.>", "$JS.EVENT.>")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from support.claims import ACCOUNT_LIMITS, OPERATOR, Key, operator_conf
+from support.js_differential import Saying
 from support.js_members import STREAM_MEMBERS, Members
-from support.js_sayings import Talker
-from support.js_talk import Saying
+from support.js_operations import Talker
 
 _MEMBERS: Members = {
     **{name: STREAM_MEMBERS[name] for name in ("retention", "discard", "max_msgs", "max_age", "max_msg_size", "sealed", "num_replicas")},

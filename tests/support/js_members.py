@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from support.js_side import DELIVERED, REPUBLISHED
+from support.js_peer import DELIVERED, REPUBLISHED
 
 S = 10**9
 FAR, LONG_AGO = "2036-01-01T00:00:00Z", "2020-01-01T00:00:00Z"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any, ClassVar
 
+from support.js_differential import Saying
 from support.js_members import CONSUMER_MEMBERS, FAR, STREAM_MEMBERS
-from support.js_sayings import Talker
-from support.js_talk import Saying
+from support.js_operations import Talker
 
 #: What may stand in the place of any value.
 _VALUES = (

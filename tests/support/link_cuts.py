@@ -68,7 +68,7 @@ class Cuts:
                     if number % 20 == 19:
                         tell(f"{number + 1} of {cuts}: {dict(self.what)}")
                 _ended(clients[0])
-                return asyncio.run(self._judged(lambda: _ended(clients[1])))
+                return asyncio.run(self._authenticated(lambda: _ended(clients[1])))
             finally:
                 for client in clients:
                     client.kill()
@@ -89,7 +89,7 @@ class Cuts:
         await hub.jetstream().add_stream(name="FLEET", sources=[origin])
         await hub.jetstream().add_stream(name="BACKUP", mirror=origin)
         await hub.jetstream().add_consumer(
-            "FLEET", ConsumerConfig(durable_name="taker", ack_wait=ACK_WAIT_S, max_ack_pending=5000)
+            "FLEET", ConsumerConfig(durable_name="sink", ack_wait=ACK_WAIT_S, max_ack_pending=5000)
         )
         await leaf.close()
         await hub.close()
@@ -122,14 +122,14 @@ class Cuts:
 
     # -- judging -------------------------------------------------------------------------------------------------------
 
-    async def _judged(self, end_consumer: Callable[[], None]) -> Truth:
+    async def _authenticated(self, end_consumer: Callable[[], None]) -> Truth:
         """Waits until all is copied and consumed, reads everything back."""
         leaf, hub = await connect(self.leaf.url, "judge"), await connect(self.hub.url, "judge")
         count = (await leaf.jetstream().stream_info("READINGS")).state.messages
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
             copies = [(await hub.jetstream().stream_info(name)).state.messages for name in ("FLEET", "BACKUP")]
-            consumer = await hub.jetstream().consumer_info("FLEET", "taker")
+            consumer = await hub.jetstream().consumer_info("FLEET", "sink")
             if min(copies) >= count and not consumer.num_pending and not consumer.num_ack_pending:
                 break
             await asyncio.sleep(0.1)

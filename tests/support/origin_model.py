@@ -9,9 +9,19 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 
-from eyot_sync.copying import stored_times
-from eyot_sync.copying.actions import Action, Answer, Copied, Identify, Prove, Request, Skip, Subscribe, Unsubscribe
-from eyot_sync.copying.copier import Copier
+from eyot_sync.sourcing import stored_times
+from eyot_sync.sourcing.actions import (
+    Action,
+    Answer,
+    Copied,
+    FetchLastMessage,
+    Identify,
+    Request,
+    Skip,
+    Subscribe,
+    Unsubscribe,
+)
+from eyot_sync.sourcing.source_consumer import SourceConsumer
 from eyot_wire.go.time import ns_to_rfc3339, rfc3339_to_ns
 
 WINDOW = 5
@@ -146,8 +156,8 @@ class ModelTarget:
 class Wire:
     """Owner of a copier: carries out its actions against the model, keeps what is under way."""
 
-    def __init__(self, copier: Copier, origin: ModelOrigin, target: ModelTarget) -> None:
-        self.copier = copier
+    def __init__(self, source_consumer: SourceConsumer, origin: ModelOrigin, target: ModelTarget) -> None:
+        self.source_consumer = source_consumer
         self.origin = origin
         self.target = target
         self.up = True
@@ -170,17 +180,17 @@ class Wire:
                     if self.up:
                         self.responses.append((reply, self.origin.create(body)))
                     else:
-                        self.do(self.copier.unreachable(now), now)
+                        self.do(self.source_consumer.unreachable(now), now)
                 case Identify(_, reply):
                     if self.up:
                         self.responses.append((reply, self.origin.info()))
                     else:
-                        self.do(self.copier.unidentified(now), now)
-                case Prove(_, reply, body):
+                        self.do(self.source_consumer.unidentified(now), now)
+                case FetchLastMessage(_, reply, body):
                     if self.up:
                         self.responses.append((reply, self.origin.message(json.loads(body)["seq"])))
                     else:
-                        self.do(self.copier.unproven(now), now)
+                        self.do(self.source_consumer.unproven(now), now)
                 case Answer(subject):
                     if self.up:
                         self.origin.answered(subject)
@@ -189,9 +199,9 @@ class Wire:
 
     def gather(self) -> None:
         """The end of a turn: what the copier took becomes a transaction that is not on flash yet."""
-        batch, mark = self.copier.take_batch()
+        batch, mark = self.source_consumer.take_batch()
         if batch:
-            self.target.waiting.append((batch, mark, self.copier.reply))
+            self.target.waiting.append((batch, mark, self.source_consumer.reply))
 
     def commit(self, now: float) -> None:
         """The oldest transaction reaches the flash."""
@@ -200,15 +210,15 @@ class Wire:
         batch, mark, deliver = self.target.waiting.pop(0)
         self.target.stored += [(each.origin_seq, each.payload) for each in batch]
         self.target.position = batch[-1].origin_seq
-        self.do(self.copier.committed(mark, self.target.position, len(batch), deliver), now)
+        self.do(self.source_consumer.committed(mark, self.target.position, len(batch), deliver), now)
 
     def cut(self, now: float) -> None:
         self.up = False
         self.under_way.clear()
         self.responses.clear()
         self.origin.consumers.clear()
-        self.do(self.copier.link_down(now), now)
+        self.do(self.source_consumer.link_down(now), now)
 
     def restore(self, now: float) -> None:
         self.up = True
-        self.do(self.copier.link_up(now), now)
+        self.do(self.source_consumer.link_up(now), now)

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from eyot_store import Log, Store, StoreOptions, Txn
-from eyot_store.records import vault
+from eyot_store.records import store_cipher
 from eyot_store.subjects import batch_index, index_writer
 from support.store import commit, open_inline
 
@@ -36,9 +36,9 @@ def options_for(kind: str) -> StoreOptions:
     """The store's options; and the sizes that make small workloads do what large ones do."""
     index_writer.INDEX_EVERY = batch_index.INDEX_EVERY = 8
     batch_index.RUN_MIN = 2
-    vault._SCRYPT_LOG2_N = 4
+    store_cipher._SCRYPT_LOG2_N = 4
     if kind == "sealed":
-        return msgspec.structs.replace(OPTIONS, keys=vault.StoreKeys(b"key"))
+        return msgspec.structs.replace(OPTIONS, keys=store_cipher.StoreKeys(b"key"))
     return msgspec.structs.replace(OPTIONS, committer=kind)
 
 

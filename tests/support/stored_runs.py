@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from eyot_wire.frames import Msg
-from eyot_wire.hot import StoredRun
 from eyot_wire.jetstream.ack import decode_ack_reply
+from eyot_wire.native import StoredRun
 from eyot_wire.scanner import Scanner
 
 

@@ -45,6 +45,8 @@ def test_links(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(TOP)))
 def test_paths_and_targets(page: Path) -> None:
+    if page.parent.name == "decisions" and page.stem != "README":
+        return  # a decision names the files of its day
     text = page.read_text()
     for path in re.findall(
         r"(?<![\w/.-])((?:docs|tests|packaging|systemd|daemon|store|sync|wire|cli|hub)/[\w./-]*\w/?)", text

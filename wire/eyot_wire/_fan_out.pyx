@@ -54,13 +54,13 @@ cdef class Match:
     cdef readonly tuple plain
     cdef readonly tuple groups
     cdef public object memo
-    cdef public object taker
+    cdef public object sink
 
-    def __init__(self, tuple plain not None, tuple groups not None=(), memo=None, taker=None):
+    def __init__(self, tuple plain not None, tuple groups not None=(), memo=None, sink=None):
         self.plain = plain
         self.groups = groups
         self.memo = memo
-        self.taker = taker
+        self.sink = sink
 
     def __class_getitem__(cls, item):
         return cls
@@ -82,7 +82,7 @@ cdef class Traffic:
     cdef public long long out_bytes
 
 
-cdef class Outlet(Traffic):
+cdef class OutBuffer(Traffic):
     cdef public bytearray out
     cdef public bint headers
     cdef public bint closed
@@ -96,7 +96,7 @@ cdef class Outlet(Traffic):
         pass
 
 
-cdef class Inlet:
+cdef class IngestQueue:
     cdef readonly object owner
     cdef list _messages
 
@@ -120,7 +120,7 @@ cdef class Interest:
     cdef readonly object dest
     cdef readonly bytes sid
     cdef public bint slow
-    cdef public object inlet
+    cdef public object ingest_queue
     cdef public long long delivered
 
     def __init__(self, dest, bytes sid not None):
@@ -155,7 +155,7 @@ cdef class FanOut:
         self._mark_dirty = mark_dirty
 
     def publish(
-        self, Publishes row not None, Py_ssize_t at, Outlet client not None, access, bint no_responders
+        self, Publishes row not None, Py_ssize_t at, OutBuffer client not None, access, bint no_responders
     ):
         cdef Traffic traffic = self._traffic
         cdef long long msgs = 0, size = 0
@@ -167,8 +167,8 @@ cdef class FanOut:
         cdef bint checked_headers = False
         cdef bytes subject = None
         cdef bytes reply = None
-        cdef Inlet inlet = None
-        cdef Inlet gathers = None  # the one stream of a subject that was not looked up lately
+        cdef IngestQueue ingest_queue = None
+        cdef IngestQueue gathers = None  # the one stream of a subject that was not looked up lately
         cdef Interest only = None  # the one subscription of an inbox
         cdef bint reaches = False
         cdef object mappings = self._mappings if self._mappings else None
@@ -197,7 +197,7 @@ cdef class FanOut:
                         if is_reserved(data + place.subject, place.subject_size) or not self._may_publish(subject, access, mappings):
                             break
                         only = self._inbox(subject)
-                        gathers = None if only is not None else self._lone_inlet(subject)
+                        gathers = None if only is not None else self._lone_ingest_queue(subject)
                         if gathers is not None:
                             reaches = True
                         elif only is None:
@@ -205,22 +205,22 @@ cdef class FanOut:
                             reaches = PyTuple_GET_SIZE(match.plain) > 0 or PyTuple_GET_SIZE(match.groups) > 0
                         else:
                             reaches = True
-                    inlet = None
+                    ingest_queue = None
                     if only is not None:
                         if not is_plain(only, place.header_size > 0):
                             break
                     elif gathers is not None:
                         if memchr(data + place.reply, RENAMING, place.reply_size) != NULL:
                             break
-                        inlet = gathers
+                        ingest_queue = gathers
                         reply = PyBytes_FromStringAndSize(data + place.reply, place.reply_size)
                     elif reaches and (checked is not match or checked_headers != (place.header_size > 0)):
                         if is_plain_match(match, place.header_size > 0):
                             checked = match
                             checked_headers = place.header_size > 0
                         else:
-                            inlet = inlet_of(match)
-                            if inlet is None or memchr(data + place.reply, RENAMING, place.reply_size) != NULL:
+                            ingest_queue = ingest_queue_of(match)
+                            if ingest_queue is None or memchr(data + place.reply, RENAMING, place.reply_size) != NULL:
                                 break
                             reply = PyBytes_FromStringAndSize(data + place.reply, place.reply_size)
                     if not reaches and no_responders and place.reply_size:
@@ -230,8 +230,8 @@ cdef class FanOut:
                 size += place.total
                 if only is not None:
                     self._append(only, data, place)
-                elif inlet is not None:
-                    self._take_in(inlet, subject, reply, data, place)
+                elif ingest_queue is not None:
+                    self._take_in(ingest_queue, subject, reply, data, place)
                 elif reaches:
                     self._hand_out(match, data, place)
         finally:
@@ -275,7 +275,7 @@ cdef class FanOut:
                     sub = <Interest>PyTuple_GET_ITEM(match.plain, 0)
                 if not is_plain(sub, False):
                     break
-            if (<Outlet?>sub.dest).closed:
+            if (<OutBuffer?>sub.dest).closed:
                 break
             self._send_own(sub, subject, payload)
             at += 1
@@ -305,7 +305,7 @@ cdef class FanOut:
         found = PyDict_GetItemWithError(self._inboxes, PyBytes_FromStringAndSize(text, dot - text))
         if found == NULL or not isinstance(<object>found, Interest) or (<object>found).queue:
             return None
-        if not isinstance((<Interest>found).dest, Outlet):
+        if not isinstance((<Interest>found).dest, OutBuffer):
             return None
         if PyDict_GetItemWithError(self._literals, subject) != NULL:
             return None
@@ -316,7 +316,7 @@ cdef class FanOut:
                 return None
         return <Interest>found
 
-    cdef Inlet _lone_inlet(self, bytes subject):
+    cdef IngestQueue _lone_ingest_queue(self, bytes subject):
         # Of a subject that is not remembered: the stream that is all it reaches, if it is. Streams of very many subjects would push
         # everything else out of the memory, at a cost many times that of looking it up again; one in 32 is remembered all the
         # same, so that a busy subject soon is.
@@ -338,8 +338,8 @@ cdef class FanOut:
         collect(self._patterns, text, size, &held)
         if held.count != 1 or not isinstance(<object>held.one, Interest) or (<object>held.one).queue:
             return None
-        found = (<Interest>held.one).inlet
-        return <Inlet>found if isinstance(found, Inlet) else None
+        found = (<Interest>held.one).ingest_queue
+        return <IngestQueue>found if isinstance(found, IngestQueue) else None
 
     cdef Match _match(self, bytes subject):
         cdef PyObject* known = PyDict_GetItemWithError(<dict?>self._index.recent, subject)
@@ -360,18 +360,18 @@ cdef class FanOut:
                         break
         return 0
 
-    cdef int _take_in(self, Inlet inlet, bytes subject, bytes reply, const char* data, Place* place) except -1:
+    cdef int _take_in(self, IngestQueue ingest_queue, bytes subject, bytes reply, const char* data, Place* place) except -1:
         cdef Py_ssize_t start = <Py_ssize_t>place.line + place.length
         cdef Py_ssize_t header_size = place.header_size
         cdef bytes header = PyBytes_FromStringAndSize(data + start, header_size)
         cdef bytes payload = PyBytes_FromStringAndSize(data + start + header_size, place.total - header_size)
-        if not PyList_GET_SIZE(inlet._messages):
-            self._mark_dirty(inlet.owner)
-        inlet._messages.append(published(subject, reply, header, payload))
+        if not PyList_GET_SIZE(ingest_queue._messages):
+            self._mark_dirty(ingest_queue.owner)
+        ingest_queue._messages.append(published(subject, reply, header, payload))
         return 0
 
     cdef int _send_own(self, Interest sub, bytes subject, bytes payload) except -1:
-        cdef Outlet dest = <Outlet?>sub.dest
+        cdef OutBuffer dest = <OutBuffer?>sub.dest
         cdef bytearray out = dest.out
         cdef bytes sid = sub.sid
         cdef Py_ssize_t size = PyBytes_GET_SIZE(payload), before, frame_size, digits_at = 24
@@ -405,7 +405,7 @@ cdef class FanOut:
     cdef bint _append(self, Interest sub, const char* data, Place* place) except -1:
         # The frame for one subscription, unless its destination is closed. Python code (marks, flushes) has run since the
         # match was found to be plain, and the fields are anybody's: what they hold is looked at before it is used as C.
-        cdef Outlet dest = <Outlet?>sub.dest
+        cdef OutBuffer dest = <OutBuffer?>sub.dest
         cdef bytearray out = dest.out
         cdef bytes sid = sub.sid
         cdef Py_ssize_t before, sid_size
@@ -430,7 +430,7 @@ cdef class FanOut:
         self._sent(sub, dest, place.total, before, tail_size)
         return True
 
-    cdef int _sent(self, Interest sub, Outlet dest, Py_ssize_t size, Py_ssize_t before, Py_ssize_t more) except -1:
+    cdef int _sent(self, Interest sub, OutBuffer dest, Py_ssize_t size, Py_ssize_t before, Py_ssize_t more) except -1:
         # Counts a message of `size` bytes; `out` held `before` bytes, and got `more` at least.
         dest.out_msgs += 1
         dest.out_bytes += size

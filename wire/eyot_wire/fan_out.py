@@ -43,12 +43,12 @@ S = TypeVar("S")
 class Match(Struct, Generic[S], eq=False):
     """The subscriptions one subject reaches: `plain` ones, and `groups` (queue name, members) of which one member each
     gets a message. False when there are none. `memo` is free for the caller; it lives as long as the match is right, and so does
-    `taker`: where messages go when their only destination gathers them."""
+    `sink`: where messages go when their only destination gathers them."""
 
     plain: tuple[S, ...]
     groups: tuple[tuple[bytes, tuple[S, ...]], ...] = ()
     memo: Any = None
-    taker: Inlet | None = None
+    sink: IngestQueue | None = None
 
     def __bool__(self) -> bool:
         return bool(self.plain or self.groups)
@@ -60,7 +60,7 @@ class Match(Struct, Generic[S], eq=False):
             yield from members
 
 
-class Inlet:
+class IngestQueue:
     """Where a destination that is no connection (a stream, `owner`) gathers messages until the turn ends."""
 
     __slots__ = ("_messages", "owner")
@@ -94,7 +94,7 @@ class Traffic:
         self.out_bytes = 0
 
 
-class Outlet(Traffic):
+class OutBuffer(Traffic):
     """A client's connection as a place for frames.
 
     `out`      what is to be sent to it.
@@ -120,17 +120,17 @@ class Outlet(Traffic):
 class Interest:
     """A subscription: where its messages go (`dest`), its `sid` there, how many were `delivered`.
 
-    `slow`: each message must be looked at by the destination (limits, filters, no echo). `inlet`: where the destination gathers its
+    `slow`: each message must be looked at by the destination (limits, filters, no echo). `ingest_queue`: where the destination gathers its
     messages, if it does and nothing else is to be done with them.
     """
 
-    __slots__ = ("delivered", "dest", "inlet", "sid", "slow")
+    __slots__ = ("delivered", "dest", "ingest_queue", "sid", "slow")
 
     def __init__(self, dest: Any, sid: bytes) -> None:
         self.dest = dest
         self.sid = sid
         self.slow = False
-        self.inlet: Inlet | None = None
+        self.ingest_queue: IngestQueue | None = None
         self.delivered = 0
 
 
@@ -190,7 +190,7 @@ class FanOut:
         self.looks_at_headers = False
 
     def publish(
-        self, row: Publishes, at: int, client: Outlet, access: PublishAccess | None, no_responders: bool
+        self, row: Publishes, at: int, client: OutBuffer, access: PublishAccess | None, no_responders: bool
     ) -> int:
         """Hand out the messages of `row` from index `at` on; the index of the first that is not plain (or that came
         after the client was closed), the row's length when there is none.
@@ -213,9 +213,9 @@ class FanOut:
             for traffic in (client, self._traffic):
                 traffic.in_msgs += run
                 traffic.in_bytes += size
-            inlet = _inlet_of(match)
-            if inlet is not None:
-                self._take_in(inlet, line, row, range(at, at + run))
+            ingest_queue = _ingest_queue_of(match)
+            if ingest_queue is not None:
+                self._take_in(ingest_queue, line, row, range(at, at + run))
             elif match:
                 tails = row.tails(at, run)
                 dests = {sub.dest for sub in match.plain}
@@ -239,18 +239,18 @@ class FanOut:
             sub = match.plain[0]
             if sub.dest.closed:
                 return at
-            dest: Outlet = sub.dest
+            dest: OutBuffer = sub.dest
             before = len(dest.out)
             dest.out += encode_msg(subject, sub.sid, b"", b"", payload)
             self._sent(sub, 1, len(payload), before)
             at += 1
         return at
 
-    def _take_in(self, inlet: Inlet, line: FrameLine, row: Publishes, run: range) -> None:
-        if not inlet:
-            self._mark_dirty(inlet.owner)
+    def _take_in(self, ingest_queue: IngestQueue, line: FrameLine, row: Publishes, run: range) -> None:
+        if not ingest_queue:
+            self._mark_dirty(ingest_queue.owner)
         for index in run:
-            inlet.add(Published(line.subject, line.reply, *row.content(index)))
+            ingest_queue.add(Published(line.subject, line.reply, *row.content(index)))
 
     def _untraced(self, row: Publishes, at: int, run: int) -> int:
         """How many of a run come before the first that is to be traced."""
@@ -258,7 +258,7 @@ class FanOut:
             return 0
         return next((i for i in range(run) if TRACE_HEADER in row.content(at + i)[0]), run)
 
-    def _plain(self, line: FrameLine, client: Outlet, access: PublishAccess | None) -> Match[Any] | None:
+    def _plain(self, line: FrameLine, client: OutBuffer, access: PublishAccess | None) -> Match[Any] | None:
         """The subscriptions a message reaches; None if there is more to it than handing it to them."""
         subject = line.subject
         if line.header_size and not client.headers:
@@ -272,7 +272,7 @@ class FanOut:
         if self._mappings and self._mappings.maps(subject):
             return None
         match = self._index.match(subject)
-        if _inlet_of(match) is not None:
+        if _ingest_queue_of(match) is not None:
             return None if RENAMES in line.reply else match
         has_header = line.header_size > 0
         if not all(_is_plain(sub, has_header) for sub in match.plain):
@@ -291,7 +291,7 @@ class FanOut:
                     break
 
     def _append(self, sub: Interest, line: FrameLine, tails: list[bytes]) -> bool:
-        dest: Outlet = sub.dest
+        dest: OutBuffer = sub.dest
         if dest.closed:
             return False
         prefix = b"%b %b %b " % (b"HMSG" if line.header_size else b"MSG", line.subject, sub.sid)
@@ -304,7 +304,7 @@ class FanOut:
 
     def _sent(self, sub: Interest, count: int, size: int, before: int) -> None:
         """Count messages; the destination's `out` held `before` bytes."""
-        dest: Outlet = sub.dest
+        dest: OutBuffer = sub.dest
         for traffic in (dest, self._traffic):
             traffic.out_msgs += count
             traffic.out_bytes += size
@@ -319,15 +319,15 @@ class FanOut:
             dest._flush_at = len(dest.out) + EARLY_FLUSH
 
 
-def _inlet_of(match: Match[Any]) -> Inlet | None:
-    if match.taker is not None or len(match.plain) != 1 or match.groups:
-        return match.taker
-    inlet: Inlet | None = getattr(match.plain[0], "inlet", None)
-    return inlet
+def _ingest_queue_of(match: Match[Any]) -> IngestQueue | None:
+    if match.sink is not None or len(match.plain) != 1 or match.groups:
+        return match.sink
+    ingest_queue: IngestQueue | None = getattr(match.plain[0], "ingest_queue", None)
+    return ingest_queue
 
 
 def _is_plain(sub: Any, has_header: bool) -> bool:
     if not isinstance(sub, Interest) or sub.slow:
         return False
     dest = sub.dest
-    return isinstance(dest, Outlet) and (dest.headers or not has_header)
+    return isinstance(dest, OutBuffer) and (dest.headers or not has_header)

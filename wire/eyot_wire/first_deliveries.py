@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from eyot_wire.hot import StoredRun
+from eyot_wire.native import StoredRun
 
 
 class FirstDeliveries(Struct, frozen=True):

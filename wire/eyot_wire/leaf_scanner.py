@@ -18,7 +18,7 @@ from eyot_wire.grammar import (
     split_arguments,
     split_interest,
 )
-from eyot_wire.hot import FrameScanner
+from eyot_wire.native import FrameScanner
 from eyot_wire.scanner import COMMON_VERBS, DEFAULT_MAX_CONTROL_LINE, DEFAULT_MAX_PAYLOAD, connect_op
 
 __all__ = ["LeafScanner", "ProtocolError"]

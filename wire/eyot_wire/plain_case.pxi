@@ -45,7 +45,7 @@ cdef inline bint is_plain(object sub, bint headers):
     if not isinstance(sub, Interest) or (<Interest>sub).slow:
         return False
     dest = (<Interest>sub).dest
-    return isinstance(dest, Outlet) and ((<Outlet>dest).headers or not headers)
+    return isinstance(dest, OutBuffer) and ((<OutBuffer>dest).headers or not headers)
 
 
 cdef bint is_plain_match(Match match, bint headers):
@@ -60,13 +60,13 @@ cdef bint is_plain_match(Match match, bint headers):
     return True
 
 
-cdef Inlet inlet_of(Match match):
-    if isinstance(match.taker, Inlet):
-        return <Inlet>match.taker
+cdef IngestQueue ingest_queue_of(Match match):
+    if isinstance(match.sink, IngestQueue):
+        return <IngestQueue>match.sink
     if PyTuple_GET_SIZE(match.plain) == 1 and not PyTuple_GET_SIZE(match.groups):
         sub = <object>PyTuple_GET_ITEM(match.plain, 0)
-        if isinstance(sub, Interest) and isinstance((<Interest>sub).inlet, Inlet):
-            return <Inlet>(<Interest>sub).inlet
+        if isinstance(sub, Interest) and isinstance((<Interest>sub).ingest_queue, IngestQueue):
+            return <IngestQueue>(<Interest>sub).ingest_queue
     return None
 
 

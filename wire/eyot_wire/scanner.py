@@ -32,7 +32,7 @@ from eyot_wire.grammar import (
     split_arguments,
     split_interest,
 )
-from eyot_wire.hot import FrameScanner
+from eyot_wire.native import FrameScanner
 
 __all__ = ["ProtocolError", "Scanner"]
 

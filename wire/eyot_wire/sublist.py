@@ -22,7 +22,7 @@ it lives exactly as long as the match is right.
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from eyot_wire.hot import Match
+from eyot_wire.native import Match
 from eyot_wire.subject import REST, STAR, is_literal, is_valid, overlaps, token_match
 
 # Subjects remembered per generation. At about 300 bytes a subject and two generations: 2.5 MB an account at most.

@@ -151,13 +151,13 @@ class ClaimsServices:
 
     def _grant(self, account: Account, reply: bytes, name: str, message: str) -> None:
         log.info("%s%s", message, f" - {name}" if name else "")
-        self._say(account, reply, {"data": {"account": name, "code": 200, "message": message}})
+        self._publish_answer(account, reply, {"data": {"account": name, "code": 200, "message": message}})
 
     def _refuse(self, account: Account, reply: bytes, name: str, why: str) -> None:
         log.error("%s%s", f"{name}: " if name else "", why)
-        self._say(account, reply, {"error": {"account": name, "code": 500, "description": why}})
+        self._publish_answer(account, reply, {"error": {"account": name, "code": 500, "description": why}})
 
-    def _say(self, account: Account, reply: bytes, answer: dict[str, Any]) -> None:
+    def _publish_answer(self, account: Account, reply: bytes, answer: dict[str, Any]) -> None:
         if reply:
             account.publish(reply, payload=msgspec.json.encode({"server": self._server_info()} | answer))
 

@@ -84,14 +84,14 @@ class ConfigAuthenticator:
         """Who a client is; None: Authorization Violation."""
         return self._decide(lambda: self._ordinary(connect, nonce, peer))
 
-    def _decide(self, judge: Callable[[], AuthResult | None]) -> AuthResult | Deferred | None:
-        """What `judge` says; later, when it needs a bcrypt check and there is somewhere to run it."""
+    def _decide(self, decide: Callable[[], AuthResult | None]) -> AuthResult | Deferred | None:
+        """What `decide` says; later, when it needs a bcrypt check and there is somewhere to run it."""
         background = self._background
         if background is None:
-            return judge()
+            return decide()
         self.passwords.may_take_long = False
         try:
-            return judge()
+            return decide()
         except TakesLong as long:
             deferred, known = Deferred(), long
 
@@ -101,7 +101,7 @@ class ConfigAuthenticator:
             def checked(outcome: bool) -> None:
                 if not deferred.abandoned:
                     self.passwords.learn(known.identity, outcome)
-                    deferred.settle(judge())
+                    deferred.settle(decide())
 
             background(check, checked)
             return deferred

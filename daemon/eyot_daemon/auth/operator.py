@@ -64,7 +64,7 @@ class OperatorAuthenticator:
     def _admit(self, connect: Presented, nonce: str, peer: Peer) -> AuthResult | None:
         try:
             token = self._token(connect.jwt)
-            result = self.judge(token, peer)
+            result = self.authorize(token, peer)
             grant = msgspec.structs.replace(token, grant=result.token.grant) if result.token is not None else token
             if not grant.grant.bearer_token and not signed(token.claims.sub, connect, nonce):
                 raise Refused("signature not verified")
@@ -87,7 +87,7 @@ class OperatorAuthenticator:
             raise Refused("not a user JWT")
         return UserToken(text=text, claims=claims, grant=claims.nats)
 
-    def judge(self, token: UserToken, peer: Peer) -> AuthResult:
+    def authorize(self, token: UserToken, peer: Peer) -> AuthResult:
         """What a decoded token is good for now, its holder's signature aside. Raises Refused."""
         trust, user = self.trust, token.claims
         now_s = trust.now_s

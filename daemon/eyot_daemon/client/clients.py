@@ -25,8 +25,8 @@ from eyot_daemon.router.account import Account
 from eyot_daemon.router.broker import CLIENT_PROTO, Broker
 from eyot_daemon.version import API_LEVEL, VERSION
 from eyot_wire.frames import encode_info
-from eyot_wire.hot import Traffic
 from eyot_wire.info import ServerInfo
+from eyot_wire.native import Traffic
 from eyot_wire.quoting import quoted
 
 log = logging.getLogger("eyot.client")

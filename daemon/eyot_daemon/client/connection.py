@@ -26,7 +26,7 @@ from eyot_daemon.router.access import Access
 from eyot_daemon.router.account import Account
 from eyot_daemon.router.known_client import KnownClient
 from eyot_daemon.router.subscription import Origin, Subscription
-from eyot_daemon.turn.gate import Gate
+from eyot_daemon.turn.backpressure import Gate
 from eyot_daemon.turn.timers import TimerHandle
 from eyot_wire.frames import (
     MAX_PAYLOAD,
@@ -45,8 +45,8 @@ from eyot_wire.frames import (
     encode_err,
     encode_msg,
 )
-from eyot_wire.hot import Publishes
 from eyot_wire.info import ClientConnect, ServerInfo, decode, decode_connect
+from eyot_wire.native import Publishes
 from eyot_wire.scanner import Scanner
 
 if TYPE_CHECKING:

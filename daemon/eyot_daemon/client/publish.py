@@ -16,16 +16,16 @@ from eyot_daemon.router.route import Route, Target
 from eyot_wire.fan_out import EARLY_FLUSH, RENAMES, RESERVED_REPLIES, TRACE_HEADER
 from eyot_wire.frames import OK, FrameLine, Published, encode_err
 from eyot_wire.headers import NO_RESPONDERS, set_field
-from eyot_wire.hot import Inlet, Publishes
 from eyot_wire.jetstream.ack import PREFIX
 from eyot_wire.mapping import DROPPED
+from eyot_wire.native import IngestQueue, Publishes
 from eyot_wire.quoting import quoted
 from eyot_wire.subject import is_valid_literal
 
 if TYPE_CHECKING:
     from eyot_daemon.client.connection import ClientConnection
     from eyot_daemon.router.account import Account
-    from eyot_daemon.router.ack_sinks import Ack, AckSinks, AckTaker
+    from eyot_daemon.router.ack_sinks import Ack, AckSink, AckSinks
     from eyot_daemon.router.broker import Broker
     from eyot_wire.mapping import MappingTable
 
@@ -125,8 +125,8 @@ def _publish_run(client: ClientConnection, account: Account, row: Publishes, run
     route = account.route(line.subject)
     if not route:
         _nobody_there(client, line, count)
-    elif route.taker is not None and RENAMES not in line.reply:
-        _take_in(account, route.taker, line, row, run)
+    elif route.sink is not None and RENAMES not in line.reply:
+        _take_in(account, route.sink, line, row, run)
     elif not route.fast or not _append_run(client, account, line, route, row, run):
         for index in run:
             _publish_one(client, line, *row.content(index))
@@ -162,7 +162,7 @@ def _acknowledge_all(client: ClientConnection, account: Account, sinks: AckSinks
     """Hand acknowledgements in a row, from index `at` on, straight to their consumers; returns the index of the first message
     that goes another way."""
     access, mappings, begin = client.access, account.mappings, at
-    found: AckTaker | None = None
+    found: AckSink | None = None
     acks: list[Ack] = []
     size = 0
     while at < len(row):
@@ -172,20 +172,20 @@ def _acknowledge_all(client: ClientConnection, account: Account, sinks: AckSinks
             break
         if reply.startswith(RESERVED_REPLIES) or not (access is None or access.may_publish_always(subject)):
             break
-        taker = sinks.find(subject)
-        if taker is None:
+        sink = sinks.find(subject)
+        if sink is None:
             break
-        if found is not None and taker is not found:
+        if found is not None and sink is not found:
             found.acknowledge(acks)
             acks = []
-        found = taker
+        found = sink
         # What holds for this one holds for others with its prefix, unless permissions or mappings look closer.
         plain, plain_size = _plain_acks(row, at, sinks.prefix_of(subject), mappings) if access is None else ([], 0)
         if plain:
             if acks:
-                taker.acknowledge(acks)
+                sink.acknowledge(acks)
                 acks = []
-            taker.acknowledge_plain(plain)
+            sink.acknowledge_plain(plain)
             at += len(plain)
             size += plain_size
         else:
@@ -237,7 +237,7 @@ def _append_run(
                 return False
     count = len(run)
     tails = row.tails(run.start, count)
-    if route.leafs:
+    if route.leaf_links:
         taken = _send_over_links(client, account, line, route, row, run, tails)
         if not taken and not targets and not groups:
             _nobody_there(client, line, count)
@@ -252,12 +252,12 @@ def _append_run(
     return True
 
 
-def _take_in(account: Account, inlet: Inlet, line: FrameLine, row: Publishes, run: range) -> None:
+def _take_in(account: Account, ingest_queue: IngestQueue, line: FrameLine, row: Publishes, run: range) -> None:
     """Give a run to the stream that gathers there."""
-    if not inlet:
-        account.broker.mark_dirty(inlet.owner)
+    if not ingest_queue:
+        account.broker.mark_dirty(ingest_queue.owner)
     for index in run:
-        inlet.add(Published(line.subject, line.reply, *row.content(index)))
+        ingest_queue.add(Published(line.subject, line.reply, *row.content(index)))
 
 
 def _append_shared(
@@ -308,7 +308,7 @@ def _send_over_links(
 ) -> int:
     """Send a run over the leaf links on its route; returns how many messages were taken, by all of them together."""
     taken = 0
-    for leaf in route.leafs:
+    for leaf in route.leaf_links:
         if not leaf.dest.accepts(leaf.subject, client):
             continue
         sent = leaf.dest.deliver_run(leaf.subject, line, tails)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from eyot_daemon.config.options import Options
 from eyot_daemon.process.logs import TRACE
 from eyot_wire.frames import Connect, Err, Msg, Ok, Op, Ping, Pong, ProtocolError, Sub, Unsub
-from eyot_wire.hot import Publishes
+from eyot_wire.native import Publishes
 from eyot_wire.scanner import Scanner
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from eyot_daemon.net.tls_alert import handshake
 from eyot_daemon.net.tls_checks import RateLimit, check_certificate
 from eyot_daemon.net.tls_words import handshake_words
 from eyot_daemon.net.websocket_stream import BROWSER_FRAME_BYTES, WebSocketStream
-from eyot_daemon.net.websocket_upgrade import Cookies, UpgradeError, Verdict, judge
+from eyot_daemon.net.websocket_upgrade import Cookies, UpgradeError, Verdict, check_upgrade
 
 log = logging.getLogger("eyot.websocket")
 
@@ -99,7 +99,7 @@ class WebSocketListener:
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in request.extra_headers}
         headers["host"] = request.host
         options = self.options
-        verdict = judge(request.target, headers, options, secure=self.tls is not None)
+        verdict = check_upgrade(request.target, headers, options, secure=self.tls is not None)
         if verdict.is_leaf and self._serve_leaf is None:
             verdict = Verdict(status=404, reason="leaf nodes are not configured here")
         if verdict.status == 101:

@@ -21,6 +21,19 @@ from eyot_daemon.router.account_setup import add_domain_mappings
 from eyot_daemon.router.subscription import Kind, Origin, Subscription
 from eyot_daemon.version import API_LEVEL
 from eyot_store.errors import StoreError
+from eyot_wire.jetstream.error_codes import (
+    JSAccountResourcesExceededErr,
+    JSInsufficientResourcesErr,
+    JSMaximumConsumersLimitErr,
+    JSMaximumStreamsLimitErr,
+    JSMemoryResourcesExceededErr,
+    JSNoLimitsErr,
+    JSStorageResourcesExceededErr,
+    JSStreamCreateErrF,
+    JSStreamNameExistErr,
+    JSStreamOfflineReasonErrF,
+    JSStreamReplicasNotSupportedErr,
+)
 from eyot_wire.jetstream.errors import ApiError, error, fail
 from eyot_wire.jetstream.model import (
     AccountInfo,
@@ -189,23 +202,23 @@ class JetStreamAccount:
             self._check_reservation(asked, limits, asked.max_bytes)
         config = checked(asked, self.rules(asked), pedantic=pedantic)
         if config.num_replicas > 1:
-            raise fail(10074)
+            raise fail(JSStreamReplicasNotSupportedErr)
         existing = self.streams.get(config.name)
         if existing is not None:
             if not same(existing.config, config):
-                raise fail(10058)
+                raise fail(JSStreamNameExistErr)
             existing.after_commits(lambda failure: done(existing, failure))
             return
         self.check_stream_limits(config, None)
         check_filters(config)
         check_no_overlap(config, self.rules(config))
         if config.name in self.restores:
-            raise fail(10049, err="a stream of this name is being restored")
+            raise fail(JSStreamCreateErrF, err="a stream of this name is being restored")
         damaged = self.engine.offline.get((self.account.name, config.name))
         if damaged is not None:
-            raise fail(10194, err=damaged)
+            raise fail(JSStreamOfflineReasonErrF, err=damaged)
         if self.engine.store.stream(self.account.name, config.name) is not None:
-            raise fail(10049, err="a stream of this name is on disk and could not be restored")
+            raise fail(JSStreamCreateErrF, err="a stream of this name is on disk and could not be restored")
 
         def settle(stream: Stream, failure: StoreError | None) -> None:
             if failure is not None:
@@ -214,7 +227,7 @@ class JetStreamAccount:
             else:
                 stream.start()
                 if config.mirror is not None or config.sources:
-                    self.engine.copying.stream_created(stream)
+                    self.engine.sourcing.stream_created(stream)
                 advisories.stream_action(self.account, config.name, "create", self.domain)
             done(stream, failure)
 
@@ -253,7 +266,7 @@ class JetStreamAccount:
         def settle(failure: StoreError | None) -> None:
             if failure is None:
                 if any((old.mirror, old.sources, config.mirror, config.sources)):
-                    self.engine.copying.stream_updated(stream, old)
+                    self.engine.sourcing.stream_updated(stream, old)
                 advisories.stream_action(self.account, config.name, "modify", self.domain)
             done(stream, failure)
 
@@ -263,7 +276,7 @@ class JetStreamAccount:
         """Remove a stream with everything in it."""
         self.streams.pop(stream.name, None)
         if stream.config.mirror is not None or stream.config.sources:
-            self.engine.copying.stream_deleted(stream)
+            self.engine.sourcing.stream_deleted(stream)
 
         def settle(failure: StoreError | None) -> None:
             if failure is None:
@@ -302,14 +315,14 @@ class JetStreamAccount:
         """Why `size` more bytes cannot be stored: the server's limit (10023) or the account's (10002)."""
         options, limits = self.engine.options, self.limits
         if storage == "memory" and options.memory_max < 0 and not self.engine.memory_bound.has_room(size, messages):
-            return error(10023)
+            return error(JSInsufficientResourcesErr)
         server_max = options.file_max if storage == "file" else options.memory_max
         if 0 <= server_max < self.engine.used(storage) + size:
-            return error(10023)
+            return error(JSInsufficientResourcesErr)
         if limits is not None:
             account_max = limits.file_max if storage == "file" else limits.memory_max
             if 0 <= account_max < self.used(storage) + size:
-                return error(10002)
+                return error(JSAccountResourcesExceededErr)
         return None
 
     def limits_of(self, replicas: int) -> AccountJetStreamOptions:
@@ -317,7 +330,7 @@ class JetStreamAccount:
         assert self.limits is not None, "JetStream is on for this account"
         limits = self.limits.of_replicas(replicas)
         if limits is None:
-            raise fail(10120)
+            raise fail(JSNoLimitsErr)
         return limits
 
     def check_stream_limits(self, config: StreamConfig, old: StreamConfig | None) -> None:
@@ -334,7 +347,7 @@ class JetStreamAccount:
     def _check_count(self, config: StreamConfig) -> None:
         others = sum(name != config.name for name in (*self.streams, *self.restores)) if self._is_ours(config) else 0
         if 0 < self.limits_of(config.num_replicas).streams_max <= others:
-            raise fail(10027)
+            raise fail(JSMaximumStreamsLimitErr)
 
     def _is_ours(self, config: StreamConfig) -> bool:
         """Whether it counts together with what is here: where there are tiers, each counts for itself."""
@@ -343,7 +356,7 @@ class JetStreamAccount:
     @staticmethod
     def _check_consumers(config: StreamConfig, limits: AccountJetStreamOptions) -> None:
         if 0 < limits.consumers_max < config.max_consumers:
-            raise fail(10026)
+            raise fail(JSMaximumConsumersLimitErr)
 
     def _check_reservation(self, config: StreamConfig, limits: AccountJetStreamOptions, more: int) -> None:
         """Whether a stream may reserve `more` than it has; one without a limit (-1) asks for a byte."""
@@ -354,7 +367,7 @@ class JetStreamAccount:
         own = max(config.max_bytes, 0) - more if config.max_bytes > 0 else 0
         others = own + (self.reserved(storage, but=config.name) if self._is_ours(config) else 0)
         if 0 <= account_max < others + more or 0 <= server_max < self.engine.reserved(storage) + more:
-            raise fail(10047 if storage == "file" else 10028)
+            raise fail(JSStorageResourcesExceededErr if storage == "file" else JSMemoryResourcesExceededErr)
 
     # -- account info ----------------------------------------------------------------------------------------------
 

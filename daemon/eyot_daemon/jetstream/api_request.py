@@ -13,6 +13,14 @@ from typing import TYPE_CHECKING, Concatenate, NamedTuple, ParamSpec, TypeVar
 from eyot_daemon.version import API_LEVEL
 from eyot_store.errors import StoreError
 from eyot_wire import headers
+from eyot_wire.jetstream.error_codes import (
+    JSInvalidJSONErr,
+    JSRequiredApiLevelErr,
+    JSStreamGeneralErrorF,
+    JSStreamInvalidConfigF,
+    JSStreamNotFoundErr,
+    JSStreamOfflineReasonErrF,
+)
 from eyot_wire.jetstream.errors import ApiError, JetStreamError, error, fail
 from eyot_wire.jetstream.model import ErrorPart, InvalidJson, decode, encode_response
 from eyot_wire.pattern_set import TooManySteps
@@ -65,12 +73,12 @@ class ApiRequest:
         try:
             return decode(self.body, kind, strict=self.jsa.strict if strict is None else strict)
         except InvalidJson as err:
-            raise fail(10025, err=err) from None
+            raise fail(JSInvalidJSONErr, err=err) from None
 
     def check_level(self) -> None:
         """Raises JetStreamError 10185 for an API level that this server does not have."""
         if not level_is_offered(self.header):
-            raise JetStreamError(error(10185))
+            raise JetStreamError(error(JSRequiredApiLevelErr))
 
     @property
     def body_is_empty(self) -> bool:
@@ -88,8 +96,8 @@ class ApiRequest:
         if stream is None:
             damaged = self.jsa.engine.offline.get((self.jsa.account.name, name))
             if damaged is not None:
-                raise fail(10194, err=damaged)
-            raise fail(10059)
+                raise fail(JSStreamOfflineReasonErrF, err=damaged)
+            raise fail(JSStreamNotFoundErr)
         return stream
 
     def respond(self, *parts: object) -> None:
@@ -151,12 +159,12 @@ def attempt(
     except JetStreamError as refusal:
         request.refuse(refusal.api_error, *on_error)
     except TooManySteps as refusal:
-        request.refuse(error(10052, err=refusal), *on_error)
+        request.refuse(error(JSStreamInvalidConfigF, err=refusal), *on_error)
     except StoreError as failure:
-        request.refuse(error(10051, err=failure.message), *on_error)
+        request.refuse(error(JSStreamGeneralErrorF, err=failure.message), *on_error)
     except Exception:
         log.exception("request on %s failed", request.subject.decode("utf-8", "replace"))
-        request.refuse(error(10051, err="internal error"), *on_error)
+        request.refuse(error(JSStreamGeneralErrorF, err="internal error"), *on_error)
 
 
 def level_is_offered(header: bytes) -> bool:

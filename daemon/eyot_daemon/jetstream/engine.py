@@ -14,14 +14,14 @@ from eyot_daemon.jetstream.api.account_purge import AccountPurge
 from eyot_daemon.jetstream.backup.restoring_log import is_restoring
 from eyot_daemon.jetstream.clock_trust import ClockTrust
 from eyot_daemon.jetstream.clock_watch import ClockWatch
-from eyot_daemon.jetstream.copied_out.copied_out import copied_out_of, copies_missed
-from eyot_daemon.jetstream.copies.copying_off import CopyingOff
-from eyot_daemon.jetstream.copies.farewell import kept
-from eyot_daemon.jetstream.intake.buffered import StoreGate
+from eyot_daemon.jetstream.downstream.tracker import downstreams_of, messages_missed
+from eyot_daemon.jetstream.ingest.limiter import StoreGate
 from eyot_daemon.jetstream.messages.batch_budget import BatchBudget
-from eyot_daemon.jetstream.ports import ConsumersPort, CopyingPort
+from eyot_daemon.jetstream.ports import ConsumersPort, SourcingPort
 from eyot_daemon.jetstream.read_thread import Beside, Inline
 from eyot_daemon.jetstream.retention.memory_bound import MESSAGE_OVERHEAD, MemoryBound
+from eyot_daemon.jetstream.sourcing.deregistration import kept
+from eyot_daemon.jetstream.sourcing.sourcing_off import SourcingOff
 from eyot_daemon.jetstream.stream.stream import Stream
 from eyot_daemon.router.account import Account
 from eyot_daemon.router.broker import Broker
@@ -39,7 +39,7 @@ CLOCK_CHECK_S = 15.0
 
 
 class JetStream:
-    """`consumers` and `copying` are the rooms next door; see `ports.py`. `beside` takes long reads off the loop.
+    """`consumers` and `sourcing` are the rooms next door; see `ports.py`. `beside` takes long reads off the loop.
 
     The store's `notify` must end each turn with the broker's flush, since answers leave from commit callbacks.
     """
@@ -51,7 +51,7 @@ class JetStream:
         options: JetStreamOptions,
         *,
         consumers: ConsumersPort,
-        copying: CopyingPort | None = None,
+        sourcing: SourcingPort | None = None,
         beside: Beside | None = None,
         machine_bytes: int = -1,
     ) -> None:
@@ -59,7 +59,7 @@ class JetStream:
         self.store = store
         self.options = options
         self.consumers = consumers
-        self.copying: CopyingPort = copying or CopyingOff()
+        self.sourcing: SourcingPort = sourcing or SourcingOff()
         self.beside: Beside = beside or Inline()
         #: of streams in memory, where no limit of theirs is configured
         self.memory_bound = MemoryBound(machine_bytes // 4 * 3, self._taken_in_memory)
@@ -98,12 +98,12 @@ class JetStream:
         self.clock_trust.begun()
         if self.broker.system_account is not None:
             AccountPurge(self, self.broker.system_account)
-        self.broker.links.copies_missed = self._copies_missed
+        self.broker.links.messages_missed = self._copies_missed
         self._watch_clock_on()
 
     def _copies_missed(self, account: Account) -> bool:
         jsa = self.accounts.get(account.name)
-        return jsa is not None and copies_missed(jsa.streams.values())
+        return jsa is not None and messages_missed(jsa.streams.values())
 
     def _watch_clock_on(self) -> None:
         self.watch_clock()
@@ -146,7 +146,7 @@ class JetStream:
         if self._clock_timer is not None:
             self._clock_timer.cancel()
         self.clock_trust.end()
-        self.copying.stop()
+        self.sourcing.stop()
         self.beside.stop()
         for jsa in self.accounts.values():
             jsa.stop()
@@ -164,26 +164,26 @@ class JetStream:
                 jsa.start()
             had, has = jsa.enabled, limits is not None
             if had and not has:
-                self._put_away(jsa)
+                self._disable(jsa)
             jsa.set_limits(limits)
             jsa.answer()
             if has and not had:
-                self._bring_back(jsa)
+                self._restore_streams(jsa)
         for name in [name for name in self.accounts if name not in self.broker.accounts]:
             jsa = self.accounts.pop(name)
-            self._put_away(jsa)
+            self._disable(jsa)
             jsa.stop()
 
-    def _put_away(self, jsa: JetStreamAccount) -> None:
+    def _disable(self, jsa: JetStreamAccount) -> None:
         """JetStream is off for this account from now on; its streams stay on disk."""
         jsa.stop_transfers()
         for stream in tuple(jsa.streams.values()):
             if stream.config.mirror is not None or stream.config.sources:
-                self.copying.stream_stopped(stream)
+                self.sourcing.stream_stopped(stream)
             stream.stop()
         jsa.streams.clear()
 
-    def _bring_back(self, jsa: JetStreamAccount) -> None:
+    def _restore_streams(self, jsa: JetStreamAccount) -> None:
         for stream_log in self.store.streams():
             known = stream_log.name in jsa.streams or is_restoring(stream_log.config)
             if stream_log.account == jsa.account.name and not known:
@@ -212,7 +212,7 @@ class JetStream:
         damaged = self.store.why_fenced(stream_log)
         try:
             if damaged is None:
-                self._bring_in(jsa, stream_log, config)
+                self._restore_stream(jsa, stream_log, config)
         except StoreError as error:
             damaged = error
             self._take_out(jsa, config.name)
@@ -223,11 +223,11 @@ class JetStream:
 
     def bring_live(self, jsa: JetStreamAccount, stream_log: Log, config: StreamConfig) -> Stream:
         """A stream whose log is in the store, consumers included, lives from now on (a restored backup)."""
-        stream = self._bring_in(jsa, stream_log, config)
+        stream = self._restore_stream(jsa, stream_log, config)
         self._start_stream(stream)
         return stream
 
-    def _bring_in(self, jsa: JetStreamAccount, stream_log: Log, config: StreamConfig) -> Stream:
+    def _restore_stream(self, jsa: JetStreamAccount, stream_log: Log, config: StreamConfig) -> Stream:
         stream = Stream(jsa, stream_log, config)
         stream.rebuild_dedupe()
         jsa.streams[config.name] = stream
@@ -238,9 +238,9 @@ class JetStream:
         if self.clock_trust.leap_ns:
             stream.rebuild_dedupe(self.clock_trust.leap_ns)
         stream.start()
-        copied_out_of(stream).start()
+        downstreams_of(stream).start()
         if stream.config.mirror is not None or stream.config.sources or kept(stream):
-            self.copying.stream_created(stream)
+            self.sourcing.stream_created(stream)
 
     def _forget_restoring(self, stream_log: Log) -> None:
         """The server ended in the midst of a restore: what had come is of no use."""
@@ -254,7 +254,7 @@ class JetStream:
         stream = jsa.streams.pop(name, None)
         if stream is not None:
             if stream.config.mirror is not None or stream.config.sources:
-                self.copying.stream_stopped(stream)
+                self.sourcing.stream_stopped(stream)
             stream.stop()
 
     def _went_offline(self, stream_log: Log, error: StoreError) -> None:

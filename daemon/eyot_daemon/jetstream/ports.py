@@ -129,7 +129,7 @@ class StreamPort(Protocol):
     def wake_consumers(self) -> None: ...
 
 
-class CopyingPort(Protocol):
+class SourcingPort(Protocol):
     """Mirrors and sources: told about streams that have them, asked how they are doing."""
 
     def stream_created(self, stream: "Stream") -> None:

@@ -18,7 +18,7 @@ class Position(msgspec.Struct, frozen=True, array_like=True):
     ts_ns: int = 0
     size: int = 0
     newest_ns: int = 0
-    witnesses: tuple[tuple[int, int], ...] = ()
+    checkpoints: tuple[tuple[int, int], ...] = ()
     whole: bool = False
 
 

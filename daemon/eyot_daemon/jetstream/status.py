@@ -13,10 +13,10 @@ from itertools import islice
 import msgspec
 
 from eyot_daemon.jetstream.account import JetStreamAccount
-from eyot_daemon.jetstream.copied_out.copied_out import copied_out_of
-from eyot_daemon.jetstream.part import JetStreamPart
+from eyot_daemon.jetstream.downstream.tracker import downstreams_of
 from eyot_daemon.jetstream.ports import ConsumerPort
 from eyot_daemon.jetstream.retention.memory_bound import machine_memory
+from eyot_daemon.jetstream.service import JetStreamService
 from eyot_daemon.jetstream.stream.info import stream_info
 from eyot_daemon.jetstream.stream.stream import Stream
 from eyot_daemon.router.broker import Broker
@@ -30,15 +30,15 @@ _ROOM_BYTES = 16 << 20
 _UNLIMITED_RESERVATION = 2**64 - 1  # how nats-server shows an account without limit
 
 
-def provide(part: JetStreamPart, providers: Providers) -> None:
+def provide(part: JetStreamService, providers: Providers) -> None:
     """Let the status pages show JetStream."""
     providers.jsz = lambda query: jsz(part, query)
     providers.jetstream_varz = lambda: {"config": _config(part), "stats": _stats(part), "limits": _limits(part)}
     providers.health_checks.append(lambda query: health(part, query))
     providers.streams = lambda: [stream_status(stream) for stream in part.engine.streams()]
-    providers.copies = lambda: [task.status() for task in part.copying.tasks()]
-    providers.copied_out = lambda: [
-        each for stream in part.engine.streams() for each in copied_out_of(stream).statuses()
+    providers.copies = lambda: [task.status() for task in part.sourcing.tasks()]
+    providers.downstream = lambda: [
+        each for stream in part.engine.streams() for each in downstreams_of(stream).statuses()
     ]
     providers.store = lambda: store_status(part)
 
@@ -54,7 +54,7 @@ def provide_failed(path: str, why: str, providers: Providers) -> None:
 # -- nats-server's pages -----------------------------------------------------------------------------------------------
 
 
-def jsz(part: JetStreamPart, query: JszQuery) -> Json:
+def jsz(part: JetStreamService, query: JszQuery) -> Json:
     """The members of `/jsz` besides server_id and now."""
     engine = part.engine
     streams = engine.streams()
@@ -88,7 +88,7 @@ def jsz(part: JetStreamPart, query: JszQuery) -> Json:
     return page
 
 
-def health(part: JetStreamPart, query: HealthzQuery) -> tuple[int, str] | None:
+def health(part: JetStreamService, query: HealthzQuery) -> tuple[int, str] | None:
     """What is wrong with JetStream, or with the stream or consumer that was asked for; None: nothing."""
     if query.js_enabled_only:
         return None
@@ -117,7 +117,7 @@ def health(part: JetStreamPart, query: HealthzQuery) -> tuple[int, str] | None:
     return None
 
 
-def store_failure(part: JetStreamPart) -> str | None:
+def store_failure(part: JetStreamService) -> str | None:
     """Why nothing can be stored at present; None: it can. A full disk that has room again is held for good until it is tried."""
     store = part.store
     if store.closed:
@@ -128,11 +128,11 @@ def store_failure(part: JetStreamPart) -> str | None:
     return store.stats.apply_failed or None
 
 
-def _block(part: JetStreamPart) -> int:
+def _block(part: JetStreamService) -> int:
     return os.statvfs(part.path).f_frsize
 
 
-def _config(part: JetStreamPart) -> Json:
+def _config(part: JetStreamService) -> Json:
     options = part.options
     config: Json = {
         "max_memory": options.memory_max if options.memory_max >= 0 else machine_memory() // 4 * 3,
@@ -150,7 +150,7 @@ def _config(part: JetStreamPart) -> Json:
     return config
 
 
-def _limits(part: JetStreamPart) -> Json:
+def _limits(part: JetStreamService) -> Json:
     limits = part.options.limits
     shown = {
         "max_request_batch": limits.request_batch_max,
@@ -165,7 +165,7 @@ def _limits(part: JetStreamPart) -> Json:
     return {name: limit for name, limit in shown.items() if limit}
 
 
-def _stats(part: JetStreamPart) -> Json:
+def _stats(part: JetStreamService) -> Json:
     engine = part.engine
     enabled = _enabled(part)
     return {
@@ -183,7 +183,7 @@ def _stats(part: JetStreamPart) -> Json:
     }
 
 
-def _enabled(part: JetStreamPart) -> list[JetStreamAccount]:
+def _enabled(part: JetStreamService) -> list[JetStreamAccount]:
     return [jsa for _, jsa in sorted(part.engine.accounts.items()) if jsa.enabled]
 
 
@@ -241,7 +241,7 @@ def _consumers(stream: Stream) -> Iterator[ConsumerPort]:
     return (consumer for consumer in stream.consumers.values() if not consumer.config.direct)
 
 
-def _disk_bytes(part: JetStreamPart) -> int:
+def _disk_bytes(part: JetStreamService) -> int:
     """What is free on the store's file system, and what the store itself uses of it."""
     disk = os.statvfs(part.path)
     return disk.f_bavail * disk.f_frsize + part.store.disk_bytes()
@@ -263,11 +263,11 @@ def stream_status(stream: Stream) -> StreamStatus:
         last_time=ns_to_rfc3339(state.last_ts_ns) if state.last_ts_ns else None,
         consumers=len(list(_consumers(stream))),
         storage=stream.config.storage,
-        refused=stream.buffered.refused,
+        refused=stream.ingest_limiter.refused,
     )
 
 
-def store_status(part: JetStreamPart) -> StoreStatus:
+def store_status(part: JetStreamService) -> StoreStatus:
     store, stats = part.store, part.store.stats
     disk = os.statvfs(part.path)
     return StoreStatus(

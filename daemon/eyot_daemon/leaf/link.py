@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING
 
 from eyot_daemon.auth.login import Peer, UserToken
 from eyot_daemon.config.leaf import RemoteOptions
-from eyot_daemon.leaf.ingest import publish_all
+from eyot_daemon.leaf.dispatch import publish_all
 from eyot_daemon.leaf.login import Authenticate, LeafLogin
 from eyot_daemon.leaf.output import SlicedOutput
 from eyot_daemon.leaf.peer_interest import PeerInterest
 from eyot_daemon.leaf.policies import LinkPolicies
 from eyot_daemon.leaf.request_info import REQUEST_INFO, with_remote_account
+from eyot_daemon.leaf.stale_request_refuser import StaleRequestRefuser
 from eyot_daemon.leaf.timer import SessionTimer
-from eyot_daemon.leaf.wakeups import LeafWakeups
 from eyot_daemon.net.transport import Transport
 from eyot_daemon.router.account import Account
 from eyot_daemon.router.subscription import Kind, Origin, Subscription
@@ -142,7 +142,7 @@ class LeafConnection:
         self._learn = learn
         self._timer = SessionTimer(self)
         self._account_links: AccountLinks | None = None
-        self._wakeups = LeafWakeups(self)
+        self._wakeups = StaleRequestRefuser(self)
         self.peer_interest = PeerInterest(self, self._wakeups)
         self.policies = LinkPolicies(self, remote)
         session.sender.delivering = self.policies.gate.delivering
@@ -329,7 +329,7 @@ class LeafConnection:
                 self.peer_interest.removed(subject, queue)
             case ConnectReceived():
                 assert self._login is not None
-                self._login.judge(event)
+                self._login.authenticate(event)
             case Established():
                 self._establish(event)
             case InterestComplete():

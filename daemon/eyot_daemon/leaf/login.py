@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from eyot_daemon.auth.login import Applicant, Deferred, Login, Peer, UserToken
 from eyot_daemon.router.account import Account
-from eyot_daemon.turn.gate import Gate
+from eyot_daemon.turn.backpressure import Gate
 from eyot_daemon.turn.timers import TimerHandle
 from eyot_sync.leaf import errors
 from eyot_sync.leaf.events import ConnectReceived, ReplyRule, UserRules
@@ -70,17 +70,17 @@ class LeafLogin:
         self._door: Gate | None = None  # where the peer waits for that
         self._expiry: TimerHandle | None = None
 
-    def judge(self, event: ConnectReceived) -> None:
+    def authenticate(self, event: ConnectReceived) -> None:
         """What takes longer than a turn (bcrypt, an auth callout) is awaited."""
         link = self._link
         decision = self._authenticate(event.connect, event.nonce.decode(), link.peer, link)
         if isinstance(decision, Deferred):
             self._decision = decision
-            decision.when_done(lambda login: self._judged(event, login))
+            decision.when_done(lambda login: self._authenticated(event, login))
             self._door = Gate(link.links.broker.timers, lambda: self._decision is not None)
             self.hold()
         else:
-            self._judged(event, decision)
+            self._authenticated(event, decision)
 
     def hold(self) -> None:
         """While it is being decided who the peer is, it is not read."""
@@ -101,7 +101,7 @@ class LeafLogin:
         if self._expiry is not None:
             self._expiry.cancel()
 
-    def _judged(self, event: ConnectReceived, login: Login | None) -> None:
+    def _authenticated(self, event: ConnectReceived, login: Login | None) -> None:
         self._decision = None
         self._let_go()
         link = self._link

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from eyot_daemon.leaf.wakeups import LeafWakeups
+from eyot_daemon.leaf.stale_request_refuser import StaleRequestRefuser
 from eyot_daemon.router.subscription import Subscription
 from eyot_sync.leaf import errors
 from eyot_wire.frames import LsAdd
@@ -22,7 +22,7 @@ class PeerInterest:
 
     __slots__ = ("_link", "_wakeups", "api_seen", "subs")
 
-    def __init__(self, link: LeafConnection, wakeups: LeafWakeups) -> None:
+    def __init__(self, link: LeafConnection, wakeups: StaleRequestRefuser) -> None:
         self.subs: dict[tuple[bytes, bytes], Subscription] = {}
         self.api_seen = False
         self._link = link

@@ -99,9 +99,9 @@ class LinkPolicies:
 
     def _look_in(self, seconds: float) -> None:
         self.stop()
-        self._timer = self._link.links.broker.timers.call_later(seconds, self._look)
+        self._timer = self._link.links.broker.timers.call_later(seconds, self._check_policies)
 
-    def _look(self) -> None:
+    def _check_policies(self) -> None:
         """Is the link within its windows and its budget? Asked again at least every `LOOK_AGAIN_S`."""
         self._timer = None
         link = self._link

@@ -40,7 +40,7 @@ from eyot_daemon.net.transport import (
 )
 from eyot_daemon.net.websocket_upgrade import UpgradeError
 from eyot_daemon.router.leaf_links import LeafLinks
-from eyot_daemon.turn.gate import Gate
+from eyot_daemon.turn.backpressure import Gate
 from eyot_sync.leaf.compression import LeafCompression
 from eyot_sync.leaf.errors import AUTHORIZATION_VIOLATION, USER_EXPIRED
 from eyot_sync.leaf.events import LeafEvent, LeafOptions, LeafTimes, Role, TlsRequired

@@ -124,7 +124,7 @@ def _sum(msgs: int, size: int) -> Json:
 
 def account_stat(broker: Broker, account: Account) -> Json:
     """One account's traffic, as in `/accstatz` and `$SYS.REQ.ACCOUNT.<acc>.STATZ`."""
-    leafs = broker.links.traffic(account)
+    leaf_links = broker.links.traffic(account)
     none = {"gateways": _sum(0, 0), "routes": _sum(0, 0)}
     return {
         "acc": account.name,
@@ -133,8 +133,12 @@ def account_stat(broker: Broker, account: Account) -> Json:
         "leafnodes": len(account.leafnodes),
         "total_conns": len(account.connections) + len(account.leafnodes),
         "num_subscriptions": len(account.sublist),
-        "sent": _sum(account.out_msgs, account.out_bytes) | none | {"leafs": _sum(leafs.out_msgs, leafs.out_bytes)},
-        "received": _sum(account.in_msgs, account.in_bytes) | none | {"leafs": _sum(leafs.in_msgs, leafs.in_bytes)},
+        "sent": _sum(account.out_msgs, account.out_bytes)
+        | none
+        | {"leaf_links": _sum(leaf_links.out_msgs, leaf_links.out_bytes)},
+        "received": _sum(account.in_msgs, account.in_bytes)
+        | none
+        | {"leaf_links": _sum(leaf_links.in_msgs, leaf_links.in_bytes)},
         "slow_consumers": account.slow_consumers,
     }
 
@@ -155,12 +159,12 @@ def accstatz(broker: Broker, *, unused: bool, names: Iterable[str] = ()) -> Json
 
 def leafz(broker: Broker, query: LeafzQuery) -> Json:
     """`/leafz`."""
-    leafs = broker.providers.leafz(query)
+    leaf_links = broker.providers.leafz(query)
     return {
         "server_id": broker.server_id,
         "now": ns_to_rfc3339(broker.clock.now_ns()),
-        "leafnodes": len(leafs),
-        "leafs": leafs,
+        "leafnodes": len(leaf_links),
+        "leaf_links": leaf_links,
     }
 
 

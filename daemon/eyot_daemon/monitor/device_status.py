@@ -52,7 +52,7 @@ def device_status(broker: Broker, every_s: float) -> DeviceStatus:
     providers, now_ns = broker.providers, broker.clock.now_ns()
     links = [link for link in providers.links() if link.role == _SPOKE]
     up = [link for link in links if link.state == "up"]
-    out, streams, store = providers.copied_out(), providers.streams(), providers.store()
+    out, streams, store = providers.downstream(), providers.streams(), providers.store()
     furthest = max(out, key=lambda each: each.backlog, default=None)
     jetstream = broker.options.jetstream
     return DeviceStatus(

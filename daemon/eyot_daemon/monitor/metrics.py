@@ -94,12 +94,12 @@ def _accounts(clients: Clients) -> Iterator[Metric]:
     from prometheus_client.core import GaugeMetricFamily
 
     connections = GaugeMetricFamily("eyot_account_connections", "Client connections", labels=["account"])
-    leafs = GaugeMetricFamily("eyot_account_leafnodes", "Leaf links", labels=["account"])
+    leaf_links = GaugeMetricFamily("eyot_account_leafnodes", "Leaf links", labels=["account"])
     for account in clients.broker.each_account():
         connections.add_metric([account.name], len(account.connections))
-        leafs.add_metric([account.name], len(account.leafnodes))
+        leaf_links.add_metric([account.name], len(account.leafnodes))
     yield connections
-    yield leafs
+    yield leaf_links
 
 
 def _links(clients: Clients) -> Iterator[Metric]:
@@ -215,7 +215,7 @@ def _synced(clients: Clients) -> Iterator[Metric]:
     unmatched = GaugeMetricFamily(
         "eyot_sync_unmatched", "Messages that match no reader's filters", labels=["account", "stream"]
     )
-    out = clients.broker.providers.copied_out()
+    out = clients.broker.providers.downstream()
     for account, stream, messages in sorted({(each.account, each.stream, each.unmatched) for each in out}):
         unmatched.add_metric([account, stream], messages)
     for each in out:

@@ -231,8 +231,8 @@ def _traffic(clients: Clients) -> Json:
         "stale_connections": broker.stale_connections,
         "stalled_clients": broker.stalled_clients,
         "subscriptions": broker.subscriptions,
-        "stale_connection_stats": {"clients": broker.stale_connections, "routes": 0, "gateways": 0, "leafs": 0},
-        "slow_consumer_stats": {"clients": broker.slow_consumers, "routes": 0, "gateways": 0, "leafs": 0},
+        "stale_connection_stats": {"clients": broker.stale_connections, "routes": 0, "gateways": 0, "leaf_links": 0},
+        "slow_consumer_stats": {"clients": broker.slow_consumers, "routes": 0, "gateways": 0, "leaf_links": 0},
     }
 
 
@@ -313,7 +313,7 @@ def status_report(clients: Clients) -> StatusReport:
 def sync_report(clients: Clients) -> SyncReport:
     """`/eyot/syncz`."""
     broker = clients.broker
-    out = broker.providers.copied_out()
+    out = broker.providers.downstream()
     return SyncReport(
         server_name=broker.server_name,
         now=ns_to_rfc3339(broker.clock.now_ns()),

@@ -22,12 +22,12 @@ def unusable_certificates(options: Options) -> Iterator[str]:
 
 
 def _blocks(options: Options) -> Iterator[tuple[TlsOptions, Callable[[TlsOptions], object]]]:
-    leafs = options.leafnodes
+    leaf_links = options.leafnodes
     listeners = [options.tls, None if options.websocket is None else options.websocket.tls]
-    listeners.append(None if leafs.port is None else leafs.tls)
+    listeners.append(None if leaf_links.port is None else leaf_links.tls)
     for tls in listeners:
         if tls is not None:
             yield tls, server_context
-    for remote in leafs.remotes:
+    for remote in leaf_links.remotes:
         if remote.tls is not None and not remote.disabled:
             yield remote.tls, client_context

@@ -20,11 +20,11 @@ SOON = datetime.timedelta(days=7)
 
 def own_certificates(options: Options) -> list[str]:
     """The files of all certificates that this server shows: to clients, leafs, browsers, and by remotes to hubs. Each once."""
-    leafs = options.leafnodes
+    leaf_links = options.leafnodes
     blocks: list[TlsOptions | None] = [options.tls]  # the monitoring pages show it, too
     blocks.append(None if options.websocket is None else options.websocket.tls)
-    blocks.append(None if leafs.port is None else leafs.tls)
-    blocks += [remote.tls for remote in leafs.remotes if not remote.disabled]
+    blocks.append(None if leaf_links.port is None else leaf_links.tls)
+    blocks += [remote.tls for remote in leaf_links.remotes if not remote.disabled]
     files = [
         file
         for block in blocks
@@ -83,13 +83,13 @@ def _trouble(pem: bytes, now: datetime.datetime) -> str:
 def _dates(certificate: x509.Certificate, now: datetime.datetime) -> str:
     begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if now > ends:
-        return f"has expired: it was valid until {_told(ends)}"
+        return f"has expired: it was valid until {_formatted(ends)}"
     if now < begins:
-        return f"is not valid yet: by the clock here it will be from {_told(begins)} on"
+        return f"is not valid yet: by the clock here it will be from {_formatted(begins)} on"
     if ends - now < SOON:
-        return f"expires soon: it is valid until {_told(ends)}"
+        return f"expires soon: it is valid until {_formatted(ends)}"
     return ""
 
 
-def _told(time: datetime.datetime) -> str:
+def _formatted(time: datetime.datetime) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -27,7 +27,7 @@ from typing import Protocol, runtime_checkable
 
 import trio
 
-from eyot_daemon.turn.gate import Gate
+from eyot_daemon.turn.backpressure import Gate
 from eyot_daemon.turn.readers import Readers
 
 log = logging.getLogger("eyot.transport")

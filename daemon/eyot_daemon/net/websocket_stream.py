@@ -40,7 +40,7 @@ FIRST_MESSAGE_MAX = 32 * 1024
 HANDED_ON = 64 * 1024
 BROWSER_FRAME_BYTES = 4096
 #: How long a closing server tries to send its CLOSE frame.
-GOODBYE_S = 0.1
+CLOSING_S = 0.1
 
 
 class BoundedDeflate(PerMessageDeflate):
@@ -197,7 +197,7 @@ class WebSocketStream(trio.abc.Stream):
     async def aclose(self) -> None:
         """Say goodbye if that goes quickly, even when cancelled, and close."""
         try:
-            with trio.move_on_after(GOODBYE_S) as scope:
+            with trio.move_on_after(CLOSING_S) as scope:
                 scope.shield = True
                 if self._ws.state is ConnectionState.OPEN and not self._within_frame:
                     await self._send(CloseConnection(code=CloseReason.NORMAL_CLOSURE))

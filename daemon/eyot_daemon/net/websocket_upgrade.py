@@ -1,6 +1,6 @@
 """The HTTP request that opens a WebSocket: what is accepted, and what it is answered.
 
-`judge` looks at a request (path, origin, headers) and gives a `Verdict`; no I/O. Any path is a client's, except one that
+`check_upgrade` looks at a request (path, origin, headers) and gives a `Verdict`; no I/O. Any path is a client's, except one that
 ends in `/leafnode` (a leaf node) or `/mqtt`, which is not offered.
 """
 
@@ -44,7 +44,7 @@ class Verdict(Struct, frozen=True, kw_only=True):
     cookies: Cookies = Cookies()
 
 
-def judge(target: str, headers: dict[str, str], options: WebsocketOptions, *, secure: bool) -> Verdict:
+def check_upgrade(target: str, headers: dict[str, str], options: WebsocketOptions, *, secure: bool) -> Verdict:
     """`headers`: lower-case names. `secure`: the connection runs over TLS."""
     path = urlsplit(target).path
     if path.endswith(MQTT_PATH):

@@ -43,8 +43,8 @@ def apply_options(clients: Clients, authenticator: Authenticator, old: Options, 
         for client in clients.connections.values():
             client.set_scan_limits(new.max_control_line, clients.max_payload_of(client))
     clients.set_trace(new)
-    _judge_clients(clients)
-    _judge_leafs(broker.links, new)
+    _reauthorize_clients(clients)
+    _reauthorize_leaf_nodes(broker.links, new)
     for account in broker.each_account():
         keep_within_account(account)
     _keep_within(clients, new.max_connections)
@@ -52,7 +52,7 @@ def apply_options(clients: Clients, authenticator: Authenticator, old: Options, 
     clients.info_changed()
 
 
-def _judge_clients(clients: Clients) -> None:
+def _reauthorize_clients(clients: Clients) -> None:
     for client in tuple(clients.connections.values()):
         if client.account is None:
             continue  # it has yet to say who it is
@@ -67,12 +67,12 @@ def _judge_clients(clients: Clients) -> None:
             authenticator = clients.authenticator_for(client.peer)
             decision = authenticator.client(presented, client.nonce, client.peer, client)
         if isinstance(decision, Deferred):
-            decision.when_done(lambda login, client=client: _judged(clients, client, login))  # type: ignore[misc]
+            decision.when_done(lambda login, client=client: _authenticated(clients, client, login))  # type: ignore[misc]
         else:
-            _judged(clients, client, decision)
+            _authenticated(clients, client, decision)
 
 
-def _judged(clients: Clients, client: ClientConnection, login: Login | None) -> None:
+def _authenticated(clients: Clients, client: ClientConnection, login: Login | None) -> None:
     if client.closed or client.account is None:
         return
     if login is None:
@@ -89,7 +89,7 @@ def _judged(clients: Clients, client: ClientConnection, login: Login | None) -> 
             client.reauthorized(None if permissions is None else Access(permissions))
 
 
-def _judge_leafs(links: LeafLinks, options: Options) -> None:
+def _reauthorize_leaf_nodes(links: LeafLinks, options: Options) -> None:
     """Accepted links whose user or account is gone. Users of `leafnodes { authorization }` do not change at a reload."""
     accounts = account_names(options)
     own_users = options.leafnodes.authorization is not None

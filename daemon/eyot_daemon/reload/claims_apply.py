@@ -57,16 +57,16 @@ class ClaimsKeeper:
         for name in names:
             account = broker.accounts.get(name)
             if account is not None:
-                self._judge(account)
+                self._reauthorize(account)
         remove_accounts(broker, new)
         self._set_timer()
 
-    def _judge(self, account: Account) -> None:
+    def _reauthorize(self, account: Account) -> None:
         for connection in tuple(account.connections):
             if not isinstance(connection, ClientConnection):
                 continue
             if connection.token is not None:
-                self._judge_client(connection, connection.token)
+                self._reauthorize_client(connection, connection.token)
             elif connection.external and self._trust().usable(account.name) is None:
                 self._clients.refused(connection, ACCOUNT_EXPIRED)
                 connection.fail(ACCOUNT_EXPIRED)
@@ -74,14 +74,14 @@ class ClaimsKeeper:
             if not isinstance(link, LeafConnection):
                 continue
             if link.token is not None:
-                self._judge_leaf(link, link.token)
+                self._reauthorize_leaf_node(link, link.token)
             elif link.external and self._trust().usable(account.name) is None:
                 link.close(ACCOUNT_EXPIRED)
         keep_within_account(account)
 
-    def _judge_client(self, client: ClientConnection, before: UserToken) -> None:
+    def _reauthorize_client(self, client: ClientConnection, before: UserToken) -> None:
         try:
-            login = self._authenticator().judge(before, client.peer)
+            login = self._authenticator().authorize(before, client.peer)
         except Refused as refused:
             log.info("%r - %s", client, refused)
             self._clients.refused(client, refused.text)
@@ -95,9 +95,9 @@ class ClaimsKeeper:
             client.reauthorized(None if permissions is None else Access(permissions))
         client.set_scan_limits(self._clients.options.max_control_line, self._clients.max_payload_of(client))
 
-    def _judge_leaf(self, link: LeafConnection, before: UserToken) -> None:
+    def _reauthorize_leaf_node(self, link: LeafConnection, before: UserToken) -> None:
         try:
-            login = self._authenticator().judge(before, link.peer)
+            login = self._authenticator().authorize(before, link.peer)
         except Refused as refused:
             log.info("%r - %s", link, refused)
             link.close(refused.text)

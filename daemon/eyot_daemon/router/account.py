@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Protocol
 from eyot_daemon.router.delivery import Delivery
 from eyot_daemon.router.route import NO_ROUTE, Route
 from eyot_daemon.router.subscription import IMPORTED, Destination, Kind, Origin, Subscription
-from eyot_wire.hot import FanOut, Traffic
 from eyot_wire.mapping import DROPPED, MappingTable
+from eyot_wire.native import FanOut, Traffic
 from eyot_wire.sublist import SubList
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ class Account(Traffic):
             if not match:
                 return NO_ROUTE  # the empty match is shared: nothing may hang on it
             route = match.memo = Route(subject, match)
-            match.taker = route.taker
+            match.sink = route.sink
         return route
 
     def publish(

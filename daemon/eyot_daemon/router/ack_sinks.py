@@ -31,7 +31,7 @@ _TAIL = b".*" * NUMBERS
 Ack = tuple[bytes, bytes, bytes]
 
 
-class AckTaker(Protocol):
+class AckSink(Protocol):
     """A consumer."""
 
     def acknowledge(self, acks: Sequence[Ack]) -> None:
@@ -47,50 +47,50 @@ class AckSinks:
     """The registered subscriptions of one account; an InterestListener of it."""
 
     def __init__(self, account: "Account") -> None:
-        self._takers: dict[bytes, tuple[Subscription, AckTaker]] = {}
+        self._sinks: dict[bytes, tuple[Subscription, AckSink]] = {}
         self._others: set[Subscription] = set()
         self._patterns = PatternSet()  # theirs
         #: what was looked up since the last change
-        self._direct: dict[bytes, AckTaker] = {}
+        self._direct: dict[bytes, AckSink] = {}
         self._touched: set[bytes] = set()
         account.add_interest_listener(self)
         for sub in account.sublist.overlapping(_ALL):
             self.sub_added(sub)
 
-    def find(self, subject: bytes) -> AckTaker | None:
+    def find(self, subject: bytes) -> AckSink | None:
         """The only one whom an acknowledgement on `subject` can reach, if that is certain."""
         prefix = subject.rsplit(b".", NUMBERS)[0]
-        taker = self._direct.get(prefix)
-        return self._look_up(prefix) if taker is None and prefix in self._takers else taker
+        sink = self._direct.get(prefix)
+        return self._look_up(prefix) if sink is None and prefix in self._sinks else sink
 
-    def _look_up(self, prefix: bytes) -> AckTaker | None:
+    def _look_up(self, prefix: bytes) -> AckSink | None:
         if prefix in self._touched:
             return None
-        sub, taker = self._takers[prefix]
+        sub, sink = self._sinks[prefix]
         if self._patterns.overlaps(sub.subject):
             self._touched.add(prefix)
             return None
-        self._direct[prefix] = taker
-        return taker
+        self._direct[prefix] = sink
+        return sink
 
     @staticmethod
     def prefix_of(subject: bytes) -> bytes:
         """What all acknowledgement subjects of a consumer begin with, by one of them."""
         return subject.rsplit(b".", NUMBERS)[0] + b"."
 
-    def register(self, sub: "Subscription", taker: AckTaker) -> None:
+    def register(self, sub: "Subscription", sink: AckSink) -> None:
         """Who subscribed `sub` (of shape `$JS.ACK.<stream>.<consumer>.*.*.*.*.*`) may be reached directly."""
         prefix = sub.subject.removesuffix(_TAIL)
-        self._takers[prefix] = (sub, taker)
+        self._sinks[prefix] = (sub, sink)
         self.sub_removed(sub)
         self._direct.pop(prefix, None)
         self._touched.discard(prefix)
 
     def unregister(self, sub: "Subscription") -> None:
         prefix = sub.subject.removesuffix(_TAIL)
-        known = self._takers.get(prefix)
+        known = self._sinks.get(prefix)
         if known is not None and known[0] is sub:
-            del self._takers[prefix]
+            del self._sinks[prefix]
             self._direct.pop(prefix, None)
             self._touched.discard(prefix)
 

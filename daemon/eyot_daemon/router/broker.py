@@ -21,8 +21,8 @@ from eyot_daemon.router.leaf_links import LeafLinks
 from eyot_daemon.router.providers import Providers
 from eyot_daemon.router.subscription import Flushing
 from eyot_daemon.router.sync_control import SyncControl
+from eyot_daemon.turn.backpressure import Gate
 from eyot_daemon.turn.clock import Clock
-from eyot_daemon.turn.gate import Gate
 from eyot_daemon.turn.readers import Readers
 from eyot_daemon.turn.timers import Timers
 from eyot_wire.status import ReloadReport

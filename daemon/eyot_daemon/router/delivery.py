@@ -49,7 +49,7 @@ class Delivery:
         for member in self.route.plain:
             if self.hand(member):
                 count += 1
-        for leaf in self.route.leafs:
+        for leaf in self.route.leaf_links:
             if self._leaf_accepts(leaf):
                 self._chosen[id(leaf.dest), leaf.subject] = (leaf.dest, [])
         for group in self.route.groups:
@@ -97,14 +97,14 @@ class Delivery:
             for step in range(count):
                 if self.hand(local[(start + step) % count]):
                     return True
-        leaf = self._draw(leaf for leaf in group.leafs if self._leaf_accepts(leaf))
+        leaf = self._draw(leaf for leaf in group.leaf_links if self._leaf_accepts(leaf))
         if leaf is not None:
             self._chosen.setdefault((id(leaf.dest), leaf.subject), (leaf.dest, []))[1].append(group.queue)
         return False
 
-    def _draw(self, leafs: Iterable[LeafMember]) -> LeafMember | None:
+    def _draw(self, leaf_links: Iterable[LeafMember]) -> LeafMember | None:
         """A random leaf link, each as likely as the members it stands for."""
-        candidates = list(leafs)
+        candidates = list(leaf_links)
         if len(candidates) < 2:
             return candidates[0] if candidates else None
         point = self._random() * sum(leaf.weight for leaf in candidates)

@@ -8,14 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from eyot_daemon.router.subscription import Kind
-from eyot_wire.hot import Outlet
+from eyot_wire.native import OutBuffer
 
 if TYPE_CHECKING:
     from eyot_daemon.auth.login import Peer, UserToken
     from eyot_daemon.router.access import Access
 
 
-class KnownClient(Outlet):
+class KnownClient(OutBuffer):
     """Who a client is.
 
     `user`, `name`, `lang`, `version`  as it said at CONNECT; empty before.

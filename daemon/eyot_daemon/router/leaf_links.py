@@ -37,7 +37,7 @@ class LeafLinks:
         # One record per remote, whether it is linked or not; accepted links bring their own.
         self.remotes: list[LinkState] = []
         #: Does somebody who copied streams of this account not read them at the moment? JetStream knows.
-        self.copies_missed: Callable[[Account], bool] = lambda _: False
+        self.messages_missed: Callable[[Account], bool] = lambda _: False
         #: By a remote's name: what it may still carry, if it is metered.
         self.metered: dict[str, Callable[[], MeteredStatus | None]] = {}
         self._accounts: dict[str, AccountLinks] = {}

@@ -223,13 +223,13 @@ class TracedDelivery(Delivery):
         for member in self.route.plain:
             self.hand(member)
         chosen: dict[int, tuple[LeafMember, list[bytes]]] = {}
-        for leaf in self.route.leafs:
+        for leaf in self.route.leaf_links:
             if self._leaf_accepts(leaf):
                 chosen[id(leaf.dest)] = (leaf, [])
         for group in self.route.groups:
-            taker = self._note_group(group) if queues is None or group.queue in queues else None
-            if taker is not None:
-                chosen.setdefault(id(taker.dest), (taker, []))[1].append(group.queue)
+            sink = self._note_group(group) if queues is None or group.queue in queues else None
+            if sink is not None:
+                chosen.setdefault(id(sink.dest), (sink, []))[1].append(group.queue)
         for leaf, names in chosen.values():
             self.cross(leaf.dest, leaf.subject, tuple(names))
         return 0
@@ -239,7 +239,7 @@ class TracedDelivery(Delivery):
         if group.local:
             self.hand(group.local[int(self._random() * len(group.local))])
             return None
-        return self._draw(leaf for leaf in group.leafs if self._leaf_accepts(leaf))
+        return self._draw(leaf for leaf in group.leaf_links if self._leaf_accepts(leaf))
 
     def cross(self, dest: LeafDestination, subject: bytes, queues: tuple[bytes, ...]) -> bool:
         account = getattr(dest, "account", None) or self._account
@@ -317,7 +317,7 @@ class TracedDelivery(Delivery):
         back = replies.expect(self._trace.account, self._trace.destination, "stream", threshold_s)
         header = set_field(header, TRACE_HEADER, back)
         taken = TracedDelivery(self._trace, exporter, route, (reply, header, payload), IMPORTED).run(None)
-        if not route.leafs and not any(group.leafs for group in route.groups):
+        if not route.leaf_links and not any(group.leaf_links for group in route.groups):
             replies.forget(back)  # nobody else has something to tell
         return taken
 

@@ -59,10 +59,10 @@ class Providers:
         self.links: Callable[[], list[LinkStatus]] = list
         self.streams: Callable[[], list[StreamStatus]] = list
         self.copies: Callable[[], list[CopyStatus]] = list
-        self.copied_out: Callable[[], list[SyncStatus]] = list
+        self.downstream: Callable[[], list[SyncStatus]] = list
         self.store: Callable[[], StoreStatus | None] = _no_store
-        #: entries of `/leafz`'s `leafs`
-        self.leafz: Callable[[LeafzQuery], list[Json]] = _no_leafs
+        #: entries of `/leafz`'s `leaf_links`
+        self.leafz: Callable[[LeafzQuery], list[Json]] = _no_leaf_links
         #: in operator mode, the token of an account
         self.account_claims: Callable[[str], AccountClaims | None] = _no_claims
         #: the members of `/jsz` besides server_id and now; None: JetStream is disabled
@@ -76,7 +76,7 @@ class Providers:
         """JetStream was switched off: the pages say so."""
         none = Providers()
         self.jsz, self.jetstream_varz = none.jsz, none.jetstream_varz
-        self.streams, self.copies, self.store, self.copied_out = none.streams, none.copies, none.store, none.copied_out
+        self.streams, self.copies, self.store, self.downstream = none.streams, none.copies, none.store, none.downstream
         self.health_checks.clear()
 
 
@@ -88,7 +88,7 @@ def _no_store() -> StoreStatus | None:
     return None
 
 
-def _no_leafs(query: LeafzQuery) -> list[Json]:
+def _no_leaf_links(query: LeafzQuery) -> list[Json]:
     return []
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 from eyot_daemon.router.subscription import Destination, Kind, LeafDestination, Subscription
-from eyot_wire.hot import Inlet, Match
+from eyot_wire.native import IngestQueue, Match
 from eyot_wire.sublist import EMPTY
 
 if TYPE_CHECKING:
@@ -52,11 +52,11 @@ Target = tuple[Subscription, FastTarget, bytes, bytes]
 class QueueGroup:
     """One queue group's members for one subject. `targets`: the local members, if all are client connections."""
 
-    __slots__ = ("leafs", "local", "queue", "targets")
+    __slots__ = ("leaf_links", "local", "queue", "targets")
 
     def __init__(self, queue: bytes, subject: bytes, members: Iterable[Subscription]) -> None:
         self.queue = queue
-        self.local, self.leafs = _sort(subject, members)
+        self.local, self.leaf_links = _sort(subject, members)
         self.targets: tuple[Target, ...] = ()
         if all(_is_fast(member.sub) for member in self.local):
             self.targets = tuple(_target(subject, member) for member in self.local)
@@ -65,7 +65,7 @@ class QueueGroup:
         """The group without members of other accounts."""
         own = QueueGroup(self.queue, b"", ())
         own.local = tuple(member for member in self.local if member.sub.account is account)
-        own.leafs, own.targets = self.leafs, ()
+        own.leaf_links, own.targets = self.leaf_links, ()
         return own
 
 
@@ -74,49 +74,49 @@ class Route:
 
     `targets` are the client connections of the plain path. It can be taken (`fast`) if no others than client connections
     and leaf links match plainly, and every queue group has local members that are all client connections. `simple`:
-    there is nothing but `targets`; `local`: there are no leaf links and no groups. `taker`: of the one destination,
+    there is nothing but `targets`; `local`: there are no leaf links and no groups. `sink`: of the one destination,
     if it is a stream. `exported`: subscriptions of other accounts get it too, by a stream import.
     """
 
-    __slots__ = ("exported", "fast", "groups", "leafs", "local", "plain", "simple", "subject", "taker", "targets")
+    __slots__ = ("exported", "fast", "groups", "leaf_links", "local", "plain", "simple", "sink", "subject", "targets")
 
     plain: tuple[Member, ...]
-    leafs: tuple[LeafMember, ...]
+    leaf_links: tuple[LeafMember, ...]
     groups: tuple[QueueGroup, ...]
     targets: tuple[Target, ...]
 
     def __init__(self, subject: bytes, match: Match[Subscription]) -> None:
         self.subject = subject
-        self.taker: Inlet | None = None
+        self.sink: IngestQueue | None = None
         self.exported = False
         if len(match.plain) == 1 and not match.groups and _is_plain_client(match.plain[0]):
             # A reply to an inbox: its subject is used once, so its route must cost little.
             member = Member(match.plain[0], b"")
-            self.plain, self.leafs, self.groups = (member,), (), ()
+            self.plain, self.leaf_links, self.groups = (member,), (), ()
             self.fast = self.local = self.simple = True
             self.targets = (_target(subject, member),)
             return
         if len(match.plain) == 1 and not match.groups and _is_plain_stream(match.plain[0]):
             # So is that of a message in a stream of very many subjects.
-            self.plain, self.leafs, self.groups, self.targets = (Member(match.plain[0], b""),), (), (), ()
+            self.plain, self.leaf_links, self.groups, self.targets = (Member(match.plain[0], b""),), (), (), ()
             self.local, self.fast, self.simple = True, False, False
-            self.taker = _taker(match.plain[0], b"")
+            self.sink = _sink(match.plain[0], b"")
             return
-        self.plain, leafs = _sort(subject, match.plain)
-        self.leafs = tuple({(id(leaf.dest), leaf.subject): leaf for leaf in leafs}.values())
+        self.plain, leaf_links = _sort(subject, match.plain)
+        self.leaf_links = tuple({(id(leaf.dest), leaf.subject): leaf for leaf in leaf_links}.values())
         self.groups = tuple(QueueGroup(queue, subject, members) for queue, members in match.groups)
         self.exported = any(sub.parent is not None for sub in match.plain) or any(
             sub.parent is not None for _, members in match.groups for sub in members
         )
-        self.local = not self.groups and not self.leafs
+        self.local = not self.groups and not self.leaf_links
         self.fast = all(_is_fast(member.sub) for member in self.plain) and all(group.targets for group in self.groups)
         self.simple = self.fast and self.local
         self.targets = tuple(_target(subject, member) for member in self.plain) if self.fast else ()
         if self.local and len(self.plain) == 1:
-            self.taker = _taker(*self.plain[0])
+            self.sink = _sink(*self.plain[0])
 
     def __bool__(self) -> bool:
-        return bool(self.plain or self.groups or self.leafs)
+        return bool(self.plain or self.groups or self.leaf_links)
 
     def within(self, account: Account) -> Route:
         """What of it is the account's own: a message that a service import brought is not exported again."""
@@ -124,10 +124,10 @@ class Route:
             return self
         own = Route(self.subject, EMPTY)
         own.plain = tuple(member for member in self.plain if member.sub.account is account)
-        own.leafs = self.leafs
+        own.leaf_links = self.leaf_links
         groups = (group.within(account) for group in self.groups)
-        own.groups = tuple(group for group in groups if group.local or group.leafs)
-        own.local = not own.groups and not own.leafs
+        own.groups = tuple(group for group in groups if group.local or group.leaf_links)
+        own.local = not own.groups and not own.leaf_links
         own.fast = own.simple = False
         return own
 
@@ -135,7 +135,7 @@ class Route:
 def _sort(subject: bytes, subs: Iterable[Subscription]) -> tuple[tuple[Member, ...], tuple[LeafMember, ...]]:
     """Local members and leaf members apart; shadows resolved, those that do not concern `subject` left out."""
     local: list[Member] = []
-    leafs: list[LeafMember] = []
+    leaf_links: list[LeafMember] = []
     for sub in subs:
         known = b""
         if sub.translate is not None:
@@ -145,16 +145,16 @@ def _sort(subject: bytes, subs: Iterable[Subscription]) -> tuple[tuple[Member, .
             if renamed != subject:
                 known = renamed
         if sub.dest.kind is Kind.LEAF:
-            leafs.append(LeafMember(cast(LeafDestination, sub.dest), known or subject, sub.weight))
+            leaf_links.append(LeafMember(cast(LeafDestination, sub.dest), known or subject, sub.weight))
         else:
             local.append(Member(sub.parent or sub, known))
-    return tuple(local), tuple(leafs)
+    return tuple(local), tuple(leaf_links)
 
 
-def _taker(sub: Subscription, local: bytes) -> Inlet | None:
+def _sink(sub: Subscription, local: bytes) -> IngestQueue | None:
     if local or sub.rewrite is not None or sub.dest.kind is not Kind.JETSTREAM:
         return None
-    return cast(Inlet | None, getattr(sub.dest, "inlet", None))
+    return cast(IngestQueue | None, getattr(sub.dest, "ingest_queue", None))
 
 
 def _is_plain_stream(sub: Subscription) -> bool:

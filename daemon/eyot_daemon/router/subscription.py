@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from eyot_sync.policy.stream_gate import Hold
 from eyot_wire.first_deliveries import FirstDeliveries
 from eyot_wire.frames import FrameLine
-from eyot_wire.hot import Interest
+from eyot_wire.native import Interest
 
 if TYPE_CHECKING:
     from eyot_daemon.router.account import Account

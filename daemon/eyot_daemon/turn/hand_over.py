@@ -11,7 +11,7 @@ import os
 from collections import deque
 from collections.abc import Callable
 
-from eyot_daemon.turn.gate import Gate
+from eyot_daemon.turn.backpressure import Gate
 
 log = logging.getLogger("eyot.broker")
 

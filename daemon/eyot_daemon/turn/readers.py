@@ -23,7 +23,7 @@ from typing import Any, Protocol
 
 import trio
 
-from eyot_daemon.turn.gate import Gate
+from eyot_daemon.turn.backpressure import Gate
 
 log = logging.getLogger("eyot.transport")
 

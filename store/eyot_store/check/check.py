@@ -19,6 +19,7 @@ import msgspec
 from eyot_store.changes import decode
 from eyot_store.check.index_check import IndexCheck
 from eyot_store.environment import (
+    DELETED_STREAMS,
     ENCRYPTION_KEY,
     FORMAT_JOURNAL,
     FORMAT_KEY,
@@ -26,17 +27,16 @@ from eyot_store.environment import (
     FORMATS,
     JOURNAL_KEY,
     NEXT_ID_KEY,
-    TRASH,
     counters_key,
     decode_mark,
     gone,
     messages_db_name,
 )
 from eyot_store.errors import StoreError
-from eyot_store.hot import nodes_of
 from eyot_store.journal.high_water import read_high
 from eyot_store.journal.journal import read_frames
 from eyot_store.journal.replay import frame_content
+from eyot_store.native import nodes_of
 from eyot_store.pages.mend import SALVAGED
 from eyot_store.pages.pages import SEQUENCE_KEY, PageError, Pages
 from eyot_store.pages.survey import survey
@@ -49,7 +49,7 @@ from eyot_store.records.record import (
     unpack_u64,
     unseal,
 )
-from eyot_store.records.vault import StoreKeys, Vault, unlock
+from eyot_store.records.store_cipher import StoreCipher, StoreKeys, unlock
 
 _BLANK = StoredMessage(0, b"", b"", b"")
 _decode_stream = msgspec.msgpack.Decoder(StreamRecord).decode
@@ -179,7 +179,7 @@ class _Checker:
         self._environment = environment
         self._pages = pages
         self._keys = keys
-        self._vault: Vault | None = None
+        self._store_cipher: StoreCipher | None = None
         self._blind = False  # sealed, and no key
         self._report = report
         self._problems = report.problems
@@ -231,14 +231,14 @@ class _Checker:
         if self._keys is None:
             self._blind = self._report.sealed = True
         else:
-            self._vault, _ = unlock(entry, self._keys)
+            self._store_cipher, _ = unlock(entry, self._keys)
 
     def _unseal(self, kind: bytes, key: bytes, sealed: bytes, what: str) -> bytes:
         value = unseal(key, sealed, what)
-        if self._vault is None:
+        if self._store_cipher is None:
             return value
         try:
-            return self._vault.open(kind + key, value)
+            return self._store_cipher.open(kind + key, value)
         except StoreError as error:
             raise StoreError("corrupt", f"{what}: {error.message}") from None
 
@@ -252,7 +252,7 @@ class _Checker:
             frames, missing = read_frames(path, salt, applied)
             for frame in frames:
                 if not self._blind:
-                    decode(frame_content(self._vault, frame))
+                    decode(frame_content(self._store_cipher, frame))
             last = frames[-1].number if frames else applied
             missing += range(last + 1, read_high(Path(self._report.path), salt)[0] + 1)
             _, applied = self._mark()  # of a store in use, segments may have been written anew meanwhile
@@ -298,7 +298,7 @@ class _Checker:
             self._problems += [f"stream {name}: {error.message}; {gone(error)}" for error in damages]
             return
         counters = self._counters(txn, stream_id, name)
-        codec = RecordCodec(stream_id, self._vault)
+        codec = RecordCodec(stream_id, self._store_cipher)
         index = IndexCheck(txn, None if self._blind else self._subjects, stream_id, codec, self._unseal)
         for key, value in txn.cursor(db):
             seq: int = unpack_u64(key)[0] if len(key) == 8 else 0
@@ -386,8 +386,8 @@ class _Checker:
         for key in databases:
             if key.startswith(SALVAGED):
                 expected.add(key)
-            if key.startswith(TRASH):  # deleted, and not yet taken out
-                expected |= {key, messages_db_name(int(key[len(TRASH) :], 16))}
+            if key.startswith(DELETED_STREAMS):  # deleted, and not yet taken out
+                expected |= {key, messages_db_name(int(key[len(DELETED_STREAMS) :], 16))}
         self._problems += [
             f"{name.decode('ascii', 'replace')}: belongs to nothing" for name in sorted(databases - expected)
         ]

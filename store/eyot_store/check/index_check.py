@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from eyot_store.errors import StoreError
-from eyot_store.hot import SubjectTable
+from eyot_store.native import SubjectTable
 from eyot_store.records.codec import RecordCodec
 from eyot_store.records.record import seq_of
 from eyot_store.subject_table import UNREAD
@@ -47,7 +47,7 @@ class IndexCheck:
             return [self._damage]
         if not self._covered or not trusted:
             return []
-        wrong = [subject for subject, known in self._truth.items() if not _fits(self._said.get(subject), known)]
+        wrong = [subject for subject, known in self._truth.items() if not _agrees(self._said.get(subject), known)]
         wrong += [subject for subject in self._subjects_said() if subject not in self._truth]
         return [f"its index of subjects is wrong about {len(wrong)} of them, {wrong[0]!r} for one"] if wrong else []
 
@@ -60,7 +60,7 @@ class IndexCheck:
                 return
 
 
-def _fits(said: tuple[int, int, int] | None, truth: list[int]) -> bool:
+def _agrees(said: tuple[int, int, int] | None, truth: list[int]) -> bool:
     if said is None or said[0] != truth[0]:
         return False
     first, last = said[1], said[2]

@@ -19,7 +19,7 @@ from eyot_store.check.check import CheckReport, check
 from eyot_store.check.repair import repair
 from eyot_store.errors import StoreError
 from eyot_store.options import StoreOptions
-from eyot_store.records.vault import StoreKeys
+from eyot_store.records.store_cipher import StoreKeys
 from eyot_store.rewrite import is_sealed, rewrite
 from eyot_store.store import settle
 from eyot_wire.closed_pipe import until_closed

@@ -16,14 +16,14 @@ import msgspec
 
 from eyot_store.environment import as_store_error, counters_key, messages_db_name
 from eyot_store.errors import StoreError
-from eyot_store.hot import key_at, nodes_of
+from eyot_store.native import key_at, nodes_of
 from eyot_store.options import StoreOptions
 from eyot_store.page_check import BIG, HEADER_SIZE, WORD, Buffer
 from eyot_store.pages.mend import SALVAGED, counters_in, examine, replace_records
 from eyot_store.pages.pages import SEQUENCE_KEY, PageError, Pages, Tree
 from eyot_store.pages.survey import survey
 from eyot_store.records.record import Counters, is_whole, salt_of, seal, seq_of
-from eyot_store.records.vault import StoreKeys
+from eyot_store.records.store_cipher import StoreKeys
 from eyot_store.state import LogState
 from eyot_store.store import Store, settle
 

@@ -228,7 +228,7 @@ def _apply(
 ) -> StoreError | None:
     if aside:
         try:
-            set_aside(environment.path, aside, environment.vault, flush=environment.options.flush)
+            set_aside(environment.path, aside, environment.store_cipher, flush=environment.options.flush)
         except OSError as error:
             return as_store_error(error)
     return committer.apply(kept, size, mark)

@@ -12,7 +12,7 @@ from pathlib import Path
 from eyot_store.changes import Changes, Operation, decode, encode
 from eyot_store.errors import StoreError
 from eyot_store.journal.journal import frame_bytes, frames_in, sync_directory
-from eyot_store.records.vault import Vault
+from eyot_store.records.store_cipher import StoreCipher
 from eyot_store.txn import Op
 
 FILE = "set-aside"
@@ -39,15 +39,15 @@ def split(changes: Changes, fenced: dict[int, StoreError]) -> tuple[Changes, Cha
     return kept, aside
 
 
-def set_aside(path: Path, changes: Changes, vault: Vault | None, *, flush: bool) -> None:
+def set_aside(path: Path, changes: Changes, store_cipher: StoreCipher | None, *, flush: bool) -> None:
     """Keep ``changes`` in the store's directory ``path``; they are durable on return. Raises OSError."""
     file = path / FILE
     fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
         number = os.fstat(fd).st_size + 1
         body = encode(changes)
-        if vault is not None:
-            body = vault.seal(_about(number), body)
+        if store_cipher is not None:
+            body = store_cipher.seal(_about(number), body)
         data = frame_bytes(_SALT, number, body)
         written = os.write(fd, data)
         if written < len(data):
@@ -59,7 +59,7 @@ def set_aside(path: Path, changes: Changes, vault: Vault | None, *, flush: bool)
         os.close(fd)
 
 
-def read_aside(path: Path, vault: Vault | None) -> list[Changes]:
+def read_aside(path: Path, store_cipher: StoreCipher | None) -> list[Changes]:
     """What was set aside in the store's directory ``path``, in order. Raises StoreError("corrupt"), OSError."""
     file = path / FILE
     if not file.exists():
@@ -67,16 +67,16 @@ def read_aside(path: Path, vault: Vault | None) -> list[Changes]:
     out = []
     for frame in frames_in(file.read_bytes(), _SALT):
         body: bytes | memoryview = frame.body
-        if vault is not None:
-            body = vault.open(_about(frame.number), body)
+        if store_cipher is not None:
+            body = store_cipher.open(_about(frame.number), body)
         out.append(decode(body))
     return out
 
 
-def last_aside(path: Path, vault: Vault | None) -> dict[int, int]:
+def last_aside(path: Path, store_cipher: StoreCipher | None) -> dict[int, int]:
     """By stream the last sequence that was set aside."""
     last: dict[int, int] = {}
-    for changes in read_aside(path, vault):
+    for changes in read_aside(path, store_cipher):
         for stream_id, ops in changes:
             for op, data in ops:
                 if op is Op.APPEND:

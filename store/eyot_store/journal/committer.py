@@ -19,7 +19,7 @@ from eyot_store.changes import changes_of, encode, is_journalled, takes_room
 from eyot_store.committer import CommitStats
 from eyot_store.environment import Environment, as_store_error, journal_mark
 from eyot_store.errors import StoreError
-from eyot_store.fates import Fates
+from eyot_store.failure_propagation import FailurePropagation
 from eyot_store.journal.applier import Applier
 from eyot_store.journal.high_water import HighWater, remove_high
 from eyot_store.journal.journal import Journal, remove_files, segment_name, sync_directory
@@ -46,14 +46,14 @@ class JournalCommitter:
         self,
         environment: Environment,
         lmdb_committer: LmdbCommitter,
-        fates: Fates,
+        failures: FailurePropagation,
         stats: CommitStats,
         journal: Journal,
         applier: Applier,
     ) -> None:
         self._environment = environment
         self._lmdb = lmdb_committer
-        self._fates = fates
+        self._failure_propagation = failures
         self._stats = stats
         self._journal = journal
         self._applier = applier
@@ -61,7 +61,7 @@ class JournalCommitter:
         self._spread = environment.spread
         self._growing = self._inline  # more room is being made ahead of time, or shall not be
         # Of its own: the applier seals records while a frame is being sealed.
-        self._vault = environment.vault and environment.vault.another()
+        self._store_cipher = environment.store_cipher and environment.store_cipher.another()
         self._high = HighWater(environment.path, journal.salt)
         self._straight_bytes = min(_STRAIGHT_BYTES, journal.segment_bytes // 2)
 
@@ -88,14 +88,14 @@ class JournalCommitter:
             return results
         if len(todo) == 1 or error.reason == "io":
             for txn in todo:
-                self._fates.fail(txn, error)
+                self._failure_propagation.fail(txn, error)
             return [error if result is None else result for result in results]
         for index, txn in enumerate(group):
             if results[index] is None:
                 result = self._inherited(txn) or self._try_alone(txn)
                 results[index] = result
                 if result is not None:
-                    self._fates.fail(txn, result)
+                    self._failure_propagation.fail(txn, result)
         return results
 
     @property
@@ -122,13 +122,13 @@ class JournalCommitter:
     # -- through the journal -----------------------------------------------------------------------------------------------
 
     def _inherited(self, txn: Txn) -> StoreError | None:
-        error = self._fates.inherited(txn)
+        error = self._failure_propagation.inherited(txn)
         if error is None:
             for stream_id, part in txn.parts.items():
                 if part.added and part.log.durable:
                     error = error or self._unwritable(stream_id)
             if error is not None:
-                self._fates.fail(txn, error)
+                self._failure_propagation.fail(txn, error)
         return error
 
     def _unwritable(self, stream_id: int) -> StoreError | None:
@@ -155,8 +155,8 @@ class JournalCommitter:
         changes = changes_of(txns)
         journal, applier = self._journal, self._applier
         body = encode(changes)
-        if self._vault is not None:
-            body = self._vault.seal(about_frame(journal.number + 1), body)
+        if self._store_cipher is not None:
+            body = self._store_cipher.seal(about_frame(journal.number + 1), body)
         journal.scrub()
         filled = journal.filled
         if not journal.prepare(len(body), applier.applied):
@@ -193,7 +193,7 @@ class JournalCommitter:
         error = self._applier.drain()
         if error is not None:
             for txn in group:
-                self._fates.fail(txn, error)
+                self._failure_propagation.fail(txn, error)
             return [error] * len(group)
         with self._applier.lmdb_lock:
             if self._lmdb.untidy:
@@ -252,7 +252,7 @@ class JournalCommitter:
 def open_journal(
     environment: Environment,
     lmdb_committer: LmdbCommitter,
-    fates: Fates,
+    failures: FailurePropagation,
     stats: CommitStats,
     on_applied: Callable[[int], None],
 ) -> tuple[JournalCommitter, int]:
@@ -271,7 +271,7 @@ def open_journal(
     _tidy_files(path, options)
     journal = Journal(path, salt, applied, options.journal_segment_bytes, options.journal_segments, options.flush)
     applier = Applier(environment, lmdb_committer, stats, salt, applied, on_applied, threaded=not options.inline)
-    return JournalCommitter(environment, lmdb_committer, fates, stats, journal, applier), applied
+    return JournalCommitter(environment, lmdb_committer, failures, stats, journal, applier), applied
 
 
 def end_journal(environment: Environment) -> None:

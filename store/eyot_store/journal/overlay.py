@@ -16,13 +16,13 @@ from struct import unpack
 from typing import Any
 
 from eyot_store.errors import StoreError
-from eyot_store.hot import weigh
+from eyot_store.native import count_bytes
 from eyot_store.reader import RECORDS_MAX, Reading, RecordReader, keep_within, read_without
 from eyot_store.record_run import Weighed
 from eyot_store.records.record import CRC_SIZE, ReadResult, StoredMessage, decode_body, decode_head, pack_u64, seq_of
 from eyot_store.subjects.index_reader import IndexReading
 from eyot_store.txn import Op
-from eyot_wire.hot import StoredRun
+from eyot_wire.native import StoredRun
 
 _NONE = 1 << 63
 _CONFIG, _STATE, _POSITION = range(3)
@@ -153,15 +153,15 @@ class OverlayReader:
             out.append(message)
         return ReadResult(out, seqs[-1] + 1 if seqs else 0)
 
-    def weigh(self, seqs: Sequence[int], cost: int, header_cost: int) -> list[Weighed]:
+    def count_bytes(self, seqs: Sequence[int], cost: int, header_cost: int) -> list[Weighed]:
         split = bisect_left(seqs, self._base)
         below, above = seqs[:split], seqs[split:]
         if self._removed:
             below = [seq for seq in below if seq not in self._removed]
             above = [seq for seq in above if seq not in self._removed]
-        found = self._below.weigh(below, cost, header_cost) if below else []
+        found = self._below.count_bytes(below, cost, header_cost) if below else []
         items = [item for seq in above if (item := self._item(seq)) is not None]
-        return found + weigh(items, -1, None, cost, header_cost)
+        return found + count_bytes(items, -1, None, cost, header_cost)
 
     def _item(self, seq: int) -> tuple[bytes, bytes] | None:
         """What a run holds at ``seq``: mostly there is no gap in it before that."""

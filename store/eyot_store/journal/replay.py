@@ -14,7 +14,7 @@ from eyot_store.journal.journal import Frame, read_frames
 from eyot_store.journal.losses import Losses, in_words, salvage
 from eyot_store.lmdb.committer import LmdbCommitter
 from eyot_store.records.record import CRC_SIZE, decode_body, file_message_bytes, seq_of
-from eyot_store.records.vault import Vault
+from eyot_store.records.store_cipher import StoreCipher
 from eyot_store.txn import AppendRun, Op
 
 _APPLY_BYTES = 4 << 20  # of one LMDB transaction
@@ -38,7 +38,7 @@ def replay(environment: Environment, lmdb_committer: LmdbCommitter, name_of: Cal
         last = frames[-1].number if frames else applied
         missing += unreadable + list(range(last + 1, high + 1))
         counted = {number: counters.last_seq for number, counters in lmdb_committer.counters.items()}
-        plain = environment.vault is None
+        plain = environment.store_cipher is None
         losses = Losses(counted, salvage(path, salt, counted) if missing and plain else {})
     except OSError as error:
         raise as_store_error(error) from error
@@ -61,7 +61,7 @@ def replay(environment: Environment, lmdb_committer: LmdbCommitter, name_of: Cal
 def _take_in_aside(environment: Environment, lmdb_committer: LmdbCommitter) -> None:
     """What was set aside for damaged streams goes to those that were repaired."""
     try:
-        aside = read_aside(environment.path, environment.vault)
+        aside = read_aside(environment.path, environment.store_cipher)
     except (StoreError, OSError):
         return
     counters, fenced, left = lmdb_committer.counters, environment.fenced, False
@@ -113,7 +113,7 @@ def _decoded(environment: Environment, frames: list[Frame]) -> tuple[list[tuple[
     unreadable = []
     for frame in frames:
         try:
-            decoded.append((frame, decode(frame_content(environment.vault, frame))))
+            decoded.append((frame, decode(frame_content(environment.store_cipher, frame))))
         except StoreError:
             unreadable.append(frame.number)
     return decoded, unreadable
@@ -124,7 +124,7 @@ def _known_ends(environment: Environment, lmdb_committer: LmdbCommitter, name_of
     examined = environment.examined
     ends = dict(examined.last_seqs) if examined is not None else {}
     try:
-        for stream_id, last in last_aside(environment.path, environment.vault).items():
+        for stream_id, last in last_aside(environment.path, environment.store_cipher).items():
             ends[stream_id] = max(ends.get(stream_id, 0), last)
     except (StoreError, OSError):
         pass
@@ -158,9 +158,9 @@ def _frames_in_words(missing: list[int], put_back: int) -> list[str]:
     ]
 
 
-def frame_content(vault: Vault | None, frame: Frame) -> bytes | memoryview:
+def frame_content(store_cipher: StoreCipher | None, frame: Frame) -> bytes | memoryview:
     """What a frame holds, opened where it is sealed. Raises StoreError("corrupt")."""
-    return frame.body if vault is None else vault.open(about_frame(frame.number), frame.body)
+    return frame.body if store_cipher is None else store_cipher.open(about_frame(frame.number), frame.body)
 
 
 def about_frame(number: int) -> bytes:

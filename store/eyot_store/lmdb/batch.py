@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from eyot_store.environment import NEXT_ID_KEY, Environment, counters_key, messages_db_name, trash_key
+from eyot_store.environment import NEXT_ID_KEY, Environment, counters_key, deleted_stream_key, messages_db_name
 from eyot_store.errors import StoreError
 from eyot_store.pages.pages import PageError
 from eyot_store.records.codec import RecordCodec
@@ -112,7 +112,7 @@ class Batch:
         key = pack_u64(stream_id)
         txn.delete(key, db=environment.streams)
         txn.delete(counters_key(stream_id))
-        txn.put(trash_key(stream_id), b"1")
+        txn.put(deleted_stream_key(stream_id), b"1")
         for shared in (environment.consumers, environment.consumer_states, environment.positions):
             cursor = txn.cursor(shared)
             found = cursor.set_range(key)

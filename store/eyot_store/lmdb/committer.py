@@ -16,9 +16,16 @@ import lmdb
 
 from eyot_store.changes import Changes, by_stream, changes_of, takes_room
 from eyot_store.committer import CommitStats
-from eyot_store.environment import JOURNAL_KEY, NEXT_ID_KEY, Environment, as_store_error, messages_db_name, trash_key
+from eyot_store.environment import (
+    JOURNAL_KEY,
+    NEXT_ID_KEY,
+    Environment,
+    as_store_error,
+    deleted_stream_key,
+    messages_db_name,
+)
 from eyot_store.errors import StoreError
-from eyot_store.fates import Fates
+from eyot_store.failure_propagation import FailurePropagation
 from eyot_store.lmdb.batch import Batch
 from eyot_store.pages.pages import PageError
 from eyot_store.records.record import Counters, pack_u64
@@ -39,14 +46,14 @@ class LmdbCommitter:
         environment: Environment,
         stats: CommitStats,
         counters: dict[int, Counters],
-        fates: Fates | None = None,
+        failures: FailurePropagation | None = None,
         indexes: Indexes | None = None,
     ) -> None:
         self._environment = environment
         self._indexes = indexes or Indexes(environment)
         self._stats = stats
         self._counters = counters
-        self._fates = Fates() if fates is None else fates
+        self._failure_propagation = FailurePropagation() if failures is None else failures
         self._map_full = False  # the last attempt needed more than the map
         self._noting = True  # in passing, what comes in the indexes: not where there may be no room for that
         self._freed = False  # pages were freed that the next transaction cannot use yet
@@ -54,7 +61,7 @@ class LmdbCommitter:
         self._tidy_records = _TIDY_RECORDS
         self._tidying_failed = False
         self._purged = {i: c.floor for i, c in counters.items() if c.floor}  # stream id -> what may lie below must go
-        self._trash = [number for number in environment.trash() if number not in environment.fenced]
+        self._deleted_streams = [number for number in environment.deleted_streams() if number not in environment.fenced]
 
     @property
     def counters(self) -> dict[int, Counters]:
@@ -62,7 +69,7 @@ class LmdbCommitter:
         return self._counters
 
     def commit(self, group: Sequence[Txn]) -> list[StoreError | None]:
-        results: list[StoreError | None] = [self._fates.inherited(txn) for txn in group]
+        results: list[StoreError | None] = [self._failure_propagation.inherited(txn) for txn in group]
         todo = [txn for txn, result in zip(group, results, strict=True) if result is None]
         if not todo:
             return results
@@ -72,15 +79,15 @@ class LmdbCommitter:
         if len(todo) == 1 or error.reason == "io":
             # Of a disk that fails nobody knows how long it takes to say so: it is not asked once for each transaction.
             for txn in todo:
-                self._fates.fail(txn, error)
+                self._failure_propagation.fail(txn, error)
             return [error if result is None else result for result in results]
         for index, txn in enumerate(group):
             if results[index] is None:
                 # An earlier one of this very group may have failed by now.
-                result = self._fates.inherited(txn) or self._commit_together([txn])
+                result = self._failure_propagation.inherited(txn) or self._commit_together([txn])
                 results[index] = result
                 if result is not None:
-                    self._fates.fail(txn, result)
+                    self._failure_propagation.fail(txn, result)
         return results
 
     def close(self) -> None:
@@ -90,7 +97,7 @@ class LmdbCommitter:
                 lag = counters.last_seq - self._indexes.covered(stream_id)
                 if _CLOSING_LAG_MIN <= lag <= _CLOSING_LAG_MAX and stream_id in self._environment.messages:
                     self._indexes.behind.add(stream_id)
-            if not self._purged and not self._trash:
+            if not self._purged and not self._deleted_streams:
                 while self.untidy:
                     self.tidy()
         except Exception as error:  # the next start reads more, that is all
@@ -203,11 +210,11 @@ class LmdbCommitter:
         environment.messages.update(batch.opened)
         for stream_id in batch.deleted:
             environment.messages.pop(stream_id, None)
-            self._fates.forget(stream_id)
+            self._failure_propagation.forget(stream_id)
             for known in (self._counters, self._purged):
                 known.pop(stream_id, None)
             self._indexes.forget(stream_id)
-            self._trash.append(stream_id)
+            self._deleted_streams.append(stream_id)
         for stream_id, written in batch.written.items():
             self._indexes.now(stream_id, written)
         for stream_id, counters in batch.counters.items():
@@ -265,7 +272,7 @@ class LmdbCommitter:
         reads much); and doing something about it has not just failed."""
         if self._tidying_failed:
             return False
-        if self._purged or self._trash:
+        if self._purged or self._deleted_streams:
             return True
         return bool(self._indexes.behind or self._indexes.outgrown) and not self._environment.is_read_much
 
@@ -295,9 +302,9 @@ class LmdbCommitter:
             if self._purged:
                 stream_id, floor = next(iter(self._purged.items()))
                 self._tidy_purged(stream_id, floor, records)
-            elif self._trash:
-                stream_id = self._trash[0]
-                self._tidy_trash(stream_id, records)
+            elif self._deleted_streams:
+                stream_id = self._deleted_streams[0]
+                self._tidy_deleted_stream(stream_id, records)
             else:
                 self._tidy_index()
         except PageError as error:
@@ -337,7 +344,7 @@ class LmdbCommitter:
         if done:
             del self._purged[stream_id]
 
-    def _tidy_trash(self, stream_id: int, records: int) -> None:
+    def _tidy_deleted_stream(self, stream_id: int, records: int) -> None:
         environment = self._environment
         lmdb_txn = self._begin()
         try:
@@ -348,14 +355,14 @@ class LmdbCommitter:
             if done:
                 with environment.lock:
                     lmdb_txn.drop(db, delete=True)
-                lmdb_txn.delete(trash_key(stream_id))
+                lmdb_txn.delete(deleted_stream_key(stream_id))
         except BaseException:
             lmdb_txn.abort()
             raise
         self._commit(lmdb_txn, handles=True)
         self._freed = True
         if done:
-            self._trash.remove(stream_id)
+            self._deleted_streams.remove(stream_id)
 
     def _tidy_index(self) -> None:
         indexes = self._indexes
@@ -403,8 +410,8 @@ class LmdbCommitter:
     def _leave(self, stream_id: int) -> None:
         """The stream's messages cannot be touched any more."""
         self._purged.pop(stream_id, None)
-        if stream_id in self._trash:
-            self._trash.remove(stream_id)
+        if stream_id in self._deleted_streams:
+            self._deleted_streams.remove(stream_id)
         self._indexes.leave(stream_id)
 
     def _make_room_for(self, size: int) -> None:

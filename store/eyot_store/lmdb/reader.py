@@ -12,7 +12,7 @@ import msgspec
 
 from eyot_store.environment import Environment, as_store_error
 from eyot_store.errors import StoreError
-from eyot_store.hot import weigh
+from eyot_store.native import count_bytes
 from eyot_store.pages.pages import PageError, SnapshotGoneError, Tree
 from eyot_store.reader import RECORDS_MAX, Reading, keep_within
 from eyot_store.record_run import Weighed
@@ -28,7 +28,7 @@ from eyot_store.records.record import (
     unpack_u64,
 )
 from eyot_store.subjects.index_reader import IndexReading
-from eyot_wire.hot import StoredRun
+from eyot_wire.native import StoredRun
 
 _LEAVES = 64
 """Pages of messages that are looked at at a time before they are read; half a microsecond each, once."""
@@ -119,7 +119,7 @@ class LmdbReader:
         return ReadResult(out, seqs[-1] + 1)
 
     @_reading
-    def weigh(self, seqs: Sequence[int], cost: int, header_cost: int) -> list[Weighed]:
+    def count_bytes(self, seqs: Sequence[int], cost: int, header_cost: int) -> list[Weighed]:
         environment = self._environment
         keys = list(map(pack_u64, seqs))
         with environment.lock:
@@ -128,7 +128,7 @@ class LmdbReader:
                 return []
             with environment.lmdb.begin(db, buffers=True) as txn:
                 environment.pages.keys(environment.tree(txn, self._id), keys)
-                return weigh(txn.cursor().getmulti(keys), *self._codec.reading, cost, header_cost)
+                return count_bytes(txn.cursor().getmulti(keys), *self._codec.reading, cost, header_cost)
 
     @_reading
     def scan(

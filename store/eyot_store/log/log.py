@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 from zlib import crc32
 
 from eyot_store.errors import StoreError
-from eyot_store.hot import encode_run
 from eyot_store.log.directory import Directory
 from eyot_store.log.removals import LogRemovals
 from eyot_store.log.removals import Unwanted as Unwanted
+from eyot_store.native import encode_run
 from eyot_store.points import Points
 from eyot_store.reader import RecordReader
 from eyot_store.record_run import Message
@@ -252,7 +252,7 @@ class Log(LogRemovals):
             state.messages += hidden.messages
             state.bytes += hidden.bytes
             state.first_may_be(hidden.first)
-            self._know_anew(None)
+            self._reload_subjects(None)
         for seq, (subject, size) in part.removed.items():
             self._hidden.pop(seq, None)
             self._put_back(seq, subject, size)

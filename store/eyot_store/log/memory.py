@@ -24,7 +24,7 @@ from eyot_store.records.record import (
 )
 from eyot_store.subjects.index_reader import IndexReading
 from eyot_store.txn import LogPart, Op
-from eyot_wire.hot import StoredRun
+from eyot_wire.native import StoredRun
 
 
 class MemoryRecords:
@@ -51,7 +51,7 @@ class MemoryRecords:
                 out.append(message)
         return ReadResult(out, seqs[-1] + 1 if seqs else 0)
 
-    def weigh(self, seqs: Sequence[int], cost: int, header_cost: int) -> list[Weighed]:
+    def count_bytes(self, seqs: Sequence[int], cost: int, header_cost: int) -> list[Weighed]:
         found = (self._records[seq] for seq in seqs if seq in self._records)
         return [
             (

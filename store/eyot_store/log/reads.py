@@ -18,7 +18,7 @@ from eyot_store.reader import RECORDS_MAX, Reading, keep_within, read_without
 from eyot_store.records.record import ReadResult, StoredMessage, encode_body, pack_u64
 from eyot_store.subjects.matching import matching_any, total_from
 from eyot_store.subjects.subjects import matcher
-from eyot_wire.hot import StoredRun
+from eyot_wire.native import StoredRun
 
 SCAN_MAX = 4096
 """Records that one filtered read looks at before it answers (about two milliseconds)."""

@@ -56,18 +56,18 @@ class LogRemovals(LogReads):
             # Nobody can say what it was, but it can go; with the last message all bytes go.
             found = (b"", min(error.size, self.state.bytes) if self.state.messages > 1 else self.state.bytes)
             self._remove(txn, seq, *found, why)
-            self._know_anew(None)
+            self._reload_subjects(None)
             return True
         if found is None:
             return False
         self._remove(txn, seq, *found, why)
         return True
 
-    def weigh(self, seqs: Sequence[int]) -> list[Weighed]:
+    def count_bytes(self, seqs: Sequence[int]) -> list[Weighed]:
         """What the committed messages at ``seqs`` (ascending) count for, as ``remove_all`` takes it; those that cannot be read are left
         out."""
         try:
-            return self._reader.weigh(seqs, self.message_bytes(b"", b"", b""), self.header_bytes)
+            return self._reader.count_bytes(seqs, self.message_bytes(b"", b"", b""), self.header_bytes)
         except StoreError as error:
             raise self.named(error) from None
 
@@ -128,7 +128,7 @@ class LogRemovals(LogReads):
             if error.reason != "corrupt":
                 raise
             return 0, error.seq + 1
-        found = self.weigh(seqs)
+        found = self.count_bytes(seqs)
         if found:
             self.remove_all(txn, found, "purge")
         return len(found), max(seq, last + 1) if seq > self.committed_seq else seq
@@ -235,7 +235,7 @@ class LogRemovals(LogReads):
         if last == self.committed_seq:
             staged = [size for _, _, size in self._staged_live()]
             messages, bytes_ = state.messages - len(staged), state.bytes - sum(staged)
-            self._know_anew(None if staged else Subjects())
+            self._reload_subjects(None if staged else Subjects())
         elif last - first <= self.committed_seq - last:
             messages, bytes_ = self._take_off(first, last)
         else:
@@ -268,7 +268,7 @@ class LogRemovals(LogReads):
                     bytes_ += size
                     before = subjects.add(subject, seq)
                     part.before.setdefault(subject, before)
-        self._know_anew(subjects)
+        self._reload_subjects(subjects)
         return messages, bytes_
 
     def _take_off(self, first: int, last: int) -> tuple[int, int]:

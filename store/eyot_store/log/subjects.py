@@ -177,7 +177,7 @@ class LogSubjects(LogView):
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
-    def _know_anew(self, subjects: Subjects | None) -> None:
+    def _reload_subjects(self, subjects: Subjects | None) -> None:
         """Nothing is known any more but these numbers."""
         self._subjects, self._tracking = subjects, None
         self._points.clear()

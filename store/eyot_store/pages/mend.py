@@ -21,7 +21,7 @@ import lmdb
 import msgspec
 
 from eyot_store.errors import StoreError
-from eyot_store.hot import child_at, data_at, key_at, nodes_of, search
+from eyot_store.native import child_at, data_at, key_at, nodes_of, search
 from eyot_store.page_check import HEADER_SIZE, WORD
 from eyot_store.pages.pages import EMPTY, Db, Meta, PageError, Pages, Tree, pack_db, pack_meta
 from eyot_store.pages.survey import INDEX, SHARED, STREAMS, Survey, survey

@@ -22,7 +22,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from eyot_store.errors import StoreError
-from eyot_store.hot import check_page, child_at, data_at, is_branch, key_at, next_unknown, nodes_of, search
+from eyot_store.native import check_page, child_at, data_at, is_branch, key_at, next_unknown, nodes_of, search
 from eyot_store.page_check import (
     ANY_KEY,
     BIG,

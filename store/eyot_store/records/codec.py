@@ -20,7 +20,7 @@ from eyot_store.records.record import (
     salt_of,
     seq_of,
 )
-from eyot_store.records.vault import SEALED_EXTRA, Vault
+from eyot_store.records.store_cipher import SEALED_EXTRA, StoreCipher
 
 FRAME_BYTES = 16
 """What a record has beside subject, header and payload, if they are short: the time and their lengths."""
@@ -32,22 +32,22 @@ Opened = Callable[[bytes, Buffer], bytes]
 class RecordCodec:
     """Of one stream. ``opened`` is None where bodies are stored as they are."""
 
-    __slots__ = ("_about", "_vault", "opened", "salt")
+    __slots__ = ("_about", "_store_cipher", "opened", "salt")
 
-    def __init__(self, stream_id: int, vault: Vault | None) -> None:
+    def __init__(self, stream_id: int, store_cipher: StoreCipher | None) -> None:
         self.salt = salt_of(stream_id)
-        self._vault = vault
+        self._store_cipher = store_cipher
         self._about = b"record" + pack_u64(stream_id)
-        self.opened: Opened | None = None if vault is None else self._open
+        self.opened: Opened | None = None if store_cipher is None else self._open
 
     def stored(self, items: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
         """Records (key, body and checksum) as LMDB holds them."""
-        vault = self._vault
-        if vault is None:
+        store_cipher = self._store_cipher
+        if store_cipher is None:
             return items
         out = []
         for key, record in items:
-            body = vault.seal(self._about + key, record[:-CRC_SIZE])
+            body = store_cipher.seal(self._about + key, record[:-CRC_SIZE])
             out.append((key, body + pack_crc(crc32(body, crc32(key, self.salt)))))
         return out
 
@@ -97,7 +97,7 @@ class RecordCodec:
 
     @property
     def reading(self) -> tuple[int, Callable[[bytes, Buffer], bytes | None] | None]:
-        """What ``Change`` and ``weigh`` need to read records: the salt of their checksums, and what opens those that are sealed."""
+        """What ``Change`` and ``count_bytes`` need to read records: the salt of their checksums, and what opens those that are sealed."""
         return self.salt, None if self.opened is None else self.body_or_none
 
     def body_or_none(self, key: bytes, value: Buffer) -> bytes | None:
@@ -108,9 +108,9 @@ class RecordCodec:
             return None
 
     def _open(self, key: bytes, body: Buffer) -> bytes:
-        vault = self._vault
-        assert vault is not None
+        store_cipher = self._store_cipher
+        assert store_cipher is not None
         try:
-            return vault.open(self._about + key, body)
+            return store_cipher.open(self._about + key, body)
         except StoreError as error:
             raise StoreError("corrupt", error.message, seq=seq_of(key)) from None

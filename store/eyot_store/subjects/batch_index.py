@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from eyot_store.environment import Environment
-from eyot_store.hot import Change
+from eyot_store.native import Change
 from eyot_store.records.record import pack_u64
 from eyot_store.subjects.index_writer import INDEX_EVERY, Indexes, Written
 

@@ -45,7 +45,7 @@ def remove_oldest(
 def _remove_committed(log: Log, txn: Txn, single: dict[int, bytes]) -> list[int]:
     """Remove messages, each the oldest of its subject, looked at all together as far as they can be read."""
     gone = sorted(single)
-    found = [each for each in log.weigh(gone) if single[each[0]] == each[1]] if len(gone) > 1 else []
+    found = [each for each in log.count_bytes(gone) if single[each[0]] == each[1]] if len(gone) > 1 else []
     if found:
         log.remove_all(txn, found, _WHY)
     if len(found) < len(gone):

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from eyot_store.hot import SubjectTable
+from eyot_store.native import SubjectTable
 from eyot_store.subject_table import UNREAD, Entry
 
 CHUNK_ENTRIES = 1024

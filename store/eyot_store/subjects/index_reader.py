@@ -10,7 +10,7 @@ import lmdb
 
 from eyot_store.environment import Environment
 from eyot_store.errors import StoreError
-from eyot_store.hot import Change, SubjectTable
+from eyot_store.native import Change, SubjectTable
 from eyot_store.pages.pages import PageError
 from eyot_store.records.record import pack_u64, seq_of
 from eyot_store.subject_table import UNREAD
@@ -66,7 +66,7 @@ class IndexReading:
             while not self.step(txn, environment, stream_id, OUTSIDE_MAX):
                 pass
             covered = self.head.covered
-            if not covered or not self._fits(txn, db, environment, stream_id):
+            if not covered or not self._counts_agree(txn, db, environment, stream_id):
                 return 0
             records = _Records(txn, db, environment, stream_id)
             covered = min(covered, last)
@@ -90,7 +90,7 @@ class IndexReading:
         self.table.remove(UNREAD)
         return covered
 
-    def _fits(self, txn: Any, db: Any, environment: Environment, stream_id: int) -> bool:
+    def _counts_agree(self, txn: Any, db: Any, environment: Environment, stream_id: int) -> bool:
         """Whether the numbers add up: an older release may have written here, which knew no index."""
         environment.pages.ahead(environment.tree(txn, stream_id), pack_u64(self.head.covered + 1), OUTSIDE_MAX)
         cursor = txn.cursor(db)

@@ -15,7 +15,7 @@ import msgspec
 
 from eyot_store.environment import Environment
 from eyot_store.errors import StoreError
-from eyot_store.hot import Change, SubjectTable
+from eyot_store.native import Change, SubjectTable
 from eyot_store.pages.pages import PageError
 from eyot_store.records.record import pack_u64, seq_of
 from eyot_store.subjects.index import (
@@ -78,12 +78,12 @@ class Indexes:
             head = decode_index_head(self._environment.unseal(b"subjects", key, cursor.value(), "index"))
         except (StoreError, msgspec.MsgspecError):
             head = None
-        if head is not None and self._fits(txn, stream_id, head):
+        if head is not None and self._counts_agree(txn, stream_id, head):
             self._heads[stream_id] = seq_of(key[8:]), head
         else:
             self._void.add(stream_id)  # it starts anew
 
-    def _fits(self, txn: Any, stream_id: int, head: IndexHead) -> bool:
+    def _counts_agree(self, txn: Any, stream_id: int, head: IndexHead) -> bool:
         """Whether the numbers add up; a release that knows no indexes may have written here."""
         environment = self._environment
         environment.pages.ahead(environment.tree(txn, stream_id), pack_u64(head.covered + 1), TAIL_MAX)

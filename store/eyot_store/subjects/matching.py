@@ -14,7 +14,7 @@ from eyot_wire.pattern_set import PatternSet
 from eyot_wire.subject import REST, is_literal
 
 if TYPE_CHECKING:
-    from eyot_store.hot import SubjectTable
+    from eyot_store.native import SubjectTable
 
 Found = tuple[bytes, int, int, int]
 """Subject, count, first and last."""

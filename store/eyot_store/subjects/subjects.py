@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 
-from eyot_store.hot import SubjectTable
+from eyot_store.native import SubjectTable
 from eyot_store.subjects.matching import SINGLY_MAX, matching_any
 from eyot_wire.pattern_set import matcher_of
 from eyot_wire.subject import is_literal

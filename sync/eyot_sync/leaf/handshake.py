@@ -1,189 +1,271 @@
-"""The words of a leaf handshake: the two INFOs, CONNECT, and the checks on each. Pure functions.
+"""The first words of a link: who the peer is, and what both sides agree on before interest and messages flow.
 
-Nothing here ever fills `lang`: a peer takes a CONNECT with a language for a client on the wrong port. Without `compression` in INFO and
-with `off` in CONNECT neither side switches to S2.
+Part of the session (`leaf/session.py`, where the order of a handshake is drawn): it carries the session from one waiting state to the next,
+up to `establish`.
 """
 
 from __future__ import annotations
 
-import base64
-import re
-import secrets
+from typing import Protocol
 
 import msgspec
 
-from eyot_sync.leaf import errors
-from eyot_sync.leaf.compression import NOT_SUPPORTED, OFF
-from eyot_sync.leaf.events import LeafIdentity, LeafOptions, UserRules
-from eyot_sync.leaf.permissions import SubjectRule
-from eyot_wire.info import LeafConnect, LeafInfo, SubjectPermission
+from eyot_sync.leaf import errors, handshake_messages
+from eyot_sync.leaf.codec import LeafCodec
+from eyot_sync.leaf.compression import UnknownMode
+from eyot_sync.leaf.events import (
+    Closed,
+    ConnectReceived,
+    LeafEvent,
+    LeafIdentity,
+    LeafOptions,
+    PermissionsChanged,
+    Role,
+    TlsRequired,
+    UrlsDiscovered,
+    UserRules,
+)
+from eyot_sync.leaf.outbox import LeafOutbox
+from eyot_sync.leaf.sender import LeafSender
+from eyot_sync.leaf.state import State
+from eyot_wire.frames import Connect, Info
+from eyot_wire.info import LeafConnect, LeafInfo, decode
 
-#: The level of the protocol from which on a server traces messages that ask for it in their header.
-TRACES = 3
-# Ours: asynchronous INFO is understood (1), as are what routes of 2.10 say (2), and messages are traced (3).
-PROTO = TRACES
-_NONCE_BYTES = 11
+#: No leaf is waited for longer, whatever it asks for.
+SILENCE_ASKED_MAX_S = 3600.0
 
-
-def new_nonce() -> bytes:
-    """15 base64url characters, as nats-server makes them.
-
-    Whoever foresees a nonce can have it signed beforehand and log in with that later. So nothing is handed in here: the randomness is
-    the system's, whatever else is random by a seed.
-    """
-    return base64.urlsafe_b64encode(secrets.token_bytes(_NONCE_BYTES)).rstrip(b"=")
-
-
-def first_info(identity: LeafIdentity, options: LeafOptions, nonce: bytes) -> LeafInfo:
-    """The accepting side's opening words."""
-    info = _common_info(identity, options)
-    info.nonce = nonce.decode()
-    if options.compression.mode not in ("", NOT_SUPPORTED):
-        info.compression = options.compression.mode
-    return info
-
-
-def second_info(
-    identity: LeafIdentity, options: LeafOptions, *, account: str, is_system: bool, user: UserRules
-) -> LeafInfo:
-    """The accepting side's answer to CONNECT: the account and what the link may carry, seen from the leaf."""
-    info = _common_info(identity, options)
-    info.connect_info = True
-    info.remote_account = account
-    info.acc_is_sys = is_system
-    info.import_ = _subject_list(user.subscribe)
-    publish = user.publish
-    if user.replies is not None and publish.allow == ():
-        # Nothing but replies: which those are only the hub knows, so that the leaf must not keep them back.
-        publish = SubjectRule(None, publish.deny)
-    info.export = _subject_list(publish)
-    return info
+_LATE = {
+    State.WAIT_INFO: "no INFO from the peer in time",
+    State.WAIT_S2: "no INFO in S2 from the peer in time",
+    State.WAIT_TLS: "TLS handshake took too long",
+}
 
 
-def user_rules(info: LeafInfo) -> UserRules:
-    """The soliciting side's reading of that answer."""
-    return UserRules(publish=_subject_rule(info.export), subscribe=_subject_rule(info.import_))
+class HandshakeSession(Protocol):
+    """What the handshake uses of its session (`LeafSession`)."""
+
+    options: LeafOptions
+    codec: LeafCodec
+    outbox: LeafOutbox
+    sender: LeafSender
+    remote_account: str
+
+    @property
+    def state(self) -> State: ...
+    @property
+    def deadline(self) -> float: ...
+    @property
+    def is_open(self) -> bool: ...
+    def enter(self, state: State, deadline: float) -> None: ...
+    def rescan(self) -> None: ...
+    def establish(self, now: float, user: UserRules, *, isolated: bool) -> list[LeafEvent]: ...
+    def apply_rules(self, user: UserRules) -> None: ...
+    def close(self, text: str = "", *, reason: str = "") -> Closed: ...
 
 
-def connect_for(identity: LeafIdentity, options: LeafOptions, nonce: bytes) -> LeafConnect:
-    """The soliciting side's CONNECT, the nonce signed when the credentials can sign."""
-    credentials = options.credentials
-    connect = LeafConnect(
-        version=identity.version,
-        server_id=identity.server_id,
-        name=identity.server_name,
-        cluster=identity.cluster,
-        domain=identity.domain,
-        jetstream=identity.jetstream,
-        headers=identity.headers,
-        is_hub=options.is_hub,
-        deny_pub=_texts(options.deny_imports),
-        isolate=options.request_isolation,
-        compress_mode=OFF,
-        remote_account=options.account,
-        protocol=PROTO,
-        eyot_silence_s=int(options.times.silence_max_s) if options.asks_for_quiet else 0,
-    )
-    if credentials.sign is not None:
-        connect.sig = base64.urlsafe_b64encode(credentials.sign(nonce)).rstrip(b"=").decode()
-        connect.jwt = credentials.jwt
-        connect.nkey = credentials.nkey
-    elif credentials.token:
-        connect.auth_token = credentials.token
-    elif credentials.user:
-        connect.user = credentials.user
-        if credentials.password is None:
-            # A URL with a lone user part may mean a token: say both and let the hub choose.
-            connect.auth_token = credentials.user
+class LeafHandshake:
+    """The handshake of one session."""
+
+    def __init__(self, session: HandshakeSession, identity: LeafIdentity) -> None:
+        #: What the hub says of itself; empty on the accepting side.
+        self.info = LeafInfo()
+        #: What the leaf node says of itself; empty on the soliciting side.
+        self.connect = LeafConnect()
+        #: What the soliciting side signs.
+        self.nonce = b""
+        self._session = session
+        self._identity = identity
+        self._options = session.options
+
+    # -- what it found out -----------------------------------------------------------------------------------------
+
+    @property
+    def accepts(self) -> bool:
+        return self._options.role is Role.ACCEPT
+
+    @property
+    def domain(self) -> str:
+        """The peer's JetStream domain."""
+        return self.connect.domain if self.accepts else self.info.domain
+
+    @property
+    def jetstream(self) -> bool:
+        """The peer says that it has JetStream."""
+        return self.connect.jetstream if self.accepts else self.info.jetstream
+
+    @property
+    def cluster(self) -> str:
+        """The peer's cluster."""
+        return self.connect.cluster if self.accepts else self.info.cluster
+
+    @property
+    def traces(self) -> bool:
+        """The peer traces messages that ask for it."""
+        return (self.connect.protocol if self.accepts else self.info.proto) >= handshake_messages.TRACES
+
+    @property
+    def silence_max_s(self) -> float:
+        """For how long the peer may be silent: a leaf whose link is metered asks for more."""
+        ours = self._options.times.silence_max_s
+        return max(ours, min(self.connect.eyot_silence_s, SILENCE_ASKED_MAX_S)) if ours else ours
+
+    @property
+    def who(self) -> tuple[str, str, str, str]:
+        """The peer's server id, name, version and domain."""
+        return (
+            handshake_messages.accepted_peer(self.connect)
+            if self.accepts
+            else handshake_messages.solicited_peer(self.info)
+        )
+
+    # -- both sides ------------------------------------------------------------------------------------------------
+
+    def start(self, now: float) -> None:
+        """The transport is there."""
+        times = self._options.times
+        if not self.accepts:
+            self._session.enter(State.WAIT_INFO, now + times.first_info_s)
+            return
+        self.nonce = handshake_messages.new_nonce()
+        self._say_info(handshake_messages.first_info(self._identity, self._options, self.nonce))
+        self._session.enter(State.WAIT_CONNECT, now + times.auth_s)
+
+    def late(self) -> Closed:
+        """A deadline passed."""
+        session = self._session
+        reason = _LATE.get(session.state)
+        if reason is not None:
+            return session.close(reason=reason)
+        waits_for_account = session.state is State.WAIT_ACCOUNT
+        return session.close(errors.STALE_HANDSHAKE if waits_for_account else errors.AUTHENTICATION_TIMEOUT)
+
+    def heard_info(self, op: Info, events: list[LeafEvent], now: float) -> None:
+        """An INFO, at any time."""
+        session = self._session
+        if self.accepts:
+            if session.state is State.WAIT_CONNECT:
+                self._compression_asked(op, events)
+            return
+        try:
+            info = decode(op.json, LeafInfo)
+        except msgspec.DecodeError as error:
+            first = session.state in (State.WAIT_INFO, State.WAIT_S2)
+            where = f"{errors.WRONG_PORT_SERVER}: " if first else ""
+            events.append(session.close(reason=f"{where}unreadable INFO: {error}"))
+            return
+        match session.state:
+            case State.WAIT_INFO | State.WAIT_S2:
+                self._first_info(info, events, now)
+            case State.WAIT_ACCOUNT if info.connect_info:
+                self._learn_urls(info, events)
+                session.remote_account = info.remote_account
+                self.info.domain = info.domain or self.info.domain
+                events += session.establish(now, handshake_messages.user_rules(info), isolated=False)
+            case State.WAIT_ACCOUNT | State.OPEN:
+                self._learn_urls(info, events)
+                if session.is_open and info.connect_info:
+                    session.apply_rules(handshake_messages.user_rules(info))
+                    events.append(PermissionsChanged())
+            case _:
+                pass
+
+    def _say_info(self, info: LeafInfo) -> None:
+        self._session.outbox.put_control(handshake_messages.encode_info(info))
+
+    # -- solicit ---------------------------------------------------------------------------------------------------
+
+    def _first_info(self, info: LeafInfo, events: list[LeafEvent], now: float) -> None:
+        session = self._session
+        if handshake_messages.wrong_port(info):
+            events.append(session.close(reason=errors.WRONG_PORT_SERVER))
+            return
+        self.info = info
+        session.sender.headers = info.headers
+        session.sender.max_payload = info.max_payload
+        self.nonce = info.nonce.encode()
+        self._learn_urls(info, events)
+        if session.state is State.WAIT_S2:
+            events += self._send_connect(now)
+        elif (info.tls_required or self._options.tls_required) and not self._options.tls_done:
+            self._session.enter(State.WAIT_TLS, now + self._options.times.connect_s)
+            events.append(TlsRequired())
         else:
-            connect.password = credentials.password
-    return connect
+            events += self.negotiate(now)
 
+    def negotiate(self, now: float) -> list[LeafEvent]:
+        """The hub can be spoken to: agree on compression."""
+        session = self._session
+        try:
+            agreed = session.codec.agree(self.info.compression)
+        except UnknownMode as error:
+            return [session.close(str(error))]
+        if not agreed:
+            return self._send_connect(now)
+        told = LeafInfo(client_id=self._options.client_id, compression=session.codec.told)
+        session.codec.say_in_clear(handshake_messages.encode_info(told))
+        session.rescan()
+        self._session.enter(State.WAIT_S2, now + self._options.times.connect_s)
+        return []
 
-def encode_info(info: LeafInfo) -> bytes:
-    return b"INFO %b\r\n" % msgspec.json.encode(info)
+    def _send_connect(self, now: float) -> list[LeafEvent]:
+        session = self._session
+        connect = handshake_messages.connect_for(self._identity, self._options, self.nonce)
+        connect.headers = self._identity.headers and self.info.headers
+        connect.compress_mode = session.codec.mode
+        session.outbox.put_control(handshake_messages.encode_connect(connect))
+        if not self.info.info_on_connect:
+            return session.establish(now, UserRules(), isolated=False)
+        self._session.enter(State.WAIT_ACCOUNT, now + self._options.times.connect_s)
+        return []
 
+    def _learn_urls(self, info: LeafInfo, events: list[LeafEvent]) -> None:
+        urls = info.ws_connect_urls if self._options.websocket else info.leafnode_urls
+        if urls:
+            events.append(UrlsDiscovered(tuple(urls)))
 
-def encode_connect(connect: LeafConnect) -> bytes:
-    return b"CONNECT %b\r\n" % msgspec.json.encode(connect)
+    # -- accept ----------------------------------------------------------------------------------------------------
 
+    def _compression_asked(self, op: Info, events: list[LeafEvent]) -> None:
+        """A peer that opens with INFO wants to switch to S2."""
+        session, codec = self._session, self._session.codec
+        if not codec.is_offered:
+            events.append(session.close(errors.AUTHORIZATION_VIOLATION))
+            return
+        try:
+            agreed = codec.agree(decode(op.json, LeafInfo).compression)
+        except msgspec.DecodeError as error:
+            events.append(session.close(reason=f"unreadable INFO: {error}"))
+        except UnknownMode as error:
+            events.append(session.close(str(error)))
+        else:
+            if agreed:
+                info = handshake_messages.first_info(self._identity, self._options, self.nonce)
+                info.compression = codec.told
+                self._say_info(info)
+                session.rescan()
 
-def wrong_port(info: LeafInfo) -> bool:
-    """Is this the INFO of something else than a leaf node port? Hubs since 2.15 leave the list out when they do not advertise."""
-    return not info.client_id or (info.leafnode_urls is None and not info.info_on_connect)
+    def heard_connect(self, op: Connect, events: list[LeafEvent]) -> None:
+        session = self._session
+        try:
+            connect = decode(op.json, LeafConnect)
+        except msgspec.DecodeError as error:
+            events.append(session.close(reason=f"unreadable CONNECT: {error}"))
+            return
+        refusal = handshake_messages.connect_refusal(connect, self._identity)
+        if refusal:
+            events.append(session.close(refusal))
+            return
+        self.connect = connect
+        session.enter(State.WAIT_VERDICT, session.deadline)
+        events.append(ConnectReceived(connect, self.nonce))
 
-
-def connect_refusal(connect: LeafConnect, identity: LeafIdentity) -> str:
-    """The -ERR text for a CONNECT that is refused whatever its credentials; "" when it is not."""
-    if connect.lang:
-        return errors.WRONG_PORT_CLIENT
-    if connect.gateway:
-        return errors.gateway_rejected(connect.gateway)
-    if " " in connect.cluster:
-        return errors.CLUSTER_SPACES
-    if connect.cluster and connect.cluster == identity.cluster:
-        return errors.SAME_CLUSTER
-    return ""
-
-
-def version_below(version: str, minimum: str) -> bool:
-    """Compare `major.minor.patch`; whatever cannot be read counts as too old."""
-    wanted = _version(minimum)
-    return wanted is not None and (_version(version) or (0, 0, 0)) < wanted
-
-
-def _version(text: str) -> tuple[int, ...] | None:
-    found = re.match(r"v?(\d+)\.(\d+)\.(\d+)", text)
-    return tuple(int(part) for part in found.groups()) if found else None
-
-
-def _common_info(identity: LeafIdentity, options: LeafOptions) -> LeafInfo:
-    return LeafInfo(
-        server_id=identity.server_id,
-        server_name=identity.server_name,
-        version=identity.version,
-        proto=PROTO,
-        host=identity.host,
-        port=identity.port,
-        ip=f"{identity.host}:{identity.port}",
-        headers=identity.headers,
-        auth_required=True,
-        tls_required=options.tls_required,
-        tls_verify=options.tls_verify,
-        max_payload=identity.max_payload,
-        jetstream=identity.jetstream,
-        domain=identity.domain,
-        cluster=identity.cluster,
-        client_id=options.client_id,
-        leafnode_urls=list(options.leafnode_urls),
-        info_on_connect=True,
-        api_lvl=identity.api_level,
-    )
-
-
-def _subject_list(rule: SubjectRule) -> SubjectPermission | None:
-    if rule.allow is None and not rule.deny:
+    def welcome(self, account: str, user: UserRules, *, is_system: bool) -> Closed | None:
+        """The peer is who it says: answer its CONNECT. Returns the end of the link if its version is too old."""
+        answer = handshake_messages.second_info(
+            self._identity, self._options, account=account, is_system=is_system, user=user
+        )
+        self._say_info(answer)
+        minimum = self._options.min_version
+        if minimum and handshake_messages.version_below(self.connect.version, minimum):
+            return self._session.close(errors.min_version_required(minimum))
         return None
-    allow = None if rule.allow is None else _texts(rule.allow)
-    return SubjectPermission(allow=allow, deny=_texts(rule.deny) or None)
-
-
-def _texts(subjects: tuple[bytes, ...]) -> list[str]:
-    return [subject.decode("utf-8", "replace") for subject in subjects]
-
-
-def _subject_rule(subjects: SubjectPermission | None) -> SubjectRule:
-    if subjects is None:
-        return SubjectRule()
-    allow = None if subjects.allow is None else tuple(subject.encode() for subject in subjects.allow)
-    return SubjectRule(allow, tuple(subject.encode() for subject in subjects.deny or ()))
-
-
-def accepted_peer(connect: LeafConnect) -> tuple[str, str, str, str]:
-    """Server id, name, version and JetStream domain of a peer that dialled."""
-    return connect.server_id, connect.name, connect.version, connect.domain
-
-
-def solicited_peer(info: LeafInfo) -> tuple[str, str, str, str]:
-    """The same of a peer that was dialled."""
-    return info.server_id, info.server_name, info.version, info.domain

@@ -69,7 +69,7 @@ class RuleChecker:
         if verdict is None:
             if len(self._memo) >= _MEMO_MAX:
                 self._memo.clear()
-            verdict = self._memo[subject] = self._judge_message(subject)
+            verdict = self._memo[subject] = self._check_message(subject)
         return verdict
 
     def permits_interest(self, subject: bytes, queue: bytes = b"") -> bool:
@@ -86,7 +86,7 @@ class RuleChecker:
         """Is this an interest that can never be served: a literal subject that may not pass as a message?"""
         return not self._open and is_literal(subject) and not self.permits(subject)
 
-    def _judge_message(self, subject: bytes) -> bool:
+    def _check_message(self, subject: bytes) -> bool:
         if any(not entry_queue and matches(entry, subject) for entry, entry_queue in self._deny):
             return False
         if self._allow is None or subject.startswith(_MQTT):

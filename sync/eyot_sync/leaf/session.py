@@ -41,7 +41,7 @@ from eyot_sync.leaf.events import (
     Role,
     UserRules,
 )
-from eyot_sync.leaf.greeting import LeafGreeting
+from eyot_sync.leaf.handshake import LeafHandshake
 from eyot_sync.leaf.interest import LeafInterest, LinkPeer
 from eyot_sync.leaf.liveness import Liveness, Pulse
 from eyot_sync.leaf.outbox import LeafOutbox
@@ -101,7 +101,7 @@ class LeafSession:
         self._deny_pub: tuple[bytes, ...] = ()
         self.codec = LeafCodec(options.compression)
         self.deadline = math.inf  # of the handshake
-        self._greeting = LeafGreeting(self, identity)
+        self._greeting = LeafHandshake(self, identity)
         self.window = LinkWindow()
         self._interest_complete = False
         # Sent behind CONNECT while it is decided who the peer is: what was unpacked with it, and what came later, as it came.
@@ -445,25 +445,25 @@ class LeafSession:
 
     # ---------------------------------------------------------------- from the greeting to the open link
 
-    def scan_anew(self) -> None:
+    def rescan(self) -> None:
         """What the peer says next is a stream of its own."""
         self._scanner = self._new_scanner()
 
     def establish(self, now: float, user: UserRules, *, isolated: bool) -> list[LeafEvent]:
         """The peer is known and may talk: interest and messages flow."""
-        times, greeting = self.options.times, self._greeting
+        times, handshake = self.options.times, self._greeting
         self.peer = LinkPeer(
             is_upstream=self._is_spoke,
-            cluster=greeting.cluster,
+            cluster=handshake.cluster,
             isolated=isolated or self.options.isolate,
-            traces=greeting.traces,
+            traces=handshake.traces,
         )
         self.apply_rules(user)
         self._liveness = Liveness(
             now,
             ping_interval_s=times.ping_interval_s,
             ping_max=times.ping_max,
-            silence_max_s=greeting.silence_max_s,
+            silence_max_s=handshake.silence_max_s,
             always_ping=self._is_spoke,
             rng=self._rng,
         )
@@ -476,7 +476,9 @@ class LeafSession:
         self._liveness.pinged(now)
         self._ping(now)
         return [
-            Established(*greeting.who, remote_account=self.remote_account, peer=self.peer, jetstream=greeting.jetstream)
+            Established(
+                *handshake.who, remote_account=self.remote_account, peer=self.peer, jetstream=handshake.jetstream
+            )
         ]
 
     def apply_rules(self, user: UserRules) -> None:

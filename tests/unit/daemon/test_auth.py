@@ -214,9 +214,11 @@ def test_a_leafs_bcrypt_check_runs_elsewhere() -> None:
     ):
         options = read_options(parse_text(text)).options
         jobs: list[tuple[Callable[[], bool], Callable[[bool], None]]] = []
-        judge = ConfigAuthenticator(options, background=lambda check, then, jobs=jobs: jobs.append((check, then)))  # type: ignore[misc]
+        authenticator = ConfigAuthenticator(
+            options, background=lambda check, then, jobs=jobs: jobs.append((check, then))
+        )  # type: ignore[misc]
         for password, account in (("secret", "A"), ("wrong", None)):
-            decision = judge.leaf(LeafConnect(user="edge", password=password), "", Peer())
+            decision = authenticator.leaf(LeafConnect(user="edge", password=password), "", Peer())
             assert isinstance(decision, Deferred)
             got: list[Login | None] = []
             decision.when_done(got.append)
@@ -224,5 +226,5 @@ def test_a_leafs_bcrypt_check_runs_elsewhere() -> None:
             then(check())
             assert [login and login.account for login in got] == [account]
         assert isinstance(
-            judge.leaf(LeafConnect(user="edge", password="secret"), "", Peer()), AuthResult
+            authenticator.leaf(LeafConnect(user="edge", password="secret"), "", Peer()), AuthResult
         )  # known by now

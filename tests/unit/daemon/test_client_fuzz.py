@@ -11,8 +11,8 @@ from eyot_daemon.client.clients import Clients
 from eyot_daemon.config.options import Options
 from eyot_daemon.net.transport import Session, Transport
 from eyot_daemon.router.broker import Broker
+from eyot_daemon.turn.backpressure import Gate
 from eyot_daemon.turn.clock import ManualClock
-from eyot_daemon.turn.gate import Gate
 from support.transcripts import CLOSING_CASES, OPEN_CASES, PLAIN
 
 

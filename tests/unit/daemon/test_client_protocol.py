@@ -44,7 +44,7 @@ async def test_closing(broker: Running, sent: bytes, answer: bytes) -> None:
 
 async def test_info_names_what_a_client_needs(broker: Running) -> None:
     client = await broker.raw(b"")
-    info = json.loads(client.greeting.removeprefix(INFO))
+    info = json.loads(client.handshake.removeprefix(INFO))
     assert info["server_id"] == broker.broker.server_id
     assert info["version"].startswith("2.")
     assert info["proto"] == 1

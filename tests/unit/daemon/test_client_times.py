@@ -61,8 +61,8 @@ def connect(user: str) -> bytes:
 
 async def test_silence_ends_in_an_authentication_timeout(autojump_clock: MockClock, guarded: Running) -> None:
     client = await guarded.in_memory(b"")
-    assert b'"auth_required":true' in client.greeting
-    assert b'"nonce":"' in client.greeting
+    assert b'"auth_required":true' in client.handshake
+    assert b'"nonce":"' in client.handshake
     begun = trio.current_time()
     assert await client.until_closed() == b"-ERR 'Authentication Timeout'\r\n"
     assert trio.current_time() - begun == pytest.approx(2.0, abs=0.1)

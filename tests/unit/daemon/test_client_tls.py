@@ -81,7 +81,7 @@ async def test_handshake_first(authority: Authority) -> None:
     async with listening(authority, handshake_first=True) as (_, port):
         client = await secure(await trio.open_tcp_stream("127.0.0.1", port), context(authority))
         await client.greet()
-        assert client.greeting.startswith(b"INFO ")
+        assert client.handshake.startswith(b"INFO ")
         assert await client.ask(PLAIN) == b""
 
 

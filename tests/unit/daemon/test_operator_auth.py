@@ -219,7 +219,7 @@ def test_judging_again_says_what_a_connected_client_is_told() -> None:
         (Key("O", 99).account(ALPHA), "Account Authentication Expired"),
     ):
         with pytest.raises(Refused) as caught:
-            authenticator(account).judge(found.token, PEER)
+            authenticator(account).authorize(found.token, PEER)
         assert caught.value.text == text
 
 

@@ -60,7 +60,7 @@ class Daemon:
         ports = json.loads(self.ports_path.read_text())
         return int(ports["nats"][0].rsplit(":", 1)[1])
 
-    def greeting(self) -> dict[str, object]:
+    def handshake(self) -> dict[str, object]:
         with socket.create_connection(("127.0.0.1", self.port), TIMEOUT_S) as sock, sock.makefile("rb") as lines:
             info: dict[str, object] = json.loads(lines.readline().removeprefix(b"INFO "))
             return info
@@ -141,7 +141,7 @@ def test_a_life(start: StartDaemon, tmp_path: Path, number: signal.Signals) -> N
     assert re.search(r"^\[\d+\] \d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{6} \[INF\] Server is ready$", log, re.MULTILINE)
     assert f"Listening for client connections on 127.0.0.1:{daemon.port}" in log
     assert (tmp_path / "x.pid").read_text() == str(daemon.process.pid)
-    info = daemon.greeting()
+    info = daemon.handshake()
     assert (info["server_name"], info["port"], info["jetstream"]) == ("me", daemon.port, True)
     monitoring = json.loads(daemon.ports_path.read_text())["monitoring"][0]
     assert f"Starting http monitor on {monitoring.removeprefix('http://')}" in log
@@ -203,14 +203,14 @@ def test_reload(start: StartDaemon, tmp_path: Path) -> None:
     daemon.process.send_signal(signal.SIGHUP)
     daemon.wait_log("Reloaded server configuration")
     assert "Reloaded: debug = true" in daemon.log()
-    assert daemon.greeting()["max_payload"] == 2 << 20
+    assert daemon.handshake()["max_payload"] == 2 << 20
     config.write_text("max_payload: 3mb\nmax_sub_tokens: 3\nauthorization { user: a, password: secret1 }\n")
     daemon.process.send_signal(signal.SIGHUP)
     daemon.wait_log("config reload not supported for MaxSubTokens: old=0, new=3")
     config.write_text("max_payload: {\n")
     daemon.process.send_signal(signal.SIGHUP)
     daemon.wait_log("[ERR] Failed to reload server configuration: " + str(config))
-    assert daemon.greeting()["max_payload"] == 2 << 20
+    assert daemon.handshake()["max_payload"] == 2 << 20
     assert "secret1" not in daemon.log()
 
 
@@ -305,7 +305,7 @@ def test_who_asks_for_a_reload_by_signal_hears_what_was_refused(start: StartDaem
     assert eyotd(*asked).returncode == 1
     config.write_text(text + "max_payload: 2MB\n")
     assert eyotd(*asked).returncode == 0
-    assert daemon.greeting()["max_payload"] == 2 << 20
+    assert daemon.handshake()["max_payload"] == 2 << 20
 
 
 def test_what_a_restart_does_not_mend_has_exit_codes_of_its_own(tmp_path: Path) -> None:

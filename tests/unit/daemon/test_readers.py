@@ -15,7 +15,7 @@ import trio.lowlevel
 import trio.testing
 
 from eyot_daemon.router.broker import Broker
-from eyot_daemon.turn.gate import Gate
+from eyot_daemon.turn.backpressure import Gate
 from eyot_daemon.turn.hand_over import HandOver
 from eyot_daemon.turn.readers import TURN_BYTES, Readers, _epoll_of_trio
 

@@ -20,7 +20,7 @@ from eyot_daemon.net.transport import (
     Transport,
     TransportLimits,
 )
-from eyot_daemon.turn.gate import Gate
+from eyot_daemon.turn.backpressure import Gate
 from eyot_daemon.turn.readers import Readers
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from eyot_daemon.config.accounts import AccountJetStreamOptions
 from eyot_daemon.jetstream.api import dispatch as api
-from support.backup_world import take
+from support.backup_fixture import take
 from support.destinations import Recorder
 from support.js_consumers import ConsumerWorld
 from support.schemas import check_answer, check_pub_ack

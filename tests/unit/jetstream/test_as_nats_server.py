@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from eyot_daemon.jetstream.copies.copying import Copying
+from eyot_daemon.jetstream.sourcing.sourcing import Sourcing
 from eyot_daemon.router.subscription import IMPORTED
 from support.js_consumers import ConsumerWorld
 
@@ -214,7 +214,7 @@ def test_one_threshold_of_two_is_enough(world: ConsumerWorld, thresholds: dict[s
 
 
 def test_mirrors_ask_as_soon_as_the_server_is_there_and_keep_no_expectations(tmp_path: Path) -> None:
-    world = ConsumerWorld(tmp_path, copying=Copying())
+    world = ConsumerWorld(tmp_path, sourcing=Sourcing())
     world.create("O", subjects=["o.>"])
     world.create("M", subjects=None, mirror={"name": "O"})
     world.put(b"o.a", b"1", {"Nats-Expected-Last-Sequence": "0", "Own": "x"})

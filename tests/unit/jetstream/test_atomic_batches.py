@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from eyot_daemon.jetstream.intake import atomic_batches
+from eyot_daemon.jetstream.ingest import atomic_batches
 from eyot_store import StoreOptions
 from support.destinations import Recorder
-from support.js_world import World
+from support.js_fixture import World
 from support.schemas import check_pub_ack
 
 

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from eyot_store import StoreOptions
-from eyot_store.records.vault import StoreKeys
-from support.backup_world import (
+from eyot_store.records.store_cipher import StoreKeys
+from support.backup_fixture import (
     DELIVER,
     answer_chunks,
     ask,
@@ -26,7 +26,7 @@ from support.backup_world import (
 )
 from support.destinations import Recorder
 from support.js_consumers import ConsumerWorld
-from support.js_world import OPTIONS
+from support.js_fixture import OPTIONS
 
 
 @pytest.fixture

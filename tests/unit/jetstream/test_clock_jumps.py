@@ -8,7 +8,7 @@ import pytest
 
 from eyot_daemon.jetstream.clock_watch import ClockCredits, ClockWatch
 from eyot_daemon.turn.clock import ManualClock
-from support.js_world import World
+from support.js_fixture import World
 
 S = 1_000_000_000
 YEAR_S = 365 * 86_400

@@ -12,7 +12,7 @@ import pytest
 from eyot_daemon.turn import kernel_clock
 from eyot_wire.go.time import ns_to_rfc3339
 from support.js_consumers import ConsumerWorld
-from support.js_world import World
+from support.js_fixture import World
 
 S = 1_000_000_000
 YEAR_S = 365 * 86_400
@@ -180,7 +180,7 @@ COPY: dict[str, Any] = {
 @pytest.mark.parametrize("peer", ["hub", "this server"])
 def test_a_hub_tells_the_time_with_its_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, peer: str) -> None:
     """Whoever asks from behind a link is believed, not a client of this server."""
-    monkeypatch.setattr("eyot_daemon.jetstream.copied_out.copied_out._home", lambda *_: (peer, "hub", False))
+    monkeypatch.setattr("eyot_daemon.jetstream.downstream.tracker._peer_of", lambda *_: (peer, "hub", False))
     world = ConsumerWorld(tmp_path)
     world.clock.synchronized = False
     world.create()

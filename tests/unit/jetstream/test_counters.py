@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from eyot_daemon.jetstream.messages.counters import Counters
-from support.js_world import World
+from support.js_fixture import World
 from support.schemas import check_pub_ack
 
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from eyot_sync.copying.actions import Copied
+from eyot_sync.sourcing.actions import Copied
 from eyot_wire import headers
-from support.js_world import World
+from support.js_fixture import World
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eyot_daemon.jetstream.intake.fast_batches import FLOW_DEFAULT, FastReply, parse_reply
+from eyot_daemon.jetstream.ingest.fast_batches import FLOW_DEFAULT, FastReply, parse_reply
 from eyot_daemon.jetstream.messages import batch_budget
 from eyot_store import StoreOptions
 from support.destinations import Recorder
-from support.js_world import World
+from support.js_fixture import World
 
 
 @pytest.fixture

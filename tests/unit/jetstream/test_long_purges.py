@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from eyot_daemon.jetstream.retention import limits, purging
-from support.js_world import World
+from support.js_fixture import World
 
 
 @pytest.fixture

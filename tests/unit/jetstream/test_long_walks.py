@@ -11,7 +11,7 @@ from eyot_store.log import reads as log_reads
 from eyot_store.log import subjects as log_subjects
 from eyot_wire import headers
 from support.js_consumers import ConsumerWorld
-from support.js_world import World
+from support.js_fixture import World
 
 SUBJECTS, EACH = 10, 12
 COUNT = SUBJECTS * EACH

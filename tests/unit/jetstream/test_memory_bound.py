@@ -8,7 +8,7 @@ import pytest
 from eyot_daemon.config.jetstream import JetStreamOptions
 from eyot_daemon.jetstream.retention import memory_bound
 from eyot_daemon.jetstream.retention.memory_bound import MESSAGE_OVERHEAD, MemoryBound, machine_memory
-from support.js_world import World
+from support.js_fixture import World
 
 MIB = 1 << 20
 

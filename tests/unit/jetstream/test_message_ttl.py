@@ -7,7 +7,7 @@ import pytest
 from eyot_daemon.jetstream.messages.message_ttl import NEVER, TtlTable, parse_ttl
 from eyot_wire import headers
 from support.destinations import Recorder
-from support.js_world import World
+from support.js_fixture import World
 
 S = 1_000_000_000
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from eyot_daemon.jetstream.copied_out.copied_out import copied_out_of
+from eyot_daemon.jetstream.downstream.tracker import downstreams_of
 from eyot_wire.status import SyncStatus
 from support.js_consumers import Box, ConsumerWorld
 
@@ -39,7 +39,7 @@ def confirm(world: ConsumerWorld, box: Box) -> None:
 
 
 def status(world: ConsumerWorld) -> SyncStatus:
-    (found,) = copied_out_of(world.stream("S")).statuses()
+    (found,) = downstreams_of(world.stream("S")).statuses()
     return found
 
 

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eyot_daemon.config.accounts import AccountJetStreamOptions
-from eyot_daemon.jetstream.intake.intake import Intake
-from support.js_world import World
+from eyot_daemon.jetstream.ingest.message_stager import MessageStager
+from support.js_fixture import World
 
 #: Of the window for duplicates, ns.
 WINDOW_NS = 100_000_000
@@ -126,7 +126,7 @@ def _expecting(rng: Random, world: World, at: int) -> dict[str, str]:
 def test_both_ways_come_to_the_same(seed: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         quickly = lived(seed, Path(folder) / "q")
-        with patch.object(Intake, "_plain_ids", lambda *_: None):
+        with patch.object(MessageStager, "_plain_ids", lambda *_: None):
             one_by_one = lived(seed, Path(folder) / "o")
     assert quickly == one_by_one
 
@@ -135,13 +135,13 @@ def test_both_ways_come_to_the_same(seed: int) -> None:
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many messages were stored with little ado, turn by turn."""
     taken: list[int] = []
-    real = Intake._take_plain
+    real = MessageStager._take_plain
 
-    def noted(self: Intake, txn: Any, batch: Any, messages: list[Any], msg_ids: list[bytes]) -> None:
+    def noted(self: MessageStager, txn: Any, batch: Any, messages: list[Any], msg_ids: list[bytes]) -> None:
         taken.append(len(messages))
         real(self, txn, batch, messages, msg_ids)
 
-    monkeypatch.setattr(Intake, "_take_plain", noted)
+    monkeypatch.setattr(MessageStager, "_take_plain", noted)
     return taken
 
 

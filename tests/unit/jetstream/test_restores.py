@@ -13,7 +13,7 @@ from eyot_daemon.jetstream.backup.restored_parts import RestoredParts
 from eyot_store.errors import StoreError
 from eyot_wire.archive.seqset import SeqSet
 from eyot_wire.archive.values import ArchivedMessage, GonePart, MessagesPart, StreamPart
-from support.backup_world import (
+from support.backup_fixture import (
     ask,
     begin,
     filled,

@@ -11,7 +11,7 @@ from eyot_daemon.config.accounts import AccountJetStreamOptions
 from eyot_daemon.config.jetstream import JetStreamOptions
 from eyot_daemon.jetstream.consumer.consumers import Consumers
 from support.destinations import Recorder
-from support.js_world import World
+from support.js_fixture import World
 from support.schemas import check_answer, check_pub_ack
 
 

@@ -10,7 +10,7 @@ import pytest
 from eyot_store import StoreOptions
 from eyot_store.environment import messages_db_name
 from support.destinations import Recorder
-from support.js_world import World
+from support.js_fixture import World
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from eyot_store import StoreError
 from eyot_store.check.check import check
 from eyot_store.environment import FORMAT_KEY, counters_key, messages_db_name
 from eyot_store.records.record import decode_record, encode_record, pack_u64, salt_of
-from eyot_wire.hot import StoredRun
+from eyot_wire.native import StoredRun
 from support.store import commit, fill, make_log, open_inline
 
 TESTS = Path(__file__).parents[2]

@@ -8,10 +8,10 @@ import pytest
 from eyot_store import Store, StoreError, StoreOptions
 from eyot_store.check.check import check
 from eyot_store.check.main import main
-from eyot_store.records.vault import StoreKeys, Vault, new_vault, unlock
+from eyot_store.records.store_cipher import StoreCipher, StoreKeys, new_store_cipher, unlock
 from eyot_store.subjects import index_writer
-from eyot_wire.hot import StoredRun
 from eyot_wire.jetstream.packed_range import unpack
+from eyot_wire.native import StoredRun
 from support.store import FAST, JOURNAL, commit, fill, make_log, open_inline
 from support.stored_runs import written_of
 
@@ -224,12 +224,12 @@ def test_compacting_a_store(tmp_path: Path, keyed: bool, capsys: pytest.CaptureF
 
 
 def test_nonces_never_come_twice() -> None:
-    vault = new_vault("aes")
+    store_cipher = new_store_cipher("aes")
     seen = set()
     for count in (0, (1 << 32) - 2):
-        vault._count = count
+        store_cipher._count = count
         for _ in range(5):
-            seen.add(vault.seal(b"", b"x")[:12])
+            seen.add(store_cipher.seal(b"", b"x")[:12])
     assert len(seen) == 10
 
 
@@ -238,8 +238,8 @@ def test_the_key_is_in_no_repr() -> None:
 
 
 def test_a_data_key_is_had_with_either_key() -> None:
-    vault = Vault("aes", bytes(32))
-    entry = vault.wrapped(b"old")
+    store_cipher = StoreCipher("aes", bytes(32))
+    entry = store_cipher.wrapped(b"old")
     assert unlock(entry, StoreKeys(b"old"))[1] is False
     assert unlock(entry, StoreKeys(b"new", b"old"))[1] is True
     with pytest.raises(StoreError):

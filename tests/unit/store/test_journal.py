@@ -18,8 +18,8 @@ from eyot_store.journal.high_water import FILE
 from eyot_store.journal.journal import BLOCK, HEADER, MAGIC, Journal, segment_name
 from eyot_store.pages.pages import Pages
 from eyot_store.records.record import pack_u64
-from eyot_store.records.vault import StoreKeys
-from eyot_wire.hot import StoredRun
+from eyot_store.records.store_cipher import StoreKeys
+from eyot_wire.native import StoredRun
 from support.store import FAST, JOURNAL, Loop, commit, fill, make_log, open_inline
 
 WIDE = msgspec.structs.replace(JOURNAL, journal_segment_bytes=1 << 20)

@@ -22,8 +22,8 @@ from eyot_store.check.check import check
 from eyot_store.log import reads as log_reads
 from eyot_store.records.record import decode_body
 from eyot_store.subjects.subjects import matcher
-from eyot_wire.hot import StoredRun
 from eyot_wire.jetstream.packed_range import DIRECTORY_BYTES, unpack
+from eyot_wire.native import StoredRun
 from support.store import FAST, JOURNAL, open_inline
 from support.stored_runs import written_of
 

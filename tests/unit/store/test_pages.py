@@ -9,12 +9,12 @@ import lmdb
 import msgspec
 import pytest
 
-from eyot_store import StoreError, hot, page_check
+from eyot_store import StoreError, native, page_check
 from eyot_store.check.check import check
 from eyot_store.check.main import compact, main, repair_store
 from eyot_store.pages.pages import SEQUENCE_KEY, PageError, Pages, Tree
 from eyot_store.pages.survey import survey
-from eyot_store.records.vault import StoreKeys
+from eyot_store.records.store_cipher import StoreKeys
 from support.damages import bases, play
 from support.store import FAST, JOURNAL, commit, fill, make_log, open_inline
 
@@ -82,14 +82,14 @@ def test_walking_finds_every_key_that_lmdb_finds(path: Path) -> None:
     with lmdb.open(str(path), max_dbs=16, readonly=True) as env, env.begin() as txn:
         wanted = [key for key, _ in txn.cursor(env.open_db(b"stream:00000002", txn=txn, create=False))]
     pages, tree = tree_of(path, 2)
-    found = [hot.key_at(page, index) for page, _, _ in pages.walk(tree) for index in range(hot.nodes_of(page))]
+    found = [native.key_at(page, index) for page, _, _ in pages.walk(tree) for index in range(native.nodes_of(page))]
     assert found == wanted
     pages.close()
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_both_twins_say_the_same_of_any_page(path: Path, seed: int) -> None:
-    if not hot.COMPILED:
+    if not native.COMPILED:
         pytest.skip("nothing was compiled")
     from eyot_store import _page_check as compiled
 

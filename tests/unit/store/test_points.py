@@ -76,7 +76,7 @@ def test_what_goes_and_comes_back(store: Store, log: Log, how: str, fails: bool)
         for seq in (2, 3, 4, MIDDLE, MIDDLE + 1, COUNT):
             assert log.remove(txn, seq)
     elif how == "remove all":
-        log.remove_all(txn, log.weigh([1, 2, 3, MIDDLE - 1, MIDDLE + 2]))
+        log.remove_all(txn, log.count_bytes([1, 2, 3, MIDDLE - 1, MIDDLE + 2]))
     elif how == "purge some":
         assert log.purge_some(txn, 1, COUNT, b"a.*", 9)[0] > 0
     elif how == "purge below":

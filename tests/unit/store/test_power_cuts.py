@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from eyot_store.records import vault
+from eyot_store.records import store_cipher
 from eyot_store.subjects import batch_index, index_writer
 from support.power_cuts import WRITE, build_capture, judge, record
 from support.power_workload import KINDS
@@ -17,7 +17,7 @@ def _sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index_writer, "INDEX_EVERY", index_writer.INDEX_EVERY)
     monkeypatch.setattr(batch_index, "INDEX_EVERY", batch_index.INDEX_EVERY)
     monkeypatch.setattr(batch_index, "RUN_MIN", batch_index.RUN_MIN)
-    monkeypatch.setattr(vault, "_SCRYPT_LOG2_N", vault._SCRYPT_LOG2_N)
+    monkeypatch.setattr(store_cipher, "_SCRYPT_LOG2_N", store_cipher._SCRYPT_LOG2_N)
 
 
 @pytest.mark.parametrize("kind", KINDS)

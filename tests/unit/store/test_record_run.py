@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eyot_store import _record_run, _subject_change, hot, subject_change
+from eyot_store import _record_run, _subject_change, native, subject_change
 from eyot_store.records.record import decode_record, salt_of, seq_of
-from support.record_run_world import recorded
+from support.record_run_fixture import recorded
 
 SALT = salt_of(7)
 
 
 def test_the_compiled_twin_was_built_and_is_chosen() -> None:
-    assert hot.COMPILED
-    assert hot.encode_run is _record_run.encode_run
-    assert hot.Change is _subject_change.Change
+    assert native.COMPILED
+    assert native.encode_run is _record_run.encode_run
+    assert native.Change is _subject_change.Change
 
 
 @settings(max_examples=500)
@@ -35,7 +35,9 @@ def test_records_say_what_the_messages_said(seed: int) -> None:
     for key, record in items:
         message = decode_record(SALT, key, record)
         assert added[message.seq][0] == message.subject
-    assert hot.weigh(items[: len(added)], SALT, None, 30, 4) == [(seq, *counted) for seq, counted in added.items()]
+    assert native.count_bytes(items[: len(added)], SALT, None, 30, 4) == [
+        (seq, *counted) for seq, counted in added.items()
+    ]
     if subjects is not None:
         assert sum(entry[0] for entry in subjects.values()) == len(items)
 
@@ -56,7 +58,7 @@ def test_what_is_no_record_is_refused() -> None:
             change.came_run(wrong)
     for wrong in ([b"a"], [(b"k" * 8,)], [(b"k" * 8, "text")], [(b"k" * 8, memoryview(b"abcd")[::2])]):
         with pytest.raises(TypeError):
-            _record_run.weigh(wrong, -1, None, 0, 0)
+            _record_run.count_bytes(wrong, -1, None, 0, 0)
     with pytest.raises(ValueError, match="8 bytes"):
         change.went_record(b"short", b"", 0, None)
 

@@ -8,7 +8,7 @@ import pytest
 from eyot_store import Log, Store, StoreOptions
 from eyot_store.check.check import check
 from eyot_store.errors import StoreError
-from eyot_store.hot import Change, SubjectTable
+from eyot_store.native import Change, SubjectTable
 from eyot_store.subjects import batch_index, index_writer
 from eyot_store.subjects import index as subject_index
 from eyot_store.subjects.index_reader import IndexReading

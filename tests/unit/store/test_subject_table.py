@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eyot_store import _subject_table, hot, subject_table
+from eyot_store import _subject_table, native, subject_table
 from eyot_store.errors import StoreError
 from eyot_store.subjects.index import base_of, encode_index
 from eyot_wire.subject import matches
@@ -123,7 +123,7 @@ def played(twin: int, seed: int) -> list[Any]:
 
 
 def test_the_compiled_twin_is_chosen() -> None:
-    assert hot.SubjectTable is _subject_table.SubjectTable
+    assert native.SubjectTable is _subject_table.SubjectTable
 
 
 @settings(max_examples=300, deadline=None)

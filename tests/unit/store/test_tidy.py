@@ -89,10 +89,10 @@ def test_deleted_streams(tmp_path: Path) -> None:
     assert check(tmp_path / "store").problems == []
     store = open_inline(tmp_path / "store")
     assert [(log.name, log.config, log.state.messages) for log in store.streams()] == [("S", b"again", 1)]
-    assert store._environment.trash()
+    assert store._environment.deleted_streams()
     for _ in range(20):
         store.commit_now()
-    assert store._environment.trash() == []
+    assert store._environment.deleted_streams() == []
     assert [in_file(store, number) for number in (1, 2, 3)] == [-1, -1, 1]
     store.crash()
     assert check(tmp_path / "store").problems == []

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from eyot_sync.copying.stale_requests import GRACE_S, INBOXES_MAX, REFUSAL, StaleRequests, asks_again_sooner
+from eyot_sync.sourcing.stale_requests import GRACE_S, INBOXES_MAX, REFUSAL, StaleRequests, asks_again_sooner
 from eyot_wire.frames import LeafMsg
 
 

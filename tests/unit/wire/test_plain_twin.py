@@ -36,7 +36,7 @@ def test_the_plain_twin_passes_the_same_tests() -> None:
 
 
 def test_the_environment_forces_the_plain_twin() -> None:
-    program = "from eyot_wire import hot; print(hot.COMPILED, hot.FrameScanner.__module__)"
+    program = "from eyot_wire import native; print(native.COMPILED, native.FrameScanner.__module__)"
     for value, compiled in (("1", False), ("0", True), ("", True)):
         environment = {**os.environ, "EYOT_PLAIN": value}
         done = subprocess.run(

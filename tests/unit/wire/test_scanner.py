@@ -26,7 +26,7 @@ from eyot_wire.frames import (
     Unsub,
     make_pub,
 )
-from eyot_wire.hot import Publishes
+from eyot_wire.native import Publishes
 from eyot_wire.scanner import Scanner
 
 UNKNOWN = "Unknown Protocol Operation"

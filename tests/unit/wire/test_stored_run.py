@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eyot_wire import hot
+from eyot_wire import native
 from eyot_wire.jetstream.packed_range import unpack
 from eyot_wire.stored_run import KNOWN_SUBJECTS_MAX
-from support.stored_run_world import ran, stored
+from support.stored_run_fixture import ran, stored
 from support.stored_runs import written_of
 from support.twins import STORED_RUNS
 
@@ -28,7 +28,7 @@ def records(count: int, salt: int = 0) -> list[tuple[bytes, bytes]]:
 
 
 def test_the_compiled_twin_is_chosen() -> None:
-    assert hot.StoredRun is STORED_RUNS[1]
+    assert native.StoredRun is STORED_RUNS[1]
 
 
 @settings(max_examples=400, deadline=None)

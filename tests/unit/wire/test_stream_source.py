@@ -7,11 +7,11 @@ from eyot_wire.jetstream.stream_source import (
     SourceStamp,
     StreamSourceValue,
     encode,
+    epoch_field,
     full_index,
     hash8,
     identity_of,
     index_name,
-    life_field,
     parse,
     read_mark,
 )
@@ -87,10 +87,10 @@ def test_marks_of_every_generation_are_read(value: bytes, expected: Mark | None)
 def test_what_is_stamped_is_read() -> None:
     stamp = SourceStamp("S:hash", ["a.>"], ["b.>"])
     created = "2026-11-22T10:11:44.5Z"
-    life = life_field(created)
+    epoch = epoch_field(created)
     key = full_index("S:hash", ["a.>"], ["b.>"]).encode()
-    assert read_mark(stamp.block(5, b"a.x", life, 99)) == Mark(key, 5, identity_of(created), 99)
-    assert read_mark(stamp.block(5, b"a.x", life_field(""), 99)) == Mark(key, 5, "", 0)
+    assert read_mark(stamp.block(5, b"a.x", epoch, 99)) == Mark(key, 5, identity_of(created), 99)
+    assert read_mark(stamp.block(5, b"a.x", epoch_field(""), 99)) == Mark(key, 5, "", 0)
     assert read_mark(b"") is None
 
 

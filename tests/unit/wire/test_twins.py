@@ -8,12 +8,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from eyot_wire import hot
+from eyot_wire import native
 from eyot_wire.mapping import MappingTable
 from eyot_wire.sublist import SubList
 from support import hostile
 from support.ack_rows import acknowledged
-from support.fan_out_world import fanned_out
+from support.fan_out_fixture import fanned_out
 from support.twins import FAN_OUTS, GRAMMARS, SCANNERS, assert_same
 
 seeds = st.integers(0, 2**48)
@@ -21,8 +21,8 @@ messages = st.sampled_from(sorted(GRAMMARS))
 
 
 def test_the_compiled_twin_was_built_and_is_chosen() -> None:
-    assert hot.COMPILED
-    assert hot.FrameScanner is SCANNERS[1]
+    assert native.COMPILED
+    assert native.FrameScanner is SCANNERS[1]
 
 
 @settings(max_examples=400, deadline=None)
@@ -129,14 +129,14 @@ def test_a_destination_that_cannot_send_is_asked_each_mebibyte(twin: int) -> Non
     room = FAN_OUTS[twin]
     flushes: list[int] = []
 
-    class Client(room.Outlet):  # type: ignore[name-defined,misc]
+    class Client(room.OutBuffer):  # type: ignore[name-defined,misc]
         def flush(self) -> None:
             flushes.append(len(self.out))
             if len(flushes) == 3:
                 self.closed = True
 
     index: SubList = SubList()
-    client, publisher = Client(), room.Outlet()
+    client, publisher = Client(), room.OutBuffer()
     sub_type = type("Sub", (room.Interest,), {"__slots__": ("queue", "subject")})
     sub = sub_type(client, b"1")
     sub.subject, sub.queue = b"a", b""
@@ -157,7 +157,7 @@ def test_a_destination_that_cannot_send_is_asked_each_mebibyte(twin: int) -> Non
 def test_a_publisher_closed_by_its_own_flood_stops(twin: int) -> None:
     room = FAN_OUTS[twin]
 
-    class Client(room.Outlet):  # type: ignore[name-defined,misc]
+    class Client(room.OutBuffer):  # type: ignore[name-defined,misc]
         def flush(self) -> None:
             self.closed = True
 
@@ -190,11 +190,11 @@ class _Anyone:
 def test_a_subscription_that_loses_its_destination_in_the_middle_of_a_fan_out(kind: int) -> None:
     """What a mark does to the other subscriptions of a match is an error of its own, not a pointer into nothing."""
     twin = FAN_OUTS[kind]
-    first, second, publisher = twin.Outlet(), twin.Outlet(), twin.Outlet()
+    first, second, publisher = twin.OutBuffer(), twin.OutBuffer(), twin.OutBuffer()
     subs = twin.Interest(first, b"1"), twin.Interest(second, b"2")
 
-    def mark(outlet: object) -> None:
-        if outlet is first:
+    def mark(out_buffer: object) -> None:
+        if out_buffer is first:
             subs[1].__init__(object(), b"2")
 
     fan_out = twin.FanOut(
@@ -211,10 +211,10 @@ def test_a_subscription_that_loses_its_destination_in_the_middle_of_a_fan_out(ki
 
 def test_compiled_fields_that_hold_memory_cannot_be_taken_away() -> None:
     twin = FAN_OUTS[1]
-    outlet = twin.Outlet()
+    out_buffer = twin.OutBuffer()
     for thing, name in (
-        (twin.Interest(outlet, b"1"), "sid"),
-        (twin.Interest(outlet, b"1"), "dest"),
+        (twin.Interest(out_buffer, b"1"), "sid"),
+        (twin.Interest(out_buffer, b"1"), "dest"),
         (twin.Match(()), "plain"),
         (twin.Match(()), "groups"),
     ):

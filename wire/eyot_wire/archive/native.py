@@ -1,6 +1,6 @@
 """The part of the archive that looks at every byte: in C where it could be compiled, in plain Python where not.
 
-As with `eyot_wire.hot`, `EYOT_PLAIN=1` in the environment forces the plain twins; tests hold both against each other.
+As with `eyot_wire.native`, `EYOT_PLAIN=1` in the environment forces the plain twins; tests hold both against each other.
 """
 
 import os

@@ -82,7 +82,7 @@ def encode(name: str, seq: int, subject: str, filters: Iterable[str] = (), desti
 class SourceStamp:
     """`encode` prepared for one source: what does not change from message to message is worked out once.
 
-    `life` is `life_field` of the origin's identity, b"" if that is not known; then `stored_ns` is left out, too."""
+    `epoch` is `epoch_field` of the origin's identity, b"" if that is not known; then `stored_ns` is left out, too."""
 
     __slots__ = ("_name", "_origin")
 
@@ -90,18 +90,18 @@ class SourceStamp:
         self._name = name.encode("utf-8", "surrogateescape")
         self._origin = f"{_listed(filters)} {_listed(destinations)}".encode("utf-8", "surrogateescape")
 
-    def value(self, seq: int, subject: bytes, life: bytes = b"", stored_ns: int = 0) -> bytes:
+    def value(self, seq: int, subject: bytes, epoch: bytes = b"", stored_ns: int = 0) -> bytes:
         """The header value for the origin's message `seq`, published there on `subject`."""
-        if life:
-            return b"%b %d %b %b%b%d" % (self._name, seq, self._origin, subject, life, stored_ns)
+        if epoch:
+            return b"%b %d %b %b%b%d" % (self._name, seq, self._origin, subject, epoch, stored_ns)
         return b"%b %d %b %b" % (self._name, seq, self._origin, subject)
 
-    def block(self, seq: int, subject: bytes, life: bytes = b"", stored_ns: int = 0) -> bytes:
+    def block(self, seq: int, subject: bytes, epoch: bytes = b"", stored_ns: int = 0) -> bytes:
         """The whole header block of a copy of a message that had none."""
-        return b"NATS/1.0\r\nNats-Stream-Source: %b\r\n\r\n" % self.value(seq, subject, life, stored_ns)
+        return b"NATS/1.0\r\nNats-Stream-Source: %b\r\n\r\n" % self.value(seq, subject, epoch, stored_ns)
 
 
-def life_field(created: str) -> bytes:
+def epoch_field(created: str) -> bytes:
     """What a stamp says of the life of its origin, from `created` in that stream's info."""
     return b" %b " % identity_of(created).encode("utf-8", "surrogateescape") if created else b""
 

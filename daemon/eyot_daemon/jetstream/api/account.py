@@ -2,6 +2,7 @@
 
 from eyot_daemon.jetstream.api_request import ApiRequest, Endpoint
 from eyot_daemon.jetstream.stream.stream import after_all_commits
+from eyot_wire.jetstream.error_codes import JSClusterRequiredErr
 from eyot_wire.jetstream.errors import fail
 
 
@@ -10,7 +11,7 @@ def _info(request: ApiRequest) -> None:
 
 
 def _cluster_only(request: ApiRequest) -> None:
-    raise fail(10010)
+    raise fail(JSClusterRequiredErr)
 
 
 ENDPOINTS = (

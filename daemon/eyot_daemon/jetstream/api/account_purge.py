@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from eyot_daemon.router.account import Account
 from eyot_daemon.router.subscription import CallbackDest, Kind, Origin, Subscription
 from eyot_store.errors import StoreError
+from eyot_wire.jetstream.error_codes import JSStreamDeleteErrF, JSStreamGeneralErrorF
 from eyot_wire.jetstream.errors import ApiError, fail
 from eyot_wire.jetstream.model import ErrorPart, encode_response
 from eyot_wire.jetstream.struct import JsStruct
@@ -37,7 +38,7 @@ class AccountPurge:
     ) -> None:
         name = subject.rpartition(b".")[2].decode("utf-8", "replace")
         if "/" in name or "\\" in name:
-            refusal = fail(10051, err="account name can not contain path separators")
+            refusal = fail(JSStreamGeneralErrorF, err="account name can not contain path separators")
             self.answer(reply, refusal.api_error)
             return
         _Purge(self, name, reply).run()
@@ -96,7 +97,7 @@ class _Purge:
 
     def _settled(self, failure: StoreError | None) -> None:
         if failure is not None and self._error is None:
-            self._error = fail(10050, err=failure.message).api_error
+            self._error = fail(JSStreamDeleteErrF, err=failure.message).api_error
         self._left -= 1
         if not self._left:
             self._service.answer(self._reply, self._error)

@@ -10,6 +10,18 @@ from eyot_daemon.jetstream.backup.snapshot_check import check_messages
 from eyot_daemon.jetstream.config.stream import check_no_overlap, checked
 from eyot_daemon.jetstream.stream.stream import Stream
 from eyot_store.errors import StoreError
+from eyot_wire.jetstream.error_codes import (
+    JSBadRequestErr,
+    JSInsufficientResourcesErr,
+    JSSnapshotDeliverSubjectInvalidErr,
+    JSStreamMismatchErr,
+    JSStreamNameContainsPathSeparatorsErr,
+    JSStreamNameExistRestoreFailedErr,
+    JSStreamNotFoundErr,
+    JSStreamReplicasNotSupportedErr,
+    JSStreamRestoreErrF,
+    JSStreamSnapshotErrF,
+)
 from eyot_wire.jetstream.errors import JetStreamError, error, fail
 from eyot_wire.jetstream.model import RestorePart, RestoreRequest, SnapshotPart, SnapshotRequest
 from eyot_wire.subject import is_valid_literal
@@ -25,14 +37,14 @@ ACCOUNT_TRANSFERS_MAX = 4
 
 def _snapshot(request: ApiRequest) -> None:
     if request.body_is_empty:
-        raise fail(10003)
+        raise fail(JSBadRequestErr)
     stream = request.stream(request.tokens[4])
     asked = request.decode(SnapshotRequest)
     if not is_valid_literal(asked.deliver_subject.encode()):
-        raise fail(10015)
+        raise fail(JSSnapshotDeliverSubjectInvalidErr)
     _check_room(request)
     if stream in request.jsa.snapshots:
-        raise fail(10064, err="snapshot in progress")
+        raise fail(JSStreamSnapshotErrF, err="snapshot in progress")
     request.jsa.snapshots[stream] = None
     if asked.jsck:
         check_messages(stream, lambda problem: _checked(request, stream, asked, problem))
@@ -43,7 +55,7 @@ def _snapshot(request: ApiRequest) -> None:
 def _checked(request: ApiRequest, stream: Stream, asked: SnapshotRequest, problem: str) -> None:
     if problem:
         del request.jsa.snapshots[stream]
-        request.refuse(error(10064, err=problem))
+        request.refuse(error(JSStreamSnapshotErrF, err=problem))
     else:
         stream.after_commits(lambda failure: _begin_snapshot(request, stream, asked))
 
@@ -52,13 +64,13 @@ def _begin_snapshot(request: ApiRequest, stream: Stream, asked: SnapshotRequest)
     sessions = request.jsa.snapshots
     if not stream.live:
         sessions.pop(stream, None)
-        request.refuse(error(10059))
+        request.refuse(error(JSStreamNotFoundErr))
         return
     try:
         session = Snapshot(request, stream, asked, ended=_forget(sessions, stream))
     except StoreError as failure:
         sessions.pop(stream, None)
-        request.refuse(error(10064, err=failure.message))
+        request.refuse(error(JSStreamSnapshotErrF, err=failure.message))
         return
     sessions[stream] = session
     request.respond(SnapshotPart(config=stream.config, state=session.state))
@@ -67,25 +79,25 @@ def _begin_snapshot(request: ApiRequest, stream: Stream, asked: SnapshotRequest)
 
 def _restore(request: ApiRequest) -> None:
     if request.body_is_empty:
-        raise fail(10003)
+        raise fail(JSBadRequestErr)
     asked = request.decode(RestoreRequest)
     jsa, name = request.jsa, request.tokens[4]
     asked.config.name = asked.config.name or name
     if asked.config.name != name:
-        raise fail(10056)
+        raise fail(JSStreamMismatchErr)
     if "/" in name or "\\" in name:
-        raise fail(10128)
+        raise fail(JSStreamNameContainsPathSeparatorsErr)
     config = checked(asked.config, jsa.rules(asked.config))
     if name in jsa.streams:
-        raise fail(10130)
+        raise fail(JSStreamNameExistRestoreFailedErr)
     if config.num_replicas > 1:
-        raise fail(10074)
+        raise fail(JSStreamReplicasNotSupportedErr)
     jsa.check_stream_limits(config, None)
     check_no_overlap(config, jsa.rules(config))
     if name in jsa.restores:
-        raise fail(10130)
+        raise fail(JSStreamNameExistRestoreFailedErr)
     if jsa.engine.store.stream(jsa.account.name, name) is not None:
-        raise fail(10062, err="a stream of this name is on disk")
+        raise fail(JSStreamRestoreErrF, err="a stream of this name is on disk")
     _check_room(request)
     session = Restore(request, config, ended=_forget(jsa.restores, name))
     jsa.restores[name] = session
@@ -101,7 +113,7 @@ def _check_room(request: ApiRequest) -> None:
     own = _transfers(request.jsa)
     total = sum(map(_transfers, request.jsa.engine.accounts.values()))
     if own >= min(ACCOUNT_TRANSFERS_MAX, TRANSFERS_MAX) or (own and total >= TRANSFERS_MAX):
-        raise JetStreamError(error(10023))
+        raise JetStreamError(error(JSInsufficientResourcesErr))
 
 
 def _transfers(jsa: "JetStreamAccount") -> int:

@@ -61,7 +61,7 @@ def _direct_get(request: ApiRequest) -> None:
     if _contradicts_itself(asked):
         request.send_status(_BAD)
         return
-    stream.after_commits(lambda _: stream.gathering.for_get(asked, lambda: _answer(request, stream, asked)))
+    stream.after_commits(lambda _: stream.subject_index_loader.for_get(asked, lambda: _answer(request, stream, asked)))
 
 
 def _asks_for_something(asked: MsgGetRequest) -> bool:
@@ -186,12 +186,12 @@ def _look_for_subjects(
         elif len(subjects.found) > MULTI_LAST_MAX:
             request.send_status(_TOO_MANY)
         else:
-            _look(request, stream, asked, stream.log.lasts_below(subjects.found, up_to), up_to)
+            _find_lasts(request, stream, asked, stream.log.lasts_below(subjects.found, up_to), up_to)
     except StoreError:
         request.send_status(_NOT_FOUND)
 
 
-def _look(request: ApiRequest, stream: Stream, asked: MsgGetRequest, lasts: LastsBelow, up_to: int) -> None:
+def _find_lasts(request: ApiRequest, stream: Stream, asked: MsgGetRequest, lasts: LastsBelow, up_to: int) -> None:
     """Look for the last messages, a slice a turn, and send them."""
     if not stream.live:
         return
@@ -199,7 +199,7 @@ def _look(request: ApiRequest, stream: Stream, asked: MsgGetRequest, lasts: Last
         if lasts.step():
             _send_lasts(request, stream, asked, sorted(lasts.found.values()), up_to)
         else:
-            stream.broker.timers.call_later(0.0, lambda: _look(request, stream, asked, lasts, up_to))
+            stream.broker.timers.call_later(0.0, lambda: _find_lasts(request, stream, asked, lasts, up_to))
     except StoreError:
         request.send_status(_NOT_FOUND)
 

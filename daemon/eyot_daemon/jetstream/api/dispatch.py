@@ -14,6 +14,7 @@ from eyot_daemon.jetstream.api import forget as api_forget
 from eyot_daemon.jetstream.api import messages as api_messages
 from eyot_daemon.jetstream.api import streams as api_streams
 from eyot_daemon.jetstream.api_request import ApiRequest, Endpoint, attempt
+from eyot_wire.jetstream.error_codes import JSNotEmptyRequestErr, JSNotEnabledForAccountErr
 from eyot_wire.jetstream.errors import JetStreamError, error
 
 if TYPE_CHECKING:
@@ -73,8 +74,8 @@ def _check(request: ApiRequest) -> None:
     if not endpoint.body_first:
         request.check_level()
     if not request.jsa.enabled:
-        raise JetStreamError(error(10039))
+        raise JetStreamError(error(JSNotEnabledForAccountErr))
     if endpoint.empty and not request.body_is_empty:
-        raise JetStreamError(error(10038))
+        raise JetStreamError(error(JSNotEmptyRequestErr))
     if endpoint.body_first and endpoint.empty:
         request.check_level()

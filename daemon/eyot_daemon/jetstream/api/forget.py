@@ -1,8 +1,9 @@
 """`STREAM.EYOT_FORGET`: readers of a stream that will not come back."""
 
 from eyot_daemon.jetstream.api_request import ApiRequest, Endpoint
-from eyot_daemon.jetstream.copied_out.copied_out import copied_out_of
+from eyot_daemon.jetstream.downstream.tracker import downstreams_of
 from eyot_store.errors import StoreError
+from eyot_wire.jetstream.error_codes import JSBadRequestErr, JSConsumerStoreFailedErrF
 from eyot_wire.jetstream.errors import error, fail
 from eyot_wire.jetstream.forget_reader import WORDS, ForgetRequest, ForgottenPart
 
@@ -11,15 +12,15 @@ def _forget(request: ApiRequest) -> None:
     stream = request.stream(request.tokens[4])
     asked = request.decode(ForgetRequest)
     if not asked.server:
-        raise fail(10003)
+        raise fail(JSBadRequestErr)
 
     def done(forgotten: int, reading: int, failure: StoreError | None) -> None:
         if failure is not None:
-            request.refuse(error(10104, err=failure.message))
+            request.refuse(error(JSConsumerStoreFailedErrF, err=failure.message))
         else:
             request.respond(ForgottenPart(forgotten=forgotten, reading=reading))
 
-    copied_out_of(stream).forget_those(asked, done)
+    downstreams_of(stream).forget_those(asked, done)
 
 
 ENDPOINTS = (Endpoint(WORDS, "eyot_forget_response", _forget, untold=True),)

@@ -4,6 +4,13 @@ from eyot_daemon.jetstream.api_request import ApiRequest, Endpoint, attempt
 from eyot_daemon.jetstream.stream.stream import Stream
 from eyot_store import Log, StoredMessage
 from eyot_store.errors import StoreError
+from eyot_wire.jetstream.error_codes import (
+    JSBadRequestErr,
+    JSNoMessageFoundErr,
+    JSSequenceNotFoundErrF,
+    JSStreamMsgDeleteFailedF,
+    JSStreamSealedErr,
+)
 from eyot_wire.jetstream.errors import ApiError, error, fail
 from eyot_wire.jetstream.model import (
     MessagePart,
@@ -40,19 +47,21 @@ def find_one(log: Log, asked: MsgGetRequest) -> StoredMessage | None:
 
 def _get(request: ApiRequest) -> None:
     if request.body_is_empty:
-        raise fail(10003)
+        raise fail(JSBadRequestErr)
     asked = request.decode(MsgGetRequest)
     if asked.batch or asked.max_bytes or asked.multi_last or not is_one_message(asked):
-        raise fail(10003)
+        raise fail(JSBadRequestErr)
     stream = request.stream(request.tokens[5])
 
-    stream.after_commits(lambda _: stream.gathering.for_get(asked, lambda: attempt(request, _answer, stream, asked)))
+    stream.after_commits(
+        lambda _: stream.subject_index_loader.for_get(asked, lambda: attempt(request, _answer, stream, asked))
+    )
 
 
 def _answer(request: ApiRequest, stream: Stream, asked: MsgGetRequest) -> None:
     message = find_one(stream.log, asked)
     if message is None:
-        raise fail(10037)
+        raise fail(JSNoMessageFoundErr)
     request.respond(
         MessagePart(
             message=StoredMsg(
@@ -68,23 +77,23 @@ def _answer(request: ApiRequest, stream: Stream, asked: MsgGetRequest) -> None:
 
 def _delete(request: ApiRequest) -> None:
     if request.body_is_empty:
-        raise fail(10003)
+        raise fail(JSBadRequestErr)
     asked = request.decode(MsgDeleteRequest)
     stream = request.stream(request.tokens[5])
     if stream.config.sealed:
-        raise fail(10109)
+        raise fail(JSStreamSealedErr)
     if stream.config.deny_delete:
-        raise fail(10057, err="message delete not permitted")
+        raise fail(JSStreamMsgDeleteFailedF, err="message delete not permitted")
 
     def done(failure: StoreError | None) -> None:
         if failure is not None:
-            request.refuse(error(10057, err=failure.message), counts=False)
+            request.refuse(error(JSStreamMsgDeleteFailedF, err=failure.message), counts=False)
         else:
             request.respond(SuccessPart(success=True))
 
     beyond = _beyond(stream, asked.seq)
     if beyond is not None or not stream.delete_message(asked.seq, done):
-        request.refuse(beyond or error(10043, seq=asked.seq), counts=False)
+        request.refuse(beyond or error(JSSequenceNotFoundErrF, seq=asked.seq), counts=False)
 
 
 def _beyond(stream: Stream, seq: int) -> ApiError | None:
@@ -93,10 +102,10 @@ def _beyond(stream: Stream, seq: int) -> ApiError | None:
     first = state.first_seq or state.last_seq + 1
     if stream.config.storage != "memory":
         if seq > state.last_seq:
-            return error(10057, err="stream store EOF")
+            return error(JSStreamMsgDeleteFailedF, err="stream store EOF")
         if seq < first:
-            return error(10057, err="no message found")
-    return None if first <= seq <= state.last_seq else error(10043, seq=seq)
+            return error(JSStreamMsgDeleteFailedF, err="no message found")
+    return None if first <= seq <= state.last_seq else error(JSSequenceNotFoundErrF, seq=seq)
 
 
 ENDPOINTS = (

@@ -10,10 +10,16 @@ from typing import TYPE_CHECKING
 
 from eyot_daemon.jetstream.api_request import ApiRequest, Endpoint
 from eyot_store.errors import StoreError
-from eyot_wire.hot import StoredRun
 from eyot_wire.jetstream import packed_range
+from eyot_wire.jetstream.error_codes import (
+    JSBadRequestErr,
+    JSInsufficientResourcesErr,
+    JSStreamGeneralErrorF,
+    JSStreamNotFoundErr,
+)
 from eyot_wire.jetstream.errors import error, fail
 from eyot_wire.jetstream.packed_range import END, MORE, PAUSE, RangeHead, RangeOffer, RangeRequest, UnreadablePart
+from eyot_wire.native import StoredRun
 from eyot_wire.subject import is_valid
 
 if TYPE_CHECKING:
@@ -37,10 +43,10 @@ def _range(request: ApiRequest) -> None:
         return
     asked = request.decode(RangeRequest)
     if not asked.first_seq or not all(is_valid(pattern.encode()) for pattern in asked.filters):
-        raise fail(10003)
+        raise fail(JSBadRequestErr)
     engine = request.jsa.engine
     if engine.packed_reads_open >= OPEN_MAX:
-        raise fail(10023)
+        raise fail(JSInsufficientResourcesErr)
     engine.packed_reads_open += 1
     job = _PackedRead(request, stream, asked)
     stream.after_commits(lambda _: job.go_on())
@@ -82,7 +88,9 @@ class _PackedRead:
             return
         if failure is not None and not self._held:
             self._close()
-            self._request.refuse(error(10051, err=failure.message), UnreadablePart(unreadable_seq=failure.seq))
+            self._request.refuse(
+                error(JSStreamGeneralErrorF, err=failure.message), UnreadablePart(unreadable_seq=failure.seq)
+            )
             return
         if next_seq is None:
             self._run.cut(self._held)
@@ -119,7 +127,7 @@ class _PackedRead:
 
     def _refuse_gone(self) -> None:
         self._close()
-        self._request.refuse(error(10059))
+        self._request.refuse(error(JSStreamNotFoundErr))
 
     def _close(self) -> None:
         self._request.jsa.engine.packed_reads_open -= 1

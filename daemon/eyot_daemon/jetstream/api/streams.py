@@ -3,11 +3,22 @@
 from eyot_daemon.jetstream.api_request import ApiRequest, Endpoint, attempt
 from eyot_daemon.jetstream.config.rules import invalid
 from eyot_daemon.jetstream.config.stream import checked
-from eyot_daemon.jetstream.stream.gathering import SMALL, after_gathering
 from eyot_daemon.jetstream.stream.info import SUBJECTS_PAGE, stream_info
 from eyot_daemon.jetstream.stream.stream import Stream, after_all_commits
+from eyot_daemon.jetstream.stream.subject_index_loader import SMALL, after_subjects_loaded
 from eyot_store.errors import StoreError
 from eyot_store.log.log import JUMP_MAX
+from eyot_wire.jetstream.error_codes import (
+    JSBadRequestErr,
+    JSStreamCreateErrF,
+    JSStreamDeleteErrF,
+    JSStreamGeneralErrorF,
+    JSStreamMismatchErr,
+    JSStreamNameContainsPathSeparatorsErr,
+    JSStreamPurgeFailedF,
+    JSStreamSealedErr,
+    JSStreamUpdateErrF,
+)
 from eyot_wire.jetstream.errors import error, fail
 from eyot_wire.jetstream.model import (
     ClusterInfo,
@@ -33,9 +44,9 @@ def _create(request: ApiRequest) -> None:
     asked = request.decode(StreamConfigRequest)
     name = request.tokens[4]
     if asked.name != name:
-        raise fail(10056)
+        raise fail(JSStreamMismatchErr)
     if "/" in name or "\\" in name:
-        raise fail(10128)
+        raise fail(JSStreamNameContainsPathSeparatorsErr)
     if asked.sealed:
         raise invalid("stream configuration for create can not be sealed")
     if asked.mirror_direct and asked.mirror is None:
@@ -43,7 +54,7 @@ def _create(request: ApiRequest) -> None:
 
     def done(stream: Stream, failure: StoreError | None) -> None:
         if failure is not None:
-            request.refuse(error(10049, err=failure.message))
+            request.refuse(error(JSStreamCreateErrF, err=failure.message))
         else:
             request.respond(stream_info(stream, created=True), DidCreatePart(did_create=True))
 
@@ -56,12 +67,12 @@ def _update(request: ApiRequest) -> None:
     asked = request.decode(StreamConfigRequest)
     config = checked(asked.plain(), request.jsa.rules(asked), pedantic=asked.pedantic)
     if config.name != request.tokens[4]:
-        raise fail(10056)
+        raise fail(JSStreamMismatchErr)
     stream = request.stream(config.name)
 
     def done(stream: Stream, failure: StoreError | None) -> None:
         if failure is not None:
-            request.refuse(error(10069, err=failure.message))
+            request.refuse(error(JSStreamUpdateErrF, err=failure.message))
         else:
             request.respond(stream_info(stream))
 
@@ -71,7 +82,7 @@ def _update(request: ApiRequest) -> None:
 def _delete(request: ApiRequest) -> None:
     def done(failure: StoreError | None) -> None:
         if failure is not None:
-            request.refuse(error(10050, err=failure.message))
+            request.refuse(error(JSStreamDeleteErrF, err=failure.message))
         else:
             request.respond(SuccessPart(success=True))
 
@@ -85,16 +96,16 @@ def _delete(request: ApiRequest) -> None:
 def _purge(request: ApiRequest) -> None:
     asked = request.decode(PurgeRequest) if request.body_is_json else PurgeRequest()
     if asked.seq and asked.keep:
-        raise fail(10003)
+        raise fail(JSBadRequestErr)
     stream = request.stream(request.tokens[4])
     if stream.config.sealed:
-        raise fail(10109)
+        raise fail(JSStreamSealedErr)
     if stream.config.deny_purge:
-        raise fail(10110, err="stream purge not permitted")
+        raise fail(JSStreamPurgeFailedF, err="stream purge not permitted")
 
     def done(removed: int, failure: StoreError | None) -> None:
         if failure is not None:
-            request.refuse(error(10110, err=failure.message))
+            request.refuse(error(JSStreamPurgeFailedF, err=failure.message))
         else:
             request.respond(PurgePart(success=True, purged=removed))
 
@@ -106,7 +117,9 @@ def _info(request: ApiRequest) -> None:
     asked = request.decode(StreamInfoRequest) if request.body_is_json else StreamInfoRequest()
     stream = request.stream(request.tokens[4])
     # What was published before the request counts, also while it is on its way to flash.
-    stream.after_commits(lambda _: stream.gathering.then(lambda: attempt(request, _answer_info, stream, asked)))
+    stream.after_commits(
+        lambda _: stream.subject_index_loader.then(lambda: attempt(request, _answer_info, stream, asked))
+    )
 
 
 def _answer_info(request: ApiRequest, stream: Stream, asked: StreamInfoRequest) -> None:
@@ -123,7 +136,7 @@ def _answer_info(request: ApiRequest, stream: Stream, asked: StreamInfoRequest) 
 
     def answer(subjects: dict[str, int], failure: StoreError | None) -> None:
         if failure is not None:
-            request.refuse(error(10051, err=failure.message))
+            request.refuse(error(JSStreamGeneralErrorF, err=failure.message))
             return
         info.state.subjects = subjects
         request.respond(
@@ -165,7 +178,7 @@ def _list(request: ApiRequest) -> None:
         infos = [stream_info(stream, listed=True) for stream in shown]
         request.respond(PagePart(total=len(streams), offset=offset, limit=INFOS_PAGE), StreamListPart(streams=infos))
 
-    after_all_commits(shown, lambda: after_gathering(shown, lambda: attempt(request, answer)))
+    after_all_commits(shown, lambda: after_subjects_loaded(shown, lambda: attempt(request, answer)))
 
 
 def _clamp(offset: int, total: int) -> int:

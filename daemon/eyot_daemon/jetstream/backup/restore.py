@@ -24,6 +24,11 @@ from eyot_store.errors import StoreError
 from eyot_wire.archive.errors import ArchiveError, UnexpectedContent
 from eyot_wire.archive.reader import ArchiveReader
 from eyot_wire.archive.values import Part
+from eyot_wire.jetstream.error_codes import (
+    JSMemoryResourcesExceededErr,
+    JSStorageResourcesExceededErr,
+    JSStreamRestoreErrF,
+)
 from eyot_wire.jetstream.errors import ApiError, JetStreamError, error
 from eyot_wire.jetstream.model import ErrorPart, StreamConfig, encode_response
 from eyot_wire.nuid import nuid
@@ -282,12 +287,14 @@ class Restore:
             return problem.api_error
         if isinstance(problem, UnexpectedContent):
             log.error("Restore of stream %s: %s", self._path, problem.what)
-            return error(10062, err=f"unexpected content (account={self._account.name})")
+            return error(JSStreamRestoreErrF, err=f"unexpected content (account={self._account.name})")
         if isinstance(problem, StoreError) and problem.reason == "full":
-            return error(10047 if self.config.storage == "file" else 10028)
+            return error(
+                JSStorageResourcesExceededErr if self.config.storage == "file" else JSMemoryResourcesExceededErr
+            )
         if isinstance(problem, StoreError):
-            return error(10062, err=problem.message)
+            return error(JSStreamRestoreErrF, err=problem.message)
         if isinstance(problem, ArchiveError):
-            return error(10062, err=problem)
+            return error(JSStreamRestoreErrF, err=problem)
         log.error("Restore of stream %s", self._path, exc_info=problem)
-        return error(10062, err="internal error")
+        return error(JSStreamRestoreErrF, err="internal error")

@@ -14,6 +14,7 @@ from eyot_store.errors import StoreError
 from eyot_store.log.log import JUMP_MAX
 from eyot_wire.archive.errors import ArchiveError
 from eyot_wire.archive.values import ConsumerPart, EndPart, GonePart, MessagesPart, Part, StatePart, StreamPart
+from eyot_wire.jetstream.error_codes import JSMemoryResourcesExceededErr, JSStorageResourcesExceededErr
 from eyot_wire.jetstream.errors import fail
 from eyot_wire.jetstream.model import StreamConfig
 
@@ -142,7 +143,7 @@ class RestoredParts:
         """Raises JetStreamError when the account or the server has no room for `size` more bytes."""
         storage = self._config.storage
         if self._jsa.no_storage_for(storage, size, messages) is not None:
-            raise fail(10047 if storage == "file" else 10028)
+            raise fail(JSStorageResourcesExceededErr if storage == "file" else JSMemoryResourcesExceededErr)
 
     def _room(self) -> None:
         assert self._log is not None

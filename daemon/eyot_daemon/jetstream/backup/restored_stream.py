@@ -14,6 +14,7 @@ from eyot_daemon.jetstream.retention import limits
 from eyot_daemon.jetstream.stream.stream import Stream
 from eyot_store.errors import StoreError
 from eyot_wire.archive.errors import ArchiveError
+from eyot_wire.jetstream.error_codes import JSStreamNameExistRestoreFailedErr
 from eyot_wire.jetstream.errors import JetStreamError, fail
 from eyot_wire.jetstream.model import ConsumerConfig, InvalidJson, StreamConfig, encode
 
@@ -28,7 +29,7 @@ Done = Callable[[Stream | None, StoreError | None], None]
 def commit_stream(jsa: "JetStreamAccount", config: StreamConfig, parts: RestoredParts, done: Done) -> None:
     """Make a stream of what was restored. Raises JetStreamError, ArchiveError; the store holds no stream then."""
     if config.name in jsa.streams:
-        raise fail(10130)
+        raise fail(JSStreamNameExistRestoreFailedErr)
     config = checked(config, jsa.rules(config))  # again: there may be other streams now
     check_no_overlap(config, jsa.rules(config))
     restoring = parts.restoring

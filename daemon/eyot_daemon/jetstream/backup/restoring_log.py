@@ -113,14 +113,14 @@ class RestoringLog:
         """The sequences of a part; those of its ranges and sets as far as they hold messages, however large they are."""
         yield from part.seqs
         for first, last in part.ranges:
-            yield from self._held(first, last)
+            yield from self._sequences_in(first, last)
         for first, last, dead in part.among:
             for base, bits in dead.nodes(first, last):
-                for seq in self._held(max(base, first), min(base + bits.bit_length() - 1, last)):
+                for seq in self._sequences_in(max(base, first), min(base + bits.bit_length() - 1, last)):
                     if bits >> (seq - base) & 1:
                         yield seq
 
-    def _held(self, first: int, last: int) -> Iterator[int]:
+    def _sequences_in(self, first: int, last: int) -> Iterator[int]:
         """Sequences of the messages in a range."""
         seq = first
         while seq <= min(last, self.log.committed_seq):

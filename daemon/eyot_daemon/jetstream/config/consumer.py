@@ -14,6 +14,60 @@ from eyot_daemon.jetstream.config.metadata import own
 from eyot_daemon.jetstream.config.rules import valid_name
 from eyot_wire import subject as subjects
 from eyot_wire.go.time import rfc3339_to_ns
+from eyot_wire.jetstream.error_codes import (
+    JSConsumerAckFCRequiresFCErr,
+    JSConsumerAckFCRequiresMaxAckPendingErr,
+    JSConsumerAckFCRequiresNoAckWaitErr,
+    JSConsumerAckFCRequiresNoMaxDeliverErr,
+    JSConsumerAckFCRequiresPushErr,
+    JSConsumerAckWaitNegativeErr,
+    JSConsumerBackOffNegativeErr,
+    JSConsumerCreateDurableAndNameMismatch,
+    JSConsumerCreateErrF,
+    JSConsumerDeliverCycleErr,
+    JSConsumerDeliverToWildcardsErr,
+    JSConsumerDescriptionTooLongErrF,
+    JSConsumerDirectRequiresEphemeralErr,
+    JSConsumerDirectRequiresPushErr,
+    JSConsumerDuplicateFilterSubjects,
+    JSConsumerEmptyFilter,
+    JSConsumerEmptyGroupName,
+    JSConsumerFCRequiresPushErr,
+    JSConsumerHBRequiresPushErr,
+    JSConsumerInactiveThresholdExcess,
+    JSConsumerInvalidDeliverSubject,
+    JSConsumerInvalidGroupNameErr,
+    JSConsumerInvalidPolicyErrF,
+    JSConsumerInvalidSamplingErrF,
+    JSConsumerMaxDeliverBackoffErr,
+    JSConsumerMaxPendingAckExcessErrF,
+    JSConsumerMaxPendingAckPolicyRequiredErr,
+    JSConsumerMaxRequestBatchExceededF,
+    JSConsumerMaxRequestExpiresTooSmall,
+    JSConsumerMetadataLengthErrF,
+    JSConsumerNameExistErr,
+    JSConsumerNameTooLongErrF,
+    JSConsumerOverlappingSubjectFilters,
+    JSConsumerPinnedTTLWithoutPriorityPolicyNone,
+    JSConsumerPriorityGroupWithPolicyNone,
+    JSConsumerPriorityPolicyWithoutGroup,
+    JSConsumerPullRequiresAckErr,
+    JSConsumerPullWithRateLimitErr,
+    JSConsumerPushMaxWaitingErr,
+    JSConsumerPushWithPriorityGroupErr,
+    JSConsumerReplicasExceedsStream,
+    JSConsumerReplicasShouldMatchStream,
+    JSConsumerSmallHeartbeatErr,
+    JSConsumerWithFlowControlNeedsHeartbeats,
+    JSConsumerWQConsumerNotDeliverAllErr,
+    JSConsumerWQConsumerNotUniqueErr,
+    JSConsumerWQMultipleUnfilteredErr,
+    JSConsumerWQRequiresExplicitAckErr,
+    JSInvalidJSONErr,
+    JSPedanticErrF,
+    JSReplicasCountCannotBeNegative,
+    JSStreamInvalidConfigF,
+)
 from eyot_wire.jetstream.errors import JetStreamError, error, fail
 from eyot_wire.jetstream.model import ConsumerConfig, StreamConfig
 from eyot_wire.pattern_set import bounded
@@ -89,7 +143,7 @@ _NOT_NEGATIVE = (
 
 
 def _pedantic(text: str) -> JetStreamError:
-    return fail(10157, err=text)
+    return fail(JSPedanticErrF, err=text)
 
 
 def complete(
@@ -134,9 +188,9 @@ def _complete_flow_control(config: ConsumerConfig, pedantic: bool) -> None:
     """Flow control that acknowledges (2.14) needs flow control, and heartbeats of one second."""
     if pedantic and config.deliver_subject:
         if not config.flow_control:
-            raise fail(10219)
+            raise fail(JSConsumerAckFCRequiresFCErr)
         if config.idle_heartbeat != FLOW_CONTROL_HEARTBEAT_NS:
-            raise fail(10052, err="flow control ack policy heartbeat needs to be 1s")
+            raise fail(JSStreamInvalidConfigF, err="flow control ack policy heartbeat needs to be 1s")
     if config.deliver_subject:
         config.flow_control = True
         config.idle_heartbeat = FLOW_CONTROL_HEARTBEAT_NS
@@ -174,104 +228,104 @@ def check(config: ConsumerConfig, stream: StreamConfig, rules: ConsumerRules) ->
     _check_limits(config, stream, rules)
     if config.direct:
         if not config.deliver_subject:
-            raise fail(10090)
+            raise fail(JSConsumerDirectRequiresPushErr)
         if config.durable_name:
-            raise fail(10091)
+            raise fail(JSConsumerDirectRequiresEphemeralErr)
     _check_filters(config)
     _check_start(config)
     _check_rest(config)
     _check_priority(config)
     if stream.placement is not None and stream.placement.preferred:
-        raise fail(10052, err="preferred server not permitted in placement")
+        raise fail(JSStreamInvalidConfigF, err="preferred server not permitted in placement")
     _check_name(config.durable_name or config.name)
 
 
 def _check_basics(config: ConsumerConfig, stream: StreamConfig) -> None:
     for name, what in ((config.name, "name"), (config.durable_name, "durable name")):
         if name and not valid_name(name):
-            raise fail(10052, err=rf"consumer {what} can not contain '.', '*', '>', '\', '/'")
+            raise fail(JSStreamInvalidConfigF, err=rf"consumer {what} can not contain '.', '*', '>', '\', '/'")
     if config.num_replicas > 0 and config.num_replicas > max(1, stream.num_replicas):
-        raise fail(10126)
+        raise fail(JSConsumerReplicasExceedsStream)
     if config.num_replicas < 0:
-        raise fail(10133)
+        raise fail(JSReplicasCountCannotBeNegative)
     if stream.retention != "limits" and config.num_replicas not in (0, max(1, stream.num_replicas)):
-        raise fail(10134)
+        raise fail(JSConsumerReplicasShouldMatchStream)
     if any(wait < 0 for wait in config.backoff):
-        raise fail(10184)
+        raise fail(JSConsumerBackOffNegativeErr)
     if config.ack_wait < 0:
-        raise fail(10183)
+        raise fail(JSConsumerAckWaitNegativeErr)
     if config.max_deliver != -1 and len(config.backoff) > config.max_deliver:
-        raise fail(10116)
+        raise fail(JSConsumerMaxDeliverBackoffErr)
     if len(config.description.encode()) > DESCRIPTION_MAX:
-        raise fail(10107, max=DESCRIPTION_MAX)
+        raise fail(JSConsumerDescriptionTooLongErrF, max=DESCRIPTION_MAX)
 
 
 def _check_flow_control(config: ConsumerConfig) -> None:
     """What flow control that acknowledges does not go with: waits, redeliveries, pulls."""
     if not config.deliver_subject:
-        raise fail(10218)
+        raise fail(JSConsumerAckFCRequiresPushErr)
     if config.max_ack_pending <= 0:
-        raise fail(10220)
+        raise fail(JSConsumerAckFCRequiresMaxAckPendingErr)
     if config.ack_wait or config.backoff:
-        raise fail(10221)
+        raise fail(JSConsumerAckFCRequiresNoAckWaitErr)
     if config.max_deliver > 0:
-        raise fail(10222)
+        raise fail(JSConsumerAckFCRequiresNoMaxDeliverErr)
 
 
 def _check_push(config: ConsumerConfig, stream: StreamConfig) -> None:
     deliver = config.deliver_subject.encode()
     if not subjects.is_literal(deliver):
-        raise fail(10079)
+        raise fail(JSConsumerDeliverToWildcardsErr)
     if not subjects.is_valid(deliver):
-        raise fail(10112)
+        raise fail(JSConsumerInvalidDeliverSubject)
     if any(subjects.matches(subject.encode(), deliver) for subject in stream.subjects):
-        raise fail(10081)
+        raise fail(JSConsumerDeliverCycleErr)
     if config.max_waiting != 0:
-        raise fail(10080)
+        raise fail(JSConsumerPushMaxWaitingErr)
     if config.max_ack_pending > 0 and config.ack_policy == "none":
-        raise fail(10082)
+        raise fail(JSConsumerMaxPendingAckPolicyRequiredErr)
     if 0 < config.idle_heartbeat < HEARTBEAT_NS_MIN:
-        raise fail(10083)
+        raise fail(JSConsumerSmallHeartbeatErr)
 
 
 def _check_pull(config: ConsumerConfig, stream: StreamConfig, rules: ConsumerRules) -> None:
     if config.ack_policy == "none" and stream.retention == "workqueue":
-        raise fail(10084)
+        raise fail(JSConsumerPullRequiresAckErr)
     if config.rate_limit_bps > 0:
-        raise fail(10086)
+        raise fail(JSConsumerPullWithRateLimitErr)
     if config.idle_heartbeat > 0:
-        raise fail(10088)
+        raise fail(JSConsumerHBRequiresPushErr)
     if config.flow_control:
-        raise fail(10089)
+        raise fail(JSConsumerFCRequiresPushErr)
     if config.max_expires != 0 and config.max_expires < REQUEST_EXPIRES_NS_MIN:
-        raise fail(10115)
+        raise fail(JSConsumerMaxRequestExpiresTooSmall)
     if 0 < rules.max_request_batch < config.max_batch:
-        raise fail(10125, limit=rules.max_request_batch)
+        raise fail(JSConsumerMaxRequestBatchExceededF, limit=rules.max_request_batch)
 
 
 def _check_limits(config: ConsumerConfig, stream: StreamConfig, rules: ConsumerRules) -> None:
     limits = stream.consumer_limits
     for limit in (rules.max_ack_pending, rules.max_ack_pending_account, limits.max_ack_pending):
         if 0 < limit < config.max_ack_pending:
-            raise fail(10121, limit=limit)
+            raise fail(JSConsumerMaxPendingAckExcessErrF, limit=limit)
     if 0 < limits.inactive_threshold < config.inactive_threshold:
-        raise fail(10153, limit=limits.inactive_threshold)
+        raise fail(JSConsumerInactiveThresholdExcess, limit=limits.inactive_threshold)
 
 
 def _check_filters(config: ConsumerConfig) -> None:
     if config.filter_subject and config.filter_subjects:
-        raise fail(10136)
+        raise fail(JSConsumerDuplicateFilterSubjects)
     if config.filter_subject and not subjects.is_valid(config.filter_subject.encode()):
-        raise fail(10052, err="invalid subject")
+        raise fail(JSStreamInvalidConfigF, err="invalid subject")
     if "" in config.filter_subjects:
-        raise fail(10139)
+        raise fail(JSConsumerEmptyFilter)
     filters = filters_of(config)
     found = bounded(filters)
     for filter_ in filters:
         if not subjects.is_valid(filter_):
-            raise fail(10052, err="invalid subject")
+            raise fail(JSStreamInvalidConfigF, err="invalid subject")
         if found.covers(filter_) > 1:
-            raise fail(10138)
+            raise fail(JSConsumerOverlappingSubjectFilters)
 
 
 _POLICY_WORDS = {
@@ -289,10 +343,13 @@ def _check_start(config: ConsumerConfig) -> None:
 
     def set_too(start: str) -> JetStreamError:
         text = f"consumer delivery policy is deliver {words}, but optional start {start} is also set"
-        return fail(10094, err=text)
+        return fail(JSConsumerInvalidPolicyErrF, err=text)
 
     def not_set(what: str) -> JetStreamError:
-        return fail(10094, err=f"consumer delivery policy is deliver {words}, but optional {what} is not set")
+        return fail(
+            JSConsumerInvalidPolicyErrF,
+            err=f"consumer delivery policy is deliver {words}, but optional {what} is not set",
+        )
 
     policy = config.deliver_policy
     words = _POLICY_WORDS[policy]
@@ -320,65 +377,65 @@ def _check_rest(config: ConsumerConfig) -> None:
     if config.sample_freq:
         text = config.sample_freq.removesuffix("%")
         if not re.fullmatch(r"[+-]?[0-9]+", text, re.ASCII):
-            raise fail(10095, err=f'strconv.Atoi: parsing "{text}": invalid syntax')
+            raise fail(JSConsumerInvalidSamplingErrF, err=f'strconv.Atoi: parsing "{text}": invalid syntax')
         if int(text) < 0:
-            raise fail(10095, err="<nil>")
+            raise fail(JSConsumerInvalidSamplingErrF, err="<nil>")
     if config.flow_control and config.idle_heartbeat == 0:
-        raise fail(10108)
+        raise fail(JSConsumerWithFlowControlNeedsHeartbeats)
     if config.durable_name and config.name and config.durable_name != config.name:
-        raise fail(10132)
+        raise fail(JSConsumerCreateDurableAndNameMismatch)
     if sum(len(key.encode()) + len(value.encode()) for key, value in config.metadata.items()) > METADATA_MAX:
-        raise fail(10135, limit=f"{METADATA_MAX // 1024}KB")
+        raise fail(JSConsumerMetadataLengthErrF, limit=f"{METADATA_MAX // 1024}KB")
     for member in ("opt_start_time", "pause_until"):
         text = getattr(config, member)
         if text is not None:
             try:
                 rfc3339_to_ns(text)
             except ValueError as err:
-                raise fail(10025, err=err) from None
+                raise fail(JSInvalidJSONErr, err=err) from None
 
 
 def _check_priority(config: ConsumerConfig) -> None:
     if config.priority_policy == "none":
         if config.priority_groups:
-            raise fail(10196)
+            raise fail(JSConsumerPriorityGroupWithPolicyNone)
         if config.priority_timeout > 0:
-            raise fail(10197)
+            raise fail(JSConsumerPinnedTTLWithoutPriorityPolicyNone)
         return
     if config.deliver_subject:
-        raise fail(10178)
+        raise fail(JSConsumerPushWithPriorityGroupErr)
     if not config.priority_groups:
-        raise fail(10159)
+        raise fail(JSConsumerPriorityPolicyWithoutGroup)
     for group in config.priority_groups:
         if not group:
-            raise fail(10161)
+            raise fail(JSConsumerEmptyGroupName)
         if not valid_group(group):
-            raise fail(10162)
+            raise fail(JSConsumerInvalidGroupNameErr)
 
 
 def _check_name(name: str) -> None:
     if len(name.encode()) > NAME_MAX:
-        raise fail(10102, max=NAME_MAX)
+        raise fail(JSConsumerNameTooLongErrF, max=NAME_MAX)
 
 
 def check_workqueue(config: ConsumerConfig, others: Iterable[ConsumerConfig]) -> None:
     """On a work queue every message has at most one consumer: `others` are those already there."""
     if config.ack_policy not in ("explicit", "flow_control"):
-        raise fail(10098)
+        raise fail(JSConsumerWQRequiresExplicitAckErr)
     others = list(others)
     if others:
         if not filters_of(config):
-            raise fail(10099)
+            raise fail(JSConsumerWQMultipleUnfilteredErr)
         check_workqueue_filters(config, others)
     if config.deliver_policy != "all":
-        raise fail(10101)
+        raise fail(JSConsumerWQConsumerNotDeliverAllErr)
 
 
 def check_workqueue_filters(config: ConsumerConfig, others: Iterable[ConsumerConfig]) -> None:
     """No message of a work queue may belong to two consumers."""
     mine = bounded(filters_of(config) or (b">",))
     if any(mine.overlaps(their) for other in others for their in filters_of(other) or (b">",)):
-        raise fail(10100)
+        raise fail(JSConsumerWQConsumerNotUniqueErr)
 
 
 # -- updates -------------------------------------------------------------------------------------------------------
@@ -405,16 +462,16 @@ def check_update(old: ConsumerConfig, new: ConsumerConfig, *, bound: bool) -> No
         if member == "opt_start_time" and before and after:
             before, after = rfc3339_to_ns(before), rfc3339_to_ns(after)
         if before != after:
-            raise fail(10012, err=text)
+            raise fail(JSConsumerCreateErrF, err=text)
     if old.deliver_subject != new.deliver_subject:
         if not old.deliver_subject:
-            raise fail(10012, err="can not update pull consumer to push based")
+            raise fail(JSConsumerCreateErrF, err="can not update pull consumer to push based")
         if not new.deliver_subject:
-            raise fail(10012, err="can not update push consumer to pull based")
+            raise fail(JSConsumerCreateErrF, err="can not update push consumer to pull based")
         if bound:
-            raise JetStreamError(error(10013))
+            raise JetStreamError(error(JSConsumerNameExistErr))
     if old.max_waiting != new.max_waiting:
-        raise fail(10012, err="max waiting can not be updated")
+        raise fail(JSConsumerCreateErrF, err="max waiting can not be updated")
 
 
 def same_config(old: ConsumerConfig, new: ConsumerConfig) -> bool:

@@ -7,6 +7,37 @@ either, but where they do, sizes and cycles are checked.
 from collections import deque
 
 from eyot_daemon.jetstream.config.rules import ConfigRules, check_transform, invalid, literal_prefix, valid_name
+from eyot_wire.jetstream.error_codes import (
+    JSMirrorDurableConsumerCfgInvalid,
+    JSMirrorInvalidStreamName,
+    JSMirrorInvalidSubjectFilter,
+    JSMirrorInvalidTransformDestination,
+    JSMirrorMaxMessageSizeTooBigErr,
+    JSMirrorMultipleFiltersNotAllowed,
+    JSMirrorOverlappingSubjectFilters,
+    JSMirrorWithAtomicPublishErr,
+    JSMirrorWithBatchPublishErr,
+    JSMirrorWithCountersErr,
+    JSMirrorWithFirstSeqErr,
+    JSMirrorWithMsgSchedulesErr,
+    JSMirrorWithSourcesErr,
+    JSMirrorWithSubjectsErr,
+    JSPedanticErrF,
+    JSSourceDuplicateDetected,
+    JSSourceDurableConsumerCfgInvalid,
+    JSSourceDurableConsumerDuplicateDetected,
+    JSSourceInvalidStreamName,
+    JSSourceInvalidSubjectFilter,
+    JSSourceInvalidTransformDestination,
+    JSSourceMaxMessageSizeTooBigErr,
+    JSSourceMultipleFiltersNotAllowed,
+    JSSourceOverlappingSubjectFilters,
+    JSSourceWithMsgSchedulesErr,
+    JSStreamCreateErrF,
+    JSStreamExternalApiOverlapErrF,
+    JSStreamExternalDelPrefixOverlapsErrF,
+    JSStreamInvalidExternalDeliverySubjErrF,
+)
 from eyot_wire.jetstream.errors import fail
 from eyot_wire.jetstream.model import StreamConfig, StreamSource
 from eyot_wire.pattern_set import PatternSet, bounded
@@ -28,80 +59,86 @@ def check_origins(config: StreamConfig, rules: ConfigRules, *, pedantic: bool = 
 
 def _check_mirror(config: StreamConfig, mirror: StreamSource, rules: ConfigRules, pedantic: bool) -> None:
     refused = (
-        (config.first_seq, 10143),
-        (config.subjects, 10034),
-        (config.sources, 10031),
-        (config.allow_msg_counter, 10173),
-        (config.allow_atomic, 10198),
-        (config.allow_batched, 10209),
-        (config.allow_msg_schedules, 10186),
+        (config.first_seq, JSMirrorWithFirstSeqErr),
+        (config.subjects, JSMirrorWithSubjectsErr),
+        (config.sources, JSMirrorWithSourcesErr),
+        (config.allow_msg_counter, JSMirrorWithCountersErr),
+        (config.allow_atomic, JSMirrorWithAtomicPublishErr),
+        (config.allow_batched, JSMirrorWithBatchPublishErr),
+        (config.allow_msg_schedules, JSMirrorWithMsgSchedulesErr),
     )
     for there, code in refused:
         if there:
             raise fail(code)
-    _check_consumer(mirror, 10213)
+    _check_consumer(mirror, JSMirrorDurableConsumerCfgInvalid)
     if mirror.filter_subject and mirror.subject_transforms:
-        raise fail(10150)
+        raise fail(JSMirrorMultipleFiltersNotAllowed)
     if config.subject_delete_marker_ttl:
         raise invalid("subject delete markers forbidden on mirrors")
     others = bounded(transform.src.encode() for transform in mirror.subject_transforms)
     for transform in mirror.subject_transforms:
-        check_transform(transform, source_error=10151, dest_error=10154)
+        check_transform(
+            transform, source_error=JSMirrorInvalidSubjectFilter, dest_error=JSMirrorInvalidTransformDestination
+        )
         others.discard(transform.src.encode())
         if others.overlaps(transform.src.encode()):
-            raise fail(10152)
+            raise fail(JSMirrorOverlappingSubjectFilters)
         others.add(transform.src.encode())
     if mirror.external is not None:
         return
     if not valid_name(mirror.name):
-        raise fail(10142)
+        raise fail(JSMirrorInvalidStreamName)
     origin = rules.streams.get(mirror.name)
     if origin is not None:
         if 0 < config.max_msg_size < origin.max_msg_size:
-            raise fail(10030)
+            raise fail(JSMirrorMaxMessageSizeTooBigErr)
         if pedantic and config.mirror_direct != origin.allow_direct:
-            raise fail(10157, err="origin stream has direct get set, mirror has it disabled")
+            raise fail(JSPedanticErrF, err="origin stream has direct get set, mirror has it disabled")
         config.mirror_direct = origin.allow_direct
 
 
 def _check_sources(config: StreamConfig, rules: ConfigRules) -> None:
     if config.allow_msg_schedules:
-        raise fail(10187)
+        raise fail(JSSourceWithMsgSchedulesErr)
     seen: set[tuple[str, str, str, str, str]] = set()
     consumers: set[tuple[str, str, str]] = set()
     for source in config.sources:
         if not valid_name(source.name):
-            raise fail(10141)
+            raise fail(JSSourceInvalidStreamName)
         key = index_name(source)
         if key in seen:
-            raise fail(10140)
+            raise fail(JSSourceDuplicateDetected)
         seen.add(key)
         if source.filter_subject and source.subject_transforms:
-            raise fail(10144)
+            raise fail(JSSourceMultipleFiltersNotAllowed)
         for transform in source.subject_transforms:
-            check_transform(transform, source_error=10145, dest_error=10146)
+            check_transform(
+                transform, source_error=JSSourceInvalidSubjectFilter, dest_error=JSSourceInvalidTransformDestination
+            )
         filters = bounded(transform.src.encode() for transform in source.subject_transforms)
         if any(filters.covers(transform.src.encode()) > 1 for transform in source.subject_transforms):
-            raise fail(10147)
-        _check_consumer(source, 10215)
+            raise fail(JSSourceOverlappingSubjectFilters)
+        _check_consumer(source, JSSourceDurableConsumerCfgInvalid)
         if source.consumer is not None:
             through = (source.name, source.external.api if source.external else "", source.consumer.name)
             if through in consumers:
-                raise fail(10216)
+                raise fail(JSSourceDurableConsumerDuplicateDetected)
             consumers.add(through)
         origin = rules.streams.get(source.name) if source.external is None else None
         if origin is not None and 0 < config.max_msg_size < origin.max_msg_size:
-            raise fail(10046)
+            raise fail(JSSourceMaxMessageSizeTooBigErr)
 
 
 def check_filters(config: StreamConfig) -> None:
     """Filters of origins, which nats-server looks at last of all. Raises JetStreamError 10049."""
     mirror = config.mirror
     if mirror is not None and mirror.filter_subject and not is_valid(mirror.filter_subject.encode()):
-        raise fail(10049, err=f"subject filter '{mirror.filter_subject}' for the mirror invalid subject")
+        raise fail(JSStreamCreateErrF, err=f"subject filter '{mirror.filter_subject}' for the mirror invalid subject")
     for source in config.sources:
         if source.filter_subject and not is_valid(source.filter_subject.encode()):
-            raise fail(10049, err=f"subject filter '{source.filter_subject}' for the source: invalid subject")
+            raise fail(
+                JSStreamCreateErrF, err=f"subject filter '{source.filter_subject}' for the source: invalid subject"
+            )
 
 
 def index_name(source: StreamSource) -> tuple[str, str, str, str, str]:
@@ -137,19 +174,19 @@ def _check_external(origins: list[StreamSource], rules: ConfigRules) -> None:
         if not external.deliver:
             continue
         if not literal_prefix(external.deliver):
-            raise fail(10024, prefix=external.deliver)
+            raise fail(JSStreamInvalidExternalDeliverySubjErrF, prefix=external.deliver)
         if not endless.overlaps(f"{external.deliver}.>".encode()):
             continue
         for subject in subjects:
             if overlaps(subject.encode(), f"{external.deliver}.{subject}".encode()):
-                raise fail(10022, prefix=external.deliver, subject=subject)
+                raise fail(JSStreamExternalDelPrefixOverlapsErrF, prefix=external.deliver, subject=subject)
     for external in externals:
         if not external.api:
             continue
         if not literal_prefix(external.api):
             raise invalid(f'stream external api prefix "{external.api}" must be a valid subject without wildcards')
         if overlaps(external.api.encode(), _API_PREFIX.encode()):
-            raise fail(10021, prefix=external.api, subject=_API_PREFIX)
+            raise fail(JSStreamExternalApiOverlapErrF, prefix=external.api, subject=_API_PREFIX)
 
 
 def _check_cycle(config: StreamConfig, rules: ConfigRules) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from eyot_daemon.jetstream.config.taken import Taken
+from eyot_wire.jetstream.error_codes import JSStreamInvalidConfigF
 from eyot_wire.jetstream.errors import JetStreamError, fail
 from eyot_wire.jetstream.model import StreamConfig, SubjectTransform
 from eyot_wire.subject import is_literal, is_valid
@@ -25,7 +26,7 @@ class ConfigRules(msgspec.Struct, frozen=True, kw_only=True):
 
 def invalid(text: str) -> JetStreamError:
     """Error 10052 with nats-server's words."""
-    return fail(10052, err=text)
+    return fail(JSStreamInvalidConfigF, err=text)
 
 
 def valid_name(name: str) -> bool:

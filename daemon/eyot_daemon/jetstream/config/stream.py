@@ -13,6 +13,15 @@ from eyot_daemon.jetstream.config.rules import ConfigRules, check_transform, inv
 from eyot_daemon.jetstream.config.taken import Taken
 from eyot_store.log.log import JUMP_MAX
 from eyot_wire.go.duration import format_duration
+from eyot_wire.jetstream.error_codes import (
+    JSPedanticErrF,
+    JSReplicasCountCannotBeNegative,
+    JSStreamMaxBytesRequired,
+    JSStreamMaxStreamBytesExceeded,
+    JSStreamSubjectOverlapErr,
+    JSStreamTransformInvalidDestination,
+    JSStreamTransformInvalidSource,
+)
 from eyot_wire.jetstream.errors import fail
 from eyot_wire.jetstream.model import Placement, Republish, StreamConfig
 from eyot_wire.pattern_set import first_overlapping
@@ -51,11 +60,15 @@ def checked(config: StreamConfig, rules: ConfigRules, *, pedantic: bool = False)
         config.subjects = [config.name]
     _check_subjects(config)
     if rules.max_bytes_required and config.max_bytes <= 0:
-        raise fail(10113)
+        raise fail(JSStreamMaxBytesRequired)
     if 0 < rules.stream_bytes_max < config.max_bytes:
-        raise fail(10122)
+        raise fail(JSStreamMaxStreamBytesExceeded)
     if config.subject_transform is not None:
-        check_transform(config.subject_transform, source_error=10155, dest_error=10156)
+        check_transform(
+            config.subject_transform,
+            source_error=JSStreamTransformInvalidSource,
+            dest_error=JSStreamTransformInvalidDestination,
+        )
     if config.republish is not None:
         config.republish = _checked_republish(config, config.republish, pedantic)
     if config.placement == Placement():
@@ -94,14 +107,14 @@ def _with_limits(config: StreamConfig, pedantic: bool) -> StreamConfig:
     if config.num_replicas > REPLICAS_MAX:
         raise invalid(f"maximum replicas is {REPLICAS_MAX}")
     if config.num_replicas < 0:
-        raise fail(10133)
+        raise fail(JSReplicasCountCannotBeNegative)
     if config.first_seq > JUMP_MAX:
         raise invalid(f"first sequence can not be above {JUMP_MAX}")
     for field in ("max_msgs", "max_msgs_per_subject", "max_bytes", "max_msg_size", "max_consumers"):
         value = getattr(config, field)
         if value == 0 or value < -1:
             if pedantic and value < -1:
-                raise fail(10157, err=f"{field} must be set to -1")
+                raise fail(JSPedanticErrF, err=f"{field} must be set to -1")
             setattr(config, field, -1)
     return config
 
@@ -134,11 +147,11 @@ def _default_duplicate_window(config: StreamConfig, rules: ConfigRules, pedantic
     window = DUPLICATE_WINDOW_NS
     if 0 < rules.duplicate_window_max_ns < window:
         if pedantic:
-            raise fail(10157, err="duplicate window limits are higher than current limits")
+            raise fail(JSPedanticErrF, err="duplicate window limits are higher than current limits")
         window = rules.duplicate_window_max_ns
     if 0 < config.max_age < window:
         if pedantic:
-            raise fail(10157, err="duplicate window cannot be bigger than max age")
+            raise fail(JSPedanticErrF, err="duplicate window cannot be bigger than max age")
         window = config.max_age
     config.duplicate_window = window
 
@@ -230,7 +243,7 @@ def check_no_overlap(config: StreamConfig, rules: ConfigRules) -> None:
         taken = Taken()
         taken.follow((name, stream, stream.subjects) for name, stream in rules.streams.items())
     if taken.overlaps(subjects, but=config.name):
-        raise fail(10065)
+        raise fail(JSStreamSubjectOverlapErr)
 
 
 def _check_not_internal(subject: bytes) -> None:
@@ -249,12 +262,12 @@ def _checked_republish(config: StreamConfig, republish: Republish, pedantic: boo
     """With `>` for a source that is empty; `>` to `>` follows a transform of the stream's one subject."""
     if not republish.src:
         if pedantic:
-            raise fail(10157, err="republish source can not be empty")
+            raise fail(JSPedanticErrF, err="republish source can not be empty")
         republish = msgspec.structs.replace(republish, src=">")
     transform = config.subject_transform
     if (republish.src, republish.dest) == (">", ">") and transform is not None and config.subjects == [transform.src]:
         if pedantic:
-            raise fail(10157, err="implicit republish based on subject transform")
+            raise fail(JSPedanticErrF, err="implicit republish based on subject transform")
         republish = msgspec.structs.replace(republish, src=transform.dest, dest=transform.dest)
     dest = republish.dest.encode()
     if any(overlaps(subject.encode(), dest) for subject in config.subjects):

@@ -4,6 +4,11 @@ from collections.abc import Iterable
 
 from eyot_daemon.jetstream.config.rules import ConfigRules, invalid
 from eyot_daemon.jetstream.config.stream import checked
+from eyot_wire.jetstream.error_codes import (
+    JSStreamMirrorNotUpdatableErr,
+    JSStreamReplicasNotSupportedErr,
+    JSStreamUpdateErrF,
+)
 from eyot_wire.jetstream.errors import fail
 from eyot_wire.jetstream.model import ConsumerConfig, StreamConfig
 
@@ -12,7 +17,7 @@ def checked_update(old: StreamConfig, new: StreamConfig, rules: ConfigRules, *, 
     """The configuration that `old` becomes. Raises JetStreamError."""
     new = checked(new, rules, pedantic=pedantic)
     if new.num_replicas > 1:
-        raise fail(10074)
+        raise fail(JSStreamReplicasNotSupportedErr)
     if new.name != old.name:
         raise invalid("stream configuration name must match original")
     if new.storage != old.storage:
@@ -26,7 +31,7 @@ def checked_update(old: StreamConfig, new: StreamConfig, rules: ConfigRules, *, 
     if old.deny_purge and not new.deny_purge:
         raise invalid("stream configuration update can not cancel deny purge")
     if new.mirror is not None and new.mirror != old.mirror:
-        raise fail(10055)
+        raise fail(JSStreamMirrorNotUpdatableErr)
     if old.allow_msg_ttl and not new.allow_msg_ttl:
         raise invalid("message TTL status can not be disabled")
     if old.allow_msg_counter != new.allow_msg_counter:
@@ -58,4 +63,4 @@ def check_consumer_limits(old: StreamConfig, new: StreamConfig, consumers: Itera
         if 0 < threshold < each.inactive_threshold or 0 < pending < each.max_ack_pending
     ]
     if beyond:
-        raise fail(10069, err=f"change to limits violates consumers: {', '.join(sorted(beyond))}")
+        raise fail(JSStreamUpdateErrF, err=f"change to limits violates consumers: {', '.join(sorted(beyond))}")

@@ -25,7 +25,7 @@ _SSEQ = 5
 CONFIRMING = (b"+NXT", b"+TERM")
 
 
-class _Told(NamedTuple):
+class _AckedDelivery(NamedTuple):
     """What an acknowledgement subject says of its delivery."""
 
     deliveries: int
@@ -33,10 +33,10 @@ class _Told(NamedTuple):
     cseq: int
 
 
-def _told(subject: bytes, sseq: int) -> _Told:
+def _parse_ack_subject(subject: bytes, sseq: int) -> _AckedDelivery:
     tokens = subject.split(b".")[_SSEQ - 1 : _SSEQ + 2]
     deliveries, _, cseq = (int(token) if token.isdigit() else 0 for token in (*tokens, b"", b"")[:3])
-    return _Told(deliveries, sseq, cseq)
+    return _AckedDelivery(deliveries, sseq, cseq)
 
 
 class Acks:
@@ -81,14 +81,14 @@ class Acks:
             # told all the same.
             ack = parse_ack_payload(payload) if payload.startswith(b"+TERM") else None
             if ack is not None:
-                self._terminated(_told(subject, sseq), ack.reason)
+                self._terminated(_parse_ack_subject(subject, sseq), ack.reason)
             if reply and payload not in PLAIN_ACKS and not payload.startswith(CONFIRMING):
                 consumer.writer.answer(reply)
                 consumer.mark()
             return
         if payload in PLAIN_ACKS:
             self._acknowledge(sseq)
-        elif self._special(_told(subject, sseq), reply, payload):
+        elif self._special(_parse_ack_subject(subject, sseq), reply, payload):
             return
         if reply:
             consumer.writer.answer(reply)
@@ -172,7 +172,7 @@ class Acks:
     def _now(self) -> float:
         return self._consumer.broker.clock.monotonic()
 
-    def _special(self, told: "_Told", reply: bytes, payload: bytes) -> bool:
+    def _special(self, told: "_AckedDelivery", reply: bytes, payload: bytes) -> bool:
         """Anything but a plain acknowledgement; True if `reply` is not to be answered."""
         consumer, sseq = self._consumer, told.sseq
         state = consumer.state
@@ -194,7 +194,7 @@ class Acks:
                 return True
         return False
 
-    def _nak(self, told: "_Told", delay_s: float) -> None:
+    def _nak(self, told: "_AckedDelivery", delay_s: float) -> None:
         consumer = self._consumer
         if told.sseq not in consumer.state.pending:
             return
@@ -202,7 +202,7 @@ class Acks:
         consumer.state.nak(told.sseq, delay_s, self._now())
         consumer.writer.acknowledged((), drop=False)
 
-    def _terminate(self, told: "_Told", reason: str) -> None:
+    def _terminate(self, told: "_AckedDelivery", reason: str) -> None:
         consumer = self._consumer
         taken = list(consumer.state.ack(told.sseq))
         if taken:
@@ -210,7 +210,7 @@ class Acks:
             consumer.writer.acknowledged(taken, drop=self._drops)
         self._terminated(told, reason)
 
-    def _terminated(self, told: "_Told", reason: str) -> None:
+    def _terminated(self, told: "_AckedDelivery", reason: str) -> None:
         self._consumer.advisories.terminated(told.cseq, told.sseq, told.deliveries, reason)
 
     def removed(self, sseqs: Sequence[int], reason: str) -> None:

@@ -75,40 +75,40 @@ class Advisories:
         self._tail = f"{stream}.{consumer}".encode()
 
     def created(self) -> None:
-        self._say(_ADVISORY + b"CREATED.", "advisory.v1.consumer_action", _Action(action="create"))
+        self._publish(_ADVISORY + b"CREATED.", "advisory.v1.consumer_action", _Action(action="create"))
 
     def deleted(self) -> None:
-        self._say(_ADVISORY + b"DELETED.", "advisory.v1.consumer_action", _Action(action="delete"))
+        self._publish(_ADVISORY + b"DELETED.", "advisory.v1.consumer_action", _Action(action="delete"))
 
     def paused(self, until: str, paused: bool) -> None:
         event = _Pause(paused=paused, pause_until=until or ZERO_TIME)
-        self._say(_ADVISORY + b"PAUSE.", "advisory.v1.consumer_pause", event)
+        self._publish(_ADVISORY + b"PAUSE.", "advisory.v1.consumer_pause", event)
 
     def pinned(self, group: str, pin_id: str) -> None:
         event = _Pinned(account=self._account.name, group=group, pinned_id=pin_id)
-        self._say(_ADVISORY + b"PINNED.", "advisory.v1.consumer_group_pinned", event)
+        self._publish(_ADVISORY + b"PINNED.", "advisory.v1.consumer_group_pinned", event)
 
     def unpinned(self, group: str, reason: str) -> None:
         event = _Unpinned(account=self._account.name, group=group, reason=reason)
-        self._say(_ADVISORY + b"UNPINNED.", "advisory.v1.consumer_group_unpinned", event)
+        self._publish(_ADVISORY + b"UNPINNED.", "advisory.v1.consumer_group_unpinned", event)
 
     def max_deliveries(self, sseq: int, deliveries: int) -> None:
         event = _MaxDeliver(stream_seq=sseq, deliveries=deliveries)
-        self._say(_ADVISORY + b"MAX_DELIVERIES.", "advisory.v1.max_deliver", event)
+        self._publish(_ADVISORY + b"MAX_DELIVERIES.", "advisory.v1.max_deliver", event)
 
     def naked(self, cseq: int, sseq: int, deliveries: int) -> None:
         event = _Nak(consumer_seq=cseq, stream_seq=sseq, deliveries=deliveries)
-        self._say(_ADVISORY + b"MSG_NAKED.", "advisory.v1.nak", event)
+        self._publish(_ADVISORY + b"MSG_NAKED.", "advisory.v1.nak", event)
 
     def terminated(self, cseq: int, sseq: int, deliveries: int, reason: str) -> None:
         event = _Terminated(consumer_seq=cseq, stream_seq=sseq, deliveries=deliveries, reason=reason)
-        self._say(_ADVISORY + b"MSG_TERMINATED.", "advisory.v1.terminated", event)
+        self._publish(_ADVISORY + b"MSG_TERMINATED.", "advisory.v1.terminated", event)
 
     def acked(self, cseq: int, sseq: int, ack_time_ns: int, deliveries: int) -> None:
         event = _AckMetric(consumer_seq=cseq, stream_seq=sseq, ack_time=ack_time_ns, deliveries=deliveries)
-        self._say(_METRIC, "metric.v1.consumer_ack", event)
+        self._publish(_METRIC, "metric.v1.consumer_ack", event)
 
-    def _say(self, prefix: bytes, kind: str, event: "_Event") -> None:
+    def _publish(self, prefix: bytes, kind: str, event: "_Event") -> None:
         account = self._account
         subject = prefix + self._tail
         if not account.has_interest(subject):

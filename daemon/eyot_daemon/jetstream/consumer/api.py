@@ -16,10 +16,27 @@ from eyot_daemon.jetstream.api_request import ApiRequest, Endpoint, Handler, att
 from eyot_daemon.jetstream.config.consumer import consumer_level, valid_group
 from eyot_daemon.jetstream.config.metadata import with_level
 from eyot_daemon.jetstream.consumer.consumer import Consumer
-from eyot_daemon.jetstream.copied_out.copied_out import copied_out_of
-from eyot_daemon.jetstream.copied_out.stored_times import with_stored_times
-from eyot_daemon.jetstream.copied_out.told_origins import with_told_origins
+from eyot_daemon.jetstream.downstream.stored_times import with_stored_times
+from eyot_daemon.jetstream.downstream.tracker import downstreams_of
+from eyot_daemon.jetstream.downstream.upstream_positions import with_upstream_positions
 from eyot_store.errors import StoreError
+from eyot_wire.jetstream.error_codes import (
+    JSConsumerCreateFilterSubjectMismatchErr,
+    JSConsumerDurableNameNotInSubjectErr,
+    JSConsumerDurableNameNotMatchSubjectErr,
+    JSConsumerDurableNameNotSetErr,
+    JSConsumerEphemeralWithDurableNameErr,
+    JSConsumerInvalidGroupNameErr,
+    JSConsumerInvalidPriorityGroupErr,
+    JSConsumerInvalidResetErr,
+    JSConsumerMultipleFiltersNotAllowed,
+    JSConsumerNameContainsPathSeparatorsErr,
+    JSConsumerNotFoundErr,
+    JSConsumerStoreFailedErrF,
+    JSInvalidJSONErr,
+    JSStreamMismatchErr,
+    JSStreamReplicasNotSupportedErr,
+)
 from eyot_wire.jetstream.errors import error, fail
 from eyot_wire.jetstream.model import (
     ConsumerListPart,
@@ -97,7 +114,7 @@ def _create(consumers: "Consumers", request: ApiRequest) -> None:
     config = asked.config
     if len(request.tokens) == 5:
         if config.durable_name:
-            raise fail(10020)
+            raise fail(JSConsumerEphemeralWithDurableNameErr)
         if config.name:
             _check_path(config.name)
         _create_checked(consumers, request, asked)
@@ -106,12 +123,12 @@ def _create(consumers: "Consumers", request: ApiRequest) -> None:
     filter_subject = ".".join(request.tokens[6:])
     _check_path(name)
     if config.durable_name and config.durable_name != name:
-        raise fail(10017)
+        raise fail(JSConsumerDurableNameNotMatchSubjectErr)
     config.name = name
     if filter_subject and config.filter_subjects:
-        raise fail(10137)
+        raise fail(JSConsumerMultipleFiltersNotAllowed)
     if filter_subject and config.filter_subject != filter_subject:
-        raise fail(10131)
+        raise fail(JSConsumerCreateFilterSubjectMismatchErr)
     _create_checked(consumers, request, asked)
 
 
@@ -120,51 +137,51 @@ def _create_durable(consumers: "Consumers", request: ApiRequest) -> None:
     asked = request.decode(CreateConsumerRequest)
     request.check_level()
     if len(request.tokens) != 7:
-        raise fail(10016)
+        raise fail(JSConsumerDurableNameNotInSubjectErr)
     stream_name, name = request.tokens[5], request.tokens[6]
     _check_stream(asked, stream_name)
     _check_path(name)
     if not asked.config.durable_name:
-        raise fail(10018)
+        raise fail(JSConsumerDurableNameNotSetErr)
     if asked.config.durable_name != name:
-        raise fail(10017)
+        raise fail(JSConsumerDurableNameNotMatchSubjectErr)
     asked.config.name = name
     _create_checked(consumers, request, asked)
 
 
 def _check_stream(asked: CreateConsumerRequest, stream_name: str) -> None:
     if asked.stream_name != stream_name:
-        raise fail(10056)
+        raise fail(JSStreamMismatchErr)
 
 
 def _check_path(name: str) -> None:
     if "/" in name or "\\" in name:
-        raise fail(10127)
+        raise fail(JSConsumerNameContainsPathSeparatorsErr)
 
 
 def _create_checked(consumers: "Consumers", request: ApiRequest, asked: CreateConsumerRequest) -> None:
     if asked.config.num_replicas > 1:
-        raise fail(10074)
+        raise fail(JSStreamReplicasNotSupportedErr)
     stream = request.stream(asked.stream_name)
     if asked.config.direct and asked.config.sourcing and asked.config.name:
         # Mirrors and sources of 2.14 ask for one name time and again; each time they get a consumer of its own.
         asked.config.name += f"-{short_id()}"
 
     def told(consumer: Consumer) -> None:
-        request.respond(with_told_origins(consumer, with_stored_times(stream, consumer.info())))
+        request.respond(with_upstream_positions(consumer, with_stored_times(stream, consumer.info())))
         if consumer.paused:
             consumer.advisories.paused(consumer.config.pause_until or "", paused=True)
 
     def done(consumer: Consumer, failure: StoreError | None) -> None:
         if failure is not None:
-            request.refuse(error(10104, err=failure.message))
+            request.refuse(error(JSConsumerStoreFailedErrF, err=failure.message))
         else:
             stream.after_commits(lambda _: told(consumer))
 
     def create(_: ApiRequest) -> None:
         consumers.create(stream, asked.config, asked.action, pedantic=asked.pedantic, done=done)
 
-    stream.gathering.for_consumer(asked.config, lambda: attempt(request, create))
+    stream.subject_index_loader.for_consumer(asked.config, lambda: attempt(request, create))
 
 
 # -- asking --------------------------------------------------------------------------------------------------------
@@ -175,7 +192,7 @@ def _consumer(request: ApiRequest) -> Consumer:
     stream = request.stream(request.tokens[-2])
     consumer = stream.consumers.get(request.tokens[-1])
     if consumer is None:
-        raise fail(10014)
+        raise fail(JSConsumerNotFoundErr)
     assert isinstance(consumer, Consumer)
     return consumer
 
@@ -219,13 +236,13 @@ def _info(request: ApiRequest) -> None:
 def _delete(request: ApiRequest) -> None:
     def done(failure: StoreError | None) -> None:
         if failure is not None:
-            request.refuse(error(10104, err=failure.message))
+            request.refuse(error(JSConsumerStoreFailedErrF, err=failure.message))
         else:
             request.respond(SuccessPart(success=True))
 
     consumer = _consumer(request)
     if consumer.config.direct:
-        copied_out_of(consumer.stream).forget(consumer)
+        downstreams_of(consumer.stream).forget(consumer)
     consumer.delete(done)
 
 
@@ -237,13 +254,13 @@ def _pause(consumers: "Consumers", request: ApiRequest) -> None:
     try:
         until_ns = rfc3339_to_ns(asked.pause_until) if asked.pause_until else 0
     except ValueError as err:
-        raise fail(10025, err=err) from None
+        raise fail(JSInvalidJSONErr, err=err) from None
     config = msgspec.structs.replace(consumer.config, pause_until=ns_to_rfc3339(until_ns) if until_ns else None)
     config.metadata = with_level(config.metadata, consumer_level(config))
 
     def done(failure: StoreError | None) -> None:
         if failure is not None:
-            request.refuse(error(10104, err=failure.message))
+            request.refuse(error(JSConsumerStoreFailedErrF, err=failure.message))
             return
         left_ns = consumer.pause_left_ns()
         request.respond(PauseResponse(paused=left_ns > 0, pause_until=ns_to_rfc3339(until_ns), pause_remaining=left_ns))
@@ -262,12 +279,12 @@ def _reset(consumers: "Consumers", request: ApiRequest) -> None:
         return
     request.check_level()
     if request.body and not request.body.strip():
-        raise fail(10025, err="unexpected end of JSON input")
+        raise fail(JSInvalidJSONErr, err="unexpected end of JSON input")
     asked = ResetRequest() if not request.body else request.decode(ResetRequest, strict=False)
 
     def done(seq: int, failure: StoreError | None) -> None:
         if failure is not None:
-            request.refuse(error(10204, err=failure.message), ResetPart())
+            request.refuse(error(JSConsumerInvalidResetErr, err=failure.message), ResetPart())
         else:
             request.respond(consumer.info(), ResetPart(reset_seq=seq))
 
@@ -276,15 +293,15 @@ def _reset(consumers: "Consumers", request: ApiRequest) -> None:
 
 def _unpin(request: ApiRequest) -> None:
     if not request.body.strip():
-        raise fail(10025, err="unexpected end of JSON input")
+        raise fail(JSInvalidJSONErr, err="unexpected end of JSON input")
     asked = request.decode(UnpinRequest, strict=False)
     if not asked.group:
-        raise fail(10025, err="consumer group not specified")
+        raise fail(JSInvalidJSONErr, err="consumer group not specified")
     if not valid_group(asked.group):
-        raise fail(10162)
+        raise fail(JSConsumerInvalidGroupNameErr)
     consumer = _consumer(request)
     if asked.group not in consumer.config.priority_groups or consumer.pull is None:
-        raise fail(10160)
+        raise fail(JSConsumerInvalidPriorityGroupErr)
     consumer.pull.unpin(asked.group)
     request.respond()
 

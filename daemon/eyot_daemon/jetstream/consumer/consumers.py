@@ -20,6 +20,7 @@ from eyot_daemon.jetstream.consumer.reader import ConsumerReader
 from eyot_daemon.jetstream.consumer.rules import ack_rules
 from eyot_daemon.jetstream.consumer.state import ConsumerState
 from eyot_store.errors import StoreError
+from eyot_wire.jetstream.error_codes import JSConsumerAlreadyExists, JSConsumerDoesNotExist, JSMaximumConsumersLimitErr
 from eyot_wire.jetstream.errors import JetStreamError, error, fail
 from eyot_wire.jetstream.model import ConsumerAction, ConsumerConfig, InvalidJson, StreamConfig, decode, encode
 from eyot_wire.nuid import short_id
@@ -77,11 +78,11 @@ class Consumers:
         if existing is not None:
             assert isinstance(existing, Consumer)
             if action == "create" and differs:
-                raise fail(10148)
+                raise fail(JSConsumerAlreadyExists)
             self._change(stream, existing, config, action, done)
             return
         if action == "update":
-            raise fail(10149)
+            raise fail(JSConsumerDoesNotExist)
         _check_room(stream.jsa, stream.config, config, partial(_other_configs, stream, None))
         self._make(stream, config, done)
 
@@ -92,7 +93,7 @@ class Consumers:
             existing.when_stored(lambda failure: done(existing, failure))
             return
         if action == "create":
-            raise fail(10148)
+            raise fail(JSConsumerAlreadyExists)
         if stream.config.retention == "workqueue":
             rules.check_workqueue_filters(config, _other_configs(stream, existing))
         rules.check_update(existing.config, config, bound=existing.bound)
@@ -247,7 +248,7 @@ def _check_room(
     if most <= 0 or 0 < account_most < most:
         most = account_most
     if most > 0 and not config.direct and most <= len(others()):
-        raise JetStreamError(error(10026))
+        raise JetStreamError(error(JSMaximumConsumersLimitErr))
     if stream.retention == "workqueue" and not config.direct:
         rules.check_workqueue(config, others())
 

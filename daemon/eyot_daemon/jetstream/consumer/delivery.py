@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from eyot_daemon.router.route import FastTarget, Route
     from eyot_daemon.router.subscription import Destination, Subscription
     from eyot_store import StoredMessage
-    from eyot_wire.hot import StoredRun
+    from eyot_wire.native import StoredRun
 
     #: One client's connection, by the subscription, or one leaf link.
     PlainTarget = tuple[Subscription, FastTarget] | LeafMember
@@ -54,7 +54,7 @@ def _only_client(route: "Route") -> "tuple[Subscription, FastTarget] | None":
 
 def _only_leaf(route: "Route") -> "LeafMember | None":
     """The leaf link that takes everything on `route`; None if there is more to it."""
-    return route.leafs[0] if len(route.leafs) == 1 and not route.plain and not route.groups else None
+    return route.leaf_links[0] if len(route.leaf_links) == 1 and not route.plain and not route.groups else None
 
 
 def _hold(route: "Route", stream: bytes) -> "Hold | None":
@@ -63,7 +63,7 @@ def _hold(route: "Route", stream: bytes) -> "Hold | None":
     for member in route.plain:
         if _is_full(member.sub.dest):
             return FULL
-    for leaf in route.leafs:
+    for leaf in route.leaf_links:
         held = leaf.dest.hold(stream)
         if held is not None:
             return held
@@ -71,7 +71,7 @@ def _hold(route: "Route", stream: bytes) -> "Hold | None":
         # One member takes a message; as long as any can, the group can.
         if not all(_is_full(member.sub.dest) for member in group.local):
             continue
-        holds = [leaf.dest.hold(stream) for leaf in group.leafs]
+        holds = [leaf.dest.hold(stream) for leaf in group.leaf_links]
         found = [held for held in holds if held is not None]
         if len(found) == len(holds) and (found or group.local):
             return min(found, key=lambda held: held.wait_s, default=FULL)
@@ -80,8 +80,10 @@ def _hold(route: "Route", stream: bytes) -> "Hold | None":
 
 def _allowance(route: "Route", stream: bytes) -> int:
     """Bytes of a stream that the links on the route take at once."""
-    leafs = [leaf.dest for leaf in route.leafs] + [leaf.dest for group in route.groups for leaf in group.leafs]
-    return min((dest.allowance(stream) for dest in leafs), default=UNLIMITED)
+    leaf_links = [leaf.dest for leaf in route.leaf_links] + [
+        leaf.dest for group in route.groups for leaf in group.leaf_links
+    ]
+    return min((dest.allowance(stream) for dest in leaf_links), default=UNLIMITED)
 
 
 def _is_full(dest: "Destination") -> bool:

@@ -83,7 +83,7 @@ class PullDelivery(Delivery):
             self.queue.add(wanted, reply, now, available, self._delivered())
         except RefusedRequest as refused:
             self.account.publish(reply, header=refused.header)
-        self._say()
+        self._publish_statuses()
         self.consumer.mark()
 
     # -- delivering ------------------------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ class PullDelivery(Delivery):
             self.consumer.sent(now)
         if len(queue):
             queue.sweep(now, exhausted, self._delivered())
-        self._say()
+        self._publish_statuses()
 
     def _redeliver(self, now: float) -> int:
         """One message of the redelivery queue; 0 when nobody takes it."""
@@ -125,7 +125,7 @@ class PullDelivery(Delivery):
         pending = self.reader.pending(state.delivered_sseq)
         reply = self.ack_reply(message, state.delivered_cseq + 1, state.deliveries(sseq) + 1, pending)
         request = self.queue.take(self.exact_size(message, reply), now, pending + 1, state.num_ack_pending)
-        self._say()
+        self._publish_statuses()
         if request is None:
             return 0
         state.redeliver(sseq, now)
@@ -181,7 +181,7 @@ class PullDelivery(Delivery):
         pending = self.reader.pending(self.state.delivered_sseq)
         seqs = run.seqs()
         cseq = self.state.deliver(seqs, now)
-        self.reader.took(len(run))
+        self.reader.consumed(len(run))
         self.queue.served(request, len(run), now)
         self.searched(upto, more=len(run) < read)
         self.send_run(target, run, 0, len(run), cseq, pending)
@@ -219,7 +219,7 @@ class PullDelivery(Delivery):
         run.cut(shared)
         seqs = run.seqs()
         cseq = self.state.deliver(seqs, now)
-        self.reader.took(shared)
+        self.reader.consumed(shared)
         self.queue.hand_out(sizes[:shared], now)
         self.searched(upto, more=shared < read)
         self.send_run(target, run, 0, shared, cseq, pending)
@@ -248,7 +248,7 @@ class PullDelivery(Delivery):
         pending = self.reader.pending(self.state.delivered_sseq)
         seqs = [message.seq for message in messages]
         cseq = self.state.deliver(seqs, now)
-        self.reader.took(len(seqs))
+        self.reader.consumed(len(seqs))
         self.queue.served(request, len(seqs), now)
         self.send_all(route, messages, cseq, pending)
         self.consumer.acks.sent(seqs, now)
@@ -262,13 +262,13 @@ class PullDelivery(Delivery):
         for message in messages:
             reply = self.ack_reply(message, state.delivered_cseq + 1, 1, pending - 1)
             request = self.queue.take(self.exact_size(message, reply), now, pending, state.num_ack_pending)
-            self._say()
+            self._publish_statuses()
             if request is None:
                 break
             pending -= 1
             given += 1
             state.deliver((message.seq,), now)
-            self.reader.took(1)
+            self.reader.consumed(1)
             self._hand_over(request, message, reply)
             self.consumer.acks.sent((message.seq,), now)
         return given
@@ -296,7 +296,7 @@ class PullDelivery(Delivery):
     def sweep(self, now: float) -> None:
         """Answer expired requests and send heartbeats, delivering nothing (while paused); those that do not wait end."""
         self.queue.sweep(now, self.consumer.paused, self._delivered())
-        self._say()
+        self._publish_statuses()
 
     def last_active(self, now: float) -> float:
         """When somebody was last here: now, if somebody waits."""
@@ -322,7 +322,7 @@ class PullDelivery(Delivery):
     def end(self, *, deleted: bool) -> None:
         """The consumer ends: tell who waits."""
         self.queue.end_all(lambda request: CONSUMER_DELETED if deleted else request.status("409 Server Shutdown"))
-        self._say()
+        self._publish_statuses()
 
     def config_changed(self) -> None:
         super().config_changed()
@@ -335,7 +335,7 @@ class PullDelivery(Delivery):
     def _delivered(self) -> tuple[int, int]:
         return self.state.delivered_cseq, self.state.delivered_sseq
 
-    def _say(self) -> None:
+    def _publish_statuses(self) -> None:
         """Publish the statuses the queue has gathered."""
         queue = self.queue
         if queue.out:

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 
 from eyot_daemon.jetstream.consumer.delivery import EMPTY_READ_COST, NEVER, TURN_MESSAGES_MAX, Delivery
 from eyot_daemon.jetstream.consumer.push import FLOW_CONTROL_REQUEST, LAST_CONSUMER, LAST_STREAM, FlowControl, RateLimit
-from eyot_daemon.jetstream.copied_out.asked_again import AskedAgain
-from eyot_daemon.jetstream.copied_out.copied_out import CONFIRM_WITHIN_S, copied_out_of
-from eyot_daemon.jetstream.copied_out.told_origins import told_origins_of
 from eyot_daemon.jetstream.deliver_interest import has_interest, interest_of
+from eyot_daemon.jetstream.downstream.suspect_resume import SuspectResume
+from eyot_daemon.jetstream.downstream.tracker import CONFIRM_WITHIN_S, downstreams_of
+from eyot_daemon.jetstream.downstream.upstream_positions import upstream_positions_of
 from eyot_daemon.jetstream.pull_request import idle_heartbeat
-from eyot_sync.copying.actions import CONFIRMED_CONSUMER
+from eyot_sync.sourcing.actions import CONFIRMED_CONSUMER
 from eyot_wire import headers
 from eyot_wire.digits import parse_uint
 from eyot_wire.nuid import short_id
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from eyot_daemon.jetstream.consumer.consumer import Consumer
     from eyot_daemon.jetstream.consumer.delivery import PlainTarget
     from eyot_store import StoredMessage
-    from eyot_wire.hot import StoredRun
+    from eyot_wire.native import StoredRun
 
 #: Gaps between messages shorter than this are not replayed, seconds.
 REPLAY_GAP_S_MIN = 0.001
@@ -51,9 +51,9 @@ class PushDelivery(Delivery):
         self._replay_upto = consumer.stream.log.state.last_seq if config.replay_policy == "original" else 0
         self._replay_last_ns = 0
         self._replay_at = 0.0
-        self._asked_again: AskedAgain | None = None
+        self._suspect_resume: SuspectResume | None = None
         self._is_starting = False
-        self.told_origins = told_origins_of(consumer)
+        self.upstream_positions = upstream_positions_of(consumer)
         interest_of(self.account).watch(self._subject, self)
 
     @property
@@ -83,24 +83,24 @@ class PushDelivery(Delivery):
                 self._begin_copy(now)
         else:
             self.inactive_since = now
-            self._asked_again = None
+            self._suspect_resume = None
             if self.consumer.config.direct:
-                copied_out_of(self.consumer.stream).left(self.consumer)
+                downstreams_of(self.consumer.stream).left(self.consumer)
             if self.flow is not None:
                 self.flow.reset()
 
     def _begin_copy(self, now: float) -> None:
         """A mirror or source elsewhere listens."""
-        copied = copied_out_of(self.consumer.stream)
+        copied = downstreams_of(self.consumer.stream)
         if copied.doubts(self.consumer):
-            self._asked_again = AskedAgain(now)
+            self._suspect_resume = SuspectResume(now)
         else:
             self._start_copy()
 
     def _start_copy(self) -> None:
         """It is believed; messages follow when that is written down."""
         self._is_starting = True
-        copied_out_of(self.consumer.stream).reading(self.consumer, self._copy_started)
+        downstreams_of(self.consumer.stream).reading(self.consumer, self._copy_started)
 
     def _copy_started(self) -> None:
         self._is_starting = False
@@ -108,12 +108,12 @@ class PushDelivery(Delivery):
 
     def _is_doubted(self, now: float) -> bool:
         """A copy is asked once more before it gets again what it has confirmed."""
-        asked = self._asked_again
+        asked = self._suspect_resume
         if asked is None or not self.active:
             return False
-        copied = copied_out_of(self.consumer.stream)
+        copied = downstreams_of(self.consumer.stream)
         if asked.is_over(now):
-            self._asked_again = None
+            self._suspect_resume = None
             self._start_copy()
             return False
         if asked.is_due(now):
@@ -211,7 +211,7 @@ class PushDelivery(Delivery):
         pending = self.reader.pending(self.state.delivered_sseq)
         seqs = [message.seq for message in messages]
         cseq = self.state.deliver(seqs, now)
-        self.reader.took(len(seqs))
+        self.reader.consumed(len(seqs))
         self.searched(upto, more=len(seqs) < count)
         self._push_all(messages, cseq, pending, now)
         self.consumer.acks.sent(seqs, now)
@@ -234,7 +234,7 @@ class PushDelivery(Delivery):
         pending = self.reader.pending(self.state.delivered_sseq)
         seqs = run.seqs()
         cseq = self.state.deliver(seqs, now)
-        self.reader.took(len(run))
+        self.reader.consumed(len(run))
         self.searched(upto, more=len(run) < read)
         self._push_run(target, run, cseq, pending)
         self._last_sent = now
@@ -303,8 +303,8 @@ class PushDelivery(Delivery):
         subject = self._flow_prefix + short_id(length=4).encode()
         flow.ask(subject)
         header = FLOW_CONTROL_REQUEST
-        if self.told_origins is not None:
-            header = header[:-2] + self.told_origins.news() + b"\r\n"
+        if self.upstream_positions is not None:
+            header = header[:-2] + self.upstream_positions.news() + b"\r\n"
         self.account.publish(self._subject, reply=subject, header=header)
 
     def _within_window(self, messages: "list[StoredMessage]") -> int:
@@ -336,7 +336,7 @@ class PushDelivery(Delivery):
             return
         if self.consumer.config.direct and self._is_believed(header):
             self.confirmed_sseq = self._asked_sseq
-            copied_out_of(self.consumer.stream).confirmed(self.consumer, self._asked_sseq)
+            downstreams_of(self.consumer.stream).confirmed(self.consumer, self._asked_sseq)
         if self._flow_acks:
             last = headers.get(header, LAST_STREAM) or b""
             if last.isdigit() and len(last) <= 20:
@@ -359,7 +359,7 @@ class PushDelivery(Delivery):
         """Is whoever listens behind a link where another server answers for this one's domain?"""
         links = self.consumer.broker.links.connections.values()
         twins = {id(link) for link in links if link.state.twin}
-        return bool(twins) and any(id(leaf.dest) in twins for leaf in self.account.route(self._subject).leafs)
+        return bool(twins) and any(id(leaf.dest) in twins for leaf in self.account.route(self._subject).leaf_links)
 
     def reset(self) -> None:
         """The consumer begins anew."""

@@ -16,13 +16,14 @@ from eyot_daemon.jetstream.config.consumer import filters_of
 from eyot_store.subjects.matching import SINGLY_MAX
 from eyot_wire import subject as subjects
 from eyot_wire.go.time import rfc3339_to_ns
+from eyot_wire.jetstream.error_codes import JSConsumerInvalidResetErr
 from eyot_wire.jetstream.errors import fail
 from eyot_wire.jetstream.model import ConsumerConfig, StreamConfig
 from eyot_wire.pattern_set import matcher_of
 
 if TYPE_CHECKING:
     from eyot_store import Log, StoredMessage
-    from eyot_wire.hot import StoredRun
+    from eyot_wire.native import StoredRun
 
 #: How far the log is searched in one read before others get their turn is the log's own bound; this is what one read
 #: may bring into memory, bytes.
@@ -178,9 +179,9 @@ class ConsumerReader:
         elif policy == "all":
             return
         else:
-            raise fail(10204, err="not allowed")
+            raise fail(JSConsumerInvalidResetErr, err="not allowed")
         if seq < start:
-            raise fail(10204, err=f"below start {what}")
+            raise fail(JSConsumerInvalidResetErr, err=f"below start {what}")
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
@@ -261,7 +262,7 @@ class ConsumerReader:
         if staged:
             self._discounted.update(staged)
 
-    def took(self, count: int) -> None:
+    def consumed(self, count: int) -> None:
         """`count` of the pending messages were delivered."""
         self._pending -= count
 

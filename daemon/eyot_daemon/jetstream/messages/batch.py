@@ -72,7 +72,7 @@ class Batch:
         self.schedules_before: list[tuple[bytes, int]] = []
         self.then: list[Settled] = []
 
-    def took_away(self, count: int) -> None:
+    def note_purged(self, count: int) -> None:
         """A purge of some messages, by subject or down to a number, took away `count`."""
         if count:
             self.purged = True

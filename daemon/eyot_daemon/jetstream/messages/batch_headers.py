@@ -18,11 +18,20 @@ from eyot_daemon.jetstream.messages.headers import (
 )
 from eyot_daemon.jetstream.messages.message_ttl import parse_ttl
 from eyot_daemon.jetstream.messages.schedule import check_schedule
+from eyot_wire.jetstream.error_codes import (
+    JSAtomicPublishContainsDuplicateMessageErr,
+    JSMessageIncrMissingErr,
+    JSMessageTTLInvalidErr,
+    JSStreamExpectedLastSeqPerSubjectInvalid,
+    JSStreamRollupFailedF,
+    JSStreamWrongLastSequenceConstantErr,
+    JSStreamWrongLastSequenceErrF,
+)
 from eyot_wire.jetstream.errors import ApiError, error
 from eyot_wire.subject import matches
 
 #: A message is in the stream already, or twice in its batch.
-CONTAINS_DUPLICATE = 10201
+CONTAINS_DUPLICATE = JSAtomicPublishContainsDuplicateMessageErr
 
 
 class BatchSoFar:
@@ -63,14 +72,14 @@ def check_in_batch(
         if duplicate or msg_id in so_far.msg_ids:
             return Verdict(error(CONTAINS_DUPLICATE), duplicate=duplicate)
     if facts.config.allow_msg_counter and not fields.get(INCREMENT):
-        return Verdict(error(10169))
+        return Verdict(error(JSMessageIncrMissingErr))
     refused = _check_expected(fields, subject, facts, so_far) or check_schedule(fields, subject, facts)
     if refused is not None:
         return Verdict(refused)
     verdict = check_rollup(fields, facts, msg_id)
     rollup = verdict.rollup
     if rollup and (subject in so_far.subjects if rollup == b"sub" else so_far.subjects):
-        return Verdict(error(10111, err=f"batch rollup {rollup.decode()} invalid"))
+        return Verdict(error(JSStreamRollupFailedF, err=f"batch rollup {rollup.decode()} invalid"))
     return verdict
 
 
@@ -79,7 +88,7 @@ def _check_ttl(fields: dict[bytes, bytes]) -> ApiError | None:
         if fields.get(TTL):
             parse_ttl(fields[TTL])
     except ValueError:
-        return error(10165)
+        return error(JSMessageTTLInvalidErr)
     return None
 
 
@@ -89,17 +98,17 @@ def _check_expected(
     expected = fields.get(EXPECTED_LAST_SEQ)
     if expected:
         if parse_seq(expected) != facts.last_seq:
-            return error(10071, seq=facts.last_seq)
+            return error(JSStreamWrongLastSequenceErrF, seq=facts.last_seq)
         if so_far.subjects:
-            return error(10164)
+            return error(JSStreamWrongLastSequenceConstantErr)
     expected = fields.get(EXPECTED_LAST_SUBJECT_SEQ)
     filter_subject = fields.get(EXPECTED_LAST_SUBJECT_SEQ_SUBJECT)
     if expected:
         if so_far.touches(filter_subject or subject):
-            return error(10164)
+            return error(JSStreamWrongLastSequenceConstantErr)
         actual = facts.last_seq_for(filter_subject or subject)
         if parse_seq(expected) != actual:
-            return error(10071, seq=actual)
+            return error(JSStreamWrongLastSequenceErrF, seq=actual)
     elif filter_subject:
-        return error(10193)
+        return error(JSStreamExpectedLastSeqPerSubjectInvalid)
     return None

@@ -12,6 +12,7 @@ import msgspec
 from eyot_daemon.jetstream.messages.headers import COUNTER_SOURCES, INCREMENT
 from eyot_wire import headers
 from eyot_wire.jetstream import stream_source
+from eyot_wire.jetstream.error_codes import JSMessageCounterBrokenErr, JSMessageIncrMissingErr
 from eyot_wire.jetstream.errors import ApiError, error
 from eyot_wire.untrusted import decode_json
 
@@ -52,10 +53,10 @@ class Counters:
         """The message to be stored for one that adds to `subject` (a copy, if it names its origin)."""
         increment = fields.get(INCREMENT)
         if not increment:
-            return error(10169)
+            return error(JSMessageIncrMissingErr)
         last = self._last(subject)
         if last is None:
-            return error(10172)
+            return error(JSMessageCounterBrokenErr)
         value, sources = last
         origin = fields.get(stream_source.HEADER)
         if origin is None:
@@ -66,7 +67,7 @@ class Counters:
         else:
             copied = _copied(origin, payload, sources)
             if copied is None:
-                return error(10172)
+                return error(JSMessageCounterBrokenErr)
             difference, sources = copied
             value += difference
             header = _with_field(header, INCREMENT, b"%d" % difference)

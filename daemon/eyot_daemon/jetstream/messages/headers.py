@@ -10,6 +10,17 @@ from typing import Protocol
 
 from eyot_daemon.jetstream.messages.message_ttl import has_ttl
 from eyot_daemon.jetstream.messages.schedule import SCHEDULE, check_schedule
+from eyot_wire.jetstream.error_codes import (
+    JSMessageIncrDisabledErr,
+    JSMessageIncrInvalidErr,
+    JSMessageIncrPayloadErr,
+    JSMessageTTLDisabledErr,
+    JSStreamExpectedLastSeqPerSubjectInvalid,
+    JSStreamNotMatchErr,
+    JSStreamRollupFailedF,
+    JSStreamWrongLastMsgIDErrF,
+    JSStreamWrongLastSequenceErrF,
+)
 from eyot_wire.jetstream.errors import ApiError, error
 from eyot_wire.jetstream.model import StreamConfig
 
@@ -136,7 +147,7 @@ def check(
     if expected_id:
         last_id = facts.last_msg_id()
         if last_id != expected_id:
-            return Verdict(error(10070, id=last_id.decode("utf-8", "replace")))
+            return Verdict(error(JSStreamWrongLastMsgIDErrF, id=last_id.decode("utf-8", "replace")))
     return check_rollup(fields, facts, msg_id)
 
 
@@ -147,9 +158,11 @@ def check_rollup(fields: dict[bytes, bytes], facts: StreamFacts, msg_id: bytes) 
         rollup = b"sub"  # a new schedule takes the place of the subject's last one
     if rollup:
         if not facts.config.allow_rollup_hdrs or facts.config.deny_purge:
-            return Verdict(error(10111, err="rollup not permitted"))
+            return Verdict(error(JSStreamRollupFailedF, err="rollup not permitted"))
         if rollup not in (b"sub", b"all"):
-            return Verdict(error(10111, err=f'rollup value invalid: "{rollup.decode("utf-8", "replace")}"'))
+            return Verdict(
+                error(JSStreamRollupFailedF, err=f'rollup value invalid: "{rollup.decode("utf-8", "replace")}"')
+            )
     return Verdict(msg_id=msg_id, rollup=rollup)
 
 
@@ -157,18 +170,18 @@ def check_features(fields: dict[bytes, bytes], config: StreamConfig, payload: by
     """Headers of features that the stream has to allow."""
     if fields.get(INCREMENT):
         if not _INCREMENT.fullmatch(fields[INCREMENT]):
-            return error(10171)
+            return error(JSMessageIncrInvalidErr)
         if not config.allow_msg_counter:
-            return error(10168)
+            return error(JSMessageIncrDisabledErr)
         if payload:
-            return error(10170)
+            return error(JSMessageIncrPayloadErr)
         if any(fields.get(name) for name in _NOT_WITH_COUNTERS):
-            return error(10171)
+            return error(JSMessageIncrInvalidErr)
     expected_stream = fields.get(EXPECTED_STREAM)
     if expected_stream and expected_stream != config.name.encode():
-        return error(10060)
+        return error(JSStreamNotMatchErr)
     if fields.get(TTL) and not config.allow_msg_ttl and has_ttl(fields[TTL]):
-        return error(10166)
+        return error(JSMessageTTLDisabledErr)
     return None
 
 
@@ -179,12 +192,12 @@ def _check_expected(fields: dict[bytes, bytes], subject: bytes, facts: StreamFac
     if expected:
         actual = facts.last_seq_for(filter_subject or subject)
         if parse_seq(expected) != actual:
-            return error(10071, seq=actual)
+            return error(JSStreamWrongLastSequenceErrF, seq=actual)
     elif filter_subject:
-        return error(10193)
+        return error(JSStreamExpectedLastSeqPerSubjectInvalid)
     expected = fields.get(EXPECTED_LAST_SEQ)
     if expected and parse_seq(expected) != facts.last_seq:
-        return error(10071, seq=facts.last_seq)
+        return error(JSStreamWrongLastSequenceErrF, seq=facts.last_seq)
     return None
 
 

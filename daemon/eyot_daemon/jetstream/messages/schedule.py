@@ -12,6 +12,17 @@ from eyot_daemon.jetstream.messages.cron import NS_PER_S, Cron
 from eyot_daemon.jetstream.messages.message_ttl import parse_ttl
 from eyot_wire import headers
 from eyot_wire.go.duration import parse_duration_ns
+from eyot_wire.jetstream.error_codes import (
+    JSMessageSchedulesDisabledErr,
+    JSMessageSchedulesPatternInvalidErr,
+    JSMessageSchedulesRollupInvalidErr,
+    JSMessageSchedulesSchedulerInvalidErr,
+    JSMessageSchedulesSourceInvalidErr,
+    JSMessageSchedulesTargetInvalidErr,
+    JSMessageSchedulesTimeZoneInvalidErr,
+    JSMessageSchedulesTTLInvalidErr,
+    JSMessageTTLDisabledErr,
+)
 from eyot_wire.jetstream.errors import ApiError, error
 from eyot_wire.jetstream.model import StreamConfig, ns_to_rfc3339, rfc3339_to_ns
 from eyot_wire.subject import is_literal, is_valid, matches
@@ -123,7 +134,7 @@ def check_schedule(
     refused = _check_pattern(fields)
     if refused is not None or fields.get(SCHEDULE):
         if not config.allow_msg_schedules:
-            return error(10188)
+            return error(JSMessageSchedulesDisabledErr)
         refused = refused or _check_rest(fields, subject, config)
     if refused is not None or scheduled:
         return refused
@@ -138,9 +149,9 @@ def _check_pattern(fields: dict[bytes, bytes]) -> ApiError | None:
         if pattern:
             Schedule(pattern, zone)
     except InvalidPattern:
-        return error(10189)
+        return error(JSMessageSchedulesPatternInvalidErr)
     except InvalidTimeZone:
-        return error(10223)
+        return error(JSMessageSchedulesTimeZoneInvalidErr)
     return None
 
 
@@ -151,33 +162,35 @@ def _check_rest(fields: dict[bytes, bytes], subject: bytes, config: StreamConfig
         if ttl:
             parse_ttl(ttl)
     except ValueError:
-        return error(10191)
+        return error(JSMessageSchedulesTTLInvalidErr)
     if fields.get(_ROLLUP) not in (None, b"", b"sub"):
-        return error(10192)
+        return error(JSMessageSchedulesRollupInvalidErr)
     if ttl and not config.allow_msg_ttl:
-        return error(10166)
+        return error(JSMessageTTLDisabledErr)
     target, source = fields.get(TARGET, b""), fields.get(SOURCE)
     if not _publishable(target) or target == subject:
-        return error(10190)
+        return error(JSMessageSchedulesTargetInvalidErr)
     if source and (source in (subject, target) or not _publishable(source)):
-        return error(10203)
+        return error(JSMessageSchedulesSourceInvalidErr)
     if not _within(target, config):
-        return error(10190)
+        return error(JSMessageSchedulesTargetInvalidErr)
     if source and not _within(source, config):
-        return error(10203)
-    return error(10192) if (fields.get(b"Nats-Rollup") or b"sub").lower() != b"sub" else None
+        return error(JSMessageSchedulesSourceInvalidErr)
+    return (
+        error(JSMessageSchedulesRollupInvalidErr) if (fields.get(b"Nats-Rollup") or b"sub").lower() != b"sub" else None
+    )
 
 
 def _check_scheduler(fields: dict[bytes, bytes], subject: bytes, facts: Scheduled) -> ApiError | None:
     """A publisher may end another subject's schedule, and nothing else."""
     scheduler, following = fields.get(SCHEDULER, b""), fields.get(_NEXT)
     if not following:
-        return error(10212) if scheduler else None
+        return error(JSMessageSchedulesSchedulerInvalidErr) if scheduler else None
     if following != PURGE or not _publishable(scheduler) or scheduler == subject:
-        return error(10212)
+        return error(JSMessageSchedulesSchedulerInvalidErr)
     if not facts.config.allow_msg_schedules:
-        return error(10188)
-    return None if facts.ends_with_schedule(scheduler) else error(10212)
+        return error(JSMessageSchedulesDisabledErr)
+    return None if facts.ends_with_schedule(scheduler) else error(JSMessageSchedulesSchedulerInvalidErr)
 
 
 def ended_scheduler(fields: dict[bytes, bytes]) -> bytes:

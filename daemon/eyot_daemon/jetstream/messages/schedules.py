@@ -116,7 +116,7 @@ class Schedules:
         if batch.schedules:
             self.schedule()
 
-    def taken_back(self, batch: Batch) -> None:
+    def rolled_back(self, batch: Batch) -> None:
         """What was staged with `batch` did not happen: the table is as it was, and what was due is tried again."""
         for subject, seq in reversed(batch.schedules_before):
             if seq:

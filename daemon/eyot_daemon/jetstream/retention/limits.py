@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from eyot_daemon.jetstream.clock_watch import ClockCredits
 from eyot_daemon.jetstream.retention.purging import PURGE_SLICE
 from eyot_store.subjects.eviction import remove_oldest
+from eyot_wire.jetstream.error_codes import JSStreamStoreFailedF
 from eyot_wire.jetstream.errors import ApiError, error
 from eyot_wire.jetstream.model import StreamConfig
 
@@ -31,12 +32,12 @@ def refusal(config: StreamConfig, log: "Log", subject: bytes, size: int, *, roll
     replaces = False
     if 0 < config.max_msgs_per_subject <= log.subject_count(subject):
         if config.discard_new_per_subject and not rollup:
-            return error(10077, err="maximum messages per subject exceeded")
+            return error(JSStreamStoreFailedF, err="maximum messages per subject exceeded")
         replaces = True
     if 0 < config.max_msgs <= log.state.messages and not replaces:
-        return error(10077, err="maximum messages exceeded")
+        return error(JSStreamStoreFailedF, err="maximum messages exceeded")
     if 0 < config.max_bytes < log.state.bytes + size and not (replaces and _makes_room(config, log, subject, size)):
-        return error(10077, err="maximum bytes exceeded")
+        return error(JSStreamStoreFailedF, err="maximum bytes exceeded")
     return None
 
 
@@ -46,11 +47,11 @@ def refusal_in_batch(
     """The same for a message of a batch: all that the batch stores counts, whatever it replaces."""
     messages, stored_bytes = so_far.with_one_more(log.state.messages, log.state.bytes, size)
     if 0 < config.max_msgs < messages:
-        return error(10077, err="maximum messages exceeded")
+        return error(JSStreamStoreFailedF, err="maximum messages exceeded")
     if 0 < config.max_bytes < stored_bytes:
-        return error(10077, err="maximum bytes exceeded")
+        return error(JSStreamStoreFailedF, err="maximum bytes exceeded")
     if config.discard_new_per_subject and not rollup and 0 < config.max_msgs_per_subject <= log.subject_count(subject):
-        return error(10077, err="maximum messages per subject exceeded")
+        return error(JSStreamStoreFailedF, err="maximum messages per subject exceeded")
     return None
 
 

@@ -5,13 +5,13 @@ has acknowledged it. With interest retention a message goes when every consumer 
 concerns none is not stored at all.
 
 A mirror or source that has read the stream counts as a consumer for good, also while its link is down and its hidden consumer gone:
-what it has not confirmed is kept for it (`copied_out.py`).
+what it has not confirmed is kept for it (`downstream.py`).
 """
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from eyot_daemon.jetstream.copied_out.copied_out import copied_out_of
+from eyot_daemon.jetstream.downstream.tracker import downstreams_of
 from eyot_daemon.jetstream.ports import ConsumerPort
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Retention:
             return True
         if any(consumer.wants(subject) for consumer in self._stream.consumers.values()):
             return True
-        return copied_out_of(self._stream).wants(subject)
+        return downstreams_of(self._stream).wants(subject)
 
     def acked(self, consumer: ConsumerPort, seqs: Iterable[int], txn: "Txn") -> None:
         """`consumer` is done with `seqs`: stage the removal of those that nobody needs any more."""
@@ -47,7 +47,7 @@ class Retention:
         if retention == "limits":
             return
         others = [other for other in self._stream.consumers.values() if other is not consumer]
-        alone = not others and not copied_out_of(self._stream).known
+        alone = not others and not downstreams_of(self._stream).known
         for seq in seqs:
             if retention == "workqueue" or alone or not self._needed(seq, others):
                 self._log.remove(txn, seq, why=_CONSUMED)
@@ -57,7 +57,7 @@ class Retention:
         retention = self._stream.config.retention
         if retention == "limits":
             return
-        out, seq = copied_out_of(self._stream), max(first, self._log.state.first_seq)
+        out, seq = downstreams_of(self._stream), max(first, self._log.state.first_seq)
         consumers = list(self._stream.consumers.values())
         while seq <= min(last, self._log.committed_seq):
             read = self._log.read(seq, max_messages=READ_MESSAGES_MAX, max_bytes=READ_BYTES_MAX)
@@ -74,14 +74,14 @@ class Retention:
             return False
         if any(consumer.needs(seq, message.subject) for consumer in consumers):
             return True
-        return copied_out_of(self._stream).needs(seq, message.subject)
+        return downstreams_of(self._stream).needs(seq, message.subject)
 
     def drop_unneeded(self, txn: "Txn") -> None:
         """Stage the removal of every committed message that no consumer needs (one left, or interest came into force); of many
         messages some later."""
         if self._stream.config.retention != "interest":
             return
-        if not self._stream.consumers and not copied_out_of(self._stream).known:
+        if not self._stream.consumers and not downstreams_of(self._stream).known:
             self._log.purge(txn, why=_CONSUMED)
         else:
             self._stream.sweep.begin(txn)
@@ -89,7 +89,7 @@ class Retention:
     def unneeded(self) -> "Unwanted":
         """Whether no consumer needs a message, with interest retention; as of now, to be asked of many messages."""
         consumers = list(self._stream.consumers.values())
-        out = copied_out_of(self._stream)
+        out = downstreams_of(self._stream)
 
         def unneeded(seq: int, subject: bytes) -> bool:
             return not any(consumer.needs(seq, subject) for consumer in consumers) and not out.needs(seq, subject)

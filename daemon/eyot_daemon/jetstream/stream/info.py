@@ -44,14 +44,14 @@ def stream_info(
 ) -> StreamInfo:
     """Everything about a stream, except the per-subject counts. `created`: in the answer to CREATE, without the domain; `listed`: in
     that to LIST, where the configuration is shown as it is stored."""
-    copying = stream.jsa.engine.copying
+    sourcing = stream.jsa.engine.sourcing
     config = stream.config
     return StreamInfo(
         config=config if listed else shown_config(config),
         created=ns_to_rfc3339(stream.created_ns),
         state=stream_state(stream, deleted_details=deleted_details),
         domain="" if created else stream.jsa.domain,
-        mirror=copying.mirror_info(stream) if config.mirror is not None else None,
-        sources=copying.sources_info(stream) if config.sources else [],
+        mirror=sourcing.mirror_info(stream) if config.mirror is not None else None,
+        sources=sourcing.sources_info(stream) if config.sources else [],
         ts=ns_to_rfc3339(stream.broker.clock.now_ns()),
     )

@@ -12,12 +12,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from eyot_daemon.jetstream.clock_watch import ClockCredits
-from eyot_daemon.jetstream.copied_out.copied_out import CopiedOut, copied_out_of
-from eyot_daemon.jetstream.copies.farewell import stage_farewells
-from eyot_daemon.jetstream.intake.atomic_batches import AtomicBatches
-from eyot_daemon.jetstream.intake.buffered import Buffered
-from eyot_daemon.jetstream.intake.fast_batches import FastBatches
-from eyot_daemon.jetstream.intake.ingest import CopiedMessage, Ingest
+from eyot_daemon.jetstream.downstream.tracker import DownstreamTracker, downstreams_of
+from eyot_daemon.jetstream.ingest.atomic_batches import AtomicBatches
+from eyot_daemon.jetstream.ingest.fast_batches import FastBatches
+from eyot_daemon.jetstream.ingest.limiter import IngestLimiter
+from eyot_daemon.jetstream.ingest.stream_ingest import CopiedMessage, StreamIngest
 from eyot_daemon.jetstream.messages.batch import Batch, Settled
 from eyot_daemon.jetstream.messages.dedupe import DedupeWindow, IdsMark
 from eyot_daemon.jetstream.messages.headers import MSG_ID, nats_fields
@@ -27,13 +26,15 @@ from eyot_daemon.jetstream.retention import limits, purging
 from eyot_daemon.jetstream.retention.expiry import CLOCK_POSITION, Expiry
 from eyot_daemon.jetstream.retention.retention import Retention
 from eyot_daemon.jetstream.retention.sweep import Sweep
-from eyot_daemon.jetstream.stream.gathering import Gathering
+from eyot_daemon.jetstream.sourcing.deregistration import stage_deregistrations
+from eyot_daemon.jetstream.stream.subject_index_loader import SubjectIndexLoader
 from eyot_daemon.router.subscription import Kind, Origin, Subscription
 from eyot_store.errors import StoreError
 from eyot_wire.frames import Published
-from eyot_wire.hot import Inlet
+from eyot_wire.jetstream.error_codes import JSStreamStoreFailedF
 from eyot_wire.jetstream.errors import ApiError, error
 from eyot_wire.jetstream.model import StreamConfig, encode
+from eyot_wire.native import IngestQueue
 
 if TYPE_CHECKING:
     from eyot_daemon.jetstream.account import JetStreamAccount
@@ -70,7 +71,7 @@ class Stream:
         self.config = config
         self.dedupe = DedupeWindow(config.duplicate_window)
         self.ids = IdsMark(stream_log)
-        self.copied_out: CopiedOut | None = None  # see `copied_out_of`
+        self.downstream: DownstreamTracker | None = None  # see `downstreams_of`
         self.retention = Retention(self)
         self.failed_commits = 0
         self._failing = ""  # the reason of the last commit's failure
@@ -80,12 +81,14 @@ class Stream:
         self.batches = AtomicBatches(self, jsa.engine.batch_budget)
         self.fast_batches = FastBatches(self, jsa.engine.batch_budget)
         self.sweep = Sweep(self)
-        self.gathering = Gathering(self)
-        self._ingest = Ingest(self)
+        self.subject_index_loader = SubjectIndexLoader(self)
+        self._ingest = StreamIngest(self)
         #: What was published since the last turn.
-        self.inlet = Inlet(self)
+        self.ingest_queue = IngestQueue(self)
         options = jsa.engine.options
-        self.buffered = Buffered(self, jsa.engine.store_gate, options.buffered_msgs_max, options.buffered_bytes_max)
+        self.ingest_limiter = IngestLimiter(
+            self, jsa.engine.store_gate, options.buffered_msgs_max, options.buffered_bytes_max
+        )
         self._in_flight: deque[Batch] = deque()
         self._subscriptions: dict[str, Subscription] = {}
         self.live = False
@@ -113,7 +116,7 @@ class Stream:
         self._subscribe()
         self.sweep.start()
         if self.config.max_msgs_per_subject > 0:
-            self.gathering.then(lambda: None)  # the first message will need it
+            self.subject_index_loader.then(lambda: None)  # the first message will need it
         self.expiry.start()
         if self.config.allow_msg_schedules:
             self.schedules.start()
@@ -154,7 +157,7 @@ class Stream:
         for consumer in list(self._consumers.values()):
             consumer.stop()
         self._end_timers()
-        copied_out_of(self).stop()
+        downstreams_of(self).stop()
 
     def delete(self, done: Settled) -> None:
         """Remove the stream and all it holds; `done` is called when that is on flash."""
@@ -164,11 +167,11 @@ class Stream:
         for consumer in list(self._consumers.values()):
             consumer.stream_deleted()
         self._consumers.clear()
-        copied_out_of(self).stop()
+        downstreams_of(self).stop()
         txn = self.store.begin()
         self.log.delete(txn)
         batch = Batch()
-        batch.then += [copied_out_of(self).deleted, done]
+        batch.then += [downstreams_of(self).deleted, done]
         self.submit(txn, batch)
 
     def _end_timers(self) -> None:
@@ -180,7 +183,7 @@ class Stream:
     def update(self, config: StreamConfig, done: Settled) -> None:
         """Change the configuration (checked before); `done` is called when it is on flash."""
         old, self.config = self.config, config
-        self._ingest = Ingest(self)
+        self._ingest = StreamIngest(self)
         self.dedupe.set_window(config.duplicate_window, self.broker.clock.now_ns())
         if not config.allow_atomic:
             self.batches.drop_all()
@@ -189,7 +192,7 @@ class Stream:
         batch = Batch()
         with self.staging() as txn:
             self.log.set_config(txn, encode(config))
-            stage_farewells(self, txn, old, config)
+            stage_deregistrations(self, txn, old, config)
             batch.removed = limits.enforce(config, self.log, txn, ())
             if config.retention == "interest" and old.retention == "limits" and self._consumers:
                 self.retention.drop_unneeded(txn)
@@ -200,7 +203,7 @@ class Stream:
         def settle(failure: StoreError | None) -> None:
             if failure is not None and self.config is config:
                 self.config = old
-                self._ingest = Ingest(self)
+                self._ingest = StreamIngest(self)
                 self._subscribe()
             done(failure)
             self._enforce_more(config, failure)
@@ -237,7 +240,7 @@ class Stream:
         for subject in self.config.subjects:
             if subject not in self._subscriptions:
                 subscription = self.account.subscribe(subject.encode(), self)
-                subscription.inlet = self.inlet
+                subscription.ingest_queue = self.ingest_queue
                 self._subscriptions[subject] = subscription
 
     def _unsubscribe_all(self) -> None:
@@ -251,20 +254,20 @@ class Stream:
         self, sub: Subscription, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Origin | None
     ) -> bool:
         """Take one published message; it is looked at when the turn ends."""
-        if not self.inlet:
+        if not self.ingest_queue:
             self.broker.mark_dirty(self)
-        self.inlet.add(Published(subject, reply, header, payload))
+        self.ingest_queue.add(Published(subject, reply, header, payload))
         return True
 
     def flush(self) -> None:
         """End of the turn: take in what was published."""
-        messages = self.inlet.take()
+        messages = self.ingest_queue.take()
         if not messages or not self.live:
             return
-        messages = self.buffered.admitted(messages)
+        messages = self.ingest_limiter.admitted(messages)
         if messages:
             self._ingest.run(messages)
-        gate = self.buffered.shut()
+        gate = self.ingest_limiter.shut()
         if gate is not None:
             self.broker.hold_back(gate)
 
@@ -315,7 +318,7 @@ class Stream:
     def _settled(self, batch: Batch, failure: StoreError | None) -> None:
         self._in_flight.remove(batch)
         if batch.size:
-            self.buffered.settled(batch, refused=failure is not None)
+            self.ingest_limiter.settled(batch, refused=failure is not None)
         if failure is not None:
             self._note_failure(failure)
             self._ingest.failed(batch, failure)
@@ -394,7 +397,7 @@ class Stream:
             if below_seq > self.log.state.last_seq + 1 and subject_filter in (b"", b">"):
                 self.log.skip_to(txn, below_seq - 1)
         batch = Batch()
-        batch.took_away(removed)
+        batch.note_purged(removed)
         batch.purged = True
         batch.singly = batch.singly and bool(keep or subject_filter not in (b"", b">"))
         batch.then.append(lambda failure: done(removed, failure))
@@ -440,7 +443,7 @@ class Stream:
                 for key, value in positions(taken) if taken else ():
                     self.log.put_position(txn, key, value)
         except StoreError as failure:
-            on_done(CopyResult(0, error(10077, err=failure.message)))
+            on_done(CopyResult(0, error(JSStreamStoreFailedF, err=failure.message)))
             return
         if not taken:
             on_done(CopyResult(0, refusal))
@@ -448,7 +451,7 @@ class Stream:
 
         def settle(failure: StoreError | None) -> None:
             if failure is not None:
-                on_done(CopyResult(0, error(10077, err=failure.message)))
+                on_done(CopyResult(0, error(JSStreamStoreFailedF, err=failure.message)))
             else:
                 on_done(CopyResult(taken, refusal))
 

@@ -1,1 +1,0 @@
-"""Mirrors and sources at work: the copying side."""

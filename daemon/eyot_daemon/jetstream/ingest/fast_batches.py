@@ -1,0 +1,254 @@
+"""Fast batch publishing (2.14, ADR-50): a publisher streams messages and is told now and then how far they are stored.
+
+What a message is within its batch stands in its reply subject:
+
+    <prefix>.<batch>.<flow>.<ok|fail>.<sequence>.<operation>.$FI
+
+Operations: 0 begin, 1 append, 2 the last message, 3 the end (not stored), 4 a question. `flow` is how many messages may be
+under way unacknowledged. A gap or a refused message ends a `fail` batch; an `ok` batch goes on. Every answer leaves with the
+transaction that holds what it speaks of.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from eyot_daemon.jetstream.api_request import level_is_offered
+from eyot_daemon.jetstream.ingest.atomic_batches import ID_LENGTH_MAX, IDLE_S_MAX
+from eyot_daemon.jetstream.messages.batch_budget import BatchBudget
+from eyot_wire.jetstream.error_codes import (
+    JSBatchPublishInvalidBatchIDErr,
+    JSBatchPublishInvalidPatternErr,
+    JSBatchPublishTooManyInflight,
+    JSBatchPublishUnknownBatchIDErr,
+    JSRequiredApiLevelErr,
+)
+from eyot_wire.jetstream.errors import ApiError, error
+from eyot_wire.jetstream.model import encode
+
+if TYPE_CHECKING:
+    from eyot_daemon.jetstream.stream.stream import Stream
+    from eyot_daemon.turn.timers import TimerHandle
+    from eyot_wire.frames import Published
+
+MARK = b".$FI"
+FLOW_DEFAULT = 10
+#: More is not left unacknowledged, whatever is asked for; all batches of a stream share it.
+FLOW_MAX = 500
+_UINT16_MAX = 65_535
+
+BEGIN, APPEND, COMMIT, END, PING = range(5)
+
+
+class FastReply(NamedTuple):
+    """What a reply subject says of its message."""
+
+    batch: bytes
+    flow: int
+    goes_on: bool
+    seq: int
+    op: int
+
+
+class _Ack(msgspec.Struct, tag_field="type", tag="ack"):
+    seq: int
+    msgs: int
+
+
+class _Gap(msgspec.Struct, tag_field="type", tag="gap"):
+    last_seq: int
+    seq: int
+
+
+class _Err(msgspec.Struct, tag_field="type", tag="err"):
+    seq: int
+    error: ApiError
+
+
+class Duplicate(NamedTuple):
+    """The message was stored before, at `seq`."""
+
+    seq: int
+
+
+class _OpenBatch:
+    """`last`: the last number taken; `settled`: the last number stored, or stored before; `stored`: the stream's sequence of the
+    last message stored (0: none). `flow` messages may be under way at present, `flow_max` as far as the publisher goes."""
+
+    __slots__ = ("acked", "flow", "flow_max", "goes_on", "heard_at", "last", "settled", "stored")
+
+    def __init__(self, asked: FastReply, *, alone: bool) -> None:
+        self.goes_on = asked.goes_on
+        self.flow_max = asked.flow
+        # One of several begins slowly.
+        self.flow = min(FLOW_MAX, asked.flow) if alone else 1
+        self.last = 0
+        self.settled = 0
+        self.acked = 0
+        self.stored = 0
+        self.heard_at = 0.0
+
+
+#: Stages a message; returns its sequence, or why it is refused.
+Store = Callable[["Published"], int | Duplicate | ApiError]
+
+
+def parse_reply(reply: bytes) -> FastReply | None:
+    """None: it does not follow the pattern."""
+    tokens = reply.split(b".")
+    if len(tokens) < 7 or tokens[-4] not in (b"ok", b"fail"):
+        return None
+    batch, flow, gap, seq, op = tokens[-6:-1]
+    if not (seq.isdigit() and len(seq) < 20 and op in (b"0", b"1", b"2", b"3", b"4")) or seq.strip(b"0") == b"":
+        return None
+    number, operation = int(seq), int(op)
+    if (operation == BEGIN and number != 1) or (operation in (APPEND, END) and number == 1):
+        return None
+    wanted = int(flow) if flow.isdigit() and len(flow) < 20 else 0
+    return FastReply(batch, min(wanted or FLOW_DEFAULT, _UINT16_MAX), gap == b"ok", number, operation)
+
+
+class FastBatches:
+    """The open batches of one stream."""
+
+    def __init__(self, stream: "Stream", budget: BatchBudget) -> None:
+        self._stream = stream
+        self._budget = budget
+        self._open: dict[bytes, _OpenBatch] = {}
+        self._timer: TimerHandle | None = None
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def take(self, message: "Published", store: Store) -> list[bytes] | ApiError:
+        """The next message of a batch; returns the answers to its reply subject, in order, or why nothing was done."""
+        asked = parse_reply(message.reply)
+        if asked is None:
+            return error(JSBatchPublishInvalidPatternErr)
+        if len(asked.batch) > ID_LENGTH_MAX:
+            return error(JSBatchPublishInvalidBatchIDErr)
+        batch = self._open.get(asked.batch)
+        if batch is None:
+            if asked.seq != 1:
+                return error(JSBatchPublishUnknownBatchIDErr)
+            if not self._budget.begin_fast():
+                return error(JSBatchPublishTooManyInflight)
+            batch = self._open[asked.batch] = _OpenBatch(asked, alone=not self._open)
+        if message.header and not level_is_offered(message.header):
+            self._close(asked.batch)
+            return error(JSRequiredApiLevelErr)
+        batch.heard_at = self._stream.broker.clock.monotonic()
+        self._set_timer()
+        if asked.op == PING:
+            return self._ping(batch, asked)
+        return self._next(batch, asked, message, store)
+
+    def drop_all(self) -> None:
+        """The stream stops, no longer takes batches, or cannot store: publishers find their batches unknown."""
+        for batch_id in list(self._open):
+            self._close(batch_id)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _ping(self, batch: _OpenBatch, asked: FastReply) -> list[bytes]:
+        """A question how far the batch is; the messages up to its number have been sent."""
+        answers: list[bytes] = []
+        if asked.seq > batch.last:
+            answers.append(encode(_Gap(batch.last + 1, asked.seq + 1)))
+            if not batch.goes_on:
+                return [*answers, self._end(asked.batch, batch)]
+            batch.last = batch.settled = asked.seq
+            if self._tell_progress(batch, answers):
+                return answers
+        return [*answers, encode(_Ack(batch.acked, batch.flow))]
+
+    def _next(self, batch: _OpenBatch, asked: FastReply, message: "Published", store: Store) -> list[bytes]:
+        answers: list[bytes] = []
+        if asked.seq != batch.last + 1:
+            ahead = asked.seq > batch.last
+            if ahead:
+                answers.append(encode(_Gap(batch.last + 1, asked.seq)))
+            if not (ahead and batch.goes_on):
+                # A gap, or it began anew or repeats itself: what it has sent so far is all there is.
+                return [*answers, self._end(asked.batch, batch)]
+        batch.last = asked.seq
+        if asked.op == END:
+            batch.last = asked.seq - 1
+            return [*answers, self._end(asked.batch, batch)]
+        # A stream that does not acknowledge says nothing of how it begins; nats-server tells all that comes after.
+        if asked.seq == 1 and asked.op != COMMIT and not self._stream.config.no_ack:
+            answers.append(encode(_Ack(0, batch.flow)))
+        stored = store(message)
+        if isinstance(stored, Duplicate):
+            return answers + self._repeated(batch, asked, stored.seq)
+        if isinstance(stored, ApiError):
+            return answers + self._refused(batch, asked, stored)
+        batch.stored, batch.settled = stored, batch.last
+        if asked.op == COMMIT:
+            return [*answers, self._end(asked.batch, batch)]
+        self._tell_progress(batch, answers)
+        return answers
+
+    def _repeated(self, batch: _OpenBatch, asked: FastReply, seq: int) -> list[bytes]:
+        """The message is in the stream already: passed over, but a batch of nothing else is told where."""
+        answers: list[bytes] = []
+        batch.settled = asked.seq
+        self._tell_progress(batch, answers)
+        if asked.op != COMMIT:
+            return answers
+        if not asked.goes_on and batch.last == 1:
+            self._close(asked.batch)
+            name = encode(asked.batch.decode("utf-8", "replace"))
+            tail = b'%d,"duplicate": true,"batch":%b,"count":%d}' % (seq, name, asked.seq)
+            return [*answers, self._stream.ack_head + tail]
+        return [*answers, self._end(asked.batch, batch)]
+
+    def _refused(self, batch: _OpenBatch, asked: FastReply, refusal: ApiError) -> list[bytes]:
+        if not asked.goes_on and batch.last == 1:
+            self._close(asked.batch)
+            return [self._stream.refusal(refusal)]
+        told = encode(_Err(asked.seq, refusal))
+        if asked.goes_on and asked.op != COMMIT:
+            return [told]
+        batch.last -= 1
+        return [told, self._end(asked.batch, batch)]
+
+    def _tell_progress(self, batch: _OpenBatch, answers: list[bytes]) -> bool:
+        """Say how far the batch is settled, if that is `flow` messages further than was said last. The flow doubles or halves
+        towards the batch's share."""
+        steps = (batch.settled - batch.acked) // batch.flow
+        if steps <= 0:
+            return False
+        batch.acked += steps * batch.flow
+        share = min(max(FLOW_MAX // len(self._open), 1), batch.flow_max)
+        batch.flow = min(batch.flow * 2, share) if batch.flow < share else max(batch.flow // 2, share)
+        answers.append(encode(_Ack(batch.acked, batch.flow)))
+        return True
+
+    def _end(self, batch_id: bytes, batch: _OpenBatch) -> bytes:
+        """The batch is over: its PubAck."""
+        self._close(batch_id)
+        name = encode(batch_id.decode("utf-8", "replace"))
+        return self._stream.ack_head + b'%d,"batch":%b,"count":%d}' % (batch.stored, name, batch.last)
+
+    def _close(self, batch_id: bytes) -> None:
+        if self._open.pop(batch_id, None) is not None:
+            self._budget.end_fast()
+
+    def _set_timer(self) -> None:
+        if self._timer is None or not self._timer.active:
+            oldest = min(batch.heard_at for batch in self._open.values())
+            self._timer = self._stream.broker.timers.call_at(oldest + IDLE_S_MAX, self._time_passed)
+
+    def _time_passed(self) -> None:
+        self._timer = None
+        now = self._stream.broker.clock.monotonic()
+        for batch_id, batch in list(self._open.items()):
+            if now - batch.heard_at >= IDLE_S_MAX:
+                self._close(batch_id)
+        if self._open:
+            self._set_timer()

@@ -1,0 +1,142 @@
+"""What was published to a stream and is not on flash yet: how much of it there may be, and who waits when it is much.
+
+From half of what may be buffered on, and as long as the store is congested, the connections that publish to the stream are not read
+(`gate.py`). What comes all the same, when the whole is reached, is refused with error 10167, as nats-server does.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from eyot_daemon.turn.backpressure import Gate, Resume
+from eyot_wire.jetstream.error_codes import JSStreamTooManyRequests
+from eyot_wire.jetstream.errors import error
+
+if TYPE_CHECKING:
+    from eyot_daemon.jetstream.messages.batch import Batch
+    from eyot_daemon.jetstream.stream.stream import Stream
+    from eyot_daemon.turn.timers import Timers
+    from eyot_store.store import Store
+    from eyot_wire.frames import Published
+
+log = logging.getLogger("eyot.jetstream")
+
+#: nats-server 2.14's bounds of one stream.
+MSGS_MAX = 100_000
+BYTES_MAX = 128 << 20
+#: How a client that sets no store by words learns of it.
+TOO_MANY_REQUESTS = b"NATS/1.0 429 Too Many Requests\r\n\r\n"
+#: With so much room left nobody looks at single messages: a turn brings less.
+_ROOMY_BYTES = 16 << 20
+_NO_BOUND = 1 << 62
+
+
+class StoreGate(Gate):
+    """Shut while the store is congested; opens when half of that is done. `streams_refused` counts the messages that any stream has
+    refused since the start, `streams_held` how often a connection had to wait for one."""
+
+    def __init__(self, timers: Timers, store: Store) -> None:
+        super().__init__(timers, lambda: store.congested)
+        self._store = store
+        self._asked = False
+        self.streams_refused = 0
+        self.streams_held = 0
+
+    def wait(self, resume: Resume, seconds_max: float) -> None:
+        super().wait(resume, seconds_max)
+        self.streams_held += 1
+        if not self._asked:
+            self._asked = True
+            self._store.on_relief(self._relieved)
+
+    def _relieved(self) -> None:
+        self._asked = False
+        self.open()
+
+
+class StreamGate(Gate):
+    """Shut while much is under way from one stream."""
+
+    def __init__(self, timers: Timers, is_shut: Callable[[], bool], store_gate: StoreGate) -> None:
+        super().__init__(timers, is_shut)
+        self._store_gate = store_gate
+
+    def wait(self, resume: Resume, seconds_max: float) -> None:
+        super().wait(resume, seconds_max)
+        self._store_gate.streams_held += 1
+
+
+class IngestLimiter:
+    """Of one stream. `refused` counts messages since the start."""
+
+    def __init__(self, stream: Stream, store_gate: StoreGate, msgs_max: int, bytes_max: int) -> None:
+        """Bounds as configured: 0 for nats-server's, negative for none."""
+        self._stream = stream
+        self._store_gate = store_gate
+        self._msgs_max = (msgs_max or MSGS_MAX) if msgs_max >= 0 else _NO_BOUND
+        self._bytes_max = (bytes_max or BYTES_MAX) if bytes_max >= 0 else _NO_BOUND
+        self._msgs = 0
+        self._bytes = 0
+        self._told = False
+        self.refused = 0
+        self.gate = StreamGate(stream.broker.timers, self._is_half_full, store_gate)
+
+    def admitted(self, messages: list[Published]) -> list[Published]:
+        """Those of a turn's messages that may be stored; the others are refused here."""
+        if self._msgs + len(messages) <= self._msgs_max and self._bytes + _ROOMY_BYTES <= self._bytes_max:
+            return messages
+        msgs, size = self._msgs, self._bytes
+        taken: list[Published] = []
+        for message in messages:
+            own = sum(map(len, message))
+            if msgs >= self._msgs_max or size + own > self._bytes_max:
+                self._refuse(message)
+                continue
+            msgs += 1
+            size += own
+            taken.append(message)
+        return taken
+
+    def shut(self) -> Gate | None:
+        """What publishers to the stream are to wait at, if they are."""
+        if self._is_half_full():
+            return self.gate
+        return self._store_gate if self._store_gate.shut else None
+
+    def note_staged(self, batch: Batch, size: int) -> None:
+        """A transaction of published messages is under way; `size` are its bytes."""
+        batch.size = size
+        self._msgs += batch.stored
+        self._bytes += size
+
+    def settled(self, batch: Batch, *, refused: bool) -> None:
+        """It is through; `refused`: the store did not take it."""
+        self._msgs -= batch.stored
+        self._bytes -= batch.size
+        if refused:
+            self._count_refused(batch.stored)
+        if len(self.gate) and self._msgs * 4 <= self._msgs_max and self._bytes * 4 <= self._bytes_max:
+            self.gate.open()
+        if not self._msgs:
+            self._told = False
+
+    def _is_half_full(self) -> bool:
+        return self._msgs * 2 > self._msgs_max or self._bytes * 2 > self._bytes_max
+
+    def _count_refused(self, msgs: int) -> None:
+        self.refused += msgs
+        self._store_gate.streams_refused += msgs
+
+    def _refuse(self, message: Published) -> None:
+        stream = self._stream
+        self._count_refused(1)
+        if not self._told:
+            self._told = True
+            names = stream.account.name, stream.name
+            log.warning("Dropping messages due to excessive stream ingest rate on '%s' > '%s'", *names)
+        if message.reply:
+            stream.account.publish(
+                message.reply, header=TOO_MANY_REQUESTS, payload=stream.refusal(error(JSStreamTooManyRequests))
+            )

@@ -1,0 +1,375 @@
+"""How messages get into a stream: a turn's messages at once, one transaction, answers after the flush.
+
+An atomic batch (`atomic_batches.py`) is a transaction of its own when it is complete, and so is what schedules make. What is
+refused is answered at the end of the turn; what is stored, and what repeats something stored, is answered when the
+transaction that holds it is on flash. A turn that stores nothing but repeats what is still under way waits for that.
+"""
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from eyot_daemon.jetstream.ingest import fast_batches
+from eyot_daemon.jetstream.ingest.atomic_batches import MARK, Commit
+from eyot_daemon.jetstream.ingest.limiter import TOO_MANY_REQUESTS
+from eyot_daemon.jetstream.ingest.message_stager import MessageStager
+from eyot_daemon.jetstream.messages.batch import Batch, Republished
+from eyot_daemon.jetstream.messages.batch_headers import CONTAINS_DUPLICATE, BatchSoFar
+from eyot_daemon.jetstream.messages.headers import (
+    BATCH_ID,
+    EXPECTED_LAST_MSG_ID,
+    MSG_ID,
+    REQUIRED_LEVEL,
+    ROLLUP,
+    TTL,
+    nats_fields,
+)
+from eyot_daemon.jetstream.retention import limits
+from eyot_daemon.jetstream.retention.expiry import due_of
+from eyot_store.errors import StoreError
+from eyot_wire import headers
+from eyot_wire.frames import Published
+from eyot_wire.jetstream.error_codes import (
+    JSAtomicPublishUnsupportedHeaderBatchErr,
+    JSBatchPublishDisabledErr,
+    JSStreamSealedErr,
+    JSStreamStoreFailedF,
+    JSStreamTooManyRequests,
+)
+from eyot_wire.jetstream.errors import ApiError, JetStreamError, error
+from eyot_wire.jetstream.model import encode
+
+if TYPE_CHECKING:
+    from eyot_daemon.jetstream.messages.schedules import Due
+    from eyot_store.txn import Txn
+
+log = logging.getLogger("eyot.jetstream")
+
+NATS_FIELD = b"\r\nNats-"
+SOURCE_FIELD = b"\r\nNats-Stream-Source:"
+LAST_ID_FIELD = b"\r\n" + EXPECTED_LAST_MSG_ID + b":"
+
+
+class CopiedMessage(Protocol):
+    """A message of a mirror or source, as `ingest_copied` takes it. A mirror keeps `origin_seq` and `ts_ns`."""
+
+    @property
+    def origin_seq(self) -> int: ...
+
+    @property
+    def ts_ns(self) -> int: ...
+
+    @property
+    def subject(self) -> bytes: ...
+
+    @property
+    def header(self) -> bytes: ...
+
+    @property
+    def payload(self) -> bytes: ...
+
+
+class StreamIngest(MessageStager):
+    """The taking-in half of a stream."""
+
+    # -- published messages ----------------------------------------------------------------------------------------
+
+    def run(self, messages: list[Published]) -> None:
+        """Take in one turn's messages."""
+        self._now_ns = self._start_ns()
+        answers: list[tuple[bytes, bytes]] = []
+        if not self.config.allow_atomic or not any(MARK in message.header for message in messages):
+            self._run_single(messages, answers)
+        else:
+            self._run_mixed(messages, answers)
+        for reply, answer in answers:
+            self._stream.account.publish(reply, payload=answer)
+
+    def _run_mixed(self, messages: list[Published], answers: list[tuple[bytes, bytes]]) -> None:
+        """Messages of atomic batches among others: what comes before the commit of a batch is stored before it."""
+        single: list[Published] = []
+        for message in messages:
+            fields = nats_fields(message.header) if MARK in message.header else {}
+            if not fields.get(BATCH_ID) or self.config.sealed:
+                single.append(message)
+                continue
+            taken = self._stream.batches.take(message, fields)
+            if isinstance(taken, Commit):
+                self._run_single(single, answers)
+                single = []
+                self._run_atomic(taken, answers)
+            elif message.reply and not self.config.no_ack:
+                answers.append((message.reply, self.refusal(taken) if isinstance(taken, ApiError) else b""))
+        self._run_single(single, answers)
+
+    def _run_single(self, messages: list[Published], answers: list[tuple[bytes, bytes]]) -> None:
+        """Messages that stand for themselves, one transaction."""
+        if not messages:
+            return
+        msg_ids = self._plain_ids(messages)
+        if msg_ids is not None:
+            self._run_plain(messages, msg_ids)
+            return
+        stream = self._stream
+        batch = Batch()
+        subjects: set[bytes] = set()
+        first_seq = self._log.state.last_seq + 1
+        with stream.staging() as txn:
+            for message in messages:
+                try:
+                    if message.reply.endswith(fast_batches.MARK):
+                        outcome = self._take_fast(txn, batch, message, subjects)
+                    else:
+                        outcome = self._stage(txn, batch, message, subjects)
+                except StoreError as failure:
+                    outcome = error(JSStreamStoreFailedF, err=failure.message)
+                if outcome is not None and message.reply and not self.config.no_ack:
+                    answers.append((message.reply, self.refusal(outcome)))
+            stored = self._log.state.last_seq >= first_seq
+            if stored:
+                self._enforce(txn, batch, subjects)
+        if stored:
+            stream.ingest_limiter.note_staged(batch, txn.bytes)
+            stream.submit(txn, batch)
+        elif batch.acks:
+            stream.after_commits(lambda failure: stream.send_acks(batch, failure))
+
+    def _run_plain(self, messages: list[Published], msg_ids: list[bytes]) -> None:
+        """The same for messages that are all plain: the way of nearly all, with as little ado as can be."""
+        stream = self._stream
+        batch = Batch()
+        txn = stream.store.begin()
+        try:
+            self._take_plain(txn, batch, messages, msg_ids)
+            if self._limited:
+                per_subject = self.config.max_msgs_per_subject > 0
+                self._enforce(txn, batch, {message.subject for message in messages} if per_subject else ())
+        except BaseException:
+            stream.store.abort(txn)
+            self.rolled_back(batch)
+            raise
+        stream.ingest_limiter.note_staged(batch, txn.bytes)
+        stream.submit(txn, batch)
+
+    def _take_fast(self, txn: "Txn", batch: Batch, message: Published, subjects: set[bytes]) -> ApiError | None:
+        """A message of a fast batch: its answers leave with the transaction."""
+        if self.config.sealed:
+            return error(JSStreamSealedErr)
+        refused = self.refuses_batched(message)
+        if refused is not None:
+            return refused
+        if not self.config.allow_batched:
+            return error(JSBatchPublishDisabledErr)
+
+        def store(message: Published) -> int | fast_batches.Duplicate | ApiError:
+            header = headers.remove(message.header, REQUIRED_LEVEL) if message.header else b""
+            plain = message._replace(reply=b"", header=header)
+            refused = self._stage(txn, batch, plain, subjects, so_far=BatchSoFar())
+            if refused is not None and refused.err_code == CONTAINS_DUPLICATE:
+                return fast_batches.Duplicate(self._taken_seq)
+            return self._taken_seq if refused is None else refused
+
+        answers = self._stream.fast_batches.take(message, store)
+        if isinstance(answers, ApiError):
+            return answers
+        batch.acks += [(message.reply, answer) for answer in answers]
+        return None
+
+    def _run_atomic(self, commit: Commit, answers: list[tuple[bytes, bytes]]) -> None:
+        """A complete batch: all of it, or none and the reason why."""
+        batch = Batch()
+        subjects: set[bytes] = set()
+        so_far = BatchSoFar()
+        try:
+            with self._stream.staging() as txn:
+                for message in commit.messages:
+                    if LAST_ID_FIELD in message.header:
+                        raise JetStreamError(
+                            error(JSAtomicPublishUnsupportedHeaderBatchErr, header=EXPECTED_LAST_MSG_ID.decode())
+                        )
+                    refused = self._stage(txn, batch, message, subjects, so_far=so_far)
+                    if refused is not None:
+                        raise JetStreamError(refused)
+                self._enforce(txn, batch, subjects)
+        except (JetStreamError, StoreError) as failure:
+            self.rolled_back(batch)
+            refused = (
+                failure.api_error
+                if isinstance(failure, JetStreamError)
+                else error(JSStreamStoreFailedF, err=failure.message)
+            )
+            if commit.reply and not self.config.no_ack:
+                answers.append((commit.reply, self.refusal(refused)))
+            return
+        tail = b',"batch":%b,"count":%d}' % (encode(commit.id.decode("utf-8", "replace")), len(commit.messages))
+        self._acknowledge(batch, commit.reply, self._log.state.last_seq, tail)
+        self._stream.ingest_limiter.note_staged(batch, txn.bytes)
+        self._stream.submit(txn, batch)
+
+    def run_scheduled(self, due: "Sequence[Due]", now_ns: int) -> None:
+        """Schedules fell due: store what they make, together with when they are due again."""
+        stream = self._stream
+        batch = Batch()
+        subjects: set[bytes] = set()
+        self._now_ns = self._start_ns()
+        try:
+            with stream.staging() as txn:
+                for each in due:
+                    made = stream.schedules.make(txn, batch, each, now_ns)
+                    if made is None:
+                        continue
+                    subject, header, payload = made
+                    message = Published(subject, b"", header, payload)
+                    refused = self._stage(txn, batch, message, subjects, scheduled=True)
+                    if refused is not None:
+                        log.warning(
+                            "Stream '%s > %s': the message scheduled for '%s' is not stored: %s",
+                            self._log.account,
+                            self._log.name,
+                            subject.decode("utf-8", "replace"),
+                            refused.description,
+                        )
+                self._enforce(txn, batch, subjects)
+        except StoreError as failure:
+            log.error("Stream '%s > %s': nothing is scheduled: %s", self._log.account, self._log.name, failure)
+            self.rolled_back(batch)
+            return
+        if txn.parts:
+            stream.submit(txn, batch)
+
+    # -- copied messages -------------------------------------------------------------------------------------------
+
+    def stage_copied(
+        self, txn: "Txn", messages: Sequence[CopiedMessage], *, mirror: bool, skip_to: int
+    ) -> tuple[Batch, int, ApiError | None]:
+        """Stage messages of a mirror or source; stops at the first that a stream which discards new ones refuses.
+
+        Returns what hangs on the transaction, the last origin sequence that was taken (0: none), and the refusal if
+        there was one. Sources drop repeated `Nats-Msg-Id` where the stream has a duplicate window; mirrors never do.
+        """
+        batch = Batch()
+        subjects: set[bytes] = set()
+        self._now_ns = self._start_ns()
+        refusal = None
+        taken = 0
+        if not mirror and self._copies_plainly:
+            taken = self._append_plain(txn, batch, messages, subjects)
+            messages = messages[batch.stored :]
+        for message in messages:
+            subject = message.subject
+            if self._transform is not None:
+                subject = self._transform.apply(subject) or subject
+            if self.config.discard == "new":
+                size = self._log.message_bytes(subject, message.header, message.payload)
+                refusal = limits.refusal(self.config, self._log, subject, size)
+                if refusal is not None:
+                    break
+            try:
+                if self._copy(txn, batch, message, subject, mirror):
+                    subjects.add(subject)
+            except JetStreamError as failure:
+                refusal = failure.api_error
+                break
+            taken = message.origin_seq
+        if mirror and refusal is None and skip_to:
+            self._log.skip_to(txn, skip_to)
+            taken = max(taken, skip_to)
+        self._enforce(txn, batch, subjects)
+        return batch, taken, refusal
+
+    @property
+    def _copies_plainly(self) -> bool:
+        """Nothing is to be done about a source's message but to append it, if its header asks for nothing."""
+        special = (self._transform, self._counters, self._republisher)
+        return self.config.discard != "new" and all(each is None for each in special)
+
+    def _append_plain(self, txn: "Txn", batch: Batch, messages: Sequence[CopiedMessage], subjects: set[bytes]) -> int:
+        """Append a source's messages up to the first whose header holds more of NATS' than where it is from. Returns the last
+        origin sequence appended, 0 for none."""
+        append, ts_ns = self._log.append, self._now_ns
+        taken = 0
+        for message in messages:
+            header, subject = message.header, message.subject
+            if header.count(NATS_FIELD) > 1 or SOURCE_FIELD not in header:
+                break
+            append(txn, subject, header, message.payload, ts_ns)
+            ts_ns += 1
+            batch.stored += 1
+            taken = message.origin_seq
+            subjects.add(subject)
+        if taken:
+            self._now_ns = ts_ns
+            self._last_msg_id = b""
+        return taken
+
+    def _copy(self, txn: "Txn", batch: Batch, message: CopiedMessage, subject: bytes, mirror: bool) -> bool:
+        fields = nats_fields(message.header)
+        msg_id = fields.get(MSG_ID, b"")
+        if mirror:
+            seq, ts_ns = message.origin_seq, message.ts_ns
+            if seq <= self._log.state.last_seq:
+                return False
+        else:
+            if msg_id and self.duplicate_of(msg_id):
+                return False
+            seq, ts_ns = 0, self._now_ns
+            self._now_ns = ts_ns + 1
+        header, payload = message.header, message.payload
+        total = None
+        if self._counters is not None and not mirror:
+            counted = self._counters.added(subject, header, fields, payload)
+            if isinstance(counted, ApiError):
+                raise JetStreamError(counted)
+            total, header, payload = counted, counted.header, counted.payload
+        before = self._log.last_seq_for(subject) if self._republisher is not None else 0
+        seq = self._log.append(txn, subject, header, payload, ts_ns, seq or None)
+        if total is not None and self._counters is not None:
+            self._counters.stored(subject, seq, total)
+        batch.stored += 1
+        self._last_msg_id = msg_id
+        if msg_id and not mirror:
+            self._remember(txn, batch, msg_id, seq, ts_ns)
+        if TTL in fields and self.config.allow_msg_ttl:
+            for _, due_ns in due_of(seq, ts_ns, fields[TTL]):
+                self._expire_later(txn, batch, seq, due_ns)
+        rollup = fields.get(ROLLUP, b"").lower()
+        if rollup in (b"sub", b"all") and self.config.allow_rollup_hdrs and not self.config.deny_purge:
+            batch.note_purged(
+                self._log.purge(txn, subject_filter=subject if rollup == b"sub" else b"", keep=1, why="rollup")
+            )
+        if self._republisher is not None:
+            batch.republished.append(Republished(subject, header, payload, seq, ts_ns, before))
+        return True
+
+    # -- afterwards ------------------------------------------------------------------------------------------------
+
+    def republish(self, batch: Batch) -> None:
+        """Publish what a committed batch stored once more."""
+        if self._republisher is None:
+            return
+        for item in batch.republished:
+            made = self._republisher.make(*item)
+            if made is not None:
+                self._stream.account.publish(made[0], header=made[1], payload=made[2])
+
+    def failed(self, batch: Batch, failure: StoreError) -> None:
+        """A batch did not reach the disk: forget what it would have left behind, tell its publishers."""
+        self.rolled_back(batch)
+        self._stream.fast_batches.drop_all()
+        # Too much on its way to the disk is the publisher's pace; everything else is ours.
+        busy = failure.reason == "busy"
+        text = self.refusal(
+            error(JSStreamTooManyRequests) if busy else error(JSStreamStoreFailedF, err=failure.message)
+        )
+        for reply, _ in batch.acks:
+            self._stream.account.publish(reply, header=TOO_MANY_REQUESTS if busy else b"", payload=text)
+
+    def rolled_back(self, batch: Batch) -> None:
+        """What was staged with `batch` is not stored: forget it."""
+        self._stream.dedupe.forget(batch.msg_ids)
+        self._last_msg_id = None
+        if self._counters is not None:
+            self._counters.forget()
+        self._stream.expiry.commit_failed()
+        self._stream.ids.commit_failed()
+        self._stream.schedules.rolled_back(batch)

@@ -1,1 +1,0 @@
-"""How messages get into a stream, one by one and in batches."""

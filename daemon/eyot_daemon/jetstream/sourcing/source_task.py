@@ -1,0 +1,506 @@
+"""One mirror or source at work: its `SourceConsumer` decides, here it meets the account, the stream and the clock.
+
+A `SourceTask` carries out what the copier decides: it subscribes and asks in the stream's account (through a leaf link, or at home),
+hands what arrives to the stream at the end of each turn, and reports back what is on flash.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from eyot_daemon.jetstream.downstream.tracker import downstreams_of
+from eyot_daemon.jetstream.downstream.upstream_positions import read_position_update
+from eyot_daemon.jetstream.position import Position, encode_position
+from eyot_daemon.jetstream.sourcing.deregistration import RemovedSource, removed_source
+from eyot_daemon.jetstream.sourcing.predecessors import Predecessors, predecessors
+from eyot_daemon.jetstream.sourcing.resume_point import (
+    MIRROR_KEY,
+    mirror_checkpoints,
+    mirror_position,
+    source_position,
+    stored_position,
+)
+from eyot_daemon.jetstream.sourcing.source_gate import SourceGate
+from eyot_daemon.jetstream.sourcing.source_header_index import SourceHeaderIndex
+from eyot_daemon.jetstream.sourcing.source_rate import SourceRate, source_remedy
+from eyot_daemon.router.account import Account
+from eyot_daemon.router.subscription import Kind, Origin, Subscription
+from eyot_daemon.turn.timers import TimerHandle
+from eyot_store.errors import StoreError
+from eyot_sync.sourcing import origin as origins
+from eyot_sync.sourcing import told_time
+from eyot_sync.sourcing.actions import (
+    Action,
+    Answer,
+    Copied,
+    FetchLastMessage,
+    Identify,
+    Phase,
+    Release,
+    Request,
+    Skip,
+    Subscribe,
+    Unsubscribe,
+)
+from eyot_sync.sourcing.origin_check import OriginPosition
+from eyot_sync.sourcing.source_consumer import SourceConsumer
+from eyot_wire.frames import LeafMsg
+from eyot_wire.go.time import ns_to_rfc3339
+from eyot_wire.jetstream.stream import StreamSource, StreamSourceInfo
+from eyot_wire.jetstream.stream_source import epoch_field, identity_of
+from eyot_wire.nuid import short_id
+from eyot_wire.status import CopyStatus
+
+if TYPE_CHECKING:
+    from eyot_daemon.jetstream.stream.stream import CopyResult, Stream
+
+log = logging.getLogger("eyot.sync")
+
+#: Stream metadata: what a mirror does whose origin gives sequences out again that it holds, `hold` (the default) or `skip`.
+ORIGIN_BEHIND = "eyot.origin_behind"
+
+
+class SourceTask:
+    """One mirror or one source of a stream; a destination for the messages of its origin."""
+
+    kind = Kind.JETSTREAM
+
+    def __init__(
+        self,
+        stream: Stream,
+        config: StreamSource,
+        *,
+        mirror: bool,
+        others: Callable[[], Iterable[SourceTask]] = lambda: (),
+    ) -> None:
+        self.stream = stream
+        self.config = config
+        self.mirror = mirror
+        self.account: Account = stream.account
+        origin = origins.Origin.of(config, stream.name, stream.jsa.domain)
+        state = stream.log.state
+        position = stored_position(stream, MIRROR_KEY) if mirror else source_position(stream, origin)
+        self._marks = SourceHeaderIndex(stream) if mirror else None
+        self._follows = (identity_of(position.identity), position.seq)
+        self._before = Predecessors(() if mirror else predecessors(stream, origin))
+        self.source_consumer = SourceConsumer(
+            origin,
+            mirror=mirror,
+            last=mirror_position(stream) if mirror else OriginPosition(position.seq, position.ts_ns, position.size),
+            make_id=lambda length: short_id(stream.broker.ids, length),
+            last_stored_ns=state.last_ts_ns,
+            jitter=stream.broker.random,
+            identity=position.identity,
+            newest_ns=position.newest_ns,
+            skip_lost=_skips_lost(stream),
+            held_at=position.seq if mirror else 0,
+            whole=position.whole,
+            others=self._before.seqs,
+            checkpoints=mirror_checkpoints(stream) if mirror else position.checkpoints,
+            asks_origins=mirror,
+            tells=self._tells_time,
+        )
+        self._held_at_stored = self.source_consumer.epoch.held_at
+        self._epoch_stored = position if mirror else Position()
+        self._origin = origin
+        self._api = origin.api.encode()
+        self._subs: list[Subscription] = []
+        self._skip_to = 0
+        self._dirty = False
+        self._woken = False
+        self._timer: TimerHandle | None = None
+        self.gate = SourceGate(self, others)
+        self._gate_timer: TimerHandle | None = None
+        self._rate = SourceRate()
+
+    def __repr__(self) -> str:
+        return f"<SourceTask {self.account.name}/{self.stream.name} from {self.config.name} at {self._origin.api}>"
+
+    # -- life ------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._look_at_policies_in(0.0)
+        if self.account.has_interest(self.api_subject()):
+            self._link_up()
+        else:
+            self._do(self.source_consumer.unreachable(self._now()))
+
+    def _link_up(self) -> None:
+        """The origin can be reached: ask it, at the rate that its policy has and with the patience that the link wants."""
+        self.source_consumer.rate_limit_bps, self.source_consumer.heartbeat_s = (
+            self.gate.rate_limit_bps,
+            self.gate.heartbeat_s,
+        )
+        self._do(self.source_consumer.link_up(self._now()))
+
+    def policy_changed(self) -> None:
+        """The stream's metadata may say something else about an origin that lost messages."""
+        self.source_consumer.epoch.skip_lost = _skips_lost(self.stream)
+        if self.source_consumer.phase is Phase.WAITING and self.account.has_interest(self.api_subject()):
+            self._link_up()
+
+    def stop(self, *, release: bool) -> RemovedSource:
+        """`release`: it is gone for good. Returns what its origin knows of it."""
+        if self._gate_timer is not None:
+            self._gate_timer.cancel()
+        self._do(self.source_consumer.stop(release=release))
+        return self.known_as
+
+    @property
+    def known_as(self) -> RemovedSource:
+        return removed_source(self.stream, self._origin, mirror=self.mirror)
+
+    def interest_added(self) -> None:
+        """Interest in the origin's API came over a leaf link: it may have come within reach. Asked at the end of the turn, when all of
+        the peer's interest that came with it is in."""
+        if self.source_consumer.phase is not Phase.ACTIVE and not self._woken:
+            self._woken = True
+            self._mark_dirty()
+
+    def interest_removed(self) -> None:
+        """Interest in the origin's API that came over a leaf link went away: perhaps the link to the origin did."""
+        if not self.account.has_interest(self.api_subject()):
+            self._do(self.source_consumer.link_down(self._now()))
+
+    # -- destination -----------------------------------------------------------------------------------------------
+
+    def deliver(
+        self, sub: Subscription, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Origin | None
+    ) -> bool:
+        if not self._subs:
+            return False
+        if sub is self._subs[0]:
+            actions = self.source_consumer.message(reply, subject, header, payload, self._now())
+            self._mark_dirty()
+        else:
+            self._subs.remove(sub)
+            self.account.unsubscribe(sub)  # one answer is all there is
+            actions = self.source_consumer.response(sub.subject, payload, self._now())
+            self._hear_time()
+            self._mark_dirty()
+        if actions:
+            self._do(actions)
+        return True
+
+    def _tells_time(self) -> dict[str, str]:
+        if self.stream.jsa.engine.clock_trust.is_doubted:
+            return {}
+        return {told_time.KEY: ns_to_rfc3339(self.stream.broker.clock.now_ns())}
+
+    def _hear_time(self) -> None:
+        """The origin's answer says what time it is there."""
+        told, self.source_consumer.told_time = self.source_consumer.told_time, ""
+        engine = self.stream.jsa.engine
+        if told and engine.clock_trust.is_doubted:
+            domain = self.source_consumer.origin.api.removeprefix("$JS.").removesuffix(".API")
+            if any(each.is_up and each.peer_domain == domain for each in self.stream.broker.links.states()):
+                engine.heard_time(told)
+
+    def take_run(self, sub: Subscription, run: Sequence[LeafMsg]) -> int:
+        """As many messages of one read as follow each other on the deliver subject; returns how many were taken."""
+        if not self._subs or sub is not self._subs[0]:
+            return 0
+        taken = self.source_consumer.messages(run, self._now())
+        if taken:
+            self._mark_dirty()
+        return taken
+
+    def flush(self) -> None:
+        """The end of the turn: what has gathered goes to the stream as one transaction with its position."""
+        self._dirty = False
+        if self._woken:
+            self._woken = False
+            if self.account.has_interest(self.api_subject()):
+                self._link_up()
+        if self._marks is not None and self.source_consumer.is_assessed:
+            while self.source_consumer.told:
+                self._marks.told(read_position_update(self.source_consumer.told.pop(0)))
+        batch, mark = self.source_consumer.take_batch()
+        if batch and self._before:
+            batch = self._without_copied(batch, mark)
+            if not batch:
+                return
+        skip_to, self._skip_to = self._skip_to, 0
+        if not batch and not skip_to:
+            if self.mirror and self.source_consumer.epoch.held_at > self._held_at_stored:
+                self._remember_hold()
+            if self._marks is not None:
+                self._put(self._marks.note((), self.stream.log.state.last_seq))
+            if self.source_consumer.phase is Phase.ACTIVE:
+                self._do(self.source_consumer.committed(mark, 0, 0, self.source_consumer.reply))
+            return
+        self.stream.ingest_copied(
+            self._marked(self._as_stored(batch), batch),
+            mirror=self.mirror,
+            positions=self._positions_of(batch),
+            skip_to=skip_to,
+            on_done=partial(
+                self._stored, mark, len(batch), self.source_consumer.reply, batch[-1].origin_seq if batch else 0
+            ),
+        )
+
+    # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _without_copied(self, batch: list[Copied], mark: int) -> list[Copied]:
+        """What of a batch is not here yet. If nothing is, it is done when what came before it is on flash."""
+        new = self._before.without(
+            batch, self.source_consumer.identity, self.source_consumer.stored, self.source_consumer.epoch.ended
+        )
+        self.source_consumer.progress.dropped_old += len(batch) - len(new)
+        if not new:
+            asked = self.source_consumer.reply
+
+            def settled(failure: StoreError | None) -> None:
+                if failure is None:
+                    self._do(self.source_consumer.committed(mark, 0, len(batch), asked))
+
+            self.stream.after_commits(settled)
+        return new
+
+    def _as_stored(self, batch: list[Copied]) -> list[Copied]:
+        """What the stream gets: a source's messages say where they are from, subjects are rewritten, what was only meant for the
+        origin is left out."""
+        origin, mirror = self._origin, self.mirror
+        stamp, without = origin.stamp, origin.without_expectations
+        if origin.transforms:
+            rewrite = origin.rewrite
+            return [
+                Copied(
+                    each.origin_seq,
+                    each.ts_ns,
+                    rewrite(each.subject),
+                    without(each.header) if mirror else stamp(each.header, each.origin_seq, each.subject),
+                    each.payload,
+                )
+                for each in batch
+            ]
+        if mirror:
+            return [
+                Copied(each.origin_seq, each.ts_ns, each.subject, without(each.header), each.payload)
+                if each.header
+                else each
+                for each in batch
+            ]
+        return [
+            Copied(seq, each.ts_ns, subject, stamp(each.header, seq, subject), each.payload)
+            for each in batch
+            for seq, subject in ((each.origin_seq, each.subject),)
+        ]
+
+    def _marked(self, copies: list[Copied], batch: Sequence[Copied]) -> list[Copied]:
+        """The first of a source's copies says which life it is of, where those who mirror it would take it for something else: another
+        life of the origin begins, or it was set back."""
+        if self.mirror or not batch:
+            return copies
+        first = batch[0]
+        (epoch, seq), self._follows = self._follows, (identity_of(self.source_consumer.identity), batch[-1].origin_seq)
+        goes_on = not seq or (epoch == self._follows[0] and first.origin_seq > seq)
+        if goes_on or not downstreams_of(self.stream).mirrored:
+            return copies
+        field = epoch_field(self.source_consumer.identity)
+        header = self._origin.stamp(first.header, first.origin_seq, first.subject, field, first.ts_ns)
+        return [msgspec.structs.replace(copies[0], header=header), *copies[1:]]
+
+    def _positions_of(self, batch: Sequence[Copied]) -> Callable[[int], Iterable[tuple[bytes, bytes]]]:
+        """What records the position for a batch of which some may be refused. A mirror's sequence is its stream's own: only
+        which life of the origin it belongs to is recorded, where an origin ended that lost its end, and what its messages are marked
+        with."""
+        marks = self._marks
+        if marks is not None:
+            epoch = self._epoch_record()
+            return lambda last_seq: (*epoch, *marks.note(batch, last_seq))
+        identity, newest_ns, seen = (
+            self.source_consumer.identity,
+            self.source_consumer.newest_ns,
+            self.source_consumer.checkpoints,
+        )
+
+        def positions(last_seq: int) -> Iterable[tuple[bytes, bytes]]:
+            last = next((each for each in reversed(batch) if each.origin_seq == last_seq), None)
+            ts_ns, size = (last.ts_ns, len(last.header) + len(last.payload)) if last is not None else (0, 0)
+            before = tuple(each for each in seen if each[0] < last_seq)
+            return [(self._origin.key, encode_position(Position(last_seq, identity, ts_ns, size, newest_ns, before)))]
+
+        return positions
+
+    def _epoch_record(self) -> list[tuple[bytes, bytes]]:
+        """Of a mirror; none where what is recorded is still so."""
+        epoch = self.source_consumer.epoch
+        known = Position(epoch.held_at, epoch.identity, whole=epoch.whole)
+        if known == self._epoch_stored:
+            return []
+        self._epoch_stored, self._held_at_stored = known, epoch.held_at
+        return [(MIRROR_KEY, encode_position(known))]
+
+    def _put(self, records: Iterable[tuple[bytes, bytes]]) -> None:
+        """Store records without messages."""
+        store = self.stream.store
+        txn = store.begin()
+        for key, value in records:
+            self.stream.log.put_position(txn, key, value)
+        if txn.parts:
+            store.submit(txn)
+        else:
+            store.abort(txn)
+
+    def _remember_hold(self) -> None:
+        """Also after a restart the mirror must not go on as if nothing had happened."""
+        self._put(self._epoch_record())
+
+    def _stored(self, mark: int, copied: int, asked: bytes, wanted_seq: int, result: CopyResult) -> None:
+        """A batch is on flash, whole or in part, or it failed."""
+        if result.error is not None and result.last_seq < wanted_seq:
+            committed = max(result.last_seq, self.source_consumer.progress.committed_seq)
+            if self.mirror:
+                committed = self.stream.log.committed_seq
+            log.warning("%r: %s; copied up to %d", self, result.error.description, committed)
+            self._epoch_stored = Position()
+            if self._marks is not None:
+                self._marks.reload()
+            self._do(self.source_consumer.failed(committed, result.error, self._now()))
+            return
+        self._rate.copied(copied, self._now())
+        self._do(self.source_consumer.committed(mark, result.last_seq, copied, asked))
+
+    def _do(self, actions: Sequence[Action]) -> None:
+        for action in actions:
+            match action:
+                case Subscribe(deliver, reply, identity_reply):
+                    self._subs = [self.account.subscribe(each, self) for each in (deliver, reply, identity_reply)]
+                case Unsubscribe():
+                    self._unsubscribe()
+                case Request(subject, reply, body):
+                    self._request(subject, reply, body)
+                case Identify(subject, reply):
+                    if self._subs and not self.account.publish(self._mapped(subject), reply):
+                        self._do(self.source_consumer.unidentified(self._now()))
+                case FetchLastMessage(subject, reply, body):
+                    self._subs.append(self.account.subscribe(reply, self))
+                    if not self.account.publish(self._mapped(subject), reply, b"", body):
+                        self._do(self.source_consumer.unproven(self._now()))
+                case Release(subject):
+                    self.account.publish(self._mapped(subject))
+                case Answer(subject, header):
+                    self.account.publish(subject, header=header)
+                case Skip(seq):
+                    self._skip_to = seq
+                    self._mark_dirty()
+        self._schedule()
+
+    def _unsubscribe(self) -> None:
+        for sub in self._subs:
+            self.account.unsubscribe(sub)
+        self._subs = []
+
+    def _look_at_policies_in(self, seconds: float) -> None:
+        self._gate_timer = self.stream.broker.timers.call_later(seconds, self._look_at_policies)
+
+    def _look_at_policies(self) -> None:
+        """Windows open and close, budgets are used up, configurations are reloaded."""
+        if self.source_consumer.phase is Phase.STOPPED:
+            return
+        asks = self.gate.rate_limit_bps, self.gate.heartbeat_s
+        before = self.source_consumer.rate_limit_bps, self.source_consumer.heartbeat_s
+        self.source_consumer.rate_limit_bps, self.source_consumer.heartbeat_s = asks
+        if self.source_consumer.phase is Phase.ACTIVE:
+            hold = self.gate.hold()
+            if hold is not None:
+                self._do(self.source_consumer.held(hold.reason, hold.wait_s, self._now()))
+            elif asks != before:
+                self._link_up()
+        self._look_at_policies_in(self.gate.look_again_s())
+
+    def _request(self, subject: bytes, reply: bytes, body: bytes) -> None:
+        hold = self.gate.hold()
+        if hold is not None:
+            self._do(self.source_consumer.held(hold.reason, hold.wait_s, self._now()))
+            return
+        if not self.account.publish(self._mapped(subject), reply, b"", body):
+            self._do(self.source_consumer.unreachable(self._now()))
+
+    def api_subject(self) -> bytes:
+        """The request's subject as it is routed here."""
+        return self._mapped(self.source_consumer.api_subject)
+
+    def _mapped(self, subject: bytes) -> bytes:
+        """Mappings hold for clients and leaf links; a copy asks as a client would (the own domain's prefix is mapped)."""
+        return self.account.mappings.apply(subject) or subject
+
+    def _schedule(self) -> None:
+        """One timer for the copier's next deadline. Traffic moves the deadline back: the timer then sets itself again."""
+        deadline = self.source_consumer.deadline
+        if deadline is None:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            return
+        if self._timer is not None and self._timer.active:
+            if self._timer.deadline <= deadline:
+                return
+            self._timer.cancel()
+        self._timer = self.stream.broker.timers.call_at(deadline, self._due)
+
+    def _due(self) -> None:
+        self._timer = None
+        self._do(self.source_consumer.tick(self._now()))
+        self._mark_dirty()
+
+    def _mark_dirty(self) -> None:
+        if not self._dirty:
+            self._dirty = True
+            self.stream.broker.mark_dirty(self)
+
+    def _now(self) -> float:
+        return self.stream.broker.clock.monotonic()
+
+    # -- reports ---------------------------------------------------------------------------------------------------
+
+    def info(self) -> StreamSourceInfo:
+        """As stream info shows it (`mirror`, `sources`)."""
+        heard = self.source_consumer.progress.heard_at
+        return StreamSourceInfo(
+            name=self.config.name,
+            external=self.config.external,
+            lag=self.source_consumer.progress.lag,
+            active=-1 if heard is None else int((self._now() - heard) * 1e9),
+            error=self.source_consumer.progress.error,
+            filter_subject=self.config.filter_subject,
+            subject_transforms=self.config.subject_transforms,
+        )
+
+    def status(self) -> CopyStatus:
+        """As `/eyot/status` shows it."""
+        progress = self.source_consumer.progress
+        return CopyStatus(
+            account=self.account.name,
+            stream=self.stream.name,
+            kind="mirror" if self.mirror else "source",
+            origin=self.config.name,
+            api_prefix=self._origin.api,
+            deliver_prefix=self._origin.deliver_prefix,
+            rate=self._rate.at(self._now()),
+            eta_s=self._rate.eta_s(progress.lag, self._now())
+            if progress.heard_at is not None and not self.source_consumer.waiting
+            else None,
+            waiting=self.source_consumer.waiting or None,
+            remedy=source_remedy("" if progress.error is None else progress.error.description) or None,
+            phase=self.source_consumer.phase.value,
+            backlog=None if progress.heard_at is None else progress.lag,
+            last_seq=progress.last_seq,
+            committed_seq=progress.committed_seq,
+            copied=progress.copied,
+            requests=progress.requests,
+            gaps=progress.gaps,
+            heard_s_ago=None if progress.heard_at is None else self._now() - progress.heard_at,
+            error=progress.note or None if progress.error is None else progress.error.description,
+        )
+
+
+def _skips_lost(stream: Stream) -> bool:
+    """The stream's policy for an origin that lost its end or was re-created: to go on behind what is held, or to hold still."""
+    return stream.config.metadata.get(ORIGIN_BEHIND, "hold") == "skip"

@@ -1,0 +1,170 @@
+"""The mirrors and sources of all streams: starts and stops them as configurations change, and wakes those whose origin can be reached
+(again) the moment interest in its API appears."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from eyot_daemon.jetstream.sourcing.deregistration import Deregistration, RemovedSource, kept, origins_of
+from eyot_daemon.jetstream.sourcing.source_task import SourceTask
+from eyot_daemon.jetstream.sourcing.sources_by_origin import AsksOrigin, SourcesByOrigin
+from eyot_daemon.router.account import Account
+from eyot_daemon.router.subscription import Kind, Subscription
+from eyot_wire.jetstream.stream import StreamConfig, StreamSourceInfo
+
+if TYPE_CHECKING:
+    from eyot_daemon.jetstream.stream.stream import Stream
+
+#: Of more copies that are no more, the oldest are not told of.
+DEREGISTRATIONS_MAX = 256
+
+
+class Sourcing:
+    """The copy tasks of all streams of the daemon."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[Stream, list[SourceTask]] = {}
+        self._accounts: dict[Account, SourcesByOrigin] = {}
+        self._deregistrations: list[tuple[Account, Deregistration]] = []
+
+    def tasks(self) -> Iterator[SourceTask]:
+        for tasks in self._tasks.values():
+            yield from tasks
+
+    def stream_created(self, stream: Stream) -> None:
+        config = stream.config
+        tasks = [SourceTask(stream, config.mirror, mirror=True, others=self.tasks)] if config.mirror is not None else []
+        tasks += [SourceTask(stream, each, mirror=False, others=self.tasks) for each in config.sources]
+        self._tasks[stream] = tasks
+        self._listen(stream.account, tasks, ())
+        for task in tasks:
+            self._start(task)
+        back = [task.known_as for task in tasks]
+        for left in kept(stream):
+            if left in back:
+                Deregistration(stream, left, self._deregistered).cancel()
+            else:
+                self._deregister(stream, left)
+
+    def _start(self, task: SourceTask) -> None:
+        """A copy that is back takes its farewell with it."""
+        for account, deregistration in [*self._deregistrations]:
+            if account is task.account and deregistration.what == task.known_as:
+                self._deregistered(deregistration)
+        task.start()
+
+    def stream_updated(self, stream: Stream, old: StreamConfig) -> None:
+        """Origins that stay keep their copier; those that went are stopped. New ones start when what those that went have handed
+        to the writer is on flash: they begin where it ends."""
+        wanted = origins_of(stream.config)
+        before = self._tasks.get(stream, [])
+        stay = [task for task in before if (task.config, task.mirror) in wanted]
+        for task in stay:
+            task.policy_changed()
+        for task in before:
+            if task not in stay:
+                self._deregister(stream, task.stop(release=True))
+        self._tasks[stream] = stay
+        self._listen(stream.account, stay, before)
+        stream.after_commits(lambda _: self._start_new(stream))
+
+    def _start_new(self, stream: Stream) -> None:
+        """Start what the configuration names and has no copier yet."""
+        before = self._tasks.get(stream)
+        if before is None:
+            return  # deleted, or the daemon stops
+        started: list[SourceTask] = []
+        after: list[SourceTask] = []
+        for source, mirror in origins_of(stream.config):
+            task = next((each for each in before if each.config == source and each.mirror == mirror), None)
+            if task is None:
+                task = SourceTask(stream, source, mirror=mirror, others=self.tasks)
+                started.append(task)
+            after.append(task)
+        self._tasks[stream] = after
+        self._listen(stream.account, after, before)
+        for task in started:
+            self._start(task)
+
+    def stream_deleted(self, stream: Stream) -> None:
+        self._end(stream, release=True)
+
+    def stream_stopped(self, stream: Stream) -> None:
+        self._end(stream, release=False)
+
+    def _end(self, stream: Stream, *, release: bool) -> None:
+        tasks = self._tasks.pop(stream, [])
+        for task in tasks:
+            left = task.stop(release=release)
+            if release:
+                self._deregister(stream, left)
+        self._listen(stream.account, (), tasks)
+
+    def stop(self) -> None:
+        """The daemon stops: the consumers at the origins lose their interest, nothing new comes in."""
+        for stream in list(self._tasks):
+            self._end(stream, release=False)
+        for account, deregistration in self._deregistrations:
+            deregistration.end()
+            self._listen(account, (), (deregistration,))
+        self._deregistrations.clear()
+
+    # -- copies that are no more -------------------------------------------------------------------------------------
+
+    def _deregister(self, stream: Stream, left: RemovedSource) -> Deregistration:
+        """Its origin is told when it can be reached."""
+        deregistration = Deregistration(stream, left, self._deregistered)
+        self._deregistrations.append((stream.account, deregistration))
+        self._listen(stream.account, (deregistration,), ())
+        deregistration.begin()
+        if len(self._deregistrations) > DEREGISTRATIONS_MAX:
+            self._deregistered(self._deregistrations[0][1])
+        return deregistration
+
+    def _deregistered(self, deregistration: Deregistration) -> None:
+        deregistration.cancel()
+        account = next(account for account, each in self._deregistrations if each is deregistration)
+        self._deregistrations = [each for each in self._deregistrations if each[1] is not deregistration]
+        self._listen(account, (), (deregistration,))
+
+    def mirror_info(self, stream: Stream) -> StreamSourceInfo | None:
+        return next((task.info() for task in self._tasks.get(stream, ()) if task.mirror), None)
+
+    def sources_info(self, stream: Stream) -> list[StreamSourceInfo]:
+        return [task.info() for task in self._tasks.get(stream, ()) if not task.mirror]
+
+    # -- interest of leaf links --------------------------------------------------------------------------------------
+
+    def sub_added(self, sub: Subscription) -> None:
+        if sub.dest.kind is Kind.LEAF:
+            for each in self._asked_on(sub):
+                each.interest_added()
+
+    def sub_removed(self, sub: Subscription) -> None:
+        if sub.dest.kind is Kind.LEAF:
+            for each in self._asked_on(sub):
+                each.interest_removed()
+
+    def weight_changed(self, sub: Subscription, previous: int) -> None:
+        """Queue weights mean nothing to copies."""
+
+    def _asked_on(self, sub: Subscription) -> Iterator[AsksOrigin]:
+        copies = self._accounts.get(sub.account)
+        return iter(()) if copies is None else copies.asked_on(sub.subject)
+
+    def _listen(self, account: Account, now: Sequence[AsksOrigin], before: Sequence[AsksOrigin]) -> None:
+        """Listens to an account's interest while it has copies."""
+        copies = self._accounts.get(account)
+        if copies is None:
+            copies = self._accounts[account] = SourcesByOrigin(account)
+        had = len(copies)
+        for task in before:
+            copies.discard(task)
+        for task in now:
+            copies.add(task)
+        if not had and len(copies):
+            account.add_interest_listener(self)
+        elif had and not len(copies):
+            account.remove_interest_listener(self)
+            del self._accounts[account]

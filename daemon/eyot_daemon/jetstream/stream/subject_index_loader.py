@@ -1,0 +1,137 @@
+"""Waiting for what a stream knows of its subjects.
+
+Numbers per subject come from the index, or from all records where there is none, when they are first asked for; sequences of each
+subject from all records. With very many that takes long: it is done a slice a turn, and who needs it is called back. So is counting
+from the middle of a stream that is too large for its sequences to be kept.
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from eyot_daemon.jetstream.config.consumer import filters_of
+from eyot_store.errors import StoreError
+from eyot_wire.jetstream.model import ConsumerConfig, MsgGetRequest, rfc3339_to_ns
+
+if TYPE_CHECKING:
+    from eyot_daemon.jetstream.stream.stream import Stream
+    from eyot_store.log.log import Log
+    from eyot_store.log.reads import Counting
+
+log = logging.getLogger("eyot.jetstream")
+
+#: In streams of fewer messages nobody has to wait.
+SMALL: Final = 8192
+#: With more who wait, the rest is done at one stroke.
+WAITING_MAX: Final = 1024
+
+
+class SubjectIndexLoader:
+    """Of one stream."""
+
+    def __init__(self, stream: "Stream") -> None:
+        self._stream = stream
+        self._log: Log = stream.log
+        self._waiting: list[tuple[Callable[[], None], bool]] = []
+
+    @property
+    def done(self) -> bool:
+        """Numbers are there, or take no time."""
+        return self._log.subjects_known or self._log.state.messages <= SMALL
+
+    def then(self, fn: Callable[[], None], *, sequences: bool = False) -> None:
+        """Call `fn` when the numbers (and the sequences) are there; at once if that takes no time."""
+        if (self.done and not sequences) or len(self._waiting) >= WAITING_MAX or not self._stream.live:
+            fn()
+            return
+        self._waiting.append((fn, sequences))
+        if len(self._waiting) == 1:
+            self._stream.broker.timers.call_later(0.0, self._slice)
+
+    def for_get(self, asked: MsgGetRequest, fn: Callable[[], None]) -> None:
+        """Call `fn` when what it takes to find the messages asked for is there."""
+        if asked.last_by_subj or asked.next_by_subj or asked.multi_last:
+            self.then(lambda: self.then(fn, sequences=not self._finds_soon(asked)))
+        else:
+            fn()
+
+    def _finds_soon(self, asked: MsgGetRequest) -> bool:
+        try:
+            if asked.last_by_subj:
+                return self._log.finds_last_soon(asked.last_by_subj.encode())
+            if asked.next_by_subj:
+                return self._finds_next_soon(asked, asked.next_by_subj.encode())
+        except StoreError:
+            pass  # who reads is told
+        return True
+
+    def _finds_next_soon(self, asked: MsgGetRequest, wanted: bytes) -> bool:
+        seq = asked.seq or 1
+        if asked.start_time is not None:
+            seq = self._log.seq_at_time(rfc3339_to_ns(asked.start_time))
+        return self._log.finds_next_soon(wanted, seq) and (not asked.batch or self._log.counts_soon(seq, (wanted,)))
+
+    def for_consumer(self, config: ConsumerConfig, fn: Callable[[], None]) -> None:
+        """Call `fn` when what it takes to count a new consumer's messages is there."""
+        filters, seq = filters_of(config), self._start_of(config)
+        count = partial(self._count, seq, filters, fn)
+        if filters or not self._log.counts_soon(seq, filters):
+            self.then(lambda: self.then(count, sequences=not self._log.counts_soon(seq, filters)))
+        else:
+            count()
+
+    def _start_of(self, config: ConsumerConfig) -> int:
+        if config.deliver_policy == "by_start_sequence":
+            return config.opt_start_seq
+        if config.deliver_policy == "by_start_time" and config.opt_start_time:
+            try:
+                return self._log.seq_at_time(rfc3339_to_ns(config.opt_start_time))
+            except (StoreError, ValueError):
+                pass  # it is refused
+        return 0
+
+    def _count(self, seq: int, filters: tuple[bytes, ...], fn: Callable[[], None]) -> None:
+        """Call `fn` when counting from `seq` on takes no time, where the log is too large for its sequences to be kept."""
+        try:
+            counting = self._log.counting(seq, filters) if seq > self._log.state.first_seq else None
+        except StoreError:
+            counting = None  # who counts is told
+        if counting is None or not self._stream.live:
+            fn()
+        else:
+            self._count_on(counting, fn)
+
+    def _count_on(self, counting: "Counting", fn: Callable[[], None]) -> None:
+        try:
+            done = not self._stream.live or counting.step()
+        except StoreError:
+            done = True
+        if done:
+            fn()
+        else:
+            self._stream.broker.timers.call_later(0.0, lambda: self._count_on(counting, fn))
+
+    def _slice(self) -> None:
+        stream, done = self._stream, True
+        try:
+            if stream.live:
+                sequences = any(wanted for _, wanted in self._waiting)
+                done = self._log.track_some() if sequences else self._log.subjects_some()
+        except StoreError as failure:  # who asks is told again
+            log.warning("Stream '%s > %s': %s", stream.account.name, stream.name, failure)
+        if not done:
+            stream.broker.timers.call_later(0.0, self._slice)
+            return
+        waiting, self._waiting = self._waiting, []
+        for fn, _ in waiting:
+            fn()
+
+
+def after_subjects_loaded(streams: Iterable["Stream"], fn: Callable[[], None]) -> None:
+    """Call `fn` when the numbers of all these streams are there."""
+    rest = [stream for stream in streams if not stream.subject_index_loader.done]
+    if rest:
+        rest[0].subject_index_loader.then(lambda: after_subjects_loaded(rest[1:], fn))
+    else:
+        fn()

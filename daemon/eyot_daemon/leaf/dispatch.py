@@ -1,0 +1,138 @@
+"""Messages of one read of a leaf link on their way into the account: runs of one subject are routed once.
+
+Most of what crosses a link comes in runs: the deliveries of a consumer to a mirror, a burst of readings. When a run's route ends at one
+plain local subscription, or at client connections only, it is handed over as a whole; everything else goes message by message through
+`Account.publish`. The route is looked up again whenever a single delivery may have changed interest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, cast
+
+from eyot_daemon.router.account import Account
+from eyot_daemon.router.route import Route
+from eyot_daemon.router.subscription import Origin, Subscription
+from eyot_wire.fan_out import TRACE_HEADER
+from eyot_wire.frames import LeafMsg
+from eyot_wire.jetstream.ack import PREFIX
+
+#: A destination with more than this to send does not wait for the end of the turn.
+EARLY_FLUSH = 1024 * 1024
+# Below this a run is not worth the look at its route.
+_RUN_MIN = 3
+
+
+class RunSink(Protocol):
+    """A local destination that takes runs (a mirror's or source's copy)."""
+
+    def take_run(self, sub: Subscription, run: Sequence[LeafMsg]) -> int:
+        """Take messages from the front of `run`; returns how many. The next one goes through `deliver`."""
+        ...
+
+
+def publish_all(account: Account, messages: list[LeafMsg], origin: Origin) -> None:
+    """Publish messages that came over a leaf link, in order."""
+    start, end, ask_all = 0, len(messages), bool(account.trace_destination)
+    while start < end:
+        first = messages[start]
+        subject = first.subject
+        stop = start + 1
+        if (first.header or ask_all) and _is_traced(account, first, origin):
+            start = stop
+            continue
+        while (
+            stop < end and messages[stop].subject == subject and not (ask_all or TRACE_HEADER in messages[stop].header)
+        ):
+            stop += 1
+        if stop - start < _RUN_MIN or account.mappings.apply(subject) is not None:
+            _one_by_one(account, messages[start:stop], origin)
+        else:
+            _publish_run(account, messages[start:stop], origin)
+        start = stop
+
+
+def _is_traced(account: Account, message: LeafMsg, origin: Origin) -> bool:
+    """Publish a message that asks what becomes of it; False: it does not ask."""
+    if TRACE_HEADER not in message.header and not account.trace_destination:
+        return False
+    # Loaded only where it is used.
+    from eyot_daemon.router.message_trace import publish_from_link
+
+    return publish_from_link(account, message, origin)
+
+
+def _publish_run(account: Account, run: list[LeafMsg], origin: Origin) -> None:
+    """Messages on one unmapped subject."""
+    at = 0
+    while at < len(run):
+        route = account.route(run[at].subject)
+        if not route:
+            return
+        taken = _hand_over(account, route, run[at:])
+        if not taken:
+            taken = 1
+            _one_by_one(account, run[at : at + 1], origin)
+        at += taken
+
+
+def _hand_over(account: Account, route: Route, run: list[LeafMsg]) -> int:
+    """Give the front of a run to whoever takes it as a whole; returns how many messages that were."""
+    if route.groups or route.leaf_links:
+        return 0
+    if route.simple:
+        return _append_frames(account, route, run)
+    if len(route.plain) != 1:
+        return 0
+    (member,) = route.plain
+    sub = member.sub
+    if member.local or sub.rewrite is not None or not sub.active or not hasattr(sub.dest, "take_run"):
+        return 0
+    return cast(RunSink, sub.dest).take_run(sub, run)
+
+
+def _append_frames(account: Account, route: Route, run: list[LeafMsg]) -> int:
+    """Client connections only: their frames differ in nothing but the first words, which `Route.targets` has ready."""
+    with_header = bool(run[0].header)
+    for sub, dest, _, _ in route.targets:
+        if sub.slow or (with_header and not dest.headers):
+            return 0
+    tails = []
+    size = 0
+    for message in run:
+        header, payload, reply = message.header, message.payload, message.reply
+        if bool(header) is not with_header or (reply.startswith(PREFIX) and b"@" in reply):
+            break
+        lead = reply + b" " if reply else b""
+        total = len(header) + len(payload)
+        size += total
+        if with_header:
+            tails.append(b"%b%d %d\r\n%b%b\r\n" % (lead, len(header), total, header, payload))
+        else:
+            tails.append(b"%b%d\r\n%b\r\n" % (lead, total, payload))
+    if not tails:
+        return 0
+    count = len(tails)
+    for sub, dest, msg, hmsg in route.targets:
+        if dest.closed:
+            continue
+        prefix = hmsg if with_header else msg
+        dest.out.extend(prefix + prefix.join(tails))
+        dest.out_msgs += count
+        dest.out_bytes += size
+        sub.delivered += count
+        if not dest.dirty:
+            dest.dirty = True
+            account.broker.mark_dirty(dest)
+        if len(dest.out) > EARLY_FLUSH:
+            dest.flush()
+    account.out_msgs += count * len(route.targets)
+    account.out_bytes += size * len(route.targets)
+    return count
+
+
+def _one_by_one(account: Account, messages: list[LeafMsg], origin: Origin) -> None:
+    for message in messages:
+        account.publish(
+            message.subject, message.reply, message.header, message.payload, origin=origin, queues=message.queues
+        )

@@ -1,0 +1,53 @@
+"""The hot room: what runs once per message, in C where it could be compiled, in plain Python where not.
+
+Both twins do the same, byte for byte (tests/unit/wire/test_twins.py). `EYOT_PLAIN=1` in the environment forces the plain
+one. What each class does is said in the plain twin:
+
+    FrameScanner                        frame_scanner.py
+    Publishes                           frames.py
+    FanOut, Inlet, Interest, Match,
+    Outlet, Traffic                     fan_out.py
+    StoredRun                           stored_run.py
+
+COMPILED says which twin this process runs.
+"""
+
+import os
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from eyot_wire.fan_out import FanOut, IngestQueue, Interest, Match, OutBuffer, Traffic
+    from eyot_wire.frame_scanner import FrameScanner
+    from eyot_wire.frames import Publishes
+    from eyot_wire.stored_run import StoredRun
+
+    COMPILED: Final[bool] = False
+else:
+    try:
+        if os.environ.get("EYOT_PLAIN", "0") not in ("", "0"):
+            raise ImportError("EYOT_PLAIN is set")
+        from eyot_wire._fan_out import FanOut, IngestQueue, Interest, Match, OutBuffer, Traffic
+        from eyot_wire._frame_scanner import FrameScanner, Publishes
+        from eyot_wire._stored_run import StoredRun
+
+        COMPILED = True
+    except ImportError:
+        from eyot_wire.fan_out import FanOut, IngestQueue, Interest, Match, OutBuffer, Traffic
+        from eyot_wire.frame_scanner import FrameScanner
+        from eyot_wire.frames import Publishes
+        from eyot_wire.stored_run import StoredRun
+
+        COMPILED = False
+
+__all__ = [
+    "COMPILED",
+    "FanOut",
+    "FrameScanner",
+    "IngestQueue",
+    "Interest",
+    "Match",
+    "OutBuffer",
+    "Publishes",
+    "StoredRun",
+    "Traffic",
+]
