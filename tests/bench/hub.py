@@ -44,7 +44,7 @@ from table import Row, conditions, markdown
 from eyot_hub.columns import StreamLabels
 from eyot_hub.jetstream import JetStream
 from eyot_hub.jobs.aggregate import Aggregate
-from eyot_hub.jobs.bronze import StreamIngest
+from eyot_hub.jobs.bronze import Ingest
 from eyot_hub.jobs.config import Config, convert
 from eyot_hub.jobs.session import session
 from eyot_hub.options import source_options
@@ -269,7 +269,7 @@ class Bench:
         """Fused: tasks write the table's files, the driver commits them, all at once or `commit` rows at a time."""
         out: list[Spent] = []
         with self.folder() as folder:
-            job = StreamIngest(self.spark, self.hub.config(folder, max_messages_per_commit=commit or rows or self.rows))
+            job = Ingest(self.spark, self.hub.config(folder, max_messages_per_commit=commit or rows or self.rows))
             with self.measured(rows or self.rows, out):
                 job.run(once=True, report=lambda _: None)
             assert job.table.rows() == (rows or self.rows)
@@ -279,7 +279,7 @@ class Bench:
     def small_batches_s(self) -> float:
         """Seconds from question to commit of a round of 100 rows, median of 20."""
         with self.folder() as folder:
-            job = StreamIngest(self.spark, self.hub.config(folder, max_messages_per_commit=100))
+            job = Ingest(self.spark, self.hub.config(folder, max_messages_per_commit=100))
             times = []
             for _ in range(20):
                 begun = time.perf_counter()
@@ -292,7 +292,7 @@ class Bench:
         """(rows/s from bronze through silver to gold, seconds to take in `late` rows spread over `hours` hours)."""
         with self.folder() as folder:
             config = self.hub.config(folder, max_messages_per_commit=2_000_000)
-            job, aggregate = StreamIngest(self.spark, config), Aggregate(self.spark, config)
+            job, aggregate = Ingest(self.spark, config), Aggregate(self.spark, config)
             job.run(once=True, report=lambda _: None)
             begun = time.perf_counter()
             done = aggregate.round()

@@ -2,8 +2,8 @@
 
     python tests/fuzz/differential.py --first 0 --count 100 [--steps 60] [--theme buckets] [--restart stop|kill]
 
-Themes: `support/js_themes.py`. With --restart both servers are started again in the middle of each conversation. Prints the first difference of each conversation; exit code 1 if there was one. Where the two differ on purpose or by their nature is
-left out by `support/js_side.py`.
+Themes: `support/js_scenarios.py`. With --restart both servers are started again in the middle of each conversation. Prints the first difference of each conversation; exit code 1 if there was one. Where the two differ on purpose or by their nature is
+left out by `support/js_peer.py`.
 """
 
 from __future__ import annotations

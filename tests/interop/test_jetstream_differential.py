@@ -1,6 +1,6 @@
 """Random conversations about JetStream with eyotd and a real nats-server 2.14 at once: every answer, delivery and advisory compared.
 
-A seed decides a conversation (`support/js_sayings.py`, by theme `js_themes.py`); `tests/fuzz/differential.py` holds as many of them as it is asked for.
+A seed decides a conversation (`support/js_operations.py`, by scenario `js_scenarios.py`); `tests/fuzz/differential.py` holds as many of them as it is asked for.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from eyot_hub.jobs.aggregate import Aggregate
-from eyot_hub.jobs.bronze import Round, StreamIngest
+from eyot_hub.jobs.bronze import Ingest, Round
 from eyot_hub.jobs.config import Config, load
 from eyot_hub.jobs.gaps import Gaps
 from eyot_hub.jobs.session import session
@@ -56,7 +56,7 @@ def tables(port: int, folder: Path, console: Console, tell: Callable[[str], None
     tell("Spark starts")
     spark = session("eyot story", config.spark_settings())
     try:
-        ingest = StreamIngest(spark, config)
+        ingest = Ingest(spark, config)
 
         def ingested(done: Round) -> None:
             tell(f"bronze: {done.rows:,} rows committed in {done.seconds:.1f} s")

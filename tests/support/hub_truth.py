@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from eyot_hub.jobs.aggregate import Aggregate, AggregateRound
-from eyot_hub.jobs.bronze import StreamIngest
+from eyot_hub.jobs.bronze import Ingest
 from eyot_hub.jobs.config import Config
 from support.streams import Message
 
@@ -44,7 +44,7 @@ class Hub:
 
     def __init__(self, spark: SparkSession, config: Config) -> None:
         self.spark = spark
-        self.ingest = StreamIngest(spark, config)
+        self.ingest = Ingest(spark, config)
         self.aggregate = Aggregate(spark, config)
 
     def round(self) -> AggregateRound:

@@ -7,7 +7,7 @@ import hashlib
 import json
 from typing import Any, ClassVar
 
-from support.js_differential import Quiet, Saying, Step
+from support.js_differential import Operation, Quiet, Step
 from support.js_members import FAR, LONG_AGO, STREAM_MEMBERS, Members, S
 from support.js_operations import Talker, block
 
@@ -55,27 +55,27 @@ class Buckets(Talker):
             config |= {"allow_msg_ttl": True, "subject_delete_marker_ttl": chosen((3600 * S, 60 * S, 1_000_000_000))}
         return config
 
-    def create(self, name: str = "") -> Saying:
+    def create(self, name: str = "") -> Operation:
         name = name or self.random.choice(self.streams)
         config = self.plain_config(name) | self._drawn(_CHANGES, self.random.choice((0, 0, 1, 2)))
         self.configs[name] = config
         return self.api(f"STREAM.CREATE.{name}", config)
 
-    def update(self) -> Saying:
+    def update(self) -> Operation:
         name = self.random.choice(list(self.configs))
         config = self.configs[name] | self._drawn(_CHANGES, self.random.choice((1, 1, 2)))
         if self.random.random() < 0.6:
             self.configs[name] = config
         return self.api(f"STREAM.UPDATE.{name}", config)
 
-    def lists(self) -> Saying:
+    def lists(self) -> Operation:
         """Without the account's figures, in which nats-server counts the hidden consumers of mirrors."""
         while True:
             saying = super().lists()
             if not saying.subject.endswith(".INFO"):
                 return saying
 
-    def put(self) -> Saying:
+    def put(self) -> Operation:
         """A put, create, update, delete or purge of a key, as clients do it."""
         name = self.random.choice([name for name in self.configs if name.startswith("KV")] or ["KV_A"])
         header: list[tuple[str, Any]] = []
@@ -96,14 +96,14 @@ class Buckets(Talker):
             payload = b""
         if self.random.random() < 0.12:
             header.append(("Nats-TTL", self.random.choice(("1h", "never", "2s", "30", "0", "x"))))
-        return Saying(self._subject(name), payload, block(header))
+        return Operation(self._subject(name), payload, block(header))
 
-    def object(self) -> Saying:
+    def object(self) -> Operation:
         """A chunk of an object, or the record about it."""
         name = "OBJ_A"
         at = self.random.choice(("NUID1", "NUID2"))
         if self.random.random() < 0.6:
-            return Saying(f"$O.A.C.{at}", b"chunk" * self.random.choice((1, 20)))
+            return Operation(f"$O.A.C.{at}", b"chunk" * self.random.choice((1, 20)))
         title = self.random.choice(("one", "two", "fil\u00e9"))
         encoded = base64.urlsafe_b64encode(title.encode()).decode()
         record: dict[str, Any] = {"name": title, "bucket": "A", "nuid": at, "size": 5, "chunks": 1}
@@ -113,9 +113,9 @@ class Buckets(Talker):
         if self.random.random() < 0.2:
             record["deleted"] = True
         self.configs.setdefault(name, {"name": name})
-        return Saying(f"$O.A.M.{encoded}", json.dumps(record).encode(), block([("Nats-Rollup", "sub")]))
+        return Operation(f"$O.A.M.{encoded}", json.dumps(record).encode(), block([("Nats-Rollup", "sub")]))
 
-    def watch(self) -> Saying:
+    def watch(self) -> Operation:
         """An ordered consumer, as watchers, lists of keys and readers of objects use it; asked for its messages by a pull."""
         name = self.random.choice(list(self.configs))
         config: dict[str, Any] = {
@@ -134,11 +134,11 @@ class Buckets(Talker):
         self.consumers[name, config["name"]] = config
         return self.api(f"CONSUMER.CREATE.{name}.{config['name']}", {"stream_name": name, "config": config})
 
-    def direct(self) -> Saying:
+    def direct(self) -> Operation:
         name = self.random.choice(list(self.configs))
         prefix = self.prefix(name)
         if self.random.random() < 0.4:
-            return Saying(f"$JS.API.DIRECT.GET.{name}.{self._subject(name)}", reads=True)
+            return Operation(f"$JS.API.DIRECT.GET.{name}.{self._subject(name)}", reads=True)
         if self.random.random() < 0.5:
             return super().direct()
         body: dict[str, Any] = self.random.choice((
@@ -148,7 +148,7 @@ class Buckets(Talker):
             {"batch": 3, "max_bytes": 90, "seq": 1}, {"multi_last": [f"{prefix}.>"], "batch": 1}, {"multi_last": [f"{prefix}.>"], "max_bytes": 60},
         ))  # fmt: skip
         many = "batch" in body or "multi_last" in body
-        return Saying(f"$JS.API.DIRECT.GET.{name}", json.dumps(body).encode(), answers=99 if many else 1, reads=True)
+        return Operation(f"$JS.API.DIRECT.GET.{name}", json.dumps(body).encode(), answers=99 if many else 1, reads=True)
 
 
 class Expiring(Buckets):
@@ -172,11 +172,11 @@ class Expiring(Buckets):
             config["subject_delete_marker_ttl"] = self.random.choice((0, S, 3600 * S))
         return config
 
-    def short(self) -> Saying:
+    def short(self) -> Operation:
         """A message that does not live long."""
         name = self.random.choice([name for name in self.configs if name.startswith("KV")] or ["KV_A"])
         self.published += 1
-        return Saying(
+        return Operation(
             self._subject(name), b"s%d" % self.published, block([("Nats-TTL", self.random.choice(("1", "1s", "2s")))])
         )
 

@@ -37,7 +37,7 @@ class Operation:
 
 @dataclass
 class Ack:
-    """Acknowledge the delivery `which` (counted from the newest, whoever got it). `answers` as of a Saying; 0: no reply subject."""
+    """Acknowledge the delivery `which` (counted from the newest, whoever got it). `answers` as of a Operation; 0: no reply subject."""
 
     which: int
     payload: bytes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from support.claims import ACCOUNT_LIMITS, OPERATOR, Key, operator_conf
-from support.js_differential import Saying
+from support.js_differential import Operation
 from support.js_members import STREAM_MEMBERS, Members
 from support.js_operations import Talker
 
@@ -83,7 +83,7 @@ class Limits(Talker):
         name = f"l{seed % len(ACCOUNTS)}"
         self.connect = {"user": name, "pass": name}
 
-    def create(self, name: str = "") -> Saying:
+    def create(self, name: str = "") -> Operation:
         name = name or self.random.choice(self.streams)
         config = self.plain_config(name) | self._drawn(_MEMBERS, self.random.choice((1, 2, 3)))
         if self.random.random() < 0.6:
@@ -91,14 +91,14 @@ class Limits(Talker):
         self.configs[name] = config
         return self.api(f"STREAM.CREATE.{name}", config)
 
-    def update(self) -> Saying:
+    def update(self) -> Operation:
         name = self.random.choice(list(self.configs))
         config = self.configs[name] | self._drawn(_MEMBERS, self.random.choice((1, 1, 2)))
         if self.random.random() < 0.7:
             self.configs[name] = {**config, "name": name}
         return self.api(f"STREAM.UPDATE.{name}", config)
 
-    def consumer(self) -> Saying:
+    def consumer(self) -> Operation:
         stream, name = self.random.choice(list(self.configs)), self.random.choice(("c1", "c2", "c3", "c4"))
         config: dict[str, Any] = {
             "name": name, "durable_name": name, "ack_policy": self.random.choice(("explicit", "explicit", "all", "none")),
@@ -109,7 +109,7 @@ class Limits(Talker):
         self.consumers[stream, name] = config
         return self.api(f"CONSUMER.CREATE.{stream}.{name}", {"stream_name": stream, "config": config})
 
-    def info(self) -> Saying:
+    def info(self) -> Operation:
         return self.api("INFO", reads=True)
 
 

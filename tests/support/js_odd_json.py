@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, ClassVar
 
-from support.js_differential import Saying
+from support.js_differential import Operation
 from support.js_members import CONSUMER_MEMBERS, FAR, STREAM_MEMBERS
 from support.js_operations import Talker
 
@@ -26,7 +26,7 @@ class OddJson(Talker):
 
     weights: ClassVar[dict[str, int]] = {"create": 1, "publish": 4, "consumer": 1, "strange": 60}
 
-    def strange(self) -> Saying:
+    def strange(self) -> Operation:
         """A request that would be in order, its body changed."""
         words, body = self._request()
         header = b""
@@ -39,7 +39,7 @@ class OddJson(Talker):
         reads = words.startswith(
             ("STREAM.INFO", "STREAM.NAMES", "STREAM.LIST", "CONSUMER.INFO", "CONSUMER.NAMES", "CONSUMER.LIST", "INFO")
         )
-        return Saying(f"$JS.API.{words}", text.encode("utf-8", "surrogatepass"), header, reads=reads, answers=1)
+        return Operation(f"$JS.API.{words}", text.encode("utf-8", "surrogatepass"), header, reads=reads, answers=1)
 
     def _request(self) -> tuple[str, Any]:
         stream, consumer = self._some_consumer()

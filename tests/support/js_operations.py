@@ -10,7 +10,7 @@ import json
 from random import Random
 from typing import Any, ClassVar
 
-from support.js_differential import Ack, Quiet, Saying, Step
+from support.js_differential import Ack, Operation, Quiet, Step
 from support.js_members import ACKS, CONSUMER_MEMBERS, FAR, LONG_AGO, PULL_MEMBERS, STREAM_MEMBERS, Members, S
 
 CONSUMERS = ("c1", "c2", "c3")
@@ -48,7 +48,7 @@ class Talker:
                 each.get("deliver_subject") for each in self.consumers.values()
             ):
                 steps.append(Quiet())
-            if isinstance(step, Saying) and b"Nats-Schedule: @at 2020" in step.header:
+            if isinstance(step, Operation) and b"Nats-Schedule: @at 2020" in step.header:
                 steps.append(Quiet(0.6))  # nats-server has nothing due within a quarter of a second
         steps += [
             Quiet(),
@@ -72,13 +72,13 @@ class Talker:
 
     # Sayings
 
-    def api(self, words: str, body: Any = None, reads: bool = False) -> Saying:
+    def api(self, words: str, body: Any = None, reads: bool = False) -> Operation:
         payload = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
         header = b""
         if self.random.random() < 0.01:
             level = self.random.choice((b"0", b"1", b"4", b"5", b"x", b"-1"))
             header = b"NATS/1.0\r\nNats-Required-Api-Level: %b\r\n\r\n" % level
-        return Saying(f"$JS.API.{words}", payload, header, reads=reads)
+        return Operation(f"$JS.API.{words}", payload, header, reads=reads)
 
     def prefix(self, name: str) -> str:
         """What a stream's subjects begin with."""
@@ -87,7 +87,7 @@ class Talker:
     def plain_config(self, name: str) -> dict[str, Any]:
         return {"name": name, "subjects": [f"{self.prefix(name)}.>"]}
 
-    def create(self, name: str = "") -> Saying:
+    def create(self, name: str = "") -> Operation:
         name = name or self.random.choice(self.streams)
         config = self.plain_config(name)
         config |= self._drawn(STREAM_MEMBERS, self.random.choice((0, 2, 4, 6)))
@@ -102,7 +102,7 @@ class Talker:
         self.configs[name] = config
         return self.api(f"STREAM.CREATE.{name}", config)
 
-    def update(self) -> Saying:
+    def update(self) -> Operation:
         name = self.random.choice(list(self.configs))
         config = self.configs[name] | self._drawn(STREAM_MEMBERS, self.random.choice((1, 1, 2, 3)))
         if config.get("republish") == {"dest": ""}:
@@ -111,7 +111,7 @@ class Talker:
             self.configs[name] = {**config, "name": name}
         return self.api(f"STREAM.UPDATE.{name}", config)
 
-    def publish(self) -> Saying:
+    def publish(self) -> Operation:
         name = self.random.choice(list(self.configs))
         chance = self.random.random
         header: list[tuple[str, Any]] = []
@@ -172,9 +172,9 @@ class Talker:
         payload = (
             b"" if counts and chance() < 0.9 else b"%d" % self.published + b"x" * self.random.choice((0, 0, 5, 90, 200))
         )
-        return Saying(self._subject(name), payload, block(header))
+        return Operation(self._subject(name), payload, block(header))
 
-    def batch(self) -> Saying:
+    def batch(self) -> Operation:
         """The next message of a batch, mostly."""
         name = self.random.choice(list(self.configs))
         which = self.random.choice(("x", "y"))
@@ -196,9 +196,9 @@ class Talker:
             header.append(("Nats-Rollup", self.random.choice(("sub", "all"))))
         if self.configs[name].get("allow_msg_counter") is True:
             header.append(("Nats-Incr", "2"))
-        return Saying(self._subject(name), b"" if header[-1][0] == "Nats-Incr" else b"batch", block(header))
+        return Operation(self._subject(name), b"" if header[-1][0] == "Nats-Incr" else b"batch", block(header))
 
-    def consumer(self) -> Saying:
+    def consumer(self) -> Operation:
         stream = self.random.choice(list(self.configs))
         name = self.random.choice(CONSUMERS)
         old = self.consumers.get((stream, name))
@@ -241,7 +241,7 @@ class Talker:
             words += f".{self.random.choice((config['filter_subject'] or '>', 'a.a'))}".replace(" ", "_")
         return self.api(words, request)
 
-    def pull(self) -> Saying:
+    def pull(self) -> Operation:
         stream, name = self._some_consumer()
         batch = self.random.choice((1, 1, 2, 3, 10))
         body: Any = {"batch": batch}
@@ -256,7 +256,7 @@ class Talker:
             body["group"] = "g"
         if self.random.random() < 0.03:
             body = self.random.choice((b"", b"1", b"x", b"[]", b'{"batch":', b"5x", b"0", b"-1"))
-        return Saying(
+        return Operation(
             f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}",
             body if isinstance(body, bytes) else json.dumps(body).encode(),
             answers=99,
@@ -271,7 +271,7 @@ class Talker:
             )
         return Ack(self.random.randrange(8), self.random.choice(ACKS), 1)
 
-    def message(self) -> Saying:
+    def message(self) -> Operation:
         name = self._stream()
         body = self.random.choice((
             {"seq": self._near()}, {"last_by_subj": self._filter(name)}, {"seq": self._near(), "next_by_subj": self._filter(name)},
@@ -281,7 +281,7 @@ class Talker:
         ))  # fmt: skip
         return self.api(f"STREAM.MSG.GET.{name}", body, reads=True)
 
-    def direct(self) -> Saying:
+    def direct(self) -> Operation:
         name = self._stream()
         body: Any = self.random.choice((
             {"seq": self._near()}, {"last_by_subj": self._filter(name)}, {"seq": self._near(), "next_by_subj": self._filter(name)},
@@ -296,15 +296,15 @@ class Talker:
         ))  # fmt: skip
         payload = body if isinstance(body, bytes) else json.dumps(body).encode()
         if self.random.random() < 0.15:
-            return Saying(
+            return Operation(
                 f"$JS.API.DIRECT.GET.{name}.{self._subject(name)}",
                 payload if self.random.random() < 0.1 else b"",
                 answers=1,
             )
         many = isinstance(body, dict) and ("batch" in body or "multi_last" in body)
-        return Saying(f"$JS.API.DIRECT.GET.{name}", payload, answers=99 if many else 1, reads=True)
+        return Operation(f"$JS.API.DIRECT.GET.{name}", payload, answers=99 if many else 1, reads=True)
 
-    def remove(self) -> Saying:
+    def remove(self) -> Operation:
         name = self._stream()
         chance = self.random.random()
         if chance < 0.45:
@@ -323,12 +323,12 @@ class Talker:
             return self.api(f"CONSUMER.DELETE.{stream}.{consumer}", self.random.choice((None, None, {}, {"x": 1})))
         return self.api(f"STREAM.DELETE.{name}", self.random.choice((None, None, {}, {"x": 1}, b"x")))
 
-    def ask_stream(self) -> Saying:
+    def ask_stream(self) -> Operation:
         body = self.random.choice((None, None, {}, {"deleted_details": True}, {"subjects_filter": ">"}, {"subjects_filter": "*.a"},
                                    {"subjects_filter": "x"}, {"subjects_filter": ">", "offset": 1}, {"offset": -1}, {"x": 1}, b"x"))  # fmt: skip
         return self.api(f"STREAM.INFO.{self._stream()}", body, reads=True)
 
-    def ask_consumer(self) -> Saying:
+    def ask_consumer(self) -> Operation:
         stream, name = self._some_consumer()
         chance = self.random.random()
         if chance < 0.7:
@@ -350,7 +350,7 @@ class Talker:
             self.random.choice(({"group": "g"}, {"group": "x"}, {}, None, {"group": ""})),
         )
 
-    def lists(self) -> Saying:
+    def lists(self) -> Operation:
         page = self.random.choice((None, {}, {"offset": 1}, {"offset": 99}, {"offset": -1}))
         of_streams = self.random.choice((page, {"subject": self._filter("A")}, {"subject": "x..y"}, {"x": 1}))
         return self.random.choice((
@@ -359,7 +359,7 @@ class Talker:
             self.api("INFO", {"x": 1}, reads=True), self.api("INFO", {}, reads=True),
         ))  # fmt: skip
 
-    def odd(self) -> Saying:
+    def odd(self) -> Operation:
         """What clients hardly say."""
         name, consumer = self._some_consumer()
         words = self.random.choice((

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from support import js_imports, js_limits
 from support.js_buckets import Buckets, Expiring
-from support.js_differential import CONFIG, Quiet, Restart, Saying, Step
+from support.js_differential import CONFIG, Operation, Quiet, Restart, Step
 from support.js_imports import Imported
 from support.js_limits import Limits, Tiers
 from support.js_members import FAR, STREAM_MEMBERS, Members, S
@@ -47,7 +47,7 @@ class Batches(Talker):
             config["allow_msg_schedules"] = True
         return config
 
-    def create(self, name: str = "") -> Saying:
+    def create(self, name: str = "") -> Operation:
         name = name or self.random.choice(self.streams)
         config = self.plain_config(name) | self._drawn(STREAM_MEMBERS, self.random.choice((0, 0, 1)))
         if self.random.random() < 0.15:
@@ -61,7 +61,7 @@ class Batches(Talker):
         self.configs[name] = config
         return self.api(f"STREAM.CREATE.{name}", config)
 
-    def fast(self) -> Saying:
+    def fast(self) -> Operation:
         """The next message of a fast batch, mostly."""
         name = self.random.choice(list(self.configs))
         which = self.random.choice(("f", "g"))
@@ -90,7 +90,7 @@ class Batches(Talker):
         if self.configs[name].get("allow_msg_counter") is True:
             header.append(("Nats-Incr", "1"))
         payload = b"" if self.configs[name].get("allow_msg_counter") is True else b"fast"
-        return Saying(self._subject(name), payload, block(header), answers=3, tail=tail)
+        return Operation(self._subject(name), payload, block(header), answers=3, tail=tail)
 
 
 class Priorities(Talker):
@@ -109,12 +109,12 @@ class Priorities(Talker):
     def plain_config(self, name: str) -> dict[str, Any]:
         return super().plain_config(name) | {"allow_direct": True}
 
-    def create(self, name: str = "") -> Saying:
+    def create(self, name: str = "") -> Operation:
         name = name or self.random.choice(self.streams)
         self.configs[name] = self.plain_config(name)
         return self.api(f"STREAM.CREATE.{name}", self.configs[name])
 
-    def consumer(self) -> Saying:
+    def consumer(self) -> Operation:
         stream, name = self.random.choice(list(self.configs)), self.random.choice(("c1", "c2", "c3"))
         config: dict[str, Any] = {
             "name": name, "durable_name": name, "ack_policy": "explicit", "ack_wait": self.random.choice((3600 * S, 30 * S)),
@@ -155,7 +155,7 @@ class Measured(Talker):
         "pass_time": 2,
     }
 
-    def create(self, name: str = "") -> Saying:
+    def create(self, name: str = "") -> Operation:
         name = name or self.random.choice(self.streams)
         config = self.plain_config(name) | {"allow_direct": True, "storage": self.random.choice(("file", "memory"))}
         if name == "A":
@@ -165,7 +165,7 @@ class Measured(Talker):
         self.configs[name] = config
         return self.api(f"STREAM.CREATE.{name}", config)
 
-    def publish(self) -> Saying:
+    def publish(self) -> Operation:
         name = self.random.choice(list(self.configs))
         if name == "A" or self.random.random() < 0.3:
             return super().publish()
@@ -190,7 +190,7 @@ class Measured(Talker):
         if self.random.random() < 0.1:
             header = [("Nats-Scheduler", self.random.choice((f"{prefix}.a", f"{prefix}.b", "nobody", f"{prefix}.*"))),
                       ("Nats-Schedule-Next", self.random.choice(("purge", "purge", "x")))]  # fmt: skip
-        return Saying(self._subject(name), b"scheduled", block(header))
+        return Operation(self._subject(name), b"scheduled", block(header))
 
     def pass_time(self) -> Step:
         return Quiet(1.2)
@@ -201,7 +201,7 @@ class Rules(Talker):
 
     weights: ClassVar[dict[str, int]] = {"create": 10, "update": 30, "wipe": 10, "publish": 4}
 
-    def wipe(self) -> Saying:
+    def wipe(self) -> Operation:
         name = self.random.choice(list(self.configs))
         return self.api(f"STREAM.DELETE.{name}")
 
@@ -226,7 +226,7 @@ class Archives(Talker):
         # nats-server has no backups of what is in memory.
         return super()._drawn({name: each for name, each in members.items() if name != "storage"}, count)
 
-    def archive(self) -> Saying:
+    def archive(self) -> Operation:
         name = self._stream()
         chosen = self.random.choice
         if self.random.random() < 0.5:
@@ -274,17 +274,18 @@ def interrupted(steps: list[Step], kill: bool) -> list[Step]:
     steps = [
         step
         for step in steps
-        if not (isinstance(step, Saying) and ".CONSUMER.RESET." in step.subject and b"seq" in step.payload)
+        if not (isinstance(step, Operation) and ".CONSUMER.RESET." in step.subject and b"seq" in step.payload)
     ]
     # `first_seq` that an update has changed comes into force there, and what was before it is lost, as are sealed counters.
     steps = [
-        _restorable(step) if isinstance(step, Saying) and ".STREAM.UPDATE." in step.subject else step for step in steps
+        _restorable(step) if isinstance(step, Operation) and ".STREAM.UPDATE." in step.subject else step
+        for step in steps
     ]
     half = len(steps) // 2
     return [*steps[:half], Quiet(1.5), Restart(kill), *steps[half:]]
 
 
-def _restorable(update: Saying) -> Saying:
+def _restorable(update: Operation) -> Operation:
     try:
         config = json.loads(update.payload)
     except ValueError:
