@@ -1,4 +1,4 @@
-"""Every row of the table of causes in `docs/operations.md`: what is broken, and what `eyot doctor` says of it on both ends."""
+"""Every row of the table of causes in `docs/operate/doctor.md`: what is broken, and what `eyot doctor` says of it on both ends."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from support.eyotd import Eyotd
 from support.leaf_pair import server
 from support.server_process import ServerProcess
 
-PAGE = Path(__file__).parents[2] / "docs" / "operations.md"
+PAGE = Path(__file__).parents[2] / "docs" / "operate" / "doctor.md"
 HUB = """
 server_name: hub-server
 jetstream { store_dir: "%WORKDIR%/store", domain: hub }

@@ -66,7 +66,7 @@ def jsz(part: JetStreamService, query: JszQuery) -> Json:
         "messages": sum(state.messages for state in states),
         "bytes": sum(state.bytes for state in states),
         "total": len(_enabled(part)),
-        # Eyot's own: see docs/operations.md
+        # Eyot's own: see docs/operate/monitoring.md
         "refused": engine.store_gate.streams_refused,
         "held_back": engine.store_gate.streams_held,
     }
