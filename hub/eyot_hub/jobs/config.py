@@ -22,7 +22,7 @@
     metric = "metric"
     value = "value"
 
-docs/hub.md explains each key.
+docs/hub/jobs.md explains each key.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from eyot_hub.jobs.silver import quarantine_table, silver_table
 ROWS_MAX: Final = 500  # a page, not a data dump
 PICTURED_MAX: Final = 60
 DAYS_MAX: Final = 60
-#: Worst first; what the classes mean stands in docs/hub.md.
+#: Worst first; what the classes mean stands in docs/hub/tables.md.
 STATUSES: Final = ("missing", "lost", "moved_back", "unknown", "expired", "in_flight", "deleted", "filtered")
 _MEANINGS: Final = {
     "missing": "Missing: the origin holds them, and later ones have arrived, or nothing has for long.",

@@ -164,14 +164,14 @@ def test_what_is_no_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 def test_the_page_names_every_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The configuration in docs/hub.md is one, and leaves out no key."""
-    text = (Path(__file__).parents[3] / "docs" / "hub.md").read_text().partition("### Configuration\n")[2]
+    """The configuration in docs/hub/jobs.md is one, and leaves out no key."""
+    text = (Path(__file__).parents[3] / "docs" / "hub" / "jobs.md").read_text().partition("## Configuration\n")[2]
     shown = text.partition("```toml\n")[2].partition("```")[0]
     secret = "{ file = "
     assert secret in shown
     monkeypatch.setenv("NAME", "geheim")
     parsed = tomllib.loads(re.sub(r"\{ file = [^}]*\}", '{ env = "NAME" }', shown))
-    config = convert(parsed, "docs/hub.md")
+    config = convert(parsed, "docs/hub/jobs.md")
     assert set(parsed) == set(Config.__struct_fields__)
     for section, kind in (
         (parsed["lake"], Lake),

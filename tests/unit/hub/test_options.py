@@ -152,9 +152,12 @@ def test_errors_travel_between_processes() -> None:
 
 
 def test_the_page_names_every_option() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "hub.md").read_text()
-    table = page.partition("### Options for reading\n")[2].partition("\n\nA pattern")[0]
-    rows = [line.split(" | ")[0] for line in table.splitlines() if line.startswith("| `")]
-    assert sorted(name for row in rows for name in re.findall(r"`([^`]+)`", row)) == sorted([*_CONNECT, *_READ])
-    sink = page.partition("Options besides those for connecting: ")[2].partition("\n\n")[0]
-    assert re.findall(r"`([^`]+)`", sink) == _WRITE
+    pages = Path(__file__).parents[3] / "docs" / "hub"
+
+    def named(page: str, heading: str) -> list[str]:
+        table = (pages / page).read_text().partition(f"## {heading}\n")[2].partition("\n#")[0]
+        rows = [line.split(" | ")[0] for line in table.splitlines() if line.startswith("| `")]
+        return [name for row in rows for name in re.findall(r"`([^`]+)`", row)]
+
+    assert sorted(named("source.md", "Options for reading")) == sorted([*_CONNECT, *_READ])
+    assert named("sink.md", "Options for writing") == _WRITE
