@@ -108,7 +108,7 @@ async def _play(hubs: dict[str, NatsServer], leaf: Eyotd) -> None:
 
     await _within(30, holds)
     for _ in range(2):
-        (linked,) = leaf.monitor("/leafz")["leaf_links"]
+        (linked,) = leaf.monitor("/leafz")["leafs"]
         hubs[linked["name"]].stop()
         sent = await _publish(at_leaf, sent)
         await _within(40, holds)

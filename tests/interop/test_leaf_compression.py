@@ -37,7 +37,7 @@ def _reading(number: int) -> bytes:
 
 
 def _leafz(process: ServerProcess) -> dict[str, Any]:
-    return next(leaf for leaf in process.monitor("/leafz")["leaf_links"] if leaf["account"] == "ACC")
+    return next(leaf for leaf in process.monitor("/leafz")["leafs"] if leaf["account"] == "ACC")
 
 
 def _wire(process: ServerProcess) -> tuple[int, int]:

@@ -245,7 +245,7 @@ class Observed:
         """The source over the link has its message, the mirror its own, and PINGs have been answered."""
         page = await asyncio.to_thread(self.hub.monitor, "/jsz?acc=ACC&streams=1")
         streams = {stream["name"]: stream["state"] for stream in page["account_details"][0]["stream_detail"]}
-        leaf_links = (await asyncio.to_thread(self.hub.monitor, "/leafz"))["leaf_links"]
+        leaf_links = (await asyncio.to_thread(self.hub.monitor, "/leafz"))["leafs"]
         clients = (await asyncio.to_thread(self.hub.monitor, "/connz"))["connections"]
         return (
             streams["SOURCED"]["messages"] == 5

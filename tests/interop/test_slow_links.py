@@ -135,7 +135,7 @@ async def _cut_and_resumed(hub: NatsServer, leaf: FarEyotd, wire: Wire) -> None:
     at_hub = await nats.connect(hub.client_url("acc"))
 
     def is_up() -> bool:
-        return bool(hub.monitor("/leafz")["leaf_links"])
+        return bool(hub.monitor("/leafz")["leafs"])
 
     await eventually(is_up, 30)
     at_leaf = await nats.connect(leaf.client_url("acc"))

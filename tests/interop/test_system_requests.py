@@ -71,7 +71,7 @@ VALUES = (
 )
 WHOLE = ("", " ", "null", "{}", "{", "[]", '"x"', "7", '{"x":1}', "{} {}", '{"CID":99}', '{"tags":["SITE:A"]}')
 #: Names of what the members of an answer hold of one thing each; how many there are is compared.
-LISTS = ("connections", "subscriptions_list", "account_statz", "leaf_links", "stream_detail", "account_details")
+LISTS = ("connections", "subscriptions_list", "account_statz", "leafs", "stream_detail", "account_details")
 
 
 def requests() -> list[tuple[str, str]]:

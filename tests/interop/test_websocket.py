@@ -189,7 +189,7 @@ def test_a_leaf_node_over_websocket(tmp_path: Path) -> None:
             with RawClient(server.client_port) as here, RawClient(spoke.client_port) as there:
                 there.ask(b"SUB from.hub 1\r\n")
                 while not any(
-                    "from.hub" in one["subscriptions_list"] for one in server.monitor("/leafz?subs=1")["leaf_links"]
+                    "from.hub" in one["subscriptions_list"] for one in server.monitor("/leafz?subs=1")["leafs"]
                 ):
                     pass
                 here.ask(b"PUB from.hub 2\r\nhi\r\n")

@@ -276,5 +276,5 @@ async def test_what_crossed_the_links_of_an_account_stays_counted(autojump_clock
             traffic = hub.links.traffic(hub.account())
             assert (traffic.in_msgs, traffic.in_bytes, traffic.out_msgs) == (1, 3, 0)
         stat = account_stat(hub.broker, hub.account())
-        assert stat["received"]["leaf_links"] == {"msgs": 1, "bytes": 3}
+        assert stat["received"]["leafs"] == {"msgs": 1, "bytes": 3}
         assert hub.links.traffic(hub.account("OTHER")).in_msgs == 0

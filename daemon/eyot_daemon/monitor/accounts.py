@@ -135,10 +135,10 @@ def account_stat(broker: Broker, account: Account) -> Json:
         "num_subscriptions": len(account.sublist),
         "sent": _sum(account.out_msgs, account.out_bytes)
         | none
-        | {"leaf_links": _sum(leaf_links.out_msgs, leaf_links.out_bytes)},
+        | {"leafs": _sum(leaf_links.out_msgs, leaf_links.out_bytes)},
         "received": _sum(account.in_msgs, account.in_bytes)
         | none
-        | {"leaf_links": _sum(leaf_links.in_msgs, leaf_links.in_bytes)},
+        | {"leafs": _sum(leaf_links.in_msgs, leaf_links.in_bytes)},
         "slow_consumers": account.slow_consumers,
     }
 
@@ -164,7 +164,7 @@ def leafz(broker: Broker, query: LeafzQuery) -> Json:
         "server_id": broker.server_id,
         "now": ns_to_rfc3339(broker.clock.now_ns()),
         "leafnodes": len(leaf_links),
-        "leaf_links": leaf_links,
+        "leafs": leaf_links,
     }
 
 

@@ -231,8 +231,8 @@ def _traffic(clients: Clients) -> Json:
         "stale_connections": broker.stale_connections,
         "stalled_clients": broker.stalled_clients,
         "subscriptions": broker.subscriptions,
-        "stale_connection_stats": {"clients": broker.stale_connections, "routes": 0, "gateways": 0, "leaf_links": 0},
-        "slow_consumer_stats": {"clients": broker.slow_consumers, "routes": 0, "gateways": 0, "leaf_links": 0},
+        "stale_connection_stats": {"clients": broker.stale_connections, "routes": 0, "gateways": 0, "leafs": 0},
+        "slow_consumer_stats": {"clients": broker.slow_consumers, "routes": 0, "gateways": 0, "leafs": 0},
     }
 
 

@@ -126,7 +126,7 @@ def test_leafs_are_asked_about_too(tmp_path: Path) -> None:
             assert (row["kind"], row["account"], row["authorized_user"]) == ("Leafnode", "APP", "alice")
             server.signal(signal.SIGHUP)
             until(lambda: "Reloaded server configuration" in server.log())
-            assert server.monitor("/leafz")["leaf_links"][0]["id"] == row["cid"]  # who was let in from outside stays
+            assert server.monitor("/leafz")["leafs"][0]["id"] == row["cid"]  # who was let in from outside stays
         assert service.requests[0]["client_info"]["kind"] == "Leafnode"
         assert service.requests[0]["connect_opts"]["user"] == "alice"
         with leaf_of(server, "bob", tmp_path) as leaf:

@@ -82,10 +82,10 @@ def test_whose_certificates() -> None:
     options = Options(
         tls=tls("clients", "more"),
         websocket=WebsocketOptions(tls=tls("browsers")),
-        leafnodes=LeafNodesOptions(port=7422, tls=tls("leaf_links"), remotes=remotes),
+        leafnodes=LeafNodesOptions(port=7422, tls=tls("leafs"), remotes=remotes),
     )
-    assert own_certificates(options) == ["clients", "more", "browsers", "leaf_links", "hub"]
-    assert own_certificates(Options(leafnodes=LeafNodesOptions(tls=tls("leaf_links")))) == []
+    assert own_certificates(options) == ["clients", "more", "browsers", "leafs", "hub"]
+    assert own_certificates(Options(leafnodes=LeafNodesOptions(tls=tls("leafs")))) == []
     assert own_certificates(Options()) == []
 
 

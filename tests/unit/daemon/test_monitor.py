@@ -194,7 +194,7 @@ async def test_other_rooms_provide_their_share(up: Running, http: httpx.AsyncCli
     assert status["server_name"] == "edge"
     assert status["links"][0]["state"] == "up"
     assert status["streams"][0]["committed_seq"] == 1
-    assert (await page(http, "/leafz?acc=A"))["leaf_links"] == [{"name": "hub", "account": "A"}]
+    assert (await page(http, "/leafz?acc=A"))["leafs"] == [{"name": "hub", "account": "A"}]
     assert (await page(http, "/jsz?limit=7"))["limit"] == 7
     assert up.broker.providers.leafz(LeafzQuery(account="x"))
 
