@@ -265,7 +265,9 @@ def healthz(clients: Clients, query: HealthzQuery) -> tuple[int, Json]:
     for check in clients.broker.providers.health_checks:
         wrong = wrong or check(query)
     if wrong is None:
-        return 200, {"status": "ok"}
+        store = clients.broker.providers.store()
+        # All is served, but somebody has to know what the start could not find any more.
+        return 200, {"status": "ok"} | ({"damaged": store.damaged} if store is not None and store.damaged else {})
     code, text = wrong
     if query.details:
         return code, {"status": "error", "errors": [_health_error(code, text, query)]}

@@ -16,6 +16,8 @@ import msgspec
 
 from eyot_store.environment import as_store_error, counters_key, messages_db_name
 from eyot_store.errors import StoreError
+from eyot_store.journal.losses import gone_position
+from eyot_store.journal.marker import DOUBTED, Marker
 from eyot_store.native import key_at, nodes_of
 from eyot_store.options import StoreOptions
 from eyot_store.page_check import BIG, HEADER_SIZE, WORD, Buffer
@@ -48,6 +50,7 @@ def repair(path: Path, keys: StoreKeys | None) -> list[str]:
         damaged = {**examined.survey.streams, **found.streams}
         counters = counters_in(found)
         kept: dict[int, Entries] = {}
+        gone: dict[int, list[tuple[int, int]]] = {}
         for stream_id, error in sorted(damaged.items()):
             tree = pages.tree(meta.txnid, messages_db_name(stream_id), SEQUENCE_KEY)
             if tree is None or stream_id not in names:
@@ -58,6 +61,7 @@ def repair(path: Path, keys: StoreKeys | None) -> list[str]:
             kept[stream_id] = reading.entries()
             sentences.append(f"stream {names[stream_id]}: {error.message}; {len(kept[stream_id])} messages are kept")
             sentences += [f"stream {names[stream_id]}: {line}" for line in reading.lost(last, floor, error)]
+            gone[stream_id] = reading.gone
     finally:
         pages.close()
     if kept:
@@ -71,11 +75,28 @@ def repair(path: Path, keys: StoreKeys | None) -> list[str]:
     sentences += [sentence for sentence in store.damaged if sentence not in sentences]
     left = store.fenced()
     states = {log.id: log.state for log in store.streams() if log.id in kept}
+    _note_gone(store, gone)
     store.close()
     _write_counters(path, states)
     if left:
         raise StoreError("corrupt", f"cannot be repaired: {left[0][1].message}")
     return sentences
+
+
+def _note_gone(store: Store, gone: dict[int, list[tuple[int, int]]]) -> None:
+    """Leave word for the streams' readers elsewhere: of what was lost, and that all of them have to be asked what they have."""
+    if gone:
+        Marker(store.path, DOUBTED).turn(on=True)
+    for log in store.streams():
+        for span in gone.get(log.id, ()):
+            txn = store.begin()
+            log.put_position(txn, *gone_position(*span))
+            store.submit(txn, _raised)
+
+
+def _raised(failure: StoreError | None) -> None:
+    if failure is not None:
+        raise failure
 
 
 def _open(path: Path, options: StoreOptions) -> Store:
@@ -94,6 +115,8 @@ class _Salvage:
         self._salt = salt_of(stream_id)
         self._found: Entries = {}
         self._damages: list[PageError] = []
+        #: Spans of sequences that `lost` found missing.
+        self.gone: list[tuple[int, int]] = []
 
     def entries(self) -> Entries:
         """Keys and records, ascending."""
@@ -121,7 +144,8 @@ class _Salvage:
             spans += _gaps(sorted(seq for seq in seqs if low <= seq < high), low, high)
         out = []
         if spans:
-            out.append(f"sequences {_shown(sorted(set(spans)))} are lost, as far as they held messages")
+            self.gone = sorted(set(spans))
+            out.append(f"sequences {_shown(self.gone)} are lost, as far as they held messages")
         if not self._damages:
             missing = _gaps(sorted(seq for seq in seqs if seq >= first), first, last + 1)
             out.append(f"{error.why}: of the sequences without a message, {_shown(missing)}, some are lost")

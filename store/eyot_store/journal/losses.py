@@ -7,7 +7,7 @@ A sequence that was given is never given again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -21,6 +21,21 @@ Item = tuple[bytes, bytes]
 _KEY = b"\xc4\x08"
 _BIN = {0xC4: 1, 0xC5: 2, 0xC6: 4}
 
+GONE_KEY = b"eyot.gone."
+"""Among a stream's positions, with the first sequence of a span that was lost behind it (u64): the value is the last one (u64). It
+becomes durable along with the stream's new end, and stays until whoever knows the stream's readers has taken note of it."""
+
+
+def gone_position(first: int, last: int) -> Item:
+    """The position that says that these sequences were lost."""
+    return GONE_KEY + first.to_bytes(8, "big"), last.to_bytes(8, "big")
+
+
+def gone_in(positions: Mapping[bytes, bytes]) -> list[tuple[int, int]]:
+    """The spans of sequences that positions say were lost."""
+    spans = ((key, value) for key, value in positions.items() if key.startswith(GONE_KEY))
+    return sorted((int.from_bytes(key[-8:], "big"), int.from_bytes(value, "big")) for key, value in spans)
+
 
 class Losses:
     """Takes the frames that are whole, in order, and fills in what is missing between them. ``lost``: (stream, first, last sequence)."""
@@ -30,6 +45,7 @@ class Losses:
         self._salvaged = salvaged
         self.lost: list[tuple[int, int, int]] = []
         self.put_back = 0
+        self._noted = 0
 
     def filled(self, changes: Changes) -> Changes:
         """The changes of a frame, with those before them that were lost, as far as they can be put back."""
@@ -58,6 +74,11 @@ class Losses:
                     self._ends[stream_id] = last
                 out.append((stream_id, ops))
         return out
+
+    def notes(self) -> Changes:
+        """What tells whoever knows the streams' readers what was lost since this was asked last."""
+        new, self._noted = self.lost[self._noted :], len(self.lost)
+        return [(stream_id, [(Op.POSITION, gone_position(first, last))]) for stream_id, first, last in new]
 
     def _until(self, stream_id: int, last: int) -> list[Operation]:
         """Put back what there is up to ``last``, and note what there is not."""

@@ -48,12 +48,12 @@ def replay(environment: Environment, lmdb_committer: LmdbCommitter, name_of: Cal
         changes += losses.filled(held) if missing else held
         size += len(frame.body)
         if size >= _APPLY_BYTES:
-            _apply(environment, lmdb_committer, changes, size, salt, frame.number)
+            _apply(environment, lmdb_committer, changes + losses.notes(), size, salt, frame.number)
             changes, size = [], 0
     if missing:
         changes += losses.end(ends)
     if decoded or missing:
-        _apply(environment, lmdb_committer, changes, size, salt, max(last, high))
+        _apply(environment, lmdb_committer, changes + losses.notes(), size, salt, max(last, high))
     sentences = _frames_in_words(sorted(set(missing)), losses.put_back)
     return sentences + in_words(losses.lost, name_of) + _known_ends(environment, lmdb_committer, name_of)
 
@@ -133,7 +133,7 @@ def _known_ends(environment: Environment, lmdb_committer: LmdbCommitter, name_of
     if not behind:
         return []
     losses = Losses(behind, {})
-    changes = losses.end(ends)
+    changes = losses.end(ends) + losses.notes()
     mark = environment.read_journal_mark()
     refusal = apply(environment, lmdb_committer, changes, 0, journal_mark(*mark) if mark is not None else b"")
     if refusal is not None:

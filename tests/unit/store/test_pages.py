@@ -12,6 +12,7 @@ import pytest
 from eyot_store import StoreError, native, page_check
 from eyot_store.check.check import check
 from eyot_store.check.main import compact, main, repair_store
+from eyot_store.journal.losses import gone_in
 from eyot_store.pages.pages import SEQUENCE_KEY, PageError, Pages, Tree
 from eyot_store.pages.survey import survey
 from eyot_store.records.store_cipher import StoreKeys
@@ -340,11 +341,13 @@ def test_repairing_keeps_what_can_be_read(path: Path, tmp_path: Path, how: str, 
     gone = f"stream A/T: sequences {first} to {last} are lost, as far as they held messages"
     assert (gone in sentences) == (how == "zeros")
     assert main([str(path), *key_option(tmp_path, sealed)]) == 0
+    assert (path / "readers-doubted.on").exists()
     store = open_inline(path, options)
     assert store.damaged == []
     assert store.fenced() == []
     for log in store.streams():
         assert log.state.last_seq == 630
+        assert gone_in(log.positions()) == ([(first, last)] if how == "zeros" and log.name == "T" else [])
         missing = [seq for seq in range(1, 631) if log.get(seq) is None]
         assert missing == (list(range(first, last + 1)) if how == "zeros" and log.name == "T" else [])
         assert log.state.messages == 630 - len(missing)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
+from eyot_store.journal.losses import gone_in, gone_position
 from eyot_store.log.removals import UNWATCHED
 from eyot_wire.status import NeverArrivedStatus
 
@@ -31,6 +32,10 @@ log = logging.getLogger("eyot.sync")
 LOST_KEY = b"eyot.lost."
 #: More ranges of sequences than this are joined where they lie closest.
 RANGES_MAX = 16
+#: The reason of what a damaged store lost.
+DAMAGE = "damage"
+#: Under this key stands what a damaged store lost, for downstreams that are met later.
+_UNMET = b""
 OPEN_MAX = 32
 #: While messages go on being lost that is logged no more often than this, seconds.
 LOGGED_EVERY_S = 60.0
@@ -94,6 +99,13 @@ class Losses(msgspec.Struct, array_like=True, frozen=True):
         ]
         return replace(self, sent=tuple(left))
 
+    def damaged(self, first: int, last: int) -> Losses:
+        """A damaged store lost what is between these: it may have arrived before."""
+        known = [(each.first, each.last) for each in self.sent if each.why == DAMAGE]
+        if any(low <= first and last <= high for low, high in (*known, *self.never.get(DAMAGE, Dropped()).ranges)):
+            return self
+        return self.dropped_sent(Open(DAMAGE, first, last, last + 1 - first))
+
     def asked_after(self, seq: int) -> Losses:
         """The downstream asks for what comes after `seq`: what else it was sent did not arrive."""
         found = self.confirmed(seq)
@@ -124,16 +136,21 @@ _NONE = Losses()
 class NeverArrived:
     """The losses of one stream's downstreams, by the keys of their records."""
 
-    def __init__(self, stream: Stream, downstream: DownstreamTracker) -> None:
+    def __init__(self, stream: Stream, downstream: DownstreamTracker, met: Iterable[bytes]) -> None:
         self._stream = stream
         self._downstream = downstream
         positions = stream.log.positions()
         self._committed = {
             key.removeprefix(LOST_KEY): _decode(value) for key, value in positions.items() if key.startswith(LOST_KEY)
         }
-        self._losses = dict(self._committed)
         #: What is known of these could not be written down yet.
         self._unwritten: set[bytes] = set()
+        self._gone = gone_in(positions)
+        for first, last in self._gone:
+            for key in (_UNMET, *met):
+                self._committed[key] = self._committed.get(key, _NONE).damaged(first, last)
+                self._unwritten.add(key)
+        self._losses = dict(self._committed)
         self._logged_at: dict[bytes, float] = {}
         stream.log.on_unconfirmed = self._removing
 
@@ -154,6 +171,16 @@ class NeverArrived:
         """Be told of removals from the first sequence on that some downstream lacks."""
         self._stream.log.unconfirmed_from = min(self._downstream.unconfirmed_from(), default=UNWATCHED)
 
+    def start(self) -> None:
+        """Write down what a damaged store lost: who copies the stream may lack it."""
+        if self._gone:
+            stream = self._stream
+            txn = stream.store.begin()
+            self._note(txn).keys |= self._unwritten
+            for span in self._gone:
+                stream.log.delete_position(txn, gone_position(*span)[0])
+            stream.store.submit(txn, lambda _: None)
+
     # -- what changes ----------------------------------------------------------------------------------------------
 
     def confirmed(self, key: bytes, seq: int, txn: Txn) -> None:
@@ -162,6 +189,15 @@ class NeverArrived:
     def asked_after(self, key: bytes, seq: int, txn: Txn) -> None:
         self._note(txn).asked[key] = seq
         self._set(key, self.of(key).asked_after(seq), txn)
+
+    def met(self, key: bytes, seq: int, txn: Txn) -> None:
+        """A downstream of which nothing is known asks for what comes after `seq`: what it may have known of it was lost, too."""
+        losses = self.of(key)
+        for each in self.of(_UNMET).sent:
+            losses = losses.damaged(each.first, each.last)
+        if losses.sent:
+            self._losses[key] = losses
+            self.asked_after(key, seq, txn)
 
     def forget(self, key: bytes, txn: Txn) -> None:
         """What was lost is not to be told any more."""

@@ -135,7 +135,7 @@ class DownstreamTracker:
         self._sending: dict[bytes, list[ConsumerState]] = {}
         #: When each took back what it had confirmed, monotonic seconds.
         self._retracted_at: dict[bytes, float] = {}
-        self.never_arrived = NeverArrived(stream, self)
+        self.never_arrived = NeverArrived(stream, self, self._downstreams)
         self.never_arrived.watch()
 
     def start(self) -> None:
@@ -143,6 +143,7 @@ class DownstreamTracker:
         for key, downstream in self._downstreams.items():
             if downstream.sent is None:
                 self._stage_record(key, replace(downstream, sent=self._sent[key]), self._stream.store.begin())
+        self.never_arrived.start()
         self.watch()
 
     @property
@@ -222,6 +223,8 @@ class DownstreamTracker:
         if known is None:
             found.seq, sent = self._nameless(found, begins_after, txn)
             found.begun = 0 if found.seq else begins_after
+            by_seq = consumer.config.deliver_policy in ("all", "by_start_sequence")
+            self.never_arrived.met(key, min(_asked_after(consumer), begins_after) if by_seq else begins_after, txn)
             found.at_ns = stream.broker.clock.now_ns()
             self._stage_record(key, _with_location(found, consumer, sent), txn, lambda _: go_on())
             return
