@@ -24,7 +24,7 @@ from offline_sync.journal import Life
 from offline_sync.layout import HUB, HUB_ADDRESSES, OTHER, OTHER_ADDRESSES, SECOND, SECOND_ADDRESSES, STREAM, Layout
 from offline_sync.model import Model, Violation
 from offline_sync.network import Network
-from offline_sync.node import Node
+from offline_sync.node import SLOW_COMMIT_S_MAX, Node
 from offline_sync.worker import Worker
 
 #: Once nothing is broken any more, everything must be copied within this, seconds.
@@ -280,11 +280,15 @@ class Fleet:
                     raise Violation(f"{flow}: {WAKE_WITHIN_S} s after link-up it is {self.progress(flow)}")
 
     async def finish(self) -> None:
-        """Faults stop, all is copied; then one long cut, or links that are dead and do not say so, after which everything goes on
-        at once."""
-        self.chance = random.Random(f"end of {self.seed}")
+        """Faults stop, all is copied; links return slowly while much is published; then one long cut, or links that are dead and do not
+        say so, after which everything goes on at once."""
         await self.heal()
         await self.completed(COMPLETE_WITHIN_S)
+        self.chance = random.Random(f"busy return of {self.seed}")
+        await self._busy_return()
+        await self.heal()
+        await self.completed(COMPLETE_WITHIN_S)
+        self.chance = random.Random(f"end of {self.seed}")
         for node in self.nodes.values():
             self.model.check_work(node)
         await (self._half_open() if self.chance.random() < 0.3 else self._long_cut())
@@ -307,6 +311,31 @@ class Fleet:
     def _everybody_publishes(self) -> None:
         for node_name, stream in list(self.model.lives):
             self.publish(node_name, stream, self.chance.randint(1, 50))
+
+    async def _busy_return(self) -> None:
+        """Slow links are back after a cut, and all flash is slow. Commits are under way while mirrors and sources ask to go on, and answers
+        overtake bulk."""
+        chance = self.chance
+        for name in self.links:
+            self.network.cut(name)
+        self.say("slow links return while much is published")
+        places = list(self.model.lives)
+        for node_name, stream in places:
+            self.publish(node_name, stream, chance.choice((50, 100, 200)))
+        await trio.sleep(1)
+        flash = {node.broker: node.broker.commit_s_max for node in self.nodes.values()}
+        for broker in flash:
+            broker.commit_s_max = SLOW_COMMIT_S_MAX
+        for name in self.links:
+            link = self.network.links[name]
+            link.delay_s, link.bytes_per_s = chance.choice((0.02, 0.2)), chance.choice((6_250.0, 25_000.0))
+            self.network.restore(name)
+        for _ in range(chance.randint(60, 120)):
+            for node_name, stream in places:
+                self.publish(node_name, stream, 1)
+            await trio.sleep(0.05)
+        for broker, commit_s_max in flash.items():
+            broker.commit_s_max = commit_s_max
 
     async def _long_cut(self) -> None:
         links = [link for leaf in self.leaves for link in self.links_of(leaf)]

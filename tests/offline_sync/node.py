@@ -42,7 +42,7 @@ ACCOUNT = "ACC"
 _STORE = StoreOptions(inline=True, flush=False, map_size=2 << 20, map_reserve=1 << 20)
 #: From a submit to the flush that holds it, and from the flush to the loop that hears of it, seconds; on a third of the nodes flash is slow.
 _COMMIT_S_MAX = 0.05
-_SLOW_COMMIT_S_MAX = 0.4
+SLOW_COMMIT_S_MAX = 0.4
 _NOTIFY_S_MAX = 0.005
 
 
@@ -219,7 +219,7 @@ class Node:
         self.broker = broker = SimulatedBroker(options, server_id=f"N{self.name}", clock=self.clock, rng=rng)
         broker.commits = random.Random(rng.random())
         if random.Random(f"flash {self._seed}/{self.name}").random() < 1 / 3:
-            broker.commit_s_max = _SLOW_COMMIT_S_MAX
+            broker.commit_s_max = SLOW_COMMIT_S_MAX
         set_up_accounts(broker, options)
         try:
             with self._scope:

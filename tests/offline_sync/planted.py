@@ -12,12 +12,20 @@ from unittest import mock
 
 from eyot_daemon.jetstream.clock_trust import ClockTrust
 from eyot_daemon.jetstream.consumer.acks import Acks
+from eyot_daemon.jetstream.consumer.consumer import Consumer
+from eyot_daemon.jetstream.consumer.push_delivery import PushDelivery
 from eyot_daemon.jetstream.downstream.never_arrived import NeverArrived
-from eyot_daemon.jetstream.downstream.tracker import DownstreamTracker
+from eyot_daemon.jetstream.downstream.tracker import DownstreamTracker, downstreams_of
 from eyot_daemon.jetstream.messages.batch import Batch
 from eyot_daemon.jetstream.sourcing import source_task as copy_task
 from eyot_daemon.jetstream.sourcing.source_task import SourceTask
 from eyot_daemon.jetstream.stream.stream import CopyResult, Stream
+from eyot_sync.sourcing import source_consumer
+from eyot_sync.sourcing.actions import Action, Skip
+from eyot_sync.sourcing.origin_answers import CreateResponse
+from eyot_sync.sourcing.origin_check import OriginPosition
+from eyot_sync.sourcing.source_consumer import SourceConsumer
+from eyot_wire.jetstream.struct import decode
 
 
 def _position_apart() -> Any:
@@ -88,6 +96,50 @@ def _old_claims() -> Any:
     return mock.patch.object(DownstreamTracker, "_reads", return_value=True)
 
 
+@contextmanager
+def _told_as_advanced() -> Iterator[None]:
+    """The answer to CONSUMER.CREATE says how far a consumer got during a commit; a mirror takes what lies before that for gone.
+
+    That messages wait for the record of who reads them hides it: here they do not. The reader is as nats-server 2.9: it believes what it
+    is told also where messages came before the answer.
+    """
+    whole = Consumer.start
+
+    def start(self: Consumer) -> None:
+        whole(self)
+        self._held = 0
+
+    def go_on(self: Consumer) -> None:
+        self._held = max(0, self._held - 1)
+        self.mark()
+
+    def start_copy(self: PushDelivery) -> None:
+        downstreams_of(self.consumer.stream).reading(self.consumer, lambda: None)
+
+    def told(payload: bytes, kind: type[Any], **how: Any) -> Any:
+        answer = decode(payload, kind, **how)
+        if isinstance(answer, CreateResponse):
+            answer.delivered.consumer_seq = 0
+        return answer
+
+    def read_on(self: SourceConsumer) -> list[Action]:
+        upto = self._before_first
+        if not self.mirror or upto <= self._asked.seq:
+            return []
+        self._batch = [each for each in self._batch if each.origin_seq > upto]
+        self._last = OriginPosition(max(upto, self._last.seq))
+        self.progress.last_seq = self._last.seq
+        return [Skip(upto)]
+
+    with (
+        mock.patch.object(SourceConsumer, "_go_on", read_on),
+        mock.patch.multiple(Consumer, start=start, go_on=go_on),
+        mock.patch.object(PushDelivery, "_start_copy", start_copy),
+        mock.patch.object(source_consumer, "decode", told),
+    ):
+        yield
+
+
 PLANTS: dict[str, Callable[[], Any]] = {
     "position-apart": _position_apart,
     "ack-before-commit": _ack_before_commit,
@@ -97,6 +149,7 @@ PLANTS: dict[str, Callable[[], Any]] = {
     "losses-untold": _losses_untold,
     "leap-believed": _leap_believed,
     "old-claims": _old_claims,
+    "told-as-advanced": _told_as_advanced,
 }
 
 
