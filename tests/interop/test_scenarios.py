@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -98,6 +99,18 @@ def driver(request: pytest.FixtureRequest, server: ServerProcess) -> Iterator[Dr
         yield running
 
 
+def connections(server: ServerProcess) -> int:
+    return int(server.monitor("/connz")["num_connections"])
+
+
+def noticed(server: ServerProcess, before: int) -> None:
+    """A client hangs up without waiting for the server, which reads its sockets in an order of its own."""
+    until = time.monotonic() + 30
+    while connections(server) >= before:
+        assert time.monotonic() < until, "the server does not notice that a client hung up"
+        time.sleep(0.01)
+
+
 @pytest.mark.parametrize(("name", "steps"), SCENARIOS, ids=[name for name, _ in SCENARIOS])
 def test_scenario(server: ServerProcess, driver: Driver | RawDriver, name: str, steps: list[str]) -> None:
     try:
@@ -113,7 +126,10 @@ def test_scenario(server: ServerProcess, driver: Driver | RawDriver, name: str, 
                 command += " 3000"
             if isinstance(server, NatsServer):
                 expected = ANSWERS_OF_2_9.get(command, expected)
+            before = connections(server) if command.startswith("close ") else 0
             assert driver(command) == (expected or "ok"), step
+            if before:
+                noticed(server, before)
     finally:
         driver("reset")
 
