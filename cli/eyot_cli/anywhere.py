@@ -14,6 +14,8 @@ from eyot_cli.target import Target, TlsFiles
 
 #: Options of `eyot` to the members of `Target` and `TlsFiles`, where they are called otherwise.
 _MEMBERS = {"tlsca": "ca", "tlscert": "cert", "tlskey": "key", "tlsfirst": "first"}
+#: Before the names of parameters that options have behind a command.
+_BEHIND = "behind_"
 
 
 def take_anywhere(group: click.Group) -> None:
@@ -34,6 +36,7 @@ def _below(group: click.Group) -> Iterator[click.Command]:
 def _behind(option: click.Option) -> click.Option:
     """The same option behind a command: it changes the target that is there by now."""
     made = copy.copy(option)
+    made.name = f"{_BEHIND}{option.name}"  # `eyot sync forget STREAM SERVER` has an argument called like the option
     made.envvar = None
     made.hidden = True
     made.expose_value = False
@@ -45,10 +48,11 @@ def _change(context: click.Context, option: click.Parameter, value: Any) -> None
     assert option.name is not None
     if context.get_parameter_source(option.name) is not ParameterSource.COMMANDLINE:
         return
+    name = option.name.removeprefix(_BEHIND)
     target = context.obj
     assert isinstance(target, Target)
-    if option.name in _MEMBERS:
-        tls: TlsFiles = dataclasses.replace(target.tls, **{_MEMBERS[option.name]: value})
+    if name in _MEMBERS:
+        tls: TlsFiles = dataclasses.replace(target.tls, **{_MEMBERS[name]: value})
         context.obj = dataclasses.replace(target, tls=tls)
     else:
-        context.obj = dataclasses.replace(target, **{option.name: value})
+        context.obj = dataclasses.replace(target, **{name: value})
