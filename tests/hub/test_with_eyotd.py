@@ -64,10 +64,10 @@ def test_source_and_sink(spark: SparkSession, streams: Streams) -> None:
     assert read(subjects="s.a,s.c").count() == 300
     assert read(domain="hub").count() == 500
     streams.create("OUT", ["out"])
-    for _ in range(2):
-        writer = read().select("payload").write.format("jetstream").options(servers=streams.url, subject="out")
-        writer.mode("append").save()
-    assert streams.state("OUT")["messages"] == 500
+    for job, stored in (("first", 500), ("first", 500), ("second", 1000)):
+        writer = read().select("payload").write.format("jetstream")
+        writer.options(servers=streams.url, subject="out", job=job).mode("append").save()
+        assert streams.state("OUT")["messages"] == stored
     assert streams.consumers("S") == 0
 
 
