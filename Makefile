@@ -45,8 +45,18 @@ fmt: venv  ## format and fix what can be fixed
 	@$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-test: packages venv lint  ## everything that CI runs; JOBS=2 for two processes side by side, file by file
-	@$(BIN)/python -m pytest -q $(if $(JOBS),-n $(JOBS) --dist loadfile) $(PYTEST)
+test: packages venv lint  ## everything that CI runs, in two processes side by side; PYTEST="tests/unit -k tls" for a part, in one
+	@if [ -n "$(PYTEST)" ]; then exec $(BIN)/python -m pytest -q $(PYTEST); fi
+	mkdir -p build
+	$(BIN)/python -m pytest -q tests/interop > build/interop.log 2>&1 &
+	interop=$$!
+	trap 'kill $$interop 2>/dev/null || true' EXIT
+	failed=0
+	$(BIN)/python -m pytest -q tests/unit tests/offline_sync tests/hub tests/appliance || failed=1
+	wait $$interop || failed=1
+	trap - EXIT
+	cat build/interop.log
+	exit $$failed
 
 test-debian:  ## the same in a bare root of RELEASE (bookworm, trixie), on its own Python; ARGS="tests/unit -k tls" for some; as root
 	@$(NEEDS) bare

@@ -17,9 +17,9 @@ EACH_MAX = 64 * 1024
 PEERS = 32
 #: What the allocator takes in one go, and what does not depend on the number of peers.
 SLACK = 1 << 20
-#: Crowds that come and go, and what may stay of all of them: less than 24 KiB of each peer.
-ROUNDS = 6
-KEPT_MAX = 4 << 20
+#: Crowds that come and go, and what may stay of all of them: less than each of their peers may have.
+ROUNDS = 2
+KEPT_MAX = ROUNDS * PEERS * EACH_MAX
 
 
 @pytest.fixture(scope="module")
