@@ -48,11 +48,11 @@ fmt: venv  ## format and fix what can be fixed
 test: packages venv lint  ## everything that CI runs, in two processes side by side; PYTEST="tests/unit -k tls" for a part, in one
 	@if [ -n "$(PYTEST)" ]; then exec $(BIN)/python -m pytest -q $(PYTEST); fi
 	mkdir -p build
-	$(BIN)/python -m pytest -q tests/interop > build/interop.log 2>&1 &
+	EYOT_TEST_PORTS=1/2 $(BIN)/python -m pytest -q tests/interop > build/interop.log 2>&1 &
 	interop=$$!
 	trap 'kill $$interop 2>/dev/null || true' EXIT
 	failed=0
-	$(BIN)/python -m pytest -q tests/unit tests/offline_sync tests/hub tests/appliance || failed=1
+	EYOT_TEST_PORTS=0/2 $(BIN)/python -m pytest -q tests/unit tests/offline_sync tests/hub tests/appliance || failed=1
 	wait $$interop || failed=1
 	trap - EXIT
 	cat build/interop.log

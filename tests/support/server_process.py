@@ -30,9 +30,8 @@ _random = random.Random(os.getpid() ^ time.time_ns())
 
 
 def _ports() -> range:
-    """Below the ephemeral range; of processes that test side by side (`make test JOBS=2`) each has a part of its own."""
-    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-    count = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    """Below the ephemeral range; of processes that test side by side (`make test`) each has a part of its own."""
+    number, count = map(int, os.environ.get("EYOT_TEST_PORTS", "0/1").split("/"))
     size = 12_000 // count
     return range(20_000 + number * size, 20_000 + (number + 1) * size)
 
