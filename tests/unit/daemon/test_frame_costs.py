@@ -323,6 +323,10 @@ def no_collector() -> Iterator[None]:
     gc.enable()
 
 
+#: What else runs on the machine makes a measurement longer, never shorter: the least of so many is taken.
+MEASURED_MAX = 12
+
+
 def cost(play: Play, n: int) -> float:
     act = play(World(), n)
     begun = thread_time()
@@ -333,6 +337,8 @@ def cost(play: Play, n: int) -> float:
 @pytest.mark.parametrize("which", CONVERSATIONS)
 async def test_the_cost_grows_with_what_was_sent(which: str) -> None:
     play = CONVERSATIONS[which]
-    small = min(cost(play, N) for _ in range(3))
-    large = min(cost(play, N * TIMES) for _ in range(2))
-    assert large < max(small, SOME_S) * GROWTH_MAX, (round(small * 1000, 1), round(large * 1000, 1))
+    bound = max(min(cost(play, N) for _ in range(3)), SOME_S) * GROWTH_MAX
+    costs: list[float] = []
+    while len(costs) < MEASURED_MAX and (not costs or min(costs) >= bound):
+        costs.append(cost(play, N * TIMES))
+    assert min(costs) < bound, (round(bound * 1000, 1), [round(each * 1000, 1) for each in costs])

@@ -124,6 +124,10 @@ def world(tmp_path: Path) -> ConsumerWorld:
     return world
 
 
+#: What else runs on the machine makes a measurement longer, never shorter: the least of so many is taken.
+MEASURED_MAX = 12
+
+
 def cost(world: ConsumerWorld, words: str, body: dict[str, Any]) -> float:
     payload = msgspec.json.encode(body)
     begun = thread_time()
@@ -139,5 +143,8 @@ def cost(world: ConsumerWorld, words: str, body: dict[str, Any]) -> float:
 @pytest.mark.parametrize("which", REQUESTS)
 def test_the_cost_grows_with_what_was_sent(world: ConsumerWorld, which: str) -> None:
     make = REQUESTS[which]
-    costs = [min(cost(world, *make(n)) for _ in range(3)) for n in (N, 2 * N, 4 * N)]
-    assert costs[2] < max(costs[0], SOME_S) * GROWTH_MAX, [round(each * 1000, 1) for each in costs]
+    bound = max(min(cost(world, *make(N)) for _ in range(3)), SOME_S) * GROWTH_MAX
+    costs: list[float] = []
+    while len(costs) < MEASURED_MAX and (not costs or min(costs) >= bound):
+        costs.append(cost(world, *make(4 * N)))
+    assert min(costs) < bound, (round(bound * 1000, 1), [round(each * 1000, 1) for each in costs])
