@@ -15,7 +15,7 @@ SEEDS = range(1, 7)
 #: `docs/lab/simulation.md` says within how many seeds each is usually found.
 PLANT_SEEDS_MAX = 100
 #: The first seed that found it when this was written: where to begin.
-FOUND_BY = {"position-apart": 10, "removed-when-sent": 2, "copied-again": 2, "leap-believed": 4, "old-claims": 5}
+FOUND_BY = {"position-apart": 10, "removed-when-sent": 3, "copied-again": 6, "leap-believed": 4, "old-claims": 8}
 
 
 @pytest.fixture(autouse=True)
