@@ -97,7 +97,7 @@ def test_no_upgrade_asks_about_the_configuration(unpacked: Path) -> None:
 
 def former_conffile() -> str:
     """What 0.1.0 shipped as /etc/eyot/eyotd.conf: the example's text under another head."""
-    example = (TOP / "packaging/example.conf").read_text()
+    example = (TOP / "packaging/example.conf").read_text().replace("docs/operate/", "docs/operations.md")
     rest = example.partition("# Check a change with:")[2]
     return "# eyotd: configuration in nats-server's grammar. Check a change with:" + rest
 
