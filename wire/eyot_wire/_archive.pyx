@@ -1,6 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, auto_pickle=False, embedsignature=False
-"""What an archive does for every byte, in C: twin of archive/crc32c.py, archive/s2_block.py and archive/highwayhash.py, where
-it is said what each does."""
+"""The archive's work on every byte, in C: the compiled twin of archive/crc32c.py, s2_block.py and highwayhash.py.
+
+The plain twins document each function.
+"""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
@@ -8,7 +10,7 @@ from libc.string cimport memcpy, memset
 
 # -- CRC-32C -----------------------------------------------------------------------------------------------------------
 
-# Eight tables: eight bytes a step.
+# Eight tables process eight bytes a step.
 cdef uint32_t[8][256] crc_tables
 
 
@@ -61,7 +63,7 @@ cdef inline uint32_t little(const uint8_t* at, int width) noexcept nogil:
 
 
 cdef Py_ssize_t elements(const uint8_t* at, const uint8_t* end, uint8_t* out, Py_ssize_t room) noexcept nogil:
-    # Decodes into `out`; how many bytes that were, or -1: corrupt.
+    # Decodes into `out`. Returns the number of decoded bytes, or -1 for corrupt input.
     cdef Py_ssize_t done = 0
     cdef int64_t size, offset = 1, short_offset
     cdef uint8_t tag

@@ -1,9 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, auto_pickle=False, embedsignature=False
-"""The plain case of a publish in C: twin of fan_out.py, where it is said what the classes do.
+"""The plain case of a publish in C: the compiled twin of fan_out.py, which documents the classes.
 
-What was found out about a message (who gets it, and that nothing stands in the way) holds for those after it with the
-same control line, and the subscriptions for those with the same subject, until Python code has run that may change
-interest: a destination's `flush`.
+What `publish` finds out about a message (its subscriptions, and that the message is plain) holds for the following
+messages with the same control line. The subscriptions hold for messages with the same subject. Both become void when
+Python code runs that may change interest: a destination's `flush`.
 """
 
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
@@ -35,7 +35,7 @@ cdef extern from "string.h" nogil:
     void* memmem(const void* haystack, size_t haystack_size, const void* needle, size_t needle_size)
 
 if PLACE_BYTES != sizeof(Place):
-    # Cython compares the sizes of classes, not of the structs they point to.
+    # Cython compares the sizes of classes, not those of the structs behind the pointers.
     raise ImportError("_fan_out was not compiled with this _frame_scanner")
 
 cdef Py_ssize_t FLUSH_AT = EARLY_FLUSH
@@ -47,7 +47,7 @@ cdef char RENAMING = RENAMES[0]
 cdef bytes STAR = b"*"
 cdef bytes REST = b">"
 cdef bytes ANY_LAST = b" *"
-cdef type MESSAGE = Published  # a tuple: made here field by field
+cdef type MESSAGE = Published  # a tuple, built here field by field
 
 
 cdef class Match:
@@ -143,8 +143,8 @@ cdef class FanOut:
     cdef object _random
     cdef object _mark_dirty
     cdef public bint looks_at_headers
-    cdef unsigned int _passed  # subjects whose match was worked out and not remembered
-    cdef bint _flushed  # a destination was made to send: what was found out before is void
+    cdef unsigned int _passed  # subjects whose match was computed and not remembered
+    cdef bint _flushed  # a destination has flushed: what was found out before is void
 
     def __init__(self, Traffic traffic not None, index, mappings, random, mark_dirty):
         self._traffic = traffic
@@ -163,13 +163,13 @@ cdef class FanOut:
         cdef const char* data = row._data
         cdef Place* place
         cdef Match match = None
-        cdef Match checked = None  # the last match found to be plain, and for messages with headers or without
+        cdef Match checked = None  # the last match found to be plain, for messages with headers and without
         cdef bint checked_headers = False
         cdef bytes subject = None
         cdef bytes reply = None
         cdef IngestQueue ingest_queue = None
-        cdef IngestQueue gathers = None  # the one stream of a subject that was not looked up lately
-        cdef Interest only = None  # the one subscription of an inbox
+        cdef IngestQueue gathers = None  # the only stream of a subject that is not remembered
+        cdef Interest only = None  # the only subscription of an inbox
         cdef bint reaches = False
         cdef object mappings = self._mappings if self._mappings else None
         if not 0 <= at <= count:
@@ -281,6 +281,60 @@ cdef class FanOut:
             at += 1
         return at
 
+    def append(self, Interest sub not None, bytes subject not None, list tails not None, Py_ssize_t size, bint has_header):
+        return self._append_tails(sub, subject, tails, 0, PyList_GET_SIZE(tails), size, has_header)
+
+    def share(self, members not None, list tails not None, Py_ssize_t size, bint has_header):
+        cdef tuple among = tuple(members)
+        cdef tuple member
+        cdef Py_ssize_t count = PyTuple_GET_SIZE(among), given, start, step
+        for given in range(PyList_GET_SIZE(tails)):
+            start = <Py_ssize_t>(<double>self._random() * count)
+            for step in range(count):
+                member = <tuple?><object>PyTuple_GET_ITEM(among, (start + step) % count)
+                if self._append_tails(<Interest?>member[0], <bytes?>member[1], tails, given, given + 1, size, has_header):
+                    break
+            else:
+                return given
+        return PyList_GET_SIZE(tails)
+
+    cdef bint _append_tails(
+        self, Interest sub, bytes subject, list tails, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t size, bint headers
+    ) except -1:
+        # Flushes of other destinations have run: nothing is taken for granted about the fields.
+        cdef OutBuffer dest = <OutBuffer?>sub.dest
+        cdef bytearray out = dest.out
+        cdef bytes sid = sub.sid
+        cdef bytes tail
+        cdef Py_ssize_t before, index, lead, more
+        cdef char* to
+        if dest.closed:
+            return False
+        if out is None or sid is None or subject is None:
+            raise TypeError("a buffer, a sid and a subject are needed")
+        if stop > PyList_GET_SIZE(tails):
+            raise IndexError(stop)
+        lead = 4 + headers + PyBytes_GET_SIZE(subject) + 1 + PyBytes_GET_SIZE(sid) + 1
+        more = (stop - start) * lead
+        for index in range(start, stop):
+            tail = <bytes?><object>PyList_GET_ITEM(tails, index)
+            if tail is None:
+                raise TypeError("a tail is bytes")
+            more += PyBytes_GET_SIZE(tail)
+        before = PyByteArray_GET_SIZE(out)
+        PyByteArray_Resize(out, before + more)
+        to = PyByteArray_AS_STRING(out) + before
+        for index in range(start, stop):
+            tail = <bytes><object>PyList_GET_ITEM(tails, index)
+            to = put(to, b"HMSG ", 5) if headers else put(to, b"MSG ", 4)
+            to = put(to, PyBytes_AS_STRING(subject), PyBytes_GET_SIZE(subject))
+            to = put(to, b" ", 1)
+            to = put(to, PyBytes_AS_STRING(sid), PyBytes_GET_SIZE(sid))
+            to = put(to, b" ", 1)
+            to = put(to, PyBytes_AS_STRING(tail), PyBytes_GET_SIZE(tail))
+        self._sent(sub, dest, stop - start, size, before, more)
+        return True
+
     cdef bint _may_publish(self, bytes subject, access, mappings) except -1:
         cdef PyObject* known
         if access is not None:
@@ -294,8 +348,9 @@ cdef class FanOut:
         return True
 
     cdef Interest _inbox(self, bytes subject):
-        # The subscription to `<prefix>.*` of who gave out such a reply subject, if it is all that there is to it. A reply subject is
-        # mostly used once: to work out its match, and to remember that, costs as much as all the rest of an answer.
+        # Returns the subscription to `<prefix>.*` of the client that gave out such a reply subject, if the subject
+        # reaches nothing else. A reply subject is mostly used once: to compute and remember its match costs as much as
+        # all other work for the answer.
         cdef const char* text = PyBytes_AS_STRING(subject)
         cdef Py_ssize_t size = PyBytes_GET_SIZE(subject)
         cdef const char* dot = <const char*>memrchr(text, 46, size)
@@ -317,9 +372,9 @@ cdef class FanOut:
         return <Interest>found
 
     cdef IngestQueue _lone_ingest_queue(self, bytes subject):
-        # Of a subject that is not remembered: the stream that is all it reaches, if it is. Streams of very many subjects would push
-        # everything else out of the memory, at a cost many times that of looking it up again; one in 32 is remembered all the
-        # same, so that a busy subject soon is.
+        # Returns the stream that is the only destination of a subject that is not remembered. Streams with very many
+        # subjects would evict everything else from the memory, at many times the cost of another lookup. One subject in
+        # 32 is remembered anyway, so that a busy subject soon is.
         cdef const char* text = PyBytes_AS_STRING(subject)
         cdef Py_ssize_t size = PyBytes_GET_SIZE(subject)
         cdef const char* dot
@@ -327,7 +382,7 @@ cdef class FanOut:
         if not self._patterns or PyDict_GetItemWithError(<dict?>self._index.recent, subject) != NULL:
             return None
         self._passed += 1
-        if self._passed % 32 == 0 or not is_usual(text, size):
+        if self._passed % 32 == 0 or not is_literal_subject(text, size):
             return None
         held.one = NULL
         held.count = 0
@@ -399,12 +454,13 @@ cdef class FanOut:
         to = put(to, b"\r\n", 2)
         to = put(to, PyBytes_AS_STRING(payload), size)
         put(to, b"\r\n", 2)
-        self._sent(sub, dest, size, before, frame_size)
+        self._sent(sub, dest, 1, size, before, frame_size)
         return 0
 
     cdef bint _append(self, Interest sub, const char* data, Place* place) except -1:
-        # The frame for one subscription, unless its destination is closed. Python code (marks, flushes) has run since the
-        # match was found to be plain, and the fields are anybody's: what they hold is looked at before it is used as C.
+        # Appends the frame for one subscription, unless its destination is closed. Python code (marks, flushes) has run
+        # since the match was found to be plain, and any code may set the fields: check them before using them as C
+        # values.
         cdef OutBuffer dest = <OutBuffer?>sub.dest
         cdef bytearray out = dest.out
         cdef bytes sid = sub.sid
@@ -427,16 +483,18 @@ cdef class FanOut:
         to = put(to, PyBytes_AS_STRING(sid), sid_size)
         to = put(to, b" ", 1)
         put(to, data + tail, tail_size)
-        self._sent(sub, dest, place.total, before, tail_size)
+        self._sent(sub, dest, 1, place.total, before, tail_size)
         return True
 
-    cdef int _sent(self, Interest sub, OutBuffer dest, Py_ssize_t size, Py_ssize_t before, Py_ssize_t more) except -1:
-        # Counts a message of `size` bytes; `out` held `before` bytes, and got `more` at least.
-        dest.out_msgs += 1
+    cdef int _sent(
+        self, Interest sub, OutBuffer dest, Py_ssize_t count, Py_ssize_t size, Py_ssize_t before, Py_ssize_t more
+    ) except -1:
+        # Counts messages of `size` bytes together. `out` held `before` bytes before them and received at least `more` bytes.
+        dest.out_msgs += count
         dest.out_bytes += size
-        self._traffic.out_msgs += 1
+        self._traffic.out_msgs += count
         self._traffic.out_bytes += size
-        sub.delivered += 1
+        sub.delivered += count
         if not dest.dirty:
             dest.dirty = True
             self._mark_dirty(dest)

@@ -2,7 +2,7 @@ from libc.stdint cimport uint32_t
 
 
 cdef struct Place:
-    # A message in a read: offsets and lengths, bytes.
+    # A message in a read; offsets and lengths in bytes.
     uint32_t line
     uint32_t length
     uint32_t subject
@@ -13,7 +13,7 @@ cdef struct Place:
     uint32_t reply_size
     uint32_t header_size
     uint32_t total
-    bint same  # the control line is that of the message before
+    bint same  # the control line equals that of the previous message
 
 
 cdef class Publishes:

@@ -1,13 +1,12 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, auto_pickle=False, embedsignature=False
-"""The scanning loop in C, on the raw buffer: twin of frame_scanner.py and of `Publishes` in frames.py, where it is said
-what the classes do.
+"""The scanning loop in C on the raw buffer: the compiled twin of frame_scanner.py and of `Publishes` in frames.py.
 
-The usual spelling of a message's control line (single spaces, CRLF) is read here, without making a Python object; every
-other line goes to the grammar's own functions, so that one place knows the rest of the protocol. Of a publish only its
-place in the read is noted.
+The plain twins document the classes. This module reads the usual spelling of a message's control line (single spaces,
+CRLF) without making a Python object. Every other line goes to the grammar's functions, so that one place knows the rest
+of the protocol. For a publish only its place in the read is noted.
 
-Memory: a pointer into a `bytearray` is taken after its last resize and used before any Python code can run; a row of
-publishes holds the buffer it points into.
+Memory: the code takes a pointer into a `bytearray` after its last resize and uses it before any Python code can run. A
+row of publishes holds a reference to the buffer that it points into.
 """
 
 cimport cython
@@ -32,17 +31,17 @@ from eyot_wire.frames import (
 )
 from eyot_wire.grammar import SIZE_DIGITS_MAX, no_end
 
-# One call looks at so much at most, so that places fit into 32 bits.
+# The most bytes that one call scans, so that places fit into 32 bits.
 cdef Py_ssize_t PIECE_MAX = 1 << 30
 cdef Py_ssize_t DIGITS_MAX = SIZE_DIGITS_MAX
 cdef int ACK_DIGITS = ACK_DIGITS_MAX
 if PLAIN_ACKS != {b"", b"+ACK", b"+OK"}:
     raise ImportError("other acknowledgements than is_plain_ack knows")
-PLACE_BYTES = sizeof(Place)  # for who shares the layout
+PLACE_BYTES = sizeof(Place)  # for modules that share the layout
 cdef int WORDS_MAX = 6
 
-# Places for a row to begin with, enough for most reads. Some are kept for the rows to come: memory fresh from the system
-# costs as much as all the scanning.
+# Initial places of a row, enough for most reads. Some are kept for later rows: fresh memory from the system costs as
+# much as all the scanning.
 cdef Py_ssize_t ROOM = 2048
 cdef enum:
     SPARES_MAX = 8
@@ -152,7 +151,7 @@ cdef class Publishes:
 
 
 cdef int64_t second_of_five(const char* text, Py_ssize_t size) noexcept:
-    # The second of five numbers with dots between them; -1: they are something else, or it is too long.
+    # Returns the second of five numbers separated by dots; -1 for any other text, and for a number that is too long.
     cdef Py_ssize_t at, start = 0
     cdef int dots = 0
     cdef int64_t value = 0
@@ -195,8 +194,8 @@ cdef class FrameScanner:
     cdef Py_ssize_t _max_control_line
     cdef Py_ssize_t _max_payload
     cdef bytes _rest  # incomplete control line
-    # A frame whose payload is incomplete. Of a line read here, `_place` says what is what in `_gathered`, the frame so far;
-    # of any other `_line` is the parsed line and `_gathered` what it keeps.
+    # A frame whose payload is incomplete. For a line read here, `_place` describes `_gathered`, the frame so far. For
+    # any other line, `_line` is the parsed line and `_gathered` what the grammar keeps of it.
     cdef bytearray _gathered
     cdef Place _place
     cdef object _line
@@ -268,9 +267,9 @@ cdef class FrameScanner:
     cdef int _scan(
         self, object owner, Py_ssize_t offset, const char* data, Py_ssize_t size, list ops
     ) except -1:
-        # `data`: the bytes of `owner` from `offset` on.
+        # `data` holds the bytes of `owner` from `offset` on.
         cdef Py_ssize_t at = 0, end
-        cdef Py_ssize_t known = -1  # where the last line read here begins
+        cdef Py_ssize_t known = -1  # start of the last line read here
         cdef Place place
         cdef Publishes row = None
         cdef const char* lf
@@ -281,7 +280,7 @@ cdef class FrameScanner:
         while at < size:
             if known >= 0 and size - at >= place.length and memcmp(data + at, data + known, place.length) == 0:
                 shift(&place, at - known)
-                # A row starts anew after anything else, as far as its first message is concerned.
+                # After any other operation a new row starts; its first message has no previous control line.
                 place.same = row is not None
             elif read_line(self._kind, data + at, size - at, &place) and self._is_within(&place):
                 shift(&place, at)
@@ -313,7 +312,7 @@ cdef class FrameScanner:
         return 0
 
     cdef inline bint _is_within(self, Place* place) noexcept:
-        # A line that may be too long, or a payload that is too large, is for the grammar to refuse.
+        # The grammar refuses a line that may be too long and a payload that is too large.
         return place.length <= self._max_control_line and place.total <= self._max_payload
 
     cdef object _op(self, const char* data, Place* place):
@@ -333,12 +332,12 @@ cdef class FrameScanner:
     # control lines
 
     cdef int _keep_start(self, bytes start) except -1:
-        # An incomplete control line.
+        # Keeps an incomplete control line.
         self._rest = self._check_start(start, self._max_control_line)
         return 0
 
     cdef Py_ssize_t _finish_line(self, const char* data, Py_ssize_t size, list ops) except -1:
-        # The control line that began in a former read; returns how much of this one is taken.
+        # Completes the control line that began in an earlier read. Returns how many bytes of this read belong to it.
         cdef const char* lf = <const char*>memchr(data, LF, size)
         cdef Py_ssize_t end
         cdef Place place
@@ -356,7 +355,8 @@ cdef class FrameScanner:
     cdef Py_ssize_t _other_line(
         self, bytes text, const char* data, Py_ssize_t at, Py_ssize_t size, list ops
     ) except -1:
-        # A line that is not read here, whose bytes in `data` end at `at`; returns where the next one begins.
+        # Hands a line that is not read here, whose bytes in `data` end at `at`, to the grammar. Returns where the next
+        # line begins.
         op = None
         if text == b"PING\r\n":
             op = PING_OP
@@ -392,7 +392,7 @@ cdef class FrameScanner:
         return 0
 
     cdef Py_ssize_t _take_payload(self, const char* data, Py_ssize_t size, list ops) except -1:
-        # Take what the incomplete payload still needs; the number of bytes taken.
+        # Appends what the incomplete payload still needs. Returns the number of bytes used.
         cdef Py_ssize_t taken = min(self._missing, size)
         cdef bytearray gathered = self._gathered
         cdef Py_ssize_t length
@@ -428,7 +428,7 @@ cdef class FrameScanner:
 
 
 cdef Publishes new_row(object owner, Py_ssize_t start):
-    # A row of publishes in the bytes of `owner` from `start` on.
+    # Returns a row of publishes in the bytes of `owner` from `start` on.
     cdef Publishes row = Publishes.__new__(Publishes)
     PyObject_GetBuffer(owner, &row._view, PyBUF_SIMPLE)
     row._data = <const char*>row._view.buf + start

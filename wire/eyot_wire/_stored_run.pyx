@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, auto_pickle=False, embedsignature=False
-"""Stored messages in a row in C: twin of stored_run.py, where it is said what everything does.
+"""A run of stored messages in C: the compiled twin of stored_run.py, which documents the methods.
 
-Of a record only its places are noted; the bytes stay in the object that was handed in, which is kept. Frames are written
-straight from there into the subscriber's buffer.
+Only the places of a record's fields are noted; the bytes stay in the object that was passed in, which is kept. Frames
+are written straight from those bytes into the subscriber's buffer.
 """
 
 cimport cython
@@ -25,17 +25,18 @@ cdef Py_ssize_t DIRECTORY = PACKED_COST
 cdef uint64_t TS_MAX = (1 << 63) - 1
 cdef uint64_t LENGTH_MAX = 0xFFFFFFFF
 
-# Places to begin with, enough for most runs.
+# Initial places, enough for most runs.
 cdef Py_ssize_t ROOM = 512
-# A number takes so much at most, with its sign.
+# The most bytes that a number takes, sign included.
 cdef enum:
     DIGITS_MAX = 20
-# What a frame has besides its parts: `HMSG`, six spaces, the delivery count and four dots, six numbers, three line ends.
+# The bytes of a frame besides its parts: `HMSG`, six spaces, the delivery count and four dots, six numbers, three line
+# ends.
 cdef Py_ssize_t FRAME_EXTRA = 4 + 6 + 5 + 6 * DIGITS_MAX + 6
 
 
 cdef struct Place:
-    # One record; offsets and lengths are bytes in `data`.
+    # One record; offsets and lengths in bytes of `data`.
     uint64_t seq
     int64_t ts_ns
     const uint8_t* data
@@ -61,7 +62,7 @@ cdef inline uint64_t big_endian(const uint8_t* data, Py_ssize_t width) noexcept 
 
 
 cdef Py_ssize_t read_integer(const uint8_t* data, Py_ssize_t at, Py_ssize_t size, int64_t* found) noexcept nogil:
-    # Where the integer ends; -1: there is none of 64 bits with a sign.
+    # Returns where the integer ends; -1 unless it is an integer of 64 bits with sign.
     cdef uint8_t kind
     cdef uint64_t value
     cdef Py_ssize_t width
@@ -95,7 +96,7 @@ cdef Py_ssize_t read_integer(const uint8_t* data, Py_ssize_t at, Py_ssize_t size
 cdef inline Py_ssize_t read_binary(
     const uint8_t* data, Py_ssize_t at, Py_ssize_t size, uint32_t* start, uint32_t* length
 ) noexcept nogil:
-    # Where the binary string ends; -1: there is none.
+    # Returns where the binary string ends; -1 if there is none.
     cdef Py_ssize_t width
     if at >= size or not 0xC4 <= data[at] <= 0xC6:
         return -1
@@ -177,7 +178,7 @@ cdef char* put_reply(char* to, bytes prefix, Place* place, uint64_t cseq, int64_
 
 
 cdef inline char* put_content(char* to, Place* place) noexcept nogil:
-    # The sizes at the end of a control line, header and payload.
+    # Writes the sizes at the end of a control line, the header and the payload.
     if place.header_size:
         to = put_unsigned(to, place.header_size)
         to[0] = 32
@@ -190,7 +191,7 @@ cdef inline char* put_content(char* to, Place* place) noexcept nogil:
 
 
 cdef inline Py_ssize_t array_size(Place* place) noexcept nogil:
-    # The MessagePack array ends where the payload does.
+    # The MessagePack array ends where the payload ends.
     return <Py_ssize_t>place.payload + place.payload_size
 
 
@@ -205,7 +206,7 @@ cdef class StoredRun:
     cdef Place* _places
     cdef Py_ssize_t _count
     cdef Py_ssize_t _room
-    cdef list _owners  # of the bytes that places point into
+    cdef list _owners  # the objects that places point into
     cdef Py_ssize_t _cost
     cdef readonly Py_ssize_t size
 
@@ -277,7 +278,7 @@ cdef class StoredRun:
 
     def matching(self, wanted, dict known not None, Py_ssize_t start):
         cdef Py_ssize_t index, kept
-        cdef Py_ssize_t before = -1  # the same subject comes often several times in a row
+        cdef Py_ssize_t before = -1  # the same subject often comes several times in a row
         cdef bint answer = False
         cdef PyObject* found
         cdef bytes subject
@@ -299,7 +300,7 @@ cdef class StoredRun:
                     answer = <object>found
             before = index
             if answer:
-                # The place before is overwritten by itself, or not at all.
+                # The target place is this one or an earlier one.
                 self._places[kept] = self._places[index]
                 kept += 1
             index += 1
@@ -384,7 +385,7 @@ cdef class StoredRun:
     # -- frames
 
     cdef Py_ssize_t _room_for(self, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t extra) noexcept:
-        # Bytes that the frames take at most.
+        # Returns an upper bound of the frames' bytes.
         cdef Py_ssize_t index, total = 0
         cdef Place* place
         for index in range(start, stop):
@@ -433,7 +434,7 @@ cdef class StoredRun:
         cdef Py_ssize_t subject_size = PyBytes_GET_SIZE(subject)
         cdef Place* place
         cdef bytearray out = bytearray()
-        cdef char* begun  # of the chunk
+        cdef char* begun  # start of the chunk
         cdef char* frame
         cdef char* to
         cdef list chunks = []

@@ -1,4 +1,4 @@
-# The usual spelling of a message's control line, read into its places: included by _frame_scanner.pyx.
+# Reads the usual spelling of a message's control line into its places. Included by _frame_scanner.pyx.
 
 cdef enum:
     TAB = 9
@@ -18,8 +18,8 @@ cdef struct Word:
 
 
 cdef inline int split(const char* text, Py_ssize_t room, Word* words, Py_ssize_t* length) noexcept:
-    # Cuts a line at its spaces into at most WORDS_MAX words; their number, and the line's length with its LF. 0 when the
-    # line has no end, or is not of the usual spelling: single spaces, no tab, CRLF.
+    # Cuts a line at its spaces into at most WORDS_MAX words. Returns their number, and sets the line's length with its
+    # LF. Returns 0 when the line has no end or does not have the usual spelling: single spaces, no tab, CRLF.
     cdef Py_ssize_t at = 0, start = 0
     cdef int count = 0
     cdef unsigned char byte
@@ -47,7 +47,7 @@ cdef inline int split(const char* text, Py_ssize_t room, Word* words, Py_ssize_t
 
 
 cdef inline Py_ssize_t number(const char* text, Word* word) noexcept:
-    # -1: not a number of at most DIGITS_MAX digits.
+    # Returns -1 unless the word is a number of at most DIGITS_MAX digits.
     cdef Py_ssize_t value = 0, index
     cdef unsigned char byte
     if word.size > DIGITS_MAX:
@@ -61,7 +61,7 @@ cdef inline Py_ssize_t number(const char* text, Word* word) noexcept:
 
 
 cdef inline bint is_word(const char* text, const char* word, Py_ssize_t size) noexcept:
-    # `word` in small letters and a space stand at the start of `text`.
+    # Whether `text` starts with `word`, in lower case, and a space.
     cdef Py_ssize_t index
     for index in range(size):
         if (text[index] | 32) != word[index]:
@@ -97,7 +97,7 @@ cdef bint read_line(int kind, const char* text, Py_ssize_t room, Place* place) n
     total = number(text, &words[count - 1])
     if headers:
         header_size = number(text, &words[count - 2])
-        # A publish whose header is empty goes on as one without.
+        # A publish with an empty header continues as one without header.
         if header_size < (1 if kind == PUB else 0):
             return False
     if total < header_size:

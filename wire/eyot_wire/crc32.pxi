@@ -1,4 +1,5 @@
-# CRC-32 (zlib's), eight bytes at a time, for the compiled twins that look at records: included where uint8_t and uint32_t are known.
+# CRC-32 (zlib's), eight bytes at a time, for the compiled twins that check records. The including file defines uint8_t
+# and uint32_t.
 
 cdef uint32_t crc_table[8][256]
 

@@ -1,4 +1,4 @@
-"""Numbers that somebody wrote in decimal digits."""
+"""Unsigned integers in decimal text from untrusted peers."""
 
 from typing import AnyStr
 
@@ -7,9 +7,10 @@ _DIGITS_MAX = 20
 
 
 def parse_uint(text: AnyStr) -> int | None:
-    """What `text` says, up to 64 bits; None for anything else.
+    """Parse `text` as an unsigned integer of at most 64 bits; None for anything else.
 
-    `int` also takes signs, spaces, underscores and the digits of other alphabets, and raises ValueError from 4,301 digits on.
+    `int` alone would also accept signs, spaces, underscores and digits of other alphabets, and raises ValueError from
+    4,301 digits on.
     """
     if len(text) > _DIGITS_MAX or not (text.isdigit() and text.isascii()):
         return None

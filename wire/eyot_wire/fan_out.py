@@ -1,49 +1,52 @@
 """The plain case of a publish, in plain Python: from one client's read straight into other clients' buffers.
 
-Nearly all messages of nearly all clients are plain: the publisher may publish there, nothing maps the subject, and only
-ordinary subscriptions of clients match, one by one or as members of queue groups. Then the subscriber's frame is
-`MSG <subject> <sid> ` and the bytes that followed the subject in the publisher's. `FanOut.publish` hands out plain
-messages in a row and stops at the first that is not plain; that one is the caller's, who knows all the rules.
+Nearly all messages are plain: the publisher may publish there, no mapping applies to the subject, and only ordinary
+subscriptions of clients match, alone or as members of queue groups. Then the subscriber's frame is `MSG <subject> <sid>
+` followed by the bytes after the subject in the publisher's frame. `FanOut.publish` delivers a run of plain messages
+and stops at the first that is not plain; the caller handles that one by the full rules.
 
-`_fan_out.pyx` does the same in C; this one runs where nothing was compiled, and is what the compiled one is tested against.
-The classes here are bases: the broker's own accounts, connections and subscriptions derive from them, so that what the
-fan-out touches per message are fields in C structs.
+`_fan_out.pyx` is the compiled twin. This module runs without a compiler, and tests compare both. The broker's accounts,
+connections and subscriptions derive from the classes here, so that the fields used per message are fields of C structs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
 from eyot_wire.frames import FrameLine, Published, Publishes, encode_msg
 
-# A destination that gathered this much, in bytes, does not wait for the end of the turn to send; nor does one that could
-# not send, after as much again: bounds what a fan-out gathers, and how late a destination notices that it is too slow.
+# A destination that gathered this many bytes flushes before the end of the turn. A destination that could not send
+# flushes again after as many bytes more. This bounds what a fan-out gathers, and how late a slow consumer is detected.
 EARLY_FLUSH: Final = 1024 * 1024
 
 # Reply subjects that only servers use.
 RESERVED_REPLIES: Final = (b"_R_.", b"$JS.ACK.", b"_GR_.")
-# What subjects begin with that have a meaning to the broker itself ($JS, $SYS, $SRV, ...).
+# Prefix of subjects with a meaning to the broker itself ($JS, $SYS, $SRV, ...).
 RESERVED_SUBJECTS: Final = b"$"
 
-# ... but for those of key-value and object buckets, which are streams like any other.
+# Exceptions: the subjects of key-value and object buckets, which are ordinary streams.
 PLAIN_SUBJECTS: Final = (b"$KV.", b"$O.")
 
-# In a reply subject: behind it stands the subject under which a leaf link or an import knows a message.
+# In a reply subject: separates the subject under which a leaf link or an import knows a message.
 RENAMES: Final = b"@"
 
-# The header by which a publisher asks what becomes of a message.
+# The header by which a publisher requests a trace of a message.
 TRACE_HEADER: Final = b"Nats-Trace-Dest"
 
 S = TypeVar("S")
+M = TypeVar("M")
 
 
 class Match(Struct, Generic[S], eq=False):
-    """The subscriptions one subject reaches: `plain` ones, and `groups` (queue name, members) of which one member each
-    gets a message. False when there are none. `memo` is free for the caller; it lives as long as the match is right, and so does
-    `sink`: where messages go when their only destination gathers them."""
+    """The subscriptions that one subject reaches. False when there are none.
+
+    `plain` subscriptions each get a message; of each of the `groups` (queue name, members) one member does. `memo` is
+    free for the caller's use. `sink` is the ingest queue of the only destination, if that destination has one. Both are
+    valid as long as the match is.
+    """
 
     plain: tuple[S, ...]
     groups: tuple[tuple[bytes, tuple[S, ...]], ...] = ()
@@ -54,14 +57,14 @@ class Match(Struct, Generic[S], eq=False):
         return bool(self.plain or self.groups)
 
     def all(self) -> Iterator[S]:
-        """Every subscription, members of queue groups included."""
+        """Yield every subscription, members of queue groups included."""
         yield from self.plain
         for _, members in self.groups:
             yield from members
 
 
 class IngestQueue:
-    """Where a destination that is no connection (a stream, `owner`) gathers messages until the turn ends."""
+    """The messages of one turn for a destination that is not a connection: a stream, `owner`."""
 
     __slots__ = ("_messages", "owner")
 
@@ -73,17 +76,20 @@ class IngestQueue:
         return len(self._messages)
 
     def add(self, message: Published) -> None:
-        """Gather one more. Who adds the first announces the owner to `mark_dirty`."""
+        """Append a message. The caller announces the owner to `mark_dirty` with the first one."""
         self._messages.append(message)
 
     def take(self) -> list[Published]:
-        """All messages, in order; none is left."""
+        """Remove and return all messages, in order."""
         messages, self._messages = self._messages, []
         return messages
 
 
 class Traffic:
-    """Messages and bytes of header and payload, in and out. What goes into streams or to the daemon's own services is not out."""
+    """Counters of messages and bytes (header and payload), in and out.
+
+    Messages into streams, or to the daemon's own services, do not count as out.
+    """
 
     __slots__ = ("in_bytes", "in_msgs", "out_bytes", "out_msgs")
 
@@ -95,12 +101,10 @@ class Traffic:
 
 
 class OutBuffer(Traffic):
-    """A client's connection as a place for frames.
+    """A client's connection as a destination of frames.
 
-    `out`      what is to be sent to it.
-    `headers`  it understands HMSG.
-    `closed`   nothing goes there any more.
-    `dirty`    it has something to send and was announced to `mark_dirty`; `flush` is what makes it send.
+    `out`: bytes to send. `headers`: the client understands HMSG. `closed`: the connection accepts nothing any more.
+    `dirty`: there are bytes to send, and the connection was announced to `mark_dirty`; `flush` sends them.
     """
 
     __slots__ = ("_flush_at", "closed", "dirty", "headers", "out")
@@ -118,10 +122,10 @@ class OutBuffer(Traffic):
 
 
 class Interest:
-    """A subscription: where its messages go (`dest`), its `sid` there, how many were `delivered`.
+    """A subscription: its destination `dest`, its `sid` there, and the number of messages `delivered`.
 
-    `slow`: each message must be looked at by the destination (limits, filters, no echo). `ingest_queue`: where the destination gathers its
-    messages, if it does and nothing else is to be done with them.
+    `slow`: the destination must check each message (limits, filters, no echo). `ingest_queue`: the destination's queue,
+    if a message needs no other work than to be appended there.
     """
 
     __slots__ = ("delivered", "dest", "ingest_queue", "sid", "slow")
@@ -135,7 +139,7 @@ class Interest:
 
 
 class Index(Protocol):
-    """The subscriptions of an account (`SubList`); `recent` may hold the match of a subject already."""
+    """The subscriptions of an account (`SubList`); `recent` holds the matches of recent subjects."""
 
     @property
     def recent(self) -> dict[bytes, Match[Any]]: ...
@@ -144,7 +148,7 @@ class Index(Protocol):
 
 
 class Mappings(Protocol):
-    """The subject mappings of an account (`MappingTable`); `recent` may hold the answer already, None: not mapped."""
+    """The subject mappings of an account (`MappingTable`); `recent` holds recent answers, None: not mapped."""
 
     @property
     def recent(self) -> dict[bytes, bytes | None]: ...
@@ -155,7 +159,7 @@ class Mappings(Protocol):
 
 
 class PublishAccess(Protocol):
-    """What a client may publish; `publish_recent` may hold the answer already."""
+    """What a client may publish; `publish_recent` holds recent answers."""
 
     @property
     def publish_recent(self) -> dict[bytes, bool]: ...
@@ -166,11 +170,9 @@ class PublishAccess(Protocol):
 class FanOut:
     """The plain publishes of one account.
 
-    `traffic`     counts for the account what comes in and goes out.
-    `index`       finds the subscriptions.
-    `mappings`    says which subjects are mapped: those are not plain.
-    `random`      0 <= random() < 1, draws the member of a queue group.
-    `mark_dirty`  is told of a destination that has something to send.
+    `traffic`: the account's counters. `index`: its subscriptions. `mappings`: its subject mappings; mapped subjects are
+    not plain. `random`: 0 <= random() < 1, selects the member of a queue group. `mark_dirty`: called with a destination
+    that has bytes to send.
     """
 
     def __init__(
@@ -186,17 +188,19 @@ class FanOut:
         self._mappings = mappings
         self._random = random
         self._mark_dirty = mark_dirty
-        #: Messages with headers are not plain, whatever the headers say.
+        #: Messages with headers are never plain.
         self.looks_at_headers = False
 
     def publish(
         self, row: Publishes, at: int, client: OutBuffer, access: PublishAccess | None, no_responders: bool
     ) -> int:
-        """Hand out the messages of `row` from index `at` on; the index of the first that is not plain (or that came
-        after the client was closed), the row's length when there is none.
+        """Deliver the messages of `row` from index `at` on; return the index of the first one that is not delivered.
 
-        `access`         what the client may publish, None: everything.
-        `no_responders`  requests that reach nobody are not plain: they are answered.
+        That is the first message that is not plain, or the first after the client was closed; otherwise the row's
+        length.
+
+        `access`: what the client may publish, None: everything. `no_responders`: a request without a subscriber is not
+        plain, since the server answers it.
         """
         count = len(row)
         while at < count and not client.closed:
@@ -220,7 +224,7 @@ class FanOut:
                 tails = row.tails(at, run)
                 dests = {sub.dest for sub in match.plain}
                 if match.groups or len(dests) < len(match.plain):
-                    # Who gets the next one is drawn anew; who gets it twice gets it twice in a row.
+                    # Each message selects its own member; one selected twice gets consecutive messages.
                     for tail in tails:
                         self._hand_out(match, line, [tail])
                 else:
@@ -229,8 +233,11 @@ class FanOut:
         return at
 
     def answer(self, answers: list[tuple[bytes, bytes]], at: int) -> int:
-        """Hand the daemon's own messages (subject, payload) from index `at` on to the one subscription that each reaches; the index
-        of the first for which there is none, or more to it than that; the list's length when there is no such."""
+        """Deliver the daemon's own messages (subject, payload) from index `at` on; return the index of the first not delivered.
+
+        A message is delivered when its subject reaches exactly one plain subscription. The result is the list's length
+        when all are.
+        """
         while at < len(answers):
             subject, payload = answers[at]
             match = self._index.match(subject)
@@ -246,6 +253,39 @@ class FanOut:
             at += 1
         return at
 
+    def append(self, sub: Interest, subject: bytes, tails: list[bytes], size: int, has_header: bool) -> bool:
+        """Put the frames of messages into the buffer of a client; False: it is closed, and gets none of them.
+
+        `subject`     as this subscriber knows it.
+        `tails`       what follows the sid in each frame.
+        `size`        bytes of header and payload, of all of them.
+        `has_header`  they all have headers, or none has.
+        """
+        dest: OutBuffer = sub.dest
+        if dest.closed:
+            return False
+        prefix = b"%b %b %b " % (b"HMSG" if has_header else b"MSG", subject, sub.sid)
+        before = len(dest.out)
+        dest.out += prefix
+        dest.out += prefix.join(tails)
+        self._sent(sub, len(tails), size, before)
+        return True
+
+    def share(self, members: Sequence[tuple[Interest, bytes]], tails: list[bytes], size: int, has_header: bool) -> int:
+        """Give each of some messages to one member of a queue group: a random one, or the next that is not closed.
+
+        Returns how many were given; the rest found every member closed. `members` are subscriptions and the subjects that
+        they know, `size` the bytes of header and payload of one message; the others as in `append`.
+        """
+        for given, tail in enumerate(tails):
+
+            def hand(member: tuple[Interest, bytes], tail: bytes = tail) -> bool:
+                return self.append(*member, [tail], size, has_header)
+
+            if not serve_group(members, self._random, hand):
+                return given
+        return len(tails)
+
     def _take_in(self, ingest_queue: IngestQueue, line: FrameLine, row: Publishes, run: range) -> None:
         if not ingest_queue:
             self._mark_dirty(ingest_queue.owner)
@@ -253,13 +293,13 @@ class FanOut:
             ingest_queue.add(Published(line.subject, line.reply, *row.content(index)))
 
     def _untraced(self, row: Publishes, at: int, run: int) -> int:
-        """How many of a run come before the first that is to be traced."""
+        """Return how many messages of a run precede the first one with a trace header."""
         if self.looks_at_headers:
             return 0
         return next((i for i in range(run) if TRACE_HEADER in row.content(at + i)[0]), run)
 
     def _plain(self, line: FrameLine, client: OutBuffer, access: PublishAccess | None) -> Match[Any] | None:
-        """The subscriptions a message reaches; None if there is more to it than handing it to them."""
+        """Return the subscriptions that a message reaches; None when the message is not plain."""
         subject = line.subject
         if line.header_size and not client.headers:
             return None
@@ -282,28 +322,14 @@ class FanOut:
         return match
 
     def _hand_out(self, match: Match[Any], line: FrameLine, tails: list[bytes]) -> None:
+        has_header = line.header_size > 0
         for sub in match.plain:
-            self._append(sub, line, tails)
+            self.append(sub, line.subject, tails, len(tails) * line.total, has_header)
         for _, members in match.groups:
-            start = int(self._random() * len(members))
-            for step in range(len(members)):
-                if self._append(members[(start + step) % len(members)], line, tails):
-                    break
-
-    def _append(self, sub: Interest, line: FrameLine, tails: list[bytes]) -> bool:
-        dest: OutBuffer = sub.dest
-        if dest.closed:
-            return False
-        prefix = b"%b %b %b " % (b"HMSG" if line.header_size else b"MSG", line.subject, sub.sid)
-        count = len(tails)
-        before = len(dest.out)
-        dest.out += prefix
-        dest.out += prefix.join(tails)
-        self._sent(sub, count, count * line.total, before)
-        return True
+            self.share([(sub, line.subject) for sub in members], tails, line.total, has_header)
 
     def _sent(self, sub: Interest, count: int, size: int, before: int) -> None:
-        """Count messages; the destination's `out` held `before` bytes."""
+        """Count delivered messages; `before`: bytes in the destination's `out` before them."""
         dest: OutBuffer = sub.dest
         for traffic in (dest, self._traffic):
             traffic.out_msgs += count
@@ -317,6 +343,12 @@ class FanOut:
         if len(dest.out) > dest._flush_at:
             dest.flush()
             dest._flush_at = len(dest.out) + EARLY_FLUSH
+
+
+def serve_group(members: Sequence[M], random: Callable[[], float], hand: Callable[[M], bool]) -> bool:
+    """Offer a message to the members of a queue group, a random one first, then the next ones, until `hand` returns that one accepted it."""
+    start = int(random() * len(members))
+    return hand(members[start]) or any(hand(member) for member in (*members[start + 1 :], *members[:start]))
 
 
 def _ingest_queue_of(match: Match[Any]) -> IngestQueue | None:

@@ -1,4 +1,4 @@
-"""Stored messages as a consumer's first deliveries: what has to be known to write their frames."""
+"""Stored messages as a consumer's first deliveries, with everything needed to write their frames."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from eyot_wire.native import StoredRun
 
 
 class FirstDeliveries(Struct, frozen=True):
-    """The messages of `run` from index `start` to before `stop`.
+    """First deliveries of the messages of `run` from index `start` to before `stop`.
 
-    `prefix`   what their acknowledgement subjects begin with, `$JS.ACK.<stream>.<consumer>.`
-    `cseq`     the consumer sequence of the first
-    `pending`  messages that were to come before it left, itself included
+    `prefix`: start of the acknowledgement subjects, `$JS.ACK.<stream>.<consumer>.`; `cseq`: consumer sequence of the
+    first message; `pending`: the number of pending messages before the first one is delivered, itself included.
     """
 
     run: StoredRun
@@ -26,17 +25,17 @@ class FirstDeliveries(Struct, frozen=True):
         return self.stop - self.start
 
     def write_lmsgs(self, subject: bytes, size_max: int, chunk_bytes: int) -> list[tuple[bytes, int, int]]:
-        """Their frames for a leaf link: see `StoredRun.write_lmsgs`."""
+        """Return the frames for a leaf link: see `StoredRun.write_lmsgs`."""
         return self.run.write_lmsgs(
             self.start, self.stop, subject, self.prefix, self.cseq, self.pending, size_max, chunk_bytes
         )
 
     def header_holds(self, text: bytes) -> bool:
-        """Whether `text` is anywhere in one of their headers."""
+        """Return whether the header of any message contains `text`."""
         return self.run.header_holds(self.start, self.stop, text)
 
     def one_by_one(self) -> list[tuple[bytes, bytes, bytes]]:
-        """Reply, header and payload of each as it would leave over a leaf link."""
+        """Return reply, header and payload of each message as it leaves over a leaf link."""
         return [
             (
                 b"%b1.%d.%d.%d.%d@%b" % (self.prefix, seq, self.cseq + at, ts_ns, self.pending - at - 1, subject),

@@ -1,12 +1,10 @@
-"""The scanning loop that the client and leaf protocols share, in plain Python.
+"""The scanning loop of the client and leaf protocols, in plain Python.
 
-`_frame_scanner.pyx` does the same, byte for byte, on the raw buffer; this one runs where nothing was compiled, and is what the
-compiled one is tested against.
+`_frame_scanner.pyx` is the compiled twin, byte for byte. This module runs without a compiler, and tests compare both.
 
-One call scans one whole read. Per frame it does one search for LF, one lookup of the control line in a memo and one
-slice; a line seen before is not parsed again. What is left of an incomplete line is kept (it is short), an incomplete
-payload is gathered in a bytearray that grows in place, so that a payload arriving in a thousand pieces is copied twice
-in all and never once per piece.
+One call scans one read. A frame costs one search for LF, one lookup of the control line in a memo, and one slice; a
+repeated line is not parsed again. The scanner keeps the start of an incomplete line, which is short. It gathers an
+incomplete payload in a bytearray that grows in place, so that a payload in a thousand pieces is copied twice in all.
 """
 
 from typing import Final
@@ -14,18 +12,19 @@ from typing import Final
 from eyot_wire.frames import FrameLine, Op, ProtocolError, Pub, Publishes
 from eyot_wire.grammar import Grammar, no_end
 
-# Control lines remembered per connection, none that is longer: about 400 bytes each, so 200 KB for the busiest connection.
+# Control lines remembered per connection, and the longest remembered: about 400 bytes each, so 200 KB for the busiest
+# connection.
 REMEMBERED_LINES_MAX: Final = 512
 REMEMBERED_LENGTH_MAX: Final = 512
 
-# How the subjects of acknowledgements and answers begin.
+# Prefixes of acknowledgement and inbox subjects, which do not repeat.
 _ONE_TIME: Final = (b"$JS.", b"_INB")
 
 _LF: Final = b"\n"
 
 
 class FrameScanner:
-    """Bytes in, operations out; the grammar says which. With `batches`, publishes in a row come as one `Publishes`."""
+    """Bytes in, operations out, by a grammar. With `batches`, consecutive publishes become one `Publishes`."""
 
     def __init__(self, grammar: Grammar, *, batches: bool = False, max_control_line: int, max_payload: int) -> None:
         self._grammar = grammar
@@ -34,7 +33,7 @@ class FrameScanner:
         self._max_control_line = max_control_line
         self._max_payload = max_payload
         self._memo: dict[bytes, FrameLine] = {}
-        self._rest = b""  # incomplete control line
+        self._rest = b""  # start of an incomplete control line
         self._line: FrameLine | None = None  # control line whose payload is incomplete
         self._gathered = bytearray()
         self._missing = 0  # bytes of the payload and its CRLF still to come
@@ -52,7 +51,7 @@ class FrameScanner:
 
     @property
     def max_payload(self) -> int:
-        """Largest header and payload together, bytes."""
+        """Largest sum of header and payload, bytes."""
         return self._max_payload
 
     @max_payload.setter
@@ -62,18 +61,18 @@ class FrameScanner:
 
     @property
     def pending(self) -> int:
-        """Bytes received of a frame that is not complete yet, and kept."""
+        """Bytes kept of an incomplete frame."""
         line = self._line
         return len(self._rest) if line is None else line.length + line.total + 2 - self._missing
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[Op]:
-        """The operations that `data` completes.
+        """Return the operations that `data` completes.
 
-        ProtocolError: the bytes break the protocol; `error.ops` are the operations before the offence. After that every
-        further feed raises.
+        Raises ProtocolError when the bytes break the protocol; `error.ops` are the operations before the offence. Every
+        later call raises again.
 
-        `Publishes` made from a memoryview show its bytes as they are when looked at: who reuses the buffer has done with
-        them first, or `detach`es them.
+        `Publishes` of a memoryview refer to its memory. The caller finishes with them before it reuses the buffer, or
+        calls `detach`.
         """
         if self._failed is not None:
             raise ProtocolError(*self._failed)
@@ -91,7 +90,7 @@ class FrameScanner:
 
     def _scan(self, data: bytes, at: int, ops: list[Op]) -> None:
         if self._rest:
-            # Only without an incomplete payload, so that nothing of `data` is taken yet.
+            # Only without an incomplete payload, so that `data` is still untouched.
             data = self._rest + data
             self._rest = b""
         size = len(data)
@@ -100,9 +99,9 @@ class FrameScanner:
         append = ops.append
         make = self._grammar.make
         after = self._after
-        guess = 0  # length of the next line, when the last two were equally long
+        guess = 0  # length of the next line, if the last two had the same length
         while at < size:
-            # A remembered line ends in its only LF: when the guessed bytes are one, there is no need to search.
+            # A remembered line ends in its only LF: if the guessed bytes are one, no search is needed.
             line = known(data[at : at + guess]) if guess else None
             if line is None:
                 lf = find(_LF, at) + 1
@@ -140,7 +139,7 @@ class FrameScanner:
         self._gathered += memoryview(data)[at + line.skip :]
 
     def _finish_payload(self, data: bytes | bytearray | memoryview, ops: list[Op]) -> int:
-        """Take what the pending payload still needs; the number of bytes taken."""
+        """Append what the incomplete payload needs; return the number of bytes used."""
         take = min(self._missing, len(data))
         self._gathered += memoryview(data)[:take]
         self._missing -= take
@@ -158,11 +157,11 @@ class FrameScanner:
     # control lines
 
     def _parse(self, text: bytes) -> FrameLine | Op:
-        """Parse a control line, LF included; remember it when it may well come again."""
+        """Parse a control line, LF included; remember it if it may repeat."""
         op = self._grammar.quick(text) if len(text) <= self._max_control_line else None
         if op is None or (type(op) is FrameLine and op.total > self._max_payload):
             return self._grammar.parse(text, self._max_control_line, self._max_payload)
-        # Lines with a reply are nearly always unique, and so are those to a reply: they would only push out others.
+        # Lines with a reply, and lines to a reply subject, rarely repeat: they would evict the others.
         if (
             type(op) is FrameLine
             and not op.reply
@@ -176,7 +175,7 @@ class FrameScanner:
 
 
 def _gathered(ops: list[Op]) -> list[Op]:
-    """The same with publishes in a row put together."""
+    """Return the operations with consecutive publishes combined into `Publishes`."""
     found: list[Op] = []
     row: list[Pub] = []
     for op in ops:

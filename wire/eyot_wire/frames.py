@@ -1,13 +1,13 @@
-"""Frames of the client and leaf protocols: parsed operations and encoders.
+r"""Frames of the client and leaf protocols: parsed operations and encoders.
 
 A scanner turns bytes into operations, the encoders turn values into bytes. Operations are msgspec Structs without
-garbage-collector tracking: making one costs 30 ns, a third of a slotted class, and a large read leaves nothing for the
-collector to walk.
+garbage-collector tracking: to make one costs 30 ns, a third of a slotted class, and a large read leaves no work for the
+garbage collector.
 
-`Pub` is the hot one. It keeps the parsed control line (`PubLine`, shared by all repetitions of that line on one
-connection) and `tail`: the bytes after the subject, `[reply ][hdr_len ]size\\r\\n[header]payload\\r\\n`, which are verbatim
-the tail of the MSG or HMSG frame for a subscriber, so that delivery is `MSG <subject> <sid> ` + tail. Header and payload
-are cut out only when asked for.
+`Pub` is the most frequent. It keeps the parsed control line (`FrameLine`, shared by all repetitions of that line on one
+connection) and `tail`: the bytes after the subject, `[reply ][hdr_len ]size\r\n[header]payload\r\n`. These bytes
+are verbatim the end of a subscriber's MSG or HMSG frame, so that a delivery is `MSG <subject> <sid> ` + tail. Header
+and payload are sliced on demand.
 """
 
 from collections.abc import Iterable
@@ -19,14 +19,14 @@ PING: Final = b"PING\r\n"
 PONG: Final = b"PONG\r\n"
 OK: Final = b"+OK\r\n"
 
-# What acknowledges a message and says no more (eyot_wire.jetstream.ack knows what else may be said).
+# Payloads that acknowledge a message and say no more (all others: eyot_wire.jetstream.ack).
 PLAIN_ACKS: Final = frozenset((b"", b"+ACK", b"+OK"))
-# Digits of a sequence, at most.
+# The most digits of a sequence.
 ACK_DIGITS_MAX: Final = 18
 
 
 class Connect(Struct, frozen=True, gc=False):
-    """CONNECT: the JSON text as sent. It may hold a password, so it does not show itself."""
+    """CONNECT: the JSON text as sent. repr() leaves the text out, since it may hold a password."""
 
     json: bytes
 
@@ -67,28 +67,28 @@ class Sub(Struct, frozen=True, gc=False):
 
 
 class Unsub(Struct, frozen=True, gc=False):
-    """UNSUB <sid> [max_msgs]; max_msgs 0: at once."""
+    """UNSUB <sid> [max_msgs]; max_msgs 0: unsubscribe at once."""
 
     sid: bytes
     max_msgs: int
 
 
 class FrameLine(Struct, frozen=True, gc=False):
-    """A parsed control line that a payload follows. Shared between repetitions of the same line."""
+    """A parsed control line that precedes a payload; shared by repetitions of the same line."""
 
     subject: bytes
     reply: bytes
     header_size: int
     total: int  # header and payload, bytes
     length: int  # the line with its line end, bytes
-    skip: int  # where the bytes that the operation keeps start, counted from the line's start
-    prefix: bytes = b""  # what to put before the kept bytes when the line is not fit to be passed on verbatim
+    skip: int  # where the kept bytes begin, from the line's start
+    prefix: bytes = b""  # what to insert before the kept bytes when the line cannot be forwarded verbatim
     sid: bytes = b""  # MSG, HMSG of the client protocol
     queues: tuple[bytes, ...] = ()  # LMSG, HMSG of the leaf protocol
 
 
 class Pub(Struct, frozen=True, gc=False):
-    """PUB or HPUB. `line.subject`, `line.reply`, `tail` are plain attributes for hot paths; the rest is derived."""
+    """PUB or HPUB. `line.subject`, `line.reply` and `tail` are plain attributes for speed; the rest is computed."""
 
     line: FrameLine
     tail: bytes
@@ -116,14 +116,14 @@ class Pub(Struct, frozen=True, gc=False):
 
     @property
     def size(self) -> int:
-        """Bytes of header and payload."""
+        """Bytes of header and payload together."""
         return self.line.total
 
 
 class Publishes:
-    """Publishes in a row, as one operation. The compiled one holds them unopened, as places in the read.
+    """Consecutive publishes as one operation; the compiled twin holds them as places in the read.
 
-    The index of a message says where it stands in the row.
+    A message's index is its position in the row.
     """
 
     __slots__ = ("pubs",)
@@ -135,14 +135,14 @@ class Publishes:
         return len(self.pubs)
 
     def detach(self) -> None:
-        """Copy the messages out of the buffer they were read into: for who keeps them beyond the turn."""
+        """Copy the messages out of the buffer they were read into, for use beyond the turn."""
 
     def line(self, index: int) -> FrameLine:
-        """The control line of a message."""
+        """Return the control line of a message."""
         return self.pubs[index].line
 
     def run(self, index: int) -> int:
-        """How many messages, from this one on, share its control line; 1 at least."""
+        """Return how many messages, from this one on, share its control line; at least 1."""
         pubs = self.pubs
         line, end = pubs[index].line, index + 1
         while end < len(pubs) and pubs[end].line is line:
@@ -150,18 +150,20 @@ class Publishes:
         return end - index
 
     def tails(self, index: int, count: int) -> list[bytes]:
-        """Of `count` messages from this one on, what followed the subject in their frames."""
+        """Return, for `count` messages from this one on, the bytes after the subject in their frames."""
         return [pub.tail for pub in self.pubs[index : index + count]]
 
     def content(self, index: int) -> tuple[bytes, bytes]:
-        """Header and payload of a message."""
+        """Return header and payload of a message."""
         pub = self.pubs[index]
         return pub.header, pub.payload
 
     def acknowledged(self, index: int, prefix: bytes) -> tuple[list[int], int]:
-        """The stream sequences that the messages from this one on acknowledge, as far as they are plain acknowledgements: on a subject
-        of `prefix` and five numbers (`$JS.ACK.<stream>.<consumer>.` and what stands behind it), without reply and header, saying
-        no more than that. And how many bytes of payload those messages have together."""
+        """Return the stream sequences that the messages from this one on acknowledge, and the bytes of their payloads.
+
+        Stops at the first message that is not a plain acknowledgement: a subject of `prefix`
+        (`$JS.ACK.<stream>.<consumer>.`) and five numbers, no reply, no header, and a payload of PLAIN_ACKS.
+        """
         seqs: list[int] = []
         size = 0
         for pub in self.pubs[index:]:
@@ -179,7 +181,7 @@ class Publishes:
 
 
 def make_pub(subject: bytes, reply: bytes = b"", header: bytes = b"", payload: bytes = b"") -> Pub:
-    """A Pub as the scanner would give it."""
+    """Make a Pub as the scanner would."""
     total = len(header) + len(payload)
     sizes = b"%d %d" % (len(header), total) if header else b"%d" % total
     lead = (reply + b" " + sizes if reply else sizes) + b"\r\n"
@@ -189,7 +191,7 @@ def make_pub(subject: bytes, reply: bytes = b"", header: bytes = b"", payload: b
 
 
 class Msg(Struct, frozen=True, gc=False):
-    """MSG or HMSG, as a client receives it."""
+    """MSG or HMSG as a client receives it."""
 
     subject: bytes
     sid: bytes
@@ -199,7 +201,7 @@ class Msg(Struct, frozen=True, gc=False):
 
 
 class LsAdd(Struct, frozen=True, gc=False):
-    """LS+ <subject> [queue weight]. Weight 0 for a plain subscription."""
+    """LS+ <subject> [queue weight]. Weight 0: a plain subscription."""
 
     subject: bytes
     queue: bytes = b""
@@ -214,7 +216,7 @@ class LsDel(Struct, frozen=True, gc=False):
 
 
 class LeafMsg(Struct, frozen=True, gc=False):
-    """LMSG or HMSG of a leaf link. `queues`: the groups one member each shall get it, besides plain subscriptions."""
+    """LMSG or HMSG of a leaf link. `queues`: groups of which one member each gets it, besides plain subscriptions."""
 
     subject: bytes
     reply: bytes = b""
@@ -234,7 +236,7 @@ OK_OP: Final = Ok()
 
 
 class Published(NamedTuple):
-    """A message as a subscription delivered it."""
+    """A message as a subscription receives it."""
 
     subject: bytes
     reply: bytes
@@ -245,8 +247,8 @@ class Published(NamedTuple):
 class ProtocolError(Exception):
     """Bytes that break the protocol.
 
-    `text`: nats-server's words for `-ERR '...'`; empty where nats-server says nothing and only closes.
-    `detail`: for the log. `ops`: the operations of the same feed that came before. `close`: the connection must end.
+    `text`: nats-server's words for `-ERR '...'`; empty where nats-server only closes. `detail`: for the log. `ops`: the
+    operations of the same feed before the offence. `close`: the connection must end.
     """
 
     def __init__(self, text: str, detail: str = "", *, close: bool = True) -> None:
@@ -263,7 +265,7 @@ MAX_CONTROL_LINE: Final = "maximum control line exceeded"
 
 
 def encode_msg(subject: bytes, sid: bytes, reply: bytes, header: bytes, payload: bytes) -> bytes:
-    """MSG, or HMSG when there is a header: what a server sends to a client."""
+    """Encode MSG, or HMSG when there is a header: a delivery to a client."""
     if header:
         size = len(header)
         if reply:
@@ -277,7 +279,7 @@ def encode_msg(subject: bytes, sid: bytes, reply: bytes, header: bytes, payload:
 
 
 def encode_pub(subject: bytes, reply: bytes = b"", header: bytes = b"", payload: bytes = b"") -> bytes:
-    """PUB, or HPUB when there is a header: what a client sends."""
+    """Encode PUB, or HPUB when there is a header: a client's publish."""
     if header:
         size = len(header)
         if reply:
@@ -299,7 +301,7 @@ def encode_unsub(sid: bytes, max_msgs: int = 0) -> bytes:
 def encode_leaf_msg(
     subject: bytes, reply: bytes = b"", header: bytes = b"", payload: bytes = b"", queues: Iterable[bytes] = ()
 ) -> bytes:
-    """LMSG, or HMSG when there is a header, for a leaf link; `queues` are the groups chosen on the other side."""
+    """Encode LMSG, or HMSG when there is a header, for a leaf link; `queues`: the groups selected for the other side."""
     parts = [b"HMSG" if header else b"LMSG", subject]
     groups = tuple(queues)
     if groups:
@@ -322,15 +324,15 @@ def encode_ls_del(subject: bytes, queue: bytes = b"") -> bytes:
 
 
 def encode_err(text: str) -> bytes:
-    """-ERR with the text in quotes."""
+    """Encode -ERR with the text in quotes."""
     return b"-ERR '%b'\r\n" % text.encode("utf-8", "surrogateescape")
 
 
 def encode_info(info: Struct) -> bytes:
-    """INFO from one of the Structs of `eyot_wire.info`."""
+    """Encode INFO from one of the Structs of `eyot_wire.info`."""
     return b"INFO %b\r\n" % json.encode(info)
 
 
 def encode_connect(connect: Struct) -> bytes:
-    """CONNECT from one of the Structs of `eyot_wire.info`."""
+    """Encode CONNECT from one of the Structs of `eyot_wire.info`."""
     return b"CONNECT %b\r\n" % json.encode(connect)

@@ -1,10 +1,10 @@
-"""What the client and leaf protocols have in common as grammars: operations, their arguments, and refusals.
+"""The shared part of the client and leaf grammars: operations, their arguments, and refusals.
 
-A `Grammar` says which operations one side may send and reads control lines with all the care nats-server takes (any
-case, any white space, limits, its error words). The scanners read the usual spellings of the usual operations by
-themselves and come here for the rest.
+A `Grammar` defines which operations one side may send. It reads control lines as strictly as nats-server does (any
+case, any white space, limits, error words). The scanners read the usual spellings of the usual operations themselves
+and call the grammar for all others.
 
-Like nats-server, LF ends a control line, a CR before it is dropped, and a payload must be followed by CRLF.
+As in nats-server, LF ends a control line, a CR before it is dropped, and CRLF must follow a payload.
 """
 
 import re
@@ -13,17 +13,17 @@ from typing import Final
 
 from eyot_wire.frames import MAX_CONTROL_LINE, MAX_PAYLOAD, UNKNOWN_OPERATION, FrameLine, Op, ProtocolError
 
-# Longest size nats-server reads, in digits.
+# The longest size that nats-server reads, in digits.
 SIZE_DIGITS_MAX: Final = 9
 
 Handler = Callable[[bytes, bytes], FrameLine | Op]
 
 
 class Verb:
-    """One operation: how its word ends and what reads its arguments.
+    """One operation: what follows its word, and the function that reads its arguments.
 
-    `ends`: "space", white space must follow (PUB); "open", arguments may follow at once (INFO{…}); "bare", whatever
-    follows is ignored (PING).
+    `ends`: "space": white space must follow (PUB); "open": arguments may follow at once (INFO{…}); "bare": the rest of
+    the line is ignored (PING).
     """
 
     __slots__ = ("ends", "handler", "word")
@@ -35,12 +35,11 @@ class Verb:
 
 
 class Grammar:
-    """What one side of a connection may send.
+    """The operations that one side of a connection may send.
 
-    `make`      turns a control line and the bytes it kept into an operation.
-    `quick`     reads the usual spelling of the usual operations; None for anything else.
-    `message`   what a payload belongs to: "PUB", "MSG" or "LMSG" (and their forms with headers).
-    `keep_end`  the kept bytes include the payload's CRLF.
+    `make`: builds an operation from a control line and the kept bytes. `quick`: reads the usual spelling of the usual
+    operations; None for anything else. `message`: the operation of a payload: "PUB", "MSG" or "LMSG" (and the forms
+    with headers). `keep_end`: the kept bytes include the payload's CRLF.
     """
 
     def __init__(
@@ -61,7 +60,7 @@ class Grammar:
         self._handlers = {verb.word: verb for verb in verbs}
 
     def parse(self, text: bytes, max_control_line: int, max_payload: int) -> FrameLine | Op:
-        """Read a control line, LF included, in whatever spelling. ProtocolError: it breaks the protocol or a limit."""
+        """Read a control line, LF included, in any spelling. Raises ProtocolError."""
         found = self._words(text)
         if found is None:
             raise ProtocolError(UNKNOWN_OPERATION, f"unknown operation {text[:32]!r}")
@@ -80,9 +79,9 @@ class Grammar:
         return parsed
 
     def check_start(self, start: bytes, max_control_line: int) -> bytes:
-        """What to keep of an incomplete line: all of it, or less where white space goes on and on.
+        """Return the part of an incomplete line to keep: all of it, or less where white space repeats.
 
-        ProtocolError: it cannot become a valid line, or is too long already.
+        Raises ProtocolError when the line cannot become valid, or is too long already.
         """
         if len(start) > max_control_line:
             start = self._shortened(start, max_control_line)
@@ -97,7 +96,7 @@ class Grammar:
         raise ProtocolError(UNKNOWN_OPERATION, f"unknown operation {start[:32]!r}")
 
     def _shortened(self, start: bytes, max_control_line: int) -> bytes:
-        # Only arguments count against the limit, so that what stands before them must not be kept; nor what is ignored.
+        # Only arguments count towards the limit: text before them, and ignored text, is not kept.
         found = self._words(start)
         if found is None:
             return start
@@ -111,12 +110,12 @@ class Grammar:
 
 
 def no_end(total: int) -> ProtocolError:
-    """The error for a payload of `total` bytes that no CRLF follows."""
+    """Return the error for a payload of `total` bytes without CRLF."""
     return ProtocolError(UNKNOWN_OPERATION, f"no CRLF after a payload of {total} bytes")
 
 
 def split_arguments(argument: bytes) -> list[bytes]:
-    """The arguments of a message's control line: separated by runs of spaces and tabs, and by nothing else."""
+    """Split the arguments of a message's control line at runs of spaces and tabs."""
     if 9 in argument:
         argument = argument.replace(b"\t", b" ")
     parts = argument.split(b" ")
@@ -124,17 +123,17 @@ def split_arguments(argument: bytes) -> list[bytes]:
 
 
 def split_interest(argument: bytes) -> list[bytes]:
-    """The arguments of a subscription's control line, where a stray CR separates too."""
+    """Split the arguments of a subscription's control line; here a stray CR separates, too."""
     return split_arguments(argument.replace(b"\r", b" ") if 13 in argument else argument)
 
 
-# Sizes at the end of a line, CRLF included: parsing one costs seven times a lookup.
+# Remembered sizes at the end of a line, CRLF included: to parse one costs seven times a lookup.
 _SIZES_MAX: Final = 2048
 _sizes: dict[bytes, int] = {}
 
 
 def last_size(text: bytes) -> int:
-    """The size in the last word of a control line, `128\\r\\n`; -1 when it is none."""
+    r"""Return the size in the last word of a control line, `128\r\n`; -1 if there is none."""
     size = _sizes.get(text)
     if size is None:
         size = parse_size(text[:-2]) if text.endswith(b"\r\n") else -1
@@ -145,16 +144,16 @@ def last_size(text: bytes) -> int:
 
 
 def parse_size(text: bytes) -> int:
-    """A size of a control line; -1 when it is no number or longer than nine digits."""
+    """Return a size of a control line; -1 for other text and for more than nine digits."""
     return int(text) if text.isdigit() and len(text) <= SIZE_DIGITS_MAX else -1
 
 
 def bad_arguments(operation: str, argument: bytes) -> ProtocolError:
-    """The error for arguments nats-server cannot read: it closes without a word."""
+    """Return the error for arguments that nats-server cannot read: it closes without a word."""
     return ProtocolError("", f"{operation} parse error: {argument[:64]!r}")
 
 
 def check_sizes(operation: str, argument: bytes, header_size: int, total: int) -> None:
-    """ProtocolError unless 0 <= header_size <= total."""
+    """Check 0 <= header_size <= total. Raises ProtocolError."""
     if header_size < 0 or total < 0 or header_size > total:
         raise bad_arguments(operation, argument)

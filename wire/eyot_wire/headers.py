@@ -1,9 +1,9 @@
-"""Message headers (ADR-4).
+r"""Message headers (ADR-4).
 
-A header block is the bytes `NATS/1.0[ <status>[ <description>]]\\r\\n`, lines `Name: value\\r\\n`, and an empty line `\\r\\n`.
-On message paths a header always travels as that whole block, `b""` when there is none; the functions here read or
-rewrite it without building objects where one lookup is all that is wanted. Names keep their case and are compared
-exactly, and one name may occur several times.
+A header block is the bytes `NATS/1.0[ <status>[ <description>]]\r\n`, lines `Name: value\r\n`, and an empty line
+`\r\n`. Message paths pass a header as that whole block, `b""` when there is none. The functions here read or rewrite
+the block, without parsing all of it where one lookup suffices. Names keep their case and are compared exactly; a name
+may occur several times.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -38,18 +38,18 @@ class Headers:
         return any(have == name for have, _ in self.fields)
 
     def get(self, name: bytes) -> bytes | None:
-        """The first value of `name`, or None."""
+        """Return the first value of `name`, or None."""
         for have, value in self.fields:
             if have == name:
                 return value
         return None
 
     def get_all(self, name: bytes) -> list[bytes]:
-        """All values of `name`, in order."""
+        """Return all values of `name`, in order."""
         return [value for have, value in self.fields if have == name]
 
     def encode(self) -> bytes:
-        """The header block; b"" when there is neither a status nor a field."""
+        """Encode the header block; b"" when there is neither a status nor a field."""
         if not self.status and not self.fields:
             return b""
         first = VERSION
@@ -64,13 +64,16 @@ class Headers:
 
 
 def is_block(header: bytes) -> bool:
-    """Whether `header` has the outline of a header block: version line first, empty line last."""
+    """Return whether `header` has the outline of a header block: version line first, empty line last."""
     return header.startswith(VERSION) and header.endswith(END)
 
 
 def parse(header: bytes) -> Headers:
-    """Parse a whole block; b"" gives empty Headers. HeaderError: no version line, no final empty line, a line without
-    a colon or with an empty name."""
+    """Parse a whole block; b"" gives empty Headers.
+
+    Raises HeaderError without version line, without final empty line, and for a line without a colon or with an empty
+    name.
+    """
     if not header:
         return Headers()
     if not is_block(header):
@@ -87,7 +90,7 @@ def parse(header: bytes) -> Headers:
 
 
 def status(header: bytes) -> tuple[int, str] | None:
-    """The inline status `(code, description)` of a block such as `NATS/1.0 100 Idle Heartbeat`, or None."""
+    """Return the inline status `(code, description)` of a block such as `NATS/1.0 100 Idle Heartbeat`, or None."""
     if not header.startswith(VERSION + b" "):
         return None
     end = header.find(b"\r\n")
@@ -96,7 +99,7 @@ def status(header: bytes) -> tuple[int, str] | None:
 
 
 def get(header: bytes, name: bytes) -> bytes | None:
-    """The first value of `name`, white space around it removed, or None. Case-sensitive."""
+    """Return the first value of `name`, white space around it removed, or None. Case-sensitive."""
     if not header:
         return None
     at = header.find(b"\r\n" + name + b":")
@@ -108,13 +111,13 @@ def get(header: bytes, name: bytes) -> bytes | None:
 
 
 def build(status: str = "", fields: Iterable[tuple[str, str]] = ()) -> bytes:
-    """A header block. `status` is what follows the version: `"503"`, `"100 Idle Heartbeat"`, or nothing."""
+    """Build a header block. `status` follows the version: `"503"`, `"100 Idle Heartbeat"`, or nothing."""
     first = VERSION + b" " + status.encode() if status else VERSION
     return _join(first, ((name.encode(), value.encode("utf-8", "surrogateescape")) for name, value in fields))
 
 
 def set_field(header: bytes, name: bytes, value: bytes) -> bytes:
-    """The block with exactly one field `name`, placed last; makes a block when there was none."""
+    """Return the block with exactly one field `name`, placed last; b"" becomes a block."""
     if not header:
         return VERSION + b"\r\n" + name + b": " + value + END
     kept = remove(header, name)
@@ -124,14 +127,14 @@ def set_field(header: bytes, name: bytes, value: bytes) -> bytes:
 
 
 def add_field(header: bytes, name: bytes, value: bytes) -> bytes:
-    """The block with one more field `name`, whatever it held before."""
+    """Return the block with one more field `name`; earlier fields of that name stay."""
     if not header:
         return VERSION + b"\r\n" + name + b": " + value + END
     return header[:-2] + name + b": " + value + END
 
 
 def replace(header: bytes, name: bytes, value: bytes) -> bytes:
-    """The block with the first field `name` given another value in its place; unchanged when it has none."""
+    """Return the block with the first field `name` replaced in its place; unchanged without one."""
     at = header.find(b"\r\n" + name + b":")
     if at < 0:
         return header
@@ -140,12 +143,12 @@ def replace(header: bytes, name: bytes, value: bytes) -> bytes:
 
 
 def remove(header: bytes, name: bytes) -> bytes:
-    """The block without the fields called `name`; b"" when nothing is left."""
+    """Return the block without fields `name`; b"" when nothing is left."""
     return _filtered(header, (b"\r\n" + name + b":",), lambda line: line.partition(b":")[0] == name)
 
 
 def strip(header: bytes, prefixes: Iterable[bytes]) -> bytes:
-    """The block without fields whose name starts with one of `prefixes`; b"" when no field and no status is left."""
+    """Return the block without fields whose name starts with one of `prefixes`; b"" without any field and status."""
     starts = tuple(prefixes)
     return _filtered(header, tuple(b"\r\n" + start for start in starts), lambda line: line.startswith(starts))
 
@@ -167,7 +170,7 @@ def _status_line(line: bytes) -> tuple[int, str]:
     rest = line[len(VERSION) :].strip()
     code, _, description = rest.partition(b" ")
     if len(code) != 3 or not code.isdigit():
-        # Not a status code: everything is description, as nats clients read it.
+        # Not a status code: the whole text is description, as nats clients read it.
         return 0, rest.decode("utf-8", "surrogateescape")
     return int(code), description.strip().decode("utf-8", "surrogateescape")
 

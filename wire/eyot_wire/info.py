@@ -1,7 +1,6 @@
 """INFO and CONNECT of the client and leaf protocols as msgspec Structs with nats-server's field names.
 
-Fields with their default are left out when encoded. Decoding is forgiving: unknown fields are ignored and null means
-absent.
+Fields with their default value are left out when encoded. Decoding ignores unknown fields and treats null as absent.
 """
 
 from typing import TypeVar
@@ -13,7 +12,7 @@ from eyot_wire.untrusted import decode_json
 
 
 class ServerInfo(Struct, omit_defaults=True, kw_only=True):
-    """INFO from a server to a client. What clients may expect in every INFO has a factory: it is never left out."""
+    """INFO from a server to a client. Fields that clients expect in every INFO use a factory and are always encoded."""
 
     server_id: str = field(default_factory=str)
     server_name: str = field(default_factory=str)
@@ -47,14 +46,14 @@ class ServerInfo(Struct, omit_defaults=True, kw_only=True):
 
 
 class _WithSecrets(Struct):
-    """Shows which secrets are there, never what they are."""
+    """A Struct whose repr shows which secrets are present, never their values."""
 
     def __repr__(self) -> str:
         shown: list[str] = []
         for name in self.__struct_fields__:
             value = getattr(self, name)
             if value:
-                # A remote's token is sent as user and as token.
+                # A remote's token is sent both as user and as token.
                 secret = name in _SECRETS or (name == "user" and value == getattr(self, "auth_token", None))
                 shown.append(f"{name}={'***' if secret else repr(value)}")
         return f"{type(self).__name__}({', '.join(shown)})"
@@ -88,7 +87,7 @@ class ClientConnect(_WithSecrets, omit_defaults=True, kw_only=True):
 
 
 class SubjectPermission(Struct, omit_defaults=True):
-    """Subjects allowed and denied; `allow` None: everything not denied."""
+    """Subjects allowed and denied; `allow` None: everything that is not denied."""
 
     allow: list[str] | None = None
     deny: list[str] | None = None
@@ -119,7 +118,7 @@ class LeafInfo(Struct, omit_defaults=True, kw_only=True):
     cluster: str = ""
     cluster_dynamic: bool = False
     domain: str = ""
-    leafnode_urls: list[str] | None = None  # mandatory in the first INFO; [] is not the same as absent
+    leafnode_urls: list[str] | None = None  # required in the first INFO; [] differs from absent
     ws_connect_urls: list[str] = []
     info_on_connect: bool = False  # an INFO with connect_info will answer CONNECT
     connect_info: bool = False
@@ -157,8 +156,8 @@ class LeafConnect(_WithSecrets, omit_defaults=True, kw_only=True):
     protocol: int = 0
     tls_required: bool = False
     gateway: str = ""
-    lang: str = ""  # never sent by a leaf: non-empty means a client on the wrong port
-    # Eyot's own, unknown to others: seconds of silence after which this leaf, whose link is metered, may be taken for gone.
+    lang: str = ""  # never sent by a leaf node: non-empty means a client on the wrong port
+    # Eyot's extension: seconds of silence after which this leaf node, whose link is metered, may be considered gone.
     eyot_silence_s: int = 0
 
 
@@ -166,7 +165,7 @@ T = TypeVar("T", ServerInfo, ClientConnect, LeafInfo, LeafConnect)
 
 
 def decode(json: bytes, struct: type[T]) -> T:
-    """Decode the JSON of an INFO or CONNECT. msgspec.DecodeError when it is not JSON or a field has the wrong type."""
+    """Decode the JSON of an INFO or CONNECT. Raises msgspec.DecodeError for malformed JSON and wrong types."""
     try:
         return decode_json(json, struct)
     except msgspec.ValidationError:
@@ -177,7 +176,7 @@ def decode(json: bytes, struct: type[T]) -> T:
 
 
 def decode_connect(json: bytes, before: ClientConnect | None = None) -> ClientConnect:
-    """A client's CONNECT. It may send another one: what that does not name stays as it said `before`. Errors of `decode`."""
+    """Decode a client's CONNECT; a later one keeps the values of `before` that it does not name. Errors as in `decode`."""
     connect = decode(json, ClientConnect)
     if before is None:
         return connect

@@ -1,8 +1,8 @@
 """The leaf protocol's scanner: LS+, LS-, LMSG, HMSG, CONNECT, INFO, PING, PONG, -ERR, for both sides of a link.
 
-A message is `LMSG <subject> [reply] <size>`, or with queue groups `LMSG <subject> + <reply> <queue>… <size>` and
-`LMSG <subject> | <queue>… <size>`; with headers it is HMSG and has the header's size before the total. Unreadable
-arguments end the link without a word, as in nats-server.
+A message is `LMSG <subject> [reply] <size>`, or with queue groups `LMSG <subject> + <reply> <queue>… <size>` and `LMSG
+<subject> | <queue>… <size>`. HMSG has the header's size before the total. As in nats-server, unreadable arguments end
+the link without a word.
 """
 
 from typing import Final
@@ -23,12 +23,12 @@ from eyot_wire.scanner import COMMON_VERBS, DEFAULT_MAX_CONTROL_LINE, DEFAULT_MA
 
 __all__ = ["LeafScanner", "ProtocolError"]
 
-# nats-server lets a leaf's control line be sixteen times as long as a client's.
+# nats-server allows a leaf connection control lines sixteen times as long as a client's.
 DEFAULT_LEAF_CONTROL_LINE: Final = 16 * DEFAULT_MAX_CONTROL_LINE
 
 
 class LeafScanner(FrameScanner):
-    """Scanner of one leaf link, whichever side dialled."""
+    """Scanner of one leaf link, for either side."""
 
     def __init__(
         self, *, max_control_line: int = DEFAULT_LEAF_CONTROL_LINE, max_payload: int = DEFAULT_MAX_PAYLOAD
@@ -75,7 +75,7 @@ def _hmsg(argument: bytes, text: bytes) -> FrameLine:
 
 
 def _quick(text: bytes) -> FrameLine | None:
-    """Messages without queue groups, as servers write them."""
+    """Parse messages without queue groups in the spelling of servers."""
     parts = text.split(b" ")
     if 9 in text or b"" in parts:
         return None
@@ -96,7 +96,7 @@ def _quick(text: bytes) -> FrameLine | None:
 
 
 def _routing(operation: str, argument: bytes, middle: list[bytes]) -> tuple[bytes, tuple[bytes, ...]]:
-    """Reply and queue groups from what stands between the subject and the sizes."""
+    """Return reply and queue groups from the arguments between subject and sizes."""
     if len(middle) == 1:
         return middle[0], ()
     if middle[0] == b"+":

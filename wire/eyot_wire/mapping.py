@@ -1,8 +1,8 @@
 """Subject mappings of an account: sources with one or several weighted destinations.
 
 A literal source that equals the subject comes first, else the first wildcard source that matches, in the order of
-declaration. Weights are percentages; what is missing to 100 leaves the subject as it is, unless the source itself is
-among its destinations: then the missing part of the messages is dropped, which is how loss is simulated.
+declaration. Weights are percentages. The missing part to 100 leaves the subject unchanged; if the source itself is one
+of the destinations, the missing part of the messages is dropped, which simulates loss.
 """
 
 import random
@@ -14,19 +14,19 @@ from msgspec import Struct
 from eyot_wire.subject import REST, STAR, is_literal, is_valid
 from eyot_wire.transform import Transform, TransformError
 
-# What a dropped message is mapped to. No subject is empty.
+# The mapping of a dropped message. No subject is empty.
 DROPPED: Final = b""
 
-# Subjects whose mapping is remembered: 200 bytes each.
+# Subjects whose mapping is remembered, 200 bytes each.
 REMEMBERED_SUBJECTS_MAX: Final = 4096
 REMEMBERED_LENGTH_MAX: Final = 1024
 
 _SYSTEM_RANDOM: Final = random.SystemRandom()
-_UNKNOWN: Final = b"\n"  # in the memo's answers: not there
+_UNKNOWN: Final = b"\n"  # in the memo's answers: not remembered
 
 
 class WeightedDest(Struct, frozen=True):
-    """A destination of a mapping, `weight` in percent; with `cluster`, for messages in that cluster only."""
+    """A destination of a mapping, `weight` in percent; `cluster`: for messages in that cluster only."""
 
     dest: bytes
     weight: int = 100
@@ -34,7 +34,7 @@ class WeightedDest(Struct, frozen=True):
 
 
 class Mapping:
-    """One source with its destinations. TransformError: source, destinations or weights cannot be."""
+    """One source with its destinations. Raises TransformError for an invalid source, destination or weight."""
 
     __slots__ = ("_rng", "_shares", "_single", "constant", "dests", "src")
 
@@ -57,13 +57,15 @@ class Mapping:
         total = 0
         self._shares: list[tuple[int, Transform | None]] = []  # (upper bound in percent, transform; None: unchanged)
         for one in self.dests:
-            transform = None if one.dest == src else Transform(src, one.dest, rng=rng)  # checks all, used or not
+            transform = (
+                None if one.dest == src else Transform(src, one.dest, rng=rng)
+            )  # validates all destinations, used or not
             if one in chosen:
                 total += one.weight
                 self._shares.append((total, transform))
         if total < 100 and all(transform is not None for _, transform in self._shares):
             self._shares.append((100, None))
-        # The usual mapping has one destination for everything.
+        # The common mapping has one destination for everything.
         self._single = self._shares[0][1] if self._shares[0][0] == 100 else None
         self.constant = self._shares[0][0] == 100 and (self._single is None or self._single.constant)
 
@@ -71,7 +73,7 @@ class Mapping:
         return f"Mapping({self.src!r}, {self.dests!r})"
 
     def apply(self, subject: bytes) -> bytes:
-        """Where a message on `subject`, which the source matches, goes: the new subject, or DROPPED."""
+        """Return the new subject of a message on `subject`, which the source matches, or DROPPED."""
         if self._single is not None:
             return _or_unchanged(self._single.apply(subject), subject)
         point = self._rng.random() * 100
@@ -88,26 +90,26 @@ class MappingTable:
         self._cluster = cluster
         self._rng = rng
         self._literal: dict[bytes, Mapping] = {}
-        # Wildcard sources by their first token, with the order of declaration; `*` and `>` are tried for every subject.
+        # Wildcard sources by their first token, with the order of declaration; `*` and `>` apply to every subject.
         self._wildcard: dict[bytes, list[tuple[int, Mapping, Transform]]] = {}
-        # What the wildcard sources begin with: most subjects begin otherwise, and are told by that.
+        # Literal prefixes of the wildcard sources: most subjects begin otherwise and need no further check.
         self._heads: tuple[bytes, ...] = ()
         self._declared = 0
-        #: grows with every change
+        #: increases with every change
         self.changes = 0
-        #: what `apply` said lately where that is always the same, for who asks very often
+        #: recent answers of `apply` that are constant, for callers that ask very often
         self.recent: dict[bytes, bytes | None] = {}
 
     def __bool__(self) -> bool:
         return bool(self._literal or self._wildcard)
 
     def sources(self) -> list[bytes]:
-        """All sources: these subjects are announced to leaf links, since messages to them are wanted."""
+        """All sources: announced to leaf links as interest, since messages to them are wanted."""
         wildcard = sorted((order, one.src) for group in self._wildcard.values() for order, one, _ in group)
         return [*self._literal, *[src for _, src in wildcard]]
 
     def add(self, src: bytes, dests: Iterable[WeightedDest | bytes]) -> Mapping:
-        """Add a mapping; a former one of the same source is replaced in its place. TransformError: see Mapping."""
+        """Add a mapping, in place of a former mapping of the same source. Raises TransformError: see Mapping."""
         mapping = Mapping(src, dests, cluster=self._cluster, rng=self._rng)
         self.recent.clear()
         self.changes += 1
@@ -125,7 +127,7 @@ class MappingTable:
         return mapping
 
     def remove(self, src: bytes) -> bool:
-        """Remove the mapping of `src`. False when there was none."""
+        """Remove the mapping of `src`; return whether there was one."""
         self.recent.clear()
         self.changes += 1
         if src in self._literal:
@@ -146,8 +148,7 @@ class MappingTable:
         return tuple({_head(mapping.src) for group in self._wildcard.values() for _, mapping, _ in group})
 
     def apply(self, subject: bytes) -> bytes | None:
-        """Where a message on `subject` goes: None when nothing maps it, DROPPED (b"") when it is lost, else the new
-        subject."""
+        """Return where a message on `subject` goes: None when not mapped, DROPPED (b"") when dropped, else the new subject."""
         known = self.recent.get(subject, _UNKNOWN)
         if known is not _UNKNOWN:
             return known
@@ -158,7 +159,7 @@ class MappingTable:
         return result
 
     def maps(self, subject: bytes) -> bool:
-        """Whether a mapping applies to `subject`."""
+        """Return whether a mapping applies to `subject`."""
         if not subject.startswith(self._heads) and subject not in self._literal:
             return False
         known = self.recent.get(subject, _UNKNOWN)
@@ -170,7 +171,7 @@ class MappingTable:
         return mapping is not None
 
     def maps_below(self, prefix: bytes) -> bool:
-        """Whether a mapping may apply to subjects that begin with `prefix`."""
+        """Return whether a mapping may apply to subjects that begin with `prefix`."""
         heads = (head.startswith(prefix) or prefix.startswith(head) for head in self._heads)
         return any(heads) or any(subject.startswith(prefix) for subject in self._literal)
 
@@ -197,7 +198,7 @@ class MappingTable:
 
 
 def _head(source: bytes) -> bytes:
-    """What every subject that a source with wildcards matches begins with: its tokens before the first wildcard."""
+    """Return the literal prefix of a wildcard source: its tokens before the first wildcard."""
     head: list[bytes] = []
     for token in source.split(b"."):
         if token in (STAR, REST):

@@ -1,12 +1,12 @@
-"""The hot room: what runs once per message, in C where it could be compiled, in plain Python where not.
+"""The classes that run once per message: compiled where possible, else in plain Python.
 
-Both twins do the same, byte for byte (tests/unit/wire/test_twins.py). `EYOT_PLAIN=1` in the environment forces the plain
-one. What each class does is said in the plain twin:
+Both twins do the same, byte for byte (tests/unit/wire/test_twins.py). `EYOT_PLAIN=1` in the environment forces the
+plain ones. The plain twin documents each class:
 
     FrameScanner                        frame_scanner.py
     Publishes                           frames.py
-    FanOut, Inlet, Interest, Match,
-    Outlet, Traffic                     fan_out.py
+    FanOut, IngestQueue, Interest,
+    Match, OutBuffer, Traffic           fan_out.py
     StoredRun                           stored_run.py
 
 COMPILED says which twin this process runs.

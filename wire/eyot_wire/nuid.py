@@ -11,10 +11,10 @@ _SYSTEM: Final = secrets.SystemRandom()
 
 
 def nuid(rng: Random = _SYSTEM) -> str:
-    """22 random base-62 characters."""
+    """Return 22 random base-62 characters."""
     return short_id(rng, NUID_LENGTH)
 
 
 def short_id(rng: Random = _SYSTEM, length: int = 8) -> str:
-    """`length` random base-62 characters, as in `_INBOX` and `$JSC.R.` subjects."""
+    """Return `length` random base-62 characters, as in `_INBOX` and `$JSC.R.` subjects."""
     return "".join(rng.choices(DIGITS, k=length))

@@ -1,10 +1,11 @@
-"""Many subject patterns at once: does one overlap any of them, is it part of one, does a message reach one?
+"""Questions about many subject patterns at once: overlap, coverage, and matching.
 
-The patterns are a trie by token, so that a question costs about as many steps as the pattern has tokens, and not one comparison for
-each pattern. Answers are those of `subject.overlaps`, `subject.is_subset` and `subject.matches` for some pattern of the set.
+The patterns form a trie by token, so that a question costs about as many steps as the pattern has tokens, not one
+comparison per pattern. Answers equal those of `subject.overlaps`, `subject.is_subset` and `subject.matches` for some
+pattern of the set.
 
-Wildcards fork: a question can be made to walk through the whole trie. `steps` counts what was walked, and a set with `steps_max` raises
-`TooManySteps` beyond it: who asks on behalf of somebody else bounds what that one may cost.
+Wildcards fork the search: a hostile question can walk the whole trie. `steps` counts the steps, and a set with
+`steps_max` raises `TooManySteps` beyond it, which bounds the cost of a peer's request.
 """
 
 from __future__ import annotations
@@ -14,24 +15,24 @@ from typing import Any, Final
 
 from eyot_wire.subject import REST, STAR, matches
 
-#: What the patterns of one request may cost: some 50 milliseconds, beyond what plain patterns cost. A thousand patterns of which half
-#: begin with a wildcard and half end with one stay within it.
+#: Steps for the patterns of one request: about 50 ms beyond the cost of plain patterns. A thousand patterns of which
+#: half begin and half end with a wildcard stay within it.
 REQUEST_STEPS_MAX: Final = 500_000
-#: Steps for each pattern that are not counted: what a plain one costs.
+#: Steps for each pattern that do not count: the cost of a plain one.
 _FREE_STEPS: Final = 16
 
-#: So many patterns are compared one by one in less time.
+#: This many patterns are faster to compare one by one.
 _FEW: Final = 3
 
 #: The key under which a node counts the patterns that end there. No token is None.
 _END: Final = None
 
-# token -> node, _END -> how many patterns end here, `>` -> how many patterns go on with anything.
+# token -> node, _END -> number of patterns that end here, `>` -> number of patterns that continue with any token.
 _Node = dict[bytes | None, Any]
 
 
 class TooManySteps(Exception):
-    """A question that would take more steps than the set allows."""
+    """A question that needs more steps than the set allows."""
 
 
 class PatternSet:
@@ -40,7 +41,7 @@ class PatternSet:
     __slots__ = ("_count", "_root", "steps", "steps_max")
 
     def __init__(self, patterns: Iterable[bytes] = (), *, steps_max: int = 0) -> None:
-        """`steps_max`: what all questions together may cost; 0: without bound."""
+        """Create a set; `steps_max`: steps for all questions together, 0: unlimited."""
         self._root: _Node = {}
         self._count = 0
         self.steps = 0
@@ -52,7 +53,7 @@ class PatternSet:
         return self._count
 
     def add(self, pattern: bytes) -> None:
-        """One more of `pattern`."""
+        """Add one occurrence of `pattern`."""
         node, end = self._root, _END
         for token in pattern.split(b"."):
             if token == REST:
@@ -66,7 +67,7 @@ class PatternSet:
         self._count += 1
 
     def discard(self, pattern: bytes) -> None:
-        """One less of `pattern`, which must be there."""
+        """Remove one occurrence of `pattern`, which must be present."""
         path: list[tuple[_Node, bytes]] = []
         node, end = self._root, _END
         for token in pattern.split(b"."):
@@ -84,7 +85,7 @@ class PatternSet:
         self._count -= 1
 
     def overlaps(self, pattern: bytes) -> bool:
-        """Whether some subject is matched by `pattern` and by one of the set."""
+        """Return whether some subject matches both `pattern` and a pattern of the set. Raises TooManySteps."""
         tokens = pattern.split(b".")
         count = len(tokens)
         waiting: list[tuple[_Node, int]] = [(self._root, 0)]
@@ -112,7 +113,7 @@ class PatternSet:
         return False
 
     def covers(self, pattern: bytes) -> int:
-        """Of how many of the set `pattern` is a part (itself included, if it is there); counted up to two."""
+        """Return how many patterns of the set cover `pattern` (itself included, if present), counted up to two."""
         found = 0
         level: list[_Node] = [self._root]
         for token in pattern.split(b"."):
@@ -137,7 +138,7 @@ class PatternSet:
         return min(found, 2)
 
     def matches(self, literal: bytes) -> bool:
-        """Whether a message on `literal` is matched by one of the set, all of which are valid."""
+        """Return whether a pattern of the set matches a message on `literal`. All patterns must be valid."""
         level: list[_Node] = [self._root]
         for token in literal.split(b"."):
             self._count_steps(len(level))
@@ -148,7 +149,9 @@ class PatternSet:
                 child = node.get(STAR)
                 if child is not None:
                     below.append(child)
-                child = node.get(token) if token not in (STAR, REST) else None  # plain tokens in what was published
+                child = (
+                    node.get(token) if token not in (STAR, REST) else None
+                )  # wildcard characters in a published subject are plain tokens
                 if child is not None:
                     below.append(child)
             level = below
@@ -161,12 +164,12 @@ class PatternSet:
 
 
 def bounded(patterns: Iterable[bytes] = ()) -> PatternSet:
-    """A set for the patterns of somebody's request."""
+    """Return a set for the patterns of a peer's request."""
     return PatternSet(patterns, steps_max=REQUEST_STEPS_MAX)
 
 
 def matcher_of(patterns: Sequence[bytes]) -> Callable[[bytes], bool]:
-    """A predicate: does one of `patterns` match this literal subject?"""
+    """Return a predicate: whether one of `patterns` matches a literal subject."""
     if len(patterns) > _FEW:
         return PatternSet(patterns).matches
     few = tuple(patterns)
@@ -174,7 +177,7 @@ def matcher_of(patterns: Sequence[bytes]) -> Callable[[bytes], bool]:
 
 
 def first_overlapping(patterns: Sequence[bytes], *, steps_max: int = REQUEST_STEPS_MAX) -> int:
-    """The index of the first pattern that overlaps a later one; -1: no two overlap. Raises TooManySteps."""
+    """Return the index of the first pattern that overlaps a later one; -1: no two overlap. Raises TooManySteps."""
     later = PatternSet(steps_max=steps_max)
     first = -1
     for index in range(len(patterns) - 1, -1, -1):

@@ -1,4 +1,4 @@
-# Whether a publish is the plain case: who gets it, and what stands in the way. Included by _fan_out.pyx.
+# Decides whether a publish is the plain case: who receives it, and what prevents it. Included by _fan_out.pyx.
 
 
 cdef struct Held:
@@ -13,7 +13,8 @@ cdef inline void hold(Held* held, PyObject* found) noexcept:
 
 
 cdef int collect(dict node, const char* text, Py_ssize_t size, Held* held) except -1:
-    # What a SubList's trie holds for a subject (or the rest of one), until there are two. The shape of the trie is said in sublist.py.
+    # Collects what a SubList's trie holds for a subject (or the rest of one), up to two entries. sublist.py documents
+    # the trie.
     cdef const char* dot
     cdef PyObject* below
     cdef bytes token
@@ -70,8 +71,8 @@ cdef IngestQueue ingest_queue_of(Match match):
     return None
 
 
-cdef inline bint is_usual(const char* text, Py_ssize_t size) noexcept:
-    # No empty token, none that looks like a wildcard.
+cdef inline bint is_literal_subject(const char* text, Py_ssize_t size) noexcept:
+    # No empty token, and no token that looks like a wildcard.
     cdef char before = 46
     cdef Py_ssize_t index
     for index in range(size):

@@ -1,8 +1,8 @@
 """The client protocol's scanner.
 
 Role "server" reads what clients send (CONNECT, PUB, HPUB, SUB, UNSUB, PING, PONG), role "client" what a server sends
-(INFO, MSG, HMSG, +OK, -ERR, PING, PONG). Limits and refusals are nats-server's: an unknown operation is answered
-`-ERR 'Unknown Protocol Operation'`, arguments that cannot be read are answered by silence and a close.
+(INFO, MSG, HMSG, +OK, -ERR, PING, PONG). Limits and refusals equal nats-server's: the answer to an unknown operation is
+`-ERR 'Unknown Protocol Operation'`; unreadable arguments close the connection without a word.
 """
 
 from typing import Final, Literal
@@ -38,14 +38,16 @@ __all__ = ["ProtocolError", "Scanner"]
 
 DEFAULT_MAX_CONTROL_LINE: Final = 4096
 DEFAULT_MAX_PAYLOAD: Final = 1024 * 1024
-# A client takes what its server sends; this only bounds memory.
+# A client accepts what its server sends; the limit only bounds memory.
 CLIENT_MAX_CONTROL_LINE: Final = 1024 * 1024
 CLIENT_MAX_PAYLOAD: Final = 64 * 1024 * 1024
 
 
 class Scanner(FrameScanner):
-    """Scanner of one client connection. Limits None: the role's default. With `batches`, a server gets publishes in a row
-    as one `Publishes`."""
+    """Scanner of one client connection.
+
+    Limits of None: the role's default. With `batches`, a server gets consecutive publishes as one `Publishes`.
+    """
 
     def __init__(
         self,
@@ -69,7 +71,7 @@ class Scanner(FrameScanner):
 
 
 def _pub(argument: bytes, text: bytes) -> FrameLine:
-    """PUB <subject> [reply] <size>"""
+    """Parse PUB <subject> [reply] <size>."""
     parts = split_arguments(argument)
     count = len(parts)
     if count == 2:
@@ -85,7 +87,7 @@ def _pub(argument: bytes, text: bytes) -> FrameLine:
 
 
 def _hpub(argument: bytes, text: bytes) -> FrameLine:
-    """HPUB <subject> [reply] <header size> <total size>"""
+    """Parse HPUB <subject> [reply] <header size> <total size>."""
     parts = split_arguments(argument)
     count = len(parts)
     if count == 3:
@@ -101,13 +103,13 @@ def _hpub(argument: bytes, text: bytes) -> FrameLine:
 
 
 def _publish_line(subject: bytes, reply: bytes, header_size: int, total: int, text: bytes, sizes: bytes) -> FrameLine:
-    """A publish in any spelling: what follows the subject is written anew."""
+    """Return a publish in any spelling; the text after the subject is rewritten."""
     lead = (reply + b" " + sizes if reply else sizes) + b"\r\n"
     return FrameLine(subject, reply, header_size, total, len(text), len(text), lead)
 
 
 def _quick(text: bytes) -> FrameLine | Op | None:
-    """PUB, HPUB, SUB and UNSUB as clients write them: single spaces and CRLF."""
+    """Parse PUB, HPUB, SUB and UNSUB in the spelling of clients: single spaces and CRLF."""
     parts = text.split(b" ")
     count = len(parts)
     if 9 in text or b"" in parts:
@@ -135,7 +137,7 @@ _UNSUB: Final = (b"UNSUB", b"unsub")
 
 
 def _quick_publish(text: bytes, parts: list[bytes], count: int, header_size: int) -> FrameLine | None:
-    """What follows the subject is kept verbatim. `count` of parts without the header's size."""
+    """Parse a publish, keeping the text after the subject verbatim. `count`: parts without the header's size."""
     total = last_size(parts[-1])
     if total < header_size or not 3 <= count <= 4:
         return None
@@ -145,7 +147,7 @@ def _quick_publish(text: bytes, parts: list[bytes], count: int, header_size: int
 
 
 def _sub(argument: bytes, text: bytes) -> Sub:
-    """SUB <subject> [queue] <sid>"""
+    """Parse SUB <subject> [queue] <sid>."""
     parts = split_interest(argument)
     if len(parts) == 2:
         return Sub(parts[0], b"", parts[1])
@@ -155,7 +157,7 @@ def _sub(argument: bytes, text: bytes) -> Sub:
 
 
 def _unsub(argument: bytes, text: bytes) -> Unsub:
-    """UNSUB <sid> [max_msgs]; a maximum that is no number unsubscribes at once."""
+    """Parse UNSUB <sid> [max_msgs]; a malformed maximum unsubscribes at once."""
     parts = split_interest(argument)
     if len(parts) == 1:
         return Unsub(parts[0], 0)
@@ -165,7 +167,7 @@ def _unsub(argument: bytes, text: bytes) -> Unsub:
 
 
 def _msg(argument: bytes, text: bytes) -> FrameLine:
-    """MSG <subject> <sid> [reply] <size>"""
+    """Parse MSG <subject> <sid> [reply] <size>."""
     parts = split_arguments(argument)
     if len(parts) not in (3, 4):
         raise bad_arguments("MSG", argument)
@@ -176,7 +178,7 @@ def _msg(argument: bytes, text: bytes) -> FrameLine:
 
 
 def _hmsg(argument: bytes, text: bytes) -> FrameLine:
-    """HMSG <subject> <sid> [reply] <header size> <total size>"""
+    """Parse HMSG <subject> <sid> [reply] <header size> <total size>."""
     parts = split_arguments(argument)
     if len(parts) not in (4, 5):
         raise bad_arguments("HMSG", argument)
@@ -187,7 +189,7 @@ def _hmsg(argument: bytes, text: bytes) -> FrameLine:
 
 
 def _quick_msg(text: bytes) -> FrameLine | None:
-    """MSG as servers write it."""
+    """Parse MSG in the spelling of servers."""
     parts = text.split(b" ")
     count = len(parts)
     if parts[0] != b"MSG" or not 4 <= count <= 5 or 9 in text or b"" in parts:
@@ -234,7 +236,7 @@ def ok_op(argument: bytes, text: bytes) -> Op:
     return OK_OP
 
 
-# What either side may send, whichever the protocol.
+# Operations of both sides in either protocol.
 COMMON_VERBS: Final = [
     Verb(b"PING", "bare", ping_op),
     Verb(b"PONG", "bare", pong_op),

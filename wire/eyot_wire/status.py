@@ -1,7 +1,7 @@
-"""What `/eyot/status` says: the truth about links, streams and copies, for `eyot status` and for scripts.
+"""The control socket's reports (`/eyot/status`, `/eyot/syncz`, `/eyot/reloadz`) and the device status, as msgspec Structs.
 
-Times are RFC 3339 (UTC) or, where the name ends in `_s`, seconds; sizes are bytes. A member that is not known is null, never
-a guess.
+`eyot` and scripts read them. Times are RFC 3339 (UTC) or, where the name ends in `_s`, seconds; sizes are bytes. An unknown
+member is null, never an estimate.
 """
 
 from __future__ import annotations
@@ -10,30 +10,28 @@ from msgspec import Struct
 
 
 class MeteredStatus(Struct, kw_only=True):
-    """A metered remote's month: what it may carry, what it has carried (with estimated packet headers), and when the next begins."""
+    """The monthly budget of a metered remote. Bytes include estimated packet headers."""
 
+    #: what the link may carry in a month
     budget_bytes: int
     spent_bytes: int
+    #: bytes of the budget kept for streams of priority 8 and 9
     reserve_bytes: int = 0
+    #: start of the next month
     resets: str = ""
 
 
 class LinkStatus(Struct, kw_only=True):
-    """One leaf link: a remote of this daemon's configuration (`role` spoke) or a leaf that dialled in (`role` hub).
-
-    `state` is `up`, `connecting`, `waiting` (for the next attempt) or `disabled`; `since` is when that state began. `waiting` says what a
-    policy makes the link wait for (`budget used up until 1 December`). `dropped` counts messages that were not sent by reason, `refused`
-    those that the peer should not have sent. `compression` is what this side does at the moment, in nats-server's words.
-    `denied_downstream` names subjects that the link's permissions keep back and without which the peer cannot copy streams of this server,
-    `denied_sourcing` those without which this server cannot copy streams of the peer.
-    `twin` says that another server has the peer's JetStream domain, or this server's.
-    """
+    """One leaf link: a remote of this daemon's configuration, or a leaf node that connected to it."""
 
     name: str
     account: str
+    #: `spoke`: a remote configured here; `hub`: a leaf node that connected
     role: str
+    #: `up`, `connecting`, `waiting` (for the next attempt) or `disabled`
     state: str
     url: str = ""
+    #: start of the present state
     since: str | None = None
     age_s: float | None = None
     attempts: int = 0
@@ -49,21 +47,27 @@ class LinkStatus(Struct, kw_only=True):
     wire_in_bytes: int = 0
     wire_out_bytes: int = 0
     queued_bytes: int = 0
+    #: messages that were not sent, by reason
     dropped: dict[str, int] = {}
+    #: messages that the peer was not allowed to send
     refused: int = 0
+    #: the present mode of this side, in nats-server's words
     compression: str | None = None
+    #: the policy that the link waits for (`budget used up until 1 December`)
     waiting: str | None = None
     metered: MeteredStatus | None = None
+    #: another server that has the peer's JetStream domain, or this server's
     twin: str | None = None
     remote_account: str | None = None
     peer_name: str | None = None
+    #: subjects that the link's permissions deny, without which the peer cannot mirror or source streams from here
     denied_downstream: list[str] = []
+    #: subjects that the link's permissions deny, without which this server cannot mirror or source the peer's streams
     denied_sourcing: list[str] = []
 
 
 class StreamStatus(Struct, kw_only=True):
-    """One stream of this daemon. `committed_seq` is the last sequence that is on flash; `refused` counts messages that were refused
-    because too much was on its way there."""
+    """One stream of this daemon."""
 
     account: str
     name: str
@@ -71,29 +75,33 @@ class StreamStatus(Struct, kw_only=True):
     bytes: int
     first_seq: int
     last_seq: int
+    #: last sequence that is on flash; <= last_seq
     committed_seq: int
     last_time: str | None = None
     consumers: int = 0
     storage: str = "file"
+    #: messages refused because too many waited for a commit
     refused: int = 0
 
 
-class CopyStatus(Struct, kw_only=True):
-    """One mirror or source of a stream here. `backlog` counts messages that the origin is known to have and that are not
-    here; it is null until the origin has been heard of, and as old as `heard_s_ago` says. `rate` is messages per second lately,
-    `waiting` says what a policy makes it wait for."""
+class SourcingStatus(Struct, kw_only=True):
+    """One mirror or source of a stream here."""
 
     account: str
     stream: str
+    #: `mirror` or `source`
     kind: str
     origin: str
     api_prefix: str
     phase: str
     deliver_prefix: str = ""
+    #: recent messages per second
     rate: float = 0.0
     eta_s: float | None = None
+    #: the policy that the mirror or source waits for
     waiting: str | None = None
     remedy: str | None = None
+    #: messages that the origin has and this stream lacks, as of `heard_s_ago`; null before the origin first answered
     backlog: int | None = None
     last_seq: int = 0
     committed_seq: int = 0
@@ -105,69 +113,72 @@ class CopyStatus(Struct, kw_only=True):
 
 
 class NeverArrivedStatus(Struct, kw_only=True):
-    """Messages that left a stream before a mirror or source elsewhere had confirmed them, and did not arrive there.
+    """Messages that left a stream before a downstream had confirmed them, and that did not arrive there."""
 
-    `reason`: `max_msgs`, `max_bytes`, `max_msgs_per_subject`, `max_age`, `ttl`, `purge`, `rollup`, `schedule` or `deleted`. `sequences`:
-    `101-600` or `7`, ascending; where there are many ranges the closest are joined, and span messages that arrived.
-    """
-
+    #: `max_msgs`, `max_bytes`, `max_msgs_per_subject`, `max_age`, `ttl`, `purge`, `rollup`, `schedule` or `deleted`
     reason: str
     messages: int
+    #: `101-600` or `7`, ascending; of very many ranges, neighbours are joined and then include messages that arrived
     sequences: list[str] = []
 
 
 class SyncStatus(Struct, kw_only=True):
-    """What has reached a mirror or source elsewhere that copies a stream of this server, as far as it has confirmed.
+    """What a downstream has confirmed of a stream of this server.
 
-    `peer` is the name of the reader's server, or of the cluster it belongs to. `target` is the stream there that copies, "" where the reader does not say (nats-server before 2.14).
-    `confirmed_seq` is the last sequence that it has (an Eyot reader: on flash), known across restarts and while the link is down.
-    `backlog` counts what it has not confirmed, `backlog_bytes` is exact up to 1,000 messages and reckoned from the stream's average
-    beyond; `oldest_s` is the age of the oldest of them. `rate` is messages per second between the last two confirmations.
-    `error` and `remedy` are of the account's link, while the reader is not linked, and else say that it does not read, has confirmed
-    nothing for long, or passes over what is stored here (then no `eta_s`). `waiting` says what a policy makes it wait for.
-    `uncertain`: it is linked and has not asked since, or has just taken back what it had confirmed; or it has lost something, and this
-    server lost power before it could write that down (then nothing counts as confirmed until it asks again).
-    `never_arrived` counts the messages that limits, ages, purges and deletions took before it had them; `lost` names them by reason.
-    `unmatched` counts the messages stored in the stream that match the filters of no mirror or source at all.
+    A downstream is a mirror or source elsewhere that replicates the stream.
     """
 
     account: str
     stream: str
+    #: name of the downstream's server or of its cluster
     peer: str
     peer_domain: str = ""
     kind: str = "source"
+    #: the downstream's stream; "" when its requests do not name it (nats-server before 2.14)
     target: str = ""
     filters: list[str] = []
     linked: bool = False
+    #: highest sequence that the downstream has confirmed (an Eyot downstream: on its flash); survives restarts
     confirmed_seq: int = 0
     confirmed_at: str | None = None
+    #: the confirmation may be out of date: the downstream is linked and has not resumed yet, has withdrawn a confirmation,
+    #: or lost messages that this server could not record before it lost power
     uncertain: bool = False
     last_seq: int = 0
+    #: messages that the downstream has not confirmed
     backlog: int = 0
+    #: exact up to 1,000 messages, beyond that estimated from the stream's average
     backlog_bytes: int = 0
+    #: age of the oldest unconfirmed message
     oldest_s: float | None = None
+    #: messages per second between the last two confirmations
     rate: float = 0.0
     eta_s: float | None = None
+    #: why the backlog does not shrink: the state of the link, no consumer, no confirmation for long, or filters
     error: str | None = None
     remedy: str | None = None
+    #: the policy that the downstream waits for
     waiting: str | None = None
+    #: messages that limits, ages, purges and deletions removed before the downstream confirmed them
     never_arrived: int = 0
+    #: the same messages by reason and sequence
     lost: list[NeverArrivedStatus] = []
+    #: messages stored in the stream that match no filter of any mirror or source
     unmatched: int = 0
 
     @property
     def is_synced(self) -> bool:
-        """Is it certain that it has all that can still reach it?"""
+        """Whether the downstream certainly has every message that can still reach it."""
         return not self.backlog and not self.uncertain
 
 
 def all_synced(out: list[SyncStatus]) -> bool:
-    """Does somebody copy, and have all of them what can still reach them?"""
+    """Return whether there is a downstream, and all of them have every message that can still reach them."""
     return bool(out) and all(each.is_synced for each in out)
 
 
 class PeerTotals(Struct, kw_only=True):
-    """All that one server copies from here in one account, summed: the oldest of the oldest, the longest of the ETAs."""
+    """The sums over all downstreams of one server in one account."""
 
     account: str
     peer: str
@@ -175,8 +186,10 @@ class PeerTotals(Struct, kw_only=True):
     streams: int
     backlog: int
     backlog_bytes: int
+    #: age of the oldest unconfirmed message
     oldest_s: float | None = None
     rate: float = 0.0
+    #: the longest time to arrival of its downstreams
     eta_s: float | None = None
     error: str | None = None
     remedy: str | None = None
@@ -185,46 +198,52 @@ class PeerTotals(Struct, kw_only=True):
 
 
 class SyncReport(Struct, kw_only=True):
-    """`/eyot/syncz`: what others have of this server's streams (`out`, and `peers` summed), and its own mirrors and sources
-    (`copies`). `links_down`: remotes that are not linked, with the last error.
-
-    `synced`: somebody copies from here, and everything that can still reach them is confirmed. `never_arrived`: what left the streams
-    before it was confirmed, over all of `out`. `unmatched`: what matches no filter, over all streams.
-    """
+    """`/eyot/syncz`: what downstreams have of this server's streams, and this server's own mirrors and sources."""
 
     server_name: str
     now: str
+    #: there is a downstream, and every message that can still arrive is confirmed
     synced: bool
+    #: one entry per downstream
     out: list[SyncStatus] = []
+    #: `out` summed by server and account
     peers: list[PeerTotals] = []
-    copies: list[CopyStatus] = []
+    #: the mirrors and sources of this server
+    copies: list[SourcingStatus] = []
+    #: remotes that are not linked, with the last error
     links_down: list[LinkStatus] = []
+    #: sum over `out`
     never_arrived: int = 0
+    #: messages that match no filter of any downstream, over all streams
     unmatched: int = 0
 
 
 class StoreStatus(Struct, kw_only=True):
-    """The store: when it last committed, and how; what is free on its file system, and its size. `refused` counts messages refused
-    because too much was on its way to flash or flash failed, `held_back` how often a publisher was not read for a while because much was.
-    `error`: why nothing can be stored at present. `damaged`: what was found damaged at the start. `offline`: streams that are not
-    served because they are damaged, and why."""
+    """The store: commits, free space, and damage."""
 
     path: str
     last_commit: str | None = None
     commits: int = 0
     flush_ms: float | None = None
     backlog_bytes: int = 0
+    #: messages refused because too much waited for a commit, or because a commit failed
     refused: int = 0
+    #: times that publishers were paused because too much waited for a commit
     held_back: int = 0
+    #: why the store cannot commit at present
     error: str | None = None
+    #: damage found at the start
     damaged: list[str] = []
+    #: streams out of service because of damage, with the reason
     offline: list[str] = []
+    #: free space of the file system
     free_bytes: int | None = None
+    #: size of the file system
     total_bytes: int | None = None
 
 
 class StatusReport(Struct, kw_only=True):
-    """Everything at one moment."""
+    """`/eyot/status`: the daemon's state at one moment."""
 
     server_name: str
     server_id: str
@@ -234,25 +253,27 @@ class StatusReport(Struct, kw_only=True):
     uptime_s: float
     links: list[LinkStatus] = []
     streams: list[StreamStatus] = []
-    copies: list[CopyStatus] = []
+    copies: list[SourcingStatus] = []
     store: StoreStatus | None = None
 
 
 class ReloadReport(Struct):
-    """`/eyot/reloadz`: reloads that process `pid` was asked for since its start, and what was wrong with the last ("": nothing)."""
+    """`/eyot/reloadz`: the reloads of process `pid`."""
 
     pid: int
+    #: reloads requested since the start
     count: int = 0
+    #: why the last reload failed; "": it succeeded
     error: str = ""
 
 
 class DeviceStatus(Struct, kw_only=True):
     """What a device publishes about itself (`eyot { status { } }`), for the hub's job `fleet`.
 
-    `device` is the server's name. `linked`: a leaf link to a hub is up. `backlog`, `backlog_bytes` and `oldest_s` are of the copy
-    that is furthest behind; null while nobody copies from here. `rtt_ms` is the slowest hub link's.
+    `backlog`, `backlog_bytes` and `oldest_s` describe the downstream that is furthest behind; null without any downstream.
     """
 
+    #: the server's name
     device: str
     domain: str = ""
     at: str

@@ -1,11 +1,12 @@
-"""Stored messages in a row on their way to a subscriber, in plain Python: records in, frames out.
+"""A run of stored messages on its way to a subscriber, in plain Python: records in, frames out.
 
-A consumer's plain deliveries are copies: subject, header and payload leave as they are stored, between numbers that count
-upwards. So a range of a stream is taken up here as its records, unopened, and written as the frames of one subscriber; no
-object is made per message, and no Python code runs per message in the compiled twin (`_stored_run.pyx`). This one runs where
-nothing was compiled, and is what the compiled one is tested against.
+A consumer's plain deliveries are copies: subject, header and payload leave as they are stored, between ascending
+numbers. A range of a stream is therefore gathered as unparsed records and written as the frames of one subscriber. The
+compiled twin (`_stored_run.pyx`) makes no object and runs no Python code per message. This module runs without a
+compiler, and tests compare both.
 
-A record is a MessagePack array `[ts_ns, subject, header, payload]`; bytes behind it are not looked at (a checksum, as a rule).
+A record is a MessagePack array `[ts_ns, subject, header, payload]`; the bytes after it (usually a checksum) are
+ignored.
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ from itertools import accumulate
 from typing import Final, NamedTuple
 from zlib import crc32
 
-#: CRC-32 over anything and its own CRC-32 in little-endian order.
+#: The CRC-32 of any data followed by its own CRC-32 in little-endian order.
 CRC_RESIDUE: Final = 0x2144DF1C
 #: Subjects whose answer `matching` remembers.
 KNOWN_SUBJECTS_MAX: Final = 4096
-#: What `packed` takes for each message besides its array, bytes.
+#: Bytes that `packed` adds to each message's array.
 PACKED_COST: Final = 12
 
 _ARRAY_OF_4: Final = 0x94
-_USUAL_BEGINNING: Final = b"\x94\xcf"
+_COMMON_BEGINNING: Final = b"\x94\xcf"
 _UNSIGNED: Final = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}
 _SIGNED: Final = {0xD0: 1, 0xD1: 2, 0xD2: 4, 0xD3: 8}
 _BINARY: Final = {0xC4: 1, 0xC5: 2, 0xC6: 4}
@@ -41,9 +42,9 @@ class _Stored(NamedTuple):
 
 
 class StoredRun:
-    """Stored messages in ascending order. Indexes count from 0; ranges of them end before `stop`.
+    """Stored messages in ascending order. Indexes count from 0; ranges exclude `stop`.
 
-    `cost` is what a record counts for on top of its own bytes.
+    `cost`: bytes that each record counts for besides its own.
     """
 
     __slots__ = ("_cost", "_rows", "_size")
@@ -55,7 +56,7 @@ class StoredRun:
 
     @property
     def size(self) -> int:
-        """What the records that were taken up count for, bytes; also those that were dropped again."""
+        """Bytes that all gathered records count for, dropped ones included."""
         return self._size
 
     def __len__(self) -> int:
@@ -66,12 +67,12 @@ class StoredRun:
     def gather(self, pairs: Iterable[tuple[bytes, bytes]], last: int, count: int, room: int, salt: int = -1) -> int:
         """Append records from `pairs` (key: the sequence, 8 bytes big-endian; value: the record), which ascend.
 
-        Ends after `count` records (at least one), before the one with which they would count for more than `room` bytes (the first
-        comes however large), behind sequence `last`, or before a record that does not hold what was written: its shape is not that of
-        a record, or, if a `salt` is given, CRC-32 begun with that over key and value does not come to CRC_RESIDUE.
+        Stops after `count` records (at least one), before the record with which the total would exceed `room` bytes
+        (the first record is always appended), after sequence `last`, or before a damaged record: one without a record's
+        shape, or, with a `salt`, one where CRC-32 started with `salt` over key and value does not give CRC_RESIDUE.
 
-        Returns the sequence to go on at, 0 when `pairs` held nothing more up to `last`. When nothing was appended and it is not 0, the
-        record there is damaged.
+        Returns the sequence to continue at; 0 when `pairs` held nothing more up to `last`. If nothing was appended and
+        the result is not 0, the record there is damaged.
         """
         rows = self._rows
         begun, cost = len(rows), self._cost
@@ -100,7 +101,7 @@ class StoredRun:
         self._rows[start:] = [row for row in self._rows[start:] if row.seq not in seqs]
 
     def matching(self, wanted: Callable[[bytes], bool], known: dict[bytes, bool], start: int) -> None:
-        """Keep of the messages from index `start` on those whose subject is wanted; `known` is the caller's memory of answers."""
+        """Keep, from index `start` on, only messages whose subject is wanted; `known`: remembered answers of the caller."""
         rows = self._rows
         kept = []
         for row in rows[start:]:
@@ -123,21 +124,21 @@ class StoredRun:
     # -- what is in it -------------------------------------------------------------------------------------------------
 
     def seq(self, index: int) -> int:
-        """The sequence of a message."""
+        """Return the sequence of a message."""
         if not 0 <= index < len(self._rows):
             raise IndexError(index)
         return self._rows[index].seq
 
     def seqs(self) -> list[int]:
-        """The sequences of all messages."""
+        """Return the sequences of all messages."""
         return [row.seq for row in self._rows]
 
     def sizes(self, extra: int) -> list[int]:
-        """Running totals of the messages' sizes, bytes: subject, header, payload and `extra` each."""
+        """Return running totals of the messages' sizes in bytes: subject, header, payload and `extra` each."""
         return list(accumulate(len(row.subject) + len(row.header) + len(row.payload) + extra for row in self._rows))
 
     def delivery_sizes(self, prefix: bytes, cseq: int, pending: int) -> list[int]:
-        """What each message counts for as a first delivery, bytes: subject, reply subject (see `write_msgs`), header and payload."""
+        """Return each message's size as a first delivery, bytes: subject, reply subject (see `write_msgs`), header and payload."""
         lead = len(prefix) + len(b"1....")
         return [
             len(row.subject)
@@ -150,12 +151,15 @@ class StoredRun:
 
     @property
     def packed_size(self) -> int:
-        """Bytes that `packed` gives."""
+        """Return the number of bytes that `packed` returns."""
         return sum(PACKED_COST + row.end for row in self._rows)
 
     def packed(self) -> bytes:
-        """All messages as one payload: sequences (8 bytes each, big-endian), lengths (4, little-endian), and the arrays as they are
-        stored, without what lies behind them (`packed_range.py`)."""
+        """Return all messages as one payload (see `packed_range.py`).
+
+        Sequences (8 bytes each, big-endian), lengths (4, little-endian), and the stored arrays without the bytes after
+        them.
+        """
         rows = self._rows
         keys = [row.seq.to_bytes(8, "big") for row in rows]
         lengths = [row.end.to_bytes(4, "little") for row in rows]
@@ -166,10 +170,10 @@ class StoredRun:
     def write_msgs(
         self, out: bytearray, start: int, stop: int, sid: bytes, prefix: bytes, cseq: int, pending: int
     ) -> int:
-        """Append the messages' frames for a client: MSG, or HMSG where there is a header, as first deliveries of a consumer.
+        """Append the messages' frames for a client, as first deliveries of a consumer: MSG, or HMSG with a header.
 
-        The reply subject is `<prefix>1.<sseq>.<cseq>.<ts_ns>.<pending>`: `cseq` is the first message's, `pending` what there was
-        before it left. Returns the bytes of header and payload.
+        The reply subject is `<prefix>1.<sseq>.<cseq>.<ts_ns>.<pending>`; `cseq` belongs to the first message, `pending`
+        is the count before it. Returns the bytes of header and payload.
         """
         size = 0
         frames = []
@@ -200,11 +204,11 @@ class StoredRun:
         size_max: int,
         chunk_bytes: int,
     ) -> list[tuple[bytes, int, int]]:
-        """The same frames for a leaf link: LMSG or HMSG on `subject`, the message's own subject behind an `@` in the reply.
+        """Return the same deliveries as frames for a leaf link: LMSG or HMSG on `subject`.
 
-        Returns chunks of whole frames: their bytes, how many they are, and the bytes of header and payload in them. A chunk has more
-        than `chunk_bytes` only if it is a single frame. Messages of more than `size_max` bytes are left out, though counted in `cseq`
-        and `pending`.
+        In the reply, the message's own subject follows an `@`. Returns chunks of whole frames: their bytes, their
+        number, and the bytes of header and payload in them. A chunk exceeds `chunk_bytes` only as a single frame.
+        Messages of more than `size_max` bytes are left out, though counted in `cseq` and `pending`.
         """
         chunks: list[tuple[bytes, int, int]] = []
         frames: list[bytes] = []
@@ -232,11 +236,11 @@ class StoredRun:
         return chunks
 
     def header_holds(self, start: int, stop: int, text: bytes) -> bool:
-        """Whether `text` is anywhere in the header of one of the messages."""
+        """Return whether the header of one of the messages contains `text`."""
         return any(text in row.header for row in self._chosen(start, stop))
 
     def opened(self, start: int, stop: int) -> list[tuple[int, int, bytes, bytes, bytes]]:
-        """Sequence, time in ns, subject, header and payload of each message."""
+        """Return sequence, time in ns, subject, header and payload of each message."""
         return [(row.seq, row.ts_ns, row.subject, row.header, row.payload) for row in self._chosen(start, stop)]
 
     def _chosen(self, start: int, stop: int) -> list[_Stored]:
@@ -246,11 +250,11 @@ class StoredRun:
 
 
 def _fields_of(record: bytes) -> tuple[int, bytes, bytes, bytes, int] | None:
-    """What a record says and where the array ends; None if it does not have the shape of one."""
+    """Return the fields of a record and the end of its array; None without a record's shape."""
     if not record or record[0] != _ARRAY_OF_4:
         return None
-    if record.startswith(_USUAL_BEGINNING) and len(record) > 13 and record[2] < 0x80 and record[10] == 0xC4:
-        # A time of today and a short subject, then nearly always a short header and payload.
+    if record.startswith(_COMMON_BEGINNING) and len(record) > 13 and record[2] < 0x80 and record[10] == 0xC4:
+        # The common case: a present time and a short subject, then mostly a short header and payload.
         end = 12 + record[11]
         if len(record) > end + 1 and record[end] == 0xC4:
             header = end + 2 + record[end + 1]
@@ -276,7 +280,7 @@ def _fields_of(record: bytes) -> tuple[int, bytes, bytes, bytes, int] | None:
 
 
 def _integer(record: bytes, at: int) -> tuple[int | None, int]:
-    """The integer at `at` and where it ends; None: there is none of 64 bits with a sign."""
+    """Return the integer at `at` and its end; None unless it is an integer of 64 bits with sign."""
     if at >= len(record):
         return None, at
     kind = record[at]

@@ -1,8 +1,8 @@
 """Subjects and subject patterns.
 
-A subject is a list of tokens joined by dots. In a pattern a token `*` stands for exactly one token and a last token
-`>` for one or more. Both are wildcards only as whole tokens: `a*` is an ordinary token. Tokens are never empty and
-hold no space, tab, form feed, CR or LF. All functions take and return bytes and never raise.
+A subject is a list of tokens joined by dots. In a pattern a token `*` matches exactly one token, and a last token `>`
+one or more. Both are wildcards only as whole tokens: `a*` is an ordinary token. Tokens are never empty and contain no
+space, tab, form feed, CR or LF. All functions take and return bytes and never raise.
 """
 
 import re
@@ -15,32 +15,34 @@ _WELL_FORMED: Final = re.compile(rb"[^ \t\r\n\f.]+(?:\.[^ \t\r\n\f.]+)*").fullma
 
 
 def tokens(subject: bytes) -> list[bytes]:
-    """The tokens of a subject or pattern, in order."""
+    """Return the tokens of a subject or pattern, in order."""
     return subject.split(b".")
 
 
 def is_valid(pattern: bytes) -> bool:
-    """Whether `pattern` may be subscribed to: tokens not empty, no white space, `>` only as the last token."""
+    """Return whether `pattern` may be subscribed to: tokens not empty, no white space, `>` only as the last token."""
     if _WELL_FORMED(pattern) is None:
         return False
     return 62 not in pattern or REST not in pattern.split(b".")[:-1]
 
 
 def is_literal(subject: bytes) -> bool:
-    """Whether no token of `subject` is a wildcard. Says nothing about validity."""
-    if 42 not in subject and 62 not in subject:  # `*` and `>`; looking for a byte is ten times faster than for bytes
+    """Return whether no token of `subject` is a wildcard, which says nothing about validity."""
+    if (
+        42 not in subject and 62 not in subject
+    ):  # `*` and `>`; a search for a byte is ten times faster than one for bytes
         return True
     parts = subject.split(b".")
     return STAR not in parts and REST not in parts
 
 
 def is_valid_literal(subject: bytes) -> bool:
-    """Whether `subject` is valid and free of wildcards, as a message's subject ought to be."""
+    """Return whether `subject` is valid and free of wildcards, as a message's subject must be."""
     return _WELL_FORMED(subject) is not None and is_literal(subject)
 
 
 def matches(pattern: bytes, literal: bytes) -> bool:
-    """Whether a message published to `literal` reaches a subscription of `pattern`."""
+    """Return whether a message published to `literal` reaches a subscription of `pattern`."""
     if pattern == literal:
         return True
     if 42 not in pattern and 62 not in pattern:
@@ -49,7 +51,7 @@ def matches(pattern: bytes, literal: bytes) -> bool:
 
 
 def token_match(pattern: list[bytes], literal: list[bytes]) -> bool:
-    """`matches` over tokens already split."""
+    """Return `matches` for tokens that are already split."""
     count = len(literal)
     for index, token in enumerate(pattern):
         if token == REST and index == len(pattern) - 1:
@@ -60,7 +62,7 @@ def token_match(pattern: list[bytes], literal: list[bytes]) -> bool:
 
 
 def is_subset(inner: bytes, outer: bytes) -> bool:
-    """Whether every subject that `inner` matches is also matched by `outer`."""
+    """Return whether every subject that `inner` matches is also matched by `outer`."""
     if inner == outer or outer == REST:
         return True
     inner_tokens, outer_tokens = inner.split(b"."), outer.split(b".")
@@ -77,7 +79,7 @@ def is_subset(inner: bytes, outer: bytes) -> bool:
 
 
 def overlaps(a: bytes, b: bytes) -> bool:
-    """Whether some subject is matched by both patterns."""
+    """Return whether some subject is matched by both patterns."""
     if a == b:
         return True
     a_tokens, b_tokens = a.split(b"."), b.split(b".")

@@ -1,22 +1,22 @@
-"""The interest of one account: which subscriptions does a subject reach?
+"""The interest of one account: the subscriptions that a subject reaches.
 
 Three indexes, by the shape of a subscription's subject:
 
-* literal subjects: a dict;
-* `prefix.*` with a literal prefix, the shape of every client's reply inbox: a dict by prefix;
-* every other wildcard: a trie of dicts keyed by token. The subscriptions that end with a token are in the dict where a
-  longer pattern's next dict would be, under a space and the token (no token holds a space); `>` always ends a pattern
-  and needs no space.
+- literal subjects: a dict;
+- `prefix.*` with a literal prefix, the shape of every client's reply inbox: a dict by prefix;
+- every other wildcard: a trie of dicts keyed by token. The subscriptions that end with a token are in the dict where a
+  longer pattern's next dict would be, under a space and the token (no token contains a space); `>` always ends a
+  pattern and needs no space.
 
-A lookup's result is remembered per subject in two generations: when the young one is full it becomes the old one and
-the former old one is forgotten, so that any number of one-time subjects (reply inboxes) costs bounded memory and the
-busy subjects move on to the new generation by being used. An insert or remove forgets exactly the remembered subjects
-that it matches: a literal its own, a `prefix.*` those remembered under that prefix, any other wildcard by looking
-through the remembered subjects. When such look-throughs have cost more than computing everything afresh would, the
-memory is dropped as a whole: a million wildcard inserts beside a busy memory stay fast.
+The list remembers a lookup's result per subject in two generations. A full young generation becomes the old one, and
+the former old one is dropped. So any number of one-time subjects (reply inboxes) costs bounded memory, and busy
+subjects move to the new generation by use. An insert or remove drops exactly the remembered subjects that it matches: a
+literal its own, a `prefix.*` those remembered under that prefix, any other wildcard after a scan of all remembered
+subjects. Once such scans have cost more than computing all matches again would, the whole memory is dropped: a million
+wildcard inserts beside a busy memory stay fast.
 
-A `Match` belongs to one subject. `Match.memo` is free for the caller to hang something it derived from the match on:
-it lives exactly as long as the match is right.
+A `Match` belongs to one subject. Callers may store what they derive from a match in `Match.memo`, which is valid as
+long as the match is.
 """
 
 from collections.abc import Iterable, Iterator
@@ -25,17 +25,17 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from eyot_wire.native import Match
 from eyot_wire.subject import REST, STAR, is_literal, is_valid, overlaps, token_match
 
-# Subjects remembered per generation. At about 300 bytes a subject and two generations: 2.5 MB an account at most.
+# Subjects remembered per generation. With about 300 bytes a subject and two generations: at most 2.5 MB an account.
 REMEMBERED_SUBJECTS_MAX: Final = 4096
-# Longer subjects are not remembered, so that nobody fills the memory with them.
+# Longer subjects are not remembered, so that no client fills the memory with them.
 REMEMBERED_LENGTH_MAX: Final = 1024
-# Remembered subjects looked through, in multiples of the memory's size, before dropping all of it is cheaper: computing a
-# match anew costs about 32 times a comparison.
+# Remembered subjects scanned, in multiples of the memory's size, before dropping all of it is cheaper: computing a
+# match costs about 32 comparisons.
 SCANS_BEFORE_DROP: Final = 32
 
 
 class Subscribed(Protocol):
-    """What a SubList holds: anything with a subject and a queue group, hashed by identity."""
+    """An entry of a SubList: anything with a subject and a queue group, hashed by identity."""
 
     @property
     def subject(self) -> bytes: ...
@@ -101,7 +101,7 @@ class _Generation(Generic[S]):
     def __init__(self) -> None:
         self.matches: dict[bytes, Match[S]] = {}
         self.by_prefix: dict[bytes, list[bytes]] = {}
-        self.filled = 0  # counts what was ever added: by_prefix keeps subjects that were forgotten again
+        self.filled = 0  # counts additions: by_prefix keeps subjects that were dropped
 
 
 # A node of the trie: token -> node, space + token -> subscriptions, `>` -> subscriptions.
@@ -112,18 +112,18 @@ class SubList(Generic[S]):
     """Subscriptions of one account, looked up by message subject. Not thread-safe."""
 
     def __init__(self, *, remembered_subjects_max: int = REMEMBERED_SUBJECTS_MAX) -> None:
-        # A subject with one subscription holds that itself, anything more an _Entry: most subjects of a large interest
-        # have one subscriber, an _Entry costs ten times the reference, and the garbage collector walks it.
+        # A subject with one subscription holds the subscription itself, otherwise an _Entry. Most subjects of a large
+        # interest have one subscriber; an _Entry costs ten times the reference, and the garbage collector traverses it.
         self._literal: dict[bytes, S | _Entry[S]] = {}
         self._prefixed: dict[bytes, S | _Entry[S]] = {}
         self._root: _Node = {}
-        #: subscriptions to literal subjects, to `prefix.*` by their prefix, and the trie of all others: for who looks up subjects that
-        #: will not come again
+        #: subscriptions to literal subjects, those to `prefix.*` by prefix, and the trie of all others: for callers
+        #: that look up subjects that do not repeat
         self.parts = (self._literal, self._prefixed, self._root)
         self._count = 0
         self._young: _Generation[S] = _Generation()
         self._old: _Generation[S] = _Generation()
-        #: matches of subjects looked up lately, for who looks up very many
+        #: matches of recent subjects, for callers that look up very many
         self.recent = self._young.matches
         self._generation_max = remembered_subjects_max
         self._looked_through = 0
@@ -140,27 +140,27 @@ class SubList(Generic[S]):
 
     @property
     def remembered(self) -> int:
-        """Subjects whose match is remembered (nats-server's num_cache)."""
+        """Number of remembered subjects (nats-server's num_cache)."""
         return len(self._young.matches) + len(self._old.matches)
 
     @property
     def max_fanout(self) -> int:
-        """Most subscriptions any remembered subject reaches; a look through the memory, for monitoring."""
+        """The most subscriptions that a remembered subject reaches; scans the memory, for monitoring only."""
         generations = (self._young.matches, self._old.matches)
         counts = (len(match.plain) + len(match.groups) for matches in generations for match in matches.values())
         return max(counts, default=0)
 
     def match(self, subject: bytes) -> Match[S]:
-        """The subscriptions a message published to `subject` reaches. EMPTY for an invalid subject."""
+        """Return the subscriptions that a message on `subject` reaches; EMPTY for an invalid subject."""
         found = self.recent.get(subject)
         return found if found is not None else self._look_up(subject)
 
     def has_interest(self, subject: bytes) -> bool:
-        """Whether a message published to `subject` reaches any subscription."""
+        """Return whether a message published to `subject` reaches any subscription."""
         return self.match(subject) is not EMPTY
 
     def insert(self, sub: S) -> None:
-        """Add a subscription; inserting one that is there already does nothing. ValueError: invalid subject."""
+        """Add a subscription; one that is already present stays. Raises ValueError for an invalid subject."""
         subject = sub.subject
         if not is_valid(subject):
             raise ValueError(f"invalid subject {subject!r}")
@@ -178,7 +178,7 @@ class SubList(Generic[S]):
             self.inserts += 1
 
     def remove(self, sub: S) -> bool:
-        """Remove a subscription. False when it was not there."""
+        """Remove a subscription; return whether it was present."""
         subject = sub.subject
         if is_literal(subject):
             removed = _drop(self._literal, subject, sub)
@@ -195,8 +195,11 @@ class SubList(Generic[S]):
         return removed
 
     def overlapping(self, pattern: bytes) -> list[S]:
-        """Every subscription that some subject matched by `pattern` reaches. Linear in the number of subjects when
-        `pattern` holds a wildcard: for decisions about interest, not about messages."""
+        """Return every subscription that some subject matched by `pattern` reaches.
+
+        Linear in the number of subjects when `pattern` contains a wildcard: for decisions about interest, not about
+        messages.
+        """
         if is_literal(pattern):
             return list(self._compute(pattern, pattern.rpartition(b".")[0]).all())
         found: list[S] = []
@@ -328,13 +331,13 @@ class SubList(Generic[S]):
 
 
 def _inbox_prefix(subject: bytes) -> bytes | None:
-    """The prefix of a `prefix.*` pattern with a literal prefix, else None. `subject` is known to hold a wildcard."""
+    """Return the prefix of a `prefix.*` pattern with a literal prefix, else None. `subject` contains a wildcard."""
     prefix = subject[:-2]
     return prefix if subject[-2:] == b".*" and is_literal(prefix) else None
 
 
 def _literal_start(pattern: bytes) -> bytes:
-    """The text every subject matched by a wildcard pattern begins with: its tokens before the first wildcard."""
+    """Return the literal prefix of a wildcard pattern: its tokens before the first wildcard."""
     start: list[bytes] = []
     for token in pattern.split(b"."):
         if token in (STAR, REST):
@@ -380,9 +383,9 @@ def _extend(found: list[S], held: "S | _Entry[S]") -> None:
 
 
 def _walk(root: _Node, parts: list[bytes], held: list[Any]) -> None:
-    """Collect what the trie holds for the tokens of a subject."""
+    """Collect the trie's entries for the tokens of a subject."""
     if STAR in parts or REST in parts:
-        # A message may be published to a subject that looks like a wildcard; then its `*` is a plain token, which must
+        # A message may be published to a subject that looks like a wildcard. Its `*` is then a plain token, which must
         # not find the trie's own `*`. No subscription has a token with a line feed.
         parts = [b"\n" if token in (STAR, REST) else token for token in parts]
     level = [root]
@@ -410,7 +413,7 @@ def _walk(root: _Node, parts: list[bytes], held: list[Any]) -> None:
 
 
 def _walk_all(root: _Node) -> Iterator[tuple[bytes, Any]]:
-    """Every pattern of the trie with what it holds."""
+    """Yield every pattern of the trie with its entry."""
     stack = [(root, b"")]
     while stack:
         node, path = stack.pop()

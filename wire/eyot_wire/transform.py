@@ -1,4 +1,4 @@
-"""Subject transforms: rewriting a subject by a source pattern and a destination template.
+"""Subject transforms: rewrite a subject by a source pattern and a destination template.
 
 Destination tokens are literals, `$n` or `{{wildcard(n)}}` (the n-th `*` of the source), or one of
 
@@ -9,8 +9,9 @@ Destination tokens are literals, `$n` or `{{wildcard(n)}}` (the n-th `*` of the 
     {{left(n,size)}}             the first `size` bytes of the token, {{right(n,size)}} the last ones; where `republish` only
     {{random(n)}}                a number from 0 to n-1
 
-and a last `>` when the source ends in `>`. A wildcard 0 is the subject's first token, wildcard or not, 0 buckets and 0 random
-numbers make "0", sizes of no meaning leave the token as it is. Source: nats-server's subject transforms (ADR-30).
+and a last `>` when the source ends in `>`. A wildcard 0 is the subject's first token, wildcard or not; 0 buckets and 0
+random numbers give "0"; sizes without meaning leave the token unchanged. Source: nats-server's subject transforms
+(ADR-30).
 """
 
 import random
@@ -21,7 +22,7 @@ from typing import Final
 from eyot_wire.digits import parse_uint
 from eyot_wire.subject import REST, STAR, is_subset, is_valid, token_match
 
-# What a compiled destination token does: the tokens of the subject, and the subject itself, to the new text.
+# A compiled destination token: the tokens of the subject, and the subject itself, to the new text.
 _Step = Callable[[list[bytes], bytes], bytes]
 
 _SYSTEM_RANDOM: Final = random.SystemRandom()
@@ -34,11 +35,11 @@ class TransformError(ValueError):
 
 
 class Transform:
-    """One compiled transform. An empty source means `>`, an empty destination leaves the subject as it is.
+    """One compiled transform. An empty source means `>`, an empty destination leaves the subject unchanged.
 
-    `strict` is for imports: only wildcard() may be used, and every wildcard of the source must be, so that the
-    transform can be reversed. `republish` takes left() and right(), which nats-server does not know elsewhere. `rng` serves
-    `{{random(n)}}`. TransformError: source and destination do not go together.
+    `strict` is for imports: only wildcard() is allowed, and every wildcard of the source must be used, so that the
+    transform is reversible. `republish` allows left() and right(), which nats-server accepts nowhere else. `rng` serves
+    `{{random(n)}}`. Raises TransformError when source and destination do not fit together.
     """
 
     __slots__ = ("_from_prefix", "_names", "_rest_at", "_src_tokens", "_steps", "_to_prefix", "constant", "dest", "src")
@@ -60,7 +61,7 @@ class Transform:
         self._rest_at = len(self._src_tokens) - 1 if self._src_tokens[-1] == REST else -1
         self._from_prefix: bytes | None = None
         self._to_prefix = b""
-        # Whether a subject always leads to the same result, so that it may be remembered.
+        # Whether a subject always gives the same result, so that it may be remembered.
         self.constant = True
         if not is_valid(self.src):
             raise TransformError("invalid subject")
@@ -71,7 +72,7 @@ class Transform:
         return f"Transform({self.src!r}, {self.dest!r})"
 
     def apply(self, subject: bytes) -> bytes | None:
-        """The new subject of a message published to `subject`; None when the source does not match it."""
+        """Return the new subject of a message on `subject`; None when the source does not match."""
         prefix = self._from_prefix
         if prefix is not None:
             if not subject.startswith(prefix) or len(subject) == len(prefix):
@@ -83,14 +84,16 @@ class Transform:
         return self._rewrite(tokens, subject)
 
     def apply_pattern(self, pattern: bytes) -> bytes | None:
-        """The pattern that matches what this transform makes of `pattern`'s subjects, wildcards included; None when
-        `pattern` is not covered by the source."""
+        """Return the pattern that covers the transform's results for the subjects of `pattern`, wildcards included.
+
+        None when the source does not cover `pattern`.
+        """
         if not is_subset(pattern, self.src):
             return None
         return self._rewrite(pattern.split(b"."), pattern)
 
     def reversed(self) -> "Transform":
-        """The transform that undoes this one. TransformError unless it is reversible (see `strict`)."""
+        """Return the inverse transform. Raises TransformError unless the transform is reversible (see `strict`)."""
         places: dict[int, int] = {}
         template: list[bytes] = []
         wildcards = [at for at, token in enumerate(self._src_tokens) if token == STAR]
@@ -142,7 +145,7 @@ class Transform:
         self._steps = [_step(name, numbers, token, wildcards, rng) for (name, numbers), token in body]
 
     def _read_token(self, token: bytes, strict: bool, republish: bool) -> tuple[str, list[int]]:
-        """Function name and numeric arguments of a destination token; "" for a literal."""
+        """Return function name and numeric arguments of a destination token; "" for a literal."""
         name, numbers = _read_call(token)
         if name in ("left", "right") and not republish:
             raise _bad("unknown function", token)
@@ -166,8 +169,10 @@ class Transform:
 
 
 def domain_mapping(domain: str) -> list[tuple[bytes, bytes]]:
-    """The account mappings a server with JetStream domain `domain` adds: (source, destination) pairs, by which
-    `$JS.<domain>.API.…` reaches the local API, KV and object store subjects."""
+    """Return the account mappings of a server with JetStream domain `domain`: (source, destination) pairs.
+
+    They map `$JS.<domain>.API.…` to the local API, key-value and object store subjects.
+    """
     api = b"$JS.%b.API." % domain.encode()
     same_tail = (b"STREAM", b"CONSUMER", b"DIRECT", b"META", b"SERVER", b"ACCOUNT")
     return [
@@ -178,7 +183,7 @@ def domain_mapping(domain: str) -> list[tuple[bytes, bytes]]:
 
 
 def fnv1a_32(data: bytes) -> int:
-    """FNV-1a, 32 bits."""
+    """Return the FNV-1a hash of `data`, 32 bits."""
     value = 0x811C9DC5
     for byte in data:
         value = ((value ^ byte) * 0x01000193) & 0xFFFFFFFF
@@ -193,7 +198,7 @@ def _bad(what: str, token: bytes) -> TransformError:
     return TransformError(f"invalid mapping destination: {what} in {_text(token)}")
 
 
-# name -> (fewest, most) arguments, 0 = no limit; all are numbers, but the delimiter of split
+# name -> (fewest, most) arguments, 0: unlimited; all are numbers except split's delimiter
 _ARGUMENTS: Final[dict[str, tuple[int, int]]] = {
     "wildcard": (1, 1),
     "partition": (1, 0),
@@ -206,7 +211,7 @@ _ARGUMENTS: Final[dict[str, tuple[int, int]]] = {
     "right": (2, 2),
     "random": (1, 1),
 }
-# The letters whose case is free: the first of each word.
+# The letters of free case: the first of each word.
 _SPELLING: Final = re.compile(
     rb"[wW]ildcard|[pP]artition|[rR]andom|[sS]plit(?:[fF]rom(?:[lL]eft|[rR]ight))?|[sS]lice[fF]rom(?:[lL]eft|[rR]ight)|[lL]eft|[rR]ight"
 )
@@ -242,7 +247,7 @@ def _read_call(token: bytes) -> tuple[str, list[int]]:
 
 
 def _split_arguments(text: bytes) -> list[bytes]:
-    """Arguments are separated by a comma and any white space after it."""
+    """Split arguments at a comma and any white space after it."""
     return [] if not text.strip() else re.split(rb",\s*", text)
 
 
@@ -275,7 +280,7 @@ def _step(name: str, numbers: list[int], token: bytes, wildcards: list[int], rng
 
 
 def _place(wildcards: list[int], number: int) -> int:
-    """Which token of the subject the `number`-th wildcard is."""
+    """Return which token of the subject the `number`-th wildcard is."""
     return wildcards[number - 1] if number > 0 else 0
 
 

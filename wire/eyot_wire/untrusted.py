@@ -1,4 +1,4 @@
-"""JSON that somebody sent: whatever is wrong with it is one kind of error."""
+"""JSON from peers, with one kind of error for every defect."""
 
 from typing import Any, TypeVar, overload
 
@@ -16,9 +16,10 @@ def decode_json(data: bytes, kind: type[T]) -> T: ...
 
 
 def decode_json(data: bytes, kind: Any = Any) -> Any:
-    """`data` as `kind`. Raises msgspec.DecodeError, of which msgspec.ValidationError (the wrong types) is one.
+    """Decode `data` as `kind`. Raises msgspec.DecodeError, or its subclass msgspec.ValidationError for wrong types.
 
-    msgspec lets two others through: text that is no UTF-8, also in what it skips, and JSON that nests too deep for the stack.
+    msgspec alone raises other errors for text that is not UTF-8, also in skipped members, and for JSON that nests too
+    deep.
     """
     try:
         return msgspec.json.decode(data, type=kind)

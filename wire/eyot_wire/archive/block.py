@@ -1,11 +1,12 @@
-"""nats-server's message blocks: records one behind the other, little-endian.
+"""nats-server's message blocks: consecutive records, little-endian.
 
     length(4) sequence(8) time(8) subject length(2) subject [header length(4) header] payload hash(8)
 
-The length counts the whole record; its highest bit says that there is a header. Two bits of the sequence are marks: the highest,
-that the message was erased (what is left holds its place), the next, that the record is a tombstone of a message deleted
-somewhere before. The hash is HighwayHash-64, its key the SHA-256 of the stream's name, a dash and the block's number, over
-sequence, time, subject, header, payload. Sequences of a block's records only move up; one left out was deleted.
+The length counts the whole record; its highest bit marks a record with a header. Two bits of the sequence are flags.
+The highest marks an erased message (the record holds its place). The next marks the tombstone of a message that was
+deleted from an earlier place. The hash is HighwayHash-64 over sequence, time, subject, header and payload; its key is
+the SHA-256 of the stream's name, a dash and the block's number. Sequences of a block's records ascend; a missing
+sequence was deleted.
 
 Source: nats-server's filestore.go.
 """
@@ -22,7 +23,7 @@ from eyot_wire.archive.values import ArchivedMessage
 from eyot_wire.subject import is_valid_literal
 
 RECORD_MAX = 32 << 20
-"""nats-server takes a longer record for damage."""
+"""nats-server treats a longer record as damage."""
 HEAD_BYTES = 22
 EMPTY_BYTES = 30
 _HASH_BYTES = 8
@@ -35,13 +36,16 @@ _header_length = struct.Struct("<I")
 
 
 def hasher(name: str) -> HighwayHash64:
-    """The hash that is keyed by a name: `STREAM` for a stream's metadata and index, `STREAM/CONSUMER` for a consumer's
-    metadata, `STREAM-N` for the records of block N."""
+    """Return the hash function keyed by a name.
+
+    The name is `STREAM` for a stream's metadata and index, `STREAM/CONSUMER` for a consumer's metadata, and `STREAM-N`
+    for the records of block N.
+    """
     return HighwayHash64(hashlib.sha256(name.encode("utf-8", "surrogateescape")).digest())
 
 
 def encode_record(hash64: HighwayHash64, seq: int, ts_ns: int, subject: bytes, header: bytes, payload: bytes) -> bytes:
-    """One message as a record."""
+    """Encode one message as a record."""
     length = EMPTY_BYTES + len(subject) + len(payload)
     middle = b""
     if header:
@@ -53,15 +57,15 @@ def encode_record(hash64: HighwayHash64, seq: int, ts_ns: int, subject: bytes, h
 
 
 def encode_placeholder(hash64: HighwayHash64, seq: int, ts_ns: int) -> bytes:
-    """A record that holds the place of a deleted message: a stream whose last messages are gone ends with one."""
+    """Encode a record that holds the place of a deleted message; a stream whose last messages are deleted ends with one."""
     return encode_record(hash64, seq | _ERASED, ts_ns, b"", b"", b"")
 
 
 class BlockParser:
-    """Takes apart one block, as much of it as there is.
+    """Parses one block from as many of its bytes as have arrived.
 
-    `first_seq` and `dead`: what the block's own index says (nats-server 2.9), messages that are no longer there.
-    `first` and `last_seq` are those of what was seen so far, 0: nothing yet.
+    `first_seq` and `dead` come from the block's own index (nats-server 2.9): the first sequence and the deleted
+    messages. `first` and `last_seq` describe the records parsed so far; 0: none yet.
     """
 
     def __init__(self, hash64: HighwayHash64, name: str, first_seq: int = 0, dead: Container[int] = ()) -> None:
@@ -77,8 +81,10 @@ class BlockParser:
         self._dead = dead
 
     def parse(self, data: bytes, at: int, end: int, *, whole: bool) -> int:
-        """Records of data[at:end] into `messages` and `tombstones`; returns where it stopped. `whole`: the block ends there.
-        Raises ArchiveError."""
+        """Parse the records of data[at:end] into `messages` and `tombstones`, and return the offset after the last one.
+
+        `whole`: the block ends at `end`. Raises ArchiveError.
+        """
         unpack, digest, dead = _head.unpack_from, self._digest, self._dead
         start = at
         while end - at >= HEAD_BYTES:

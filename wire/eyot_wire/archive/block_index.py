@@ -1,8 +1,8 @@
-"""What of a stream's message blocks is still alive: nats-server's index files beside the blocks.
+"""Which messages of a stream's message blocks still exist: nats-server's index files beside the blocks.
 
-2.10 and later keep one `index.db` for all blocks: the stream's numbers, its subjects, and for each block its first and last
-sequence and the set of deleted ones between; a hash over it all at the end. 2.9 keeps an `N.idx` for each block `N.blk`.
-Messages that limits removed are in no other place marked as gone.
+nats-server 2.10 and later keep one `index.db` for all blocks. It holds the stream's numbers, its subjects, and for each
+block the first and last sequence and the set of deleted sequences between them, followed by a hash over everything.
+nats-server 2.9 keeps an `N.idx` for each block `N.blk`. No other file marks messages that limits removed.
 
 Source: nats-server's filestore.go.
 """
@@ -22,7 +22,7 @@ from eyot_wire.archive.window import Window
 T = TypeVar("T")
 
 DEAD_BYTES_MAX = 16 << 20
-"""What an index may say of the blocks that came, as it is written. A larger one is passed over."""
+"""Largest index of deleted sequences in blocks, bytes. A larger one is ignored."""
 _HASH_BYTES = 8
 _INDEX_BYTES_MIN = 32
 _PIECE = 64 << 10
@@ -33,8 +33,10 @@ _ERASED = 1 << 63
 
 
 class BlockState(NamedTuple):
-    """A block as its index describes it; `dead`: sequences between first and last that are gone. `last_ts_ns`: the time of the
-    last one, in a block's own index."""
+    """A block as its index describes it.
+
+    `dead`: deleted sequences between first and last. `last_ts_ns`: the time of the last message, only in a 2.9 index.
+    """
 
     first_seq: int
     last_seq: int
@@ -54,8 +56,11 @@ class StreamIndex(NamedTuple):
 def read_index(
     window: Window, size: int, hash64: HighwayHash64, wanted: Container[int]
 ) -> Generator[bool | None, None, StreamIndex]:
-    """`index.db` of `size` bytes, which are passed whatever is wrong with them; of its blocks those that are `wanted`. It is read as it
-    comes, for it may be large and its subjects are not needed. Raises ArchiveError."""
+    """Read an `index.db` of `size` bytes and return the blocks that are `wanted`.
+
+    The file is parsed as it arrives, since it may be large and its subjects are not needed. The window always moves
+    past all `size` bytes, even on errors. Raises ArchiveError.
+    """
     parser = _IndexParser(wanted)
     left, made = size - _HASH_BYTES, b""
     try:
@@ -78,7 +83,7 @@ def read_index(
 
 
 class _IndexParser:
-    """Takes `index.db` apart piece by piece. `index`: what it says, at the end."""
+    """Parses `index.db` piece by piece. `index`: the result, set at the end."""
 
     def __init__(self, wanted: Container[int]) -> None:
         self.index: StreamIndex | None = None
@@ -89,7 +94,7 @@ class _IndexParser:
         self._grammar = self._read()
 
     def feed(self, piece: bytes, *, whole: bool) -> None:
-        """The next bytes, `whole`: the last ones. Raises ArchiveError."""
+        """Parse the next bytes; `whole`: they are the last. Raises ArchiveError."""
         self._data, self._at, self._whole = self._data[self._at :] + piece, 0, whole
         try:
             next(self._grammar)
@@ -97,7 +102,7 @@ class _IndexParser:
             self.index = end.value
 
     def _item(self, read: Callable[[Cursor], T]) -> Generator[None, None, T]:
-        """What `read` makes of the next bytes, when there are enough of them."""
+        """Parse one item with `read` as soon as enough bytes have arrived."""
         while True:
             cursor = Cursor(self._data, self._at)
             try:
@@ -151,13 +156,13 @@ def _skip_subject(cursor: Cursor, version: int) -> None:
 
 def _index_block(cursor: Cursor, version: int) -> tuple[int, BlockState]:
     number, _, first, _, last, _, dead_count = (cursor.uvarint() for _ in range(7))
-    for _ in range(min(version - 1, 2)):  # how many messages with a TTL, and with a schedule
+    for _ in range(min(version - 1, 2)):  # numbers of messages with a TTL and with a schedule
         cursor.uvarint()
     return number, BlockState(first, last, 0, decode_seqset(cursor) if dead_count else SeqSet())
 
 
 def decode_block_index(data: bytes) -> BlockState:
-    """An `N.idx` of 2.9. Raises ArchiveError."""
+    """Decode an `N.idx` of nats-server 2.9. Raises ArchiveError."""
     cursor = Cursor(data, 2)
     if data[:1] != bytes((_FILE_MAGIC,)) or data[1] not in (1, 2):
         raise ArchiveError("bad index file")
@@ -184,7 +189,10 @@ def decode_block_index(data: bytes) -> BlockState:
 
 
 def encode_empty_index(last_seq: int, last_ts_ns: int, record: bytes) -> bytes:
-    """An `N.idx` of a block without messages whose last record is `record`: the stream goes on after `last_seq`."""
+    """Encode an `N.idx` for a block without messages.
+
+    `record` is the block's last record; the stream continues after `last_seq`.
+    """
     numbers = (
         uvarint(0),
         uvarint(0),

@@ -1,11 +1,11 @@
-"""`o.dat`: where a consumer stands, as nats-server stores it.
+"""`o.dat`: a consumer's state as nats-server stores it.
 
     magic(1) version(1), then varints: ack floor (consumer, stream), delivered (consumer, stream), number of pending messages,
     [a time in s, then for each: distance of its sequence from the floor, of its consumer sequence, seconds before that time],
     number of redelivered ones, [for each: distance of its sequence from the floor, redeliveries]
 
-Version 1 (before 2.0 of the format) has no consumer sequences of pending messages, times count from the other side, and
-`delivered` is kept relative. Source: nats-server's store.go and filestore.go.
+Version 1 of the format has no consumer sequences of pending messages, counts times in the other direction, and keeps
+`delivered` relative. Source: nats-server's store.go and filestore.go.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NS = 1_000_000_000
 
 
 def encode_progress(progress: ConsumerProgress, now_ns: int) -> bytes:
-    """`progress` as a file; `now_ns`: wall time that the times of deliveries are counted from."""
+    """Encode `progress` as a file; `now_ns`: wall time that delivery times are relative to."""
     floor_c, floor_s = progress.ack_floor
     out = [bytes((_MAGIC, _VERSION))]
     out += (uvarint(value) for value in (floor_c, floor_s, *progress.delivered, len(progress.pending)))
@@ -40,7 +40,7 @@ def encode_progress(progress: ConsumerProgress, now_ns: int) -> bytes:
 
 
 def decode_progress(data: bytes) -> ConsumerProgress:
-    """Inverse of :func:`encode_progress`; an empty file is a consumer that has done nothing. Raises ArchiveError."""
+    """Decode a file of :func:`encode_progress`; an empty file is a consumer without deliveries. Raises ArchiveError."""
     if not data:
         return ConsumerProgress()
     if len(data) < 2 or data[0] != _MAGIC:

@@ -17,7 +17,7 @@ _TABLE = _table()
 
 
 def crc32c(data: bytes) -> int:
-    """The checksum of `data`, 32 bits."""
+    """Return the CRC-32C of `data` as an integer of 32 bits."""
     table = _TABLE
     value = 0xFFFFFFFF
     for byte in data:

@@ -1,12 +1,12 @@
-"""What is wrong with an archive; the words go to whoever sent it."""
+"""Errors of archives; their text goes to the client that sent the archive."""
 
 
 class ArchiveError(ValueError):
-    """The archive cannot be read to its end. str() says why, in nats-server's words where it has words for it."""
+    """An archive that cannot be read to its end; str() gives the reason, in nats-server's words where it has any."""
 
 
 class UnexpectedContent(ArchiveError):
-    """The archive holds something that does not belong into a stream's backup (a link, a path that leads elsewhere)."""
+    """An archive with content that does not belong into a stream's backup (a link, a path outside the directory)."""
 
     def __init__(self, what: str) -> None:
         super().__init__("unexpected content")
@@ -14,5 +14,5 @@ class UnexpectedContent(ArchiveError):
 
 
 def truncated() -> ArchiveError:
-    """The bytes end before the archive does."""
+    """Return the error for bytes that end before the archive does."""
     return ArchiveError("unexpected EOF")

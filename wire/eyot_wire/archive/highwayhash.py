@@ -1,7 +1,7 @@
 """HighwayHash with 64 bits, the keyed checksum of nats-server's stores: the plain twin.
 
-Written from the algorithm's description (Alakuijala, Cox, Wassenberg: "Fast keyed hash/pseudo-random function using SIMD
-multiply and permute"). Four lanes of 64 bits in four registers; a packet of 32 bytes at a time is mixed in.
+Source: Alakuijala, Cox, Wassenberg, "Fast keyed hash/pseudo-random function using SIMD multiply and permute". The state
+is four registers of four 64-bit lanes; each update mixes in a packet of 32 bytes.
 """
 
 import struct
@@ -15,7 +15,7 @@ _PACKET = 32
 
 
 class HighwayHash64:
-    """Made of a key of 32 bytes; `digest` hashes one message and can be called any number of times."""
+    """A hash function with a key of 32 bytes. `digest` hashes one message and may be called repeatedly."""
 
     __slots__ = ("_mul0", "_mul1", "_v0", "_v1")
 
@@ -28,7 +28,10 @@ class HighwayHash64:
         self._mul0, self._mul1 = list(_MUL0), list(_MUL1)
 
     def behind(self, data: bytes) -> "HighwayHash64":
-        """The same for messages that begin with `data` (whole packets of 32 bytes); their digests are of what follows it."""
+        """Return the hash function of messages that begin with `data` (whole packets of 32 bytes).
+
+        Its `digest` receives only what follows `data`. Raises ValueError unless `data` is whole packets.
+        """
         if len(data) % _PACKET:
             raise ValueError("only whole packets can be followed by others")
         further = HighwayHash64.__new__(HighwayHash64)
@@ -41,7 +44,7 @@ class HighwayHash64:
         return self._v0[:], self._v1[:], self._mul0[:], self._mul1[:]
 
     def digest(self, data: bytes) -> bytes:
-        """Eight bytes, little-endian."""
+        """Return the hash of `data`: eight bytes, little-endian."""
         state = self._state()
         rest = len(data) % _PACKET
         whole = len(data) - rest
@@ -77,7 +80,7 @@ def _update(state: _State, lanes: tuple[int, ...]) -> None:
 
 
 def _zipper(high: int, low: int, into: list[int], at: int) -> None:
-    """Add the bytes of `high` and `low`, interleaved, to two lanes."""
+    """Add the interleaved bytes of `high` and `low` to two lanes."""
     first = (
         (low & 0xFF000000 | high & 0xFF00000000) >> 24
         | (low & 0xFF0000000000 | high & 0xFF000000000000) >> 16

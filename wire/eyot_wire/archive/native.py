@@ -1,6 +1,6 @@
-"""The part of the archive that looks at every byte: in C where it could be compiled, in plain Python where not.
+"""The archive's functions that run once per byte: compiled where possible, else in plain Python.
 
-As with `eyot_wire.native`, `EYOT_PLAIN=1` in the environment forces the plain twins; tests hold both against each other.
+As in `eyot_wire.native`, `EYOT_PLAIN=1` in the environment forces the plain twins. Tests compare both.
 """
 
 import os

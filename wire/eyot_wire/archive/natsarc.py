@@ -1,10 +1,10 @@
-"""The flat archive of nats-server 2.15: entries one behind the other, no files.
+"""The flat archive of nats-server 2.15: consecutive entries, no files.
 
     "NATSARC1", then entries: name length, time (ns, signed), sequence, header size, payload size (varints), name, header,
     payload
 
-The first entry is `state.json`, then come as many `consumers/NAME` as the state counts, with configuration and state in JSON,
-then the messages: their subject is the name, and an entry with nothing in it at the end.
+The first entry is `state.json`. As many `consumers/NAME` entries as the state counts follow, with configuration and
+state in JSON. Then come the messages, with the subject as name, and an empty entry at the end.
 
 Source: nats-server's archive.go and stream_backup.go.
 """
@@ -35,7 +35,7 @@ MAGIC = b"NATSARC1"
 NAME_MAX = 1 << 20
 FILE_MAX = 4 << 20
 PIECE_MESSAGES = 4096
-"""Messages given in one go: they take up several times as much as what they are read from."""
+"""Messages returned in one go: they need several times as much memory as their bytes."""
 MESSAGE_MAX = 64 << 20
 _CONSUMERS = b"consumers/"
 
@@ -74,7 +74,10 @@ _encode = msgspec.json.Encoder().encode
 
 
 def read(window: Window, stream: str, give: Callable[[Part], None]) -> Wait:
-    """Read all of it, the stream's name does not matter. Raises ArchiveError."""
+    """Read a whole flat archive.
+
+    The stream's name is not checked, since the archive does not hold it. Raises ArchiveError.
+    """
     yield from window.skip(len(MAGIC))
     state = yield from _state(window)
     give(StatePart(state.first_seq, state.last_seq, state.bytes))
@@ -118,7 +121,7 @@ def _consumer(window: Window) -> Generator[bool | None, None, ConsumerPart]:
 
 
 def _messages(window: Window, before: int, give: Callable[[Part], None]) -> Generator[bool | None, None, int]:
-    """All messages; returns the last one's sequence, or `before`."""
+    """Read all messages; return the last message's sequence, or `before` if there is none."""
     last = before
     held: list[ArchivedMessage] = []
     while True:
@@ -198,13 +201,13 @@ def _uvarint(window: Window) -> Generator[bool | None, None, int]:
 
 
 def encode_entry(name: bytes, ts_ns: int, seq: int, header: bytes, payload: bytes) -> bytes:
-    """One entry."""
+    """Encode one entry."""
     numbers = (uvarint(len(name)), varint(ts_ns), uvarint(seq), uvarint(len(header)), uvarint(len(payload)))
     return b"".join((*numbers, name, header, payload))
 
 
 def encode_consumer(name: str, config: bytes, progress: ConsumerProgress, ts_ns: int) -> bytes:
-    """A consumer's entry."""
+    """Encode a consumer's entry."""
     state = _Progress(
         delivered=_Pair(*progress.delivered),
         ack_floor=_Pair(*progress.ack_floor),

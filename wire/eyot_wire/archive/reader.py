@@ -1,7 +1,8 @@
-"""Reads an archive as it comes: bytes in, parts out, at most one compressed block at a time.
+"""Reads an archive as it arrives: bytes in, parts out, at most one compressed block in memory.
 
-`feed` takes bytes, `step` works on as much of them as one compressed block (a few MiB at most, however small it was), `end`
-says that no more come. A generator stands where the archive's grammar stands and stops where bytes are missing.
+`feed` adds bytes, `step` parses up to one compressed block of them (a few MiB at most, however small when compressed),
+`end` marks the end of the input. A generator keeps the position in the archive's grammar and suspends where bytes are
+missing.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ from eyot_wire.archive.window import MORE, Wait, Window
 
 
 class ArchiveReader:
-    """`stream`: the name of the stream that is to come of it. Every method raises ArchiveError."""
+    """Incremental reader of either archive; `stream`: the name of the stream to restore.
+
+    Every method raises ArchiveError.
+    """
 
     def __init__(self, stream: str) -> None:
         self.done = False
@@ -27,16 +31,16 @@ class ArchiveReader:
 
     @property
     def pending(self) -> int:
-        """Bytes taken and not yet looked at."""
+        """Bytes received and not yet parsed."""
         return self._s2.pending
 
     def feed(self, data: bytes) -> None:
-        """Take some bytes; what comes after the archive's end is dropped."""
+        """Add bytes. Bytes after the archive's end are dropped."""
         if not self.done:
             self._s2.feed(data)
 
     def step(self) -> list[Part] | None:
-        """The parts of a piece of one compressed block, perhaps none; None: nothing more without more bytes."""
+        """Parse up to one compressed block and return its parts, perhaps none; None: more bytes are needed."""
         if self.done:
             return None
         if not self._has_more:
@@ -53,7 +57,7 @@ class ArchiveReader:
         return parts
 
     def end(self) -> None:
-        """Nothing more comes (all that came was worked on)."""
+        """Mark the end of the input, after everything was parsed."""
         if not self.done:
             raise truncated()
 

@@ -1,12 +1,12 @@
 """S2 streams: chunks of a type byte, a length of three bytes (little-endian) and content.
 
     0xff         the stream's identifier, `S2sTwO` or `sNaPpY`; comes first
-    0x00, 0x01   a block, compressed or not, behind a masked CRC-32C of what it stands for (4 bytes)
-    0x80..0xfe   can be skipped (padding, an index)
-    0x02..0x7f   cannot
+    0x00, 0x01   a block, compressed or not, after a masked CRC-32C of its decoded bytes (4 bytes)
+    0x80..0xfe   may be skipped (padding, an index)
+    0x02..0x7f   may not be skipped
 
-A block stands for at most 4 MiB (64 KiB in a Snappy stream). Written is a Snappy stream, which every S2 reader reads: what
-S2 adds saves little on messages, and a well-kept library makes Snappy.
+A block decodes to at most 4 MiB (64 KiB in a Snappy stream). The writer produces a Snappy stream, which every S2 reader
+accepts: S2's extensions save little on messages, and a maintained library writes Snappy.
 
 Source: the Snappy framing format and the S2 package's description (github.com/klauspost/compress/s2).
 """
@@ -20,7 +20,7 @@ from eyot_wire.archive.native import crc32c, decode_block
 
 BLOCK_MAX = 4 << 20
 PIECE = 256 << 10
-"""So much is compressed in one call: the library holds the interpreter's lock meanwhile, and others wait."""
+"""Bytes that are compressed in one call: the library holds the interpreter's lock meanwhile, and other threads wait."""
 _IDENTIFIERS = (b"S2sTwO", b"sNaPpY")
 _SNAPPY_BLOCK = 64 << 10
 _COMPRESSED, _PLAIN, _SKIPPABLE, _IDENTIFIER = 0x00, 0x01, 0x80, 0xFF
@@ -28,29 +28,32 @@ _CRC_BYTES = 4
 
 
 def _content_max(block_max: int) -> int:
-    """What a block of the largest size can take when it cannot be made smaller."""
+    """Return the largest chunk content of an incompressible block of `block_max` bytes."""
     return block_max + (block_max >> 5) + 64
 
 
 class S2Reader:
-    """Takes a stream in pieces of any size and gives it back block by block. `block_max`: the most a block may stand for, bytes."""
+    """Decodes a stream that arrives in pieces of any size, block by block.
+
+    `block_max`: the most bytes a block may decode to.
+    """
 
     def __init__(self, block_max: int = BLOCK_MAX) -> None:
         self.block_max = block_max
         self._input = bytearray()
         self._identified = False
-        self._skip = 0  # of a chunk that is passed over
+        self._skip = 0  # bytes of a skipped chunk still to come
 
     @property
     def pending(self) -> int:
-        """Bytes taken and not yet looked at."""
+        """Bytes received and not yet decoded."""
         return len(self._input)
 
     def feed(self, data: bytes | bytearray | memoryview) -> None:
         self._input += data
 
     def next_block(self) -> bytes | None:
-        """The next block's bytes; None when its chunk has not arrived whole. Raises ArchiveError."""
+        """Return the next block's bytes; None when its chunk is incomplete. Raises ArchiveError."""
         while True:
             if self._skip:
                 passed = min(self._skip, len(self._input))
@@ -77,12 +80,12 @@ class S2Reader:
             self._identified = True
 
     def end(self) -> None:
-        """Nothing more comes. Raises ArchiveError when something is missing."""
+        """Mark the end of the input. Raises ArchiveError when bytes are missing."""
         if self._input or self._skip:
             raise truncated()
 
     def _check(self, kind: int, size: int) -> None:
-        """Whether a chunk may come now, as far as its first four bytes tell."""
+        """Check the first four bytes of a chunk against the stream so far. Raises ArchiveError."""
         if not self._identified and kind != _IDENTIFIER:
             raise ArchiveError("s2: corrupt input")
         if kind == _IDENTIFIER and size != len(_IDENTIFIERS[0]):
@@ -107,20 +110,23 @@ class S2Reader:
 
 
 class S2Writer:
-    """Makes a stream of bytes."""
+    """Encodes bytes as a stream."""
 
     def __init__(self) -> None:
         self._compressor = cramjam.snappy.Compressor()
 
     def write(self, data: bytes) -> bytes:
-        """What is to be sent for `data`; nothing is held back."""
+        """Return the encoded bytes of `data`; the writer buffers nothing."""
         for at in range(0, len(data), PIECE):
             self._compressor.compress(data[at : at + PIECE])
         return bytes(self._compressor.flush())
 
 
 def chunks(data: bytes, *, compress: bool) -> bytes:
-    """`data` as chunks of a stream whose identifier was sent before: compressed where that makes them smaller, if at all."""
+    """Encode `data` as chunks of a stream whose identifier was sent before.
+
+    With `compress`, chunks are compressed where that makes them smaller.
+    """
     parts: list[bytes] = []
     for at in range(0, len(data), _SNAPPY_BLOCK):
         piece = data[at : at + _SNAPPY_BLOCK]
@@ -135,6 +141,6 @@ def chunks(data: bytes, *, compress: bool) -> bytes:
 
 
 def masked_crc(data: bytes) -> int:
-    """The checksum as it stands in a chunk."""
+    """Return the masked checksum that a chunk carries."""
     crc = crc32c(data)
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF

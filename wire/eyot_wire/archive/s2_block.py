@@ -1,9 +1,9 @@
-"""One compressed block of S2 (an extension of Snappy that can repeat the last offset): the plain twin of the decoder.
+"""One compressed block of S2 (Snappy with repeated offsets): the plain twin of the decoder.
 
-    block    = uvarint with the length of what it stands for, then elements
-    element  = literal, or a copy of bytes that came out before; the low two bits of the first byte say which:
-               0  literal; upper six bits: length - 1, or 60..63: it follows in 1..4 bytes
-               1  copy: 3 bits length - 4, offset of 11 bits; offset 0 repeats the last one, and lengths 5, 6, 7 then mean
+    block    = uvarint with the decoded length, then elements
+    element  = literal, or a copy of earlier output; the low two bits of the first byte distinguish them:
+               0  literal; upper six bits: length - 1, or 60..63: the length follows in 1..4 bytes
+               1  copy: 3 bits length - 4, offset of 11 bits; offset 0 repeats the last offset, and lengths 5, 6, 7 then mean
                   that 1, 2, 3 bytes with the rest of the length follow
                2  copy: 6 bits length - 1, offset of 16 bits
                3  copy: 6 bits length - 1, offset of 32 bits
@@ -15,7 +15,10 @@ _REPEAT_BASE = {5: 4, 6: 1 << 8, 7: 1 << 16}
 
 
 def decode_block(block: bytes, length_max: int) -> bytes:
-    """What `block` stands for. Raises ValueError when it is not a block, or is one of more than `length_max` bytes."""
+    """Decode `block`.
+
+    Raises ValueError for a corrupt block, and for one that decodes to more than `length_max` bytes.
+    """
     try:
         return _decode(block, length_max)
     except IndexError:
@@ -68,12 +71,12 @@ def _decode(block: bytes, length_max: int) -> bytes:
 
 
 def _copy(out: bytearray, offset: int, size: int) -> None:
-    """Append `size` bytes from `offset` back; they may overlap what they become."""
+    """Append `size` bytes from `offset` bytes back; source and target may overlap."""
     while size > 0:
         piece = bytes(out[-offset:][:size])
         out += piece
         size -= len(piece)
-        offset += len(piece)  # the pattern has grown: copy twice as much the next time
+        offset += len(piece)  # the pattern has grown: the next step copies twice as much
 
 
 def _literal(block: bytes, at: int, upper: int) -> tuple[int, int]:

@@ -1,7 +1,7 @@
-"""A set of sequences as nats-server encodes it: nodes of a first sequence and a bitmap over the 2048 (once 4096) from there.
+"""A set of sequences as nats-server encodes it: nodes of a first sequence and a bitmap.
 
-Kept as it is encoded, because a set written by somebody else may stand for far more sequences than it has bytes.
-Source: nats-server's avl/seqset.go.
+A bitmap covers 2048 sequences (4096 in old archives). The set stays encoded, since a set from a peer may describe far
+more sequences than it has bytes. Source: nats-server's avl/seqset.go.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from eyot_wire.archive.varint import Cursor
 
 _MAGIC = 22
 _WIDTHS = {1: 512, 2: 256}
-#: Sequences of one node, as they are written now.
+#: Sequences of one node, as nats-server writes them now.
 NODE_WIDTH = 2048
 
 
 class SeqSet:
-    """Nodes as (first sequence, bitmap as an integer), and single sequences."""
+    """A set of sequences: nodes as (first sequence, bitmap as an integer), and single sequences."""
 
     __slots__ = ("_nodes", "_seqs")
 
@@ -46,13 +46,13 @@ class SeqSet:
         return bool(self._nodes or self._seqs)
 
     def nodes(self, first: int, last: int) -> Iterator[tuple[int, int]]:
-        """(first sequence, bitmap) of the nodes that reach into [first, last], ascending."""
+        """Yield (first sequence, bitmap) of the nodes that reach into [first, last], ascending."""
         for base, bits in sorted(self._nodes.items()):
             if base <= last and base + bits.bit_length() > first:
                 yield base, bits
 
     def _near(self, seq: int) -> Iterator[tuple[int, int]]:
-        """The nodes that may hold `seq`: nats-server's begin at a multiple of their width."""
+        """Yield the nodes that may hold `seq`: nats-server's nodes begin at a multiple of their width."""
         for width in (2048, 4096):
             base = seq - seq % width
             if base in self._nodes:
@@ -60,12 +60,12 @@ class SeqSet:
 
 
 def decode_seqset(cursor: Cursor) -> SeqSet:
-    """Raises ArchiveError."""
+    """Decode a set. Raises ArchiveError."""
     magic, version = cursor.take(2)
     if magic != _MAGIC or version not in _WIDTHS:
         raise ArchiveError("ss: bad encoding")
     count = int.from_bytes(cursor.take(4), "little")
-    cursor.take(4)  # how many sequences there are
+    cursor.take(4)  # the number of sequences
     nodes: dict[int, int] = {}
     for _ in range(count):
         base = int.from_bytes(cursor.take(8), "little")

@@ -1,4 +1,4 @@
-"""Members of a tar archive: what a stream's backup needs of the format (regular files, PAX), both ways."""
+"""Members of a tar archive, as far as a stream's backup uses the format (regular files, PAX), in both directions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PAX_MAX = 64 << 10
 
 
 class Member(NamedTuple):
-    """A header: name and size of the file that follows, or of the extended header (`is_pax`) of the next one."""
+    """A header: name and size of the following file, or of the extended header (`is_pax`) of the next file."""
 
     name: str
     size: int
@@ -22,12 +22,12 @@ class Member(NamedTuple):
 
     @property
     def padding(self) -> int:
-        """Bytes between its end and the next header."""
+        """Bytes between the member's end and the next header."""
         return -self.size % BLOCK
 
 
 def decode_header(block: bytes) -> Member | None:
-    """A header of 512 bytes; None: it is all zeros, the archive ends here. Raises ArchiveError."""
+    """Decode a header of 512 bytes; None for the block of zeros that ends the archive. Raises ArchiveError."""
     if not any(block):
         return None
     try:
@@ -46,7 +46,7 @@ def decode_header(block: bytes) -> Member | None:
 
 
 def decode_pax(data: bytes) -> dict[str, str]:
-    """The records of an extended header: `LENGTH NAME=VALUE` and a newline each. Raises ArchiveError."""
+    """Decode an extended header: lines of `LENGTH NAME=VALUE`. Raises ArchiveError."""
     records: dict[str, str] = {}
     while data:
         digits, _, _ = data.partition(b" ")
@@ -61,7 +61,7 @@ def decode_pax(data: bytes) -> dict[str, str]:
 
 
 def renamed(member: Member, records: dict[str, str]) -> Member:
-    """`member` as its extended header has it. Raises ArchiveError."""
+    """Return `member` with name and size from its extended header. Raises ArchiveError."""
     size = records.get("size", str(member.size))
     if not size.isdecimal() or len(size) > 18 or any(name.startswith("GNU.sparse") for name in records):
         raise ArchiveError("archive/tar: invalid tar header")
@@ -69,7 +69,7 @@ def renamed(member: Member, records: dict[str, str]) -> Member:
 
 
 def encode_member(name: str, content: bytes, mtime_s: float) -> bytes:
-    """A regular file: header, content, padding."""
+    """Encode a regular file: header, content, padding."""
     info = tarfile.TarInfo(name)
     info.size = len(content)
     info.mode = 0o600

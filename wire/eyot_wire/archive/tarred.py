@@ -2,11 +2,11 @@
 
     meta.inf, meta.sum              the stream's configuration, JSON, and its hash in hexadecimal
     msgs/N.blk                      message blocks, in order; 2.9 puts an index N.idx before each
-    msgs/index.db                   the index of all blocks (2.10 and later), behind them
+    msgs/index.db                   the index of all blocks (2.10 and later), after the blocks
     obs/NAME/meta.inf, .sum, o.dat  consumers
-    errors.txt                      the server could not go on
+    errors.txt                      present when the server had to abandon the snapshot
 
-Other files are helpers that can be made anew; they are passed over. Source: nats-server's filestore.go.
+The reader skips other files: they are derived. Source: nats-server's filestore.go.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ from eyot_wire.untrusted import decode_json
 FILE_MAX = 4 << 20
 """Bytes of a file that is read whole: a configuration, a consumer's state."""
 BLOCK_INDEX_MAX = 1 << 20
-"""The same for the index of one block, which has room for all that a block can hold."""
+"""Largest index of one block, bytes; it has room for every entry of a block."""
 INDEX_MAX = 1 << 30
-"""The same for the index of all blocks, which grows with the number of subjects and is read as it comes. A larger one is passed over: what
-limits removed from the middle of blocks is back then, as with a nats-server that finds no index."""
+"""Largest index of all blocks, bytes; it grows with the number of subjects and is read as it arrives. A larger one is ignored:
+messages that limits removed from the middle of blocks are then restored, as by a nats-server that finds no index."""
 PIECE = 512 << 10
-"""Bytes of a block that are taken apart in one go: messages take up several times as much as what they are read from."""
+"""Bytes of a block that are parsed in one go: parsed messages need several times as much memory as their bytes."""
 _META, _SUM = "meta.inf", "meta.sum"
 
 
 class _Meta(msgspec.Struct):
-    """What of the configuration is looked at here."""
+    """The members of the stream's configuration that the reader uses."""
 
     name: str = ""
     Created: str = ""
 
 
 def read(window: Window, stream: str, give: Callable[[Part], None]) -> Wait:
-    """Read all of it. Raises ArchiveError."""
+    """Read a whole tar archive. Raises ArchiveError."""
     yield from _Tar(window, stream, give).run()
 
 
@@ -59,7 +59,7 @@ class _Tar:
         self._hash = hasher(stream)
         self._meta: bytes | None = None
         self._block_states: dict[int, BlockState] = {}
-        self._seen: dict[int, tuple[int, int]] = {}  # the first and last sequence that each block gave
+        self._seen: dict[int, tuple[int, int]] = {}  # the first and last sequence read from each block
         self._stored_seq = 0
         self._last_seq = self._last_ts_ns = 0
         self._consumer = ("", b"")
@@ -104,7 +104,7 @@ class _Tar:
                 and member.size <= BLOCK_INDEX_MAX
             ):
                 data = yield from self._window.take(member.size)
-                self._block_states = {block: decode_block_index(data)}  # it stands before its block
+                self._block_states = {block: decode_block_index(data)}  # the index precedes its block
             case ["msgs", "index.db"] if member.size <= INDEX_MAX:
                 yield from self._index(member)
             case ["obs", name, file]:
@@ -169,7 +169,7 @@ class _Tar:
             self._seen[number] = (parser.first, parser.last_seq)
 
     def _flush(self, parser: BlockParser) -> None:
-        """Give what a parser found."""
+        """Emit what a parser found."""
         self._reach(parser.last_seq, parser.last_ts_ns)
         if parser.messages:
             if parser.messages[0].seq <= self._stored_seq:
@@ -183,12 +183,12 @@ class _Tar:
             parser.tombstones = []
 
     def _reach(self, seq: int, ts_ns: int) -> None:
-        """The stream went as far as `seq`, stored at `ts_ns`."""
+        """Record that the stream reached `seq`, stored at `ts_ns`."""
         if seq > self._last_seq or (seq == self._last_seq and not self._last_ts_ns):
-            self._last_seq, self._last_ts_ns = seq, ts_ns  # an erased message has lost its time, its tombstone has not
+            self._last_seq, self._last_ts_ns = seq, ts_ns  # an erased message has no time, its tombstone has
 
     def _index(self, member: tar.Member) -> Wait:
-        """Say what is gone of the blocks that were given. A damaged index is none, as for nats-server."""
+        """Emit the deleted messages of the blocks read so far. As in nats-server, a damaged index counts as none."""
         self._needs_meta()
         try:
             index = yield from read_index(self._window, member.size, self._hash, self._seen)

@@ -1,4 +1,4 @@
-"""What an archive says, as values: the parts a reader gives, in the order in which they stand in the archive."""
+"""The content of an archive as values: parts in the order of the archive."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from eyot_wire.archive.seqset import SeqSet
 
 
 class ArchivedMessage(NamedTuple):
-    """A message as it was stored: `ts_ns` since the epoch, `header` the whole block or empty."""
+    """A message as it was stored; `ts_ns` since the epoch, `header` the whole header block or empty."""
 
     seq: int
     ts_ns: int
@@ -21,14 +21,17 @@ class ArchivedMessage(NamedTuple):
 
 
 class StreamPart(NamedTuple):
-    """A tar archive's first part: the stream's configuration as JSON, and when it was created (ns; 0: not told)."""
+    """First part of a tar archive: the stream's configuration as JSON and its creation time (ns; 0: unknown)."""
 
     config: bytes
     created_ns: int
 
 
 class StatePart(NamedTuple):
-    """A flat archive's first part: the state as JSON. Where messages before `first_seq` went is not told."""
+    """First part of a flat archive: the state as JSON.
+
+    The archive does not say how messages before `first_seq` were removed.
+    """
 
     first_seq: int
     last_seq: int
@@ -36,14 +39,17 @@ class StatePart(NamedTuple):
 
 
 class MessagesPart(NamedTuple):
-    """Messages, ascending."""
+    """Messages in ascending order."""
 
     messages: list[ArchivedMessage]
 
 
 class GonePart(NamedTuple):
-    """Messages that came before and are deleted: single sequences, whole ranges (both ends included), and of other ranges those
-    that are in a set, as (first, last, set). Ranges and sets may be far larger than what came."""
+    """Messages of earlier parts that are deleted.
+
+    `seqs` are single sequences and ranges are inclusive. Of the ranges in sets, given as (first, last, set), only the
+    set's members are deleted. Ranges and sets may cover far more sequences than the archive has messages.
+    """
 
     seqs: Sequence[int] = ()
     ranges: Sequence[tuple[int, int]] = ()
@@ -51,7 +57,7 @@ class GonePart(NamedTuple):
 
 
 class ConsumerPart(NamedTuple):
-    """A consumer: `config` as JSON (a tar archive's has the members `Created` and `Name` in it), and where it stands."""
+    """A consumer: `config` as JSON (in a tar archive with the members `Created` and `Name`), and its progress."""
 
     name: str
     config: bytes
@@ -59,18 +65,21 @@ class ConsumerPart(NamedTuple):
 
 
 class EndPart(NamedTuple):
-    """The archive is complete. `last_seq`: the stream's last sequence, whether or not its message is still there;
-    `last_ts_ns`: its time, 0 when that is not told."""
+    """The archive is complete.
+
+    `last_seq`: the stream's last sequence, whether or not its message still exists; `last_ts_ns`: its time, 0 if
+    unknown.
+    """
 
     last_seq: int
     last_ts_ns: int
 
 
 class ConsumerProgress(msgspec.Struct, kw_only=True):
-    """Where a consumer stands. Positions are (consumer sequence, stream sequence).
+    """A consumer's progress. Positions are (consumer sequence, stream sequence).
 
-    `pending`      stream sequence -> (consumer sequence of its first delivery, time of its last delivery in ns).
-    `redelivered`  stream sequence -> how often it was delivered again (deliveries - 1).
+    `pending`: stream sequence -> (consumer sequence of its first delivery, time of its last delivery in ns).
+    `redelivered`: stream sequence -> number of redeliveries (deliveries - 1).
     """
 
     delivered: tuple[int, int] = (0, 0)

@@ -1,4 +1,4 @@
-"""Go's variable-length integers: seven bits a byte, the lowest first; signed ones zigzagged."""
+"""Go's variable-length integers: seven bits a byte, the lowest first; signed integers are zigzag-encoded."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _M64 = (1 << 64) - 1
 
 
 def uvarint(value: int) -> bytes:
-    """`value` (0 to 2^64 - 1) as bytes."""
+    """Encode `value` (0 to 2^64 - 1)."""
     out = bytearray()
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)
@@ -19,17 +19,17 @@ def uvarint(value: int) -> bytes:
 
 
 def varint(value: int) -> bytes:
-    """A signed `value` of 64 bits as bytes."""
+    """Encode a signed `value` of 64 bits."""
     return uvarint((value << 1 ^ value >> 63) & _M64)
 
 
 def unzigzag(value: int) -> int:
-    """The signed integer that an unsigned one stands for."""
+    """Return the signed integer that an unsigned zigzag value encodes."""
     return value >> 1 ^ -(value & 1)
 
 
 class Cursor:
-    """Reads a buffer from front to back. Every method raises ArchiveError when it ends too early."""
+    """A buffer read from front to back. Every method raises ArchiveError when the buffer ends too early."""
 
     __slots__ = ("at", "data")
 

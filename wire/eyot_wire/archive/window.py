@@ -1,18 +1,18 @@
-"""The bytes of an archive between what was read and what has not come yet."""
+"""The bytes of an archive that arrived and were not parsed yet."""
 
 from __future__ import annotations
 
 from collections.abc import Generator
 from typing import Final
 
-#: What a reader is made of: it stops (yields) when bytes are missing, and returns a value. It yields MORE when there are bytes to go on
-#: with, and something to be done with what it has given.
+#: What a reader's generator yields: it suspends when bytes are missing, and returns a value at the end. MORE: bytes are
+#: left, and the caller must first process what the reader has emitted.
 MORE: Final = True
 Wait = Generator[bool | None, None, None]
 
 
 class Window:
-    """`data[at:]` is what is there. Readers move `at`."""
+    """A buffer of unparsed bytes, `data[at:]`. Readers advance `at`."""
 
     __slots__ = ("at", "data")
 
@@ -35,7 +35,7 @@ class Window:
         return self.data[self.at : self.at + size]
 
     def take(self, size: int) -> Generator[bool | None, None, bytes]:
-        """The next `size` bytes, gathered as they come."""
+        """Return the next `size` bytes, waiting for those that have not arrived."""
         if self.left >= size:
             piece = self.peek(size)
             self.at += size
@@ -50,7 +50,7 @@ class Window:
             yield None
 
     def skip(self, size: int) -> Wait:
-        """Pass over the next `size` bytes."""
+        """Skip the next `size` bytes."""
         while True:
             passed = min(size, self.left)
             self.at += passed

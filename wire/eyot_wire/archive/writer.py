@@ -1,11 +1,12 @@
-"""Makes an archive: parts in, bytes out, at most one message block at a time.
+"""Writes an archive: parts in, bytes out, at most one message block in memory.
 
-Both writers have the same methods, called in this order: `begin`, `messages` any number of times, `consumer` likewise (flat:
-before the messages, `consumers_first`), `end`. What they return is to be sent as it is.
+Both writers have the same methods. Callers use them in this order: `begin`, `messages` any number of times, `consumer`
+any number of times (flat: before the messages, `consumers_first`), `end`. Send what they return as it is.
 
-`TarWriter` writes what every nats-server restores. There is no index in it, since no two versions have the same: a deleted
-message's place is held by a placeholder, or left out between two blocks. `FlatWriter` is for streams in
-memory: nats-server up to 2.14 takes a tar archive of one and restores it empty, a flat one it refuses.
+`TarWriter` writes what every nats-server restores. The archive has no index, since no two versions share its format: a
+placeholder record holds a deleted message's place, or the sequence falls between two blocks. `FlatWriter` is for
+streams in memory: nats-server up to 2.14 would accept a tar archive of such a stream and restore it empty, but refuses
+a flat archive.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ BLOCK_BYTES = 4 << 20
 """A message block is closed when it has grown so large: nats-server holds a block in memory, and so does `TarWriter`."""
 PLACEHOLDERS_MAX = 100_000
 PLACEHOLDERS_PER_MESSAGE = 2
-"""So many deleted messages are told by placeholders (30 bytes each, before compression); a hole for which these do not suffice
-begins the next block, which is as good, but that nats-server 2.9 counts the deleted ones wrong."""
+"""Deleted messages per stored one that placeholders represent (30 bytes each, before compression). A larger gap begins the next
+block: equivalent, except that nats-server 2.9 then counts deleted messages wrong."""
 HOLE_BLOCKS_MAX = 10_000
-"""After so many blocks that began for that reason holes are left open, which nats-server 2.9 cannot read and 2.10 can."""
+"""Largest number of blocks that begin because of a gap. Later gaps stay inside blocks, which nats-server 2.9 cannot read."""
 
 
 class TarWriter:
-    """`stream`: its name. Times in ns since the epoch."""
+    """Writes a tar archive; `stream`: its name. Times in ns since the epoch."""
 
     consumers_first = False
 
@@ -50,7 +51,10 @@ class TarWriter:
         self._next_block()
 
     def begin(self, config: bytes, created: str, state: bytes) -> bytes:
-        """`config` and `state` in JSON, `created` as RFC 3339. The state is not told: it follows from the messages."""
+        """Return the archive's start.
+
+        `config` is JSON, `created` RFC 3339. `state` is unused: it follows from the messages.
+        """
         meta = b'{"Created":"%b",%b' % (created.encode(), config[1:])
         self._file("meta.inf", meta)
         self._file("meta.sum", self._hash.digest(meta).hex().encode())
@@ -68,7 +72,7 @@ class TarWriter:
         return self._compressed()
 
     def messages_end(self, last_seq: int, last_ts_ns: int) -> bytes:
-        """All messages were given; the stream's last sequence may be beyond them."""
+        """Return the end of the messages; the stream's last sequence may lie beyond the last message."""
         hole = last_seq - self._last_seq
         if self._block and 0 < hole <= self._placeholders_left:
             self._fill(last_seq, last_ts_ns)
@@ -77,14 +81,14 @@ class TarWriter:
             self._close_block()
         if last_seq > self._last_seq:
             record = encode_placeholder(self._block_hash, last_seq, last_ts_ns)
-            # 2.9 drops a block without messages that has no index.
+            # nats-server 2.9 drops a block without messages that has no index.
             self._file(f"msgs/{self._number}.idx", encode_empty_index(last_seq, last_ts_ns, record))
             self._add(record)
             self._close_block()
         return self._compressed()
 
     def consumer(self, name: str, config: bytes, created: str, progress: ConsumerProgress) -> bytes:
-        """`config` in JSON, not empty."""
+        """Return a consumer's files; `config` is JSON and not empty."""
         meta = b'{"Created":"%b","Name":"%b",%b' % (created.encode(), name.encode(), config[1:])
         folder = f"obs/{name}"
         self._file(f"{folder}/meta.inf", meta)
@@ -96,7 +100,7 @@ class TarWriter:
         return self._s2.write(tar.END)
 
     def _hole(self, seq: int) -> None:
-        """Sequences between the last message and `seq` hold none."""
+        """Skip the sequences between the last message and `seq`, which hold no messages."""
         if not self._block:
             return
         hole = seq - self._last_seq - 1
@@ -108,7 +112,7 @@ class TarWriter:
             self._close_block()
 
     def _fill(self, last: int, ts_ns: int) -> None:
-        """Hold the places after the last message, up to `last`."""
+        """Write placeholders after the last message, up to `last`."""
         for missing in range(self._last_seq + 1, last + 1):
             self._add(encode_placeholder(self._block_hash, missing, ts_ns))
 
@@ -129,13 +133,13 @@ class TarWriter:
         self._out.append(tar.encode_member(name, content, self._now_ns / 1e9))
 
     def _compressed(self) -> bytes:
-        """What was made and not yet returned."""
+        """Return the bytes encoded since the last call."""
         made, self._out = b"".join(self._out), []
         return self._s2.write(made) if made else b""
 
 
 class FlatWriter:
-    """`stream`: its name, which the archive does not hold."""
+    """Writes a flat archive; `stream`: its name, which the archive does not hold."""
 
     consumers_first = True
 
@@ -144,7 +148,7 @@ class FlatWriter:
         self._s2 = S2Writer()
 
     def begin(self, config: bytes, created: str, state: bytes) -> bytes:
-        """`state` in JSON, with the number of consumers that follow. The configuration is not told."""
+        """Return the archive's start. `state` is JSON and counts the consumers that follow. `config` is unused."""
         return self._s2.write(natsarc.MAGIC + natsarc.encode_entry(b"state.json", self._now_ns, 0, b"", state))
 
     def messages(self, messages: Iterable[ArchivedMessage]) -> bytes:
@@ -154,7 +158,7 @@ class FlatWriter:
         )
 
     def messages_end(self, last_seq: int, last_ts_ns: int) -> bytes:
-        """The last sequence is in the state."""
+        """Return nothing: the last sequence stands in the state."""
         return b""
 
     def consumer(self, name: str, config: bytes, created: str, progress: ConsumerProgress) -> bytes:

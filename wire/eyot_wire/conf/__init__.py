@@ -1,12 +1,12 @@
-"""The nats-server configuration grammar: text to values that remember where they stood.
+"""The nats-server configuration grammar: text to values that keep their position.
 
     values.py   ConfMap, ConfValue: the parsed configuration, every value with file, line and column
     errors.py   ConfError, ConfSyntaxError, Position
-    scalars.py  what an unquoted word is: boolean, integer with suffix, float, time or string
+    scalars.py  meaning of an unquoted word: boolean, integer with suffix, float, time or string
     lexer.py    characters to keys, words, quoted strings, blocks, comments
     parser.py   maps, arrays, includes, variables
 
-Meaning (which keys exist, which types they take) is not decided here.
+The grammar does not know which keys exist or which types they have: `eyot_daemon.config` decides that.
 """
 
 from eyot_wire.conf.errors import ConfError, Position

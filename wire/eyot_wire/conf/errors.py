@@ -1,4 +1,4 @@
-"""Where something stands in a configuration, and the error that says so."""
+"""Positions in a configuration, and the error that names them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Position(NamedTuple):
-    """A place in a configuration file; `line` and `column` count from 1, 0 = unknown (e.g. from the command line)."""
+    """A place in a configuration file; `line` and `column` count from 1, 0: unknown (as on the command line)."""
 
     file: str
     line: int
@@ -17,7 +17,7 @@ class Position(NamedTuple):
 
 
 class ConfError(Exception):
-    """A mistake in a configuration: names file, line, column, the key it belongs to ("" if none) and what is wrong."""
+    """A mistake in a configuration: file, line, column, the key it belongs to ("" if none) and the reason."""
 
     def __init__(self, message: str, position: Position, key: str = "") -> None:
         super().__init__(message)
@@ -43,7 +43,7 @@ class ConfError(Exception):
 
 
 class ConfSyntaxError(ConfError):
-    """Text that is no configuration at all; launchers look for nats-server's words `Parse error on line`."""
+    """Text that does not follow the grammar; launchers look for nats-server's words `Parse error on line`."""
 
     def __str__(self) -> str:
         key = f'key "{self.key}": ' if self.key else ""

@@ -1,7 +1,7 @@
 """Characters of one configuration text: blanks, comments, keys, words, quoted strings, blocks.
 
-The parser asks for what may stand at the present place; the lexer takes it or raises ConfSyntaxError with the place where it
-stopped. Offsets become line and column only when someone asks.
+The parser asks for the tokens that are allowed at the present place. The lexer consumes one or raises ConfSyntaxError
+with its position. Line and column are computed from offsets only on demand.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from eyot_wire.conf.errors import ConfSyntaxError, Position
 _NEWLINES = "\r\n"
 _SPACES = re.compile(r"[ \t]+")
 _COMMENT = re.compile(r"(?:#|//)[^\r\n]*")
-# Between two entries: blanks, newlines, comments, and the separators that end a value.
+# Between two entries: blanks, newlines, comments, and separators that end a value.
 _BETWEEN_ENTRIES = re.compile(r"(?:[ \t\r\n,;]+|(?:#|//)[^\r\n]*)+")
 _BETWEEN_ELEMENTS = re.compile(r"(?:[ \t\r\n]+|(?:#|//)[^\r\n]*)+")
 _BARE_KEY = re.compile(r"[^ \t\r\n\f\v:={}\"']+")
@@ -28,7 +28,7 @@ _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", '"': '"', "\\": "\\"}
 
 
 class Lexer:
-    """A cursor over one text. `file` is the name that errors show."""
+    """A cursor over one text. `file` is the name in error messages."""
 
     def __init__(self, text: str, file: str) -> None:
         self.text = text
@@ -37,7 +37,7 @@ class Lexer:
         self._line_starts: list[int] | None = None
 
     def position(self, offset: int | None = None) -> Position:
-        """Line and column (from 1, in characters) of an offset; the cursor's by default."""
+        """Return line and column (from 1, in characters) of an offset; by default the cursor's."""
         at = self.offset if offset is None else offset
         if self._line_starts is None:
             self._line_starts = [0, *(match.end() for match in re.finditer(r"\r\n|\n|\r", self.text))]
@@ -48,25 +48,25 @@ class Lexer:
         return ConfSyntaxError(message, self.position(offset), key)
 
     def peek(self) -> str:
-        """The next character, "" at the end."""
+        """Return the next character, "" at the end."""
         return self.text[self.offset : self.offset + 1]
 
     def describe_next(self) -> str:
-        """The next character as an error message shows it."""
+        """Return the next character as error messages show it."""
         next_char = self.peek()
         if not next_char:
             return "the end of the file"
         return "a new line" if next_char in _NEWLINES else f"'{next_char}'"
 
     def take(self, char: str) -> bool:
-        """Step over `char` if it is next."""
+        """Consume `char` if it is next; return whether it was."""
         if not self.text.startswith(char, self.offset):
             return False
         self.offset += len(char)
         return True
 
     def skip_spaces(self) -> None:
-        """Step over spaces and tabs of this line."""
+        """Skip spaces and tabs of this line."""
         self._match(_SPACES)
 
     def skip_between_entries(self) -> None:
@@ -83,7 +83,7 @@ class Lexer:
         return next_char != "" and next_char in _NEWLINES
 
     def key(self) -> tuple[str, bool]:
-        """The key that stands here, and whether it was quoted."""
+        """Consume a key; return it and whether it was quoted."""
         if self.peek() in ("'", '"') and self.peek():
             return self.quoted(), True
         if self.peek() in (":", "=") and self.peek():
@@ -94,7 +94,7 @@ class Lexer:
         return matched[0], False
 
     def quoted(self) -> str:
-        """A '...' string (raw) or a "..." string (with escapes); both may span lines."""
+        """Consume a '...' string (raw) or a "..." string (with escapes); both may span lines."""
         start = self.offset
         if matched := self._match(_SINGLE_QUOTED):
             return matched[1]
@@ -103,7 +103,7 @@ class Lexer:
         raise self.error("this string is never closed")
 
     def word(self) -> tuple[str, bool]:
-        """An unquoted value up to a blank, `,`, `;`, `]` or `}`; and whether it held escapes."""
+        """Consume an unquoted value up to a blank, `,`, `;`, `]` or `}`; return it and whether it held escapes."""
         start = self.offset
         matched = self._match(_BARE_WORD)
         raw = matched[0] if matched else ""
@@ -116,7 +116,7 @@ class Lexer:
         return self._unescape(raw, start), True
 
     def path(self) -> str:
-        """The file name of an include."""
+        """Consume the file name of an include."""
         if self.peek() in ("'", '"') and self.peek():
             return self.quoted()
         matched = self._match(_BARE_PATH)
@@ -125,7 +125,7 @@ class Lexer:
         return matched[0]
 
     def block(self) -> str:
-        """The lines between `(` and a `)` that stands alone at the start of a line, as they are."""
+        """Consume the lines between `(` and a `)` that stands alone at the start of a line; return them verbatim."""
         matched = self._match(_BLOCK)
         if matched is None:
             raise self.error("this block is never closed: ')' must stand alone on a line")

@@ -1,8 +1,9 @@
 """Maps, arrays, includes and variables of the configuration grammar.
 
-A text is a map without its braces (or with them: JSON). `include FILE` puts the keys of FILE, parsed on its own, into the
-map where it stands; `include conf.d/*.conf` those of every file that matches, in the order of their names, if there is any. `$name` is looked up among the keys already declared, innermost map first, then in the environment,
-whose text is parsed as a value. Depth, and circles of includes and of environment variables, are refused.
+A text is a map without its braces (or with them: JSON). `include FILE` inserts the keys of FILE, parsed on its own,
+into the enclosing map. `include conf.d/*.conf` inserts those of every matching file in the order of the names; no match
+is no error. `$name` refers to a key declared earlier, innermost map first, else to an environment variable, whose text
+is parsed as a value. The parser refuses nesting beyond a limit, and circles of includes and of environment variables.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from eyot_wire.conf.lexer import Lexer
 from eyot_wire.conf.scalars import parse_scalar
 from eyot_wire.conf.values import ConfEntry, ConfMap, ConfValue
 
-DEPTH_MAX = 60  # nested maps, arrays and includes together; keeps a hostile file from exhausting the stack
+DEPTH_MAX = 60  # nested maps, arrays and includes together; protects the stack from a hostile file
 _BCRYPT_PREFIX = "$2a$"
 _ParseNested = Callable[[str], ConfValue]
 
 
 def parse_file(path: str | Path, env: Mapping[str, str] | None = None) -> ConfMap:
-    """Parse a configuration file and what it includes. `env` stands in for the process's environment.
+    """Parse a configuration file and its includes; `env` replaces the process's environment.
 
     Raises ConfError, also for files that cannot be read or are not UTF-8.
     """
@@ -33,7 +34,7 @@ def parse_file(path: str | Path, env: Mapping[str, str] | None = None) -> ConfMa
 def parse_text(
     text: str, name: str = "-", env: Mapping[str, str] | None = None, directory: str | Path = "."
 ) -> ConfMap:
-    """Parse configuration text; `name` is what errors show, `directory` what includes are relative to."""
+    """Parse configuration text; `name` appears in errors, includes are relative to `directory`. Raises ConfError."""
     return _Parser(text, name, Path(directory), os.environ if env is None else env, ()).parse()
 
 
@@ -54,7 +55,7 @@ def _parse_path(
 
 
 def _named(directory: Path, name: str) -> list[Path]:
-    """The files of an include: one, or for a pattern (`conf.d/*.conf`, Eyot's own) those there are, by name."""
+    """Return the files of an include, ordered by name: one, or all matches of a pattern (an extension of Eyot)."""
     path = directory / name
     if not any(sign in name for sign in "*?[") or path.exists():
         return [path]
@@ -62,7 +63,7 @@ def _named(directory: Path, name: str) -> list[Path]:
 
 
 class _Parser:
-    """Parses one text. `maps` are the maps that enclose the present place, outermost first."""
+    """Parser of one text. `maps` are the maps that enclose the present place, outermost first."""
 
     def __init__(
         self,
@@ -93,7 +94,7 @@ class _Parser:
         return top
 
     def parse_value(self, key: str) -> ConfValue:
-        """The whole text as one value (of an environment variable); an empty text is the empty string."""
+        """Parse the whole text as one value (of an environment variable); an empty text is the empty string."""
         self._lexer.skip_between_elements()
         if not self._lexer.peek():
             return ConfValue("", self._lexer.position(0))
@@ -104,7 +105,7 @@ class _Parser:
         return value
 
     def _entries(self, into: ConfMap, opened: Position | None) -> None:
-        """Entries up to the closing brace (`opened` is where it was opened) or, at the top, to the end of the text."""
+        """Parse entries up to the closing brace (`opened`: where it was opened) or, at the top, to the end of the text."""
         lexer = self._lexer
         self._maps.append(into)
         while True:
@@ -130,7 +131,7 @@ class _Parser:
             self._include(into)
             return
         if not (lexer.take(":") or lexer.take("=")):
-            # Without a separator a map, array or block may open on a line further down.
+            # Without a separator a map, array or block may open on a later line.
             offset = lexer.offset
             lexer.skip_between_elements()
             if lexer.peek() not in ("{", "[", "("):
@@ -209,7 +210,7 @@ class _Parser:
             self._end_of_element(key)
 
     def _end_of_element(self, key: str) -> None:
-        """After an element: `,`, a new line, or the closing bracket; a comma may follow the new line."""
+        """Consume what follows an element: `,`, a newline, or the closing bracket; a comma may follow the newline."""
         lexer = self._lexer
         lexer.skip_spaces()
         on_own_line = lexer.skip_comment() or lexer.at_newline()
@@ -243,7 +244,7 @@ class _Parser:
         try:
             return ConfValue(parser.parse_value(key).value, position)
         except ConfError:
-            # What is wrong is not shown: the text may be a secret.
+            # The message leaves the text out: it may be a secret.
             raise ConfError(
                 f"the environment variable '{name}' could not be parsed as a value", position, key
             ) from None

@@ -1,7 +1,7 @@
-"""What an unquoted word means: boolean, integer (with size suffix), float, Zulu time, or just a string.
+"""Meaning of an unquoted word: boolean, integer (with size suffix), float, Zulu time, or string.
 
-Errors do not repeat the word: it may be somebody's password.
-`10s` and `127.0.0.1:4222` are strings; `2m` is the integer 2,000,000 (the trap that makes people quote minutes).
+Errors do not repeat the word: it may be a password. `10s` and `127.0.0.1:4222` are strings; `2m` is the integer
+2,000,000, so minutes must be quoted.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ _POWERS = {"k": 1, "m": 2, "g": 3, "t": 4, "p": 5, "e": 6}
 
 
 def suffix_factor(suffix: str) -> int:
-    """`k` = 1000, `kb`, `ki` and `kib` = 1024; m, g, t, p, e likewise; "" = 1. Any case."""
+    """Return a size suffix's factor: `k` = 1000, `kb`, `ki` and `kib` = 1024; m, g, t, p, e likewise; "" = 1.
+
+    Any case.
+    """
     if not suffix:
         return 1
     base = 1000 if len(suffix) == 1 else 1024
@@ -29,7 +32,7 @@ def suffix_factor(suffix: str) -> int:
 
 
 def parse_scalar(word: str) -> bool | int | float | str | datetime:
-    """Meaning of an unquoted word. Raises ValueError for a number that is malformed or out of the range of 64 bits."""
+    """Convert `word` to its value. Raises ValueError for a malformed number or one beyond 64 bits."""
     first = word[:1]
     if first.isdecimal() or first in "-.":
         return _parse_number(word)

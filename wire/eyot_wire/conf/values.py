@@ -1,4 +1,4 @@
-"""Parsed configuration values; each knows where it stood, so that a later check can name file and line."""
+"""Parsed configuration values; each keeps its position, so that later checks can name file and line."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ConfValue:
         self.position = position
 
     def plain(self) -> Plain:
-        """The value without positions: dicts, lists and scalars."""
+        """Return the value without positions: dicts, lists and scalars."""
         if isinstance(self.value, ConfMap):
             return self.value.plain()
         if isinstance(self.value, tuple):
@@ -47,7 +47,7 @@ class ConfEntry:
 
 
 class ConfMap:
-    """A map in order of declaration. A key declared twice keeps the last value; keys are case-sensitive here."""
+    """A map in order of declaration. Of a key declared twice the last value counts; keys are case-sensitive here."""
 
     __slots__ = ("_entries", "position")
 
@@ -56,7 +56,7 @@ class ConfMap:
         self._entries: dict[str, ConfEntry] = {}
 
     def set(self, entry: ConfEntry) -> None:
-        """Add or replace; a replaced key moves to the end, as if declared only there."""
+        """Add or replace an entry; a replaced key moves to the end."""
         self._entries.pop(entry.key, None)
         self._entries[entry.key] = entry
 
@@ -76,7 +76,7 @@ class ConfMap:
         return len(self._entries)
 
     def plain(self) -> dict[str, Plain]:
-        """The whole map without positions."""
+        """Return the whole map without positions."""
         return {entry.key: entry.value.plain() for entry in self}
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""Go's duration text ("1h30m", "250ms", "-1.5s"), as configuration files and acknowledgements carry it."""
+"""Durations in Go's text form ("1h30m", "250ms", "-1.5s"), as configuration files and acknowledgements hold them."""
 
 import re
 from decimal import Decimal
@@ -19,7 +19,7 @@ _INT64_MAX: Final = 2**63 - 1
 
 
 def parse_duration_ns(text: str) -> int:
-    """Nanoseconds of a Go duration. ValueError when it is none or does not fit 64 bits."""
+    """Return the nanoseconds of a Go duration. Raises ValueError for malformed text and beyond 64 bits."""
     sign, body = (-1, text[1:]) if text[:1] == "-" else (1, text.removeprefix("+"))
     if body == "0":
         return 0
@@ -36,7 +36,7 @@ def parse_duration_ns(text: str) -> int:
 
 
 def format_duration(duration_ns: int) -> str:
-    """The text Go prints for a duration: "1h30m0s", "250ms", "0s"."""
+    """Return a duration as Go prints it: "1h30m0s", "250ms", "0s"."""
     if duration_ns == 0:
         return "0s"
     sign, rest = ("-", -duration_ns) if duration_ns < 0 else ("", duration_ns)

@@ -1,7 +1,7 @@
-"""JSON text as Go's encoding/json takes it apart, with its words for mistakes; for what the fast reader refused.
+"""A JSON reader with the rules and error words of Go's encoding/json, for text that the fast reader refused.
 
-`values(data)` gives the values that stand one behind the other, as Go's Decoder reads a stream. Offsets in the words count bytes and
-include the letter that is wrong, as nats-server 2.14 quotes them.
+`values(data)` yields consecutive values, as Go's Decoder reads a stream. Offsets in the words count bytes and include
+the offending byte, as in nats-server 2.14.
 """
 
 import re
@@ -18,13 +18,16 @@ _ESCAPE = re.compile(r"\\(?:u([dD][89abAB]..)\\u([dD][c-fC-F]..)|u(....)|(.))")
 _ESCAPED = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _WORDS = {b"t": b"true", b"f": b"false", b"n": b"null"}
 _HEX = re.compile(rb"[0-9a-fA-F]*")
-#: Go stops at 10,000; what is made of the values has to fit on a stack of calls.
+#: Go stops at 10,000. The values are processed recursively, so the limit here protects the stack.
 _DEPTH_MAX = 200
 
 
 class Node(NamedTuple):
-    """One value. `value`: a list of (name, Node) of an object, a list of Node of an array, the text of a string, the digits of a
-    number, True or False. `raw`: as it was written."""
+    """One JSON value.
+
+    `value`: a list of (name, Node) for an object, a list of Node for an array, the text of a string, the digits of a
+    number, True or False. `raw`: the bytes of the value.
+    """
 
     kind: Kind
     value: Any
@@ -32,11 +35,11 @@ class Node(NamedTuple):
 
 
 class SyntaxFault(ValueError):
-    """The text is no JSON; str() gives Go's words."""
+    """Text that is not JSON; str() gives Go's words."""
 
 
 def values(data: bytes, *, one: bool = False) -> Iterator[Node]:
-    """The values of `data` one after the other. Raises SyntaxFault, also when there is more than the `one` that there may be."""
+    """Yield the values of `data` in order. Raises SyntaxFault, with `one` also when a second value follows."""
     reader = _Reader(data)
     while reader.space():
         node = reader.value("looking for beginning of value")
@@ -52,7 +55,7 @@ class _Reader:
         self.depth = 0
 
     def space(self) -> bytes:
-        """The next character that is no space, or nothing at the end."""
+        """Skip white space and return the next character, or nothing at the end."""
         found = _SPACE.match(self.data, self.at)
         assert found is not None
         self.at = found.end()
@@ -170,7 +173,7 @@ class _Reader:
 
 
 def _letter(data: bytes) -> str:
-    """The first letter, a byte that begins none as a surrogate."""
+    """Return the first character; a byte that is not UTF-8 as a surrogate."""
     for size in range(1, len(data) + 1):
         try:
             return data[:size].decode()
@@ -180,7 +183,7 @@ def _letter(data: bytes) -> str:
 
 
 def _shown(letter: str) -> str:
-    """As Go quotes it."""
+    """Return a character as Go quotes it."""
     code = ord(letter)
     if 0xDC80 <= code <= 0xDCFF:
         return f"\\x{code - 0xDC00:02x}"
@@ -194,7 +197,7 @@ def _shown(letter: str) -> str:
 
 
 def _inside(data: bytes) -> str:
-    """What stands between the quotes where Go quotes it."""
+    """Return text as Go shows it between quotes."""
     letters = data.decode("utf-8", "surrogateescape")
     return "".join('\\"' if letter == '"' else "'" if letter == "'" else _shown(letter) for letter in letters)
 

@@ -1,7 +1,7 @@
-"""Times of the JetStream API: RFC 3339 text with nanoseconds on the wire, integers of nanoseconds inside.
+"""Times of the JetStream API: RFC 3339 text with nanoseconds on the wire, integers of nanoseconds in the code.
 
-nats-server writes Go's RFC3339Nano: UTC with `Z`, the fraction without trailing zeros and absent when zero. Go's zero
-time `0001-01-01T00:00:00Z` stands for "never"; here that is 0, since no stored message is from 1970-01-01T00:00:00Z.
+nats-server writes Go's RFC3339Nano: UTC with `Z`, the fraction without trailing zeros, and no fraction when it is zero.
+Go's zero time `0001-01-01T00:00:00Z` means "never"; it is 0 here, since no stored message is from 1970-01-01T00:00:00Z.
 """
 
 import re
@@ -17,7 +17,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def ns_to_rfc3339(ts_ns: int) -> str:
-    """RFC 3339 text in UTC of `ts_ns` (ns since 1970); 0 is Go's zero time."""
+    """Return `ts_ns` (ns since 1970) as RFC 3339 text in UTC; 0 as Go's zero time."""
     if ts_ns == 0:
         return ZERO_TIME
     seconds, fraction = divmod(ts_ns, NS_PER_S)
@@ -28,7 +28,7 @@ def ns_to_rfc3339(ts_ns: int) -> str:
 
 
 def rfc3339_to_ns(text: str) -> int:
-    """ns since 1970 of RFC 3339 `text` (any offset); Go's zero time is 0. Raises ValueError when it is not a time."""
+    """Parse RFC 3339 text (any offset) to ns since 1970; Go's zero time is 0. Raises ValueError."""
     found = _RFC3339.fullmatch(text)
     if found is None:
         raise ValueError(f'parsing time "{text}" as RFC3339')
@@ -52,7 +52,7 @@ _LAYOUT = (("2006", r"\d{4}"), ("-", "-"), ("01", r"\d\d"), ("-", "-"), ("02", r
 
 
 def parse_words(text: str) -> str:
-    """Why `text` is no RFC 3339 time, in Go's words; empty if it is one."""
+    """Return why `text` is not an RFC 3339 time, in Go's words; empty if it is one."""
     at = 0
     month_days = [31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31]
     parts: list[int] = []
@@ -78,7 +78,7 @@ def parse_words(text: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """As Go's times quote what they cannot read."""
+    """Return text as Go's time package quotes it."""
     shown = (
         "".join(f"\\x{byte:02x}" for byte in letter.encode()) if not " " <= letter < "\x80" else letter
         for letter in text
@@ -87,7 +87,7 @@ def _quoted(text: str) -> str:
 
 
 def check_times(*texts: str | None) -> None:
-    """Raises ValueError when one of the texts is not an RFC 3339 time; None passes."""
+    """Check that each text is an RFC 3339 time; None passes. Raises ValueError."""
     for text in texts:
         if text is not None:
             rfc3339_to_ns(text)

@@ -1,7 +1,7 @@
-"""JSON values brought into the form of our Structs as Go's decoder would fill its own, with its words for what does not fit.
+"""Converts JSON values to the form of our Structs as Go's decoder fills its own, with Go's words for mismatches.
 
-nats-server's requests are Go structs; their names and types stand in the words of error 10025. The first mistake in the order of
-the text is the one that is told (nats-server 2.14). `null` leaves the zero value, names match without regard to case.
+nats-server's requests are Go structs; their names and types appear in the words of error 10025. The first mistake in
+the order of the text is reported (nats-server 2.14). `null` gives the zero value; names match without regard to case.
 """
 
 import json
@@ -14,7 +14,7 @@ from msgspec import inspect
 from eyot_wire.go.json import Node
 from eyot_wire.go.time import parse_words
 
-#: What nats-server calls our Structs, where it is another name.
+#: nats-server's names of our Structs, where they differ.
 _GO_STRUCTS = {
     "ConsumerLimits": "StreamConsumerLimits",
     "External": "ExternalStream",
@@ -36,15 +36,15 @@ _GO_STRUCTS = {
 }
 _INT_RANGES = {"int32": (-(2**31), 2**31 - 1), "uint64": (0, 2**64 - 1)}
 _INT64 = (-(2**63), 2**63 - 1)
-_DIGITS_MAX = 21  # with a sign, and more than any of them; Python refuses to read 4,301
+_DIGITS_MAX = 21  # with sign, more than any integer needs; Python refuses integers of 4,301 digits
 _COMPRESSIONS = frozenset(("none", "s2"))
-#: Words of enumerations whose reader in nats-server is not the usual one.
+#: Enumerations with error words of their own in nats-server.
 _OWN_WORDS = {
     _COMPRESSIONS: "unknown compression algorithm",
     frozenset(("none", "overflow", "pinned_client", "prioritized")): "unknown priority policy: {raw}",
     frozenset(("", "create", "update")): "unknown consumer action: {raw}",
 }
-#: Other spellings of a value, by the enumeration's usual ones.
+#: Alternative spellings of enumeration values.
 _SPELLINGS = {
     frozenset(("default", "async")): {"": "default"},
     frozenset(("all", "last", "new", "by_start_sequence", "by_start_time", "last_per_subject")): {"undefined": "all"},
@@ -53,17 +53,17 @@ _FOLDED = frozenset(("old", "new"))
 
 
 class Unfit(ValueError):
-    """A value does not fit; str() gives Go's words."""
+    """A value that does not fit its type; str() gives Go's words."""
 
 
 @cache
 def type_info(kind: Any) -> inspect.Type:
-    """What a type looks like; working it out anew takes milliseconds."""
+    """Return the description of a type. Cached: computing one takes milliseconds."""
     return inspect.type_info(kind)
 
 
 def as_go(kind: Any, node: Node, strict: bool) -> Any:
-    """`node` in the form that `kind` describes, for msgspec.convert. Raises Unfit. `strict`: unknown members are refused."""
+    """Convert `node` to the form that `kind` describes, for msgspec.convert. Raises Unfit; `strict`: also for unknown members."""
     info = type_info(kind)
     name = _struct_name(info) if isinstance(info, inspect.StructType) else ""
     return _Filler(name, strict).value(info, node, ())
@@ -132,7 +132,7 @@ class _Filler:
         return int(digits)
 
     def _optional(self, types: tuple[inspect.Type, ...], node: Node, path: tuple[str | int, ...]) -> Any:
-        """What may be absent; a text that may be is a time."""
+        """Convert a value that may be absent; optional text is a time."""
         inner = next(each for each in types if not isinstance(each, inspect.NoneType))
         if not isinstance(inner, inspect.StrType):
             return self.value(inner, node, path)
@@ -153,7 +153,7 @@ class _Filler:
 
 
 def _chosen(allowed: list[str], node: Node) -> str:
-    """One of an enumeration's values."""
+    """Return a node's text as one of an enumeration's values."""
     names = frozenset(allowed)
     spelled = _SPELLINGS.get(names, {}).get(node.value, node.value) if node.kind == "string" else None
     if names == _FOLDED and spelled is not None:
@@ -168,7 +168,7 @@ def _chosen(allowed: list[str], node: Node) -> str:
 
 
 def zero(info: inspect.Type) -> Any:
-    """What `null` leaves: None for what may be absent."""
+    """Return the value of `null`: None for optional members, else the zero value."""
     match info:
         case inspect.Metadata(type=inner):
             return zero(inner)

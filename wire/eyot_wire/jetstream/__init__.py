@@ -1,1 +1,6 @@
-"""The words of the JetStream API: requests, configurations, errors, acknowledgements."""
+"""The JetStream API as values: requests, configurations, errors, acknowledgements.
+
+Entry points: `requests` and `model` (structs), `struct.encode` and `struct.decode`, `errors.error`, `ack` for subjects of
+acknowledgements. `error_codes.py` is generated from nats-server's `errors.json`.
+Imports `go` and single modules of `eyot_wire`.
+"""

@@ -1,13 +1,14 @@
 """JetStream acknowledgement subjects and payloads.
 
-A delivered message carries as reply subject where to acknowledge it and what it is:
+A delivered message's reply subject says where to acknowledge it, and describes it:
 
-* v1, 9 tokens: `$JS.ACK.<stream>.<consumer>.<delivered>.<sseq>.<cseq>.<ts>.<pending>`
-* v2, 11 tokens and more: `$JS.ACK.<domain|_>.<account hash>.<stream>.<consumer>.<delivered>.<sseq>.<cseq>.<ts>.<pending>[.<token>…]`
+- v1, 9 tokens: `$JS.ACK.<stream>.<consumer>.<delivered>.<sseq>.<cseq>.<ts>.<pending>`
+- v2, 11 tokens and more: `$JS.ACK.<domain|_>.<account
+  hash>.<stream>.<consumer>.<delivered>.<sseq>.<cseq>.<ts>.<pending>[.<token>…]`
 
-`delivered` counts deliveries of this message from 1, `sseq` and `cseq` are stream and consumer sequence, `ts` is the store
-time in ns, `pending` the messages still to come after this one. Over a leaf link the reply is followed by
-`@<original subject>`, because there the message travels under the consumer's deliver subject.
+`delivered` counts deliveries of this message from 1, `sseq` and `cseq` are stream and consumer sequence, `ts` is the
+store time in ns, `pending` the number of messages after this one. Over a leaf link `@<original subject>` follows the
+reply, since the message travels there under the consumer's deliver subject. Source: nats-server's consumer.go.
 """
 
 from enum import Enum
@@ -26,7 +27,7 @@ _NUMBERS: Final = msgspec.json.Decoder(tuple[_Number, _Number, _Number, _Number,
 
 
 class AckReply(Struct, frozen=True, gc=False):
-    """What an acknowledgement subject says."""
+    """The fields of an acknowledgement subject."""
 
     stream: bytes
     consumer: bytes
@@ -42,7 +43,7 @@ class AckReply(Struct, frozen=True, gc=False):
 def encode_ack_reply(
     stream: bytes, consumer: bytes, delivered: int, sseq: int, cseq: int, ts_ns: int, pending: int
 ) -> bytes:
-    """The v1 acknowledgement subject of one delivery."""
+    """Return the v1 acknowledgement subject of one delivery."""
     return b"$JS.ACK.%b.%b.%d.%d.%d.%d.%d" % (stream, consumer, delivered, sseq, cseq, ts_ns, pending)
 
 
@@ -62,7 +63,7 @@ def decode_ack_reply(reply: bytes) -> AckReply | None:
     if not b"".join(numbers).isdigit():
         return None
     try:
-        # msgspec reads five numbers in the time that int() takes for three.
+        # msgspec reads five numbers in the time in which int() reads three.
         delivered, sseq, cseq, ts_ns, pending = _NUMBERS.decode(b"[%b]" % b",".join(numbers))
     except msgspec.DecodeError:
         return None
@@ -72,14 +73,15 @@ def decode_ack_reply(reply: bytes) -> AckReply | None:
 
 
 def join_leaf_reply(reply: bytes, subject: bytes) -> bytes:
-    """The reply of a JetStream delivery that leaves over a leaf link."""
+    """Return the reply of a JetStream delivery over a leaf link."""
     return reply + b"@" + subject
 
 
 def split_leaf_reply(reply: bytes) -> tuple[bytes, bytes | None]:
-    """Split `<ack reply>@<original subject>`; `(reply, None)` when it has no such part.
+    """Split `<ack reply>@<original subject>`; `(reply, None)` without such a part.
 
-    The border is the first `@` after the eighth dot: stream, consumer and subject tokens may hold `@` themselves.
+    The separator is the first `@` after the eighth dot: tokens of stream, consumer and subject may contain `@`
+    themselves.
     """
     if 64 not in reply or not reply.startswith(PREFIX):
         return reply, None
@@ -105,7 +107,7 @@ class Ack(Struct, frozen=True):
     """A parsed acknowledgement payload."""
 
     kind: AckKind
-    delay_ns: int = 0  # NAK: redeliver not before
+    delay_ns: int = 0  # NAK: redeliver no earlier than this
     reason: str = ""  # TERM
     request: bytes = b""  # NEXT: body of a pull request, b"" for one message
 
@@ -119,7 +121,7 @@ _PROGRESS: Final = Ack(AckKind.PROGRESS)
 
 
 def parse_ack_payload(payload: bytes) -> Ack | None:
-    """What the client says about a message; None for an unknown payload, which a server ignores."""
+    """Parse an acknowledgement payload; None for an unknown one, which a server ignores."""
     if payload in (b"", b"+ACK", b"+OK"):
         return _ACK
     if payload == b"+WPI":
@@ -134,7 +136,7 @@ def parse_ack_payload(payload: bytes) -> Ack | None:
 
 
 def _nak_delay_ns(argument: bytes) -> int:
-    """A delay that cannot be read makes the NAK an ordinary one, as nats-server has it."""
+    """Return the delay of a NAK; 0 for a malformed delay, as in nats-server."""
     try:
         if argument.startswith(b"{"):
             return max(0, decode_json(argument, _NakOptions).delay)

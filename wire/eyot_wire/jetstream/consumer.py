@@ -1,4 +1,4 @@
-"""The JetStream API's words about consumers: configuration, state, info. Durations in ns, times RFC 3339.
+"""Consumers in the JetStream API: configuration, state, info. Durations in ns, times RFC 3339.
 
 Source: NATS ADR-13, ADR-37, ADR-42 and nats-server's JSON (member order and omission as nats-server 2.12 writes them).
 """
@@ -17,7 +17,7 @@ ConsumerAction = Literal["", "create", "update"]
 
 
 class ConsumerConfig(JsStruct, kw_only=True):
-    """Everything that can be chosen about a consumer."""
+    """A consumer's configuration."""
 
     durable_name: str = ""
     name: str = ""
@@ -69,7 +69,7 @@ class CreateConsumerRequest(JsStruct, kw_only=True):
 
 
 class SequenceInfo(JsStruct, kw_only=True):
-    """A position of a consumer: its own delivery count and the stream's sequence."""
+    """A position of a consumer: its delivery count and the stream's sequence."""
 
     consumer_seq: UInt = always(0)
     stream_seq: UInt = always(0)
@@ -102,7 +102,7 @@ class ConsumerInfo(JsStruct, kw_only=True):
 
 
 class NextRequest(JsStruct, kw_only=True):
-    """The body of CONSUMER.MSG.NEXT when it is JSON; unknown members are ignored whatever the server's strictness."""
+    """The JSON body of CONSUMER.MSG.NEXT; unknown members are ignored even by a strict server."""
 
     expires: Duration = 0
     batch: Int = 0
@@ -130,7 +130,7 @@ class PauseResponse(JsStruct, kw_only=True):
 
 
 class ResetRequest(JsStruct, kw_only=True):
-    """Where the consumer goes on; 0: after its ack floor."""
+    """The body of CONSUMER.RESET: where the consumer continues; 0: after its ack floor."""
 
     seq: UInt = 0
 

@@ -1,4 +1,4 @@
-"""JetStream's error values: a code of HTTP's kind, JetStream's own `err_code`, and a text with variables filled in.
+"""JetStream's error values: an HTTP-like code, JetStream's own `err_code`, and a text with variables filled in.
 
 The table is NATS's own `errors.json` (Apache-2.0, published by the NATS project), packaged beside this module.
 """
@@ -41,9 +41,9 @@ def _plain(err_code: int) -> ApiError:
 
 
 def error(err_code: int, **variables: object) -> ApiError:
-    """The error `err_code` of the table, `{name}` in its text replaced by `variables` (`err=`, `seq=`, ...).
+    """Return the error `err_code` of the table, with `{name}` in its text replaced by `variables` (`err=`, `seq=`, ...).
 
-    Raises KeyError when the table has no such code.
+    Raises KeyError for a code that is not in the table.
     """
     plain = _plain(err_code)
     if not variables:
@@ -53,7 +53,7 @@ def error(err_code: int, **variables: object) -> ApiError:
 
 
 class JetStreamError(Exception):
-    """Carries an ApiError out of the code that found it, up to the one place that answers the request."""
+    """Carries an ApiError from the code that detects it to the one place that answers the request."""
 
     def __init__(self, api_error: ApiError) -> None:
         super().__init__(f"{api_error.description} ({api_error.err_code})")
@@ -61,5 +61,5 @@ class JetStreamError(Exception):
 
 
 def fail(err_code: int, **variables: object) -> JetStreamError:
-    """For `raise fail(10059)`."""
+    """Build the exception for an error of the table."""
     return JetStreamError(error(err_code, **variables))

@@ -1,4 +1,4 @@
-"""Writes `error_codes.py` anew from `errors.json`: `python -m eyot_wire.jetstream.generate_error_codes`."""
+"""Regenerates `error_codes.py` from `errors.json`: `python -m eyot_wire.jetstream.generate_error_codes`."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Final
 
 
 def generated() -> str:
-    """The text of `error_codes.py`, in the order of the codes."""
+    """Return the text of `error_codes.py`, in the order of the codes."""
     table = json.loads(Path(__file__).with_name("errors.json").read_text())
     rows = sorted(table, key=lambda entry: entry["error_code"])
     return HEAD + "".join(f"{entry['constant']}: Final = {entry['error_code']}\n" for entry in rows)

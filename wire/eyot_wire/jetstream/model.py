@@ -1,4 +1,4 @@
-"""The whole vocabulary of the JetStream API in one place: import from here."""
+"""All types of the JetStream API in one namespace: import from here."""
 
 from eyot_wire.go.time import (
     NS_PER_S,

@@ -1,13 +1,14 @@
 """Packed range reads: Eyot's own request for many records of a stream at once (docs/packed-reads.md, ADR 0009).
 
-A request on `$JS.API.STREAM.EYOT_RANGE.<stream>` is a RangeRequest in JSON; its replies are messages with the header below and
-the payload
+A request on `$JS.API.STREAM.EYOT_RANGE.<stream>` is a RangeRequest in JSON. Its replies are messages with the header
+below and this payload:
 
     keys      count * 8 bytes   sequences, big-endian, ascending
     lengths   count * 4 bytes   of the records, little-endian
     records                     MessagePack [ts_ns, subject, header, payload] each, as they are stored
 
-`StoredRun.packed` makes such payloads. An empty request is answered with a RangeOffer, which is how a reader finds out that it is spoken.
+`StoredRun.packed` makes such payloads. The answer to an empty request is a RangeOffer, by which a client detects the
+extension.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ WORDS: Final = "STREAM.EYOT_RANGE"
 VERSION: Final = 1
 KEY_BYTES: Final = 8
 LENGTH_BYTES: Final = 4
-#: What the directory holds of each record.
+#: Bytes of keys and lengths for each record.
 DIRECTORY_BYTES: Final = PACKED_COST
 
 #: Another reply to the same request follows.
 MORE: Final = "more"
-#: The request's bytes are used up; ask again from `last_seq + 1`.
+#: The request's byte limit is reached; ask again from `last_seq + 1`.
 PAUSE: Final = "pause"
-#: The range is done.
+#: The range is complete.
 END: Final = "end"
 
 _STATE: Final = b"Eyot-Range"
@@ -45,10 +46,10 @@ _FIELDS: Final = (
 
 
 class RangeRequest(JsStruct, kw_only=True):
-    """Ask for the records of [first_seq, last_seq] whose subject one of `filters` matches (none: all).
+    """A request for the records of [first_seq, last_seq] whose subject matches one of `filters` (none: all).
 
-    `max_bytes`  of the replies to this request together: what the reader has room for. One record comes however large.
-    `max_reply`  of one reply: the smallest `max_payload` on the way; 0: the server's own.
+    `max_bytes`: bytes of all replies to this request together; a single record may exceed it. `max_reply`: bytes of one
+    reply, the smallest `max_payload` on the way; 0: the server's own.
     """
 
     first_seq: UInt = 0
@@ -59,26 +60,24 @@ class RangeRequest(JsStruct, kw_only=True):
 
 
 class RangeOffer(JsStruct, kw_only=True):
-    """The answer to an empty request: what the server does."""
+    """The answer to an empty request: the server's abilities."""
 
     version: int = always(VERSION)
     max_bytes: int = always(0)
 
 
 class UnreadablePart(JsStruct, kw_only=True):
-    """Sent along with error 10051 when a record does not hold what was written: its sequence (0: not one record)."""
+    """Accompanies error 10051 when a record is damaged: its sequence (0: not a single record)."""
 
     unreadable_seq: int = 0
 
 
 class RangeHead(JsStruct, kw_only=True):
-    """What a reply says about its records.
+    """The head of a reply.
 
-    `state`                MORE, PAUSE or END.
-    `first_seq, last_seq`  what it covers: every record there was in it, and nothing beyond it.
-    `count`                records it holds.
-    `stream_first`         the stream's first sequence when it was read; above `first_seq`: what is below is gone.
-    `created_ns`           when the stream was created: another number is another stream.
+    `state`: MORE, PAUSE or END. `first_seq, last_seq`: the reply covers every record of this range and none beyond.
+    `count`: records in the reply. `stream_first`: the stream's first sequence at the time of the read; records below it
+    are gone. `created_ns`: the stream's creation time; another value means another stream.
     """
 
     state: str
@@ -89,7 +88,7 @@ class RangeHead(JsStruct, kw_only=True):
     created_ns: int
 
     def encode(self) -> bytes:
-        """The header block of the reply."""
+        """Return the header block of the reply."""
         numbers = (self.first_seq, self.last_seq, self.count, self.stream_first, self.created_ns)
         lines = [b"NATS/1.0", b"%b: %b" % (_STATE, self.state.encode())]
         lines += [b"%b: %d" % (name, number) for name, number in zip(_FIELDS, numbers, strict=True)]
@@ -100,7 +99,7 @@ HEAD_BYTES_MAX: Final = 300
 
 
 def decode_head(header: bytes) -> RangeHead | None:
-    """The head of a reply; None when the message is none (an error in JSON, a status). ValueError: a broken one."""
+    """Return the head of a reply; None for other messages (an error in JSON, a status). Raises ValueError for a malformed one."""
     state = headers.get(header, _STATE)
     if state is None:
         return None
@@ -123,7 +122,7 @@ def decode_head(header: bytes) -> RangeHead | None:
 
 
 def unpack(payload: bytes, count: int) -> list[tuple[int, bytes]]:
-    """(sequence, record) of a reply's payload: the plain reading, which faster ones are held against. ValueError."""
+    """Return (sequence, record) of a reply's payload: the plain twin of faster readers. Raises ValueError."""
     at = count * (KEY_BYTES + LENGTH_BYTES)
     if len(payload) < at:
         raise ValueError("the payload is shorter than its directory")

@@ -1,7 +1,7 @@
-"""Requests and responses of the JetStream API other than the configurations themselves.
+"""Requests and responses of the JetStream API other than configurations.
 
-A response on the wire is `{"type": ..., <members>}`; the Structs here hold the members, `struct.encode_response` puts
-the type in front, and ErrorPart takes the place of the members when there is an error.
+A response on the wire is `{"type": ..., <members>}`. The Structs here hold the members, and `struct.encode_response`
+adds the type. ErrorPart replaces the members of a failed request.
 """
 
 from eyot_wire.go.time import ZERO_TIME, check_times
@@ -20,7 +20,7 @@ class SuccessPart(JsStruct, kw_only=True):
 
 
 class PagePart(JsStruct, kw_only=True):
-    """Paging of a list: how many there are, from where this page starts, and how many a page holds at most."""
+    """Paging of a list: total entries, offset of this page, and the most entries of a page."""
 
     total: int = always(0)
     offset: int = always(0)
@@ -37,7 +37,7 @@ class StreamNamesRequest(JsStruct, kw_only=True):
 
 
 class StreamListRequest(StreamNamesRequest, kw_only=True):
-    """The same of STREAM.LIST."""
+    """The body of STREAM.LIST."""
 
 
 class StreamNamesPart(JsStruct, kw_only=True):
@@ -61,7 +61,7 @@ class DidCreatePart(JsStruct, kw_only=True):
 
 
 class PurgeRequest(JsStruct, kw_only=True):
-    """`seq`: remove everything below it; `keep`: leave that many; `filter`: only subjects that match."""
+    """The body of STREAM.PURGE. `seq`: purge all messages below; `keep`: keep this many; `filter`: only matching subjects."""
 
     seq: UInt = 0
     keep: UInt = 0
@@ -124,7 +124,7 @@ class SnapshotPart(JsStruct, kw_only=True):
 
 
 class RestoreRequest(JsStruct, kw_only=True):
-    """The body of STREAM.RESTORE: what STREAM.SNAPSHOT answered. The state is what was; what is restored says what will be."""
+    """The body of STREAM.RESTORE: the answer to STREAM.SNAPSHOT. `state` is informative; the archive decides what is restored."""
 
     config: StreamConfig = always_struct(StreamConfig)
     state: StreamState = always_struct(StreamState)
@@ -135,7 +135,7 @@ class RestorePart(JsStruct, kw_only=True):
 
 
 class AccountLimits(JsStruct, kw_only=True):
-    """-1: without limit."""
+    """JetStream limits of an account; -1: unlimited."""
 
     max_memory: int = always(-1)
     max_storage: int = always(-1)
@@ -178,7 +178,7 @@ class AccountInfo(JsStruct, kw_only=True):
 
 
 class PubAckError(JsStruct, kw_only=True):
-    """What a publisher gets instead of a PubAck."""
+    """The error answer to a publisher, in place of a PubAck."""
 
     error: ApiError
     stream: str = always("")
@@ -195,7 +195,7 @@ class ConsumerListPart(JsStruct, kw_only=True):
 
 
 class ResponseHead(JsStruct, kw_only=True):
-    """What every response begins with, for those who read one."""
+    """The common members of all responses, for clients."""
 
     type: str = always("")
     error: ApiError | None = None

@@ -1,4 +1,4 @@
-"""The JetStream API's words about streams: configuration, state, info. Sizes in bytes, durations in ns, times RFC 3339.
+"""Streams in the JetStream API: configuration, state, info. Sizes in bytes, durations in ns, times RFC 3339.
 
 Source: NATS ADR-1, ADR-2 and nats-server's JSON (member order and omission as nats-server 2.12 writes them).
 """
@@ -24,21 +24,21 @@ class SubjectTransform(JsStruct, kw_only=True):
 
 
 class External(JsStruct, kw_only=True):
-    """Where a mirror's or source's origin lives when it is not this account: `api` stands in for `$JS.API`."""
+    """The origin of a mirror or source outside this account; `api` replaces `$JS.API`."""
 
     api: str = always("")
     deliver: str = always("")
 
 
 class StreamConsumerSource(JsStruct, kw_only=True):
-    """A consumer of the origin, made beforehand and kept, through which a mirror or source copies (2.14)."""
+    """A pre-created consumer of the origin that a mirror or source uses (nats-server 2.14)."""
 
     name: str = ""
     deliver_subject: str = ""
 
 
 class StreamSource(JsStruct, kw_only=True):
-    """The origin of a mirror or one origin of a sourcing stream."""
+    """The origin of a mirror, or one origin of a stream with sources."""
 
     name: str = always("")
     opt_start_seq: UInt = 0
@@ -53,7 +53,7 @@ class StreamSource(JsStruct, kw_only=True):
 
 
 class Republish(JsStruct, kw_only=True):
-    """Stored messages whose subject matches `src` are published again as `dest`."""
+    """Republishes stored messages whose subject matches `src` as `dest`."""
 
     src: str = ""
     dest: str = always("")
@@ -61,7 +61,7 @@ class Republish(JsStruct, kw_only=True):
 
 
 class Placement(JsStruct, kw_only=True):
-    """Where in a cluster; means nothing on one server and is kept as it was given."""
+    """Placement in a cluster; kept as given, without effect on a single server."""
 
     cluster: str = ""
     tags: list[str] = empty(list)
@@ -69,14 +69,14 @@ class Placement(JsStruct, kw_only=True):
 
 
 class ConsumerLimits(JsStruct, kw_only=True):
-    """Defaults and upper bounds for the consumers of a stream."""
+    """Defaults and upper bounds for a stream's consumers."""
 
     inactive_threshold: Duration = 0
     max_ack_pending: Int = 0
 
 
 class StreamConfig(JsStruct, kw_only=True):
-    """Everything that can be chosen about a stream. Unset limits are -1 once the defaults are in."""
+    """A stream's configuration. Unset limits are -1 once the defaults are applied."""
 
     name: str = always("")
     description: str = ""
@@ -124,7 +124,7 @@ class StreamConfigRequest(StreamConfig, kw_only=True):
     pedantic: bool = False
 
     def plain(self) -> StreamConfig:
-        """The configuration alone."""
+        """Return the configuration without the request's own members."""
         return StreamConfig(**{name: getattr(self, name) for name in StreamConfig.__struct_fields__})
 
 
@@ -134,7 +134,7 @@ class LostStreamData(JsStruct, kw_only=True):
 
 
 class StreamState(JsStruct, kw_only=True):
-    """What a stream holds."""
+    """What a stream holds: message and byte counts, first and last message, deleted sequences."""
 
     messages: UInt = always(0)
     bytes: UInt = always(0)
@@ -151,7 +151,7 @@ class StreamState(JsStruct, kw_only=True):
 
 
 class StreamSourceInfo(JsStruct, kw_only=True):
-    """How a mirror or source is doing. `lag` in messages; `active` in ns since it last heard of the origin, -1: never."""
+    """State of a mirror or source. `lag` in messages; `active`: ns since the origin last answered, -1: never."""
 
     name: str = always("")
     external: External | None = None
@@ -171,7 +171,7 @@ class PeerInfo(JsStruct, kw_only=True):
 
 
 class ClusterInfo(JsStruct, kw_only=True):
-    """Read from servers that are part of a cluster; one server alone says nothing of it."""
+    """Cluster state, read from servers that are part of a cluster; a single server omits it."""
 
     name: str = ""
     leader: str = ""

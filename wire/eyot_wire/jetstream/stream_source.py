@@ -1,18 +1,19 @@
-"""The header `Nats-Stream-Source`: which message of which origin a sourced message is a copy of.
+"""The header `Nats-Stream-Source`: identifies the origin's message that a sourced message was copied from.
 
-A restarted source resumes from it, so every form nats-server ever wrote is read:
+A restarted source resumes from it, so every form that nats-server ever wrote is read:
 
     here    <name> <seq> <filters> <destinations> <subject> <stream identity> <stored at the origin, ns since 1970>
-                                                                 where another life of the origin begins
+                                                                 where a new epoch of the origin begins
     2.15    <name> <seq> <filters> <destinations> <subject> [<stream identity>]
-    2.12    <name> <seq> <filters> <destinations> <subject>      what is written here otherwise
+    2.12    <name> <seq> <filters> <destinations> <subject>      written here otherwise
     2.10    <name> <seq> <filters> <destinations>
     2.9     <name> <seq>
     older   the whole acknowledgement subject `$JS.ACK.<stream>.<consumer>.…`
 
-`name` is the origin's stream, with `:<hash8 of the API prefix>` when external; filters and destinations are `>` when there
-are none, several joined by form feeds. The identity tells one life of a stream from the next: the hash of when it was created. With the
-last field, which nats-server passes over, whoever has the copy can tell the message from another one under the same sequence.
+`name` is the origin's stream, with `:<hash8 of the API prefix>` when external. Filters and destinations are `>` when
+there are none, several joined by form feeds. The identity distinguishes the epochs of a stream: it is the hash of the
+creation time. The last field, which nats-server ignores, distinguishes the message from another message with the same
+sequence.
 """
 
 from collections.abc import Iterable
@@ -31,29 +32,31 @@ _LINE: Final = b"\r\n" + HEADER + b":"
 
 
 def hash8(text: str) -> str:
-    """Eight base-62 characters from SHA-256, as nats-server names accounts, API prefixes and sync consumers."""
+    """Return eight base-62 characters from SHA-256, as nats-server names accounts, API prefixes and sync consumers."""
     return "".join([DIGITS[byte % 62] for byte in sha256(text.encode()).digest()[:8]])
 
 
 def index_name(stream: str, api_prefix: str = "", consumer: str = "") -> str:
-    """The first field: the stream's name, with the hash of an external origin's API prefix, and of the consumer that
-    stands ready there (2.14)."""
+    """Return the first field: the stream's name, with the hash of an external origin's API prefix.
+
+    With a pre-created consumer (nats-server 2.14), the hash covers its name, too.
+    """
     name = f"{stream}:{hash8(api_prefix)}" if api_prefix else stream
     return f"{name}:C={hash8(consumer)}" if consumer else name
 
 
 def full_index(name: str, filters: Iterable[str] = (), destinations: Iterable[str] = ()) -> str:
-    """What tells one source of a stream from another: `<name> <filters> <destinations>`."""
+    """Return the key that distinguishes the sources of a stream: `<name> <filters> <destinations>`."""
     return f"{name} {_listed(filters)} {_listed(destinations)}"
 
 
 def identity_of(created: str) -> str:
-    """A stream's identity, as nats-server 2.15 has it: from `created` in its info. "" stays ""; an identity stays what it is."""
+    """Return a stream's identity as nats-server 2.15 computes it from `created` in its info; "" and an identity stay unchanged."""
     return created if not created or ":" not in created else hash8(created)
 
 
 class StreamSourceValue(Struct, frozen=True):
-    """A parsed header value. `index` is None in the forms that only name the stream; `stored_ns` is 0 where it is not told."""
+    """A parsed header value. `index` is None in forms that only name the stream; `stored_ns` is 0 where it is missing."""
 
     name: str
     seq: int
@@ -64,8 +67,11 @@ class StreamSourceValue(Struct, frozen=True):
 
 
 class Mark(NamedTuple):
-    """What tells where to go on: the source's `full_index` (or only its name), the sequence at the origin, the life of the
-    origin ("": not told) and when the message was stored there, ns since 1970 (0: not told)."""
+    """A source's position as read from a header.
+
+    The source's `full_index` (or only its name), the sequence at the origin, the origin's epoch ("": missing), and the
+    time at which the origin stored the message, ns since 1970 (0: missing).
+    """
 
     key: bytes
     seq: int
@@ -74,15 +80,16 @@ class Mark(NamedTuple):
 
 
 def encode(name: str, seq: int, subject: str, filters: Iterable[str] = (), destinations: Iterable[str] = ()) -> bytes:
-    """The header value for the origin's message `seq`, published there as `subject`."""
+    """Return the header value for the origin's message `seq`, published there as `subject`."""
     text = f"{name} {seq} {_listed(filters)} {_listed(destinations)} {subject}"
     return text.encode("utf-8", "surrogateescape")
 
 
 class SourceStamp:
-    """`encode` prepared for one source: what does not change from message to message is worked out once.
+    """`encode` prepared for one source: the constant fields are computed once.
 
-    `epoch` is `epoch_field` of the origin's identity, b"" if that is not known; then `stored_ns` is left out, too."""
+    `epoch` is `epoch_field` of the origin's identity; b"" if that is unknown, which omits `stored_ns`, too.
+    """
 
     __slots__ = ("_name", "_origin")
 
@@ -91,23 +98,23 @@ class SourceStamp:
         self._origin = f"{_listed(filters)} {_listed(destinations)}".encode("utf-8", "surrogateescape")
 
     def value(self, seq: int, subject: bytes, epoch: bytes = b"", stored_ns: int = 0) -> bytes:
-        """The header value for the origin's message `seq`, published there on `subject`."""
+        """Return the header value for the origin's message `seq`, published there on `subject`."""
         if epoch:
             return b"%b %d %b %b%b%d" % (self._name, seq, self._origin, subject, epoch, stored_ns)
         return b"%b %d %b %b" % (self._name, seq, self._origin, subject)
 
     def block(self, seq: int, subject: bytes, epoch: bytes = b"", stored_ns: int = 0) -> bytes:
-        """The whole header block of a copy of a message that had none."""
+        """Return the whole header block of a copied message that had no header."""
         return b"NATS/1.0\r\nNats-Stream-Source: %b\r\n\r\n" % self.value(seq, subject, epoch, stored_ns)
 
 
 def epoch_field(created: str) -> bytes:
-    """What a stamp says of the life of its origin, from `created` in that stream's info."""
+    """Return the identity field for an origin with this `created` in its info."""
     return b" %b " % identity_of(created).encode("utf-8", "surrogateescape") if created else b""
 
 
 def read_mark(header: bytes) -> Mark | None:
-    """The mark in a header block, in whatever form; None if there is none that can be read."""
+    """Return the position in a header block, in any form; None if there is no readable one."""
     at = header.find(_LINE)
     if at < 0:
         return None
@@ -127,7 +134,7 @@ def read_mark(header: bytes) -> Mark | None:
 
 
 def parse(value: bytes) -> StreamSourceValue | None:
-    """Read a header value of any generation; None when it is none of them."""
+    """Parse a header value of any form; None for other text."""
     if value.startswith(PREFIX):
         reply = decode_ack_reply(value)
         return None if reply is None else StreamSourceValue(reply.stream.decode("utf-8", "replace"), reply.stream_seq)

@@ -1,11 +1,12 @@
-"""Reading and writing the JSON of the JetStream API as nats-server does.
+"""The JSON of the JetStream API, read and written as nats-server does.
 
-Writing: members leave in the order of the Struct's fields; a member is left out when it has its zero value, unless the
-field was declared with `always(...)`, which is for members that nats-server writes whatever their value.
+Writing: members have the order of the Struct's fields. A member with its zero value is left out, unless the field was
+declared with `always(...)`: nats-server always writes those.
 
-Reading: as Go's decoder. `null` leaves the zero value, names match without regard to case, and a mistake becomes
+Reading: as Go's decoder. `null` gives the zero value, names match without regard to case, and a mistake raises
 InvalidJson with Go's own words, which error 10025 quotes. A strict reader (nats-server 2.12 and later) refuses unknown
-members; a lenient one leaves them out. The common case is one pass of msgspec; only what that refuses is read again slowly.
+members; a lenient one ignores them. The common case is one pass of msgspec; only text that msgspec refuses is parsed
+again by the slower reader.
 """
 
 import re
@@ -19,7 +20,7 @@ from eyot_wire.go.values import Unfit, as_go
 
 T = TypeVar("T")
 _INT64 = {"ge": -(2**63), "le": 2**63 - 1}
-#: Integers by what they are in nats-server, whose words name the type; Duration in nanoseconds.
+#: Integer types by nats-server's type names, which its words quote; Duration in nanoseconds.
 UInt = Annotated[int, msgspec.Meta(ge=0, extra={"go": "uint64"})]
 Int = Annotated[int, msgspec.Meta(**_INT64, extra={"go": "int"})]
 Int64 = Annotated[int, msgspec.Meta(**_INT64, extra={"go": "int64"})]
@@ -28,26 +29,26 @@ Duration = Annotated[int, msgspec.Meta(**_INT64, extra={"go": "time.Duration"})]
 
 
 class JsStruct(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Base of everything the JetStream API says."""
+    """Base of all Structs of the JetStream API."""
 
 
 def always(value: Any) -> Any:
-    """A field default that is written even when the value equals it."""
+    """Declare a field that is written even when it has its default value."""
     return msgspec.field(default_factory=_constant(value))
 
 
 def empty(kind: type[list[Any]] | type[dict[Any, Any]]) -> Any:
-    """A field default of an empty list or map, left out when it is empty."""
+    """Declare a field with an empty list or map as default, left out when empty."""
     return msgspec.field(default_factory=kind)
 
 
 def always_list() -> Any:
-    """An empty list that is written as `[]`."""
+    """Declare a list field that is written as `[]` when empty."""
     return msgspec.field(default_factory=_new_list)
 
 
 def always_struct(kind: type[Any]) -> Any:
-    """A fresh zero Struct that is written as well."""
+    """Declare a Struct field that is written even when it has its zero value."""
     return msgspec.field(default_factory=lambda: kind())
 
 
@@ -60,22 +61,22 @@ def _constant(value: Any) -> Callable[[], Any]:
 
 
 class InvalidJson(ValueError):
-    """The text does not hold what was expected; str() gives Go's words for it."""
+    """Text that does not hold the expected value; str() gives Go's words."""
 
 
 _encoder = msgspec.json.Encoder()
 _decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
-#: Numbers that the fast reader takes and Go does not: too large, with a fraction, or -0 where none is below 0.
+#: Numbers that the fast reader accepts and Go refuses: too large, with a fraction, or -0 for an unsigned type.
 _DOUBTFUL_NUMBER = re.compile(rb"[0-9]{19}|[0-9][.eE][0-9+-]|-0")
 
 
 def encode(value: object) -> bytes:
-    """JSON of a Struct (or of anything msgspec knows)."""
+    """Encode a Struct (or any value that msgspec supports) as JSON."""
     return _encoder.encode(value)
 
 
 def decode(data: bytes, kind: type[T], *, strict: bool = True) -> T:
-    """`data` as `kind`. Raises InvalidJson. A strict reader takes several values, the later laid over the earlier, as Go's does."""
+    """Decode `data` as `kind`. Raises InvalidJson. As in Go, a strict reader merges several consecutive values."""
     decoder = _decoders.get(kind)
     if decoder is None:
         decoder = _decoders[kind] = msgspec.json.Decoder(kind)
@@ -108,12 +109,12 @@ def _decode_as_go(data: bytes, kind: type[T], strict: bool) -> T:
 
 
 def _unmarshal_words(words: str) -> str:
-    """What a lenient nats-server says of the same mistake, which reads the text as one value."""
+    """Return the words of a lenient nats-server for the same mistake; it reads the text as one value."""
     return "unexpected end of JSON input" if words == "unexpected EOF" else re.sub(r" at offset \d+$", "", words)
 
 
 def encode_response(kind: str, *parts: object) -> bytes:
-    """A response: its `type` (the suffix after `io.nats.jetstream.api.v1.`), then the members of each part in turn."""
+    """Encode a response: its `type` (the suffix after `io.nats.jetstream.api.v1.`), then the members of each part in turn."""
     out = [b'{"type":"io.nats.jetstream.api.v1.%b"' % kind.encode()]
     for part in parts:
         members = _encoder.encode(part)[1:-1]

@@ -1,8 +1,8 @@
-"""The messages of an auth callout: what the server asks, what the service answers, and their sealing with curve keys.
+"""The messages of an auth callout: the server's request, the service's answer, and their encryption with curve keys.
 
-A request is a JWT of type `authorization_request`, signed by the server's key; the answer a JWT of type
-`authorization_response`, signed by the configured issuer, that carries a user's JWT or an error. With an `xkey` both
-travel sealed: `xkv1`, a 24-byte nonce, a NaCl box.
+A request is a JWT of type `authorization_request`, signed by the server's key. The answer is a JWT of type
+`authorization_response`, signed by the configured issuer, with a user's JWT or an error. With an `xkey` both are
+encrypted: `xkv1`, a 24-byte nonce, a NaCl box. Source: NATS ADR-26.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class CalloutRequest(Struct, omit_defaults=True, kw_only=True):
 def encode_request(
     request: CalloutRequest, signer: nkey.Signer, *, receiver: str, issued_s: int, expires_s: int
 ) -> bytes:
-    """The signed request to an issuer of answers. Times are seconds since the epoch."""
+    """Return the signed request. Times are seconds since the epoch."""
     request = msgspec.structs.replace(request, type="authorization_request", version=2)
     claims: dict[str, Any] = {
         "aud": AUDIENCE,
@@ -110,7 +110,7 @@ def _part(data: bytes) -> bytes:
 
 
 class CurveKey:
-    """The server's curve key pair, for services that want to be talked to in private."""
+    """The server's curve key pair, for services with an `xkey`."""
 
     def __init__(self, seed: bytes) -> None:
         from nacl.public import PrivateKey
@@ -122,11 +122,11 @@ class CurveKey:
         return f"CurveKey({self.public_key})"
 
     def seal(self, data: bytes, receiver: str) -> bytes:
-        """`data` for the holder of the public curve key `receiver` (`X...`)."""
+        """Encrypt `data` for the holder of the public curve key `receiver` (`X...`)."""
         return _SEALED + bytes(self._box(receiver).encrypt(data))
 
     def open(self, data: bytes, sender: str) -> bytes:
-        """What `sender` sealed for us. Raises JwtError."""
+        """Decrypt what `sender` encrypted for this server. Raises JwtError."""
         from nacl.exceptions import CryptoError
 
         if not data.startswith(_SEALED) or len(data) < len(_SEALED) + _NONCE_BYTES:

@@ -1,4 +1,4 @@
-"""Credentials files (`*.creds`): a user JWT and the seed that proves it, between lines of dashes."""
+"""Credentials files (`*.creds`): a user JWT and its seed, between lines of dashes."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Final, NamedTuple
 
 from eyot_wire.trust.nkey import NkeyError, Signer, encode_signature
 
-# A line of three or more dashes with a label, the content, and a line of three or more dashes again.
+# A line of dashes with a label, the content, and another line of dashes (three or more dashes each).
 _SECTION: Final = re.compile(r"-{3,}[^\r\n]*-{3,}\r?\n\s*([^\s-][^\s]*)\s*\r?\n-{3,}[^\r\n]*-{3,}")
 
 
 class Credentials(NamedTuple):
-    """What a credentials file holds; `jwt` is "" in a file with only a seed. The seed stays out of repr."""
+    """The content of a credentials file; `jwt` is "" in a file with only a seed. repr() leaves the seed out."""
 
     jwt: str
     seed: str
 
     def sign(self, nonce: str) -> str:
-        """`sig` of a CONNECT: the signature over the nonce's text. Raises NkeyError."""
+        """Return `sig` of a CONNECT: the signature over the nonce's text. Raises NkeyError."""
         return encode_signature(Signer(self.seed).sign(nonce.encode()))
 
     def public_key(self) -> str:
@@ -29,7 +29,7 @@ class Credentials(NamedTuple):
 
 
 def parse_creds(text: str) -> Credentials:
-    """Read a credentials file, or a bare seed. Raises NkeyError without repeating any of the text."""
+    """Read a credentials file, or a bare seed. Raises NkeyError, whose text contains nothing of the file."""
     sections: list[str] = _SECTION.findall(text)
     if len(sections) >= 2:
         credentials = Credentials(sections[0], sections[1])

@@ -1,8 +1,8 @@
 """NATS JWTs: decoding, signature, and the claims of users, accounts and operators.
 
-A token is three base64url parts: header, payload, signature by the issuer's nkey. Version 2 signs `header.payload`, version
-1 the payload part alone. `decode()` checks all of that and who may issue what; whether the issuer is trusted, and what
-time it is, is the caller's to say.
+A token has three base64url parts: header, payload, signature by the issuer's nkey. Version 2 signs `header.payload`,
+version 1 the payload part alone. `decode()` checks these and the roles of issuer and subject. The caller checks whether
+the issuer is trusted, and the times. Source: NATS ADR-14 and nats-io/jwt.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SUBJECT_ROLES: Final = {"operator": "O", "account": "A", "user": "U", "activati
 
 
 class JwtError(ValueError):
-    """A token that cannot be believed; the text says why and never repeats the token."""
+    """An invalid token; the text gives the reason and never contains the token."""
 
 
 class _Header(Struct):
@@ -37,7 +37,7 @@ class _Header(Struct):
 
 
 class SubjectRules(Struct, omit_defaults=True, frozen=True):
-    """`pub` or `sub` of a user."""
+    """`pub` or `sub` of a user's permissions."""
 
     allow: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
@@ -51,16 +51,16 @@ class ResponseRule(Struct, omit_defaults=True, frozen=True):
 
 
 class TimeRange(Struct, omit_defaults=True, frozen=True):
-    """From `start` to `end` of a day, both `HH:MM:SS`; an end before the start is on the next day."""
+    """A range of a day, both ends `HH:MM:SS`; an end before the start is on the next day."""
 
     start: str = ""
     end: str = ""
 
 
 class UserGrant(Struct, omit_defaults=True, frozen=True):
-    """What a user may do: in the user's own token, or as the template of a scoped signing key.
+    """A user's permissions and limits: in the user's own token, or as the template of a scoped signing key.
 
-    `subs` subscriptions, messages of `payload` bytes; -1: no limit of its own. `src`: addresses in CIDR notation.
+    `subs`: subscriptions; `payload`: bytes of a message; -1: no limit of its own. `src`: addresses in CIDR notation.
     """
 
     pub: SubjectRules = SubjectRules()
@@ -78,35 +78,35 @@ class UserGrant(Struct, omit_defaults=True, frozen=True):
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """`src` as a list."""
+        """`src` as a tuple, whichever form the token has."""
         if isinstance(self.src, str):
             return tuple(part.strip() for part in self.src.split(",") if part.strip())
         return self.src or ()
 
     @property
     def is_empty(self) -> bool:
-        """Nothing is granted or limited here: how tokens of scoped users have to be."""
+        """Whether the token grants and limits nothing, as tokens of scoped users must."""
         empty = UserGrant()
         return all(getattr(self, name) in (getattr(empty, name), ()) for name in UserGrant.__struct_fields__)
 
 
 class NatsClaims(UserGrant, omit_defaults=True, frozen=True):
-    """The `nats` object: what users, accounts and operators have in common, and the fields of users."""
+    """The `nats` object: the common fields of users, accounts and operators, and the fields of users."""
 
     type: str = ""
     version: int = 1
     tags: tuple[str, ...] = ()
     issuer_account: str = ""
     signing_keys: tuple[msgspec.Raw, ...] | None = None
-    jwt: str = ""  # of authorization responses: the user's token
-    error: str = ""  # of authorization responses: why there is none
+    jwt: str = ""  # authorization responses: the user's token
+    error: str = ""  # authorization responses: why there is no token
 
     def __repr__(self) -> str:
         return f"NatsClaims(type={self.type!r})"  # a token within a token stays out of logs
 
 
 class Claims(Struct, omit_defaults=True, frozen=True):
-    """A payload. `exp`, `nbf`, `iat` are seconds since the epoch, 0 = not set."""
+    """A token's payload. `exp`, `nbf`, `iat` are seconds since the epoch, 0: not set."""
 
     sub: str = ""
     iss: str = ""
@@ -123,17 +123,17 @@ class Claims(Struct, omit_defaults=True, frozen=True):
 
     @property
     def kind(self) -> str:
-        """operator, account, user, activation, ..."""
+        """Kind of the token: operator, account, user, activation, ..."""
         return self.nats.type or self.type
 
     @property
     def account(self) -> str:
-        """The account a user belongs to: who a signing key signed for, else the issuer."""
+        """The account a user belongs to: the one that a signing key signed for, else the issuer."""
         return self.nats.issuer_account or self.issuer_account or self.iss
 
     @property
     def signed_for(self) -> str:
-        """`issuer_account`: the account that a signing key signed for, as the token says; "": the issuer's own."""
+        """`issuer_account`: the account that a signing key signed for, as the token says; "": the issuer itself."""
         return self.nats.issuer_account or self.issuer_account
 
     @property
@@ -141,17 +141,17 @@ class Claims(Struct, omit_defaults=True, frozen=True):
         return self.nats.tags or self.tags
 
     def valid_at(self, now_s: float) -> bool:
-        """Whether the token has begun and not yet expired."""
+        """Return whether `now_s` is between the token's begin and its expiry."""
         return self.nbf <= now_s and (self.exp == 0 or now_s < self.exp)
 
 
 def decode(token: str) -> Claims:
-    """Claims of a token whose form, issuer role, subject role and signature are right. Raises JwtError."""
+    """Decode a token, and check its form, issuer role, subject role and signature. Raises JwtError."""
     return open_token(token)[0]
 
 
 def open_token(token: str) -> tuple[Claims, bytes]:
-    """As `decode`, and the payload's JSON for those who know more of its kind. Raises JwtError."""
+    """Return what `decode` returns, and the payload's JSON for further members. Raises JwtError."""
     parts = token.strip().split(".")
     if len(parts) != 3:
         raise JwtError("expected 3 chunks")
@@ -181,7 +181,7 @@ class _V1Body(Struct):
 
 
 def _without_limits(claims: Claims, payload: bytes) -> Claims:
-    """Version 1: a limit that is not named is none, where version 2 says so."""
+    """Apply version 1's defaults: a limit that is not named is unlimited."""
     if claims.kind != "user":
         return claims
     limits = msgspec.json.decode(payload, type=_V1Body).nats

@@ -1,8 +1,8 @@
-"""JWTs of operators and accounts: what they say, and whether it makes sense.
+"""JWTs of operators and accounts.
 
-An account's token is signed by an operator's key (or one of its signing keys) and says everything the configuration says
-elsewhere about an account: limits, exports, imports, mappings, who may sign users, which users are revoked. Version 1
-tokens are read as well. Whether an account's token makes sense: `jwt_account_check`.
+An account's token is signed by an operator's key (or one of its signing keys). It holds what the configuration
+otherwise says about an account: limits, exports, imports, mappings, keys that may sign users, revoked users. Version 1
+tokens are read, too. `jwt_account_check` validates an account's token.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from eyot_wire.trust import nkey
 from eyot_wire.trust.jwt import Claims, JwtError, ResponseRule, SubjectRules, UserGrant, open_token
 from eyot_wire.untrusted import decode_json
 
-#: `revocations`: everybody.
+#: Key of `revocations` that stands for all users.
 EVERYBODY: Final = "*"
 
 
 class ServiceLatency(Struct, omit_defaults=True, frozen=True):
-    """`sampling` in percent, or "headers"."""
+    """Latency sampling of a service: `sampling` in percent, or "headers"."""
 
     sampling: int | str = 0
     results: str = ""
@@ -46,7 +46,7 @@ class Export(Struct, omit_defaults=True, frozen=True):
 
 
 class Import(Struct, omit_defaults=True, frozen=True):
-    """One import. `to` is the old form: a stream's prefix, but the exporter's subject of a service."""
+    """One import. `to` is the old form: a stream's prefix, or the exporter's subject of a service."""
 
     name: str = ""
     subject: str = ""
@@ -60,7 +60,7 @@ class Import(Struct, omit_defaults=True, frozen=True):
 
 
 class JetStreamLimits(Struct, omit_defaults=True, frozen=True):
-    """Bytes and counts; -1: no limit."""
+    """JetStream limits in bytes and counts; -1: unlimited."""
 
     mem_storage: int = 0
     disk_storage: int = 0
@@ -73,7 +73,7 @@ class JetStreamLimits(Struct, omit_defaults=True, frozen=True):
 
 
 class OperatorLimits(JetStreamLimits, omit_defaults=True, frozen=True):
-    """`limits` of an account; -1: no limit. `tiered_limits`: JetStream per number of replicas, `R1` is the one we have."""
+    """`limits` of an account; -1: unlimited. `tiered_limits`: JetStream limits per number of replicas; `R1` applies here."""
 
     subs: int = 0
     data: int = 0
@@ -88,7 +88,7 @@ class OperatorLimits(JetStreamLimits, omit_defaults=True, frozen=True):
 
 
 class ScopedKey(Struct, omit_defaults=True, frozen=True):
-    """A signing key whose users get exactly what `template` says."""
+    """A signing key whose users get exactly the grants of `template`."""
 
     key: str = ""
     kind: str = ""
@@ -97,7 +97,7 @@ class ScopedKey(Struct, omit_defaults=True, frozen=True):
 
 
 class DefaultPermissions(Struct, omit_defaults=True, frozen=True):
-    """Of users whose tokens say nothing about permissions."""
+    """Permissions of users whose tokens define none."""
 
     pub: SubjectRules = SubjectRules()
     sub: SubjectRules = SubjectRules()
@@ -105,7 +105,7 @@ class DefaultPermissions(Struct, omit_defaults=True, frozen=True):
 
 
 class WeightedSubject(Struct, omit_defaults=True, frozen=True):
-    """One destination of a mapping; weight 0 is 100 percent."""
+    """One destination of a mapping; weight 0 means 100 percent."""
 
     subject: str = ""
     weight: int = 0
@@ -113,7 +113,7 @@ class WeightedSubject(Struct, omit_defaults=True, frozen=True):
 
 
 class ExternalAuthorization(Struct, omit_defaults=True, frozen=True):
-    """An auth callout of the account's own."""
+    """The auth callout of an account."""
 
     auth_users: tuple[str, ...] | None = None
     allowed_accounts: tuple[str, ...] | None = None
@@ -153,11 +153,11 @@ class AccountClaims(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """The public key, by which the account is known."""
+        """The account's public key, which identifies it."""
         return self.claims.sub
 
     def scope(self, issuer: str) -> ScopedKey | None:
-        """The scope of one of its signing keys, None for keys without."""
+        """Return the scope of one of its signing keys, None for keys without a scope."""
         for key in self.body.signing_keys or ():
             if isinstance(key, ScopedKey) and key.key == issuer:
                 return key
@@ -167,7 +167,7 @@ class AccountClaims(Struct, frozen=True):
         return tuple(key if isinstance(key, str) else key.key for key in self.body.signing_keys or ())
 
     def revoked(self, user: str, issued_at: int) -> bool:
-        """Whether a user's token issued at that second is revoked, by name or with everybody's."""
+        """Return whether a user's token issued at that second is revoked, by name or with all users."""
         revocations = self.body.revocations or {}
         return any(name in revocations and revocations[name] >= issued_at for name in (user, EVERYBODY))
 
@@ -194,7 +194,7 @@ class OperatorClaims(Struct, frozen=True):
 
     @property
     def trusted_keys(self) -> tuple[str, ...]:
-        """Whose signature under an account's token is believed."""
+        """The keys whose signature on an account's token is valid."""
         own = () if self.body.strict_signing_key_usage else (self.claims.sub,)
         return own + (self.body.signing_keys or ())
 
@@ -222,17 +222,17 @@ def _body(token: str, kind: str, form: type[_Body]) -> tuple[Claims, _Body]:
         raise JwtError(f"malformed {kind} JWT: {error}") from None
 
 
-#: What version 1 says of an account; anything else is not looked at.
+#: The members of a version 1 account that are read.
 _V1_MEMBERS: Final = ("imports", "exports", "limits", "signing_keys", "revocations")
 
 
 def decode_account(token: str) -> AccountClaims:
-    """An account's token, signature checked; whether its issuer is trusted is the caller's to say. Raises JwtError."""
+    """Decode an account's token and check its signature, not whether its issuer is trusted. Raises JwtError."""
     return AccountClaims(token.strip(), *_body(token, "account", AccountBody))
 
 
 def decode_operator(token: str) -> OperatorClaims:
-    """An operator's token, which it signs itself. Raises JwtError."""
+    """Decode an operator's token, which the operator signs itself. Raises JwtError."""
     claims, body = _body(token, "operator", OperatorBody)
     for key in body.signing_keys or ():
         if not nkey.is_public(key, "O"):
@@ -241,9 +241,9 @@ def decode_operator(token: str) -> OperatorClaims:
 
 
 def decode_activation(token: str) -> tuple[Claims, ActivationBody]:
-    """What an exporter grants an importer. Raises JwtError."""
+    """Decode what an exporter grants an importer. Raises JwtError."""
     claims, body = _body(token, "activation", ActivationBody)
-    if claims.type:  # version 1 has the subject elsewhere too, the kind as `type` of the body
+    if claims.type:  # version 1 has the subject elsewhere, too, and the kind as `type` of the body
         body = msgspec.structs.replace(body, kind=body.kind or claims.nats.type)
     return claims, body
 
@@ -253,7 +253,7 @@ class _DeleteBody(Struct):
 
 
 def decode_deletion(token: str) -> tuple[Claims, tuple[str, ...]]:
-    """The accounts an operator wants deleted, in a generic token. Raises JwtError."""
+    """Decode a generic token: the accounts that an operator wants deleted. Raises JwtError."""
     claims, payload = open_token(token)
     try:
         wanted = msgspec.convert(decode_json(payload).get("nats"), _DeleteBody).accounts

@@ -1,7 +1,7 @@
-"""What makes an account's token unusable: the rules of the JWT library that nats-server and nsc use (nats-io/jwt v2, `Account.Validate`).
+"""Validation of account tokens: the rules of the JWT library that nats-server and nsc use (nats-io/jwt v2, `Account.Validate`).
 
-An account whose token breaks one of them is refused when the token is pushed, and is not known to the server otherwise. What the
-clock says of the token, or of the activations in it, is not looked at here.
+The server refuses an invalid account token when it is pushed, and otherwise treats the account as unknown. Expiry times
+of the token and its activations are not checked here.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from eyot_wire.trust.jwt_account import (
 
 _KINDS: Final = ("stream", "service")
 _RESPONSES: Final = ("", "Singleton", "Stream", "Chunked")
-#: Bytes of a description or address.
+#: The most bytes of a description or address.
 _INFO_MAX: Final = 8 * 1024
 _ANY_ACCOUNT: Final = "*"
 
 
 def mistakes(account: AccountClaims) -> list[str]:
-    """What makes an account's token unusable, in the library's words and order; empty if nothing does."""
+    """Return what makes an account's token invalid, in the library's words and order; empty if it is valid."""
     body = account.body
     found = _imports(account.name, body.imports or ())
     found += _exports(body.exports or ())
@@ -53,9 +53,9 @@ def mistakes(account: AccountClaims) -> list[str]:
 
 
 def covers(granted: str, wanted: str) -> bool:
-    """Whether every subject of `wanted` is one of `granted`, both perhaps with wildcards.
+    """Return whether every subject of `wanted` is one of `granted`; both may contain wildcards.
 
-    The library takes `a.>` for a part of `a.*`; that would be more than was granted, and is refused here.
+    The library regards `a.>` as part of `a.*`; that would exceed the grant, so this function refuses it.
     """
     theirs, ours = granted.split("."), wanted.split(".")
     if len(ours) > len(theirs) and theirs[-1] != ">":
@@ -71,12 +71,12 @@ def covers(granted: str, wanted: str) -> bool:
 
 
 def exporters_subject(imported: Import) -> str:
-    """The subject of an import as the exporter knows it; the old form of services has it in `to`."""
+    """Return the exporter's subject of an import; the old form of services has it in `to`."""
     return imported.to if imported.type == "service" and imported.to else imported.subject
 
 
 def activation_mistakes(importer: str, imported: Import, claims: Claims, body: ActivationBody) -> list[str]:
-    """Why an activation does not stand for this import of the account `importer`, besides signature, times and revocations."""
+    """Return why an activation does not allow this import of account `importer`, except signature, times and revocations."""
     found = []
     name = _quoted(imported.subject)
     if imported.account not in (claims.iss, claims.signed_for):
@@ -361,7 +361,7 @@ def _ends_open(text: str) -> bool:
 
 
 def _reference(token: str) -> int | None:
-    """The number in `$3`; None: no reference to a wildcard."""
+    """Return the number in `$3`; None for other tokens."""
     digits = token[2:] if token[1:2] in ("+", "-") else token[1:]
     if token[:1] != "$" or not (digits.isascii() and digits.isdigit()) or len(digits) > 9:
         return None
@@ -369,7 +369,7 @@ def _reference(token: str) -> int | None:
 
 
 def _pattern(local: str) -> str:
-    """A local subject with `*` for its references."""
+    """Return a local subject with `*` in place of its references."""
     return ".".join("*" if _reference(token) is not None else token for token in local.split("."))
 
 

@@ -1,4 +1,4 @@
-"""Rules of user tokens that need arithmetic: scoped permissions from templates, source addresses, times of day."""
+"""Rules of user tokens that need computation: scoped permissions from templates, source addresses, times of day."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from eyot_wire.trust.jwt import Claims, JwtError, SubjectRules, TimeRange, UserG
 
 _TEMPLATE: Final = re.compile(r"\{\{.*?\}\}")
 _TAG: Final = re.compile(r"(tag|account-tag)\((.*)\)", re.IGNORECASE)
-#: Subjects that the tags of one list may multiply to.
+#: The most subjects that the tags of one list may expand to.
 EXPANSIONS_MAX: Final = 4096
 
 
 class Templates:
-    """Fills in `{{name()}}` and its like for one user. A tag that is there several times gives several subjects."""
+    """Expands `{{name()}}` and similar templates for one user. A tag with several values gives several subjects."""
 
     def __init__(self, user: Claims, account_name: str, account_tags: tuple[str, ...]) -> None:
         self._words = {
@@ -33,13 +33,13 @@ class Templates:
         self._tags = {"tag": user.all_tags, "account-tag": account_tags}
 
     def grant(self, template: UserGrant) -> UserGrant:
-        """The template for this user. Raises JwtError where a denied subject cannot be told."""
+        """Return the template's grant for this user. Raises JwtError for a denied subject that cannot be expanded."""
         return msgspec.structs.replace(template, pub=self._rules(template.pub), sub=self._rules(template.sub))
 
     def _rules(self, rules: SubjectRules) -> SubjectRules:
         allow, deny = self._subjects(rules.allow, must=False), self._subjects(rules.deny, must=True)
         if rules.allow and not allow:
-            deny = (*deny, ">")  # nothing is left of what was allowed: that is nothing, not everything
+            deny = (*deny, ">")  # nothing that was allowed is left: that means nothing, not everything
         return SubjectRules(allow=allow, deny=deny)
 
     def _subjects(self, entries: tuple[str, ...], *, must: bool) -> tuple[str, ...]:
@@ -85,7 +85,7 @@ class Templates:
 
 
 def source_allowed(sources: tuple[str, ...], host: str) -> bool:
-    """Whether a peer's address is within one of the networks; no networks: any address is."""
+    """Return whether a peer's address is within one of the networks; without networks any address is."""
     if not sources:
         return True
     try:
@@ -98,7 +98,7 @@ def source_allowed(sources: tuple[str, ...], host: str) -> bool:
 
 
 def seconds_allowed(times: tuple[TimeRange, ...], location: str, now_s: float) -> float | None:
-    """How long it is still allowed at `now_s` (since the epoch): 0 without rules, None if it is not."""
+    """Return for how many seconds `now_s` (since the epoch) stays allowed: 0 without rules, None if it is not allowed."""
     if not times:
         return 0.0
     try:
@@ -106,14 +106,14 @@ def seconds_allowed(times: tuple[TimeRange, ...], location: str, now_s: float) -
         now = datetime.fromtimestamp(now_s, zone).astimezone(zone)
         left = [_left(one, now) for one in times]
     except (ValueError, KeyError, OSError):
-        return None  # of a zone or hour that is none, nothing is known
+        return None  # an unknown zone or hour allows nothing
     return max((seconds for seconds in left if seconds is not None), default=None)
 
 
 def _left(one: TimeRange, now: datetime) -> float | None:
     start, end = (datetime.strptime(text, "%H:%M:%S").time() for text in (one.start, one.end))
     begins, ends = (now.replace(hour=at.hour, minute=at.minute, second=at.second, microsecond=0) for at in (start, end))
-    if begins > ends:  # past midnight: it began yesterday, or ends tomorrow
+    if begins > ends:  # past midnight: the range began yesterday, or ends tomorrow
         if now < ends:
             begins -= timedelta(days=1)
         else:

@@ -1,7 +1,7 @@
 """nkeys: Ed25519 keys in NATS's text form (base32 of a prefix byte, the key, and a CRC-16).
 
 Public keys start with a letter for their role: O operator, A account, U user, N server, C cluster, X curve. Seeds start
-with S and the role's letter. Signing and verifying are the nkeys library's; it is imported when first needed.
+with S and the role's letter. The nkeys library signs and verifies; it is imported on first use.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ _PUBLIC_CHARS: Final = 56
 
 
 class NkeyError(ValueError):
-    """A key, seed or signature that is none."""
+    """An invalid key, seed or signature."""
 
 
 def decode_public(key: str) -> tuple[str, bytes]:
-    """Role letter and raw 32 bytes of a public key. Raises NkeyError."""
+    """Return role letter and raw 32 bytes of a public key. Raises NkeyError."""
     if len(key) != _PUBLIC_CHARS or not key.isascii():
         raise NkeyError("not a public nkey")
     try:
@@ -36,7 +36,7 @@ def decode_public(key: str) -> tuple[str, bytes]:
 
 
 def is_public(key: str, role: str) -> bool:
-    """Whether `key` is a well-formed public key of this role."""
+    """Return whether `key` is a well-formed public key of this role."""
     try:
         return decode_public(key)[0] == role
     except NkeyError:
@@ -44,7 +44,7 @@ def is_public(key: str, role: str) -> bool:
 
 
 def encode_public(role: str, raw: bytes) -> str:
-    """The text form of 32 raw bytes; also how ids that only look like keys are made."""
+    """Return the text form of 32 raw bytes; also for ids that only look like keys. Raises NkeyError."""
     if len(raw) != _KEY_BYTES:
         raise NkeyError("a public key has 32 bytes")
     body = bytes([_PREFIXES[role]]) + raw
@@ -52,7 +52,7 @@ def encode_public(role: str, raw: bytes) -> str:
 
 
 def encode_seed(role: str, raw: bytes) -> str:
-    """The seed text of 32 secret random bytes."""
+    """Return the seed text of 32 secret random bytes. Raises NkeyError."""
     import nkeys
 
     if len(raw) != _KEY_BYTES:
@@ -61,7 +61,7 @@ def encode_seed(role: str, raw: bytes) -> str:
 
 
 class Signer:
-    """A key pair made from a seed. Keeps the secret out of repr."""
+    """A key pair made from a seed. repr() leaves the secret out."""
 
     def __init__(self, seed: str) -> None:
         import nkeys
@@ -75,7 +75,7 @@ class Signer:
             raise NkeyError("not an nkey seed") from None
 
     def sign(self, data: bytes) -> bytes:
-        """The 64 raw bytes of the signature."""
+        """Return the signature of `data`, 64 raw bytes."""
         return bytes(self._pair.sign(data))
 
     def __repr__(self) -> str:
@@ -83,7 +83,7 @@ class Signer:
 
 
 def _check_seed(text: bytes) -> None:
-    """Length and checksum of a seed, which the library does not look at."""
+    """Check length and checksum of a seed; the library checks neither."""
     try:
         raw = base64.b32decode(text + b"=" * (-len(text) % 8))
     except binascii.Error:
@@ -93,7 +93,7 @@ def _check_seed(text: bytes) -> None:
 
 
 def verify(public_key: str, data: bytes, signature: bytes) -> bool:
-    """Whether `signature` is this key's over `data`. A malformed key or signature is simply no."""
+    """Return whether `signature` is this key's over `data`; False for a malformed key or signature."""
     import nacl.exceptions
     import nacl.signing
 
@@ -106,12 +106,12 @@ def verify(public_key: str, data: bytes, signature: bytes) -> bool:
 
 
 def encode_signature(signature: bytes) -> str:
-    """`sig` of a CONNECT: base64 in the URL alphabet without padding."""
+    """Encode `sig` of a CONNECT: base64 in the URL alphabet without padding."""
     return base64.urlsafe_b64encode(signature).rstrip(b"=").decode()
 
 
 def decode_signature(text: str) -> bytes:
-    """`sig` of a CONNECT in either base64 alphabet, padded or not. Raises NkeyError."""
+    """Decode `sig` of a CONNECT in either base64 alphabet, padded or not. Raises NkeyError."""
     body = text.rstrip("=").replace("+", "-").replace("/", "_")
     try:
         return base64.b64decode(body + "=" * (-len(body) % 4), altchars=b"-_", validate=True)

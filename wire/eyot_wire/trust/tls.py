@@ -1,8 +1,8 @@
-"""How our tools verify a server: as Go's clients do, whatever the release of Python makes its own default.
+"""Server verification of Eyot's tools, as in Go's clients and independent of the Python release's defaults.
 
-Python 3.13 refuses certificates without an authority key identifier and takes an intermediate certificate as an anchor; earlier
-releases do neither. Go's TLS asks for no identifier and trusts every certificate of the file it is given, so tools that are
-configured alike reach a server alike.
+Python 3.13 refuses certificates without an authority key identifier and accepts an intermediate certificate as a trust
+anchor; earlier releases do neither. Go's TLS requires no identifier and trusts every certificate of the given file.
+Tools with the same configuration therefore reach the same servers.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from os import PathLike
 
 
 def verifying_context(ca_file: str | PathLike[str] | None = None) -> ssl.SSLContext:
-    """A client's context that trusts `ca_file`'s authorities, the system's without one. Raises OSError."""
+    """Return a client's context that trusts `ca_file`'s authorities, the system's without one. Raises OSError."""
     context = ssl.create_default_context(cafile=ca_file)
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
