@@ -1,9 +1,7 @@
-"""The store floor: streams on flash, one committing writer. Start reading at ``store.py``."""
+"""The store floor: streams on flash, one committing writer. Start reading at `store.py`."""
 
 from eyot_store.errors import StoreError
 from eyot_store.log.log import Log
-from eyot_store.log.memory import MemoryLog
-from eyot_store.log.stream import StreamLog
 from eyot_store.options import StoreOptions
 from eyot_store.records.record import ReadResult, StoredMessage
 from eyot_store.state import LogState
@@ -13,12 +11,10 @@ from eyot_store.txn import Txn
 __all__ = [
     "Log",
     "LogState",
-    "MemoryLog",
     "ReadResult",
     "Store",
     "StoreError",
     "StoreOptions",
     "StoredMessage",
-    "StreamLog",
     "Txn",
 ]

@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, auto_pickle=False, embedsignature=False
-"""Looking at one page of an LMDB 0.9 data file, in C: twin of page_check.py, where it is said what the functions do.
+"""Checks of one page of an LMDB 0.9 data file, in C: the compiled twin of page_check.py, which documents the functions.
 
-Whatever the bytes are, nothing outside of the page is read.
+Whatever the page's bytes are, no function reads outside of the page.
 """
 
 from libc.stdint cimport uint8_t, uint16_t, uint64_t
@@ -103,7 +103,7 @@ cdef int checked(const uint8_t* page, Py_ssize_t size, uint64_t pgno, uint64_t l
 
 
 cdef inline Py_ssize_t count_of(const uint8_t[::1] page) except -1:
-    # How many nodes, and no more than the page can have.
+    # The number of nodes, limited to what a page can hold.
     cdef Py_ssize_t lower
     if page.shape[0] < HEADER:
         raise ValueError("not a page")
@@ -149,7 +149,7 @@ def child_at(const uint8_t[::1] page, Py_ssize_t index):
     return child_of(&page[node_at(page, index)])
 
 
-def search(const uint8_t[::1] page, bytes key):
+cdef Py_ssize_t found_in(const uint8_t[::1] page, const uint8_t* key, Py_ssize_t key_size) except -1:
     cdef Py_ssize_t low, high = count_of(page), middle, at
     cdef bint branch = u16(&page[WORD + 2]) == BRANCH
     cdef int found
@@ -157,14 +157,38 @@ def search(const uint8_t[::1] page, bytes key):
     while low < high:
         middle = (low + high) >> 1
         at = node_at(page, middle)
-        found = ordered(
-            &page[at] + NODE, u16(&page[at + 6]), <const uint8_t*>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key)
-        )
+        found = ordered(&page[at] + NODE, u16(&page[at + 6]), key, key_size)
         if found < 0 or (branch and found == 0):
             low = middle + 1
         else:
             high = middle
     return low - branch
+
+
+def search(const uint8_t[::1] page, bytes key):
+    return found_in(page, <const uint8_t*>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key))
+
+
+def way_is_known(
+    const uint8_t[::1] view, uint64_t page_size, bytearray known not None, int kind, uint64_t root, int depth, bytes key
+):
+    cdef const uint8_t[::1] kinds = known
+    cdef const uint8_t[::1] page
+    cdef uint64_t pgno = root, pages = view.shape[0] // page_size
+    cdef int level
+    if <uint64_t>kinds.shape[0] < pages:
+        pages = kinds.shape[0]
+    for level in range(1, depth + 1):
+        if pgno >= pages or kinds[pgno] != kind:
+            return False
+        page = view[pgno * page_size : (pgno + 1) * page_size]
+        if (u16(&page[WORD + 2]) == BRANCH) != (level < depth):
+            return False
+        if level < depth:
+            pgno = child_of(
+                &page[node_at(page, found_in(page, <const uint8_t*>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key)))]
+            )
+    return True
 
 
 def data_at(const uint8_t[::1] page, Py_ssize_t index):

@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, auto_pickle=False, embedsignature=False
-"""Encoding a run of messages, in C: twin of record_run.py, where it is said what the functions do.
+"""Encodes a run of messages, in C: the compiled twin of record_run.py, which documents the functions.
 
-What a record looks like is said in records/record.py. Times below 2^32 ns, which only clocks of tests give, have a shorter form in
-MessagePack: such a run is the plain twin's.
+records/record.py defines the record. Times below 2^32 ns, which only test clocks give, have a shorter form in
+MessagePack: the plain twin encodes such a run.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -84,7 +84,7 @@ cdef bytes record_of(const uint8_t* key, uint32_t salt, uint64_t ts_ns, bytes su
 
 
 cdef inline object message_of(object message):
-    # Named tuples too: they are no exact tuples.
+    # Named tuples take this way, too: they are not exact tuples.
     if not PyTuple_Check(message) or PyTuple_GET_SIZE(message) != 4:
         raise TypeError("a message is subject, reply, header, payload")
     return message
@@ -178,7 +178,7 @@ cdef bint values_in(const char* header, Py_ssize_t size, bytes special, tuple fi
 
 
 cdef int64_t number_of(bytes text) noexcept:
-    # -1: there is none; -2: it is none that could be a sequence, or a very large one.
+    # -1: no number; -2: a malformed number, or one too large for a sequence.
     cdef Py_ssize_t index
     cdef int64_t value = 0
     cdef char digit
@@ -300,7 +300,7 @@ cdef inline const uint8_t* bytes_of(object buffer, Py_ssize_t* size) except NULL
 
 
 cdef inline Py_ssize_t bin_at(const uint8_t* data, Py_ssize_t size, Py_ssize_t* at) noexcept nogil:
-    # The length of what is there, and `at` behind it; -1: it is nothing of the kind.
+    # Returns the item's length and moves `at` past it; -1 for another type.
     cdef Py_ssize_t width, length = 0, index
     if at[0] >= size or not 0xC4 <= data[at[0]] <= 0xC6:
         return -1

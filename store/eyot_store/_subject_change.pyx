@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, auto_pickle=False, embedsignature=False
-"""What changes of a stream's subjects, in C: twin of subject_change.py, where it is said what the methods do.
+"""The change of a stream's subject index, in C: the compiled twin of subject_change.py, which documents the methods.
 
-Entries lie in the order in which their subjects came up, subjects one behind the other in an arena; a table of hashes with linear
-probing leads to the entries.
+Entries are in order of first appearance, subjects are consecutive in an arena. A hash table with linear probing finds
+the entries.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -87,7 +87,7 @@ cdef uint8_t* put_text(uint8_t* to, const char* text, int64_t size) noexcept nog
     return to + size
 
 
-cdef inline bint usual_subject(const uint8_t* body, Py_ssize_t size) noexcept nogil:
+cdef inline bint has_short_subject(const uint8_t* body, Py_ssize_t size) noexcept nogil:
     # A record is as nearly all are: an array, a time in 8 bytes, a subject of less than 256 bytes, from the 12th on.
     return size >= 12 and body[0] == 0x94 and body[1] == 0xCF and body[10] == 0xC4 and size >= 12 + body[11]
 
@@ -183,7 +183,8 @@ cdef class Change:
         self._mask = mask
         return 1
 
-    # -- what came and went ----------------------------------------------------------------------------------------------
+    # -- additions and removals
+    # ---------------------------------------------------------------------------------------------
 
     cdef int _came(self, const char* text, int64_t size, int64_t seq) except -1:
         cdef Entry* entry = self._entry(text, size)
@@ -235,7 +236,7 @@ cdef class Change:
         value = readable(key, value, salt, opened)
         if value is not None:
             data = <const uint8_t*>PyBytes_AS_STRING(value)
-            if usual_subject(data, PyBytes_GET_SIZE(value)):
+            if has_short_subject(data, PyBytes_GET_SIZE(value)):
                 return self._came(<const char*>data + 12, data[11], seq)
         self.came(None if value is None else unusual(value, opened), seq)
         return 0
@@ -249,7 +250,7 @@ cdef class Change:
             key = <bytes?><object>PyTuple_GET_ITEM(item, 0)
             record = <bytes?><object>PyTuple_GET_ITEM(item, 1)
             data = <const uint8_t*>PyBytes_AS_STRING(record)
-            if usual_subject(data, PyBytes_GET_SIZE(record)):
+            if has_short_subject(data, PyBytes_GET_SIZE(record)):
                 self._came(<const char*>data + 12, data[11], sequence(key))
             else:
                 self.came(unusual(record, None), sequence(key))
@@ -262,7 +263,7 @@ cdef class Change:
         if value is None:
             return False
         data = <const uint8_t*>PyBytes_AS_STRING(value)
-        if usual_subject(data, PyBytes_GET_SIZE(value)):
+        if has_short_subject(data, PyBytes_GET_SIZE(value)):
             self._went(<const char*>data + 12, data[11], seq)
             return True
         subject = unusual(value, opened)
@@ -271,7 +272,8 @@ cdef class Change:
         self.went(subject, seq)
         return True
 
-    # -- what that makes -------------------------------------------------------------------------------------------------
+    # -- results
+    # -------------------------------------------------------------------------------------------------------------
 
     def entries(self):
         cdef Entry* entry
@@ -332,7 +334,7 @@ cdef inline int64_t sequence(bytes key) except? -1:
 
 
 cdef bytes readable(bytes key, bytes value, uint32_t salt, opened):
-    # A record whose checksum is right, or, sealed ones, its body; None: it cannot be read.
+    # Returns the body of a record whose checksum fits, decrypted if sealed; None if it cannot be read.
     cdef bytes body
     if opened is not None:
         body = opened(key, value)

@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, auto_pickle=False, embedsignature=False
-"""The numbers of very many subjects, in C: twin of subject_table.py, where it is said what the methods do.
+"""The counters of very many subjects, in C: the compiled twin of subject_table.py, which documents the methods.
 
-Subjects lie one behind the other in an arena, numbers in slots, and a table of hashes with linear probing leads to the slots. A slot
-stays where it is as long as its subject does; one that is free is the next to be used.
+Subjects are consecutive in an arena, counters in slots. A hash table with linear probing finds the slots. A slot stays
+in place as long as its subject exists; free slots are reused first.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -140,7 +140,7 @@ cdef class SubjectTable:
         return 0
 
     cdef int _compact(self) except -1:
-        # The arena anew, without what was forgotten.
+        # A new arena, without removed subjects.
         cdef uint64_t used = 0, size = self._arena_used - self._arena_lost + 256
         cdef char* arena = <char*>realloc(NULL, size)
         cdef Py_ssize_t index
@@ -165,7 +165,7 @@ cdef class SubjectTable:
         cdef uint64_t place = slot.hash & self._mask, next_place, home
         while self._places[place] != index + 1:
             place = (place + 1) & self._mask
-        # What follows in the chain moves up.
+        # Later entries of the probe chain move up.
         next_place = place
         while True:
             next_place = (next_place + 1) & self._mask
@@ -247,7 +247,8 @@ cdef class SubjectTable:
             free(hashes)
 
     cdef uint32_t* _ahead(self, things, Py_ssize_t at, Py_ssize_t* hashed) except NULL:
-        # The hashes of the subjects of many things (what is at ``at`` of each, or it itself), to be freed; what they need is on its way.
+        # Returns the hashes of the subjects of many items (at index `at` of each, or the item itself); the caller
+        # frees them. Prefetches the memory that lookups need.
         cdef bytes subject
         cdef Py_ssize_t index = 0, count = len(things)
         cdef uint32_t* hashes = <uint32_t*>malloc((count + 1) * sizeof(uint32_t))
@@ -268,7 +269,7 @@ cdef class SubjectTable:
         return hashes
 
     cdef void _expect(self, const uint32_t* hashes, Py_ssize_t count) noexcept nogil:
-        # Each look at the table waits for memory three times: have what many need brought at the same time.
+        # Each lookup waits for memory three times: prefetch for many lookups at once.
         cdef Py_ssize_t index
         cdef uint32_t place
         for index in range(count):
@@ -369,7 +370,7 @@ cdef class SubjectTable:
         cdef int64_t head[4]
         cdef int64_t numbers[5]
         cdef bint folding
-        for folding in (False, True):  # first look whether it is as records are
+        for folding in (False, True):  # first check the record's form, then fold it
             reader.at = <const uint8_t*>PyBytes_AS_STRING(record)
             reader.end = reader.at + PyBytes_GET_SIZE(record)
             reader.bad = False
@@ -383,7 +384,7 @@ cdef class SubjectTable:
                     reader.bad = True
                 text = text_of(&reader, &size)
                 if not folding and not reader.bad:
-                    # What the second look waits for is on its way from memory by then.
+                    # the second pass's memory is prefetched by then
                     __builtin_prefetch(self._places + (hash_of(text, size) & self._mask))
                 for index in range(5):
                     numbers[index] = number(&reader)

@@ -1,8 +1,8 @@
-"""What transactions change on disk, without what the loop's side keeps with them: stream by stream, and as bytes.
+"""Changes of transactions on disk, by stream, as values and as bytes.
 
-``Changes`` are what a committer applies. As bytes they are the body of a journal frame: a MessagePack array with one element
-for each transaction and stream it touches, ``[stream id, [operation, ...]]``, an operation being an array that starts with
-its kind (``Op``). See docs/format.md.
+`Changes` are the input of a committer. As bytes they are the body of a journal frame: a MessagePack array with one
+element per transaction and stream, `[stream id, [operation, ...]]`. An operation is an array that starts with its
+kind (`Op`). See docs/format.md.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ _ROOM = 1 << Op.APPEND | 1 << Op.CREATE
 
 
 def changes_of(txns: Sequence[Txn]) -> Changes:
-    """What these transactions change on disk, in order."""
+    """Return the changes of these transactions on disk, in order."""
     return [
         (stream_id, part.ops) for txn in txns for stream_id, part in txn.parts.items() if part.ops and part.log.durable
     ]
 
 
 def by_stream(changes: Changes) -> dict[int, list[Operation]]:
-    """The operations, in order within each stream, neighbouring appends joined."""
+    """Return the operations, in order within each stream, neighbouring appends joined."""
     if len(changes) == 1:
         return dict(changes)
     streams: dict[int, list[Operation]] = {}
-    joined: set[int] = set()  # streams whose last operation is a run made here
+    joined: set[int] = set()  # streams whose last operation is a run joined here
     for stream_id, added in changes:
         ops = streams.get(stream_id)
         if ops is None:
@@ -56,17 +56,17 @@ def by_stream(changes: Changes) -> dict[int, list[Operation]]:
 
 
 def takes_room(txns: Iterable[Txn]) -> bool:
-    """Whether one of the transactions stores messages or streams; others may use the reserve."""
+    """Return whether one of the transactions stores messages or streams; others may use the reserve."""
     return any(txn.kinds & _ROOM for txn in txns)
 
 
 def is_journalled(txn: Txn) -> bool:
-    """Whether a journal can carry it: streams come, change and go in LMDB itself."""
+    """Return whether a journal can hold it: LMDB itself creates, changes and deletes streams."""
     return not txn.kinds & _STRAIGHT
 
 
 def encode(changes: Changes) -> bytes:
-    """The changes as bytes."""
+    """Return the changes as bytes."""
     return _encode([(stream_id, list(starmap(_plain, ops))) for stream_id, ops in changes])
 
 
@@ -83,7 +83,7 @@ def _plain(op: Op, data: Any) -> tuple[Any, ...]:
 
 
 def decode(body: bytes | memoryview) -> Changes:
-    """Inverse of :func:`encode`. Raises StoreError("corrupt")."""
+    """Inverse of `encode`. Raises StoreError("corrupt")."""
     try:
         return [(stream_id, [_operation(fields) for fields in ops]) for stream_id, ops in _decode(body)]
     except (msgspec.MsgspecError, ValueError, TypeError, AttributeError) as error:

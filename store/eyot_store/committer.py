@@ -1,11 +1,11 @@
-"""How a group of transactions becomes durable: the interface, and what is measured of it.
+"""The interface of committers, and their statistics.
 
-A *committer* makes a group of transactions durable, all of it before it returns, and says for each transaction whether it
-is. It knows nothing of threads or of the loop. Who calls it, when, and who is told, is the *driver's* business
-(``driver.py``): a thread that commits whatever gathered while the last flush ran, or nobody but the caller (simulation).
+A *committer* makes a group of transactions durable before it returns, and reports for each transaction whether it is.
+It knows neither threads nor the event loop. The *driver* (`driver.py`) decides when to call it and delivers the
+results: a thread that commits what gathered during the last flush, or the caller itself (simulation).
 
-Committers: ``lmdb_committer.LmdbCommitter`` writes straight into LMDB; ``journal_committer.JournalCommitter`` flushes a
-journal, and has LMDB brought up to date behind it.
+Committers: `lmdb_committer.LmdbCommitter` writes directly into LMDB. `journal_committer.JournalCommitter` flushes a
+journal and applies it to LMDB later.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ class Committer(Protocol):
     """Called from one thread at a time."""
 
     def commit(self, group: Sequence[Txn]) -> list[StoreError | None]:
-        """Make each transaction of ``group``, in order, durable as a whole or not at all; one result for each.
+        """Make each transaction of `group`, in order, durable as a whole or not at all; one result for each.
 
         When it returns, everything reported as None survives a power cut.
         """
 
     @property
     def untidy(self) -> bool:
-        """There is housekeeping to do."""
+        """Whether there is housekeeping to do."""
 
     def tidy(self) -> None:
         """Do a bounded piece of housekeeping; called when nothing waits to be committed, and now and then otherwise."""
 
     def close(self) -> None:
-        """Nothing more will be committed: bring everything to where it belongs, and let go of files and threads."""
+        """Finish after the last commit: complete the housekeeping, and close files and threads."""
 
     def abandon(self) -> None:
-        """Let go of files and threads, as a crash does."""
+        """Close files and threads without finishing, as a crash does."""
 
 
 class CommitStats:
-    """What the committing side did since the store was opened. Written by the committing thread, read by anybody."""
+    """Statistics since the store was opened. The committing thread writes them, any thread reads them."""
 
     __slots__ = (
         "applies",
@@ -72,7 +72,7 @@ class CommitStats:
         self.flush_ns_total = 0  # time in a group's flush: LMDB's commit with its two, or the journal's write with one
         self.flush_ns_last = 0
         self.flush_ns_max = 0
-        self.flush_ns_log2 = [0] * 48  # [i]: flushes that took [2^(i-1), 2^i) ns
+        self.flush_ns_log2 = [0] * 48  # [i]: number of flushes that lasted [2^(i-1), 2^i) ns
         self.group_log2 = [0] * 24  # [i]: groups of [2^(i-1), 2^i) transactions
         self.last_commit_ns = 0  # wall time of the last commit
         self.map_growths = 0
@@ -80,10 +80,10 @@ class CommitStats:
         self.apply_ns_total = 0
         self.apply_failed = ""  # why the last of them failed; it is tried again
         self.tidying_failed = ""  # why the last housekeeping was given up
-        self.unnotified = 0  # groups whose results the loop was not there to hear
+        self.unnotified = 0  # groups whose results no loop received
 
     def flushed(self, flush_ns: int, txns: int, now_ns: int) -> None:
-        """One group of ``txns`` transactions reached the disk; its flush took ``flush_ns``."""
+        """Count a flushed group of `txns` transactions; the flush lasted `flush_ns`."""
         self.commits += 1
         self.txns += txns
         self.flush_ns_total += flush_ns
@@ -95,7 +95,7 @@ class CommitStats:
         self.last_commit_ns = now_ns
 
     def applied(self, apply_ns: int, error: StoreError | None) -> None:
-        """An attempt to bring LMDB up to date took ``apply_ns``."""
+        """Count an attempt to apply the journal to LMDB, which lasted `apply_ns`."""
         self.applies += error is None
         self.apply_ns_total += apply_ns
         self.apply_failed = str(error) if error else ""

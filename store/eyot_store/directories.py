@@ -7,8 +7,11 @@ from pathlib import Path
 
 
 def make_directories(path: Path, mode: int) -> None:
-    """Make ``path``, and what is missing above it. A directory is an entry of the one above, which is flushed where it was made:
-    without that, all that is in it may be gone after a power cut, however often it was flushed itself. Raises OSError."""
+    """Create `path` and its missing parents durably. Raises OSError.
+
+    A directory is an entry of its parent, which is flushed after the creation. Without that flush, a power cut may
+    remove the directory with all flushed files in it.
+    """
     path = path.absolute()
     missing = []
     above = path
@@ -21,7 +24,7 @@ def make_directories(path: Path, mode: int) -> None:
 
 
 def flush_directory(path: Path) -> None:
-    """Make the names in ``path`` durable. Raises OSError."""
+    """Make the names in `path` durable. Raises OSError."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)

@@ -1,8 +1,9 @@
-"""Who runs a committer: a thread of its own with group commit, or the caller (for deterministic simulation)."""
+"""Drivers call a committer: from a thread with group commit, or from the caller (for deterministic simulation)."""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Protocol
@@ -15,28 +16,35 @@ from eyot_store.txn import Txn
 Group = list[tuple[Txn, StoreError | None]]
 
 GROUP_BYTES_MAX = 16 << 20
-"""A group is closed at this size, so that one flush does not make everybody wait for all of a large backlog."""
+"""A group is closed at this size, so that no publisher waits for all of a large backlog."""
 
 TIDY_EVERY = 8
 """Groups after which some housekeeping is done even if the next one is waiting."""
 
 
 class Driver(Protocol):
-    """Takes transactions in the loop's thread, hands results to ``finished`` group by group, in order."""
+    """Accepts transactions in the loop's thread and passes results to `finished`, group by group, in order."""
 
     def submit(self, txn: Txn) -> None: ...
 
     def stop(self) -> None:
         """Commit everything that was submitted, then end."""
 
+    def stalled_s(self) -> float:
+        """Return for how long, in seconds, the committing side has been at one group or piece of housekeeping.
+
+        0 while it waits for work, infinity when it has ended unexpectedly.
+        """
+
 
 class ThreadDriver:
-    """One thread; a group is whatever gathered while the last one was being flushed. ``finished`` runs in that thread."""
+    """Commits in one thread; a group is what gathered during the last flush. `finished` runs in that thread."""
 
     def __init__(self, committer: Committer, finished: Callable[[Group], None]) -> None:
         self._committer = committer
         self._finished = finished
         self._queue: SimpleQueue[Txn | None] = SimpleQueue()
+        self._since = 0.0  # when what the thread is at began (monotonic); 0: it waits for work
         self._thread = threading.Thread(target=self._run, name="eyot-commit", daemon=True)
         self._thread.start()
 
@@ -46,6 +54,12 @@ class ThreadDriver:
     def stop(self) -> None:
         self._queue.put(None)
         self._thread.join()
+
+    def stalled_s(self) -> float:
+        if not self._thread.is_alive():
+            return float("inf")
+        since = self._since
+        return time.monotonic() - since if since else 0.0
 
     def _run(self) -> None:
         committer = self._committer
@@ -63,6 +77,7 @@ class ThreadDriver:
                     txn = self._queue.get_nowait()
             except Empty:
                 pass
+            self._since = time.monotonic()
             if group:
                 self._finished(run_group(committer, group))
             if txn is None:
@@ -72,17 +87,19 @@ class ThreadDriver:
                 committer.tidy()
 
     def _next(self) -> Txn | None:
-        """The next transaction; the time until it comes is for housekeeping."""
+        """Return the next transaction; runs housekeeping until one arrives."""
         while self._committer.untidy:
             try:
                 return self._queue.get_nowait()
             except Empty:
+                self._since = time.monotonic()
                 self._committer.tidy()
+        self._since = 0.0
         return self._queue.get()
 
 
 class InlineDriver:
-    """Nothing happens until ``commit_now``; what was submitted and not committed can be lost on purpose."""
+    """Commits only in `commit_now`; simulations can lose what was submitted and not committed."""
 
     def __init__(self, committer: Committer, finished: Callable[[Group], None]) -> None:
         self._committer = committer
@@ -93,7 +110,7 @@ class InlineDriver:
         self._queue.append(txn)
 
     def commit_now(self) -> int:
-        """Commit what was submitted as one group, then do a piece of housekeeping; returns how many transactions."""
+        """Commit what was submitted as one group, then do one step of housekeeping; return the number of transactions."""
         group, self._queue = self._queue, []
         if group:
             self._finished(run_group(self._committer, group))
@@ -101,8 +118,11 @@ class InlineDriver:
             self._committer.tidy()
         return len(group)
 
+    def stalled_s(self) -> float:
+        return 0.0
+
     def lose(self) -> None:
-        """Forget what was submitted and not committed, as a crash does."""
+        """Drop what was submitted and not committed, as a crash does."""
         self._queue.clear()
 
     def stop(self) -> None:
@@ -110,7 +130,7 @@ class InlineDriver:
 
 
 def run_group(committer: Committer, group: list[Txn]) -> Group:
-    """Commit a group; whatever goes wrong becomes its transactions' result, so that the driver lives on."""
+    """Commit a group; an unexpected exception becomes the result of its transactions, so that the driver continues."""
     try:
         results = committer.commit(group)
     except Exception as error:

@@ -1,13 +1,13 @@
-"""The LMDB environment of a store: its databases, its format version, its map, and who may touch it when.
+"""The LMDB environment of a store: databases, format version, map size, and locking.
 
-One directory holds one environment (``data.mdb``, ``lock.mdb``) and ``store.lock``, which keeps other writers away.
+One directory holds one environment (`data.mdb`, `lock.mdb`) and `store.lock`, which excludes other writers.
 Databases (see docs/format.md): the unnamed one holds the format version, the next stream id and each stream's counters;
-``streams``, ``consumers``, ``consumer_states`` and ``positions`` hold what their names say, ``subjects`` how many messages each
-subject has; ``stream:<id>`` holds the messages of one stream.
+`streams`, `consumers`, `consumer_states` and `positions` hold what they are named after, `subjects` the
+message counts of subjects; `stream:<id>` holds the messages of one stream.
 
-Threads: the committing thread writes; the loop's thread reads. A resize of the map, closing, and the opening and dropping of
-databases must not meet a reader: both sides take ``lock`` for as long as a read or such a change takes. A database handle is
-looked up in ``messages`` under the lock it is used under: a number that LMDB took back may be another stream's by now.
+Threads: the committing thread writes, the loop's thread reads. A resize of the map, closing, and opening or dropping
+databases must not overlap with a read: both sides hold `lock` meanwhile. A database handle is looked up in
+`messages` under the lock under which it is used: LMDB may reuse a handle for another stream.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from eyot_store.records.store_cipher import StoreCipher, new_store_cipher, unloc
 
 FORMAT = 1
 FORMAT_JOURNAL = 2
-"""The same with a journal in front: a release that does not know of journals must not ignore one."""
+"""Format of a store with a journal in front: a release without journals must not open it."""
 FORMAT_SEALED = 2
 """Added to either where the store is encrypted."""
 FORMATS = range(FORMAT, FORMAT_JOURNAL + FORMAT_SEALED + 1)
@@ -59,17 +59,17 @@ def messages_db_name(stream_id: int) -> bytes:
 
 
 def counters_key(stream_id: int) -> bytes:
-    """Key in the unnamed database of a stream's counters; sorts right behind the stream's database, on the same page."""
+    """Return the key of a stream's counters in the unnamed database; sorts next to the stream's database, on the same page."""
     return b"stream:%08x:counters" % stream_id
 
 
 def deleted_stream_key(stream_id: int) -> bytes:
-    """Key in the unnamed database that marks a deleted stream whose database is still to be emptied."""
+    """Return the key in the unnamed database that marks a deleted stream whose database is not empty yet."""
     return b"trash:%08x" % stream_id
 
 
 def journal_mark(salt: bytes, applied: int) -> bytes:
-    """The value under JOURNAL_KEY: the journal's salt, and the last of its frames that LMDB holds."""
+    """Return the value under JOURNAL_KEY: the journal's salt, and the last of its frames that LMDB holds."""
     return seal(JOURNAL_KEY, msgspec.msgpack.encode((salt, applied)))
 
 
@@ -77,7 +77,7 @@ decode_mark = msgspec.msgpack.Decoder(tuple[bytes, int]).decode
 
 
 def as_store_error(error: Exception) -> StoreError:
-    """An exception of LMDB or the system in the store's terms."""
+    """Return an exception of LMDB or the system in the store's terms."""
     if isinstance(error, StoreError):
         return error
     text = str(error)
@@ -92,7 +92,7 @@ def as_store_error(error: Exception) -> StoreError:
     if isinstance(error, (lmdb.CorruptedError, lmdb.InvalidError, lmdb.PageNotFoundError, msgspec.MsgspecError)):
         return StoreError("corrupt", f"the database is damaged: {text}")
     if "Permission denied" in text:
-        return StoreError("io", f"its files belong to somebody else: {text}")
+        return StoreError("io", f"its files belong to another user: {text}")
     return StoreError("io", f"the disk failed: {text}")
 
 
@@ -112,7 +112,7 @@ class Environment:
         self.on_fenced: Callable[[int, StoreError], None] = lambda stream_id, error: None
         self.examined: Examined | None = None
         self._reading_until_s = float("-inf")
-        self._map_max = options.map_size_max  # or what the address space had room for
+        self._map_max = options.map_size_max  # or the largest map that the address space allows
         self._probed_s = float("-inf")
         self._probe_verdict: StoreError | None = None
         self._lock_fd = _lock_directory(path)
@@ -124,7 +124,7 @@ class Environment:
                 raise StoreError(
                     "corrupt",
                     f"{path / 'data.mdb'} is missing or empty, while the journal beside it may hold acknowledged messages; "
-                    f"restore it, or remove {path / 'journal'} to begin anew",
+                    f"restore it, or remove {path / 'journal'} to start without it",
                 )
             self._open()
         except BaseException:
@@ -132,8 +132,11 @@ class Environment:
             raise
 
     def reading_much(self) -> None:
-        """The loop reads very many records, slice by slice. Two threads that do so take the interpreter from each other at every record,
-        so for a moment what can wait should."""
+        """Announce that the loop reads very many records, slice by slice.
+
+        Two threads that do so hand the interpreter lock to each other at every record, so deferrable work waits for a
+        moment.
+        """
         self._reading_until_s = time.monotonic() + _READING_S
 
     @property
@@ -217,12 +220,12 @@ class Environment:
             txn.put(NEXT_ID_KEY, b"1")
 
     def _unlock(self, entry: bytes | None) -> None:
-        """Get at the data key; if that took the operator's previous key, seal it under the new one."""
+        """Decrypt the data key; with the operator's previous key, seal it under the new one."""
         keys = self.options.keys
         if self.store_cipher is not None:
             return  # opened again
         if keys is None:
-            raise StoreError("key", f"the store in {self.path} is encrypted: it takes its key to open it")
+            raise StoreError("key", f"the store in {self.path} is encrypted: a key is required to open it")
         try:
             self.store_cipher, outdated = unlock(unseal(ENCRYPTION_KEY, entry or b"", "the data key"), keys)
         except StoreError as error:
@@ -244,12 +247,14 @@ class Environment:
         return self.examined.known if self.examined is not None else b""
 
     def tree(self, txn: Any, stream_id: int) -> Tree | None:
-        """A stream's messages as a read transaction sees them, to look at the pages that are about to be read; None: there is no such
-        stream yet. Raises StoreError("corrupt"): it is fenced."""
+        """Return a stream's tree of messages in a read transaction, to check its pages before a read.
+
+        None: the stream has no database yet. Raises StoreError("corrupt") for a fenced stream.
+        """
         return self._tree(int(txn.id()), stream_id)
 
     def base_tree(self, txn: Any, stream_id: int) -> Tree | None:
-        """The same as a write transaction found it."""
+        """Return a stream's tree of messages in a write transaction."""
         return self._tree(int(txn.id()) - 1, stream_id)
 
     def _tree(self, txnid: int, stream_id: int) -> Tree | None:
@@ -259,29 +264,32 @@ class Environment:
         return self.pages.tree(txnid, messages_db_name(stream_id), SEQUENCE_KEY)
 
     def fence(self, stream_id: int, error: PageError) -> StoreError:
-        """A page of a stream is damaged: LMDB is not asked for anything of the stream any more, or it would end the process. Returns what
-        to raise."""
+        """Fence a stream with a damaged page: no more LMDB calls for it, since one could abort the process.
+
+        Returns the error to raise.
+        """
         return self.fence_for(stream_id, StoreError("corrupt", f"{error.message}; {gone(error)}"))
 
     def fence_for(self, stream_id: int, error: StoreError) -> StoreError:
-        """The same for another reason."""
+        """Fence a stream for another reason; return the error to raise."""
         if stream_id not in self.fenced:
             self.fenced[stream_id] = error
             self.on_fenced(stream_id, error)
         return self.fenced[stream_id]
 
-    # -- what is sealed ------------------------------------------------------------------------------------------------
+    # -- encryption
+    # ----------------------------------------------------------------------------------------------------------
 
     def codec(self, stream_id: int) -> RecordCodec:
-        """How a stream's records are stored."""
+        """Return how a stream's records are stored."""
         return RecordCodec(stream_id, self.store_cipher)
 
     def seal(self, kind: bytes, key: bytes, value: bytes) -> bytes:
-        """A value of the database ``kind`` as it is stored under ``key``."""
+        """Return a value of the database `kind` as it is stored under `key`."""
         return seal(key, value if self.store_cipher is None else self.store_cipher.seal(kind + key, value))
 
     def unseal(self, kind: bytes, key: bytes, sealed: bytes, what: str) -> bytes:
-        """Inverse of ``seal``. Raises StoreError("corrupt") naming ``what``."""
+        """Inverse of `seal`. Raises StoreError("corrupt") naming `what`."""
         value = unseal(key, sealed, what)
         if self.store_cipher is None:
             return value
@@ -294,7 +302,7 @@ class Environment:
 
     @property
     def spread(self) -> int:
-        """How many times the bytes of records they may take in LMDB."""
+        """Largest factor between the bytes of records and their space in LMDB."""
         return 2 if self.store_cipher is None else 4
 
     @property
@@ -303,7 +311,7 @@ class Environment:
         return self.path / "journal"
 
     def read_journal_mark(self) -> tuple[bytes, int] | None:
-        """The journal's salt, and the last of its frames that LMDB holds; None when there is no journal."""
+        """Return the journal's salt, and the last of its frames that LMDB holds; None when there is no journal."""
         if not self.journalled:
             return None
         with self.lmdb.begin() as txn:
@@ -311,7 +319,7 @@ class Environment:
         return decode_mark(unseal(JOURNAL_KEY, sealed or b"", "mark of the journal"))
 
     def begin_journal(self, mark: bytes) -> None:
-        """From now on the journal in ``journal_path`` counts."""
+        """From now on the journal in `journal_path` counts."""
         with self.lmdb.begin(write=True) as txn:
             txn.put(JOURNAL_KEY, mark)
             txn.put(FORMAT_KEY, self._format(FORMAT_JOURNAL))
@@ -325,8 +333,10 @@ class Environment:
         self.journalled = False
 
     def reopen(self) -> int:
-        """Close and open again, which LMDB asks for after it could not write its meta page; returns the number of the last
-        transaction that the file holds. Writes nothing."""
+        """Close and reopen the environment, as LMDB requires after a failed write of its meta page.
+
+        Returns the number of the file's last transaction. Writes nothing.
+        """
         with self.lock:
             self.lmdb.close()
             self.is_open = False
@@ -337,7 +347,7 @@ class Environment:
             return int(self.lmdb.info()["last_txnid"])
 
     def why_io(self, error: StoreError) -> StoreError:
-        """LMDB reports a short write as an I/O error; say "full" where the file system would not take more either."""
+        """Return `error`, as "full" where the file system has no space: LMDB reports a short write as an I/O error."""
         if error.reason != "io":
             return error
         limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
@@ -350,7 +360,7 @@ class Environment:
         return self._probe_verdict or error
 
     def _probe(self) -> StoreError | None:
-        """Write a little into a file beside the data; the error if that is refused for want of room."""
+        """Write a small file beside the data; return the error if there is no space."""
         probe = self.path / "probe"
         try:
             with probe.open("wb", buffering=0) as file:
@@ -364,12 +374,14 @@ class Environment:
 
     # -- room --------------------------------------------------------------------------------------------------------
     #
-    # LMDB's map is kept no larger than what the file system has promised: the file is allocated ahead, so that a full disk
-    # shows as MapFullError before anything is written. The last ``map_reserve`` bytes of it are for what makes room.
+    # LMDB's map is never larger than what the file system has allocated, so that a full disk shows as MapFullError
+    # before anything is written. The last `map_reserve` bytes are reserved for transactions that free space.
 
     def make_room(self, wanted: int, *, reserve: bool) -> bool:
-        """Let the map grow by about ``wanted`` bytes; False when there is no more room. ``reserve``: the reserve may be used.
-        No transaction may be active."""
+        """Let the map grow by about `wanted` bytes, while no transaction is active; return False when there is no space.
+
+        `reserve`: the reserve may be used.
+        """
         if reserve and self.map_size < min(self.allocated, self._map_max):
             self.resize(min(self.allocated, self._map_max))
             return True
@@ -383,18 +395,21 @@ class Environment:
         return True
 
     def restore_reserve(self) -> None:
-        """Take the reserve away again, after something has made use of it (LMDB keeps what is in use)."""
+        """Shrink the map by the reserve after its use (LMDB keeps what is in use)."""
         if self.map_size > self._appendable():
             self.resize(self._appendable())
 
     def promise_broken(self) -> None:
-        """The file system refused to write what it had allocated: use what is in the file already, until it grows again."""
+        """Continue within the file's present size until it can grow again: the file system refused to write allocated space."""
         self.allocated = self.used_bytes()
         self.resize(self.allocated)
 
     def resize(self, size: int) -> None:
-        """Set the map's size; LMDB keeps it at what is in use at least. Raises StoreError("full"): there is no address
-        space for it. LMDB has let go of the old map by then, and the environment is opened anew, as large as it was."""
+        """Set the map's size; LMDB keeps at least what is in use.
+
+        Raises StoreError("full") without address space. LMDB has unmapped the old map by then; the environment is
+        reopened at its old size.
+        """
         try:
             with self.lock:
                 self.lmdb.set_mapsize(size)
@@ -418,12 +433,12 @@ class Environment:
             os.posix_fallocate(fd, self.allocated, size - self.allocated)
             self.allocated = size
         except OSError:
-            pass  # no room; whoever needs it is told
+            pass  # no space; the code that needs it reports that
         finally:
             os.close(fd)
 
     def deleted_streams(self) -> list[int]:
-        """Ids of deleted streams whose database is still there."""
+        """Return the ids of deleted streams whose database still exists."""
         out: list[int] = []
         with self.lmdb.begin() as txn:
             cursor = txn.cursor()
@@ -435,8 +450,10 @@ class Environment:
         return out
 
     def used_bytes(self) -> int:
-        """Bytes of the file in use by pages that were ever used (free pages inside included). For whoever writes, or holds
-        ``lock``: it looks into the map."""
+        """Return the bytes of the file that hold pages ever used, free pages included.
+
+        Only for writers, and under `lock`: it reads the map.
+        """
         return int((self.lmdb.info()["last_pgno"] + 1) * self.lmdb.stat()["psize"])
 
     def close(self) -> None:
@@ -447,7 +464,7 @@ class Environment:
 
 
 def gone(error: PageError) -> str:
-    """Which messages are behind a damaged page."""
+    """Describe which messages a damaged page held."""
     first = unpack_u64(error.low[:8].ljust(8, b"\0"))[0] or 1
     last = "on" if error.high is None else f"to {max(unpack_u64(error.high[:8].ljust(8, bytes(1)))[0] - 1, first)}"
     if error.high is not None and error.high == error.low + b"\0":

@@ -24,8 +24,8 @@ Reason = Literal["full", "io", "corrupt", "closed", "busy", "locked", "format", 
 class StoreError(Exception):
     """Something durable could not be written or read.
 
-    ``stream`` is ``account/name`` and ``seq`` the sequence concerned where they are known, else ``""`` and 0; ``size`` is what a
-    damaged message counts for in its stream's bytes, as far as its record tells.
+    `stream`: `account/name`; `seq`: the sequence concerned; `""` and 0 where unknown. `size`: a damaged
+    message's part of its stream's bytes, as far as its record shows it.
     """
 
     def __init__(self, reason: Reason, message: str, *, stream: str = "", seq: int = 0, size: int = 0) -> None:

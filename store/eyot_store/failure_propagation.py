@@ -1,23 +1,24 @@
-"""Which failures later transactions inherit: what was staged on top of something that never happened must fail with it.
+"""Failures that later transactions inherit: what was staged on top of a failed transaction must fail, too.
 
-Belongs to the committing side, whatever the committer. The loop's side does the same for what it has not handed in yet
-(``Log`` counts epochs), so a failure is handed down only to what was staged before the loop knew.
+This module serves the committing side of every committer. The loop's side does the same for transactions that it has
+not submitted yet (`Log` counts epochs). A failure is therefore inherited only by what was staged before the loop knew
+of it.
 """
 
 from __future__ import annotations
 
 from eyot_store.errors import StoreError
-from eyot_store.txn import Fate, Txn
+from eyot_store.txn import FailureScope, Txn
 
 
 class FailurePropagation:
     """The last failure of each stream."""
 
     def __init__(self) -> None:
-        self._failed: dict[int, tuple[int, Fate, StoreError]] = {}  # stream id -> epoch, what it broke, why
+        self._failed: dict[int, tuple[int, FailureScope, StoreError]] = {}  # stream id -> epoch, what it broke, cause
 
     def inherited(self, txn: Txn) -> StoreError | None:
-        """The failure that ``txn`` was built on, if any."""
+        """Return the failure that `txn` was built on, if any."""
         if txn.error is not None:
             self.fail(txn, txn.error)
             return txn.error
@@ -28,13 +29,13 @@ class FailurePropagation:
             if failed is None:
                 continue
             epoch, broken, error = failed
-            if part.epoch <= epoch and broken & part.needs:  # else the loop knew, and started anew
+            if part.epoch <= epoch and broken & part.needs:  # else the loop knew the failure and restaged
                 self.fail(txn, error)
                 return error
         return None
 
     def fail(self, txn: Txn, error: StoreError) -> None:
-        """``txn`` did not happen."""
+        """`txn` did not happen."""
         for stream_id, part in txn.parts.items():
             broken = part.breaks
             before = self._failed.get(stream_id)
@@ -47,5 +48,5 @@ class FailurePropagation:
                 self._failed[stream_id] = (part.epoch, broken, error)
 
     def forget(self, stream_id: int) -> None:
-        """The stream is gone."""
+        """Remove a deleted stream."""
         self._failed.pop(stream_id, None)

@@ -57,7 +57,7 @@ cdef class Matched:
         if offset < 0 or offset >= self._used or limit <= 0:
             return found
         end = self._used if limit > self._used - offset else offset + limit
-        # In an array of its own: other threads may go on meanwhile.
+        # In an array of its own: other threads may change the table meanwhile.
         entries = <Entry*>malloc(self._used * sizeof(Entry))
         if entries == NULL:
             raise MemoryError

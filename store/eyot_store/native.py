@@ -1,7 +1,8 @@
-"""What the store does for every record, in C where it could be compiled, in plain Python where not.
+"""The store's functions that run once per record: compiled where possible, else in plain Python.
 
-As with `eyot_wire.native`, `EYOT_PLAIN=1` in the environment forces the plain twins (`page_check.py`, `record_run.py`,
-`subject_change.py`, `subject_table.py`), which say what they do; tests hold both against each other. COMPILED says which twin this process runs.
+As in `eyot_wire.native`, `EYOT_PLAIN=1` in the environment forces the plain twins (`page_check.py`, `record_run.py`,
+`subject_change.py`, `subject_table.py`), which document the functions. Tests compare both. COMPILED says which twin
+this process runs.
 """
 
 import os
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
         next_unknown,
         nodes_of,
         search,
+        way_is_known,
     )
     from eyot_store.record_run import count_bytes, encode_run, pub_acks, scan_batch
     from eyot_store.subject_change import Change
@@ -38,6 +40,7 @@ else:
             next_unknown,
             nodes_of,
             search,
+            way_is_known,
         )
         from eyot_store._record_run import count_bytes, encode_run, pub_acks, scan_batch
         from eyot_store._subject_change import Change
@@ -55,6 +58,7 @@ else:
             next_unknown,
             nodes_of,
             search,
+            way_is_known,
         )
         from eyot_store.record_run import count_bytes, encode_run, pub_acks, scan_batch
         from eyot_store.subject_change import Change
@@ -79,4 +83,5 @@ __all__ = [
     "pub_acks",
     "scan_batch",
     "search",
+    "way_is_known",
 ]

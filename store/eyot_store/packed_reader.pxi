@@ -1,4 +1,4 @@
-# Reading what MessagePack says, for the compiled twins: included where uint8_t, int64_t and uint64_t are known.
+# A MessagePack reader for the compiled twins. The including file defines uint8_t, int64_t and uint64_t.
 
 cdef struct Reader:
     const uint8_t* at

@@ -1,10 +1,11 @@
-"""Looking at one page of an LMDB 0.9 data file before LMDB does, in plain Python.
+"""Checks one page of an LMDB 0.9 data file before LMDB reads it, in plain Python.
 
-LMDB trusts its pages: one that does not hold what was written ends the process, or worse. `_page_check.pyx` does the same in C; this
-one runs where nothing was compiled, and is what the compiled one is tested against (see `hot.py`).
+LMDB trusts its pages: a damaged one aborts the process, or worse. `_page_check.pyx` is the compiled twin. This module
+runs without a compiler, and tests compare both (see `native.py`).
 
-A page is a header (number, pad, flags, lower, upper; where the offsets of the nodes end and where the nodes begin), the offsets, and at
-the page's end the nodes. A node is 8 bytes (size or child in three halves, flags, size of the key), key and data, even in length.
+A page is a header (number, pad, flags, lower, upper; where the offsets of the nodes end and where the nodes begin), the
+offsets, and the nodes at the page's end. A node is 8 bytes (size or child in three halves, flags, size of the key), key
+and data, even in length.
 """
 
 from __future__ import annotations
@@ -52,8 +53,10 @@ _word = struct.Struct("=" + ("Q" if WORD == 8 else "I")).unpack_from
 
 
 def check_page(page: Buffer, pgno: int, last_pgno: int, key_size: int) -> int:
-    """Whether `page` (all of it) is a sound branch or leaf with the number `pgno`, of a database whose keys are of `key_size`. Returns how
-    many of its nodes have their data in overflow pages; below 0: it is not sound, `PROBLEMS[-result]`."""
+    """Check a whole page that must be a branch or leaf with the number `pgno`, in a database with keys of `key_size`.
+
+    Returns the number of nodes with data in overflow pages; a negative result means damage, `PROBLEMS[-result]`.
+    """
     size = len(page)
     number, _, flags, lower, upper = _header(page)
     if number != pgno:
@@ -103,29 +106,29 @@ def check_page(page: Buffer, pgno: int, last_pgno: int, key_size: int) -> int:
 
 
 def is_branch(page: Buffer) -> bool:
-    """Whether it is a branch."""
+    """Return whether it is a branch."""
     return _u16(page, WORD + 2)[0] == BRANCH  # type: ignore[no-any-return]
 
 
 def nodes_of(page: Buffer) -> int:
-    """How many nodes it has."""
+    """Return how many nodes it has."""
     return (_u16(page, WORD + 4)[0] - HEADER_SIZE) >> 1  # type: ignore[no-any-return]
 
 
 def key_at(page: Buffer, index: int) -> bytes:
-    """The key of a node of a sound page; that of a branch's first node says nothing."""
+    """Return the key of a node of a sound page; that of a branch's first node is meaningless."""
     at = _u16(page, HEADER_SIZE + 2 * index)[0]
     return bytes(page[at + NODE_SIZE : at + NODE_SIZE + _u16(page, at + 6)[0]])
 
 
 def child_at(page: Buffer, index: int) -> int:
-    """The page that a node of a sound branch leads to."""
+    """Return the page that a node of a sound branch leads to."""
     low, high, flags, _ = _node(page, _u16(page, HEADER_SIZE + 2 * index)[0])
     return low | high << 16 | (flags << 32 if WORD == 8 else 0)  # type: ignore[no-any-return]
 
 
 def search(page: Buffer, key: bytes) -> int:
-    """The node of a sound branch that leads to `key`; the first one of a leaf whose key is not below it."""
+    """Return the node of a sound branch that leads to `key`; the first one of a leaf whose key is not below it."""
     branch = is_branch(page)
     low, high = int(branch), nodes_of(page)
     while low < high:
@@ -157,10 +160,27 @@ def mark_children(page: Buffer, seen: bytearray) -> int:
 
 
 def next_unknown(page: Buffer, index: int, end: int, known: bytearray, kind: int) -> int:
-    """The first node of a sound branch in [`index`, `end`) whose child is not `kind` in `known`; `end` if there is none."""
+    """Return the first node of a sound branch in [`index`, `end`) whose child is not `kind` in `known`; `end` if there is none."""
     while index < end:
         child = child_at(page, index)
         if child >= len(known) or known[child] != kind:
             return index
         index += 1
     return end
+
+
+def way_is_known(view: Buffer, page_size: int, known: bytearray, kind: int, root: int, depth: int, key: bytes) -> bool:
+    """Return whether every page from `root` to the leaf of `key` is `kind` in `known`, in a tree of `depth` levels.
+
+    Each page must have the kind that its level requires. `view` is the mapped file; a page outside of it is not known.
+    """
+    pgno = root
+    for level in range(1, depth + 1):
+        if pgno >= len(known) or known[pgno] != kind or (pgno + 1) * page_size > len(view):
+            return False
+        page = view[pgno * page_size : (pgno + 1) * page_size]
+        if is_branch(page) != (level < depth):
+            return False
+        if level < depth:
+            pgno = child_at(page, search(page, key))
+    return True

@@ -1,7 +1,7 @@
-"""Where in a log it is known how many messages of a filter lie below.
+"""Places in a log below which the number of a filter's messages is known.
 
-Counting from the middle of a log walks it, unless arithmetic will do. How many messages lie below the place at which a long walk ended
-is kept, and moves with what goes away and comes back: the next count walks from there.
+A count from the middle of a log walks the log, unless arithmetic suffices. The result of a long walk is kept as a
+point, which is updated as messages are removed and restored. The next count starts from there.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Filters = tuple[bytes, ...]
 
 
 class Point:
-    """``below`` live committed messages that ``match`` (None: all) have a sequence < ``seq``."""
+    """`below` live committed messages that `match` (None: all) have a sequence < `seq`."""
 
     __slots__ = ("below", "filters", "match", "seq")
 
@@ -26,13 +26,13 @@ class Point:
         self.below = below
 
     def moves(self, subject: bytes, seq: int, by: int) -> None:
-        # What could not be read has no subject: it counts where all do.
+        # An unreadable message has no subject: it counts for points without a filter only.
         if seq < self.seq and (self.match is None or (subject and self.match(subject))):
             self.below += by
 
 
 class Points:
-    """Those of one log, whose only writer tells what goes and comes."""
+    """The points of one log, which reports every removal and restoration."""
 
     __slots__ = ("_points",)
 
@@ -46,21 +46,21 @@ class Points:
         return any(each is point for each in self._points)
 
     def of(self, filters: Filters) -> list[Point]:
-        """Those of these filters."""
+        """Return the points of these filters."""
         return [point for point in self._points if point.filters == filters]
 
     def put(self, point: Point) -> None:
-        """Keep a point: it moves from now on. One at the same place goes."""
+        """Keep a point up to date from now on; it replaces one at the same place."""
         others = (each for each in self._points if each.filters != point.filters or each.seq != point.seq)
         self._points = [*others, point][-POINTS_MAX:]
 
     def discard(self, subject: bytes, seq: int) -> None:
-        """The message at ``seq`` went away."""
+        """Account for the removal of the message at `seq`."""
         for point in self._points:
             point.moves(subject, seq, -1)
 
     def restore(self, subject: bytes, seq: int) -> None:
-        """A message whose removal did not happen is back."""
+        """Account for a message whose removal was rolled back."""
         for point in self._points:
             point.moves(subject, seq, 1)
 

@@ -1,4 +1,4 @@
-"""What a log needs from whatever holds its committed records: an LMDB database, or memory."""
+"""The interface of a log's committed records: an LMDB database, or memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RECORDS_MAX = 1024
 """Records read in one transaction (about half a millisecond, in which a resize of the map has to wait)."""
 
 Reading = Callable[[], int]
-"""Appends records to a run and returns the sequence to go on at: nothing below it was left out. Raises StoreError("corrupt") when the
+"""Appends records to a run and returns the sequence to continue at: nothing below it was left out. Raises StoreError("corrupt") when the
 first record it meets does not hold what was written, else it ends before it; what it has appended before any error stays."""
 
 
@@ -23,14 +23,16 @@ class RecordReader(Protocol):
     """Committed records of one stream, by sequence. Called in the loop's thread; nothing is held between calls."""
 
     def get(self, seq: int) -> StoredMessage | None:
-        """The record at ``seq``. StoreError("corrupt") when it does not hold what was written."""
+        """Return the record at `seq`. Raises StoreError("corrupt") for a damaged one."""
 
     def get_many(self, seqs: list[int], max_bytes: int) -> ReadResult:
-        """The records at ``seqs`` (ascending), up to ``max_bytes`` of them; ``next_seq`` is the first that is left."""
+        """Return the records at `seqs` (ascending), up to `max_bytes` of them; `next_seq` is the first that is left."""
 
     def count_bytes(self, seqs: Sequence[int], cost: int, header_cost: int) -> list[Weighed]:
-        """What the records at ``seqs`` (ascending) count for (see ``record_run.count_bytes``); those that are not there, or cannot be read, are
-        left out."""
+        """Return the sizes of the records at `seqs` (ascending; see `record_run.count_bytes`).
+
+        Missing and unreadable records are left out.
+        """
 
     def scan(
         self,
@@ -41,46 +43,51 @@ class RecordReader(Protocol):
         max_scanned: int,
         match: Callable[[bytes], bool] | None,
     ) -> ReadResult:
-        """Records of [first, last] whose subject matches, ascending; ends at the first limit reached, yet returns one
-        record however large. A corrupt record raises if it is the first met, else the result ends before it."""
+        """Return records of [first, last] whose subject matches, ascending, up to the first limit, but at least one.
+
+        A corrupt record raises if it is the first one, else the result ends before it.
+        """
 
     def gather(self, run: StoredRun, first: int, last: int, count: int, max_bytes: int) -> int:
-        """Append up to ``count`` records of [first, last] to ``run``, unopened, of together ``max_bytes``, yet one however large.
-        Returns where to go on, beyond ``last`` when there is nothing more. It may end earlier, and with nothing appended. A
-        corrupt record raises if it is the first met, else what is appended ends before it."""
+        """Append up to `count` unparsed records of [first, last] to `run`, of `max_bytes` together, but at least one.
+
+        Returns where to continue; beyond `last` when there is nothing more. It may stop earlier, even with nothing
+        appended. A corrupt record raises if it is the first one, else the result ends before it.
+        """
 
     def reading(self, run: StoredRun, first: int, last: int, max_bytes: int) -> Reading:
-        """A function that does the same in any thread, with as many records as fit; nothing else may touch ``run`` meanwhile. To
-        a run that holds something it appends no more than ``max_bytes``."""
+        """Return a function that gathers in any thread, as many records as fit; `run` must not be used meanwhile.
+
+        A `run` that is not empty grows by `max_bytes` at most.
+        """
 
     def heads(self, first: int, last: int, limit: int) -> tuple[list[tuple[int, bytes]], list[int], int]:
-        """(seq, subject) of up to ``limit`` records of [first, last], the sequences of corrupt ones among them, and where
-        to go on (beyond ``last``: all seen)."""
+        """Return (seq, subject) of up to `limit` records of [first, last], sequences of corrupt ones, and where to continue."""
 
     def reading_much(self) -> None:
-        """More reads like the last are to follow: what disturbs them may wait a little."""
+        """Announce more reads like the last one: deferrable work may wait a little."""
 
     def index_some(self, reading: IndexReading, records: int) -> bool:
-        """Read up to ``records`` of the index of subjects; True at its end (see ``IndexReading.step``)."""
+        """Read up to `records` of the index of subjects; True at its end (see `IndexReading.step`)."""
 
     def index_rest(self, reading: IndexReading, floor: int, last: int, without: Collection[int]) -> int:
-        """Read the rest of it; ``IndexReading.finish`` says the rest."""
+        """Read the rest of the index; see `IndexReading.finish`."""
 
     def next_seq(self, seq: int) -> int:
-        """Lowest sequence >= ``seq``; 0 = none."""
+        """Lowest sequence >= `seq`; 0 = none."""
 
     def seqs(self, first: int, last: int, limit: int) -> list[int]:
-        """Up to ``limit`` sequences of [first, last], ascending, without touching the records."""
+        """Up to `limit` sequences of [first, last], ascending, without touching the records."""
 
     def consumers(self) -> list[tuple[str, bytes, bytes]]:
         """(name, config, state) of each committed consumer, by name."""
 
     def positions(self) -> dict[bytes, bytes]:
-        """Committed positions of the stream's mirror and sources."""
+        """Return the committed positions of the stream's mirror and sources."""
 
 
 def read_without(reading: Reading, run: StoredRun, begun: int, seqs: Collection[int]) -> int:
-    """The same reading less the records at ``seqs``, readable or not; ``run`` held ``begun`` when it was made."""
+    """Return the same reading without the records at `seqs`, readable or not; `run` held `begun` when it was made."""
     try:
         next_seq = reading()
     except StoreError as error:
@@ -92,8 +99,10 @@ def read_without(reading: Reading, run: StoredRun, begun: int, seqs: Collection[
 
 
 def keep_within(run: StoredRun, begun: int, end: int, next_seq: int) -> int:
-    """Give back the record with which ``run``, that held ``begun`` before, counts for more than ``end`` bytes, unless it is the
-    run's only one. Returns where to go on: there, or at ``next_seq``."""
+    """Drop the last record of `run` if the run counts for more than `end` bytes, unless it is the only new one.
+
+    `begun`: what the run held before. Returns where to continue: at the dropped record, or at `next_seq`.
+    """
     last = len(run) - 1
     if run.size > end and last >= max(begun, 1):
         next_seq = run.seq(last)

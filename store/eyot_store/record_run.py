@@ -1,7 +1,6 @@
-"""Records by the hundred, in plain Python: looking over messages, encoding a run of them, and acknowledging it.
+"""Runs of records, in plain Python: scanning messages, encoding a run of them, and counting its bytes.
 
-`_record_run.pyx` does the same in C; this one runs where nothing was compiled, and is what the compiled one is tested
-against (see `hot.py`).
+`_record_run.pyx` is the compiled twin. This module runs without a compiler, and tests compare both (see `native.py`).
 """
 
 from __future__ import annotations
@@ -33,24 +32,24 @@ Subjects = dict[bytes, list[int]]
 
 
 class FastPathRules(NamedTuple):
-    """What messages are like of which nothing has to be known but their sizes, an id, and what they expect."""
+    """Rules for messages of which only sizes, an id, and expectations matter."""
 
     size_max: int
-    """Of header and payload together."""
+    """Largest size of header and payload together, bytes."""
     header_max: int
     reply_end: bytes
-    """No reply ends with it."""
+    """Messages whose reply ends with this are not for the fast path."""
     special: bytes
-    """With it, line end and all, begin the fields that ask for something ..."""
+    """Beginning of header fields with an effect, line end included; only those in `fields` are for the fast path."""
     fields: tuple[bytes, bytes, bytes, bytes, bytes]
-    """... of which only these are usual, line end, name and colon each: the id; the stream, the last sequence, the last sequence of the
-    subject, and the id of the last message that are expected."""
+    """Header fields of the fast path, each with line end, name and colon: the id; the expected stream, last sequence, last sequence of
+    the subject, and last id."""
     stream: bytes
-    """The only one that may be expected."""
+    """The stream's name, which an expected stream must equal."""
     cost: int
-    """What each message counts for beyond its bytes ..."""
+    """Counted bytes of each message beyond its own bytes."""
     header_cost: int
-    """... and what each that has a header."""
+    """Counted bytes of each header beyond its own bytes."""
 
 
 Expected = tuple[int, int, int, bytes]
@@ -71,9 +70,12 @@ def encode_run(
     added: Added,
     subjects: Subjects | None,
 ) -> tuple[int, int]:
-    """Encode messages as records from ``seq`` and ``ts_ns`` on, each 1 ns after the one before: (key, record) go to ``items``,
-    what each counts for to ``added``, and per subject to ``subjects``, if it is given. Returns the bytes they count for
-    (their own, ``cost`` each, and ``header_cost`` each that has a header) and the bytes of the records."""
+    """Encode messages as records from `seq` and `ts_ns` on, each 1 ns after the previous one.
+
+    Appends (key, record) to `items`, each one's counted size to `added`, and the sequences by subject to
+    `subjects`, if given. Returns the counted bytes (their own, `cost` each, and `header_cost` each with a header)
+    and the bytes of the records.
+    """
     counted = written = 0
     for at, (subject, _, header, payload) in enumerate(messages):
         key = pack_u64(seq + at)
@@ -95,8 +97,11 @@ def encode_run(
 
 
 def scan_batch(messages: Sequence[Message], rules: FastPathRules) -> tuple[int, list[bytes], list[Expected]]:
-    """Whether messages are usual in all respects: the bytes they count for, -1 if one of them is not; their ids, b"" for those that have
-    none (an empty list if no message has a header); and what those expect that expect something."""
+    """Check whether all messages follow the fast path's rules.
+
+    Returns the counted bytes, -1 if a message does not follow the rules; the ids, b"" for messages without one (an
+    empty list if no message has a header); and the expectations of messages that have some.
+    """
     counted = 0
     ids: list[bytes] = []
     expected: list[Expected] = []
@@ -124,7 +129,7 @@ def scan_batch(messages: Sequence[Message], rules: FastPathRules) -> tuple[int, 
 
 
 def _values_in(header: bytes, rules: FastPathRules) -> list[bytes] | None:
-    """The first of each of the usual fields, b"" for one that is not there; None if there is another that begins with ``special``."""
+    """Return the first of each of the usual fields, b"" for one that is not there; None if there is another that begins with `special`."""
     found: list[bytes | None] = [None] * 5
     at = header.find(rules.special)
     while at >= 0:
@@ -140,22 +145,25 @@ def _values_in(header: bytes, rules: FastPathRules) -> list[bytes] | None:
 
 
 def _number(text: bytes) -> int | None:
-    """-1 where there is none; None: it is none that could be a sequence, or a very large one."""
+    """Return the number in a header value; -1 without one, None for a malformed number or one too large for a sequence."""
     if not text:
         return -1
     return int(text) if len(text) <= _DIGITS_MAX and text.isdigit() else None
 
 
 def pub_acks(messages: Sequence[Message], head: bytes, seq: int) -> list[tuple[bytes, bytes]]:
-    """Reply subject and PubAck of each message that has a reply: ``head``, its sequence, counted from ``seq``, and ``}``."""
+    """Reply subject and PubAck of each message that has a reply: `head`, its sequence, counted from `seq`, and `}`."""
     return [(reply, b"%b%d}" % (head, at)) for at, (_, reply, _, _) in enumerate(messages, seq) if reply]
 
 
 def count_bytes(
     records: Iterable[tuple[Buffer, Buffer]], salt: int, opened: Opened | None, cost: int, header_cost: int
 ) -> list[Weighed]:
-    """What records (key, value) count for; those that cannot be read are left out. ``salt``: of their checksums; negative: nobody looks
-    at those. ``opened``: what opens those that are sealed. ``cost``, ``header_cost``: as ``encode_run`` takes them."""
+    """Return the counted sizes of records (key, value), without unreadable ones.
+
+    `salt`: of their checksums; negative: do not check them. `opened`: decrypts sealed ones. `cost`,
+    `header_cost`: as in `encode_run`.
+    """
     out: list[Weighed] = []
     for key, value in records:
         body: Buffer | None

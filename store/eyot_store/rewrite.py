@@ -1,7 +1,7 @@
-"""Writing a store anew: smaller, without what was deleted, encrypted or no longer.
+"""Rewrites a store: smaller, without deleted data, encrypted or decrypted.
 
-The new data file is written beside the old one and takes its place in one step when all of it is on flash; until then nothing of the
-old store changes but that its journal is taken over. What a process that died left of it is removed by the next.
+The new data file is written beside the old one and replaces it in one step when all of it is on flash. Until then the
+old store changes only in that its journal is applied. The next attempt removes the leftovers of a process that died.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _decode_counters = msgspec.msgpack.Decoder(Counters).decode
 
 
 def is_sealed(path: Path) -> bool | None:
-    """Whether the store in ``path`` is encrypted; None: there is none."""
+    """Return whether the store in `path` is encrypted; None without a store."""
     if not store_exists(path):
         return None
     values = examine(path, change=False).survey.values
@@ -48,8 +48,11 @@ def is_sealed(path: Path) -> bool | None:
 
 
 def rewrite(path: Path, options: StoreOptions, keys: StoreKeys | None) -> tuple[int, int]:
-    """Write the store in ``path``, which opens with ``options`` and has no journal any more, anew: encrypted with ``keys``, or not where
-    they are None. Returns the bytes of the data file before and after. Raises StoreError: nothing has changed."""
+    """Rewrite the store in `path`, which opens with `options` and has no journal any more.
+
+    `keys`: encrypt with these; None: decrypt. Returns the data file's bytes before and after. Raises StoreError:
+    nothing has changed.
+    """
     beside = path / _DIRECTORY
     old = Environment(path, options)
     try:
@@ -69,7 +72,7 @@ def rewrite(path: Path, options: StoreOptions, keys: StoreKeys | None) -> tuple[
                 new.close()
             with (beside / "data.mdb").open("r+b") as file:
                 file.truncate(used)
-                if os.geteuid() == 0:  # the daemon, which is somebody else, has to open it
+                if os.geteuid() == 0:  # the daemon, another user, has to open it
                     os.fchown(file.fileno(), replaced.st_uid, replaced.st_gid)
                 os.fsync(file.fileno())
             (beside / "data.mdb").rename(path / "data.mdb")
@@ -142,7 +145,7 @@ class _Copy:
         self._write(lambda to: to.put(key, seal(key, msgspec.msgpack.encode(kept))))
 
     def _batches(self, source: Any, first: bytes) -> Iterator[list[tuple[bytes, bytes]]]:
-        """What is in a database from a key on, some thousand entries at a time."""
+        """Yield the entries of a database from a key on, some thousand at a time."""
         while True:
             with self._old.lmdb.begin(source) as txn:
                 cursor = txn.cursor()
@@ -155,7 +158,7 @@ class _Copy:
             first = batch[-1][0] + b"\0"
 
     def _write(self, put: Any) -> None:
-        """One transaction, with more room if that is missing."""
+        """Run one transaction; enlarge the map and repeat it if room is missing."""
         while True:
             try:
                 with self._new.lmdb.begin(write=True) as txn:

@@ -1,7 +1,7 @@
-"""A stream's numbers, live: they include what is staged and not yet committed.
+"""A stream's counters in memory; they include what is staged and not yet committed.
 
-``LogState`` is one mutable object per log. The plain numbers are kept up to date by every operation; the first sequence
-and its time are looked up when somebody asks after the first message went away.
+`LogState` is one mutable object per log. Every operation updates its counters. After the first message was removed,
+the first sequence and its time are looked up on demand.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from typing import Protocol
 
 
 class FirstFinder(Protocol):
-    """What LogState needs of its log to find the first message again."""
+    """The log as LogState uses it to find the first message."""
 
     def find_first(self, from_seq: int) -> int:
-        """Lowest live sequence >= ``from_seq``, staged messages included; 0 = none."""
+        """Lowest live sequence >= `from_seq`, staged messages included; 0 = none."""
 
     def time_of(self, seq: int) -> int:
-        """Stored time (ns since epoch) of the live message at ``seq``; 0 = unknown."""
+        """Return the stored time (ns since the epoch) of the live message at `seq`; 0: unknown."""
 
 
 class LogState:
-    """messages, bytes, first and last of a log. ``bytes`` counts as nats-server counts (see StreamLog.message_bytes)."""
+    """messages, bytes, first and last of a log. ``bytes`` counts as nats-server counts (see ``Backend.message_bytes``)."""
 
     __slots__ = (
         "_finder",
@@ -49,7 +49,7 @@ class LogState:
 
     @property
     def first_seq(self) -> int:
-        """First live sequence; ``last_seq + 1`` when empty, 0 when nothing was ever stored."""
+        """First live sequence; `last_seq + 1` when empty, 0 when nothing was ever stored."""
         if not self.messages:
             return self.last_seq + 1 if self.last_seq else 0
         if not self._first_exact:
@@ -76,12 +76,12 @@ class LogState:
     # -- for the log that owns this --------------------------------------------------------------------------------
 
     def first_is(self, seq: int) -> None:
-        """The first message is exactly at ``seq``."""
+        """Set the first message's sequence."""
         self._first = seq
         self._first_exact = True
 
     def first_gone(self, seq: int) -> None:
-        """The message at ``seq`` went away; if it was the first, the next one is found on demand."""
+        """Account for the removal of `seq`; if it was the first message, the next one is found on demand."""
         if self._first_exact and seq == self._first:
             self._first = seq + 1
             if self.messages != self.last_seq - seq:
@@ -89,16 +89,16 @@ class LogState:
             # else: every sequence after it holds a message, so the next one is the first.
 
     def first_from(self, seq: int) -> None:
-        """Nothing is left below ``seq``."""
+        """Nothing is left below `seq`."""
         if not self._first_exact or self._first < seq:
             self._first = max(self._first, seq)
             self._first_exact = False
 
     def first_may_be(self, seq: int) -> None:
-        """A message at ``seq`` is back: the first is there or later, unless a lower one is known."""
+        """Account for a restored message at `seq`: the first is there or later, unless a lower one is known."""
         self._first_exact = False
         self._first = min(self._first, seq)
 
     def sequences_fell_back(self) -> None:
-        """Staged messages were taken back: their sequences may come again with other times."""
+        """Account for rolled back messages: their sequences may be given again with other times."""
         self._first_ts_seq = 0

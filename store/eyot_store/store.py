@@ -1,12 +1,12 @@
-"""The store: one environment on disk, its streams, and the one way in which anything becomes durable.
+"""The store: one environment on disk, its streams, and the only way in which anything becomes durable.
 
-Everything here belongs to the loop's thread. ``submit`` hands a transaction to the committing side; when its group is
-through, one call to ``notify`` brings the results back into the loop's thread, where logs are settled first (all of the
-group), then the callbacks run, in submit order.
+Everything here belongs to the loop's thread. `submit` hands a transaction to the committing side. When its group is
+done, one call to `notify` brings the results back into the loop's thread: first the logs of the whole group are
+updated, then the callbacks run, in submit order.
 
-Memory bound: what is staged and not committed is counted in ``backlog_bytes`` and ``backlog_txns``. Over the soft limits
-``congested`` is true and callers are expected to stop taking in work (``on_relief`` calls them back); over the hard limits
-``submit`` refuses with StoreError("busy"), counted in ``refused``.
+Memory bound: `backlog_bytes` and `backlog_txns` count what is staged and not committed. Over the soft limits
+`congested` is true, and callers stop accepting work (`on_relief` calls them back). Over the hard limits `submit`
+refuses with StoreError("busy"), counted in `refused`.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from msgspec.structs import replace
 
 from eyot_store.changes import takes_room
 from eyot_store.committer import CommitStats, Committer
+from eyot_store.disk_probe import ask_disk
 from eyot_store.driver import Driver, Group, InlineDriver, ThreadDriver
 from eyot_store.environment import NEXT_ID_KEY, Environment, as_store_error, counters_key, messages_db_name
 from eyot_store.errors import StoreError
@@ -36,10 +37,11 @@ from eyot_store.journal.overlay import Overlays
 from eyot_store.journal.replay import replay
 from eyot_store.lmdb.batch import recount
 from eyot_store.lmdb.committer import LmdbCommitter
+from eyot_store.log.backend import Backend
 from eyot_store.log.directory import Directory
 from eyot_store.log.log import Log
-from eyot_store.log.memory import MemoryLog, MemoryRecords
-from eyot_store.log.stream import StreamLog
+from eyot_store.log.memory import MemoryBackend
+from eyot_store.log.stream import DiskBackend
 from eyot_store.options import StoreOptions
 from eyot_store.pages.pages import PageError
 from eyot_store.records.record import (
@@ -60,12 +62,12 @@ Notify = Callable[[Callable[[], None]], None]
 
 
 def settle(path: Path, options: StoreOptions) -> None:
-    """Bring LMDB up to date with the journal of the store in ``path``, and leave it without one."""
+    """Bring LMDB up to date with the journal of the store in `path`, and leave it without one."""
     Store.open(path, notify=lambda fn: fn(), options=replace(options, committer="lmdb", inline=True)).close()
 
 
 def encrypt(path: Path, options: StoreOptions) -> None:
-    """Have a store that is not encrypted written anew under ``options.keys``. Raises StoreError."""
+    """Rewrite an unencrypted store under `options.keys`. Raises StoreError."""
     plain = replace(options, keys=None)
     settle(path, plain)
     rewrite(path, plain, options.keys)
@@ -85,7 +87,7 @@ _decode_counters = msgspec.msgpack.Decoder(Counters).decode
 
 
 def _sealed(txn: Txn, done: Done | None) -> Done:
-    """Let those who have more to add to a transaction add it, and hear what became of it before ``done`` does."""
+    """Let participants add to a transaction before it is submitted, and inform them of its result before `done`."""
     closing = txn.closing
     for each in closing:
         each.seal(txn)
@@ -109,7 +111,7 @@ def name_in(sealed: bytes) -> str:
 
 
 class Store:
-    """See the module. Built by :meth:`open`."""
+    """See the module. Built by `open`."""
 
     def __init__(self, environment: Environment, notify: Notify, options: StoreOptions) -> None:
         self.path = environment.path
@@ -121,14 +123,14 @@ class Store:
         self.closed = False
         self._environment = environment
         self._notify = notify
-        self._directory = Directory()
+        self._directory: Directory[Log] = Directory()
         self._finished: deque[Group] = deque()
         self._in_memory: Group | None = None  # the group in it that did not have to go to the disk
         self._relief: list[Callable[[], None]] = []
         self._next_id = 1
         self._next_memory_id = 1 << 40
-        self.recounted: list[str] = []  # streams whose counters did not fit their records when the store was opened
-        self.damaged: list[str] = []  # sentences about what was damaged when the store was opened
+        self.recounted: list[str] = []  # streams whose counters did not fit their records at the start
+        self.damaged: list[str] = []  # sentences about damage found at the start
         self.failing: StoreError | None = None  # why messages cannot be stored at present: the disk fails, or is full
         self.on_fence: Callable[[Log, StoreError], None] | None = None
         """Called in the loop's thread when a stream is found damaged: nothing of it can be read or written any more."""
@@ -141,8 +143,11 @@ class Store:
 
     @classmethod
     def open(cls, path: Path, *, notify: Notify, options: StoreOptions | None = None) -> Store:
-        """Open (or create) the store in directory ``path``. ``notify(fn)`` is called from the committing thread and must
-        make ``fn`` run soon in the loop's thread. Raises StoreError: locked, format, corrupt, io, full."""
+        """Open (or create) the store in directory `path`.
+
+        `notify(fn)` is called from the committing thread and must run `fn` soon in the loop's thread. Raises
+        StoreError: locked, format, corrupt, io, full.
+        """
         options = options or StoreOptions()
         try:
             if options.keys is not None and is_sealed(path) is False:
@@ -166,50 +171,44 @@ class Store:
         return self._directory.all()
 
     def stream(self, account: str, name: str) -> Log | None:
-        """The stream of that name, if there is one."""
+        """Return the stream of that name, if there is one."""
         return self._directory.get(account, name)
 
     def why_fenced(self, log: Log) -> StoreError | None:
-        """What is damaged of a stream, so that nothing of it can be read or written; None: nothing is known to be."""
+        """Return why a stream can neither be read nor written because of damage; None: no damage is known."""
         error = self._environment.fenced.get(log.id)
         return None if error is None else log.named(error)
 
     def fenced(self) -> list[tuple[Log, StoreError]]:
-        """The streams that are damaged."""
+        """Return the streams that are damaged."""
         return [(log, log.named(error)) for log in self.streams() if (error := self._environment.fenced.get(log.id))]
 
     def create_stream(
         self, txn: Txn, account: str, name: str, config: bytes, created_ns: int, *, memory: bool = False
     ) -> Log:
-        """Stage a new, empty stream; it can be appended to at once, in this or later transactions. On failure of the
-        transaction it is gone again. ``memory``: keep everything of it in memory only, for as long as the store is open.
-        Raises ValueError when the name is taken."""
+        """Stage a new, empty stream, which accepts appends at once, in this or later transactions.
+
+        If the transaction fails, the stream disappears again. `memory`: keep the stream in memory only, while the
+        store is open. Raises ValueError when the name is in use.
+        """
         if self._directory.get(account, name) is not None:
             raise ValueError(f"stream {account}/{name} exists")
-        log: Log
+        backend: Backend
         if memory:
             stream_id, self._next_memory_id = self._next_memory_id, self._next_memory_id + 1
-            log = MemoryLog(
-                account=account,
-                name=name,
-                stream_id=stream_id,
-                config=config,
-                created_ns=created_ns,
-                reader=MemoryRecords(),
-                directory=self._directory,
-            )
+            backend = MemoryBackend()
         else:
             stream_id, self._next_id = self._next_id, self._next_id + 1
-            log = StreamLog(
-                self._environment,
-                account=account,
-                name=name,
-                stream_id=stream_id,
-                config=config,
-                created_ns=created_ns,
-                directory=self._directory,
-                overlays=self._overlays,
-            )
+            backend = DiskBackend(self._environment, stream_id, self._overlays)
+        log = Log(
+            backend,
+            account=account,
+            name=name,
+            stream_id=stream_id,
+            config=config,
+            created_ns=created_ns,
+            directory=self._directory,
+        )
         predecessor = self._directory.add(log)
         if predecessor is not None:
             predecessor.join(txn)  # if its deletion fails, so must this
@@ -222,13 +221,16 @@ class Store:
     # -- transactions ------------------------------------------------------------------------------------------------
 
     def begin(self) -> Txn:
-        """An empty transaction."""
+        """Return an empty transaction."""
         return Txn()
 
     def submit(self, txn: Txn, on_done: Done | None = None) -> None:
-        """Hand ``txn`` in. All of it becomes durable, or nothing. ``on_done(None | StoreError)`` runs in the loop's thread
-        after the flush that holds it; transactions that touch the disk come back in submit order, and so do those that
-        touch only memory. After ``close`` it runs at once with StoreError("closed")."""
+        """Submit `txn`: all of it becomes durable, or nothing.
+
+        `on_done(None | StoreError)` runs in the loop's thread after the flush that contains it. Transactions that
+        touch the disk return in submit order, and so do those that touch only memory. After `close` it runs at once
+        with StoreError("closed").
+        """
         if txn.state != OPEN:
             raise RuntimeError("the transaction was handed in already")
         if txn.closing:
@@ -240,7 +242,7 @@ class Store:
             return
         txn.queued = txn.durable or any(part.log.waits_for_disk(part) for part in txn.parts.values())
         if not txn.queued:
-            self._settle_soon(txn)
+            self._commit_soon(txn)
             return
         if self.backlog_bytes > self.options.backlog_bytes_hard or self.backlog_txns > self.options.backlog_txns_hard:
             self.refused += 1
@@ -250,7 +252,7 @@ class Store:
         self._driver.submit(txn)
 
     def abort(self, txn: Txn) -> None:
-        """Take back a transaction that was not handed in."""
+        """Roll back a transaction that was not submitted."""
         if txn.state != OPEN:
             raise RuntimeError("the transaction was handed in already")
         txn.state = FINISHED
@@ -259,13 +261,13 @@ class Store:
 
     @property
     def congested(self) -> bool:
-        """More is staged than the soft limits allow: stop taking in work, and ask ``on_relief``."""
+        """Whether more is staged than the soft limits allow: callers stop accepting work and use `on_relief`."""
         return (
             self.backlog_bytes > self.options.backlog_bytes_soft or self.backlog_txns > self.options.backlog_txns_soft
         )
 
     def on_relief(self, callback: Callable[[], None]) -> None:
-        """Call ``callback`` once, in the loop's thread, when the backlog is down to half of the soft limits."""
+        """Call `callback` once, in the loop's thread, when the backlog is down to half of the soft limits."""
         self._relief.append(callback)
 
     @property
@@ -273,20 +275,28 @@ class Store:
         """Wall time of the last commit, ns since epoch; 0 = none since the store was opened."""
         return self.stats.last_commit_ns
 
+    def commit_stalled_s(self) -> float:
+        """How long the committing side has been at the same piece of work, seconds; infinity when its thread has ended."""
+        return 0.0 if self.closed else self._driver.stalled_s()
+
+    def ask_disk(self) -> None:
+        """Read from the disk itself; return when it has answered, also with an error. In any thread."""
+        ask_disk(self.path / "data.mdb")
+
     def disk_bytes(self) -> int:
-        """Size of what is used in the data file."""
+        """Size of the used part of the data file, bytes."""
         with self._environment.lock:
             return self._environment.used_bytes()
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def commit_now(self) -> int:
-        """Commit what was submitted, as one group (``StoreOptions.inline`` only). Returns how many transactions."""
+        """Commit what was submitted, as one group (`StoreOptions.inline` only); return the number of transactions."""
         assert isinstance(self._driver, InlineDriver), "commit_now is for inline stores"
         return self._driver.commit_now()
 
     def crash(self) -> None:
-        """Lose exactly what was not committed, tell nobody, and let go of the directory (inline stores only)."""
+        """Lose exactly what was not committed, without callbacks, and release the directory (inline stores only)."""
         assert isinstance(self._driver, InlineDriver), "crash is for inline stores"
         if not self.closed:
             self.closed = True
@@ -296,7 +306,7 @@ class Store:
             self._environment.close()
 
     def close(self) -> None:
-        """Commit what was submitted, run its callbacks, let go of the directory. Waits for the disk."""
+        """Commit what was submitted, run its callbacks, release the directory. Waits for the disk."""
         if self.closed:
             return
         self.closed = True
@@ -306,8 +316,10 @@ class Store:
         self._environment.close()
 
     def let_go(self) -> None:
-        """Commit what was submitted, tell nobody, let go of the directory: the interpreter is about to end, and no thread may be
-        inside LMDB then. A process that was forked off has no part in the store."""
+        """Commit what was submitted without callbacks, and release the directory, before the interpreter exits.
+
+        No thread may be inside LMDB then. In a forked process this does nothing.
+        """
         if not self.closed and self._pid == os.getpid():
             self.closed = True
             self._driver.stop()
@@ -317,7 +329,7 @@ class Store:
     # -- inside ------------------------------------------------------------------------------------------------------
 
     def _group_finished(self, group: Group) -> None:
-        """Called on the committing side, once for each group."""
+        """Schedule the results of a group; called on the committing side."""
         self._finished.append(group)
         if self.options.inline:
             self._notify(self._deliver)
@@ -325,11 +337,11 @@ class Store:
         try:
             self._notify(self._deliver)
         except Exception:
-            # The loop is gone; close() delivers what is left.
+            # The loop has ended; close() delivers the rest.
             self.stats.unnotified += 1
 
     def _fence(self, stream_id: int, error: StoreError) -> None:
-        """A stream was found damaged, in whichever thread."""
+        """Fence a stream that was found damaged, in any thread."""
         try:
             self._notify(lambda: self._tell_fenced(stream_id, error))
         except Exception:
@@ -348,8 +360,8 @@ class Store:
         elif error.reason in ("io", "full"):
             self.failing = error
 
-    def _settle_soon(self, txn: Txn) -> None:
-        """Settle a transaction that touches only memory, with others like it, when the loop comes round."""
+    def _commit_soon(self, txn: Txn) -> None:
+        """Commit a transaction that touches only memory, with others like it, at the loop's next pass."""
         if self._in_memory is None:
             self._in_memory = [(txn, None)]
             self._finished.append(self._in_memory)
@@ -369,7 +381,7 @@ class Store:
                 callback()
 
     def _finish(self, group: Group) -> None:
-        """Settle all of a group, then run its callbacks; one that raises does not keep the others from running."""
+        """Update the logs of a group, then run its callbacks; one that raises does not stop the others."""
         for txn, error in group:
             if txn.queued:
                 self.backlog_bytes -= txn.bytes
@@ -395,7 +407,7 @@ class Store:
         return self.backlog_bytes * 2 > options.backlog_bytes_soft or self.backlog_txns * 2 > options.backlog_txns_soft
 
     def _applied(self, frame: int) -> None:
-        """Called on the committing side: LMDB holds everything up to this frame of the journal."""
+        """Note that LMDB holds everything up to this frame of the journal; called on the committing side."""
         overlays = self._overlays
         assert overlays is not None
         try:
@@ -404,7 +416,7 @@ class Store:
             self.stats.unnotified += 1
 
     def _open_committer(self) -> Committer:
-        """Load what is on disk, a journal that was left included, and build the committer that is asked for."""
+        """Load the store, replay a leftover journal, and build the configured committer."""
         environment, options = self._environment, self.options
         counters: dict[int, Counters] = {}
         if environment.examined is not None:
@@ -421,7 +433,7 @@ class Store:
         lost = replay(environment, straight, lambda stream_id: names.get(stream_id, f"number {stream_id}"))
         self.damaged += lost
         if lost or (environment.examined is not None and environment.examined.went_back):
-            # What readers elsewhere were known to have may be more than there is.
+            # The recorded positions of downstreams may exceed what exists.
             Marker(self.path, DOUBTED).turn(on=True)
         committer: Committer = straight
         if options.committer == "journal":
@@ -430,8 +442,8 @@ class Store:
         else:
             end_journal(environment)
         for stream_id, record in records.items():
-            log = StreamLog(
-                environment,
+            log = Log(
+                DiskBackend(environment, stream_id, self._overlays),
                 account=record.account,
                 name=record.name,
                 stream_id=stream_id,
@@ -439,14 +451,13 @@ class Store:
                 created_ns=record.created_ns,
                 directory=self._directory,
                 counters=counters[stream_id],
-                overlays=self._overlays,
             )
             self._directory.add(log)
         environment.on_fenced = self._fence
         return committer
 
     def _load(self, counters: dict[int, Counters]) -> dict[int, StreamRecord]:
-        """The streams in LMDB, their databases opened; puts their counters into ``counters``."""
+        """Return the streams in LMDB, their databases opened; puts their counters into `counters`."""
         environment = self._environment
         records: dict[int, StreamRecord] = {}
         try:
@@ -470,7 +481,7 @@ class Store:
         return records
 
     def _entry(self, stream_id: int, key: bytes, sealed: bytes) -> StreamRecord | None:
-        """A stream's entry; one flipped bit is put right. None: it is damaged."""
+        """Return a stream's entry; one flipped bit is put right. None: it is damaged."""
         environment = self._environment
         try:
             return _decode_stream(environment.unseal(b"streams", key, sealed, f"entry of stream {stream_id}"))
@@ -492,7 +503,7 @@ class Store:
         return None
 
     def _counters(self, txn: Any, stream_id: int, db: Any, record: StreamRecord) -> Counters:
-        """A stream's counters; counted anew if they do not fit its records."""
+        """Return a stream's counters; recomputed if they do not fit its records."""
         key = counters_key(stream_id)
         try:
             counters = _decode_counters(unseal(key, txn.get(key) or b"", "counters"))
@@ -506,7 +517,7 @@ class Store:
         return counters if counters.messages >= 0 else Counters()
 
     def _fitting(self, txn: Any, stream_id: int, db: Any, record: StreamRecord, counters: Counters) -> Counters:
-        """The counters, if they fit the records. Raises PageError."""
+        """Return the counters, if they fit the records. Raises PageError."""
         environment = self._environment
         tree = environment.base_tree(txn, stream_id)
         environment.pages.ends(tree)

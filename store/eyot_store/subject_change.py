@@ -1,7 +1,7 @@
-"""What changes of a stream's subjects from one record of its index to the next, as it is put together.
+"""The change of a stream's subjects from one record of its index to the next.
 
-`_subject_change.pyx` does the same in C; this one runs where nothing was compiled, and is what the compiled one is tested against.
-What entries mean is said in `subjects/index.py`.
+`_subject_change.pyx` is the compiled twin. This module runs without a compiler, and tests compare both.
+`subjects/index.py` defines the entries.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class Change:
-    """Entries under way, by subject. None stands for the subjects of records that cannot be read."""
+    """Entries by subject. None stands for the subjects of unreadable records."""
 
     __slots__ = ("_entries",)
 
@@ -31,7 +31,7 @@ class Change:
         return len(self._entries)
 
     def came(self, subject: bytes | None, seq: int) -> None:
-        """A record is there; called with ascending sequences."""
+        """Count an added record; called with ascending sequences."""
         entry = self._entries.get(subject)
         if entry is None:
             self._entries[subject] = [1, seq, seq, 0, 0]
@@ -43,8 +43,7 @@ class Change:
     def came_all(
         self, records: Iterable[tuple[bytes, bytes]], limit: int, salt: int, opened: Opened | None
     ) -> tuple[int, int]:
-        """Records (key, value) in ascending order are there, ``limit`` at most are looked at: how many, and the last's sequence (0: there
-        was none)."""
+        """Count added records (key, value) in ascending order, `limit` at most; return how many, and the last sequence (0: none)."""
         count = last = 0
         for key, value in islice(records, limit):
             last = unpack_u64(key)[0]
@@ -53,12 +52,12 @@ class Change:
         return count, last
 
     def came_run(self, items: Iterable[tuple[bytes, bytes]]) -> None:
-        """Records (key, record) in ascending order are there, as they were encoded a moment ago: nobody looks at checksums."""
+        """Count records (key, record) in ascending order that were just encoded: checksums are not checked."""
         for key, record in items:
             self.came(subject_in(record[:-CRC_SIZE]), unpack_u64(key)[0])
 
     def went(self, subject: bytes | None, seq: int) -> None:
-        """A record is gone."""
+        """Count a removed record."""
         entry = self._entries.get(subject)
         if entry is None:
             self._entries[subject] = [-1, 0, 0, seq, seq]
@@ -68,7 +67,7 @@ class Change:
             entry[4] = max(entry[4], seq)
 
     def went_record(self, key: bytes, value: bytes, salt: int, opened: Opened | None) -> bool:
-        """This one is gone. False: it cannot be read, so nobody can say what it counted for."""
+        """Count this removed record. False: it is unreadable, so its subject and size are unknown."""
         subject = _subject_of(key, value, salt, opened)
         if subject is None:
             return False
@@ -76,11 +75,11 @@ class Change:
         return True
 
     def entries(self) -> list[Entry]:
-        """In the order in which their subjects came up."""
+        """Return the entries in order of first appearance."""
         return [(subject, *numbers) for subject, numbers in self._entries.items()]  # type: ignore[misc]
 
     def encoded(self, most: int) -> list[tuple[bytes, int]]:
-        """The same as MessagePack, up to ``most`` in one array, each with the sum of its counts."""
+        """Return the entries as MessagePack, up to `most` per array, each with the sum of its counts."""
         entries = iter(self.entries())
         return [(_encode(some), sum(entry[1] for entry in some)) for some in _chunks(entries, most)]
 

@@ -1,4 +1,4 @@
-# Hashes of subjects, for the compiled tables of them: included where uint32_t, uint64_t and memcpy are known.
+# Hashes of subjects, for the compiled tables. The including file defines uint32_t, uint64_t and memcpy.
 
 import os
 

@@ -1,4 +1,4 @@
-# Whether a pattern fits a subject, for the compiled tables of them: included where memchr and memcmp are known.
+# Pattern matching of subjects, for the compiled tables. The including file defines memchr and memcmp.
 
 cdef bint fits(const char* pattern, Py_ssize_t pattern_size, const char* text, Py_ssize_t size) noexcept nogil:
     # As eyot_wire.subject.matches.

@@ -1,4 +1,4 @@
-# The numbers of a subject, and where subjects are found in what comes: included by _subject_table.pyx.
+# The counters of a subject, and access to subjects in parameters: included by _subject_table.pyx.
 
 
 cdef struct Slot:
@@ -23,7 +23,7 @@ cdef inline void some_went(Slot* slot, int64_t low, int64_t high) noexcept nogil
 
 
 cdef inline bytes subject_in(object thing, Py_ssize_t at):
-    # What is at ``at`` of a tuple; below 0: the thing itself.
+    # Returns the element at index `at` of a tuple; below 0: the object itself.
     cdef object subject = thing
     if at >= 0:
         if not PyTuple_Check(thing) or PyTuple_GET_SIZE(thing) <= at:

@@ -1,10 +1,10 @@
-"""The numbers of very many subjects: how many messages each has, the first of them and the last.
+"""The counters of very many subjects: the number of messages, the first and the last of each.
 
-`_subject_table.pyx` does the same in C, in some 70 bytes a subject besides its name; this one runs where nothing was compiled, and is
-what the compiled one is tested against.
+`_subject_table.pyx` is the compiled twin, with about 70 bytes per subject besides its name. This module runs without a
+compiler, and tests compare both.
 
-``first`` is negative (or 0) when it is not known: nothing of the subject is below its amount. ``last`` is 0 when it is not known. Either
-is so when the message that was first or last went away while others remain.
+A negative (or zero) `first` is unknown: no message of the subject is below its absolute value. `last` is 0 when
+unknown. Either becomes unknown when the first or last message is removed while others remain.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from eyot_store.errors import StoreError
 from eyot_wire.subject import matches
 
 Entry = tuple[bytes | None, int, int, int, int, int]
-"""A change: subject, count, first and last that came, lowest and highest that went (see ``subject_index``)."""
+"""A change: subject, count, first and last sequence added, lowest and highest removed (see `subject_index`)."""
 
 UNREAD: Final = b"\n"
 """Stands for subject None; no subject holds a line feed."""
@@ -36,7 +36,7 @@ _decode = msgspec.msgpack.Decoder(_Record).decode
 
 
 class SubjectTable:
-    """Subjects and their numbers. ``messages`` is the sum of all counts."""
+    """Subjects and their numbers. `messages` is the sum of all counts."""
 
     __slots__ = ("_entries", "messages")
 
@@ -48,7 +48,7 @@ class SubjectTable:
         return len(self._entries)
 
     def get(self, subject: bytes) -> tuple[int, int, int] | None:
-        """(count, first, last); None: there is none."""
+        """Return (count, first, last) of a subject, or None."""
         known = self._entries.get(subject)
         return None if known is None else (known[0], known[1], known[2])
 
@@ -58,7 +58,7 @@ class SubjectTable:
         return known[0] if known else 0
 
     def set_ends(self, subject: bytes, first: int, last: int) -> None:
-        """What was looked for is known now; for a subject that is there."""
+        """Set first and last of an existing subject, once they were looked up."""
         self._entries[subject][1:] = first, last
 
     def remove(self, subject: bytes) -> None:
@@ -68,7 +68,7 @@ class SubjectTable:
             self.messages -= known[0]
 
     def came(self, subject: bytes, count: int, first: int, last: int) -> int:
-        """``count`` new messages, above all there were; returns the last before them (0: none, or not known)."""
+        """Count `count` new messages above all existing ones; return the last sequence before them (0: none, or unknown)."""
         self.messages += count
         known = self._entries.get(subject)
         if known is None:
@@ -82,14 +82,16 @@ class SubjectTable:
     def came_run(
         self, messages: Sequence[tuple[bytes, bytes, bytes, bytes]], first: int, before: dict[bytes, int]
     ) -> None:
-        """Messages in a row, the subject at the head of each, the first at sequence ``first``. What ``came`` returns for a subject's first
-        one goes into ``before``, where the subject is not in there yet."""
+        """Count consecutive messages with their subject first, starting at sequence `first`.
+
+        `before` receives, for each subject that it lacks, the result of `came` for the subject's first message.
+        """
         for seq, (subject, *_) in enumerate(messages, first):
             previous = self.came(subject, 1, seq, seq)
             before.setdefault(subject, previous)
 
     def went(self, subject: bytes, seq: int) -> None:
-        """The message at ``seq`` went away. A subject that has no more is forgotten."""
+        """Count the removal of the message at `seq`; a subject without messages is dropped."""
         known = self._entries.get(subject)
         if known is None:
             return
@@ -101,13 +103,16 @@ class SubjectTable:
             _went(known, seq, seq)
 
     def went_run(self, found: Iterable[tuple[int, bytes, int]]) -> None:
-        """The same for many: sequence, subject, and anything."""
+        """Count removals of many messages: (sequence, subject, any value)."""
         for seq, subject, _ in found:
             self.went(subject, seq)
 
     def oldest_of(self, subjects: Collection[bytes], keep: int, upto: int) -> tuple[dict[int, bytes], list[bytes]]:
-        """Of those of ``subjects`` that have more than ``keep`` messages: where one has to go and is known and not above ``upto``, its
-        sequence with the subject; the others."""
+        """Return the oldest messages of `subjects` with more than `keep` messages, and the other subjects.
+
+        The former are {sequence: subject}: exactly one message must be removed, and its sequence is known and not above
+        `upto`.
+        """
         single: dict[int, bytes] = {}
         others: list[bytes] = []
         for subject in subjects:
@@ -121,7 +126,7 @@ class SubjectTable:
         return single, others
 
     def back(self, subject: bytes, seq: int) -> None:
-        """A message whose removal did not happen is back."""
+        """Count a message whose removal was rolled back."""
         self.messages += 1
         known = self._entries.get(subject)
         if known is None:
@@ -132,7 +137,7 @@ class SubjectTable:
         known[:] = count + 1, first, max(last, seq) if last else 0
 
     def fold(self, entries: Iterable[Entry]) -> None:
-        """Take in changes. Raises StoreError("corrupt"): they do not follow from what was before."""
+        """Apply changes. Raises StoreError("corrupt") when they do not fit the table."""
         table = self._entries
         for name, count, first, last, low, high in entries:
             subject = UNREAD if name is None else name
@@ -155,15 +160,20 @@ class SubjectTable:
                 _went(known, low, high)
 
     def fold_record(self, record: bytes) -> tuple[int, int, int, int]:
-        """Take in the entries of an index's record (see ``subject_index``); returns the four numbers before them. Raises
-        StoreError("corrupt"), too, if it is none."""
+        """Apply the entries of an index's record (see `subject_index`); return the four numbers before them.
+
+        Raises StoreError("corrupt"), also for a malformed record.
+        """
         head, entries = decoded(record)
         self.fold(entries)
         return head
 
     def scan(self, pattern: bytes, at: int, limit: int) -> tuple[list[tuple[bytes, int, int, int]], int]:
-        """(subject, count, first, last) of subjects that ``pattern`` matches (b"": all), from place ``at`` on, at first 0; about ``limit``
-        are looked at (here: all). Returns the place to go on from, too, 0 at the end. What is there all the while is seen once."""
+        """Return (subject, count, first, last) of subjects that `pattern` matches (b"": all), and the place to continue (0: end).
+
+        Starts at place `at` (initially 0) and examines about `limit` subjects (here: all). A subject that exists
+        throughout is returned once.
+        """
         found = [
             (subject, known[0], known[1], known[2])
             for subject, known in self._entries.items()
@@ -172,8 +182,10 @@ class SubjectTable:
         return found, 0
 
     def total_from(self, patterns: tuple[bytes, ...], seq: int, most: int) -> tuple[int, list[bytes] | None]:
-        """Messages at or after ``seq`` of all subjects that one of the patterns matches, as far as first and last tell; the subjects of
-        which they do not tell. None: those are more than ``most``."""
+        """Count messages at or after `seq` of all subjects that a pattern matches, as far as first and last determine it.
+
+        Also returns the subjects for which they do not; None: more than `most`.
+        """
         total = 0
         astride: list[bytes] | None = []
         for subject, (count, first, last) in self._entries.items():
@@ -188,14 +200,15 @@ class SubjectTable:
         return total, astride
 
     def newest(self, pattern: bytes, upto: int) -> tuple[int, list[bytes]]:
-        """The highest last sequence of subjects that ``pattern`` matches (b"": all), of those that are known and not above ``upto``; the
-        other subjects."""
+        """Return the highest known last sequence, not above `upto`, of subjects that `pattern` matches, and the other subjects."""
         found, doubtful = self.lasts(pattern, 0, upto)
         return max(found, default=0), doubtful
 
     def lasts(self, pattern: bytes, above: int, upto: int) -> tuple[list[int], list[bytes]]:
-        """The last sequences in (``above``, ``upto``] of subjects that ``pattern`` matches (b"": all); the subjects of which it is not
-        known, or higher."""
+        """Return the last sequences in (`above`, `upto`] of subjects that `pattern` matches (b"": all).
+
+        Also returns the subjects whose last sequence is unknown or higher.
+        """
         found: list[int] = []
         doubtful: list[bytes] = []
         for subject, (_, _, last) in self._entries.items():
@@ -208,7 +221,7 @@ class SubjectTable:
         return found, doubtful
 
     def matched(self, pattern: bytes) -> Matched:
-        """The subjects that ``pattern`` matches (b"": all), as they are now, to be listed in another thread."""
+        """Return the subjects that `pattern` matches (b"": all), as they are now, to be listed in another thread."""
         found = Matched()
         found.add_all(
             (subject, known[0]) for subject, known in self._entries.items() if not pattern or matches(pattern, subject)
@@ -217,7 +230,7 @@ class SubjectTable:
 
 
 class Matched:
-    """Subjects and their messages. ``page`` sorts them, which may take long, and holds nobody up."""
+    """Subjects and their message counts. `page` sorts them, which may be slow, without blocking others."""
 
     __slots__ = ("_found",)
 
@@ -228,16 +241,16 @@ class Matched:
         return len(self._found)
 
     def add_all(self, found: Iterable[tuple[bytes, int]]) -> None:
-        """For who fills it."""
+        """Add results of a search."""
         self._found += found
 
     def page(self, offset: int, limit: int) -> list[tuple[bytes, int]]:
-        """(subject, messages) in the order of subjects, from place ``offset`` on."""
+        """(subject, messages) in the order of subjects, from place `offset` on."""
         return sorted(self._found)[offset : offset + limit] if offset >= 0 and limit > 0 else []
 
 
 def decoded(record: bytes) -> tuple[tuple[int, int, int, int], list[Entry]]:
-    """The four numbers and the entries of an index's record. Raises StoreError("corrupt")."""
+    """Return the four numbers and the entries of an index's record. Raises StoreError("corrupt")."""
     try:
         found = _decode(record)
     except msgspec.MsgspecError as error:
@@ -246,13 +259,13 @@ def decoded(record: bytes) -> tuple[tuple[int, int, int, int], list[Entry]]:
 
 
 def _went(known: list[int], low: int, high: int) -> None:
-    """Some in [low, high] went."""
+    """Account for removals in [low, high]."""
     count, first, last = known
     if low <= first <= high:
         known[1] = -(first + 1) if low == high else -first
     if low <= last <= high:
         known[2] = 0
-    if count == 1:  # the one that is known is the one that is left
+    if count == 1:  # the known message is the only one left
         if known[1] <= 0 and known[2]:
             known[1] = known[2]
         elif known[1] > 0 and not known[2]:

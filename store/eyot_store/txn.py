@@ -1,9 +1,8 @@
-"""A transaction: operations on any number of logs that reach the disk together or not at all.
+"""A transaction: operations on any number of logs that become durable together or not at all.
 
-A ``Txn`` holds one ``LogPart`` per log it touches. A part carries two things: the operations in order, as plain tuples of
-numbers and bytes (what a committer applies; what a journal can write down), and what the loop's side needs to take them
-back in memory if they never reach the disk. Operations of one log keep their order; operations of different logs are
-independent of each other.
+A `Txn` holds one `LogPart` per log it touches. A part carries the operations in order, as plain tuples of numbers
+and bytes (what a committer applies and a journal records), and what the loop's side needs to roll them back in memory
+if they do not become durable. Operations of one log keep their order; operations of different logs are independent.
 """
 
 from __future__ import annotations
@@ -12,18 +11,15 @@ from collections.abc import Callable
 from enum import IntEnum, IntFlag
 from functools import reduce
 from operator import or_
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from eyot_store.errors import StoreError
-
-if TYPE_CHECKING:
-    from eyot_store.log.log import Log
 
 Done = Callable[[StoreError | None], None]
 
 
 class Op(IntEnum):
-    """Kinds of operation; the second half of the tuple is given behind each."""
+    """Kinds of operation; the comment after each gives its data."""
 
     CREATE = 1  # (account, name, created_ns, config)
     DELETE = 2  # None
@@ -32,39 +28,44 @@ class Op(IntEnum):
     SKIP = 5  # last sequence from now on
     REMOVE = 6  # [(key, bytes counted), ...]
     PURGE = 7  # (first sequence that stays, messages that go, bytes that go)
-    CONSUMER = 8  # (name, config | None, state | None); None leaves that half as it is
+    CONSUMER = 8  # (name, config | None, state | None); None: that half is unchanged
     CONSUMER_GONE = 9  # name
     POSITION = 10  # (key, value)
     POSITION_GONE = 11  # key
 
 
-class Fate(IntFlag):
-    """How operations of one log hang together when one of them fails (see ``LogPart.breaks`` and ``LogPart.needs``)."""
+class FailureScope(IntFlag):
+    """How operations of one log depend on each other when one fails (see `LogPart.breaks` and `LogPart.needs`)."""
 
     NOTHING = 0
-    SEQUENCE = 1  # what builds on what was staged before it: sequences, positions, the configuration
-    CONTENT = 2  # a purge, which counts what it takes: all removals before it must have happened
+    SEQUENCE = 1  # operations that depend on earlier ones: sequences, positions, the configuration
+    CONTENT = 2  # a purge, which counts what it removes: all earlier removals must have succeeded
     EVERYTHING = 4
 
 
 _BREAKS = {
-    Op.CREATE: Fate.EVERYTHING,
-    Op.DELETE: Fate.EVERYTHING,
-    Op.CONFIG: Fate.SEQUENCE,
-    Op.APPEND: Fate.SEQUENCE,
-    Op.SKIP: Fate.SEQUENCE,
-    Op.POSITION: Fate.SEQUENCE,
-    Op.POSITION_GONE: Fate.SEQUENCE,
-    Op.REMOVE: Fate.CONTENT,
-    Op.PURGE: Fate.CONTENT,
-    Op.CONSUMER: Fate.NOTHING,
-    Op.CONSUMER_GONE: Fate.NOTHING,
+    Op.CREATE: FailureScope.EVERYTHING,
+    Op.DELETE: FailureScope.EVERYTHING,
+    Op.CONFIG: FailureScope.SEQUENCE,
+    Op.APPEND: FailureScope.SEQUENCE,
+    Op.SKIP: FailureScope.SEQUENCE,
+    Op.POSITION: FailureScope.SEQUENCE,
+    Op.POSITION_GONE: FailureScope.SEQUENCE,
+    Op.REMOVE: FailureScope.CONTENT,
+    Op.PURGE: FailureScope.CONTENT,
+    Op.CONSUMER: FailureScope.NOTHING,
+    Op.CONSUMER_GONE: FailureScope.NOTHING,
 }
-_NEEDS = {**_BREAKS, Op.REMOVE: Fate.NOTHING, Op.CREATE: Fate.NOTHING, Op.DELETE: Fate.SEQUENCE | Fate.CONTENT}
+_NEEDS = {
+    **_BREAKS,
+    Op.REMOVE: FailureScope.NOTHING,
+    Op.CREATE: FailureScope.NOTHING,
+    Op.DELETE: FailureScope.SEQUENCE | FailureScope.CONTENT,
+}
 
 
 class AppendRun:
-    """Records to append, ascending: ``items`` are (key, record), ``bytes`` what they count for."""
+    """Records to append, ascending: `items` are (key, record), `bytes` their counted size."""
 
     __slots__ = ("bytes", "items", "last_ts_ns")
 
@@ -85,7 +86,7 @@ class AppendRun:
 
 
 class HiddenRange:
-    """Committed messages that a staged purge takes away: ``messages`` and ``bytes`` are what it took off the counters."""
+    """Committed messages that a staged purge removes: `messages` and `bytes` are their part of the counters."""
 
     __slots__ = ("bytes", "first", "last", "messages")
 
@@ -96,8 +97,22 @@ class HiddenRange:
         self.bytes = bytes_
 
 
+class StagedLog(Protocol):
+    """A log that a transaction touches, as the transaction uses it."""
+
+    @property
+    def durable(self) -> bool:
+        """Its operations go to the disk."""
+
+    def waits_for_disk(self, part: LogPart) -> bool:
+        """Return whether an earlier transaction on this log waits for the disk, so that `part` must queue behind it."""
+
+    def settle(self, part: LogPart, error: StoreError | None) -> None:
+        """``part`` is committed, or failed."""
+
+
 class LogPart:
-    """What one transaction does to one log."""
+    """The operations of one transaction on one log."""
 
     __slots__ = (
         "added",
@@ -117,7 +132,7 @@ class LogPart:
         "txn",
     )
 
-    def __init__(self, txn: Txn, log: Log, epoch: int) -> None:
+    def __init__(self, txn: Txn, log: StagedLog, epoch: int) -> None:
         self.txn = txn
         self.log = log
         self.epoch = epoch
@@ -128,7 +143,7 @@ class LogPart:
         self.before: dict[bytes, int] = {}  # subject -> its last sequence before this part, where subjects are known
         self.removed: dict[int, tuple[bytes, int]] = {}  # seq -> subject, bytes counted
         self.ranges: list[HiddenRange] = []
-        self.last_seq = 0  # of the log after this part; 0 = the part does not move it
+        self.last_seq = 0  # of the log after this part; 0: unchanged
         self.last_ts_ns = 0
         self.config: bytes | None = None
         self.creates = False
@@ -141,49 +156,49 @@ class LogPart:
         self.appends = self.removes = None
 
     @property
-    def breaks(self) -> Fate:
-        """What fails behind this part if it fails."""
-        return reduce(or_, (_BREAKS[op] for op, _ in self.ops), Fate.NOTHING)
+    def breaks(self) -> FailureScope:
+        """The scope that fails after this part if this part fails."""
+        return reduce(or_, (_BREAKS[op] for op, _ in self.ops), FailureScope.NOTHING)
 
     @property
-    def needs(self) -> Fate:
-        """What must not have failed before this part; that nothing has broken everything, in any case."""
-        return reduce(or_, (_NEEDS[op] for op, _ in self.ops), Fate.EVERYTHING)
+    def needs(self) -> FailureScope:
+        """The scope that must not have failed before this part; a failure of everything always counts."""
+        return reduce(or_, (_NEEDS[op] for op, _ in self.ops), FailureScope.EVERYTHING)
 
 
 OPEN, SUBMITTED, FINISHED = range(3)
 
 
 class Closing(Protocol):
-    """Somebody who has more to add to a transaction when it is handed in, and hears what became of it."""
+    """A participant that adds to a transaction when it is submitted, and receives its result."""
 
     def seal(self, txn: Txn) -> None:
-        """The transaction is about to be handed in: the last chance to stage something in it."""
+        """Add to the transaction, which is about to be submitted."""
 
     def settled(self, failure: StoreError | None) -> None:
-        """It is through. Not called where it was taken back before it was handed in."""
+        """Receive the result. Not called for a transaction that was rolled back before its submission."""
 
 
 class Txn:
-    """Operations under way. Filled through the logs' methods, handed in once with ``Store.submit``."""
+    """Operations under way. Filled through the logs' methods, handed in once with `Store.submit`."""
 
     __slots__ = ("bytes", "closing", "done", "durable", "error", "frame", "kinds", "parts", "passed", "queued", "state")
 
     def __init__(self) -> None:
         self.parts: dict[int, LogPart] = {}
         self.bytes = 0  # of records and other values, as they go to disk
-        self.kinds = 0  # of operations, ``1 << op`` each
+        self.kinds = 0  # of operations, `1 << op` each
         self.durable = False  # touches something on disk
         self.state: int = OPEN
         self.done: Done | None = None
         self.closing: tuple[Closing, ...] = ()
         self.frame = 0  # of the journal that holds it; 0 = it is in LMDB
-        self.passed = 0  # the last frame that LMDB held before it took this one straight
+        self.passed = 0  # the last frame that LMDB held before it applied this directly
         self.queued = False  # waits for the committing side
         self.error: StoreError | None = None  # refused before it got there
 
     def refuse(self, error: StoreError) -> None:
-        """Fail before anything is done; of the operations only their kinds are kept (for what hangs on them)."""
+        """Fail before any work; only the kinds of the operations are kept, for what depends on them."""
         self.error = error
         self.bytes = 0
         for part in self.parts.values():

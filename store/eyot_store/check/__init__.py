@@ -1,1 +1,5 @@
-"""Verifying a store at rest (`eyot-check`)."""
+"""Verifying and repairing a store at rest (`eyot-check`).
+
+Entry points: `main.main` (the command), `check.check` (verification), `repair.repair` (salvage of damaged streams).
+May import all of `eyot_store`; no other package imports this one.
+"""

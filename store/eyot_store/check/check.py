@@ -1,8 +1,8 @@
-"""Verifying a store at rest: every page, every checksum, every counter; names what is wrong and changes nothing.
+"""Verifies a store at rest: every page, every checksum, every counter; reports damage and changes nothing.
 
-``check(path)`` first walks LMDB's own structure without LMDB (``pages/survey.py``), so that a damaged page cannot take the
-checking process down; only a sound structure is then read through LMDB, record by record. Of a store that a daemon has open
-the structure is not walked (it moves), and the records are read from one snapshot.
+`check(path)` first walks LMDB's own structure without LMDB (`pages/survey.py`), so that a damaged page cannot crash
+the process. Only a sound structure is then read through LMDB, record by record. For a store that a daemon has open, the
+structure is not walked (it changes), and the records are read from one snapshot.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ CORRUPT_LISTED_MAX = 10_000
 
 
 class StreamCheck(msgspec.Struct):
-    """What was found in one stream. ``corrupt`` are the sequences whose records do not hold what was written."""
+    """The result for one stream. `corrupt`: sequences whose records are damaged."""
 
     account: str
     name: str
@@ -75,14 +75,14 @@ class StreamCheck(msgspec.Struct):
 
 
 class CheckReport(msgspec.Struct):
-    """``problems`` is empty when all is well; each is a sentence that names stream and sequence where it can."""
+    """`problems` is empty when all is well; each is a sentence that names stream and sequence where it can."""
 
     path: str
     format: int = 0
     journal_frames: int = 0
     """Groups that are durable in the journal and not yet in LMDB; the streams' numbers below are without them."""
     sealed: bool = False
-    """It is encrypted and was looked at without its key: checksums were verified, not what is sealed."""
+    """The store is encrypted and was checked without its key: checksums were verified, sealed values were not."""
     live: bool = False
     """A process had the store open: its structure was not walked."""
     streams: list[StreamCheck] = msgspec.field(default_factory=list)
@@ -94,10 +94,10 @@ class CheckReport(msgspec.Struct):
 
 
 def check(path: Path, keys: StoreKeys | None = None) -> CheckReport:
-    """Verify the store in directory ``path``. Raises StoreError: "io" when there is none or it cannot be read, "key" when it is encrypted
-    and not with ``keys``. Without keys an encrypted store is verified as far as checksums go.
+    """Verify the store in directory `path`; must not run in a process that has this store open.
 
-    Must not be called in a process that has this store open.
+    Without keys, an encrypted store is verified as far as checksums go. Raises StoreError: "io" when there is no store
+    or it cannot be read, "key" when `keys` do not decrypt it.
     """
     report = CheckReport(str(path))
     data = path / "data.mdb"
@@ -120,7 +120,7 @@ def check(path: Path, keys: StoreKeys | None = None) -> CheckReport:
 
 
 def _is_sound(pages: Pages, report: CheckReport) -> bool:
-    """Whether what all streams need can be read."""
+    """Return whether the databases that all streams share are readable."""
     metas = pages.metas()
     if len(metas) < 2:
         report.problems.append("structure: a meta page is damaged")
@@ -133,7 +133,7 @@ def _is_sound(pages: Pages, report: CheckReport) -> bool:
         report.problems.append(f"structure: the list of free pages is damaged: {found.free}")
     report.problems += [f"structure: {error.message}" for error in found.shared.values()]
     if not found.is_usable or found.shared:
-        # What is damaged of streams is said all the same, by their numbers.
+        # Damaged streams are reported anyway, by number.
         report.problems += [
             f"stream {number}: {error.message}; {gone(error)}" for number, error in found.streams.items()
         ]
@@ -142,7 +142,7 @@ def _is_sound(pages: Pages, report: CheckReport) -> bool:
 
 
 def _read(path: Path, pages: Pages, size: int, report: CheckReport, keys: StoreKeys | None) -> None:
-    """Look at everything through LMDB."""
+    """Verify everything through LMDB."""
     try:
         environment = lmdb.open(
             str(path), map_size=max(size, 1 << 20), max_dbs=1 << 16, readonly=True, lock=report.live, create=False
@@ -173,7 +173,7 @@ def _is_open_elsewhere(path: Path) -> bool:
 
 
 class _Checker:
-    """One pass over everything in an open environment."""
+    """One pass over an open environment."""
 
     def __init__(self, environment: Any, pages: Pages, report: CheckReport, keys: StoreKeys | None) -> None:
         self._environment = environment
@@ -243,7 +243,7 @@ class _Checker:
             raise StoreError("corrupt", f"{what}: {error.message}") from None
 
     def _journal(self) -> None:
-        """Every frame that LMDB does not hold yet: whole, in order, and to be understood."""
+        """Check every frame that LMDB does not hold yet: complete, in order, decodable."""
         path = Path(self._report.path) / "journal"
         try:
             salt, applied = self._mark()
@@ -255,7 +255,7 @@ class _Checker:
                     decode(frame_content(self._store_cipher, frame))
             last = frames[-1].number if frames else applied
             missing += range(last + 1, read_high(Path(self._report.path), salt)[0] + 1)
-            _, applied = self._mark()  # of a store in use, segments may have been written anew meanwhile
+            _, applied = self._mark()  # segments of a store in use may have been reused meanwhile
             self._problems += [f"journal: frame {number} is damaged" for number in missing if number > applied]
             self._report.journal_frames = sum(frame.number > applied for frame in frames)
         except (StoreError, msgspec.MsgspecError, OSError) as error:
@@ -307,7 +307,7 @@ class _Checker:
                 continue
             index.look_at(key, value)
             if counters is not None and seq < counters.floor:
-                continue  # purged, and not yet taken out
+                continue  # purged, and not removed yet
             found.messages += 1
             found.first_seq = found.first_seq or seq
             found.last_seq = seq
@@ -334,7 +334,7 @@ class _Checker:
             self._problems.append(f"stream {name}: counts {counters.bytes} bytes, holds {found.bytes}")
 
     def _damages(self, txn: Any, stream_id: int) -> list[PageError]:
-        """The pages of a stream that LMDB must not be let at."""
+        """Return the pages of a stream that LMDB must not be let at."""
         damages: list[PageError] = []
         tree = self._pages.tree(int(txn.id()), messages_db_name(stream_id), SEQUENCE_KEY)
         if tree is not None:
@@ -357,7 +357,7 @@ class _Checker:
             return None
 
     def _shared(self, txn: Any, handles: dict[bytes, Any]) -> None:
-        """The entries of all streams in the databases that they share."""
+        """Check the entries of all streams in the shared databases."""
         checks = {check.id: check for check in self._report.streams}
         for database, kind in (
             (b"consumers", "consumer"),
@@ -386,7 +386,7 @@ class _Checker:
         for key in databases:
             if key.startswith(SALVAGED):
                 expected.add(key)
-            if key.startswith(DELETED_STREAMS):  # deleted, and not yet taken out
+            if key.startswith(DELETED_STREAMS):  # deleted, and not removed yet
                 expected |= {key, messages_db_name(int(key[len(DELETED_STREAMS) :], 16))}
         self._problems += [
             f"{name.decode('ascii', 'replace')}: belongs to nothing" for name in sorted(databases - expected)

@@ -16,7 +16,7 @@ Truth = dict[bytes, list[int]]
 
 
 class IndexCheck:
-    """Shown every record of a stream, in order, says what the index has wrong."""
+    """Compares a stream's subject index with its records, which are passed in order."""
 
     def __init__(self, txn: Any, db: Any, stream_id: int, codec: RecordCodec, unseal: Unseal) -> None:
         self._subject = codec.subject
@@ -32,7 +32,7 @@ class IndexCheck:
                 self._damage = error.message
 
     def look_at(self, key: Any, value: Any) -> None:
-        """A record."""
+        """Count a record."""
         seq = seq_of(key)
         if seq > self._covered:
             return
@@ -42,7 +42,7 @@ class IndexCheck:
         known[2] = seq
 
     def problems(self, *, trusted: bool) -> list[str]:
-        """What is wrong. Where records are damaged (not ``trusted``) the index may know better what they were."""
+        """Return the differences. `trusted` False: records are damaged, so the index may hold more than they show."""
         if self._damage:
             return [self._damage]
         if not self._covered or not trusted:

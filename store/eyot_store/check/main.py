@@ -1,8 +1,9 @@
-"""``eyot-check DIRECTORY``: verifies a store at rest (see ``check``) and says what is wrong.
+"""`eyot-check DIRECTORY`: verifies a store at rest (see `check`) and reports damage.
 
-``--repair`` writes damaged streams anew from what can be read of them. ``--compact`` writes a store that nobody has open anew: as small as what it holds, encrypted with the key that is given.
+`--repair` rewrites damaged streams from their readable records. `--compact` rewrites a store that no process has
+open: without unused pages, encrypted with the given key.
 
-Exit status: 0 all is well, 1 something is damaged, 2 there is no store, it cannot be read or written, or the key is wrong.
+Exit status: 0 no damage, 1 damage, 2 there is no store, it cannot be read or written, or the key is wrong.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from eyot_wire.quoting import printable
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The console script."""
+    """Return the console script."""
     return until_closed(lambda: _run(arguments))
 
 
@@ -57,7 +58,7 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 
 def command_line() -> argparse.ArgumentParser:
-    """What may be said on the command line."""
+    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(
         prog="eyot-check",
         description="Verifies every page, checksum and counter of a store. Changes nothing, unless it is told to. Where a daemon has the store open, "
@@ -82,7 +83,7 @@ def command_line() -> argparse.ArgumentParser:
 
 
 def read_key(path: Path) -> bytes:
-    """The key in a file, without the end of its line. Raises OSError, ValueError."""
+    """Return the key in a file, without the end of its line. Raises OSError, ValueError."""
     key = path.read_bytes().rstrip(b"\r\n")
     if not key:
         raise ValueError(f"{path} holds no key")
@@ -90,7 +91,7 @@ def read_key(path: Path) -> bytes:
 
 
 def repair_store(path: Path, keys: StoreKeys | None) -> list[str]:
-    """Repair the store. Returns sentences on what was damaged."""
+    """Repair the store; return sentences about the damage."""
     if not (path / "data.mdb").exists():
         raise StoreError("io", f"no store in {path}")
     owner = (path / "data.mdb").stat()
@@ -102,7 +103,7 @@ def repair_store(path: Path, keys: StoreKeys | None) -> list[str]:
 
 
 def compact(path: Path, keys: StoreKeys | None) -> tuple[int, int]:
-    """Write the store anew. With a key and not encrypted yet, it is from then on. Returns the data file's bytes before and after."""
+    """Rewrite the store, encrypted if a key is given; return the data file's bytes before and after."""
     sealed = is_sealed(path)
     if sealed is None:
         raise StoreError("io", f"no store in {path}")
@@ -117,7 +118,7 @@ def compact(path: Path, keys: StoreKeys | None) -> tuple[int, int]:
 
 
 def _give_back(path: Path, user: int, group: int) -> None:
-    """What root has made in the store becomes its owner's again: the daemon could not open it."""
+    """Give files that root created back to the store's owner; otherwise the daemon could not open them."""
     for file in (path, *path.rglob("*")):
         found = file.lstat()
         if found.st_uid == 0 and user != 0:
@@ -125,7 +126,7 @@ def _give_back(path: Path, user: int, group: int) -> None:
 
 
 def describe(report: CheckReport) -> str:
-    """The report for people."""
+    """Return the report for people."""
     lines = [f"{report.path}: format {report.format}{', in use' if report.live else ''}"]
     if report.sealed:
         lines.append("  encrypted, and no key given: checksums were verified, not what is sealed")

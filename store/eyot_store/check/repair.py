@@ -1,7 +1,8 @@
-"""``eyot-check --repair``: damaged streams are written anew from what can be read of them, and it is said what is gone.
+"""`eyot-check --repair`: rewrites damaged streams from their readable records, and reports what is lost.
 
-Nothing of the old pages is trusted but what bears a checksum: a record counts where its checksum fits its stream and sequence, also out
-of a page that is damaged elsewhere. The new messages take the place of the old in one step; the old pages stay unused until ``--compact``.
+Of the old pages only checksummed data is trusted: a record counts when its checksum fits its stream and sequence, even
+in a page that is damaged elsewhere. The new messages replace the old ones in one step. The old pages stay unused until
+`--compact`.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ Entries = dict[bytes, bytes]
 
 
 def repair(path: Path, keys: StoreKeys | None) -> list[str]:
-    """Repair the store in ``path``, which nobody may have open. Returns sentences on what was damaged and what is gone. Raises StoreError."""
+    """Repair the store in `path`, which no process may have open; return sentences about damage and loss. Raises StoreError."""
     options = StoreOptions(keys=keys)
     store = _open(path, options)
     sentences = list(store.damaged)
@@ -70,7 +71,7 @@ def repair(path: Path, keys: StoreKeys | None) -> list[str]:
             path,
             {messages_db_name(stream_id): SALVAGED + messages_db_name(stream_id) for stream_id in kept},
         )
-    # What was set aside comes back, counters are counted anew, and the readers elsewhere are asked.
+    # Set-aside frames are applied, counters are recomputed, and downstreams are asked for their positions.
     store = _open(path, options)
     sentences += [sentence for sentence in store.damaged if sentence not in sentences]
     left = store.fenced()
@@ -84,7 +85,7 @@ def repair(path: Path, keys: StoreKeys | None) -> list[str]:
 
 
 def _note_gone(store: Store, gone: dict[int, list[tuple[int, int]]]) -> None:
-    """Leave word for the streams' readers elsewhere: of what was lost, and that all of them have to be asked what they have."""
+    """Record for the streams' downstreams what was lost, and that their positions must be requested again."""
     if gone:
         Marker(store.path, DOUBTED).turn(on=True)
     for log in store.streams():
@@ -107,7 +108,7 @@ def _open(path: Path, options: StoreOptions) -> Store:
 
 
 class _Salvage:
-    """What can be read of one stream."""
+    """The readable records of one stream."""
 
     def __init__(self, pages: Pages, tree: Tree, stream_id: int) -> None:
         self._pages = pages
@@ -132,7 +133,7 @@ class _Salvage:
         return dict(sorted(self._found.items()))
 
     def lost(self, last: int, floor: int, error: PageError) -> list[str]:
-        """Sentences on the sequences that are gone. ``last`` is the stream's last sequence, below ``floor`` nothing counts."""
+        """Describe the lost sequences. `last`: the stream's last sequence; sequences below `floor` do not count."""
         seqs = [seq_of(key) for key in self._found]
         first = max(floor, 1)
         spans: list[tuple[int, int]] = []
@@ -182,7 +183,7 @@ class _Salvage:
             self._found[key] = record
 
     def _leads_to(self, child: int) -> bool:
-        """Whether it is a page of a tree, by its own word."""
+        """Return whether it is a page of a tree, by its own word."""
         try:
             page = self._pages.read(child)
         except PageError:
@@ -192,7 +193,7 @@ class _Salvage:
 
 
 def _gaps(seqs: list[int], first: int, end: int) -> list[tuple[int, int]]:
-    """The spans of [first, end) that ``seqs`` leave open."""
+    """Return the spans of [first, end) that `seqs` leave open."""
     out = []
     at = first
     for seq in seqs:
@@ -215,7 +216,7 @@ def _batches(entries: Entries) -> Iterator[list[tuple[bytes, bytes]]]:
 
 
 def _write_counters(path: Path, states: dict[int, LogState]) -> None:
-    """What the streams hold was counted; write it down, and remove what the old messages' databases have become."""
+    """Write the recomputed counters, and remove the databases of the old messages."""
     environment = lmdb.open(str(path), max_dbs=len(states) + 8, map_size=(path / "data.mdb").stat().st_size, mode=0o600)
     try:
         for stream_id, state in states.items():
@@ -230,7 +231,7 @@ def _write_counters(path: Path, states: dict[int, LogState]) -> None:
 
 
 def _write(path: Path, kept: dict[int, Entries]) -> None:
-    """Databases of their own for what is kept."""
+    """Write the readable records into databases of their own."""
     size = (path / "data.mdb").stat().st_size
     room = 2 * sum(len(record) + 8192 for entries in kept.values() for record in entries.values()) + (16 << 20)
     environment = lmdb.open(str(path), map_size=size + room, max_dbs=len(kept) + 8, mode=0o600)

@@ -1,1 +1,5 @@
-"""The journal in front of LMDB: its files, its committer, and how LMDB is brought up to date behind it."""
+"""The journal in front of LMDB: its files, its committer, and the applier that brings LMDB up to date.
+
+Entry points: `committer.JournalCommitter`, `replay.replay`. Imports `records`, `lmdb` and `environment`, nothing of the
+loop's side.
+"""

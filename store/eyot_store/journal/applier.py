@@ -1,11 +1,11 @@
-"""Bringing LMDB up to date with the journal, in large transactions behind it.
+"""Applies the journal to LMDB, in large transactions.
 
-Frames are handed over when they are durable, and wait here until somebody asks for them to be applied: the journal needs a
-segment back, or LMDB itself is to be written. Each LMDB transaction says up to which frame it goes, so after a crash
-exactly the others are applied again. What is acknowledged is never given up: an attempt that fails is repeated, and until it
-succeeds the journal fills up and new transactions are refused.
+Durable frames are queued here until an application is requested: when the journal needs a free segment, or before LMDB
+is written directly. Each LMDB transaction records the last frame it contains, so that after a crash exactly the later
+frames are applied again. Acknowledged data is never given up: a failed attempt is repeated, and until it succeeds the
+journal fills up and refuses new transactions.
 
-Either a thread applies while the committing thread goes on, or, inline, the caller itself does when it asks.
+A thread applies while the committing thread continues; inline, the caller applies itself.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class Pending(NamedTuple):
     frame: int
     changes: Changes
     size: int
-    """Bytes of it; about what it takes in LMDB is twice that."""
+    """Bytes in the journal; in LMDB the same data needs about twice as many."""
 
 
 class Applier:
-    """``applied`` is the last frame that LMDB holds durably. ``lmdb_lock`` is held by whoever writes to LMDB."""
+    """`applied` is the last frame that LMDB holds durably. Every writer to LMDB holds `lmdb_lock`."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Applier:
         self.pending_bytes = 0
         self.error: StoreError | None = None  # why the last attempt failed
         self.lmdb_lock = threading.Lock()
-        self.fenced = environment.fenced  # streams whose pages in LMDB are damaged
+        self.fenced = environment.fenced  # streams with damaged pages in LMDB
         self.used_bytes = environment.used_bytes()  # of LMDB's file, as of the last transaction
         self._environment = environment
         self._spread = environment.spread
@@ -70,11 +70,11 @@ class Applier:
         self._wanted = applied
         self._attempts = 0
         self._chores: deque[Callable[[], None]] = deque()
-        # Frames that were applied. The loop has them, too, until it knows: whoever lets go last frees each of their records, which is to
-        # be this thread, a frame at a time.
+        # Applied frames. The loop holds them, too, until it is notified. The last holder frees each of their records: this
+        # thread, a frame at a time.
         self._spent: deque[Pending] = deque()
         self._stopping = False
-        self._lock = threading.RLock()  # taken by itself where nobody waits: a condition's costs more
+        self._lock = threading.RLock()  # used directly when no thread waits: a condition's lock costs more
         self._changed = threading.Condition(self._lock)
         self._thread: threading.Thread | None = None
         if threaded:
@@ -83,19 +83,19 @@ class Applier:
 
     def room_taken(self) -> int:
         """Bytes of LMDB's file that are in use, or will be when everything handed over is applied."""
-        # In this order: what is applied is counted as used first, and then as pending no more.
+        # In this order: applied data counts as used first, and then no longer as pending.
         pending = self.pending_bytes
         return self.used_bytes + self._spread * pending
 
     def push(self, frame: int, changes: Changes, size: int) -> None:
-        """A frame is durable."""
+        """Queue a durable frame."""
         with self._lock:
             self._pending.append(Pending(frame, changes, size))
             self.pending_bytes += size
             self.last = frame
 
     def request(self) -> None:
-        """Apply what was handed over so far, soon."""
+        """Start applying the queued frames soon."""
         with self._changed:
             self._wanted = self.last
             self._changed.notify_all()
@@ -104,7 +104,7 @@ class Applier:
                 pass
 
     def drain(self, frame: int = 0) -> StoreError | None:
-        """Wait until everything handed over so far (or up to ``frame``) is applied; why not, if an attempt at it fails."""
+        """Wait until everything handed over so far (or up to `frame`) is applied; why not, if an attempt at it fails."""
         self.request()
         with self._changed:
             frame = frame or self.last
@@ -116,7 +116,7 @@ class Applier:
         return None
 
     def do(self, chore: Callable[[], None]) -> None:
-        """Have something done by the thread that must not keep those waiting who commit; it must not raise."""
+        """Run a task in the applier's thread, so that commits do not wait for it; it must not raise."""
         with self._changed:
             self._chores.append(chore)
             self._changed.notify_all()
@@ -194,7 +194,7 @@ class Applier:
     def _used(self) -> int:
         try:
             return self._environment.used_bytes()
-        except lmdb.Error:  # it will be opened anew; until then the last figure is as good as any
+        except lmdb.Error:  # the environment will be reopened; until then the last value is good enough
             return self.used_bytes
 
     def _apply(self, frames: list[Pending]) -> StoreError | None:
@@ -202,15 +202,17 @@ class Applier:
         size = sum(pending.size for pending in frames)
         try:
             return apply(self._environment, self._lmdb, changes, size, journal_mark(self._salt, frames[-1].frame))
-        except Exception as error:  # whatever it is, committing waits for an answer
+        except Exception as error:  # any error: the committing thread waits for an answer
             return as_store_error(error)
 
 
 def apply(
     environment: Environment, committer: LmdbCommitter, changes: Changes, size: int, mark: bytes
 ) -> StoreError | None:
-    """Apply changes to LMDB. What belongs to the messages of a stream that LMDB cannot change any more, since its pages are damaged, is
-    set aside: it must not keep all others from going on."""
+    """Apply changes to LMDB.
+
+    Changes to the messages of a fenced stream are set aside, so that they do not block all others.
+    """
     kept, aside = split(changes, environment.fenced)
     error = _apply(environment, committer, kept, aside, size, mark)
     if error is not None and error.reason == "corrupt":

@@ -1,7 +1,8 @@
-"""What the journal has for streams that are damaged in LMDB, set aside until they are repaired: acknowledged is acknowledged.
+"""Set-aside frames: journalled changes of streams that are damaged in LMDB, kept until the repair.
 
-One file beside the data, ``set-aside``, of frames as in the journal, each flushed before LMDB is told that it has what the journal had.
-A frame may be there twice. ``eyot-check --repair`` takes it in.
+They are in one file beside the data, `set-aside`, with frames as in the journal. Each is flushed before LMDB's record
+says that the frame was applied, so acknowledged messages survive. A frame may occur twice. `eyot-check --repair`
+applies the file.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _TOUCHES_MESSAGES = (Op.APPEND, Op.SKIP, Op.REMOVE, Op.PURGE)
 
 
 def split(changes: Changes, fenced: dict[int, StoreError]) -> tuple[Changes, Changes]:
-    """The changes that LMDB can take, and those of the messages of damaged streams."""
+    """Split changes into those that LMDB can apply, and those of the messages of damaged streams."""
     if not fenced:
         return changes, []
     kept: Changes = []
@@ -40,7 +41,7 @@ def split(changes: Changes, fenced: dict[int, StoreError]) -> tuple[Changes, Cha
 
 
 def set_aside(path: Path, changes: Changes, store_cipher: StoreCipher | None, *, flush: bool) -> None:
-    """Keep ``changes`` in the store's directory ``path``; they are durable on return. Raises OSError."""
+    """Keep `changes` in the store's directory `path`; they are durable on return. Raises OSError."""
     file = path / FILE
     fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
@@ -51,7 +52,7 @@ def set_aside(path: Path, changes: Changes, store_cipher: StoreCipher | None, *,
         data = frame_bytes(_SALT, number, body)
         written = os.write(fd, data)
         if written < len(data):
-            raise OSError(0, "the disk takes no more")
+            raise OSError(0, "the disk accepts no more bytes")
         if flush:
             os.fsync(fd)
             sync_directory(path)
@@ -60,7 +61,7 @@ def set_aside(path: Path, changes: Changes, store_cipher: StoreCipher | None, *,
 
 
 def read_aside(path: Path, store_cipher: StoreCipher | None) -> list[Changes]:
-    """What was set aside in the store's directory ``path``, in order. Raises StoreError("corrupt"), OSError."""
+    """Return the set-aside changes in the store's directory `path`, in order. Raises StoreError("corrupt"), OSError."""
     file = path / FILE
     if not file.exists():
         return []
@@ -87,7 +88,7 @@ def last_aside(path: Path, store_cipher: StoreCipher | None) -> dict[int, int]:
 
 
 def remove_aside(path: Path) -> None:
-    """It was taken in."""
+    """Remove the file, after its changes were applied."""
     (path / FILE).unlink(missing_ok=True)
 
 

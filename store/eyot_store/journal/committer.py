@@ -1,9 +1,9 @@
-"""The committer with a journal in front of LMDB: one flush a group, LMDB brought up to date behind it (``applier.py``).
+"""The committer with a journal in front of LMDB: one flush per group, applied to LMDB later (`applier.py`).
 
-A group becomes one frame of the journal. What a journal does not carry goes straight into LMDB, after everything before it
-has been applied: streams that come, change or go, groups so large that LMDB takes them as well, and groups for which LMDB
-may not have room. The last is what keeps the promise on a full disk: a message is only taken into the journal when LMDB
-has room for it set aside, and where that is in doubt, LMDB itself decides (see ``LmdbCommitter``).
+A group becomes one frame of the journal. Some groups go directly into LMDB, after all earlier frames were applied:
+creations, changes and deletions of streams, groups of a size that LMDB handles as well, and groups for which LMDB may
+lack space. The last rule keeps acknowledgements true on a full disk: the journal accepts a message only when LMDB has
+space reserved for it. In doubt, LMDB itself decides (see `LmdbCommitter`).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class JournalCommitter:
         self._applier = applier
         self._inline = environment.options.inline
         self._spread = environment.spread
-        self._growing = self._inline  # more room is being made ahead of time, or shall not be
+        self._growing = self._inline  # more space is being allocated ahead of time, or must not be
         # Of its own: the applier seals records while a frame is being sealed.
         self._store_cipher = environment.store_cipher and environment.store_cipher.another()
         self._high = HighWater(environment.path, journal.salt)
@@ -82,7 +82,7 @@ class JournalCommitter:
     def _commit_frames(
         self, group: Sequence[Txn], todo: list[Txn], results: list[StoreError | None]
     ) -> list[StoreError | None]:
-        """All that is to do in one frame; should that fail, in one each. Raises _NoRoomError: nothing was done."""
+        """Return all that is to do in one frame; should that fail, in one each. Raises _NoRoomError: nothing was done."""
         error = self._try(todo)
         if error is None:
             return results
@@ -100,7 +100,7 @@ class JournalCommitter:
 
     @property
     def untidy(self) -> bool:
-        """What is to be tidied is LMDB's, and the applier does it."""
+        """Always False: the applier does LMDB's housekeeping."""
         return self._inline and self._lmdb.untidy
 
     def tidy(self) -> None:
@@ -132,7 +132,7 @@ class JournalCommitter:
         return error
 
     def _unwritable(self, stream_id: int) -> StoreError | None:
-        """Why nothing can be appended to a stream, whatever the journal says."""
+        """Return why a stream cannot be appended to, in any state of the journal; None if it can."""
         if stream_id not in self._environment.messages:
             return StoreError("closed", f"stream {stream_id} was deleted")
         return self._applier.fenced.get(stream_id)
@@ -151,7 +151,7 @@ class JournalCommitter:
             return as_store_error(error)
 
     def _attempt(self, txns: Sequence[Txn]) -> None:
-        """Make these transactions durable as one frame. Raises what went wrong; _NoRoomError if the journal has no room."""
+        """Make these transactions durable as one frame. Raises the cause of a failure; _NoRoomError if the journal is full."""
         changes = changes_of(txns)
         journal, applier = self._journal, self._applier
         body = encode(changes)
@@ -197,18 +197,18 @@ class JournalCommitter:
             return [error] * len(group)
         with self._applier.lmdb_lock:
             if self._lmdb.untidy:
-                self._lmdb.tidy()  # what was purged a moment ago may be the room that is missing
+                self._lmdb.tidy()  # recently purged messages may free the missing space
             for txn in group:
                 txn.passed = self._applier.applied
             results = self._lmdb.commit(group)
             self._applier.used_bytes = self._environment.used_bytes()
         if not self._inline and self._journal.empty:
-            self._applier.do(self._journal.add_spare)  # a stream was created: what is published to it will need one
+            self._applier.do(self._journal.add_spare)  # a new stream will need a segment soon
         self._applier.wake()
         return results
 
     def _has_room(self, txns: Sequence[Txn]) -> bool:
-        """Whether LMDB will have room for what is in the journal and for this; makes room if there is not."""
+        """Return whether LMDB will have space for the journal and these transactions; allocates space if needed."""
         environment, applier = self._environment, self._applier
         own = self._spread * sum([txn.bytes for txn in txns]) + self._overhead()
         left = environment.map_size - applier.room_taken() - own
@@ -231,18 +231,18 @@ class JournalCommitter:
         return True
 
     def _headroom(self) -> int:
-        """Room in LMDB that shall be left, so that nobody who commits has to wait for more of it."""
+        """Return the free space in LMDB to keep, so that no commit waits for an allocation."""
         return min(self._spread * self._journal.segment_bytes // 2, self._environment.allocated // 4)
 
     def _grow_ahead(self) -> None:
-        """Before room is missing, in the applier's thread. Where there is none, who needs it finds out."""
+        """Allocate space early, in the applier's thread. A failure shows at the commit that needs the space."""
         with self._applier.lmdb_lock:
             try:
                 grown = self._environment.make_room(self._headroom(), reserve=False)
             except (lmdb.Error, OSError, StoreError):
                 grown = False
         self._stats.map_growths += grown
-        self._growing = not grown  # a disk that has no room is not asked again and again
+        self._growing = not grown  # a full disk is not tried again and again
 
     def _overhead(self) -> int:
         """Pages that LMDB changes with any transaction: the way to the records in each stream that may be in it."""
@@ -256,7 +256,7 @@ def open_journal(
     stats: CommitStats,
     on_applied: Callable[[int], None],
 ) -> tuple[JournalCommitter, int]:
-    """A committer with an empty journal, and the last frame that LMDB holds. ``replay`` must have been called."""
+    """Return a committer with an empty journal, and the last frame that LMDB holds. `replay` must have been called."""
     options = environment.options
     path = environment.journal_path
     salt, applied = environment.read_journal_mark() or (b"", 0)
@@ -275,7 +275,7 @@ def open_journal(
 
 
 def end_journal(environment: Environment) -> None:
-    """After ``replay``: go on with LMDB alone."""
+    """Switch to LMDB alone, after `replay`."""
     if environment.read_journal_mark() is not None:
         environment.end_journal()
     remove_files(environment.journal_path)

@@ -1,7 +1,8 @@
-"""How far the journal goes, said beside it: a journal whose end is gone looks like a shorter one.
+"""The journal's high-water mark, kept beside it: without the mark, a journal that lost its end looks like a shorter one.
 
-``journal.high`` is written after each frame and never flushed: it says no more than what is durable, and after a power cut perhaps less.
-It holds sealed(array(salt: bin, number of the last frame, array of [stream id, last sequence])) of streams with messages in the journal.
+`journal.high` is written after each frame and never flushed: it never exceeds what is durable, and may lag after a
+power cut. It holds sealed(array(salt: bin, number of the last frame, array of [stream id, last sequence])) of streams
+with messages in the journal.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _SIZE = 4096
 
 
 class HighWater:
-    """Writes it. ``close`` lets go of the file."""
+    """Writes the mark. `close` closes the file."""
 
     def __init__(self, path: Path, salt: bytes) -> None:
         self._salt = salt
@@ -32,10 +33,10 @@ class HighWater:
         try:
             self._fd = os.open(path / FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError:
-            pass  # it only vouches
+            pass  # the mark only confirms the journal's end
 
     def reached(self, number: int, ends: list[tuple[int, int]], applied: int) -> None:
-        """The frame ``number`` is durable; ``ends`` are stream ids and the last sequences after it. LMDB holds everything up to ``applied``."""
+        """Record the durable frame `number`; `ends`: stream ids and their last sequences; `applied`: last frame in LMDB."""
         known = self._ends
         for stream_id, last_seq in ends:
             known[stream_id] = number, last_seq
@@ -59,7 +60,7 @@ class HighWater:
 
 
 def read_high(path: Path, salt: bytes) -> tuple[int, dict[int, int]]:
-    """The last frame known of the journal with this salt, and by stream the last sequence then; 0 and nothing where nobody knows."""
+    """Return the last known frame of the journal with this salt, and each stream's last sequence then; 0 and {} if unknown."""
     try:
         data = (path / FILE).read_bytes()
         size = int.from_bytes(data[:4], "big")
@@ -70,5 +71,5 @@ def read_high(path: Path, salt: bytes) -> tuple[int, dict[int, int]]:
 
 
 def remove_high(path: Path) -> None:
-    """There is no journal any more."""
+    """Remove the mark together with the journal."""
     (path / FILE).unlink(missing_ok=True)

@@ -1,16 +1,16 @@
-"""The journal's files: preallocated segments of checksummed frames, written in place, one flush for each frame.
+"""The journal's files: preallocated segments of checksummed frames, written in place, one flush per frame.
 
-Constraints: a frame is durable when ``write`` returns, with one system call that writes and flushes (``RWF_DSYNC``; two where that is not known); files
-never change their size while they are written, so that a flush has no metadata to write; all writes are whole blocks of 4
-KiB, so that nothing is read back and the page cache keeps to small pages; a frame that is torn anywhere is not a frame; a
-frame whose write failed is never found again, or nothing more is written.
+Invariants. A frame is durable when `write` returns, after one system call that writes and flushes (`RWF_DSYNC`; two
+calls where the system lacks it). Files never change their size while they are written, so that a flush has no metadata
+to write. All writes are whole blocks of 4 KiB, so that nothing is read back and the page cache keeps to small pages. A
+torn frame is not a frame. After a failed write, its frame can never be found again, or nothing more is written.
 
-A *frame* is ``magic, length of the body, number, CRC-32 of salt, number, length and body`` (20 bytes) and the body. Numbers
-go up by one. Frames follow each other without a gap inside a segment; one that does not fit starts the next segment that is
-free, at its beginning. A segment is free when LMDB holds everything in it. What a segment held before is still
-behind the newer frames, or in place of the first: it has lower numbers. See docs/format.md for the bytes.
+A *frame* is `magic, length of the body, number, CRC-32 of salt, number, length and body` (20 bytes) and the body.
+Numbers increase by one. Frames are consecutive inside a segment; one that does not fit starts the next free segment. A
+segment is free when LMDB holds everything in it. Old content remains after the newer frames, or in place of the first;
+its numbers are lower. docs/format.md has the bytes.
 
-This module knows nothing of threads, of LMDB, or of what frames mean.
+This module does not know threads, LMDB, or the meaning of frames.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from eyot_store.errors import StoreError
 BLOCK = 4096
 MAGIC = b"EyJ1"
 HEADER = Struct(">4sIIQ")  # magic, CRC-32, length of the body, number
-_COVERED = Struct(">IQ")  # what the CRC covers of it
+_COVERED = Struct(">IQ")  # the part that the CRC covers
 _COVERED_AT = 8
 _RETRY_S = 10.0
-#: What a system says that does not know a flag of ``pwritev2``.
+#: Errors of systems that lack a flag of `pwritev2`.
 _NOT_KNOWN = frozenset((errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS))
 
 
@@ -45,7 +45,7 @@ class Frame(NamedTuple):
 
 
 class Segment:
-    """One file. ``last`` is the highest frame in it (0 = none)."""
+    """One file. `last` is the highest frame in it (0 = none)."""
 
     __slots__ = ("fd", "index", "last")
 
@@ -66,7 +66,7 @@ class Journal:
     def __init__(
         self, path: Path, salt: bytes, number: int, segment_bytes: int, segments_max: int, flush: bool
     ) -> None:
-        """``number``: of the last frame ever written. All segments that are there are free."""
+        """Open the journal; `number`: the last frame ever written. All existing segments are free."""
         self.path = path
         self.number = number
         self.segment_bytes = segment_bytes
@@ -79,10 +79,10 @@ class Journal:
         self._segments: list[Segment] = []
         self._current: Segment | None = None
         self._at = 0  # where the next frame begins
-        self._tail = b""  # what is before it in its block
-        self._doubtful = False  # a write failed: part of a frame may be at ``_at``
+        self._tail = b""  # the bytes before it in its block
+        self._doubtful = False  # a write failed: part of a frame may be at `_at`
         self._retry_s = 0.0  # not before then another attempt to add a segment
-        self._adding = threading.Lock()  # a segment is being made, which may take some time
+        self._adding = threading.Lock()  # held while a segment is created, which may be slow
         self._looked_ahead = False  # for the segment after the current one
         for index in range(segments_max):
             file = path / segment_name(index)
@@ -90,8 +90,10 @@ class Journal:
                 self._segments.append(Segment(index, os.open(file, os.O_RDWR | os.O_CLOEXEC)))
 
     def prepare(self, size: int, applied: int) -> bool:
-        """Find room for a frame with a body of ``size`` bytes, LMDB holding everything up to ``applied``; False when there is
-        none: every segment is full of what is not in LMDB yet, and there is no room for another one."""
+        """Find space for a frame with a body of `size` bytes; `applied`: the last frame that LMDB holds.
+
+        Returns False when every segment holds frames that LMDB lacks, and there is no space for another segment.
+        """
         if self._current is not None and self._at + HEADER.size + size <= self.segment_bytes:
             return True
         if HEADER.size + size > self.segment_bytes:
@@ -99,7 +101,7 @@ class Journal:
         segment = self._free(applied) or self._add_segment()
         if segment is None:
             return False
-        # Small pages: what is in the cache from reading or from setting up may be in large ones, dirtied as a whole.
+        # Small pages: the cache may hold large pages from reading or set-up, which a write would dirty as a whole.
         os.posix_fadvise(segment.fd, 0, 0, os.POSIX_FADV_DONTNEED)
         self.filled += self._current is not None
         self._current = segment
@@ -110,30 +112,32 @@ class Journal:
 
     @property
     def empty(self) -> bool:
-        """There is no segment yet."""
+        """Return whether there is no segment yet."""
         return not self._segments
 
     def runs_out(self, applied: int) -> bool:
-        """True once for each segment: half of it is written, and no other would be free. ``add_spare`` is for that."""
+        """Return True once per segment: when half of it is written and no other would be free. `add_spare` is for that."""
         if self._looked_ahead or self._at * 2 < self.segment_bytes:
             return False
         self._looked_ahead = True
         return len(self._segments) < self.segments_max and self._free(applied) is None
 
     def add_spare(self) -> None:
-        """Make the segment that will be needed, if one more may be made. From any thread: who needs it meanwhile, waits."""
+        """Create the segment that will be needed, if another is allowed. Any thread may call; a writer that needs it waits."""
         with self._adding:
             if all(segment.last for segment in self._segments):
                 self._make_segment()
 
     @property
     def oldest_last(self) -> int:
-        """Frame up to which LMDB must have come so that a segment is free."""
+        """Return the frame that LMDB must have applied for a segment to become free."""
         return min((segment.last for segment in self._segments), default=0)
 
     def write(self, body: bytes) -> int:
-        """Write the next frame where ``prepare`` has found room; it is durable on return, and has the number returned. Raises
-        OSError: the frame does not count, and ``scrub`` must succeed before the next one."""
+        """Write the next frame where `prepare` found space; durable on return. Returns its number.
+
+        Raises OSError: the frame does not count, and `scrub` must succeed before the next write.
+        """
         segment = self._current
         assert segment is not None
         assert not self._doubtful
@@ -151,7 +155,7 @@ class Journal:
         return number
 
     def scrub(self) -> None:
-        """After a write that failed: make sure that no part of its frame is ever taken for one. Raises OSError."""
+        """After a failed write, ensure that no part of its frame can be read as a frame. Raises OSError."""
         if self._doubtful:
             assert self._current is not None
             block = self._tail.ljust(BLOCK, b"\0")
@@ -167,7 +171,7 @@ class Journal:
     # -- segments ------------------------------------------------------------------------------------------------------
 
     def _free(self, applied: int) -> Segment | None:
-        """A segment that can be written anew; the one being written is full, and may be that, too."""
+        """Return a segment to reuse, possibly the full one that was written last."""
         free = [each for each in self._segments if each.last <= applied]
         return min(free, key=lambda each: (each.last, each.index), default=None)
 
@@ -177,8 +181,10 @@ class Journal:
             return next((segment for segment in self._segments if not segment.last), None) or self._make_segment()
 
     def _make_segment(self) -> Segment | None:
-        """One more file, allocated and written with zeros, so that writing into it changes nothing but its contents. None when
-        there are as many as there may be, or the disk refuses; it is not asked again for some time."""
+        """Create a file, allocated and filled with zeros, so that later writes change only its content.
+
+        None at the maximum number of segments, and when the disk refuses; after that, no attempt is made for some time.
+        """
         taken = {each.index for each in self._segments}
         index = next((index for index in range(self.segments_max) if index not in taken), None)
         if index is None or time.monotonic() < self._retry_s:
@@ -210,7 +216,7 @@ class Journal:
         except OSError as error:
             if not self._flags or error.errno not in _NOT_KNOWN:
                 raise
-            # The trial could not tell: the disk was full, or failed.
+            # The trial write failed for another reason: the disk was full, or failed.
             self._flags, self._flush_after = 0, True
             _write_all(segment.fd, data, at, 0)
         if self._flush_after:
@@ -218,8 +224,10 @@ class Journal:
 
 
 def read_frames(path: Path, salt: bytes, applied: int) -> tuple[list[Frame], list[int]]:
-    """The frames above ``applied`` that the journal in ``path`` holds, in order, and the numbers between them that are
-    damaged. What follows the last whole frame was never acknowledged."""
+    """Return the frames above `applied` in the journal at `path`, in order, and the numbers of damaged frames between them.
+
+    Data after the last complete frame was never acknowledged.
+    """
     start = crc32(salt)
     found: dict[int, Frame] = {}
     for file in sorted(path.glob("segment-*")):
@@ -239,12 +247,12 @@ def _header(salt: int, number: int, body: bytes) -> bytes:
 
 
 def frame_bytes(salt: bytes, number: int, body: bytes) -> bytes:
-    """A frame as it is written."""
+    """Return the bytes of a frame."""
     return _header(crc32(salt), number, body) + body
 
 
 def frames_in(data: bytes, salt: bytes) -> Iterator[Frame]:
-    """Every whole frame in ``data``."""
+    """Every whole frame in `data`."""
     return _frames_in(data, crc32(salt))
 
 
@@ -280,13 +288,15 @@ def _write_all(fd: int, data: bytes | bytearray, at: int, flags: int) -> None:
         with memoryview(data) as view, view[written:] as rest:
             more = os.pwritev(fd, [rest], at + written, flags)
         if not more:
-            raise OSError(0, "the disk takes no more")
+            raise OSError(0, "the disk accepts no more bytes")
         written += more
 
 
 def trial_write(path: Path, flush: bool) -> tuple[int, bool]:
-    """The flags to write with in this directory, and whether a flush of its own has to follow, found out by writing a block: some
-    file systems (9p, FUSE, old kernels) know no ``RWF_DSYNC``. A disk that fails otherwise is found out by who writes."""
+    """Return the flags for writes in this directory, and whether an extra flush must follow, by writing a block.
+
+    Some file systems (9p, FUSE, old kernels) lack `RWF_DSYNC`. Other disk errors show at the first write.
+    """
     if not flush:
         return 0, False
     dsync = getattr(os, "RWF_DSYNC", 0)
@@ -305,7 +315,7 @@ def trial_write(path: Path, flush: bool) -> tuple[int, bool]:
 
 
 def sync_directory(path: Path) -> None:
-    """Make what a directory lists durable."""
+    """Flush a directory's entries."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)
@@ -314,7 +324,7 @@ def sync_directory(path: Path) -> None:
 
 
 def remove_files(path: Path) -> None:
-    """Take the journal's files away."""
+    """Remove the journal's files."""
     try:
         for file in path.glob("segment-*"):
             file.unlink()

@@ -1,8 +1,8 @@
-"""What a damaged journal has lost, and what can be put back of it.
+"""What a damaged journal has lost, and what can be recovered.
 
-Frames are numbered, and messages, too: a frame that is missing shows as a gap in the sequences of its streams, and what was at the
-journal's end shows by ``journal.high``. Records carry checksums of their own, so those that are whole in a damaged frame are put back.
-A sequence that was given is never given again.
+Frames and messages are numbered: a missing frame shows as a gap in the sequences of its streams, and a lost end of the
+journal shows by `journal.high`. Records have checksums of their own, so complete records in a damaged frame are
+recovered. A sequence that was given is never given again.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ _BIN = {0xC4: 1, 0xC5: 2, 0xC6: 4}
 
 GONE_KEY = b"eyot.gone."
 """Among a stream's positions, with the first sequence of a span that was lost behind it (u64): the value is the last one (u64). It
-becomes durable along with the stream's new end, and stays until whoever knows the stream's readers has taken note of it."""
+becomes durable along with the stream's new end, and stays until the stream's downstream tracker has recorded it."""
 
 
 def gone_position(first: int, last: int) -> Item:
-    """The position that says that these sequences were lost."""
+    """Return the position entry that records these sequences as lost."""
     return GONE_KEY + first.to_bytes(8, "big"), last.to_bytes(8, "big")
 
 
 def gone_in(positions: Mapping[bytes, bytes]) -> list[tuple[int, int]]:
-    """The spans of sequences that positions say were lost."""
+    """Return the spans of sequences that positions record as lost."""
     spans = ((key, value) for key, value in positions.items() if key.startswith(GONE_KEY))
     return sorted((int.from_bytes(key[-8:], "big"), int.from_bytes(value, "big")) for key, value in spans)
 
 
 class Losses:
-    """Takes the frames that are whole, in order, and fills in what is missing between them. ``lost``: (stream, first, last sequence)."""
+    """Receives the complete frames, in order, and fills the gaps between them. `lost`: (stream, first, last sequence)."""
 
     def __init__(self, last_seqs: dict[int, int], salvaged: dict[int, dict[int, Item]]) -> None:
         self._ends = dict(last_seqs)
@@ -48,7 +48,7 @@ class Losses:
         self._noted = 0
 
     def filled(self, changes: Changes) -> Changes:
-        """The changes of a frame, with those before them that were lost, as far as they can be put back."""
+        """Return the changes of a frame, with those before them that were lost, as far as they can be put back."""
         out: Changes = []
         for stream_id, ops in changes:
             with_lost: list[Operation] = []
@@ -63,7 +63,7 @@ class Losses:
         return out
 
     def end(self, ends: dict[int, int]) -> Changes:
-        """What is missing at the end, where the streams are known to have gone up to ``ends``."""
+        """Return the missing changes at the end, up to the streams' known last sequences `ends`."""
         out: Changes = []
         for stream_id in sorted(self._ends):
             last = max([ends.get(stream_id, 0), *self._salvaged.get(stream_id, ())])
@@ -76,12 +76,12 @@ class Losses:
         return out
 
     def notes(self) -> Changes:
-        """What tells whoever knows the streams' readers what was lost since this was asked last."""
+        """Return entries for the streams' downstreams about losses since the last call."""
         new, self._noted = self.lost[self._noted :], len(self.lost)
         return [(stream_id, [(Op.POSITION, gone_position(first, last))]) for stream_id, first, last in new]
 
     def _until(self, stream_id: int, last: int) -> list[Operation]:
-        """Put back what there is up to ``last``, and note what there is not."""
+        """Recover records up to `last`, and note the missing ones."""
         first = self._ends[stream_id] + 1
         if first > last:
             return []
@@ -108,7 +108,7 @@ class Losses:
 
 
 def salvage(path: Path, salt: bytes, last_seqs: dict[int, int]) -> dict[int, dict[int, Item]]:
-    """Whole records in what is no whole frame of the journal's files, by stream and sequence; only those that LMDB has not had yet."""
+    """Return complete records in damaged frames, by stream and sequence; only those that LMDB lacks."""
     salts = {stream_id: salt_of(stream_id) for stream_id in last_seqs}
     found: dict[int, dict[int, Item]] = {}
     for file in sorted(path.glob("segment-*")):

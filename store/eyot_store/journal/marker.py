@@ -1,6 +1,6 @@
-"""One bit that can be turned over on a full disk: a file in the store's directory that bears one of two names.
+"""One durable bit that can be changed on a full disk: a file in the store's directory with one of two names.
 
-A rename within a directory needs no space, whatever else cannot be written any more. The bit is durable when `turn` returns.
+A rename within a directory needs no space. The bit is durable when `turn` returns.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 from eyot_store.journal.journal import sync_directory
 
 DOUBTED = "readers-doubted"
-"""The bit that says: no record of what a mirror or source elsewhere has is believed until its reader has asked again."""
+"""The marker that says: a downstream's record counts only after the downstream has sent its next request."""
 
 
 class Marker:
@@ -31,7 +31,7 @@ class Marker:
         return self._names[True].exists()
 
     def turn(self, *, on: bool) -> bool:
-        """Returns whether that could be done."""
+        """Set the bit; return whether that succeeded."""
         try:
             if self.is_on != on:
                 self._names[not on].touch(mode=0o600)

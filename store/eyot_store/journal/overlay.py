@@ -1,9 +1,9 @@
-"""Records that are durable in the journal and not yet in LMDB, and a reader that serves both as one.
+"""Records that are durable in the journal and not yet in LMDB, and a reader that serves both.
 
-A stream's overlay gets a transaction's operations when the loop settles it, with the number of the journal frame that holds
-it, and drops them when LMDB has caught up with that frame. Appends come in ascending order, so everything from the
-overlay's first sequence on is in the overlay, everything below is in LMDB: a read is split there. That LMDB may already
-hold what the overlay still has does no harm. Belongs to the loop's thread. What it holds is bounded by the journal's size.
+When a transaction is committed, the loop adds its operations to the stream's overlay with the number of their journal
+frame. The overlay drops them when LMDB has applied that frame. Appends are ascending, so everything from the overlay's
+first sequence on is in the overlay and everything below is in LMDB: a read is split there. It does no harm if LMDB
+already holds an overlay's records. Overlays belong to the loop's thread. The journal's size bounds their memory.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Items = list[tuple[bytes, bytes]]
 
 
 class Overlays:
-    """The overlays of a store that hold something; knows how far LMDB has come."""
+    """A store's overlays that are not empty, and the last applied frame."""
 
     def __init__(self) -> None:
         self.applied = 0  # frame
@@ -47,7 +47,7 @@ class Overlays:
 
 
 class OverlayReader:
-    """A ``RecordReader`` of one stream: ``below`` (LMDB), and on top what only the journal has."""
+    """A `RecordReader` of one stream: `below` (LMDB), and on top what only the journal holds."""
 
     def __init__(self, below: RecordReader, overlays: Overlays) -> None:
         self._below = below
@@ -61,10 +61,11 @@ class OverlayReader:
             tuple[int, bytes], tuple[int, bytes | None]
         ] = {}  # kind and key -> frame, value (None = gone)
 
-    # -- what is in it ---------------------------------------------------------------------------------------------------
+    # -- content
+    # -----------------------------------------------------------------------------------------------------------
 
     def absorb(self, ops: list[tuple[Op, Any]], frame: int) -> None:
-        """These operations are durable in ``frame``."""
+        """Add operations that are durable in `frame`."""
         if frame <= self._overlays.applied:
             return
         values = self._values
@@ -93,7 +94,7 @@ class OverlayReader:
         self._overlays.holding.add(self)
 
     def passed(self, frame: int) -> None:
-        """Something is in LMDB that came after this frame, so LMDB holds the frame; that it does may not have been told yet."""
+        """Drop what LMDB holds: a later direct write implies this frame, before the applier reports it."""
         self._overlays.caught_up(frame)
 
     def drop(self, applied: int) -> bool:
@@ -109,7 +110,7 @@ class OverlayReader:
         return bool(self._runs or self._removed or self._values)
 
     def _items(self, first: int, last: int) -> Iterator[tuple[int, bytes]]:
-        """(sequence, record) in [first, last] of the runs, ascending, without what was removed."""
+        """Yield (sequence, record) of the runs in [first, last], ascending, without removed ones."""
         removed = self._removed
         for index in range(max(bisect_right(self._firsts, first) - 1, 0), len(self._runs)):
             items = self._runs[index]
@@ -164,7 +165,7 @@ class OverlayReader:
         return found + count_bytes(items, -1, None, cost, header_cost)
 
     def _item(self, seq: int) -> tuple[bytes, bytes] | None:
-        """What a run holds at ``seq``: mostly there is no gap in it before that."""
+        """Return a run's record at `seq`; usually there is no gap before it."""
         index = bisect_right(self._firsts, seq) - 1
         if index < 0:
             return None
@@ -227,7 +228,7 @@ class OverlayReader:
         return next_seq
 
     def _gather(self, run: StoredRun, first: int, last: int, count: int, max_bytes: int) -> int:
-        """What the runs hold of the range."""
+        """Append the runs' records of the range."""
         firsts, begun, end = self._firsts, len(run), run.size + max_bytes
         next_seq = 0
         for index in range(max(bisect_right(firsts, first) - 1, 0), len(firsts)):

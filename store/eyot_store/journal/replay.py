@@ -1,4 +1,4 @@
-"""Taking the journal that was left over into LMDB, when a store is opened."""
+"""Applies a leftover journal to LMDB when a store is opened."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ _APPLY_BYTES = 4 << 20  # of one LMDB transaction
 
 
 def replay(environment: Environment, lmdb_committer: LmdbCommitter, name_of: Callable[[int], str]) -> list[str]:
-    """Bring LMDB up to date with the journal that was left, if there is one. Returns sentences about what is damaged in it and
-    what that has lost. Raises StoreError: the journal is missing or LMDB does not take it."""
+    """Apply the leftover journal, if any; return sentences about damage and loss.
+
+    Raises StoreError when the journal is missing or LMDB refuses it.
+    """
     _take_in_aside(environment, lmdb_committer)
     mark = environment.read_journal_mark()
     if mark is None:
@@ -59,7 +61,7 @@ def replay(environment: Environment, lmdb_committer: LmdbCommitter, name_of: Cal
 
 
 def _take_in_aside(environment: Environment, lmdb_committer: LmdbCommitter) -> None:
-    """What was set aside for damaged streams goes to those that were repaired."""
+    """Apply set-aside changes of streams that were repaired."""
     try:
         aside = read_aside(environment.path, environment.store_cipher)
     except (StoreError, OSError):
@@ -81,7 +83,7 @@ def _take_in_aside(environment: Environment, lmdb_committer: LmdbCommitter) -> N
 
 
 def _newer(ops: list[Operation], last_seq: int) -> Iterator[Operation]:
-    """The operations less the messages up to ``last_seq``: they may have been taken in before."""
+    """Yield the operations without messages up to `last_seq`, which may have been applied before."""
     for op, data in ops:
         if op is not Op.APPEND:
             if op is not Op.SKIP or data > last_seq:
@@ -108,7 +110,7 @@ def _apply(
 
 
 def _decoded(environment: Environment, frames: list[Frame]) -> tuple[list[tuple[Frame, Changes]], list[int]]:
-    """What the frames hold, and the numbers of those that cannot be understood."""
+    """Return the decoded frames, and the numbers of those that cannot be decoded."""
     decoded: list[tuple[Frame, Changes]] = []
     unreadable = []
     for frame in frames:
@@ -120,7 +122,10 @@ def _decoded(environment: Environment, frames: list[Frame]) -> tuple[list[tuple[
 
 
 def _known_ends(environment: Environment, lmdb_committer: LmdbCommitter, name_of: Callable[[int], str]) -> list[str]:
-    """Where the database went back by a commit, or a stream's counters were lost: no sequence is given again that is known to have been."""
+    """Never give a sequence again that is known to have been given; return sentences about it.
+
+    Needed where the database went back by a commit, or a stream's counters were lost.
+    """
     examined = environment.examined
     ends = dict(examined.last_seqs) if examined is not None else {}
     try:
@@ -159,10 +164,10 @@ def _frames_in_words(missing: list[int], put_back: int) -> list[str]:
 
 
 def frame_content(store_cipher: StoreCipher | None, frame: Frame) -> bytes | memoryview:
-    """What a frame holds, opened where it is sealed. Raises StoreError("corrupt")."""
+    """Return a frame's body, decrypted if sealed. Raises StoreError("corrupt")."""
     return frame.body if store_cipher is None else store_cipher.open(about_frame(frame.number), frame.body)
 
 
 def about_frame(number: int) -> bytes:
-    """What a sealed frame is bound to."""
+    """Return the associated data of a sealed frame."""
     return b"frame" + number.to_bytes(8, "big")

@@ -31,7 +31,7 @@ _decode_stream = msgspec.msgpack.Decoder(StreamRecord).decode
 
 
 class Batch:
-    """What one LMDB transaction changes. What the attributes say becomes true when it commits."""
+    """The changes of one LMDB transaction. Its attributes become valid when it commits."""
 
     def __init__(
         self,
@@ -42,14 +42,14 @@ class Batch:
         *,
         noting: bool = False,
     ) -> None:
-        """``noting``: what comes may be written into the indexes, too."""
+        """Create a batch; `noting`: also write additions into the subject indexes."""
         self._environment = environment
         self._txn = txn
         self._committed = committed
         self._indexes = indexes or Indexes(environment)
         self._noting = noting
-        self._passing: list[bytes] = []  # keys of what the operations under way take out, ascending
-        self._passed: set[bytes] = set()  # keys of what they append and take out again: LMDB never sees it
+        self._passing: list[bytes] = []  # keys that the present operations remove, ascending
+        self._passed: set[bytes] = set()  # keys that they append and remove again: LMDB never holds these
         self._subjects: dict[int, BatchIndex] = {}  # by stream
         self.written: dict[int, Written] = {}  # indexes
         self.counters: dict[int, Counters] = {}
@@ -61,7 +61,7 @@ class Batch:
         self.messages = 0  # appended
 
     def apply(self, stream_id: int, ops: list[tuple[Op, Any]]) -> None:
-        """Apply the operations of one stream in order. What comes after its deletion has nothing left to act on."""
+        """Apply the operations of one stream in order. Operations after the stream's deletion have no effect."""
         known = stream_id in self._environment.messages or ops[0][0] is Op.CREATE
         if stream_id in self._environment.fenced and not self._skips_fenced(stream_id, ops):
             raise self._environment.fenced[stream_id]
@@ -71,7 +71,7 @@ class Batch:
             raise self._environment.fence(stream_id, error) from None
 
     def _skips_fenced(self, stream_id: int, ops: list[tuple[Op, Any]]) -> bool:
-        """Whether none of the operations touches the messages, which are damaged."""
+        """Return whether none of the operations touches the messages, which are damaged."""
         return not any(op in (Op.APPEND, Op.REMOVE, Op.SKIP, Op.PURGE) for op, _ in ops)
 
     def _apply(self, stream_id: int, ops: list[tuple[Op, Any]], known: bool) -> None:
@@ -83,7 +83,7 @@ class Batch:
                 raise StoreError("closed", f"stream {stream_id} was deleted")
 
     def write_counters(self) -> None:
-        """Write down the counters of the streams whose messages changed."""
+        """Write the counters of streams whose messages changed."""
         for stream_id, counters in self.counters.items():
             if stream_id not in self.deleted:
                 key = counters_key(stream_id)
@@ -107,7 +107,7 @@ class Batch:
         self.counters[stream_id] = Counters()
 
     def _delete(self, stream_id: int, _data: None) -> None:
-        """The stream is gone at once; its messages are taken out bit by bit (``LmdbCommitter.tidy``)."""
+        """Delete the stream at once; `LmdbCommitter.tidy` removes its messages in steps."""
         environment, txn = self._environment, self._txn
         key = pack_u64(stream_id)
         txn.delete(key, db=environment.streams)
@@ -187,7 +187,7 @@ class Batch:
         self._subtract(stream_id, removed, size)
 
     def _purge(self, stream_id: int, data: tuple[int, int, int]) -> None:
-        """What is below the floor is gone at once; the records are taken out bit by bit (``LmdbCommitter.tidy``)."""
+        """Move the floor at once; `LmdbCommitter.tidy` removes the records below in steps."""
         floor, messages, bytes_ = data
         self._counters(stream_id).floor = floor
         self._subtract(stream_id, messages, bytes_)
@@ -248,13 +248,16 @@ class Batch:
 
 
 def _taken_out(ops: list[tuple[Op, Any]]) -> list[bytes]:
-    """Keys that operations take out, ascending, where there are such that append."""
+    """Return the keys that operations remove, ascending, if others append."""
     return sorted([key for op, data in ops if op is Op.REMOVE for key, _ in data]) if len(ops) > 1 else []
 
 
 def recount(txn: Any, codec: RecordCodec, db: Any, found: Counters) -> Counters:
-    """A stream's counters by looking at every record. ``floor``, and the last sequence if it is higher, are those found. A
-    damaged record counts for what it says (see ``RecordCodec.counted_bytes``)."""
+    """Recompute a stream's counters from all records.
+
+    `floor`, and the last sequence if higher, are those in `found`. A damaged record counts with the size it shows
+    (see `RecordCodec.counted_bytes`).
+    """
     counters = Counters(last_seq=found.last_seq, floor=found.floor)
     cursor = txn.cursor(db)
     if cursor.set_range(pack_u64(max(found.floor, 1))):

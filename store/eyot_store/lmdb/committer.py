@@ -1,7 +1,7 @@
 """The committer that writes straight into LMDB: one LMDB transaction per group, two flushes in its commit.
 
 Operations of different streams are independent, so a group is applied stream by stream: runs of appends of many
-transactions become one ``putmulti(append=True)``. If anything goes wrong the LMDB transaction is given up. A full map is
+transactions become one `putmulti(append=True)`. If anything goes wrong the LMDB transaction is given up. A full map is
 grown and the group applied again; any other failure makes the group's transactions go one by one, so that only those fail
 that cannot be done, and those that were built on them.
 """
@@ -39,7 +39,7 @@ _CLOSING_LAG_MIN, _CLOSING_LAG_MAX = 256, 65536
 
 
 class LmdbCommitter:
-    """See the module. ``counters`` holds the committed counters of every stream on disk."""
+    """See the module. `counters` holds the committed counters of every stream on disk."""
 
     def __init__(
         self,
@@ -55,12 +55,14 @@ class LmdbCommitter:
         self._counters = counters
         self._failure_propagation = FailurePropagation() if failures is None else failures
         self._map_full = False  # the last attempt needed more than the map
-        self._noting = True  # in passing, what comes in the indexes: not where there may be no room for that
+        self._noting = True  # also write additions into the subject indexes, unless space may be short
         self._freed = False  # pages were freed that the next transaction cannot use yet
         self._appended = 0  # messages since the last tidying, while there is something to tidy
         self._tidy_records = _TIDY_RECORDS
         self._tidying_failed = False
-        self._purged = {i: c.floor for i, c in counters.items() if c.floor}  # stream id -> what may lie below must go
+        self._purged = {
+            i: c.floor for i, c in counters.items() if c.floor
+        }  # stream id -> sequence below which records must be removed
         self._deleted_streams = [number for number in environment.deleted_streams() if number not in environment.fenced]
 
     @property
@@ -77,7 +79,7 @@ class LmdbCommitter:
         if error is None:
             return results
         if len(todo) == 1 or error.reason == "io":
-            # Of a disk that fails nobody knows how long it takes to say so: it is not asked once for each transaction.
+            # A failing disk may need any time to answer: it is not tried once per transaction.
             for txn in todo:
                 self._failure_propagation.fail(txn, error)
             return [error if result is None else result for result in results]
@@ -104,17 +106,19 @@ class LmdbCommitter:
             self._stats.tidying_failed = str(error)
 
     def abandon(self) -> None:
-        """The same."""
+        """Close without committing."""
 
     # -- one LMDB transaction ----------------------------------------------------------------------------------------
 
     def apply(self, changes: Changes, size: int, mark: bytes) -> StoreError | None:
-        """Make changes that a journal has made durable true in LMDB, all in one transaction, with ``mark`` to say so. Their
-        ``size`` in bytes is a guess at the room they take; what is acknowledged may use the reserve."""
+        """Apply journalled changes in one LMDB transaction, with `mark` to record that.
+
+        `size`: an estimate of their space in bytes; acknowledged changes may use the reserve.
+        """
         return self._with_room(lambda: self._write(changes, mark), 2 * size, reserve=True)
 
     def refusals(self, changes: Changes) -> dict[int, StoreError]:
-        """The streams among ``changes`` whose part LMDB cannot take because what it holds of them is damaged. Changes nothing."""
+        """Return the streams among `changes` that LMDB cannot change because their data is damaged. Changes nothing."""
         out: dict[int, StoreError] = {}
         for stream_id, ops in by_stream(changes).items():
             lmdb_txn = self._begin()
@@ -154,7 +158,7 @@ class LmdbCommitter:
     def _restore_reserve(self) -> None:
         try:
             self._environment.restore_reserve()
-        except (lmdb.Error, StoreError) as error:  # what was committed is committed
+        except (lmdb.Error, StoreError) as error:  # what was committed stays committed
             self._stats.tidying_failed = str(error)
 
     def _try(self, attempt: Callable[[], object]) -> StoreError | None:
@@ -165,7 +169,7 @@ class LmdbCommitter:
             return self._no_room(error)
 
     def _no_room(self, error: Exception) -> StoreError:
-        """Why an attempt failed; takes note if it was for want of room."""
+        """Return why an attempt failed; remembers a lack of space."""
         self._map_full = isinstance(error, lmdb.MapFullError)
         self._noting = False
         failure = self._environment.why_io(as_store_error(error))
@@ -227,7 +231,7 @@ class LmdbCommitter:
         self._tidying_failed = False
 
     def _commit(self, lmdb_txn: Any, *, handles: bool) -> int:
-        """Commit; returns the nanoseconds it took. ``handles``: databases were opened or dropped, keep readers out."""
+        """Commit; return the duration in ns. `handles`: databases were opened or dropped, so readers are excluded."""
         number = lmdb_txn.id()
         started = time.perf_counter_ns()
         try:
@@ -252,8 +256,11 @@ class LmdbCommitter:
         return environment.lmdb.begin(write=True)
 
     def _is_there_after_all(self, number: int) -> bool:
-        """A commit failed. If that was while the meta page was written, LMDB wants to be opened anew, and only the file says
-        which of the two meta pages holds: the transaction ``number`` may be there, and is durable once it is flushed."""
+        """Return whether a failed commit took effect after all.
+
+        After a failed write of the meta page, LMDB must be reopened, and only the file shows which meta page is valid.
+        The transaction `number` may be present, and is durable once flushed.
+        """
         environment = self._environment
         try:
             environment.lmdb.begin(write=True).abort()
@@ -268,8 +275,11 @@ class LmdbCommitter:
 
     @property
     def untidy(self) -> bool:
-        """Purged messages or deleted streams still take up room in the file, or an index of subjects lags (which can wait while the loop
-        reads much); and doing something about it has not just failed."""
+        """Return whether housekeeping is due, and has not just failed.
+
+        Purged messages or deleted streams still occupy space, or an index of subjects lags (which waits while the loop
+        reads much).
+        """
         if self._tidying_failed:
             return False
         if self._purged or self._deleted_streams:
@@ -277,26 +287,28 @@ class LmdbCommitter:
         return bool(self._indexes.behind or self._indexes.outgrown) and not self._environment.is_read_much
 
     def tidy(self) -> None:
-        """Remove a bounded number of records of purged messages or of a deleted stream, or bring up an index of subjects, in a
-        transaction of its own."""
+        """Do one step of housekeeping in a transaction of its own.
+
+        Removes a bounded number of records of purged messages or of a deleted stream, or updates an index of subjects.
+        """
         appended, self._appended = self._appended, 0
         try:
             while not self._tidied(max(self._tidy_records, 2 * appended)):
-                # Even freeing pages takes pages: more room, or fewer records at a time with what the last time has freed.
+                # Freeing pages needs pages, too: allocate more, or remove fewer records at a time.
                 if not (self._map_full and self._environment.make_room(0, reserve=True)):
                     self._tidy_records //= 4
                     self._release_freed()
                 appended = 0
             self._tidy_records = _TIDY_RECORDS
-        except Exception as error:  # whatever it is, the thread that commits goes on
-            # Nobody waits for this; it is tried again after the next commit.
+        except Exception as error:  # after any error, the committing thread continues
+            # No caller waits for this; the next commit retries it.
             self._tidying_failed = True
             self._stats.tidying_failed = str(error)
-            self._indexes.outgrown.clear()  # what comes is taken in all the same; it is thought of again then
+            self._indexes.outgrown.clear()  # additions are indexed anyway and mark the index again
         self._restore_reserve()
 
     def _tidied(self, records: int) -> bool:
-        """Do it once; False when there was no room to do so many at a time."""
+        """Do one step; return False when there was no space for its records."""
         stream_id = 0
         try:
             if self._purged:
@@ -398,7 +410,7 @@ class LmdbCommitter:
         self._freed = True
 
     def _look_ahead(self, lmdb_txn: Any, stream_id: int, end: bytes, records: int) -> None:
-        """``_trim`` is about to take out that many records below ``end``, or all there are. Raises PageError."""
+        """Check the pages before `_trim` removes that many records below `end`, or all. Raises PageError."""
         environment = self._environment
         pages, tree = environment.pages, environment.base_tree(lmdb_txn, stream_id)
         if tree is not None:
@@ -408,14 +420,14 @@ class LmdbCommitter:
                 pages.all(tree, leaves=False)
 
     def _leave(self, stream_id: int) -> None:
-        """The stream's messages cannot be touched any more."""
+        """Give up a stream whose messages can no longer be changed."""
         self._purged.pop(stream_id, None)
         if stream_id in self._deleted_streams:
             self._deleted_streams.remove(stream_id)
         self._indexes.leave(stream_id)
 
     def _make_room_for(self, size: int) -> None:
-        """So much at a stroke would fail in the midst, and has to be done again: make room before, where that can be done."""
+        """Allocate space first: so large a transaction would otherwise fail midway and be repeated."""
         environment = self._environment
         if environment.used_bytes() + size > environment.map_size:
             environment.make_room(size, reserve=False)
@@ -424,8 +436,10 @@ class LmdbCommitter:
     def _trim(
         lmdb_txn: Any, db: Any, floor: bytes, records: int, going: Callable[[bytes, bytes], None] | None = None
     ) -> tuple[bool, bool]:
-        """Delete up to ``records`` records below ``floor``, each shown to ``going`` before. Returns whether none is left there, and
-        whether all records went at once (then nothing was shown)."""
+        """Delete up to `records` records below `floor`, passing each to `going` first.
+
+        Returns whether none is left there, and whether all records were dropped at once (then `going` saw none).
+        """
         cursor = lmdb_txn.cursor(db)
         if cursor.last() and cursor.key() < floor and records >= _TIDY_RECORDS:
             cursor.close()

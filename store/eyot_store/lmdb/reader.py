@@ -31,7 +31,7 @@ from eyot_store.subjects.index_reader import IndexReading
 from eyot_wire.native import StoredRun
 
 _LEAVES = 64
-"""Pages of messages that are looked at at a time before they are read; half a microsecond each, once."""
+"""Pages of messages that are checked at a time before they are read; half a microsecond each, once."""
 
 _ATTEMPTS_MAX = 20
 """Two commits each time between the beginning of a read and its first page: the meta page cannot be read."""
@@ -41,8 +41,7 @@ _R = TypeVar("_R")
 
 
 def _reading(method: Callable[_P, _R]) -> Callable[_P, _R]:
-    """LMDB's own errors (an environment that could not be opened again) in the store's terms; where a page is damaged the stream is
-    fenced."""
+    """Translate LMDB's errors (an environment that could not be reopened) to StoreError, and fence a stream with a damaged page."""
 
     @wraps(method)
     def read(*args: _P.args, **kwargs: _P.kwargs) -> _R:
@@ -64,7 +63,7 @@ def _reading(method: Callable[_P, _R]) -> Callable[_P, _R]:
 
 
 class LmdbReader:
-    """A ``RecordReader`` over the database ``stream:<id>``. Empty until the stream's creation was committed."""
+    """A `RecordReader` over the database `stream:<id>`. Empty until the stream's creation was committed."""
 
     def __init__(self, environment: Environment, stream_id: int) -> None:
         self._environment = environment
@@ -74,7 +73,7 @@ class LmdbReader:
         self._salt = self._codec.salt
 
     def fence(self, error: PageError) -> StoreError:
-        """A page is damaged."""
+        """Return the error for a damaged page."""
         return self._environment.fence(self._id, error)
 
     @_reading
@@ -218,7 +217,7 @@ class LmdbReader:
     def _gather_slices(
         self, run: StoredRun, cursor: Any, tree: Tree | None, stop: bytes | None, last: int, count: int, max_bytes: int
     ) -> int:
-        """As ``StoredRun.gather``, the pages looked at slice by slice, up to the key ``stop`` at first."""
+        """Do as `StoredRun.gather`, checking pages slice by slice; the first slice ends at the key `stop`."""
         codec, begun, end = self._codec, len(run), run.size + max_bytes
         while True:
             upto = last if stop is None else min(last, seq_of(stop) - 1)
@@ -228,7 +227,7 @@ class LmdbReader:
             else:
                 opened = ((key, bytes(codec.body(key, value))) for key, value in cursor)
                 next_seq = run.gather(opened, upto, count, end - run.size)
-            if before > begun:  # the first one of a slice comes however large
+            if before > begun:  # the first record of a slice is appended however large
                 next_seq = keep_within(run, begun + 1, end, next_seq)
             if next_seq or stop is None or upto >= last:
                 return next_seq
@@ -241,7 +240,7 @@ class LmdbReader:
         return partial(self._gather_all, run, first, last, run.size + max_bytes)
 
     def _gather_all(self, run: StoredRun, first: int, last: int, end: int) -> int:
-        """Append what there is until the run counts for ``end``, in short transactions."""
+        """Append records until the run counts for `end`, in short transactions."""
         next_seq, begun = first, len(run)
         while next_seq <= last and run.size < end:
             before = len(run)
@@ -372,7 +371,7 @@ class LmdbReader:
             }
 
     def _entries(self, txn: Any, db: Any) -> list[tuple[bytes, bytes]]:
-        """Entries of a shared database whose key starts with this stream's id."""
+        """Return the entries of a shared database whose key starts with this stream's id."""
         cursor = txn.cursor(db)
         out: list[tuple[bytes, bytes]] = []
         if cursor.set_range(self._prefix):

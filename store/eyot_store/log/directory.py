@@ -2,37 +2,52 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from eyot_store.log.log import Log
+from typing import Generic, Protocol, TypeVar
 
 Key = tuple[str, str]
 
 
-class Directory:
-    """Names of logs. A deletion frees its name at once; if it fails, the log is back when its successor (which fails with
-    it) is gone."""
+class Named(Protocol):
+    """A log as the directory sees it."""
+
+    void: bool
+    """Its creation failed: there is no such log."""
+
+    @property
+    def account(self) -> str: ...
+
+    @property
+    def name(self) -> str: ...
+
+
+LogT = TypeVar("LogT", bound=Named)
+
+
+class Directory(Generic[LogT]):
+    """Names of logs.
+
+    A deletion frees its name at once. If it fails, its successor fails with it, and then the log is restored.
+    """
 
     def __init__(self) -> None:
-        self._logs: dict[Key, Log] = {}
-        self._deleting: dict[Key, Log] = {}  # deleted, not yet on disk
-        self._displaced: dict[Key, Log] = {}  # not deleted after all, while the name is still a successor's
+        self._logs: dict[Key, LogT] = {}
+        self._deleting: dict[Key, LogT] = {}  # deleted, not yet on disk
+        self._displaced: dict[Key, LogT] = {}  # not deleted after all, while the name is still a successor's
 
-    def get(self, account: str, name: str) -> Log | None:
+    def get(self, account: str, name: str) -> LogT | None:
         return self._logs.get((account, name))
 
-    def all(self) -> list[Log]:
+    def all(self) -> list[LogT]:
         """In order of account and name."""
         return [self._logs[key] for key in sorted(self._logs)]
 
-    def add(self, log: Log) -> Log | None:
-        """A log came to be; returns the one of the same name whose deletion is under way."""
+    def add(self, log: LogT) -> LogT | None:
+        """Add a new log; return the log of the same name whose deletion is pending."""
         key = (log.account, log.name)
         self._logs[key] = log
         return self._deleting.get(key)
 
-    def creation_failed(self, log: Log) -> None:
+    def creation_failed(self, log: LogT) -> None:
         log.void = True
         key = (log.account, log.name)
         if self._logs.get(key) is log:
@@ -41,15 +56,15 @@ class Directory:
             if displaced is not None:
                 self._logs[key] = displaced
 
-    def deletion_staged(self, log: Log) -> None:
+    def deletion_staged(self, log: LogT) -> None:
         key = (log.account, log.name)
         del self._logs[key]
         self._deleting[key] = log
 
-    def deletion_committed(self, log: Log) -> None:
+    def deletion_committed(self, log: LogT) -> None:
         self._forget(log)
 
-    def deletion_failed(self, log: Log) -> None:
+    def deletion_failed(self, log: LogT) -> None:
         self._forget(log)
         if log.void:
             return
@@ -59,7 +74,7 @@ class Directory:
         else:
             self._logs[key] = log
 
-    def _forget(self, log: Log) -> None:
+    def _forget(self, log: LogT) -> None:
         key = (log.account, log.name)
         if self._deleting.get(key) is log:
             del self._deleting[key]

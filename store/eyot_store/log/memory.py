@@ -1,6 +1,7 @@
-"""A stream with storage=memory: the same log, its records in a dict, gone with the process.
+"""A stream with storage=memory: the same log with its records in a dict, lost with the process.
 
-A transaction that touches only such logs does not wait for the disk: it settles at the loop's next chance, in submit order.
+A transaction that touches only such logs does not wait for the disk: it is committed at the loop's next pass, in submit
+order.
 """
 
 from __future__ import annotations
@@ -8,8 +9,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Sequence
 
-from eyot_store.errors import StoreError
-from eyot_store.log.log import Log
 from eyot_store.reader import RECORDS_MAX, Reading, keep_within
 from eyot_store.record_run import Weighed
 from eyot_store.records.record import (
@@ -28,7 +27,7 @@ from eyot_wire.native import StoredRun
 
 
 class MemoryRecords:
-    """A ``RecordReader`` over committed records in memory."""
+    """A `RecordReader` over committed records in memory."""
 
     def __init__(self) -> None:
         self._records: dict[int, StoredMessage] = {}
@@ -110,10 +109,10 @@ class MemoryRecords:
         return out, [], seqs[-1] + 1 if len(seqs) == limit else last + 1
 
     def reading_much(self) -> None:
-        """That disturbs nobody."""
+        """Do nothing: reads of memory disturb no other thread."""
 
     def index_some(self, reading: IndexReading, records: int) -> bool:
-        """Records in memory have none: they are as quickly looked at."""
+        """Return True: there is no index to load, since records in memory are scanned as quickly."""
         return True
 
     def index_rest(self, reading: IndexReading, floor: int, last: int, without: Collection[int]) -> int:
@@ -142,7 +141,7 @@ class MemoryRecords:
         return dict(self._positions)
 
     def apply(self, part: LogPart) -> None:
-        """Make a part's operations true."""
+        """Apply a part's operations."""
         for op, data in part.ops:
             if op is Op.APPEND:
                 for key, record in data.items:
@@ -170,18 +169,15 @@ class MemoryRecords:
             self._seqs = [seq for seq in self._seqs if seq in self._records]
 
 
-class MemoryLog(Log):
-    """A log without a disk."""
+class MemoryBackend:
+    """A `Backend` without a disk."""
 
     durable = False
     header_bytes = 0
-    _reader: MemoryRecords
+    message_bytes = staticmethod(memory_message_bytes)
 
-    @staticmethod
-    def message_bytes(subject: bytes, header: bytes, payload: bytes) -> int:
-        return memory_message_bytes(subject, header, payload)
+    def __init__(self) -> None:
+        self.records = MemoryRecords()
 
-    def settle(self, part: LogPart, error: StoreError | None) -> None:
-        if error is None:
-            self._reader.apply(part)
-        super().settle(part, error)
+    def committed(self, part: LogPart) -> None:
+        self.records.apply(part)

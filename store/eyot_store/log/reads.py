@@ -1,7 +1,7 @@
-"""Reading a log in order.
+"""Reads of a log in order.
 
-Everything is bounded work per call except where it says otherwise; a filtered read may return nothing and still move
-``next_seq`` on.
+The work per call is bounded unless documented otherwise. A filtered read may return nothing and still advance
+`next_seq`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from heapq import merge
 from itertools import islice, takewhile
 
 from eyot_store.errors import StoreError
-from eyot_store.log.subjects import TRACKED_MESSAGES_MAX, WALK_MAX, LogSubjects
-from eyot_store.log.view import KEYS_MAX
+from eyot_store.log.subjects import TRACKED_MESSAGES_MAX, WALK_MAX, SubjectIndex
+from eyot_store.log.view import KEYS_MAX, LogView
 from eyot_store.points import Point
 from eyot_store.reader import RECORDS_MAX, Reading, keep_within, read_without
 from eyot_store.records.record import ReadResult, StoredMessage, encode_body, pack_u64
@@ -21,21 +21,27 @@ from eyot_store.subjects.subjects import matcher
 from eyot_wire.native import StoredRun
 
 SCAN_MAX = 4096
-"""Records that one filtered read looks at before it answers (about two milliseconds)."""
+"""Records that one filtered read scans before it answers (about two milliseconds)."""
 
 _NO_LIMIT = 1 << 62
-_SPARSE = 8  # a filter is sparse where it takes less than one record in so many
-_FILTERED_MIN = 256  # records that a filtered reading of a run looks at in one go, at least
+_SPARSE = 8  # a filter is sparse if it selects less than one record in this many
+_FILTERED_MIN = 256  # the fewest records that a filtered read of a run scans at once
 _ALL = (b"",)
 _ASTRIDE_MAX = 1 << 14  # subjects that are counted one by one
-_MERGED_MAX = 256  # subjects whose sequences are merged to read a sparse filter
+_MERGED_MAX = 256  # the most subjects whose sequences are merged to read a sparse filter
 
 
-class LogReads(LogSubjects):
-    """The reading half of a log; ``Log`` adds the staging half."""
+class LogReads:
+    """Reads of committed messages in order, and counts of them."""
 
-    _answers_for: tuple[bytes, ...] = ()
-    _answered: dict[bytes, bool] = {}  # noqa: RUF012 (set anew, never changed, before it is used)
+    __slots__ = ("_answered", "_answers_for", "_index", "_view")
+
+    def __init__(self, view: LogView, index: SubjectIndex) -> None:
+        self._view = view
+        self._index = index
+        #: The filters of the latest unparsed read, and the known results for subjects.
+        self._answers_for: tuple[bytes, ...] = ()
+        self._answered: dict[bytes, bool] = {}
 
     def read(
         self,
@@ -46,36 +52,36 @@ class LogReads(LogSubjects):
         filters: tuple[bytes, ...] = (),
         up_to: int | None = None,
     ) -> ReadResult:
-        """Committed messages from ``from_seq`` on, ascending.
+        """Return committed messages from `from_seq` on, ascending.
 
-        Ends at ``max_messages``, before the message that would pass ``max_bytes`` (of subject, header and payload; the
-        first comes however large), at ``up_to`` (inclusive), or after SCAN_MAX records looked at. ``next_seq`` is where to
-        go on; beyond ``up_to`` or ``committed_seq`` there is nothing more at present. A corrupt record ends the result
-        before it; if it is the first to be read, StoreError("corrupt") names it.
+        Ends at `max_messages`, before the message that would exceed `max_bytes` (of subject, header and payload; the
+        first is always returned), at `up_to` (inclusive), or after SCAN_MAX scanned records. `next_seq` is where to
+        continue; beyond `up_to` or `committed_seq` there is nothing more at present. A corrupt record ends the result
+        before it; as the first one it raises StoreError("corrupt").
         """
-        last = self.committed_seq if up_to is None else min(up_to, self.committed_seq)
+        last = self._view.committed_seq if up_to is None else min(up_to, self._view.committed_seq)
         first = self._first_seen(from_seq)
         if first > last or max_messages <= 0:
             return ReadResult([], first)
         match = matcher(filters)
         try:
             if match is not None:
-                entries = self._sparse(filters)
+                entries = self.sparse(filters)
                 if entries is not None:
                     return self._read_sparse(entries, first, last, max_messages, max_bytes)
-            result = self._reader.scan(first, last, max_messages, max_bytes, SCAN_MAX, match)
+            result = self._view.records.scan(first, last, max_messages, max_bytes, SCAN_MAX, match)
         except StoreError as error:
-            if self._is_hidden(error.seq):
+            if self._view.is_hidden(error.seq):
                 return ReadResult([], error.seq + 1)
-            raise self.named(error) from None
+            raise self._view.named(error) from None
         if (
             match is not None
             and result.next_seq <= last
             and len(result.messages) < min(max_messages, SCAN_MAX // _SPARSE)
         ):
             self._track_if_worth_it(first, result.next_seq)
-        if self._hidden or self._hidden_ranges:
-            return ReadResult([m for m in result.messages if not self._is_hidden(m.seq)], result.next_seq)
+        if self._view.hidden or self._view.hidden_ranges:
+            return ReadResult([m for m in result.messages if not self._view.is_hidden(m.seq)], result.next_seq)
         return result
 
     def read_run(
@@ -87,33 +93,35 @@ class LogReads(LogSubjects):
         filters: tuple[bytes, ...] = (),
         up_to: int | None = None,
     ) -> tuple[StoredRun, int] | None:
-        """The same as ``read``, unopened: the messages as a run, and where to go on. ``max_bytes`` is of the records. None where few
-        messages match, which are better read one by one."""
-        last = self.committed_seq if up_to is None else min(up_to, self.committed_seq)
+        """Return the messages of `read` as an unparsed run, and where to continue; `max_bytes` counts records.
+
+        None where few messages match: these are better read one by one.
+        """
+        last = self._view.committed_seq if up_to is None else min(up_to, self._view.committed_seq)
         next_seq = first = self._first_seen(from_seq)
         run = StoredRun()
         if first > last or max_messages <= 0:
             return run, first
         match = matcher(filters)
-        if match is not None and self._sparse(filters) is not None:
+        if match is not None and self.sparse(filters) is not None:
             return None
         scan_to = first + SCAN_MAX
         while next_seq <= last and len(run) < max_messages and next_seq < scan_to and run.size < max_bytes:
             begun = len(run)
             wanted = max_messages - begun
-            # Of a filtered read nobody knows how many records it takes.
+            # The number of records that a filtered read needs is unknown.
             count = wanted if match is None else max(wanted, _FILTERED_MIN)
             try:
-                next_seq = self._reader.gather(run, next_seq, last, count, max_bytes - run.size)
+                next_seq = self._view.records.gather(run, next_seq, last, count, max_bytes - run.size)
             except StoreError as error:
-                if self._is_hidden(error.seq):
+                if self._view.is_hidden(error.seq):
                     next_seq = error.seq + 1
                     continue
                 if len(run):
                     break
-                raise self.named(error) from None
-            if self._hidden or self._hidden_ranges:
-                run.without([seq for seq in run.seqs()[begun:] if self._is_hidden(seq)], begun)
+                raise self._view.named(error) from None
+            if self._view.hidden or self._view.hidden_ranges:
+                run.without([seq for seq in run.seqs()[begun:] if self._view.is_hidden(seq)], begun)
             if match is not None:
                 run.matching(match, self._answers(filters), begun)
         if len(run) > max_messages:
@@ -126,29 +134,30 @@ class LogReads(LogSubjects):
     def reading(
         self, run: StoredRun, from_seq: int, *, up_to: int, max_bytes: int, filters: tuple[bytes, ...] = ()
     ) -> Reading:
-        """A function that appends committed messages of [from_seq, up_to] to ``run`` in any thread, and returns where to go on.
+        """Return a function that appends committed messages of [from_seq, up_to] to `run` in any thread.
 
-        They count for ``max_bytes`` at most, yet the first of the run comes however large. It may append nothing and still move on;
-        that it does not move on means there is no room. Beyond ``up_to`` or ``committed_seq`` there is nothing more at present.
+        It returns where to continue. The messages count for at most `max_bytes`, but the run's first message is always
+        appended. The function may append nothing and still advance; no advance means no space. Beyond `up_to` or
+        `committed_seq` there is nothing more at present.
         """
-        last = min(up_to, self.committed_seq)
+        last = min(up_to, self._view.committed_seq)
         first = self._first_seen(from_seq)
         if first > last:
             return lambda: first
         match = matcher(filters)
-        entries = None if match is None else self._sparse(filters)
+        entries = None if match is None else self.sparse(filters)
         if entries is not None:
             next_seq = self._gather_sparse(run, entries, first, last, max_bytes)
             return lambda: next_seq
-        hidden = frozenset(seq for seq in self._hidden if first <= seq <= last)
-        begun, read = len(run), self._reader.reading(run, first, last, max_bytes)
+        hidden = frozenset(seq for seq in self._view.hidden if first <= seq <= last)
+        begun, read = len(run), self._view.records.reading(run, first, last, max_bytes)
         answers = {} if match is None else self._answers(filters)
 
         def reading() -> int:
             try:
                 next_seq = read_without(read, run, begun, hidden)
             except StoreError as error:
-                raise self.named(error) from None
+                raise self._view.named(error) from None
             if match is not None:
                 run.matching(match, answers, begun)
             return next_seq
@@ -156,11 +165,11 @@ class LogReads(LogSubjects):
         return reading
 
     def next_for(self, subject_filter: bytes, from_seq: int) -> StoredMessage | None:
-        """The oldest committed message at or after ``from_seq`` whose subject the filter matches (may walk the log)."""
-        if subject_filter not in (b"", b">") and not any(True for _ in self.subjects().matching(subject_filter)):
+        """Return the oldest committed message at or after `from_seq` that the filter matches (may walk the log)."""
+        if subject_filter not in (b"", b">") and not any(True for _ in self._index.subjects().matching(subject_filter)):
             return None
         seq = max(from_seq, 1)
-        while seq <= self.committed_seq:
+        while seq <= self._view.committed_seq:
             result = self.read(seq, max_messages=1, max_bytes=_NO_LIMIT, filters=(subject_filter,))
             if result.messages:
                 return result.messages[0]
@@ -168,31 +177,36 @@ class LogReads(LogSubjects):
         return None
 
     def finds_next_soon(self, subject_filter: bytes, from_seq: int) -> bool:
-        """False if ``next_for`` has far to look, and would not if the log were tracked."""
-        seq = max(from_seq, self.state.first_seq)
-        if matcher((subject_filter,)) is None or not self._worth_tracking(seq):
+        """Return False if `next_for` would search far, and tracking would avoid that."""
+        seq = max(from_seq, self._view.state.first_seq)
+        if matcher((subject_filter,)) is None or not self._index.worth_tracking(seq):
             return True
         end = seq + WALK_MAX
         while seq < end:
             found = self.read(seq, max_messages=1, max_bytes=_NO_LIMIT, filters=(subject_filter,))
-            if found.messages or found.next_seq > self.committed_seq:
+            if found.messages or found.next_seq > self._view.committed_seq:
                 return True
             seq = found.next_seq
         return False
 
     def counts_soon(self, from_seq: int, filters: tuple[bytes, ...]) -> bool:
-        """False if ``count`` has far to walk, and would not if the log were tracked."""
-        first = self.state.first_seq
-        if from_seq <= first or not self._worth_tracking(from_seq) or from_seq - first <= WALK_MAX:
+        """Return False if `count` would walk far, and tracking would avoid that."""
+        first = self._view.state.first_seq
+        if from_seq <= first or not self._index.worth_tracking(from_seq) or from_seq - first <= WALK_MAX:
             return True
-        if matcher(filters) is None and self._is_dense():
+        if matcher(filters) is None and self._view.is_dense():
             return True
-        return self._subjects is not None and total_from(self._subjects.table, filters or _ALL, from_seq, 0)[1] == []
+        return (
+            self._index.loaded is not None
+            and total_from(self._index.loaded.table, filters or _ALL, from_seq, 0)[1] == []
+        )
 
     def count(self, from_seq: int, filters: tuple[bytes, ...] = ()) -> int:
-        """How many committed messages at or after ``from_seq`` match. Exact. From the start of the log, where the log is tracked, or has
-        no gaps, or no subject has messages on both sides, it is arithmetic; else it walks from the nearest place at which the number is
-        known."""
+        """Return the exact number of committed messages at or after `from_seq` that match.
+
+        From the start of the log, or if the log is tracked, has no gaps, or no subject has messages on both sides, this
+        is arithmetic; otherwise it walks from the nearest place with a known number.
+        """
         number, walk = self._reckon(from_seq, filters)
         if not walk or not number:
             return number
@@ -200,61 +214,63 @@ class LogReads(LogSubjects):
         far = abs(from_seq - point.seq) > WALK_MAX
         self._move(point, from_seq)
         if far:
-            self._points.put(point)
+            self._index.points.put(point)
         return number - point.below
 
     def counting(self, from_seq: int, filters: tuple[bytes, ...] = ()) -> Counting | None:
-        """What ``count`` has to walk, a slice at a time; None: it takes no time."""
+        """Return the walk that `count` needs, in slices; None: `count` is immediate."""
         number, walk = self._reckon(from_seq, filters)
         if not walk or not number:
             return None
         point = self._nearest(from_seq, number, filters)
         if abs(from_seq - point.seq) <= WALK_MAX:
             return None
-        self._points.put(point)
+        self._index.points.put(point)
         return Counting(self, from_seq, point)
 
     def _reckon(self, from_seq: int, filters: tuple[bytes, ...]) -> tuple[int, bool]:
-        """``count``, and False; or all committed messages that match, and True: those below are to be counted."""
-        if from_seq > self.committed_seq:
+        """`count`, and False; or all committed messages that match, and True: those below are to be counted."""
+        if from_seq > self._view.committed_seq:
             return 0, False
-        match, first = matcher(filters), self.state.first_seq
-        staged = sum(1 for _, subject, _ in self._staged_live() if match is None or match(subject))
+        match, first = matcher(filters), self._view.state.first_seq
+        staged = sum(1 for _, subject, _ in self._view.staged_messages() if match is None or match(subject))
         if match is None:
-            total = self.state.messages
+            total = self._view.state.messages
             if from_seq <= first:
                 return total - staged, False
-            if self._is_dense():
-                return self.committed_seq + 1 - from_seq, False
-            if self._subjects is None or self._subjects.table.messages != total:  # of some no subject could be read
+            if self._view.is_dense():
+                return self._view.committed_seq + 1 - from_seq, False
+            if (
+                self._index.loaded is None or self._index.loaded.table.messages != total
+            ):  # of some no subject could be read
                 return total - staged, True
-        subjects, patterns = self.subjects(), filters or _ALL
+        subjects, patterns = self._index.subjects(), filters or _ALL
         known, astride = total_from(subjects.table, patterns, from_seq if from_seq > first else 0, _ASTRIDE_MAX)
         if astride is not None and (not astride or subjects.tracked):
             return known + sum(subjects.count_from(subject, from_seq) for subject in astride) - staged, False
         return total_from(subjects.table, patterns, 0, 0)[0] - staged, True
 
     def seq_at_time(self, ts_ns: int, *, from_seq: int = 1, up_to: int | None = None) -> int:
-        """Lowest committed sequence stored at or after ``ts_ns``; ``committed_seq + 1`` when there is none. Looked for from
-        ``from_seq`` to ``up_to``; what comes after ``up_to`` is the answer when nothing there is.
+        """Return the lowest committed sequence stored at or after `ts_ns`; `committed_seq + 1` without one.
 
-        Stored times are taken as ascending (binary search); where the clock was set back the answer is one of the
+        The search is limited to `from_seq` to `up_to`; the sequence after `up_to` is the result when none qualifies.
+        Stored times are assumed to ascend (binary search); where the clock was set back the result is one of the
         boundaries.
         """
-        last = self.committed_seq if up_to is None else min(up_to, self.committed_seq)
-        low, high = max(self.state.first_seq, from_seq, 1), last + 1
+        last = self._view.committed_seq if up_to is None else min(up_to, self._view.committed_seq)
+        low, high = max(self._view.state.first_seq, from_seq, 1), last + 1
         while low < high:
             middle = (low + high) // 2
-            seq = self._next_live(middle)
-            time_ns = self.time_of(seq) if 0 < seq < high else ts_ns
+            seq = self._view.next_live(middle)
+            time_ns = self._view.time_of(seq) if 0 < seq < high else ts_ns
             if time_ns >= ts_ns:
                 high = middle
             else:
                 low = seq + 1
-        return self._next_live(low) or self.committed_seq + 1
+        return self._view.next_live(low) or self._view.committed_seq + 1
 
     def deleted(self, limit: int = 1 << 20) -> list[int]:
-        """Sequences between the first and the last that hold no message, ascending, at most ``limit`` of them."""
+        """Sequences between the first and the last that hold no message, ascending, at most `limit` of them."""
         out: list[int] = []
         for first, last in self.deleted_ranges():
             out.extend(range(first, min(last, first + limit - len(out) - 1) + 1))
@@ -263,30 +279,30 @@ class LogReads(LogSubjects):
         return out
 
     def deleted_ranges(self) -> Iterator[tuple[int, int]]:
-        """The same as (first, last) ranges; walks the keys of the whole log, a short read at a time."""
-        if not self.state.num_deleted:
+        """Yield deleted sequences as (first, last) ranges; walks all keys of the log, a short read at a time."""
+        if not self._view.state.num_deleted:
             return
-        expected = self.state.first_seq
-        for seq in self._live_seqs(expected):
+        expected = self._view.state.first_seq
+        for seq in self._view.live_seqs_from(expected):
             if seq > expected:
                 yield expected, seq - 1
             expected = seq + 1
-        if expected <= self.state.last_seq:
-            yield expected, self.state.last_seq
+        if expected <= self._view.state.last_seq:
+            yield expected, self._view.state.last_seq
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
     def _first_seen(self, from_seq: int) -> int:
-        """``from_seq``, or behind what was purged or is about to be."""
-        first = max(from_seq, self._floor, 1)
-        for hidden in self._hidden_ranges:
+        """Return `from_seq`, or the first sequence after purged ones."""
+        first = max(from_seq, self._view.floor, 1)
+        for hidden in self._view.hidden_ranges:
             if hidden.first <= first <= hidden.last:
                 first = hidden.last + 1
         return first
 
-    def _sparse(self, filters: tuple[bytes, ...]) -> set[bytes] | None:
-        """The subjects to read one by one, if the log is tracked and the filters take little of it."""
-        subjects = self._subjects
+    def sparse(self, filters: tuple[bytes, ...]) -> set[bytes] | None:
+        """Return the subjects to read one by one, if the log is tracked and the filters select little of it."""
+        subjects = self._index.loaded
         if subjects is None or not subjects.tracked:
             return None
         matched: set[bytes] = set()
@@ -294,7 +310,7 @@ class LogReads(LogSubjects):
         for subject, count, _, _ in matching_any(subjects.table, filters):
             matched.add(subject)
             total += count
-            if total * _SPARSE > self.state.messages or len(matched) > _MERGED_MAX:
+            if total * _SPARSE > self._view.state.messages or len(matched) > _MERGED_MAX:
                 return None
         return matched
 
@@ -302,16 +318,16 @@ class LogReads(LogSubjects):
         self, subjects: set[bytes], first: int, last: int, max_messages: int, max_bytes: int
     ) -> ReadResult:
         wanted = min(max_messages, SCAN_MAX)
-        seqs = self._sparse_seqs(subjects, first, last, wanted)
-        result = self._reader.get_many(seqs, max_bytes)
+        seqs = self.sparse_seqs(subjects, first, last, wanted)
+        result = self._view.records.get_many(seqs, max_bytes)
         if len(seqs) < wanted and (not seqs or result.next_seq > seqs[-1]):
             return ReadResult(result.messages, last + 1)
         return result
 
-    def _sparse_seqs(self, subjects: Iterable[bytes], first: int, last: int, wanted: int) -> list[int]:
-        """Up to ``wanted`` live sequences of tracked subjects in [first, last], ascending."""
-        ahead = merge(*(self.subjects().tracked_from(subject, first) for subject in subjects))
-        live = (seq for seq in takewhile(last.__ge__, ahead) if not self._is_hidden(seq))
+    def sparse_seqs(self, subjects: Iterable[bytes], first: int, last: int, wanted: int) -> list[int]:
+        """Return up to `wanted` live sequences of tracked subjects in [first, last], ascending."""
+        ahead = merge(*(self._index.subjects().tracked_from(subject, first) for subject in subjects))
+        live = (seq for seq in takewhile(last.__ge__, ahead) if not self._view.is_hidden(seq))
         return list(islice(live, wanted))
 
     def _gather_sparse(self, run: StoredRun, subjects: set[bytes], first: int, last: int, max_bytes: int) -> int:
@@ -325,29 +341,31 @@ class LogReads(LogSubjects):
         return keep_within(run, begun, end, next_seq)
 
     def _answers(self, filters: tuple[bytes, ...]) -> dict[bytes, bool]:
-        """What was found out about subjects and the filters of the latest run."""
+        """Return the known results of the latest run's filters by subject."""
         if filters != self._answers_for:
             self._answers_for, self._answered = filters, {}
         return self._answered
 
     def _track_if_worth_it(self, first: int, next_seq: int) -> None:
-        """A filtered read went through all the records it may and found little: reads like it repeat."""
+        """Track the log after a filtered read that scanned its limit and found little: such reads repeat."""
         scanned = next_seq - first
-        if scanned >= SCAN_MAX and self._subjects is not None and self.state.messages <= TRACKED_MESSAGES_MAX:
-            if self.on_slow is None:
-                self.track()
+        if scanned >= SCAN_MAX and self._index.loaded is not None and self._view.state.messages <= TRACKED_MESSAGES_MAX:
+            if self._index.on_slow is None:
+                self._index.track()
             else:
-                self.on_slow()
+                self._index.on_slow()
 
     def _nearest(self, from_seq: int, total: int, filters: tuple[bytes, ...]) -> Point:
-        """Where the number of those below is known, of ``total`` in all: at the beginning, at the end, or where one has counted. The
-        point is the caller's."""
-        known = [(self.state.first_seq, 0), (self.committed_seq + 1, total)]
-        known += [(point.seq, point.below) for point in self._points.of(filters)]
+        """Return the nearest place with a known number of messages below, of `total`: the start, the end, or a point.
+
+        The caller owns the point.
+        """
+        known = [(self._view.state.first_seq, 0), (self._view.committed_seq + 1, total)]
+        known += [(point.seq, point.below) for point in self._index.points.of(filters)]
         return Point(filters, *min(known, key=lambda place: abs(place[0] - from_seq)))
 
     def _move(self, point: Point, seq: int) -> None:
-        """Count what is between."""
+        """Move the point to `seq`, and count the records between."""
         if seq >= point.seq:
             point.below += self._count_between(point.seq, seq - 1, point.match)
         else:
@@ -359,27 +377,27 @@ class LogReads(LogSubjects):
         seq = first
         while seq <= last:
             if match is None:
-                seqs = self._reader.seqs(seq, last, KEYS_MAX)
+                seqs = self._view.records.seqs(seq, last, KEYS_MAX)
                 seq = seqs[-1] + 1 if len(seqs) == KEYS_MAX else last + 1
             else:
-                heads, _, seq = self._reader.heads(seq, last, KEYS_MAX)
+                heads, _, seq = self._view.records.heads(seq, last, KEYS_MAX)
                 seqs = [at for at, subject in heads if match(subject)]
-            total += sum(1 for at in seqs if not self._is_hidden(at))
+            total += sum(1 for at in seqs if not self._view.is_hidden(at))
         return total
 
 
 class Counting:
-    """Counting on the way to a place in a log: ``step`` until it is true, then ``Log.count`` from there takes no time."""
+    """A count up to a place in a log: call `step` until it returns True; `Log.count` from there is then immediate."""
 
-    def __init__(self, log: LogReads, seq: int, point: Point) -> None:
-        self._log = log
+    def __init__(self, reads: LogReads, seq: int, point: Point) -> None:
+        self._reads = reads
         self._seq = seq
         self._point = point
 
     def step(self) -> bool:
-        """Count some thousand messages more; True at the end, and when all was in vain: the point is not kept any more."""
+        """Count some thousand more messages; return True at the end, and when the point was dropped meanwhile."""
         point = self._point
-        if point not in self._log._points:
+        if point not in self._reads._index.points:
             return True
-        self._log._move(point, point.seq + max(-SCAN_MAX, min(self._seq - point.seq, SCAN_MAX)))
+        self._reads._move(point, point.seq + max(-SCAN_MAX, min(self._seq - point.seq, SCAN_MAX)))
         return point.seq == self._seq

@@ -1,12 +1,15 @@
-"""Staging removals: single messages, many that are known, purges. See ``log.py`` for what staging is."""
+"""Stages removals: single messages, many known ones, purges. `log.py` defines staging."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from eyot_store.errors import StoreError
+from eyot_store.log.backend import Backend
 from eyot_store.log.reads import LogReads
+from eyot_store.log.stager import LogStager
+from eyot_store.log.subjects import SubjectIndex
+from eyot_store.log.view import LogView
 from eyot_store.record_run import Weighed
 from eyot_store.records.record import pack_u64
 from eyot_store.subjects.subjects import Subjects, matcher
@@ -20,43 +23,47 @@ _SEEKING_READS = 8
 UNWATCHED = 1 << 63
 
 Unwanted = Callable[[int, bytes], bool]
-"""(sequence, subject) -> whether nobody wants the message."""
+"""(sequence, subject) -> whether no consumer wants the message."""
 
 
-class LogRemovals(LogReads):
-    """The half of a log by which messages go; ``Log`` adds the one by which they come, and the settling."""
+class LogRemovals:
+    """Stages the removal of messages."""
 
-    header_bytes = 4
-    """What a message counts for beyond its bytes and those that all count for, if it has a header (``message_bytes``)."""
+    __slots__ = ("_backend", "_index", "_reads", "_stager", "_view", "on_unconfirmed", "unconfirmed_from")
 
-    id: int
-
-    #: The lowest sequence that somebody who copies this log has not confirmed. Its removal, and that of what lies above, is told.
-    unconfirmed_from = UNWATCHED
-    #: Told of (transaction, reason, first sequence, last, subject; of a range None) before they go.
-    on_unconfirmed: Callable[[Txn, str, int, int, bytes | None], None] | None = None
-
-    if TYPE_CHECKING:
-
-        def join(self, txn: Txn) -> LogPart: ...
-
-        @staticmethod
-        def message_bytes(subject: bytes, header: bytes, payload: bytes) -> int: ...
+    def __init__(
+        self, view: LogView, index: SubjectIndex, reads: LogReads, stager: LogStager, backend: Backend
+    ) -> None:
+        self._view = view
+        self._index = index
+        self._reads = reads
+        self._stager = stager
+        self._backend = backend
+        #: The lowest sequence that a downstream has not confirmed. Removals from it on are reported to `on_unconfirmed`.
+        self.unconfirmed_from = UNWATCHED
+        #: Called with (transaction, reason, first sequence, last, subject; None for a range) before a removal.
+        self.on_unconfirmed: Callable[[Txn, str, int, int, bytes | None], None] | None = None
 
     def remove(self, txn: Txn, seq: int, why: str = "deleted") -> bool:
-        """Stage the removal of one message; False when there is none. ``why``: the reason, told where somebody has not confirmed the
-        message; "" where nobody is to have it."""
-        if not 0 < seq <= self.state.last_seq or self._is_hidden(seq):
+        """Stage the removal of one message; return False when there is none.
+
+        `why`: the reason, recorded when a downstream has not confirmed the message; "" when no downstream is to receive
+        it.
+        """
+        if not 0 < seq <= self._view.state.last_seq or self._view.is_hidden(seq):
             return False
         try:
             found = self._find(seq)
         except StoreError as error:
             if error.reason != "corrupt":
                 raise
-            # Nobody can say what it was, but it can go; with the last message all bytes go.
-            found = (b"", min(error.size, self.state.bytes) if self.state.messages > 1 else self.state.bytes)
+            # Its content is unknown, but it can be removed; with the last message all bytes are.
+            found = (
+                b"",
+                min(error.size, self._view.state.bytes) if self._view.state.messages > 1 else self._view.state.bytes,
+            )
             self._remove(txn, seq, *found, why)
-            self._reload_subjects(None)
+            self._index.reload(None)
             return True
         if found is None:
             return False
@@ -64,44 +71,42 @@ class LogRemovals(LogReads):
         return True
 
     def count_bytes(self, seqs: Sequence[int]) -> list[Weighed]:
-        """What the committed messages at ``seqs`` (ascending) count for, as ``remove_all`` takes it; those that cannot be read are left
-        out."""
+        """Return the sizes of the committed messages at `seqs` (ascending) for `remove_all`, without unreadable ones."""
         try:
-            return self._reader.count_bytes(seqs, self.message_bytes(b"", b"", b""), self.header_bytes)
+            return self._view.records.count_bytes(
+                seqs, self._backend.message_bytes(b"", b"", b""), self._backend.header_bytes
+            )
         except StoreError as error:
-            raise self.named(error) from None
+            raise self._view.named(error) from None
 
     def remove_all(self, txn: Txn, found: list[Weighed], why: str = "deleted") -> None:
-        """Stage the removal of live committed messages that were just weighed, ascending; ``why`` as for ``remove``."""
+        """Stage the removal of live committed messages that were just weighed, ascending; `why` as for `remove`."""
         if found[-1][0] >= self.unconfirmed_from:
             for seq, subject, _ in found:
                 self._tell(txn, why, seq, seq, subject)
-        part = txn.parts.get(self.id) or self.join(txn)
+        part = self._stager.join(txn)
         run = self._removals(part)
-        state = self.state
+        state = self._view.state
         for seq, subject, size in found:
             run.append((pack_u64(seq), size))
             part.removed[seq] = (subject, size)
-            self._hidden[seq] = part
+            self._view.hidden[seq] = part
             state.messages -= 1
             state.bytes -= size
             state.first_gone(seq)
-        subjects = self._subjects
-        if self._tracking is None and subjects is not None and not subjects.tracked and not self._points:
-            subjects.table.went_run(found)
-            return
-        for seq, subject, _ in found:
-            self._uncount(subject, seq)
+        self._index.discard_run(found)
 
     def purge(
         self, txn: Txn, below_seq: int = 0, subject_filter: bytes = b"", keep: int = 0, why: str = "purge"
     ) -> int:
-        """Stage the removal of all messages, of those below ``below_seq``, of those that ``subject_filter`` matches (also
-        with ``below_seq``), leaving the newest ``keep`` of them. Returns how many go. Reads what it removes, except when it
-        removes everything."""
+        """Stage the removal of all messages, those below `below_seq`, or those matching `subject_filter` (also with `below_seq`).
+
+        The newest `keep` of them stay. Returns the number of removed messages. Reads what it removes, except when it
+        removes everything.
+        """
         if subject_filter not in (b"", b">"):
             return self._purge_filtered(txn, below_seq, subject_filter, keep, why)
-        state = self.state
+        state = self._view.state
         if not state.messages:
             return 0
         last = min(below_seq - 1, state.last_seq) if below_seq else state.last_seq
@@ -114,15 +119,17 @@ class LogRemovals(LogReads):
         return self._purge_range(txn, last, why)
 
     def purge_some(self, txn: Txn, first: int, last: int, subject_filter: bytes, at_most: int) -> tuple[int, int]:
-        """Stage the removal of up to ``at_most`` committed messages of [first, last] that the filter matches, looking at a bounded
-        number of records. Returns how many go, and where to go on."""
+        """Stage the removal of up to `at_most` committed messages of [first, last] that the filter matches, in bounded time.
+
+        Returns how many are removed, and where to continue.
+        """
         wanted, filters = min(_CHUNK, at_most), (subject_filter,)
         try:
-            read = self.read_run(first, max_messages=wanted, max_bytes=_CHUNK_BYTES, filters=filters, up_to=last)
+            read = self._reads.read_run(first, max_messages=wanted, max_bytes=_CHUNK_BYTES, filters=filters, up_to=last)
             if read is not None:
                 seqs, seq = read[0].seqs(), read[1]
             else:
-                seqs = self._sparse_seqs(self._sparse(filters) or (), first, last, wanted)
+                seqs = self._reads.sparse_seqs(self._reads.sparse(filters) or (), first, last, wanted)
                 seq = seqs[-1] + 1 if len(seqs) == wanted else last + 1
         except StoreError as error:
             if error.reason != "corrupt":
@@ -131,21 +138,23 @@ class LogRemovals(LogReads):
         found = self.count_bytes(seqs)
         if found:
             self.remove_all(txn, found, "purge")
-        return len(found), max(seq, last + 1) if seq > self.committed_seq else seq
+        return len(found), max(seq, last + 1) if seq > self._view.committed_seq else seq
 
     def sweep(
         self, txn: Txn, first: int, last: int, unwanted: Unwanted, at_most: int, why: str = "max_msgs_per_subject"
     ) -> tuple[list[int], int]:
-        """Stage the removal of up to ``at_most`` committed messages of [first, last] that are ``unwanted``, asked in their order,
-        looking at a bounded number of records. Returns which go, and where to go on."""
+        """Stage the removal of up to `at_most` committed messages of [first, last] that are `unwanted`, in bounded time.
+
+        `unwanted` is called in order. Returns the removed sequences, and where to continue.
+        """
         gone: list[int] = []
-        seq, last = first, min(last, self.committed_seq)
+        seq, last = first, min(last, self._view.committed_seq)
         for _ in range(_READS_MAX):
             if seq > last:
                 break
-            heads, _, seq = self._reader.heads(seq, last, _CHUNK)
+            heads, _, seq = self._view.records.heads(seq, last, _CHUNK)
             for at, subject in heads:
-                if self._is_hidden(at) or not unwanted(at, subject):
+                if self._view.is_hidden(at) or not unwanted(at, subject):
                     continue
                 if len(gone) == at_most:
                     return gone, at
@@ -157,39 +166,34 @@ class LogRemovals(LogReads):
 
     def _find(self, seq: int) -> tuple[bytes, int] | None:
         """Subject and counted bytes of a live message, staged or committed."""
-        if seq > self.committed_seq:
-            for part in reversed(self._parts):
+        if seq > self._view.committed_seq:
+            for part in reversed(self._view.parts):
                 found = part.added.get(seq)
                 if found is not None:
                     return found
             return None
-        message = self.get(seq)
+        message = self._view.get(seq)
         if message is None:
             return None
-        return message.subject, self.message_bytes(message.subject, message.header, message.payload)
+        return message.subject, self._backend.message_bytes(message.subject, message.header, message.payload)
 
     def _tell(self, txn: Txn, why: str, first: int, last: int, subject: bytes | None) -> None:
-        """Messages are about to go; somebody may not have confirmed them."""
+        """Report messages that will be removed and that a downstream may not have confirmed."""
         if why and last >= self.unconfirmed_from and self.on_unconfirmed is not None:
             self.on_unconfirmed(txn, why, first, last, subject)
 
     def _remove(self, txn: Txn, seq: int, subject: bytes, size: int, why: str) -> None:
         if seq >= self.unconfirmed_from:
             self._tell(txn, why, seq, seq, subject)
-        part = txn.parts.get(self.id) or self.join(txn)
+        part = self._stager.join(txn)
         self._removals(part).append((pack_u64(seq), size))
         part.removed[seq] = (subject, size)
-        self._hidden[seq] = part
-        state = self.state
+        self._view.hidden[seq] = part
+        state = self._view.state
         state.messages -= 1
         state.bytes -= size
         state.first_gone(seq)
-        self._uncount(subject, seq)
-
-    def _uncount(self, subject: bytes, seq: int) -> None:
-        for each in (self._subjects, self._tracking, self._points):
-            if each is not None:
-                each.discard(subject, seq)
+        self._index.discard(subject, seq)
 
     @staticmethod
     def _removals(part: LogPart) -> list[tuple[bytes, int]]:
@@ -201,93 +205,91 @@ class LogRemovals(LogReads):
         return run
 
     def seq_from_end(self, keep: int) -> int:
-        """The sequence of the ``keep``-th live message counted from the newest, staged ones included; looks at as many keys."""
+        """Return the sequence of the `keep`-th newest live message, staged ones included; reads as many keys."""
         seeking = self.from_end(keep)
         while not seeking.step():
             pass
         return seeking.seq
 
     def from_end(self, keep: int) -> FromEnd:
-        """The same, a slice at a time."""
-        return FromEnd(self, keep)
-
-    def live_seqs(self, low: int, high: int) -> list[int]:
-        """Committed live sequences in [low, high]."""
-        return [seq for seq in self._reader.seqs(low, high, high + 1 - low) if not self._is_hidden(seq)]
+        """Return the search in slices."""
+        return FromEnd(self._view, keep)
 
     def _purge_range(self, txn: Txn, last: int, why: str) -> int:
-        """Remove every live message up to ``last``."""
-        state = self.state
+        """Remove every live message up to `last`."""
+        state = self._view.state
         before = state.messages
-        for part in list(self._parts):
+        for part in list(self._view.parts):
             for seq, (subject, size) in list(part.added.items()):
-                if seq <= last and seq not in self._hidden:
+                if seq <= last and seq not in self._view.hidden:
                     self._remove(txn, seq, subject, size, why)
-        last = min(last, self.committed_seq)
-        first = self._next_live(1)
+        last = min(last, self._view.committed_seq)
+        first = self._view.next_live(1)
         if first and first <= last:
             self._tell(txn, why, first, last, None)
             self._hide_range(txn, first, last)
         return before - state.messages
 
     def _hide_range(self, txn: Txn, first: int, last: int) -> None:
-        state = self.state
-        if last == self.committed_seq:
-            staged = [size for _, _, size in self._staged_live()]
+        state = self._view.state
+        if last == self._view.committed_seq:
+            staged = [size for _, _, size in self._view.staged_messages()]
             messages, bytes_ = state.messages - len(staged), state.bytes - sum(staged)
-            self._reload_subjects(None if staged else Subjects())
-        elif last - first <= self.committed_seq - last:
+            self._index.reload(None if staged else Subjects())
+        elif last - first <= self._view.committed_seq - last:
             messages, bytes_ = self._take_off(first, last)
         else:
             kept, kept_bytes = self._keep_only(last + 1)
             messages, bytes_ = state.messages - kept, state.bytes - kept_bytes
-        part = self.join(txn)
+        part = self._stager.join(txn)
         part.push(Op.PURGE, (last + 1, messages, bytes_))
         hidden = HiddenRange(first, last, messages, bytes_)
         part.ranges.append(hidden)
-        self._hidden_ranges.append(hidden)
+        self._view.hidden_ranges.append(hidden)
         state.messages -= messages
         state.bytes -= bytes_
         state.first_from(last + 1)
 
     def _keep_only(self, first: int) -> tuple[int, int]:
-        """Messages and counted bytes of the live messages from ``first`` on, staged ones included; the subjects' numbers become those
-        of them."""
+        """Keep only messages from `first` on in the subjects' counters; return their number and size, staged ones included."""
         messages = bytes_ = 0
         subjects = Subjects()
-        for seq, subject, size in self._live_between(first, self.committed_seq):
+        for seq, subject, size in self._live_between(first, self._view.committed_seq):
             messages += 1
             bytes_ += size
             if subject:
                 subjects.add(subject, seq)
-        for part in self._parts:
+        for part in self._view.parts:
             part.before.clear()
             for seq, (subject, size) in part.added.items():
-                if seq not in self._hidden:
+                if seq not in self._view.hidden:
                     messages += 1
                     bytes_ += size
                     before = subjects.add(subject, seq)
                     part.before.setdefault(subject, before)
-        self._reload_subjects(subjects)
+        self._index.reload(subjects)
         return messages, bytes_
 
     def _take_off(self, first: int, last: int) -> tuple[int, int]:
-        """Messages and counted bytes of the live committed messages in [first, last], taken off the subjects' numbers."""
+        """Subtract the live committed messages in [first, last] from the subjects' counters; return their number and size."""
         messages = bytes_ = 0
         for seq, subject, size in self._live_between(first, last):
             messages += 1
             bytes_ += size
-            self._uncount(subject, seq)
+            self._index.discard(subject, seq)
         return messages, bytes_
 
     def _live_between(self, first: int, last: int, filters: tuple[bytes, ...] = ()) -> Iterator[tuple[int, bytes, int]]:
-        """(seq, subject, bytes counted) of the live committed messages in [first, last]. A corrupt record has no subject and
-        counts what it says, as on disk (see ``lmdb_batch.recount``); with filters it is left out."""
-        size_of = self.message_bytes
+        """Yield (seq, subject, counted size) of the live committed messages in [first, last].
+
+        A corrupt record has no subject and the size that it shows, as on disk (see `lmdb.batch.recount`); filters
+        exclude it.
+        """
+        size_of = self._backend.message_bytes
         seq = first
         while seq <= last:
             try:
-                result = self.read(seq, max_messages=_CHUNK, max_bytes=_CHUNK_BYTES, filters=filters, up_to=last)
+                result = self._reads.read(seq, max_messages=_CHUNK, max_bytes=_CHUNK_BYTES, filters=filters, up_to=last)
             except StoreError as error:
                 if error.reason != "corrupt":
                     raise
@@ -300,14 +302,16 @@ class LogRemovals(LogReads):
             seq = result.next_seq
 
     def _purge_filtered(self, txn: Txn, below_seq: int, subject_filter: bytes, keep: int, why: str) -> int:
-        if not any(True for _ in self.subjects().matching(subject_filter)):
+        if not any(True for _ in self._index.subjects().matching(subject_filter)):
             return 0
-        last = min(below_seq - 1, self.state.last_seq) if below_seq else self.state.last_seq
+        last = min(below_seq - 1, self._view.state.last_seq) if below_seq else self._view.state.last_seq
         filters = (subject_filter,)
-        found = list(self._live_between(max(self.state.first_seq, 1), min(last, self.committed_seq), filters))
+        found = list(
+            self._live_between(max(self._view.state.first_seq, 1), min(last, self._view.committed_seq), filters)
+        )
         match = matcher(filters)
         assert match is not None
-        found.extend(staged for staged in self._staged_live() if staged[0] <= last and match(staged[1]))
+        found.extend(staged for staged in self._view.staged_messages() if staged[0] <= last and match(staged[1]))
         if keep:
             del found[-keep:]
         for seq, subject, size in found:
@@ -316,33 +320,33 @@ class LogRemovals(LogReads):
 
 
 class FromEnd:
-    """Looking for the ``keep``-th live message counted from the newest as of now: ``step`` until it is true, then it is at ``seq``."""
+    """A search for the `keep`-th newest live message as of now: call `step` until it returns True; the result is `seq`."""
 
-    def __init__(self, log: LogRemovals, keep: int) -> None:
-        self._log = log
-        self._high, self._width = log.committed_seq, 64
-        self._floor = max(log._floor, 1)
+    def __init__(self, view: LogView, keep: int) -> None:
+        self._view = view
+        self._high, self._width = view.committed_seq, 64
+        self._view.floor = max(view.floor, 1)
         self._keep = keep
         self.seq = 0
-        state = log.state
+        state = view.state
         if not state.num_deleted:
             self.seq = state.last_seq + 1 - keep
             return
-        staged = [seq for seq, _ in log.staged_live()]
+        staged = [seq for seq, _ in view.staged_live()]
         if keep <= len(staged):
             self.seq = staged[-keep]
         self._keep -= len(staged)
 
     def step(self) -> bool:
-        """Look at some thousand keys more; True when it is found."""
+        """Read some thousand more keys; return True when found."""
         for _ in range(_SEEKING_READS):
             if self.seq:
                 return True
-            if self._high < self._floor:
-                self.seq = self._floor
+            if self._high < self._view.floor:
+                self.seq = self._view.floor
                 return True
-            low = max(self._high - self._width + 1, self._floor)
-            live = self._log.live_seqs(low, self._high)
+            low = max(self._high - self._width + 1, self._view.floor)
+            live = self._view.live_seqs(low, self._high)
             if self._keep <= len(live):
                 self.seq = live[-self._keep]
             self._keep -= len(live)

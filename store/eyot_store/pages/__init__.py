@@ -1,1 +1,4 @@
-"""LMDB's pages, read without LMDB: whether they are whole, what is in them, and mending what can be mended."""
+"""LMDB's pages, read without LMDB: checks, contents, and recovery.
+
+Entry points: `pages.Pages`, `survey.survey`, `mend.examine`. Imports `page_check` and `records`.
+"""

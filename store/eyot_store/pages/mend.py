@@ -1,11 +1,14 @@
-"""Before LMDB opens a data file: what is damaged in it is found (``survey``), and mended where that loses nothing or little.
+"""Examines a data file before LMDB opens it (`survey`), and recovers what loses nothing or little.
 
-* A meta page that cannot be read, or whose snapshot is damaged where all streams need it: the other one is used. LMDB keeps the
-  pages of the last two commits; what the newest held is then taken from the journal again, where it is still there.
-* A list of free pages that is damaged is forgotten: those pages are lost to the file until it is written anew (``eyot-check --compact``).
-* An index of subjects is forgotten, since it is only a summary; what is readable of consumers, states and positions is written anew.
+- A meta page that cannot be read, or whose snapshot is damaged in the shared databases: the other meta page is used.
+  LMDB keeps the pages of the last two commits; the journal, where it still exists, restores what the newest commit
+  held.
+- A damaged list of free pages is dropped: those pages stay unused until the file is rewritten (`eyot-check
+  --compact`).
+- An index of subjects is dropped, since it is derived; readable consumers, states and positions are rewritten.
 
-All of that becomes true with one meta page, written last. Streams whose messages are damaged are left as they are (``Survey.streams``).
+All of that takes effect with one meta page, written last. Streams with damaged messages stay as they are
+(`Survey.streams`).
 """
 
 from __future__ import annotations
@@ -34,19 +37,19 @@ _decode_mark = msgspec.msgpack.Decoder(tuple[bytes, int]).decode
 
 
 class Examined(NamedTuple):
-    """What was found. ``notes`` are sentences about what was damaged; ``went_back``: commits may be missing."""
+    """The result. `notes`: sentences about damage; `went_back`: commits may be missing."""
 
     survey: Survey
     notes: list[str]
     went_back: bool
     known: bytes
-    """For ``Pages``."""
+    """For `Pages`."""
     last_seqs: dict[int, int]
-    """By stream: the highest last sequence that any snapshot tells of."""
+    """By stream: the highest last sequence in any snapshot."""
 
 
 def examine(path: Path, *, change: bool = True) -> Examined:
-    """Look at the data file in ``path``, and mend what can be mended (unless not to ``change`` it). Raises StoreError: it cannot be opened."""
+    """Examine the data file in `path` and recover it (unless `change` is False). Raises StoreError when it cannot be opened."""
     data = path / "data.mdb"
     pages = _open(data)
     try:
@@ -84,7 +87,7 @@ def examine(path: Path, *, change: bool = True) -> Examined:
 
 
 def _again(path: Path, notes: list[str], went_back: bool, last_seqs: dict[int, int], before: Survey) -> Examined:
-    """Look at what was mended: it must be as good as it was thought to be."""
+    """Examine the recovered file, which must be as sound as expected."""
     pages = _open(path / "data.mdb")
     try:
         found = survey(pages, pages.metas()[0])
@@ -92,7 +95,7 @@ def _again(path: Path, notes: list[str], went_back: bool, last_seqs: dict[int, i
     finally:
         pages.close()
     if not found.is_usable or found.free:
-        raise StoreError("corrupt", f"the database cannot be mended: {found.main or found.free or found.shared}")
+        raise StoreError("corrupt", f"the database cannot be repaired: {found.main or found.free or found.shared}")
     found.streams = {**before.streams, **found.streams}
     return Examined(found, notes, went_back, known, last_seqs)
 
@@ -115,7 +118,7 @@ def _best(found: list[Survey], follow: bool) -> Survey:
 
 
 def counters_in(found: Survey) -> dict[int, Counters]:
-    """The streams' counters in the main database, those that can be read."""
+    """Return the streams' counters in the main database, those that can be read."""
     out = {}
     for key, value in found.values.items():
         if key.startswith(b"stream:") and key.endswith(b":counters"):
@@ -127,7 +130,10 @@ def counters_in(found: Survey) -> dict[int, Counters]:
 
 
 def last_seqs_anywhere(data: Path) -> dict[int, int]:
-    """By stream the highest last sequence that any whole counters in the file tell of, also in pages of a commit that is lost. Reads all of it."""
+    """Return each stream's highest last sequence in any readable counters of the file, even of a lost commit.
+
+    Reads the whole file.
+    """
     out: dict[int, int] = {}
     with data.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as view:
         at = view.find(_COUNTERS)
@@ -146,7 +152,7 @@ def last_seqs_anywhere(data: Path) -> dict[int, int]:
 
 
 def _how_far(found: Survey) -> tuple[int, int, int]:
-    """How much a snapshot holds, to be compared with another one's."""
+    """Return how much a snapshot holds, to be compared with another one's."""
     try:
         applied = _decode_mark(unseal(b"journal", found.values.get(b"journal", b""), "mark"))[1]
     except (StoreError, msgspec.MsgspecError):
@@ -173,12 +179,12 @@ def _notes(found: list[Survey], chosen: Survey, follow: bool, metas: int) -> lis
 
 
 def write_meta(data: Path, meta: Meta, txnid: int) -> None:
-    """Make ``meta`` the newest, as the transaction ``txnid``; durable on return."""
+    """Make `meta` the newest, as the transaction `txnid`; durable on return."""
     slot = txnid & 1
     page = pack_meta(meta._replace(slot=slot, txnid=txnid))
     fd = os.open(data, os.O_RDWR | os.O_CLOEXEC)
     try:
-        os.fsync(fd)  # what it leads to
+        os.fsync(fd)  # flush the pages that the meta page refers to
         os.pwrite(fd, page, slot * meta.page_size)
         os.fsync(fd)
     finally:
@@ -186,7 +192,7 @@ def write_meta(data: Path, meta: Meta, txnid: int) -> None:
 
 
 def _salvage(path: Path, pages: Pages, found: Survey, notes: list[str]) -> None:
-    """Write what is readable of damaged databases anew, and let those take their place."""
+    """Rewrite the readable entries of damaged databases, and replace these."""
     damaged = [name for name in found.shared if name in (*SHARED, INDEX)]
     kept: dict[bytes, list[tuple[bytes, bytes]]] = {}
     for name in damaged:
@@ -197,7 +203,7 @@ def _salvage(path: Path, pages: Pages, found: Survey, notes: list[str]) -> None:
 
 
 def replace_records(path: Path, places: dict[bytes, bytes]) -> None:
-    """Let databases have what others hold, which are empty afterwards: in one step. Raises StoreError."""
+    """Exchange databases with others, in one step; the others are empty afterwards. Raises StoreError."""
     data = path / "data.mdb"
     again = _open(data)
     try:
@@ -214,7 +220,7 @@ def replace_records(path: Path, places: dict[bytes, bytes]) -> None:
 
 
 def lost(name: bytes, error: PageError) -> str:
-    """A sentence on which entries of a database that all streams share are gone."""
+    """Describe which entries of a shared database are lost."""
     first = unpack_u64(error.low.ljust(8, b"\0")[:8])[0]
     last = unpack_u64(error.high.ljust(8, b"\0")[:8])[0] if error.high is not None else 0
     where = f"stream {first}" if first == last else f"streams {first} to {last}" if last else f"streams from {first} on"
@@ -225,7 +231,7 @@ def lost(name: bytes, error: PageError) -> str:
 def readable(
     pages: Pages, tree: Tree, on_damage: Callable[[PageError], None] = lambda error: None
 ) -> list[tuple[bytes, bytes]]:
-    """The entries of a tree that can be read."""
+    """Return the entries of a tree that can be read."""
     out = []
     for page, _, _ in pages.walk(tree, on_damage):
         for index in range(nodes_of(page)):
@@ -248,13 +254,13 @@ def _store_salvaged(path: Path, kept: dict[bytes, list[tuple[bytes, bytes]]]) ->
                 for key, value in entries:
                     txn.put(key, value, db=db)
     except lmdb.Error as error:
-        raise StoreError("io", f"what is left of the database cannot be written: {error}") from error
+        raise StoreError("io", f"the rest of the database cannot be written: {error}") from error
     finally:
         environment.close()
 
 
 def _with_record(pages: Pages, data: Path, meta: Meta, name: bytes, db: Db) -> Meta:
-    """The main database with another record for a database in it: pages of their own, behind the others; not yet the ones that count."""
+    """Return the main database with another record for a database, on pages of their own after the others; not active yet."""
     tree = meta.main_tree
     way: list[tuple[int, bytearray, int]] = []
     pgno = tree.db.root
@@ -287,13 +293,13 @@ def _with_record(pages: Pages, data: Path, meta: Meta, name: bytes, db: Db) -> M
 
 
 def _point(page: bytearray, node: int, child: int) -> None:
-    """Have a branch's node lead to ``child``."""
+    """Have a branch's node lead to `child`."""
     for shift in range(3 if WORD == 8 else 2):
         half = child >> 16 * shift & 0xFFFF
         page[node + 2 * shift : node + 2 * shift + 2] = half.to_bytes(2, sys.byteorder)
 
 
 def store_exists(path: Path) -> bool:
-    """There is a data file with something in it."""
+    """Return whether there is a data file that is not empty."""
     data = path / "data.mdb"
     return data.exists() and data.stat().st_size > 0

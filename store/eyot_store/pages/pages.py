@@ -1,13 +1,14 @@
-"""The pages of an LMDB data file, read without LMDB, to know that they are sound before LMDB trusts them.
+"""The pages of an LMDB data file, read without LMDB, to check them before LMDB trusts them.
 
-LMDB's pages carry no checksums, and LMDB asserts: a damaged page ends the process at the first read. So whoever is about to read or
-write through LMDB first has the pages on its way looked at here (``ready`` and its siblings). A page that was found sound once stays
-so: LMDB never changes a page that a snapshot uses, and what takes its place this process has written itself.
+LMDB's pages carry no checksums, and LMDB asserts: a damaged page aborts the process at the first read. Code that is
+about to read or write through LMDB therefore first checks the pages on its way here (`ready` and its siblings). A
+checked page stays sound: LMDB never changes a page that a snapshot uses, and this process itself writes its
+replacement.
 
-A tree is walked from its root: each page must bear its number, be of the kind that its depth asks for, hold nodes that lie inside, in
-order, and between the keys that its parent names. What a page says is checked where it matters elsewhere: records by their checksums.
+A tree is walked from its root. Each page must have its number, the kind that its depth requires, and nodes that are
+inside, in order, and between the keys of its parent. Content is checked elsewhere: records by their checksums.
 
-Pages that nobody has looked at are read with ``pread``, so that a disk that fails says so; others by a map of the file.
+Unchecked pages are read with `pread`, so that a failing disk gives an error; others through a map of the file.
 """
 
 from __future__ import annotations
@@ -22,7 +23,17 @@ from struct import Struct
 from typing import NamedTuple
 
 from eyot_store.errors import StoreError
-from eyot_store.native import check_page, child_at, data_at, is_branch, key_at, next_unknown, nodes_of, search
+from eyot_store.native import (
+    check_page,
+    child_at,
+    data_at,
+    is_branch,
+    key_at,
+    next_unknown,
+    nodes_of,
+    search,
+    way_is_known,
+)
 from eyot_store.page_check import (
     ANY_KEY,
     BIG,
@@ -55,7 +66,7 @@ _FREE_FLAGS = 0x08
 
 
 class Db(NamedTuple):
-    """What LMDB knows of a tree."""
+    """LMDB's record of a tree."""
 
     flags: int
     depth: int
@@ -97,8 +108,10 @@ class Meta(NamedTuple):
 
 
 class PageError(StoreError):
-    """A page is damaged: entries of ``tree`` from ``low`` on, and below ``high`` (None: to the end), are behind it. ``whole``: the
-    pages are sound, and still something does not fit."""
+    """A damaged page: entries of `tree` from `low` on, and below `high` (None: to the end), are unreachable.
+
+    `whole`: the pages themselves are sound, but inconsistent.
+    """
 
     def __init__(self, tree: str, pgno: int, why: str, low: bytes = b"", high: bytes | None = None) -> None:
         super().__init__("corrupt", f"page {pgno} of its {tree} is damaged: {why}")
@@ -110,25 +123,25 @@ class PageError(StoreError):
 
 
 class SnapshotGoneError(StoreError):
-    """Its meta page was written anew meanwhile: begin again."""
+    """The snapshot's meta page was overwritten meanwhile: start again."""
 
     def __init__(self, txnid: int) -> None:
         super().__init__("io", f"the meta page of commit {txnid} cannot be read")
 
 
 def db_of(data: Buffer, at: int = 0) -> Db:
-    """The record of a database."""
+    """Return the record of a database."""
     _, *fields = _DB.unpack_from(data, at)
     return Db(*fields)
 
 
 def pack_db(db: Db, pad: int = 0) -> bytes:
-    """The record of a database as LMDB writes it."""
+    """Return the record of a database as LMDB writes it."""
     return _DB.pack(pad, *db)
 
 
 def pack_meta(meta: Meta) -> bytes:
-    """A whole meta page, as LMDB writes it."""
+    """Return a whole meta page, as LMDB writes it."""
     head = _RUN.pack(meta.slot, 0, _P_META, 0)
     body = _META.pack(_MAGIC, _VERSION, 0, (meta.last_pgno + 1) * meta.page_size)
     dbs = pack_db(meta.free, meta.page_size) + pack_db(meta.main)
@@ -139,7 +152,7 @@ EMPTY = Db(0, 0, 0, 0, 0, 0, NO_PAGE)
 
 
 def read_meta(file: int, slot: int, page_size: int) -> Meta | None:
-    """The meta page in ``slot``; None: it is none."""
+    """Return the meta page in `slot`, or None."""
     try:
         data = os.pread(file, HEADER_SIZE + _META.size + 2 * DB_SIZE + 2 * WORD, slot * page_size)
     except OSError:
@@ -162,7 +175,7 @@ def _meta_of(data: Buffer, slot: int) -> Meta | None:
 
 
 def page_size_of(file: int) -> int:
-    """The size of its pages; 0: no meta page says so."""
+    """Return the size of the file's pages; 0 if no meta page shows it."""
     first = read_meta(file, 0, 4096)
     if first is not None:
         return first.page_size
@@ -174,10 +187,13 @@ def page_size_of(file: int) -> int:
 
 
 class Pages:
-    """Of one data file. Any thread that holds the interpreter may use it."""
+    """The pages of one data file. Any thread that holds the interpreter may use them."""
 
     def __init__(self, path: Path, known: bytes = b"") -> None:
-        """``known``: of another one, of the same file. Raises StoreError("corrupt"): there is no meta page to be found; OSError."""
+        """Open a file; `known`: the checked pages of another instance for the same file.
+
+        Raises StoreError("corrupt") without a meta page, and OSError.
+        """
         self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         self.page_size = page_size_of(self._file)
         if not self.page_size:
@@ -193,19 +209,19 @@ class Pages:
     def close(self) -> None:
         """Let go of the file."""
         self._view = memoryview(b"")
-        self._map = None  # whoever has a view of it frees it
+        self._map = None  # holders of a view of it free it
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
 
     def metas(self) -> list[Meta]:
-        """The meta pages that can be read, the newest first."""
+        """Return the meta pages that can be read, the newest first."""
         found = [read_meta(self._file, slot, self.page_size) for slot in (0, 1)]
         sound = [meta for meta in found if meta is not None and meta.page_size == self.page_size]
         return sorted(sound, key=lambda meta: -meta.txnid)
 
     def tree(self, txnid: int, name: bytes, key_size: int) -> Tree | None:
-        """The named database in the snapshot that a read transaction has, or a write transaction began with. Raises PageError."""
+        """Return the named database in the snapshot that a read transaction has, or a write transaction began with. Raises PageError."""
         known = self._snapshots.get(txnid)
         if known is None:
             known = self._snapshot(txnid), {}
@@ -228,7 +244,7 @@ class Pages:
         return os.fstat(self._file).st_size
 
     def forget(self) -> None:
-        """The snapshots known may have gone (the environment was opened anew)."""
+        """Forget the known snapshots, after the environment was reopened."""
         self._snapshots.clear()
 
     def _snapshot(self, txnid: int) -> Meta:
@@ -248,13 +264,13 @@ class Pages:
             return None
         flags, size, at = data_at(page, index)
         if not flags & SUBTREE or size != DB_SIZE:
-            raise PageError("main database", _word(page)[0], f"{name!r} is no database")
+            raise PageError("main database", _word(page)[0], f"{name!r} is not a database")
         return Tree(tree_name(name), db_of(page, at), key_size, meta.last_pgno)
 
     # -- pages ---------------------------------------------------------------------------------------------------------
 
     def read(self, pgno: int) -> Buffer:
-        """A page that nobody vouches for. Raises PageError."""
+        """Return an unchecked page. Raises PageError."""
         try:
             data = os.pread(self._file, self.page_size, pgno * self.page_size)
         except OSError as error:
@@ -278,7 +294,10 @@ class Pages:
         return self._view[start : start + self.page_size]
 
     def sound(self, tree: Tree, pgno: int, level: int, low: bytes, high: bytes | None) -> Buffer:
-        """The page ``pgno``, ``level`` (from 1) levels deep in ``tree``, whose keys must lie from ``low`` on and below ``high``. Raises PageError."""
+        """Return the page `pgno` at depth `level` (from 1) of `tree`; its keys must be >= `low` and < `high`.
+
+        Raises PageError.
+        """
         kind = _KINDS[tree.key_size]
         if pgno >= self._pages:
             self._grow()
@@ -299,21 +318,21 @@ class Pages:
         if tree.key_size != NUMBER_KEY:
             last = key_at(page, nodes_of(page) - 1)
             if key_at(page, int(branch)) < low or (high is not None and last >= high):
-                raise PageError(tree.name, pgno, "it holds what belongs elsewhere", low, high)
+                raise PageError(tree.name, pgno, "it holds entries of another place", low, high)
         if found:
             self._check_runs(tree, pgno, page)
         self._known[pgno] = kind
         return page
 
     def _check_runs(self, tree: Tree, pgno: int, page: Buffer) -> None:
-        """The overflow pages that nodes of a leaf have their data in."""
+        """Check the overflow pages of a leaf's nodes."""
         for index in range(nodes_of(page)):
             flags, size, at = data_at(page, index)
             if flags & BIG:
                 self.check_run(tree, key_at(page, index), _word(page, at)[0], size)
 
     def check_run(self, tree: Tree, key: bytes, pgno: int, size: int) -> int:
-        """Returns how many overflow pages there are from ``pgno`` on, for data of ``size``. Raises PageError."""
+        """Return the number of overflow pages from `pgno` on, for data of `size`. Raises PageError."""
         pages = (HEADER_SIZE - 1 + size) // self.page_size + 1
         high = key + b"\0"
         if pgno < 2 or pgno + pages - 1 > tree.last_pgno:
@@ -332,7 +351,7 @@ class Pages:
         return pages
 
     def data(self, tree: Tree, page: Buffer, index: int) -> bytes:
-        """The data of a node of a sound leaf, wherever they are. Raises PageError."""
+        """Return the data of a node of a sound leaf, wherever they are. Raises PageError."""
         flags, size, at = data_at(page, index)
         if not flags & BIG:
             return bytes(page[at : at + size])
@@ -346,16 +365,17 @@ class Pages:
         return data
 
     def run(self, pgno: int, size: int) -> bytes:
-        """What overflow pages from ``pgno`` on seem to hold."""
+        """Return the apparent data of overflow pages from `pgno` on."""
         try:
             return os.pread(self._file, size, pgno * self.page_size + HEADER_SIZE) if pgno < self._pages else b""
         except OSError:
             return b""
 
-    # -- before LMDB is asked --------------------------------------------------------------------------------------------
+    # -- checks before LMDB calls
+    # ------------------------------------------------------------------------------------------
 
     def _leaf(self, tree: Tree, key: bytes | None) -> tuple[Buffer, bytes, bytes | None]:
-        """The leaf that has ``key`` (None: the last one), if any has, and the keys it lies between."""
+        """Return the leaf that would hold `key` (None: the last one), and the keys that bound it."""
         pgno, low, high = tree.db.root, b"", None
         for level in range(1, min(tree.db.depth, DEPTH_MAX)):
             page = self.sound(tree, pgno, level, low, high)
@@ -370,11 +390,18 @@ class Pages:
 
     def key(self, tree: Tree | None, key: bytes) -> None:
         """LMDB is about to look a key up. Raises PageError."""
-        if tree is not None and tree.db.root != NO_PAGE:
+        if tree is not None and tree.db.root != NO_PAGE and not self._knows_way(tree, key):
             self._leaf(tree, key)
 
+    def _knows_way(self, tree: Tree, key: bytes) -> bool:
+        """Whether every page that leads to ``key`` was found sound before: then ``_leaf`` would find nothing. Much the cheaper question."""
+        db = tree.db
+        return db.depth > 0 and way_is_known(
+            self._view, self.page_size, self._known, _KINDS[tree.key_size], db.root, min(db.depth, DEPTH_MAX), key
+        )
+
     def keys(self, tree: Tree | None, keys: list[bytes]) -> None:
-        """LMDB is about to look keys up. Raises PageError."""
+        """Check before LMDB looks up keys. Raises PageError."""
         if tree is None or tree.db.root == NO_PAGE:
             return
         low, high = b"\xff" * 9, None
@@ -383,7 +410,7 @@ class Pages:
                 _, low, high = self._leaf(tree, key)
 
     def ahead(self, tree: Tree | None, first: bytes, entries: int) -> None:
-        """LMDB is about to read up to ``entries`` entries from ``first`` on. Raises PageError."""
+        """LMDB is about to read up to `entries` entries from `first` on. Raises PageError."""
         if tree is None or tree.db.root == NO_PAGE:
             return
         _, _, high = self._leaf(tree, first)
@@ -392,13 +419,13 @@ class Pages:
             entries -= nodes_of(page)
 
     def ends(self, tree: Tree | None) -> None:
-        """LMDB is about to look for the first or last key, or to append behind it. Raises PageError."""
+        """Check before LMDB looks for the first or last key, or appends. Raises PageError."""
         if tree is not None and tree.db.root != NO_PAGE:
             self._leaf(tree, None)
             self._leaf(tree, b"")
 
     def below(self, tree: Tree, end: bytes) -> None:
-        """LMDB is about to read all there is below the key ``end``, and the next. Raises PageError."""
+        """LMDB is about to read all there is below the key `end`, and the next. Raises PageError."""
         if tree.db.root == NO_PAGE:
             return
         _, _, high = self._leaf(tree, b"")
@@ -408,15 +435,17 @@ class Pages:
             self._leaf(tree, high)
 
     def last_key(self, tree: Tree) -> bytes:
-        """The highest key; b"" where there is none. Raises PageError."""
+        """Return the highest key; b"" in an empty tree. Raises PageError."""
         if tree.db.root == NO_PAGE:
             return b""
         page, _, _ = self._leaf(tree, None)
         return key_at(page, nodes_of(page) - 1)
 
     def span(self, tree: Tree | None, first: bytes, leaves: int) -> bytes | None:
-        """LMDB is about to read from ``first`` on. Looks at up to ``leaves`` (2 or more) leaves from there, and returns the key, above
-        ``first``, that reading must stop before (the cursor may stand on it); None: there is nothing to stop before. Raises PageError."""
+        """Check up to `leaves` (2 or more) leaves before LMDB reads from `first` on. Raises PageError.
+
+        Returns the key, above `first`, before which the read must stop (the cursor may reach it); None: no limit.
+        """
         if tree is None or tree.db.root == NO_PAGE:
             return None
         if tree.db.depth <= 1:
@@ -428,7 +457,10 @@ class Pages:
     def _span(
         self, tree: Tree, pgno: int, level: int, low: bytes, high: bytes | None, first: bytes, left: int
     ) -> tuple[bytes | None, int]:
-        """Look at ``left`` leaves below a branch; returns the first key of the last one if they were as many, and how many are left."""
+        """Check `left` leaves below a branch.
+
+        Returns the first key of the last checked leaf, if there were that many, and the remaining number.
+        """
         page = self.sound(tree, pgno, level, low, high)
         count = nodes_of(page)
         start = search(page, first)
@@ -449,14 +481,16 @@ class Pages:
         return None, left
 
     def _child(self, tree: Tree, page: Buffer, index: int, level: int, low: bytes, high: bytes | None) -> Buffer:
-        """The page that a node of a branch leads to, looked at."""
+        """Return the checked child of a branch's node."""
         below = key_at(page, index) if index else low
         above = key_at(page, index + 1) if index + 1 < nodes_of(page) else high
         return self.sound(tree, child_at(page, index), level + 1, below, above)
 
     def around(self, tree: Tree | None, key: bytes) -> tuple[bytes, bytes | None]:
-        """LMDB is about to take ``key`` out, and may join pages with their neighbours. Returns the keys between which that has been looked after. Raises
-        PageError."""
+        """Check before LMDB removes `key`, which may merge pages with their neighbours. Raises PageError.
+
+        Returns the keys that bound the checked range.
+        """
         if tree is None or tree.db.root == NO_PAGE:
             return b"", None
         pgno, low, high = tree.db.root, b"", None
@@ -477,7 +511,7 @@ class Pages:
         return low, high
 
     def _lowest(self, tree: Tree, page: Buffer, index: int, level: int, low: bytes, high: bytes | None) -> None:
-        """Look at a child, and at the first child of that, and so on."""
+        """Check a child, its first child, and so on."""
         depth = min(tree.db.depth, DEPTH_MAX)
         below, above = low, high
         while level < depth:
@@ -488,7 +522,7 @@ class Pages:
             page, index, level = child, 0, level + 1
 
     def front(self, tree: Tree | None, entries: int, end: bytes) -> None:
-        """LMDB is about to take out the first ``entries`` entries, none of them from the key ``end`` on. Raises PageError."""
+        """Check before LMDB removes the first `entries` entries, all below the key `end`. Raises PageError."""
         if tree is None or tree.db.root == NO_PAGE:
             return
         low, high = self.around(tree, b"")
@@ -498,14 +532,20 @@ class Pages:
             low, high = self.around(tree, high)
 
     def all(self, tree: Tree, *, leaves: bool = True) -> int:
-        """LMDB is about to read all of a tree, or (without ``leaves``) to free it. Returns how many entries there are (0 without leaves). Raises PageError."""
+        """Check before LMDB reads all of a tree, or (without `leaves`) frees it; return the number of entries.
+
+        Raises PageError.
+        """
         return sum(nodes_of(page) for page, _, _ in self.walk(tree, leaves=leaves or tree.db.overflows > 0))
 
     def walk(
         self, tree: Tree, on_damage: Callable[[PageError], None] | None = None, *, leaves: bool = True
     ) -> Iterator[tuple[Buffer, bytes, bytes | None]]:
-        """Every sound leaf of a tree in order, with the keys it lies between; without ``leaves`` none, only the branches are looked at. Damage is
-        told to ``on_damage`` and left out, or raised."""
+        """Yield every sound leaf of a tree in order, with the keys that bound it.
+
+        Without `leaves` nothing is yielded and only the branches are checked. Damage is passed to `on_damage` and
+        skipped, or raised.
+        """
 
         def below(
             pgno: int, level: int, low: bytes, high: bytes | None
@@ -542,6 +582,6 @@ class Pages:
 
 
 def tree_name(name: bytes) -> str:
-    """What a named database is called in messages."""
+    """Return a database's name for messages."""
     text = name.decode("ascii", "replace")
     return "messages" if text.startswith("stream:") else f"database {text}"

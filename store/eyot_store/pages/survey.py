@@ -1,7 +1,7 @@
-"""What a data file holds, found out without LMDB before LMDB opens it: which snapshot to trust, and which trees are damaged.
+"""A survey of a data file, made without LMDB before LMDB opens it: which snapshot is usable, and which trees are damaged.
 
-Read are both meta pages, the list of free pages, the databases that all streams share, and of each stream the branches (which name every
-leaf): about a hundredth of the file. The leaves are looked at when they are first read, or at once where the file is small.
+It reads both meta pages, the list of free pages, the shared databases, and each stream's branches (which name every
+leaf): about a hundredth of the file. Leaves are checked when they are first read, or at once in a small file.
 """
 
 from __future__ import annotations
@@ -18,19 +18,22 @@ STREAMS = b"streams"
 SHARED = (STREAMS, b"consumers", b"consumer_states", b"positions")
 INDEX = b"subjects"
 LEAVES_MAX = 16_384 if COMPILED else 2_048
-"""Pages of a file of which everything is looked at when it is opened: some 30 ms."""
+"""Largest file, in pages, that is checked as a whole when it is opened: some 30 ms."""
 
 _numbers = Struct("=Q" if WORD == 8 else "=I")
 _word = _numbers.unpack_from
 
 
 class Survey:
-    """Of one snapshot. ``streams`` are those whose messages are damaged, by the number in their database's name; ``shared`` the other
-    databases that are; ``free`` says why the list of free pages cannot be trusted."""
+    """The survey of one snapshot.
+
+    `streams`: damaged streams, by the number in their database's name; `shared`: other damaged databases; `free`:
+    why the list of free pages cannot be trusted.
+    """
 
     def __init__(self, meta: Meta) -> None:
         self.meta = meta
-        self.values: dict[bytes, bytes] = {}  # entries of the main database that are no databases
+        self.values: dict[bytes, bytes] = {}  # entries of the main database other than databases
         self.trees: dict[bytes, Tree] = {}
         self.main: PageError | None = None
         self.shared: dict[bytes, PageError] = {}
@@ -39,12 +42,12 @@ class Survey:
 
     @property
     def is_usable(self) -> bool:
-        """Everything that the streams share is sound, but for what can be done without."""
+        """Return whether the shared databases are sound, except for replaceable ones."""
         return self.main is None and not any(name in self.shared for name in SHARED)
 
 
 def stream_number(name: bytes) -> int:
-    """The stream whose messages a database has; 0: it is another one."""
+    """Return the stream whose messages a database holds; 0: none."""
     try:
         return int(name[len(MESSAGES) :], 16) if name.startswith(MESSAGES) else 0
     except ValueError:
@@ -52,7 +55,7 @@ def stream_number(name: bytes) -> int:
 
 
 def survey(pages: Pages, meta: Meta, *, leaves: bool | None = None) -> Survey:
-    """Look at a snapshot. ``leaves``: at every page; None: where the file is small."""
+    """Survey a snapshot. `leaves`: check every page; None: only in a small file."""
     return _Surveyor(pages, meta, meta.last_pgno <= LEAVES_MAX if leaves is None else leaves).run()
 
 
@@ -105,7 +108,7 @@ class _Surveyor:
                 self._out.values[name] = self._pages.data(self._meta.main_tree, page, index)
 
     def _whole(self, tree: Tree) -> list[Buffer]:
-        """All leaves of a tree that is looked at as a whole; it must hold what it counts."""
+        """Return all leaves of a tree that is checked completely; their number must equal its counter."""
         self._mark_root(tree)
         self._mark_branches(tree)
         found, entries = [], 0
@@ -181,7 +184,7 @@ class _Surveyor:
                     self._seen[pgno] = 1
 
     def _shared_pages(self) -> None:
-        """Two trees, or two places of one, lead to the same page: nobody knows whose it is."""
+        """Find pages that two trees, or two places of one tree, refer to: their owner is unknown."""
         if not self._twice:
             return
         out = self._out
@@ -220,7 +223,8 @@ class _Surveyor:
                 todo.append((child_at(page, index), level + 1, key_at(page, index) if index else low, above))
         return found
 
-    # -- what is free ------------------------------------------------------------------------------------------------------
+    # -- free pages
+    # --------------------------------------------------------------------------------------------------------
 
     def _free_list(self) -> str:
         tree, last_pgno = self._meta.free_tree, self._meta.last_pgno
@@ -254,6 +258,6 @@ class _Surveyor:
         before = self._meta.last_pgno + 1
         for (pgno,) in _numbers.iter_unpack(data[WORD:]):
             if not 2 <= pgno < before or free[pgno]:
-                raise StoreError("corrupt", f"entry {txnid} lists what cannot be free")
+                raise StoreError("corrupt", f"entry {txnid} lists a page that cannot be free")
             free[pgno] = 1
             before = pgno

@@ -30,7 +30,7 @@ Opened = Callable[[bytes, Buffer], bytes]
 
 
 class RecordCodec:
-    """Of one stream. ``opened`` is None where bodies are stored as they are."""
+    """Encodes and decodes the records of one stream. `opened` is None for an unencrypted store."""
 
     __slots__ = ("_about", "_store_cipher", "opened", "salt")
 
@@ -41,7 +41,7 @@ class RecordCodec:
         self.opened: Opened | None = None if store_cipher is None else self._open
 
     def stored(self, items: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-        """Records (key, body and checksum) as LMDB holds them."""
+        """Return records (key, body and checksum) as LMDB stores them."""
         store_cipher = self._store_cipher
         if store_cipher is None:
             return items
@@ -52,18 +52,18 @@ class RecordCodec:
         return out
 
     def summed(self, key: bytes, body: bytes) -> bytes:
-        """A record as a transaction carries it: a body and its checksum."""
+        """Return a record as a transaction carries it: a body and its checksum."""
         return body + pack_crc(crc32(body, crc32(key, self.salt)))
 
     def body(self, key: Buffer, value: Buffer) -> Buffer:
-        """The MessagePack array in a record. Raises StoreError("corrupt")."""
+        """Return the MessagePack array in a record. Raises StoreError("corrupt")."""
         if crc32(value, crc32(key, self.salt)) != CRC_RESIDUE:
             raise StoreError("corrupt", "checksum does not match", seq=seq_of(key))
         body = value[:-CRC_SIZE]
         return body if self.opened is None else self.opened(bytes(key), body)
 
     def message(self, key: Buffer, value: Buffer) -> StoredMessage:
-        """The message in a record. Raises StoreError("corrupt")."""
+        """Return the message in a record. Raises StoreError("corrupt")."""
         try:
             message = decode_body(self.body(key, value))
         except msgspec.MsgspecError as error:
@@ -76,7 +76,7 @@ class RecordCodec:
         return message
 
     def counted_bytes(self, value: Buffer) -> int:
-        """What a damaged record counts for in its stream's bytes: what the lengths in it say, or else about what its own length says."""
+        """Return a damaged record's size in its stream's bytes: from the lengths in it, or else estimated from its own length."""
         body = value[:-CRC_SIZE]
         if self.opened is None:
             try:
@@ -89,7 +89,7 @@ class RecordCodec:
         )
 
     def subject(self, key: Buffer, value: Buffer) -> bytes | None:
-        """The subject in a record; None: it cannot be read."""
+        """Return the subject in a record; None: it cannot be read."""
         try:
             return decode_head(self.body(key, value)).subject
         except (StoreError, msgspec.MsgspecError):
@@ -97,11 +97,11 @@ class RecordCodec:
 
     @property
     def reading(self) -> tuple[int, Callable[[bytes, Buffer], bytes | None] | None]:
-        """What ``Change`` and ``count_bytes`` need to read records: the salt of their checksums, and what opens those that are sealed."""
+        """Return what `Change` and `count_bytes` need to read records: the salt of checksums, and the decryption function."""
         return self.salt, None if self.opened is None else self.body_or_none
 
     def body_or_none(self, key: bytes, value: Buffer) -> bytes | None:
-        """The MessagePack array in a record; None: it cannot be read."""
+        """Return the MessagePack array in a record; None: it cannot be read."""
         try:
             return bytes(self.body(key, value))
         except StoreError:

@@ -1,9 +1,9 @@
 """One stored message as bytes: a MessagePack array and a checksum over it, its sequence and its stream.
 
-A record is ``msgpack([ts_ns, subject, header, payload]) + crc32_le``. The checksum is CRC-32 (zlib's) over the stream's
-id and the sequence (8 bytes big-endian each) followed by the MessagePack body, so a record that turns up under another
-key or in another stream is as corrupt as one with a flipped bit. Stored behind the body in little-endian order, it makes
-the checksum over body and checksum a constant, which is what a reader compares: one pass, no slicing.
+A record is `msgpack([ts_ns, subject, header, payload]) + crc32_le`. The checksum is CRC-32 (zlib's) over the stream's
+id and the sequence (8 bytes big-endian each) followed by the MessagePack body. A record under another key or in another
+stream is therefore as corrupt as one with a flipped bit. The little-endian checksum after the body makes the CRC over
+both a constant, which readers compare in one pass without slicing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ pack_crc = struct.Struct("<I").pack
 
 
 class StoredMessage(msgspec.Struct, array_like=True, gc=False):
-    """A message as it is stored. The order of the fields is the order on disk; ``seq`` is the key, not in the record."""
+    """A stored message. The order of the fields is the order on disk; `seq` is the key, not in the record."""
 
     ts_ns: int
     subject: bytes
@@ -42,7 +42,7 @@ class RecordHead(msgspec.Struct, array_like=True, gc=False):
 
 
 class Counters(msgspec.Struct, array_like=True):
-    """A stream's numbers that are kept on disk beside its records, changed in the same transaction."""
+    """A stream's counters, stored beside its records and changed in the same transaction."""
 
     messages: int = 0
     bytes: int = 0
@@ -53,7 +53,7 @@ class Counters(msgspec.Struct, array_like=True):
 
 
 class StreamRecord(msgspec.Struct, array_like=True, frozen=True):
-    """A stream's entry in the database ``streams``."""
+    """A stream's entry in the database `streams`."""
 
     account: str
     name: str
@@ -62,7 +62,7 @@ class StreamRecord(msgspec.Struct, array_like=True, frozen=True):
 
 
 class ReadResult(NamedTuple):
-    """Messages of one bounded read, and where to go on: no match below ``next_seq`` was left out."""
+    """Messages of one bounded read, and where to continue: all matches below `next_seq` are included."""
 
     messages: list[StoredMessage]
     next_seq: int
@@ -74,29 +74,29 @@ decode_head = msgspec.msgpack.Decoder(RecordHead).decode
 
 
 def seq_of(key: bytes | memoryview) -> int:
-    """The sequence that an LMDB key stands for."""
+    """Return the sequence of an LMDB key."""
     seq: int = unpack_u64(key)[0]
     return seq
 
 
 def salt_of(stream_id: int) -> int:
-    """What a stream's record checksums start from."""
+    """Return the initial value of a stream's record checksums."""
     return crc32(pack_u64(stream_id))
 
 
 def encode_record(salt: int, key: bytes, ts_ns: int, subject: bytes, header: bytes, payload: bytes) -> bytes:
-    """The value stored under ``key`` in the stream with ``salt``."""
+    """Return the value stored under `key` in the stream with `salt`."""
     body = encode_body((ts_ns, subject, header, payload))
     return body + pack_crc(crc32(body, crc32(key, salt)))
 
 
 def is_whole(salt: int, key: bytes | memoryview, value: bytes | memoryview) -> bool:
-    """Whether the checksum of the record under ``key`` is right."""
+    """Return whether the checksum of the record under `key` is right."""
     return crc32(value, crc32(key, salt)) == CRC_RESIDUE
 
 
 def decode_record(salt: int, key: bytes | memoryview, value: bytes | memoryview) -> StoredMessage:
-    """The message under ``key``. Raises StoreError("corrupt") when the checksum or the shape is not right."""
+    """Return the message under `key`. Raises StoreError("corrupt") when the checksum or the shape is not right."""
     if not is_whole(salt, key, value):
         raise StoreError("corrupt", "checksum does not match", seq=seq_of(key))
     try:
@@ -108,7 +108,7 @@ def decode_record(salt: int, key: bytes | memoryview, value: bytes | memoryview)
 
 
 def subject_in(body: bytes) -> bytes | None:
-    """The subject in a record's MessagePack array; None if it cannot be read."""
+    """Return the subject in a record's MessagePack array; None if it cannot be read."""
     try:
         return decode_head(body).subject
     except msgspec.MsgspecError:
@@ -116,22 +116,22 @@ def subject_in(body: bytes) -> bytes | None:
 
 
 def file_message_bytes(subject: bytes, header: bytes, payload: bytes) -> int:
-    """What one message counts for in a file stream's ``bytes``, as nats-server's file store counts."""
+    """Return a message's size in a file stream's `bytes`, as nats-server's file store counts."""
     return 30 + len(subject) + len(payload) + (len(header) + 4 if header else 0)
 
 
 def memory_message_bytes(subject: bytes, header: bytes, payload: bytes) -> int:
-    """What one message counts for in a memory stream's ``bytes``, as nats-server's memory store counts."""
+    """Return a message's size in a memory stream's `bytes`, as nats-server's memory store counts."""
     return 16 + len(subject) + len(header) + len(payload)
 
 
 def seal(key: bytes, value: bytes) -> bytes:
-    """A value of the small databases (streams, consumers, positions, counters): itself and a CRC-32 over key and value."""
+    """Return a value of the small databases (streams, consumers, positions, counters): itself and a CRC-32 over key and value."""
     return value + pack_crc(crc32(value, crc32(key)))
 
 
 def without_flipped_bit(key: bytes, sealed: bytes) -> bytes | None:
-    """A sealed value as it was before one bit of it flipped; None: more than that is wrong with it. For small values: it tries all."""
+    """Return a sealed value without its one flipped bit; None: more than one bit is wrong. It tries all bits: for small values."""
     data = bytearray(sealed)
     start = crc32(key)
     for at in range(len(data)):
@@ -144,7 +144,7 @@ def without_flipped_bit(key: bytes, sealed: bytes) -> bytes | None:
 
 
 def unseal(key: bytes, sealed: bytes, what: str) -> bytes:
-    """Inverse of :func:`seal`. Raises StoreError("corrupt") naming ``what``."""
+    """Check and remove the checksum of `seal`. Raises StoreError("corrupt") naming `what`."""
     if len(sealed) < CRC_SIZE or crc32(sealed, crc32(key)) != CRC_RESIDUE:
         raise StoreError("corrupt", f"{what}: checksum does not match")
     return sealed[:-CRC_SIZE]

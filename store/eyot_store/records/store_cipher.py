@@ -1,8 +1,9 @@
-"""Encryption at rest: the store's own data key, locked up under the operator's.
+"""Encryption at rest: the store's own data key, sealed under the operator's key.
 
-Everything that tells what is stored is sealed with the data key, which is made with the store and never changes; in the store it is
-itself sealed under a key derived (scrypt) from the operator's. Changing the operator's key seals one entry anew, whatever the
-store holds. A nonce is eight random bytes, drawn when the store is opened, and a counter. See docs/format.md, "Encryption".
+The data key seals everything that reveals stored content. It is made with the store and never changes. The store holds
+it sealed under a key derived (scrypt) from the operator's. Changing the operator's key rewrites one entry, whatever the
+store holds. A nonce is eight random bytes, drawn when the store is opened, and a counter. See docs/format.md,
+"Encryption".
 """
 
 from __future__ import annotations
@@ -28,8 +29,10 @@ _CIPHERS = ("aes", "chacha")
 
 
 class StoreKeys:
-    """The operator's ``key`` (any bytes; 32 random ones are best), the ``previous`` one while it is being changed, and the
-    ``cipher`` for a store that is new. Does not show them."""
+    """The operator's `key` (any bytes; 32 random ones are best), and the `previous` key during a change.
+
+    `cipher`: for a new store. repr() leaves the keys out.
+    """
 
     __slots__ = ("cipher", "key", "previous")
 
@@ -53,7 +56,7 @@ class StoreKeys:
 
 
 class Wrapped(msgspec.Struct, array_like=True, frozen=True):
-    """The entry ``encryption``: the data key, sealed."""
+    """The entry `encryption`: the data key, sealed."""
 
     cipher: str
     salt: bytes
@@ -76,7 +79,7 @@ class StoreCipher:
         self._count = 0
 
     def seal(self, about: bytes, content: bytes) -> bytes:
-        """``content``, unreadable; ``about`` says what it is, and must be the same when it is opened."""
+        """Encrypt `content`; `about` is associated data, which decryption must repeat."""
         count = self._count
         self._count = count + 1
         if count >> 32:
@@ -86,19 +89,19 @@ class StoreCipher:
         return sealed
 
     def open(self, about: bytes, sealed: bytes | memoryview) -> bytes:
-        """Inverse of ``seal``. Raises StoreError("corrupt")."""
+        """Inverse of `seal`. Raises StoreError("corrupt")."""
         try:
             content: bytes = self._aead.decrypt(bytes(sealed[:NONCE_BYTES]), sealed[NONCE_BYTES:], about)
         except (_invalid_tag(), ValueError):
-            raise StoreError("corrupt", "what was sealed does not open") from None
+            raise StoreError("corrupt", "decryption failed") from None
         return content
 
     def another(self) -> StoreCipher:
-        """One with the same key, for another thread."""
+        """Return an instance with the same key, for another thread."""
         return StoreCipher(self.cipher, self._data_key)
 
     def wrapped(self, key: bytes) -> bytes:
-        """The entry that holds the data key under the operator's."""
+        """Return the entry that holds the data key under the operator's."""
         salt = os.urandom(_SALT_BYTES)
         nonce = os.urandom(NONCE_BYTES)
         locked = _aead(self.cipher, _derived(key, salt, _SCRYPT_LOG2_N)).encrypt(nonce, self._data_key, _WRAPPED_FOR)
@@ -106,7 +109,7 @@ class StoreCipher:
 
 
 def _aead(cipher: str, key: bytes) -> Any:
-    # Loaded where it is used: a daemon whose store is not encrypted starts sooner.
+    # Imported on use: a daemon with an unencrypted store starts faster.
     from cryptography.hazmat.primitives.ciphers import aead
 
     return aead.AESGCM(key) if cipher == "aes" else aead.ChaCha20Poly1305(key)
@@ -119,13 +122,15 @@ def _invalid_tag() -> type[Exception]:
 
 
 def new_store_cipher(cipher: Cipher) -> StoreCipher:
-    """A vault with a data key of its own."""
+    """Return a cipher with a new data key."""
     return StoreCipher(cipher, os.urandom(_KEY_BYTES))
 
 
 def unlock(entry: bytes, keys: StoreKeys) -> tuple[StoreCipher, bool]:
-    """The vault whose data key ``entry`` holds, and whether the previous key had to be used. Raises StoreError: "key" when neither
-    opens it, "format" when this release does not know the cipher."""
+    """Return the cipher with the data key in `entry`, and whether the previous key was needed.
+
+    Raises StoreError: "key" when neither key fits, "format" for an unknown cipher.
+    """
     wrapped = decode_wrapped(entry)
     if wrapped.cipher not in _CIPHERS or wrapped.scrypt_log2_n > 20:
         raise StoreError("format", f"encrypted with {wrapped.cipher}, which this release does not know")

@@ -1,1 +1,4 @@
-"""What a store knows of subjects: how many messages each has, its first and its last, in memory and on disk."""
+"""Subjects of streams: the number of messages, the first and the last of each, in memory and on disk.
+
+Entry points: `subjects.Subjects` (in memory), `index_writer.Indexes` and `index_reader.IndexReading` (on disk).
+"""

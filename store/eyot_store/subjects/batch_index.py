@@ -1,7 +1,7 @@
-"""What one LMDB transaction changes in the indexes of subjects, gathered while it is put together, written at its end.
+"""The index changes of one LMDB transaction, collected with its operations and written at its end.
 
-What went is always part of it. What came is, where much comes at once (the journal is taken over by the ten thousand): it is at hand
-then, and need not be read back in a transaction of its own. Smaller runs are left for ``Indexes.bring_up``.
+Removals are always included. Additions are included in large runs (the journal is applied by the ten thousand): their
+records are in memory then, and need not be read back later. `Indexes.bring_up` handles smaller runs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Items = list[tuple[bytes, bytes]]
 
 
 class BatchIndex:
-    """Of one stream."""
+    """The subject index of one stream, within one transaction of the committing thread."""
 
     def __init__(self, environment: Environment, indexes: Indexes, txn: Any, stream_id: int) -> None:
         self._environment = environment
@@ -31,11 +31,13 @@ class BatchIndex:
         self._covered = indexes.covered(stream_id)
         self._upto = pack_u64(self._covered)
         self._change: Change | None = None
-        self._void = False  # nobody can say what went
+        self._void = False  # removed records are unknown
 
     def came(self, db: Any, last_before: int, items: Items, last: int) -> None:
-        """Records, as they were before they were sealed, are about to be appended behind ``last_before``; the last sequence is then
-        ``last``."""
+        """Count records that will be appended after `last_before`; then the last sequence is `last`.
+
+        The records are in the form before sealing.
+        """
         lag = last_before - self._covered
         if len(items) < RUN_MIN or lag >= INDEX_EVERY or self._void or not self._indexes.takes_more(self._id):
             return
@@ -52,11 +54,11 @@ class BatchIndex:
         self._upto = pack_u64(last)
 
     def counts(self, key: bytes) -> bool:
-        """Whether the index has this record."""
+        """Return whether the index has this record."""
         return key <= self._upto
 
     def went(self, key: bytes, value: bytes) -> None:
-        """A record that the index has is about to be taken out."""
+        """Count an indexed record that will be removed."""
         if not self._void and not self._begun().went_record(key, value, *self._reading):
             self._void = True
 

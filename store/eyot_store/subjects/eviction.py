@@ -1,4 +1,4 @@
-"""Keeping only the newest messages of each subject: what a bucket does with every put."""
+"""Keeps only the newest messages of each subject, as a bucket does at every put."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ _WHY = "max_msgs_per_subject"
 def remove_oldest(
     log: Log, txn: Txn, subjects: Collection[bytes], keep: int, at_most: int, overdue: set[bytes] | None
 ) -> list[int]:
-    """Stage the removal of the oldest messages of each of ``subjects`` that has more than ``keep``, about ``at_most`` in all; returns
-    which go. Into ``overdue`` come subjects whose turn that makes it another time, and those whose oldest takes long to find (None: it
-    is looked for all the same)."""
+    """Stage the removal of the oldest messages of each of `subjects` with more than `keep`, about `at_most` in all.
+
+    Returns the removed sequences. `overdue` receives the subjects that are postponed, and those whose oldest message
+    takes long to find (None: search for it anyway).
+    """
     table, committed = log.subjects().table, log.committed_seq
-    # The usual case: one goes, and it is known which.
+    # The common case: one message is removed, and its sequence is known.
     single, others = table.oldest_of(subjects, keep, committed)
     while len(single) > at_most:
         others.append(single.popitem()[1])
@@ -43,7 +45,7 @@ def remove_oldest(
 
 
 def _remove_committed(log: Log, txn: Txn, single: dict[int, bytes]) -> list[int]:
-    """Remove messages, each the oldest of its subject, looked at all together as far as they can be read."""
+    """Remove committed messages, each the oldest of its subject; unreadable ones included."""
     gone = sorted(single)
     found = [each for each in log.count_bytes(gone) if single[each[0]] == each[1]] if len(gone) > 1 else []
     if found:
@@ -63,15 +65,14 @@ def _remove(log: Log, txn: Txn, seq: int, gone: list[int]) -> None:
 
 
 class _Staged:
-    """Staged messages by subject, looked through when it is first asked for."""
+    """Staged messages by subject, collected on first use."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
         self._seqs: dict[bytes, deque[int]] | None = None
 
     def oldest(self, subject: bytes) -> int:
-        """The oldest message of a subject that has nothing but staged ones (a key that was put twice in a turn), where it is not known
-        otherwise; else 0."""
+        """Return the oldest message of a subject with staged messages only (a key that was put twice in a turn); else 0."""
         known = self._log.subjects().table.get(subject)
         if known is None or known[1] > 0:
             return 0

@@ -1,4 +1,4 @@
-"""A stream's subjects out of its index: read some records at a time, then cut to what the log counts."""
+"""Loads a stream's subjects from its index: some records at a time, then limited to what the log counts."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from eyot_store.subject_table import UNREAD
 from eyot_store.subjects.index import IndexHead
 
 OUTSIDE_MAX = 1 << 14
-"""Records that the index counts and the log does not (they are purged, or not yet told to be on disk), to be taken off one by one; and
-those above it that are counted to see whether it fits."""
+"""Largest number of records that differ between index and log. The index may count purged records and records whose commit the
+log does not know yet; those are subtracted one by one. Records above the index are counted to verify it."""
 
 
 class IndexReading:
-    """One that is under way: ``table`` says what the records up to ``number`` do."""
+    """An index being loaded: `table` contains the records up to `number`."""
 
     def __init__(self) -> None:
         self._begin()
@@ -31,11 +31,13 @@ class IndexReading:
         self.table = SubjectTable()
         self.number = 0
         self.head = IndexHead()
-        self._sealed = b""  # the record ``number``, as it lies there
+        self._sealed = b""  # the stored record `number`
 
     def step(self, txn: Any, environment: Environment, stream_id: int, records: int) -> bool:
-        """Take in up to ``records`` more; True when there are no more. Begins anew if the index was folded meanwhile. Raises
-        StoreError("corrupt")."""
+        """Apply up to `records` more records; return True at the end. Raises StoreError("corrupt").
+
+        Starts again if the index was folded meanwhile.
+        """
         prefix = pack_u64(stream_id)
         if self.number and txn.get(prefix + pack_u64(self.number), db=environment.subjects) != self._sealed:
             self._begin()
@@ -60,8 +62,11 @@ class IndexReading:
     def finish(
         self, txn: Any, environment: Environment, stream_id: int, db: Any, floor: int, last: int, without: Iterable[int]
     ) -> int:
-        """Take in the rest, take off what is not in [``floor``, ``last``] or is among the sequences ``without``; returns up to which sequence records
-        are counted then. 0: there is no index that could be used, and whoever asks must look at them all."""
+        """Apply the rest, and subtract what is outside [`floor`, `last`] or among the sequences `without`.
+
+        Returns the sequence up to which records are counted; 0: there is no usable index, and the caller must read all
+        records.
+        """
         try:
             while not self.step(txn, environment, stream_id, OUTSIDE_MAX):
                 pass
@@ -91,7 +96,7 @@ class IndexReading:
         return covered
 
     def _counts_agree(self, txn: Any, db: Any, environment: Environment, stream_id: int) -> bool:
-        """Whether the numbers add up: an older release may have written here, which knew no index."""
+        """Return whether the numbers add up: an older release may have written here, which knew no index."""
         environment.pages.ahead(environment.tree(txn, stream_id), pack_u64(self.head.covered + 1), OUTSIDE_MAX)
         cursor = txn.cursor(db)
         above = cursor.iternext(values=False) if cursor.set_range(pack_u64(self.head.covered + 1)) else ()
@@ -123,7 +128,7 @@ class _Records:
             yield seq_of(key), self._subject(key, value)
 
     def each(self, seqs: Iterable[int]) -> Iterator[tuple[int, bytes | None]]:
-        """The same for those of ``seqs`` that are there."""
+        """Yield the existing ones of `seqs` with their subjects."""
         for seq in seqs:
             key = pack_u64(seq)
             self._pages.key(self._tree, key)

@@ -1,7 +1,7 @@
-"""The subject indexes of all streams, as the committing side keeps them up (see ``subject_index``).
+"""The subject indexes of all streams, as the committing side maintains them (see `subject_index`).
 
-What came is read from LMDB itself, some thousand records at a time while nothing waits to be committed. What went is written in the
-transaction that takes it out. An index that is in doubt is dropped and built anew in the same way.
+Additions are read from LMDB itself, some thousand records at a time while no commit waits. Removals are written in the
+transaction that removes the records. A doubtful index is dropped and rebuilt in the same way.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from eyot_store.subjects.index import (
 )
 
 Encoded = bytes
-"""Of entries."""
+"""Encoded entries of an index record."""
 
 _NOTHING: Encoded = encode_index([])
 
 Written = tuple[int, IndexHead]
-"""The number of an index's last record, and what it says."""
+"""The number of an index's last record, and its content."""
 
 Unseal = Callable[[bytes, bytes, bytes, str], bytes]
-"""``Environment.unseal``."""
+"""`Environment.unseal`."""
 
 INDEX_EVERY = 4096
 """Messages that an index may lag behind before it is brought up."""
@@ -47,18 +47,18 @@ TAIL_MAX = 1 << 16
 
 
 class Indexes:
-    """``behind`` are streams whose index lags, ``outgrown`` those whose changes are to be folded."""
+    """Maintains the indexes. `behind`: streams whose index lags; `outgrown`: those whose changes are to be folded."""
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
-        self._heads: dict[int, Written] = {}  # stream id -> number of the last record, what it says
+        self._heads: dict[int, Written] = {}  # stream id -> number and content of the last record
         self._given_up: set[int] = set()
-        self._void: set[int] = set()  # what is on disk must go first
+        self._void: set[int] = set()  # indexes whose stored form must be removed first
         self.behind: set[int] = set()
         self.outgrown: set[int] = set()
 
     def load(self, txn: Any, last_seqs: dict[int, int]) -> None:
-        """Find the indexes that are there; ``last_seqs`` are the last sequences of all streams."""
+        """Find the indexes that are there; `last_seqs` are the last sequences of all streams."""
         for stream_id, last_seq in last_seqs.items():
             if stream_id not in self._environment.fenced:
                 try:
@@ -81,10 +81,10 @@ class Indexes:
         if head is not None and self._counts_agree(txn, stream_id, head):
             self._heads[stream_id] = seq_of(key[8:]), head
         else:
-            self._void.add(stream_id)  # it starts anew
+            self._void.add(stream_id)  # rebuilt from the start
 
     def _counts_agree(self, txn: Any, stream_id: int, head: IndexHead) -> bool:
-        """Whether the numbers add up; a release that knows no indexes may have written here."""
+        """Return whether the counts add up; a release without indexes may have written here."""
         environment = self._environment
         environment.pages.ahead(environment.tree(txn, stream_id), pack_u64(head.covered + 1), TAIL_MAX)
         db = self._environment.messages[stream_id]
@@ -94,28 +94,28 @@ class Indexes:
         return tail == TAIL_MAX or head.records + tail == txn.stat(db)["entries"]
 
     def covered(self, stream_id: int) -> int:
-        """Records up to this sequence are in the index."""
+        """Return the sequence up to which the index contains records."""
         known = self._heads.get(stream_id)
         return known[1].covered if known else 0
 
     def bytes(self, stream_id: int) -> int:
-        """How large the index is, about."""
+        """Return how large the index is, about."""
         known = self._heads.get(stream_id)
         return known[1].base_bytes + known[1].change_bytes if known else 0
 
     def takes_more(self, stream_id: int) -> bool:
-        """Whether what comes may be written behind what is there."""
+        """Return whether additions may be written after the stored records."""
         return stream_id not in self._given_up and stream_id not in self._void
 
     def check(self, stream_id: int, last_seq: int) -> None:
-        """Take note whether the stream's index lags."""
+        """Record whether the stream's index lags."""
         if last_seq - self.covered(stream_id) < INDEX_EVERY:
             self.behind.discard(stream_id)
         elif stream_id not in self._given_up:
             self.behind.add(stream_id)
 
     def forget(self, stream_id: int) -> None:
-        """The stream is gone, and its index with it (see ``wipe``)."""
+        """Forget a deleted stream, whose index is removed with it (see `wipe`)."""
         self._heads.pop(stream_id, None)
         self.behind.discard(stream_id)
         self.outgrown.discard(stream_id)
@@ -123,15 +123,16 @@ class Indexes:
         self._void.discard(stream_id)
 
     def leave(self, stream_id: int) -> None:
-        """The stream's messages cannot be read any more: its index stays as it is."""
+        """Leave the index of a stream with unreadable messages as it is."""
         self.behind.discard(stream_id)
         self.outgrown.discard(stream_id)
         self._given_up.add(stream_id)
 
-    # -- in a transaction; what is returned becomes true with ``now`` when it commits ---------------------------------------
+    # -- in a transaction; results take effect with `now` after the commit
+    # ------------------------------------------------
 
     def write(self, txn: Any, stream_id: int, covered: int, change: Change) -> Written:
-        """Write a change, in as many records as it takes."""
+        """Write a change, in as many records as needed."""
         number, head = self._heads.get(stream_id, (0, IndexHead()))
         for encoded, records in change.encoded(CHANGE_ENTRIES) or [(_NOTHING, 0)]:
             number += 1
@@ -141,7 +142,7 @@ class Indexes:
         return number, head
 
     def wipe(self, txn: Any, stream_id: int, covered: int = 0) -> Written:
-        """Drop the index; with ``covered``: there are no records up to there."""
+        """Drop the index; `covered`: there are no records up to there."""
         prefix = pack_u64(stream_id)
         cursor = txn.cursor(self._environment.subjects)
         found = cursor.set_range(prefix)
@@ -154,7 +155,7 @@ class Indexes:
         return 1, head
 
     def now(self, stream_id: int, written: Written) -> None:
-        """What was written has been committed."""
+        """Record that what was written has been committed."""
         head = written[1]
         self._heads[stream_id] = written
         self._void.discard(stream_id)
@@ -169,7 +170,7 @@ class Indexes:
     # -- housekeeping ---------------------------------------------------------------------------------------------------
 
     def bring_up(self, txn: Any, stream_id: int, last_seq: int) -> Written | None:
-        """Take in a slice of the records above what is covered; None: there was nothing to write."""
+        """Add a slice of the records above the covered sequence; None: there was nothing to write."""
         db = self._environment.messages.get(stream_id)
         before = covered = self.covered(stream_id)
         change = Change()
@@ -220,7 +221,7 @@ class Indexes:
 def fold_index(
     table: SubjectTable, txn: Any, db: Any, stream_id: int, unseal: Unseal
 ) -> Iterator[tuple[int, IndexHead]]:
-    """Take in each record of a stream's index in ``db``, in order; yields its number, and what it says. Raises StoreError("corrupt")."""
+    """Apply each record of a stream's index in `db`, in order; yield its number and head. Raises StoreError("corrupt")."""
     prefix = pack_u64(stream_id)
     cursor = txn.cursor(db)
     expected = 1

@@ -1,7 +1,7 @@
-"""Subjects that one of several patterns matches, each once, however many patterns there are.
+"""Subjects that match any of several patterns, each once, however many patterns there are.
 
-A pattern is looked for in the table at one stroke of compiled code; of very many patterns that would be very many strokes. Those are put
-together, and the table is gone through once.
+One pattern is searched in the table by one compiled call. Very many patterns would need very many calls; these are
+combined, and the table is scanned once.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ Found = tuple[bytes, int, int, int]
 """Subject, count, first and last."""
 
 SCANNED_MAX: Final = 4096
-"""Subjects looked at in one go."""
+"""Subjects that are matched in one go."""
 SINGLY_MAX: Final = 16
-"""So many patterns are looked for one after the other: each takes about a thirtieth of what all together take."""
+"""Largest number of patterns that are searched one after the other: each costs about a thirtieth of a search for all."""
 
 
 def matching_any(table: SubjectTable, patterns: Sequence[bytes]) -> Iterator[Found]:
-    """What one of ``patterns`` (literals and wildcards, b"" and b">" = all) matches."""
+    """Yield the subjects that match any of `patterns` (literals and wildcards; b"" and b">": all)."""
     return chain.from_iterable(in_pieces(table, patterns))
 
 
 def in_pieces(table: SubjectTable, patterns: Sequence[bytes]) -> Iterator[list[Found]]:
-    """The same a piece at a time, each of a few milliseconds at most; the table may change in between."""
+    """Yield the same in slices of a few milliseconds at most; the table may change in between."""
     if len(patterns) == 1 and patterns[0] and is_literal(patterns[0]):
         known = table.get(patterns[0])
         yield [(patterns[0], *known)] if known is not None else []
@@ -71,7 +71,7 @@ def _scans(table: SubjectTable, pattern: bytes) -> Iterator[list[Found]]:
 
 
 def total_from(table: SubjectTable, patterns: tuple[bytes, ...], seq: int, most: int) -> tuple[int, list[bytes] | None]:
-    """``SubjectTable.total_from`` for any number of patterns."""
+    """`SubjectTable.total_from` for any number of patterns."""
     if len(patterns) <= SINGLY_MAX:
         return table.total_from(patterns, seq, most)
     total = 0

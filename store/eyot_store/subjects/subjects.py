@@ -1,8 +1,9 @@
-"""What a stream knows about each of its subjects: how many messages, and the first and the last of them.
+"""What a stream knows about each of its subjects: the number of messages, and the first and the last of them.
 
-Kept in memory for streams that ask for it (from the index, or by one pass over the log, on first use). First and last may be unknown
-(see ``subject_table``): the log then looks for them. Where that or a sparse filter proves expensive, the log has the sequences of every
-subject *tracked* too (8 bytes a message, none for subjects with one message), and nothing is ever unknown.
+Subjects are kept in memory for streams that need them (from the index, or by one pass over the log, on first use).
+First and last may be unknown (see `subject_table`): the log then looks for them. Where such searches or a sparse
+filter become expensive, the log also *tracks* the sequences of every subject (8 bytes a message, none for subjects with
+one message), and nothing is ever unknown.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from eyot_wire.subject import is_literal
 _CACHE_MAX = 4096
 
 Numbers = tuple[int, int, int]
-"""Count, first and last of a subject, as ``SubjectTable`` has them."""
+"""Count, first and last of a subject, as `SubjectTable` has them."""
 
 
 class Sequences:
-    """All sequences of a subject, ascending, from ``start`` on."""
+    """All sequences of a subject, ascending, from `start` on."""
 
     __slots__ = ("seqs", "start")
 
@@ -44,7 +45,7 @@ class Sequences:
         return self.seqs[-1]
 
     def index(self, seq: int) -> int:
-        """Where in ``seqs`` those >= ``seq`` begin."""
+        """Return where in `seqs` those >= `seq` begin."""
         return bisect_left(self.seqs, seq, self.start)
 
     def put(self, seq: int) -> None:
@@ -66,8 +67,7 @@ class Sequences:
 
 
 class Subjects:
-    """Subjects and their numbers; the only writer is the log that owns it. ``sequences``: of those with more than one message, where
-    they are tracked."""
+    """Subjects and their counters; only the owning log writes them. `sequences`: of tracked subjects with several messages."""
 
     __slots__ = ("sequences", "table", "tracked")
 
@@ -80,13 +80,13 @@ class Subjects:
         return len(self.table)
 
     def add(self, subject: bytes, seq: int) -> int:
-        """A new highest sequence for ``subject``; returns the one before (0 = none, or not known)."""
+        """Add a new highest sequence for `subject`; return the previous one (0: none, or unknown)."""
         if self.tracked:
             self._track(subject, seq)
         return self.table.came(subject, 1, seq, seq)
 
     def discard(self, subject: bytes, seq: int) -> None:
-        """The message at ``seq`` went away."""
+        """Remove the message at `seq`."""
         self.table.went(subject, seq)
         if self.tracked and (sequences := self.sequences.get(subject)) is not None:
             sequences.take(seq)
@@ -95,7 +95,7 @@ class Subjects:
                 del self.sequences[subject]
 
     def restore(self, subject: bytes, seq: int) -> None:
-        """A message whose removal did not happen is back."""
+        """Add back a message whose removal was rolled back."""
         if self.tracked:
             self._track(subject, seq)
         self.table.back(subject, seq)
@@ -108,7 +108,7 @@ class Subjects:
             self.sequences[subject] = Sequences(known[1], seq)
 
     def tracked_from(self, subject: bytes, from_seq: int) -> Iterator[int]:
-        """Tracked sequences of a subject that are >= ``from_seq``, ascending."""
+        """Tracked sequences of a subject that are >= `from_seq`, ascending."""
         sequences = self.sequences.get(subject)
         if sequences is None:
             known = self.table.get(subject)
@@ -119,13 +119,13 @@ class Subjects:
             yield sequences.seqs[index]
 
     def tracked_below(self, subject: bytes, seq: int) -> int:
-        """The highest tracked sequence of a subject with more than one message that is < ``seq``; 0 = none."""
+        """Return the highest tracked sequence of a subject with more than one message that is < `seq`; 0 = none."""
         sequences = self.sequences.get(subject)
         index = 0 if sequences is None else sequences.index(seq)
         return sequences.seqs[index - 1] if sequences is not None and index > sequences.start else 0
 
     def count_from(self, subject: bytes, from_seq: int) -> int:
-        """How many tracked sequences of a subject are >= ``from_seq``."""
+        """Return how many tracked sequences of a subject are >= `from_seq`."""
         sequences = self.sequences.get(subject)
         if sequences is None:
             known = self.table.get(subject)
@@ -133,12 +133,12 @@ class Subjects:
         return len(sequences.seqs) - sequences.index(from_seq)
 
     def matching(self, pattern: bytes) -> Iterator[tuple[bytes, int, int, int]]:
-        """Subject, count, first and last of what ``pattern`` (literal or wildcard, b"" and b">" = all) matches."""
+        """Yield subject, count, first and last of subjects that `pattern` (literal or wildcard; b"" and b">": all) matches."""
         return matching_any(self.table, (pattern,))
 
 
 def matcher(filters: tuple[bytes, ...]) -> Callable[[bytes], bool] | None:
-    """A predicate for "any of these filters matches this literal subject"; None when everything matches."""
+    """Return a predicate for "any of these filters matches this literal subject"; None when everything matches."""
     if not filters or b">" in filters or b"" in filters:
         return None
     literal, matches_wild = _sorted_out(filters) if len(filters) <= SINGLY_MAX else _sorted_out_once(filters)
@@ -158,11 +158,11 @@ def matcher(filters: tuple[bytes, ...]) -> Callable[[bytes], bool] | None:
 
 
 def _sorted_out(filters: tuple[bytes, ...]) -> tuple[frozenset[bytes], Callable[[bytes], bool] | None]:
-    """The literal ones, and a predicate for the others, if there are any."""
+    """Return the literal ones, and a predicate for the others, if there are any."""
     literal = frozenset(pattern for pattern in filters if is_literal(pattern))
     wild = [pattern for pattern in filters if pattern not in literal]
     return literal, matcher_of(wild) if wild else None
 
 
-#: Of very many filters, which take a while; who has them reads again and again.
+#: Matchers of very many filters, which are expensive to build and are used repeatedly.
 _sorted_out_once = lru_cache(maxsize=16)(_sorted_out)

@@ -1,4 +1,4 @@
-"""The subjects of a log, gathered a slice at a time while the log goes on."""
+"""The subjects of a log, collected a slice at a time while the log continues."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from eyot_store.subjects.subjects import Subjects
 
 
 class Tracking:
-    """Holds what lies below ``next_seq``; the log tells it what goes away there, and what comes back. While ``next_seq`` is 0 the index
-    is being read, which says it by itself."""
+    """The subjects of messages below `next_seq`; the log reports removals and restorations there.
+
+    While `next_seq` is 0 the index is being loaded, which accounts for these itself.
+    """
 
     __slots__ = ("index", "next_seq", "subjects")
 
