@@ -1,13 +1,14 @@
-"""Interest told to many links at once: what a hub says to the leafs of one account.
+"""Interest announced to many links at once: what a hub sends to the leaf nodes of one account.
 
-Nearly everything a hub announces is the same for all its leafs: the account's own subscriptions, and what each leaf wants told to all the
-others. Counting it per link would cost links times subscriptions, in time and in memory, exactly when a whole fleet reconnects. Here it
-is counted once. A `Tally` per subject and queue says how many members are at home and how many beyond each link; a change marks the key,
-and `distribute` turns all marked keys into lines. One chunk of lines serves every link that has no part in the changed keys; only for the
-links that do (they are not told of their own interest, nor of that of their cluster) lines are worked out one by one.
+Nearly everything that a hub announces is the same for all its leaf nodes: the account's own subscriptions, and each
+leaf node's interest for all others. Counting it per link would cost links times subscriptions, in time and in memory,
+exactly when a whole fleet reconnects. This module counts it once. A `Tally` per subject and queue holds the number of
+local members and of members beyond each link. A change marks the key, and `distribute` turns all marked keys into
+lines. One chunk of lines serves every link that contributes nothing to the changed keys. Only for contributing links
+(which receive neither their own interest nor that of their cluster) lines are built one by one.
 
-An isolated link is told what is at home, and the loop subjects. Links with permissions of their own, and links to hubs, are not members
-here; they keep a `LeafInterest` each.
+An isolated link receives local interest and loop subjects only. Links with permissions of their own, and links to hubs,
+are not members here; each has a `LeafInterest`.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from eyot_wire.frames import encode_ls_add, encode_ls_del
 
 Key = tuple[bytes, bytes]
 
-#: Changes that are told together: about a slice's worth of lines.
+#: Changes per chunk: about a slice of lines.
 _GROUP = 256
 
 
 class BroadcastMember(Hashable, Protocol):
-    """A link that is told. Equal only to itself."""
+    """A link that receives the interest. Equal only to itself."""
 
     @property
     def cluster(self) -> str: ...
@@ -37,7 +38,7 @@ class BroadcastMember(Hashable, Protocol):
 
 
 class Source:
-    """A link that interest comes from, whether it is a member or not. `cluster` empty: it belongs to none."""
+    """A link that is the origin of interest, a member or not. `cluster` empty: no cluster."""
 
     __slots__ = ("cluster", "link")
 
@@ -64,7 +65,7 @@ class Tally:
         return self.home + sum(weight for weight, _ in self.beyond.values())
 
     def besides(self, link: Hashable, cluster: str) -> int:
-        """What there is for a link to know: all but its own and its cluster's."""
+        """Return the members beyond all links but this one and its cluster's."""
         return self.home + sum(
             weight
             for other, (weight, other_cluster) in self.beyond.items()
@@ -73,8 +74,7 @@ class Tally:
 
 
 class _Change:
-    """A changed key, as lines: for members without a part in it, for isolated ones (None: they are told as all are), and for
-    those with a part."""
+    """A changed key as lines: for members that contribute nothing to it, for isolated ones (None: the same), and for contributors."""
 
     __slots__ = ("for_all", "for_isolated", "own")
 
@@ -89,7 +89,7 @@ class _Change:
 
 
 class _Chunk:
-    """All changes' lines together, as most members are told them; a few lines of it can be others."""
+    """The lines of all changes, as most members receive them; a few lines may differ for a member."""
 
     __slots__ = ("_ends", "whole")
 
@@ -113,7 +113,7 @@ M = TypeVar("M", bound=BroadcastMember)
 
 
 class InterestBroadcast(Generic[M]):
-    """The interest of one account and the links that are told of it."""
+    """The interest of one account, and the links that receive it."""
 
     __slots__ = ("_before", "_by_cluster", "_from_cluster", "_members", "_tallies")
 
@@ -121,10 +121,10 @@ class InterestBroadcast(Generic[M]):
         self._tallies: dict[Key, Tally] = {}
         # Keys changed since the last `distribute`, as they were then.
         self._before: dict[Key, Tally] = {}
-        # A dict keeps the order in which they came.
+        # A dict keeps the order of arrival.
         self._members: dict[M, None] = {}
         self._by_cluster: dict[str, list[M]] = {}
-        # How many contributions to tallies come from each cluster.
+        # The number of contributions to tallies from each cluster.
         self._from_cluster: Counter[str] = Counter()
 
     def __len__(self) -> int:
@@ -132,7 +132,7 @@ class InterestBroadcast(Generic[M]):
 
     @property
     def pending(self) -> bool:
-        """Is there anything that members have not been told?"""
+        """Whether members lack some changes."""
         return bool(self._before)
 
     def add(self, subject: bytes, queue: bytes, weight: int, source: Source | None) -> None:
@@ -143,8 +143,10 @@ class InterestBroadcast(Generic[M]):
         self._change((subject, queue), -weight if queue else -1, source)
 
     def join(self, member: M) -> bytes:
-        """A new member, to which nothing was told and of which nothing is known yet. Returns what it is told first: what the others were
-        told, with whom it hears the rest at the next `distribute`."""
+        """Add a member that has received nothing and whose interest is unknown; return its first lines.
+
+        They contain what the other members received; the next `distribute` serves it with them.
+        """
         cluster = member.cluster
         has_kin = bool(cluster) and self._from_cluster[cluster] > 0
         self._members[member] = None
@@ -172,7 +174,7 @@ class InterestBroadcast(Generic[M]):
             lines.append(encode_ls_add(subject, queue, count))
 
     def leave(self, member: M) -> None:
-        """The member's link ended; its own interest has to be removed besides."""
+        """Remove a member whose link ended; its own interest must be removed separately."""
         if member not in self._members:
             return
         del self._members[member]
@@ -183,8 +185,10 @@ class InterestBroadcast(Generic[M]):
                 del self._by_cluster[member.cluster]
 
     def distribute(self) -> Iterator[tuple[M, bytes]]:
-        """Lines for each member that has to be told something; nothing is pending afterwards. Many changes are told in groups, which
-        most members share: while they wait to be sent they are there once."""
+        """Yield lines for each member with something to receive; nothing is pending afterwards.
+
+        Many changes are sent in groups that most members share: while the lines wait to be sent they exist once.
+        """
         before, self._before = self._before, {}
         changes = [self._compare(key, old) for key, old in before.items()]
         for start in range(0, len(changes), _GROUP):
@@ -193,7 +197,7 @@ class InterestBroadcast(Generic[M]):
     def _tell_all(self, changes: list[_Change]) -> Iterator[tuple[M, bytes]]:
         for_all = _Chunk([change.for_all for change in changes])
         for_isolated = _Chunk([change.to_isolated for change in changes])
-        # For links with a part in changes: which those are.
+        # the links that contribute to changes
         own: dict[Hashable, list[int]] = {}
         for number, change in enumerate(changes):
             for link in change.own:
@@ -239,7 +243,7 @@ class InterestBroadcast(Generic[M]):
         return _Change(for_all, for_isolated, own)
 
     def _with_a_part(self, old: Tally, new: Tally) -> dict[Hashable, str]:
-        """Links (and their clusters) that are told something else about a key than everybody."""
+        """Return the links (and their clusters) for which a key's lines differ."""
         found: dict[Hashable, str] = {}
         for tally in (old, new):
             for link, (_, cluster) in tally.beyond.items():
@@ -250,7 +254,7 @@ class InterestBroadcast(Generic[M]):
 
 
 def _line(key: Key, before: int, now: int) -> bytes:
-    """What to say when the count of a key changed; b"" when that is nothing."""
+    """Return the line for a changed count of a key; b"" when there is none."""
     subject, queue = key
     if not queue:
         before, now = min(before, 1), min(now, 1)

@@ -1,10 +1,11 @@
-"""How the bytes of a link are written: as they are, or as an S2 stream in each direction once both sides agreed on it.
+"""The bytes of a link: plain, or an S2 stream in each direction once both sides agreed on it.
 
-A block stands on its own, so a slice is packed as a whole and nothing waits for another. What S2 knows beside Snappy saves little on
-messages: all levels that compress are written alike (`eyot_wire.archive.s2`). Both kinds are read.
+A block is self-contained, so a slice is packed as a whole and waits for no other. S2's extensions of Snappy save little
+on messages: all compressing levels are written alike (`eyot_wire.archive.s2`). Both kinds are read.
 
-A hostile peer can make much of little: until it is known who it is a block stands for little, and in one turn no more is unpacked than
-`UNPACKED_PER_TURN`; what is left waits for the next (`is_behind`), and whoever sends on beyond `BEHIND_MAX` is sent away.
+A hostile peer can expand few bytes to many. Before authentication a block may expand to little. In one turn at most
+`UNPACKED_PER_TURN` is unpacked; the rest waits for the next (`is_behind`), and a peer that sends beyond `BEHIND_MAX` is
+disconnected.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 _IDENTIFIER = b"\xff\x06\x00\x00S2sTwO"
 
-#: What a block may stand for, bytes: as much as S2 allows, and before the link is established an INFO or a CONNECT.
+#: The largest unpacked block, bytes: S2's limit, and before the link is established that of an INFO or a CONNECT.
 BLOCK_MAX = 4 << 20
 BLOCK_MAX_FIRST = 32 << 10
 UNPACKED_PER_TURN = 16 << 20
@@ -29,9 +30,9 @@ BEHIND_MAX = 8 << 20
 #: Up to this a slice is assumed to shrink as those before it did.
 _RATIO_MAX = 8.0
 _RATIO_SHARE = 0.25
-#: Shorter slices say nothing of how messages shrink.
+#: Shorter slices are no measure of compression.
 _RATIO_SAMPLE_MIN = 256
-#: Of a turn's worth for each block, however little it stands for.
+#: Counted for each block in a turn, however little it contains.
 _BLOCK_COST = 256
 
 
@@ -42,8 +43,7 @@ class Chunks(Protocol):
 
 
 class LeafCodec:
-    """Of one link. `mode`: this side's, once it was agreed on with the peer. `ratio`: how much smaller slices have become lately, 1 or
-    more."""
+    """The codec of one link. `mode`: this side's, once agreed with the peer. `ratio`: recent compression ratio, at least 1."""
 
     __slots__ = ("_chunks", "_clear", "_compression", "_has_begun", "_reader", "is_behind", "mode", "ratio")
 
@@ -59,7 +59,7 @@ class LeafCodec:
 
     @property
     def is_offered(self) -> bool:
-        """May the peer still ask for S2?"""
+        """Return whether the peer may still request S2."""
         return self._compression.is_offered and self._reader is None
 
     @property
@@ -68,7 +68,7 @@ class LeafCodec:
         return AUTO if self._compression.mode == AUTO else self.mode
 
     def agree(self, theirs: str) -> bool:
-        """The peer's word is known. True: everything is S2 from here on. Raises UnknownMode."""
+        """Apply the peer's mode. True: everything is S2 from here on. Raises UnknownMode."""
         self.mode = self._compression.agreed(theirs)
         if not is_compressed(self.mode):
             return False
@@ -79,23 +79,23 @@ class LeafCodec:
         return True
 
     def established(self) -> None:
-        """The peer is known: its blocks may be of any size."""
+        """Lift the limit of blocks: the peer is authenticated."""
         if self._reader is not None:
             self._reader.block_max = BLOCK_MAX
 
     @property
     def pending(self) -> int:
-        """Packed bytes that were taken and not unpacked yet."""
+        """Packed bytes that are received and not unpacked yet."""
         return 0 if self._reader is None else self._reader.pending
 
     def level(self, rtt_s: float | None) -> str:
-        """What this side does at this round-trip time, in nats-server's words."""
+        """Return this side's compression at this round-trip time, in nats-server's words."""
         return self._compression.level(self.mode, rtt_s)
 
     # -- out -------------------------------------------------------------------------------------------------------
 
     def say_in_clear(self, data: bytes) -> None:
-        """Last words before S2. Nothing may follow them before the peer has answered: it switches right behind them."""
+        """Queue the last plain bytes before S2. Nothing may follow before the peer answers: it switches right after them."""
         self._clear = data
 
     @property
@@ -107,7 +107,7 @@ class LeafCodec:
         return data
 
     def pack(self, data: bytes, rtt_s: float | None) -> bytes:
-        """What goes onto the wire for a slice."""
+        """Return the wire bytes of a slice."""
         if self._reader is None or not data:
             return data
         compress = self.level(rtt_s) != UNCOMPRESSED
@@ -125,8 +125,10 @@ class LeafCodec:
     # -- in --------------------------------------------------------------------------------------------------------
 
     def unpack(self, data: bytes | bytearray | memoryview) -> Iterator[bytes | bytearray | memoryview]:
-        """What bytes from the wire (and what was left of those before them) stand for, up to a turn's worth. Raises ArchiveError when it
-        is not S2, or too much waits already."""
+        """Yield the content of received bytes (and of those left over), up to the limit of a turn.
+
+        Raises ArchiveError for malformed S2, and when too much waits already.
+        """
         reader = self._reader
         if reader is None:
             yield data

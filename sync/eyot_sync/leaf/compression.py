@@ -1,9 +1,10 @@
-"""Which compression the two sides of a leaf link agree on: the words of INFO and CONNECT, and what follows from them.
+"""The compression that both sides of a leaf link agree on, from the modes in INFO and CONNECT.
 
-Each side has a mode. A link is compressed when neither says `off` or nothing at all, and at least one does more than `accept`; the modes of
-the two directions may differ. `s2_auto` compresses by the round-trip time: on a near link, bytes cost less than the time to save them.
+Each side has a mode. A link is compressed when both sides name one other than `off`, and at least one does more than
+`accept`; the modes of the two directions may differ. `s2_auto` depends on the round-trip time: on a near link, bytes
+cost less than the time to save them.
 
-Source: nats-server's documentation of `leafnodes { compression }`, and what 2.10 to 2.15 say on the wire.
+Source: nats-server's documentation of `leafnodes { compression }`, and the wire behaviour of 2.10 to 2.15.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _S2 = (AUTO, *_LEVELS)
 
 
 class UnknownMode(ValueError):
-    """The peer's word is none that is known. str() is what it is told."""
+    """An unknown mode of the peer. str() is the error for the peer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ class LeafCompression:
         return self.mode not in ("", OFF, NOT_SUPPORTED)
 
     def agreed(self, theirs: str) -> str:
-        """The mode of this side with a peer that says `theirs`; `off` or `not supported`: the link stays as it is."""
+        """Return this side's mode with a peer of mode `theirs`; `off` or `not supported`: the link stays uncompressed."""
         if not self.is_offered:
             return self.mode or OFF
         if theirs in ("", NOT_SUPPORTED):
@@ -57,7 +58,7 @@ class LeafCompression:
         return self.mode
 
     def level(self, mode: str, rtt_s: float | None) -> str:
-        """What an agreed `mode` means at this round-trip time (None: not known yet, taken for long)."""
+        """Return the level of an agreed `mode` at this round-trip time (None: unknown, treated as long)."""
         if mode != AUTO:
             return mode
         thresholds = self.thresholds_s
@@ -69,5 +70,5 @@ class LeafCompression:
 
 
 def is_compressed(mode: str) -> bool:
-    """Does a link with this agreed mode speak S2?"""
+    """Return whether a link with this agreed mode uses S2."""
     return mode in _S2

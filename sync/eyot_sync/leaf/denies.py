@@ -1,12 +1,12 @@
-"""Which JetStream subjects never cross a leaf link, by account and domain.
+"""The JetStream subjects that never cross a leaf link, by account and domain.
 
-Two JetStream domains joined by a link must not answer each other's `$JS.API` requests, and a KV put meant for the local bucket must
-not land in the other side's: each side asks the other only through `$JS.<domain>.API.>`. Both ends evaluate the table with their own
-options against the peer's domain; the result is denied in both directions, apart from the own domain's API, which is only kept from
-leaving.
+Two JetStream domains joined by a link must not answer each other's `$JS.API` requests, and a KV put for the local
+bucket must not reach the other side's: each side sends requests to the other only through `$JS.<domain>.API.>`. Both
+ends evaluate the table with their own options and the peer's domain. The result is denied in both directions, apart
+from the own domain's API, which is only denied outwards.
 
-nats-server extends JetStream over a system-account link between equal domains by letting the leaf join the hub's raft group. Eyot's
-streams have one replica and it takes part in no raft group, so the system account always gets the full list.
+nats-server extends JetStream over a system-account link between equal domains by letting the leaf node join the hub's
+raft group. Eyot is in no raft group, so its system account always gets the full list.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ def jetstream_denies(
     peer_domain: str,
     default_js_domains: Mapping[str, str],
 ) -> LinkDenies:
-    """The denies of one link.
+    """Return the denies of one link.
 
-    `own_jetstream`: this server has JetStream switched on. `default_js_domains`: account name to domain; an account mapped to "" opts
-    out of all denies, because its clients are meant to use the peer's `$JS.API` as their own.
+    `own_jetstream`: JetStream is enabled on this server. `default_js_domains`: account name to domain; an account
+    mapped to "" has no denies, because its clients use the peer's `$JS.API` as their own.
     """
     if is_system:
         return LinkDenies(SYSTEM_DENIES, SYSTEM_DENIES)

@@ -1,6 +1,6 @@
-"""The `-ERR` texts of leaf links, what they mean for the next attempt, and what a person can do about them.
+"""The `-ERR` texts of leaf links, their effect on the next attempt, and remedies for operators.
 
-The texts are nats-server's own; peers match on them. A remedy is said once, beside the error, in the link's status.
+The texts are nats-server's own; peers match on them. A remedy appears once, beside the error, in the link's status.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ INVALID_SUBSCRIPTION = "Invalid Subscription"
 
 _DUPLICATE_DOMAIN = "Duplicate JetStream domain"
 
-# After these nothing changes by itself within seconds: somebody has to change a configuration.
+# These errors persist until a configuration is changed.
 LOOP_DELAY_S = 30.0
 PERMISSION_DELAY_S = 30.0
 SAME_CLUSTER_DELAY_S = 30.0
 MIN_VERSION_DELAY_S = 5.0
-#: The other server may be this one before it was started again, on a link that its hub does not know to be dead yet.
+#: The other server may be this one before its restart, on a dead link that its hub has not detected yet.
 DUPLICATE_DOMAIN_DELAY_S = 5.0
 
 
 def is_loop(reason: str) -> bool:
-    """Does an error say that this link would close a circle?"""
+    """Return whether an error reports that this link would close a loop."""
     return "Loop detected" in reason
 
 
@@ -47,7 +47,7 @@ def min_version_required(version: str) -> str:
 
 
 def duplicate_domain(domain: str, other: str) -> str:
-    """To a leaf node whose JetStream domain the server `other` has as well."""
+    """Return the error for a leaf node with the JetStream domain of the server `other`."""
     return f'Duplicate JetStream domain "{domain}": server "{other}" has it too'
 
 
@@ -68,7 +68,7 @@ def gateway_rejected(gateway: str) -> str:
 
 
 def retry_delay_s(text: str) -> float | None:
-    """Seconds that a soliciting side must wait after this error; None leaves it to the ordinary backoff."""
+    """Return the seconds that a soliciting side must wait after this error; None: ordinary backoff."""
     for fragment, delay_s, _ in _KNOWN:
         if fragment in text:
             return delay_s
@@ -76,7 +76,7 @@ def retry_delay_s(text: str) -> float | None:
 
 
 def remedy(text: str) -> str:
-    """What an operator can do about an error of a link; empty when waiting is all there is."""
+    """Return the operator's remedy for an error of a link; empty when only waiting helps."""
     for fragment, _, advice in _KNOWN:
         if fragment in text:
             return advice

@@ -1,6 +1,6 @@
-"""What a leaf session is told about itself and its peer, and the events it answers with.
+"""The inputs of a leaf session about itself and its peer, and the events that it returns.
 
-Operations of an established link (`LsAdd`, `LsDel`, `LeafMsg`) are events as they come off the wire; the rest is defined here.
+Operations of an established link (`LsAdd`, `LsDel`, `LeafMsg`) are events as received; the others are defined here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from eyot_wire.info import LeafConnect
 
 
 class Role(Enum):
-    """Who dialled. The soliciting side is the spoke unless it asks to be the hub."""
+    """The role of a side. The soliciting side is the spoke unless it asks to be the hub."""
 
     SOLICIT = "solicit"
     ACCEPT = "accept"
@@ -25,7 +25,7 @@ class Role(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LeafIdentity:
-    """What this server says of itself on every link."""
+    """The identity of this server on every link."""
 
     server_id: str
     server_name: str
@@ -43,9 +43,9 @@ class LeafIdentity:
 
 @dataclass(frozen=True, slots=True)
 class LeafCredentials:
-    """What the soliciting side presents. Secrets stay out of repr and logs.
+    """The soliciting side's credentials. repr() and logs leave secrets out.
 
-    `sign` turns the nonce's bytes into a raw ed25519 signature; it goes with `jwt` or with the public `nkey`.
+    `sign` turns the nonce's bytes into a raw ed25519 signature; it belongs to `jwt` or to the public `nkey`.
     """
 
     user: str = ""
@@ -65,15 +65,16 @@ class LeafTimes:
     auth_s: float = 2.0
     ping_interval_s: float = 120.0
     ping_max: int = 2
-    # No byte for this long, although asked for one: the link is stale. 0 leaves it to ping_interval and ping_max.
+    # After this long without a byte, although PING was sent, the link is stale. 0: only ping_interval and ping_max
+    # apply.
     silence_max_s: float = 12.0
 
 
 @dataclass(frozen=True, slots=True)
 class LeafOptions:
-    """One link. Fields that only one role uses say so.
+    """Options of one link. Fields for one role only say so.
 
-    `account`/`is_system`: the local account of a soliciting link (an accepting one learns it with `accept_connect`).
+    `account`/`is_system`: the local account of a soliciting link (an accepting one gets it with `accept_connect`).
     """
 
     role: Role
@@ -92,7 +93,7 @@ class LeafOptions:
     deny_imports: tuple[bytes, ...] = ()
     deny_exports: tuple[bytes, ...] = ()
     request_isolation: bool = False
-    # The hub is asked to be as patient as this side is (its link is metered).
+    # The hub is asked for the same patience as this side's (its link is metered).
     asks_for_quiet: bool = False
     tls_required: bool = False
     # TLS was done before the first INFO (handshake_first).
@@ -112,7 +113,7 @@ class TlsRequired:
 
 @dataclass(frozen=True, slots=True)
 class ConnectReceived:
-    """Accept: the peer presented itself; answer with `accept_connect` or `reject`. `nonce` is what it had to sign."""
+    """Accept: the peer sent CONNECT; answer with `accept_connect` or `reject`. `nonce` is what it had to sign."""
 
     connect: LeafConnect
     nonce: bytes
@@ -120,9 +121,9 @@ class ConnectReceived:
 
 @dataclass(frozen=True, slots=True)
 class Established:
-    """Both sides know each other; interest and messages may flow.
+    """Both sides are authenticated; interest and messages may flow.
 
-    `remote_account`: the account on the other side, empty when the peer did not say.
+    `remote_account`: the peer's account; empty when the peer did not send it.
     """
 
     server_id: str
@@ -136,7 +137,7 @@ class Established:
 
 @dataclass(frozen=True, slots=True)
 class InterestComplete:
-    """The peer answered the first PING: what interest it had when the link was established is known here."""
+    """The peer answered the first PING: its initial interest has arrived completely."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,21 +149,21 @@ class UrlsDiscovered:
 
 @dataclass(frozen=True, slots=True)
 class PermissionsChanged:
-    """Solicit: the hub changed what this link may carry; announced interest must be looked at again."""
+    """Solicit: the hub changed the link's permissions; announced interest must be checked again."""
 
 
 @dataclass(frozen=True, slots=True)
 class PeerError:
-    """The peer sent -ERR. The link goes on unless `Closed` follows."""
+    """The peer sent -ERR. The link continues unless `Closed` follows."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """The session is over: write what `data_to_send` still holds, then close the transport.
+    """The session is over: write the rest of `data_to_send`, then close the transport.
 
-    `retry_after_s`: how long a soliciting side must wait; None leaves it to the backoff.
+    `retry_after_s`: how long a soliciting side must wait; None: ordinary backoff.
     """
 
     reason: str
@@ -179,7 +180,7 @@ class ReplyRule:
 
 @dataclass(frozen=True, slots=True)
 class UserRules:
-    """Permissions of the leaf's user, seen from the leaf: what it may publish, and what it may subscribe to."""
+    """Permissions of the leaf node's user, from its side: what it may publish, and what it may subscribe to."""
 
     publish: SubjectRule = ALLOW_ALL
     subscribe: SubjectRule = ALLOW_ALL

@@ -1,7 +1,7 @@
-"""The first words of a link: who the peer is, and what both sides agree on before interest and messages flow.
+"""The handshake of a link: authentication, and the settings that both sides agree on before interest and messages flow.
 
-Part of the session (`leaf/session.py`, where the order of a handshake is drawn): it carries the session from one waiting state to the next,
-up to `establish`.
+It belongs to the session (`leaf/session.py`, which shows the order of a handshake) and moves it from one waiting state
+to the next, up to `establish`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from eyot_sync.leaf.state import State
 from eyot_wire.frames import Connect, Info
 from eyot_wire.info import LeafConnect, LeafInfo, decode
 
-#: No leaf is waited for longer, whatever it asks for.
+#: The longest silence that a leaf node may request.
 SILENCE_ASKED_MAX_S = 3600.0
 
 _LATE = {
@@ -42,7 +42,7 @@ _LATE = {
 
 
 class HandshakeSession(Protocol):
-    """What the handshake uses of its session (`LeafSession`)."""
+    """The session (`LeafSession`) as its handshake uses it."""
 
     options: LeafOptions
     codec: LeafCodec
@@ -67,17 +67,21 @@ class LeafHandshake:
     """The handshake of one session."""
 
     def __init__(self, session: HandshakeSession, identity: LeafIdentity) -> None:
-        #: What the hub says of itself; empty on the accepting side.
+        #: The hub's INFO; empty on the accepting side.
         self.info = LeafInfo()
-        #: What the leaf node says of itself; empty on the soliciting side.
+        #: The leaf node's CONNECT; empty on the soliciting side.
         self.connect = LeafConnect()
-        #: What the soliciting side signs.
+        #: The nonce that the soliciting side signs.
         self.nonce = b""
         self._session = session
         self._identity = identity
         self._options = session.options
 
-    # -- what it found out -----------------------------------------------------------------------------------------
+    def release(self) -> None:
+        """Drop the session, which holds the handshake, when the link has ended."""
+        del self._session
+
+    # -- results ---------------------------------------------------------------------------------------------------
 
     @property
     def accepts(self) -> bool:
@@ -90,7 +94,7 @@ class LeafHandshake:
 
     @property
     def jetstream(self) -> bool:
-        """The peer says that it has JetStream."""
+        """Whether the peer has JetStream."""
         return self.connect.jetstream if self.accepts else self.info.jetstream
 
     @property
@@ -100,12 +104,12 @@ class LeafHandshake:
 
     @property
     def traces(self) -> bool:
-        """The peer traces messages that ask for it."""
+        """Whether the peer supports message traces."""
         return (self.connect.protocol if self.accepts else self.info.proto) >= handshake_messages.TRACES
 
     @property
     def silence_max_s(self) -> float:
-        """For how long the peer may be silent: a leaf whose link is metered asks for more."""
+        """How long the peer may be silent: a leaf node with a metered link asks for more."""
         ours = self._options.times.silence_max_s
         return max(ours, min(self.connect.eyot_silence_s, SILENCE_ASKED_MAX_S)) if ours else ours
 
@@ -121,7 +125,7 @@ class LeafHandshake:
     # -- both sides ------------------------------------------------------------------------------------------------
 
     def start(self, now: float) -> None:
-        """The transport is there."""
+        """Start the handshake on an open transport."""
         times = self._options.times
         if not self.accepts:
             self._session.enter(State.WAIT_INFO, now + times.first_info_s)
@@ -131,7 +135,7 @@ class LeafHandshake:
         self._session.enter(State.WAIT_CONNECT, now + times.auth_s)
 
     def late(self) -> Closed:
-        """A deadline passed."""
+        """End the link after a missed deadline."""
         session = self._session
         reason = _LATE.get(session.state)
         if reason is not None:
@@ -140,7 +144,7 @@ class LeafHandshake:
         return session.close(errors.STALE_HANDSHAKE if waits_for_account else errors.AUTHENTICATION_TIMEOUT)
 
     def heard_info(self, op: Info, events: list[LeafEvent], now: float) -> None:
-        """An INFO, at any time."""
+        """Process an INFO, at any time."""
         session = self._session
         if self.accepts:
             if session.state is State.WAIT_CONNECT:
@@ -193,7 +197,7 @@ class LeafHandshake:
             events += self.negotiate(now)
 
     def negotiate(self, now: float) -> list[LeafEvent]:
-        """The hub can be spoken to: agree on compression."""
+        """Start the exchange with the hub: agree on compression."""
         session = self._session
         try:
             agreed = session.codec.agree(self.info.compression)
@@ -226,7 +230,7 @@ class LeafHandshake:
     # -- accept ----------------------------------------------------------------------------------------------------
 
     def _compression_asked(self, op: Info, events: list[LeafEvent]) -> None:
-        """A peer that opens with INFO wants to switch to S2."""
+        """Process an INFO of the peer that requests S2."""
         session, codec = self._session, self._session.codec
         if not codec.is_offered:
             events.append(session.close(errors.AUTHORIZATION_VIOLATION))
@@ -260,7 +264,7 @@ class LeafHandshake:
         events.append(ConnectReceived(connect, self.nonce))
 
     def welcome(self, account: str, user: UserRules, *, is_system: bool) -> Closed | None:
-        """The peer is who it says: answer its CONNECT. Returns the end of the link if its version is too old."""
+        """Answer the CONNECT of an authenticated peer; return the end of the link if the peer's version is too old."""
         answer = handshake_messages.second_info(
             self._identity, self._options, account=account, is_system=is_system, user=user
         )

@@ -1,7 +1,7 @@
-"""The words of a leaf handshake: the two INFOs, CONNECT, and the checks on each. Pure functions.
+"""The messages of a leaf handshake: the two INFOs, CONNECT, and their checks. Pure functions.
 
-Nothing here ever fills `lang`: a peer takes a CONNECT with a language for a client on the wrong port. Without `compression` in INFO and
-with `off` in CONNECT neither side switches to S2.
+`lang` always stays empty: a peer regards a CONNECT with a language as a client on the wrong port. Without `compression`
+in INFO and with `off` in CONNECT neither side switches to S2.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from eyot_sync.leaf.events import LeafIdentity, LeafOptions, UserRules
 from eyot_sync.leaf.permissions import SubjectRule
 from eyot_wire.info import LeafConnect, LeafInfo, SubjectPermission
 
-#: The level of the protocol from which on a server traces messages that ask for it in their header.
+#: The protocol level from which on a server supports message traces.
 TRACES = 3
-# Ours: asynchronous INFO is understood (1), as are what routes of 2.10 say (2), and messages are traced (3).
+# This server: asynchronous INFO (1), the INFO of 2.10's routes (2), message traces (3).
 PROTO = TRACES
 _NONCE_BYTES = 11
 
 
 def new_nonce() -> bytes:
-    """15 base64url characters, as nats-server makes them.
+    """Return 15 base64url characters, as nats-server makes them.
 
-    Whoever foresees a nonce can have it signed beforehand and log in with that later. So nothing is handed in here: the randomness is
-    the system's, whatever else is random by a seed.
+    A foreseeable nonce could be signed in advance and used for a later login. The randomness is therefore the system's,
+    even where other randomness has a seed.
     """
     return base64.urlsafe_b64encode(secrets.token_bytes(_NONCE_BYTES)).rstrip(b"=")
 
 
 def first_info(identity: LeafIdentity, options: LeafOptions, nonce: bytes) -> LeafInfo:
-    """The accepting side's opening words."""
+    """Return the accepting side's first INFO."""
     info = _common_info(identity, options)
     info.nonce = nonce.decode()
     if options.compression.mode not in ("", NOT_SUPPORTED):
@@ -46,7 +46,7 @@ def first_info(identity: LeafIdentity, options: LeafOptions, nonce: bytes) -> Le
 def second_info(
     identity: LeafIdentity, options: LeafOptions, *, account: str, is_system: bool, user: UserRules
 ) -> LeafInfo:
-    """The accepting side's answer to CONNECT: the account and what the link may carry, seen from the leaf."""
+    """Return the accepting side's answer to CONNECT: the account and the link's permissions, from the leaf node's side."""
     info = _common_info(identity, options)
     info.connect_info = True
     info.remote_account = account
@@ -54,19 +54,19 @@ def second_info(
     info.import_ = _subject_list(user.subscribe)
     publish = user.publish
     if user.replies is not None and publish.allow == ():
-        # Nothing but replies: which those are only the hub knows, so that the leaf must not keep them back.
+        # Replies only: the hub alone knows which, so the leaf node must not filter them.
         publish = SubjectRule(None, publish.deny)
     info.export = _subject_list(publish)
     return info
 
 
 def user_rules(info: LeafInfo) -> UserRules:
-    """The soliciting side's reading of that answer."""
+    """Return the permissions in that answer, for the soliciting side."""
     return UserRules(publish=_subject_rule(info.export), subscribe=_subject_rule(info.import_))
 
 
 def connect_for(identity: LeafIdentity, options: LeafOptions, nonce: bytes) -> LeafConnect:
-    """The soliciting side's CONNECT, the nonce signed when the credentials can sign."""
+    """Return the soliciting side's CONNECT, with a signed nonce when the credentials can sign."""
     credentials = options.credentials
     connect = LeafConnect(
         version=identity.version,
@@ -93,7 +93,7 @@ def connect_for(identity: LeafIdentity, options: LeafOptions, nonce: bytes) -> L
     elif credentials.user:
         connect.user = credentials.user
         if credentials.password is None:
-            # A URL with a lone user part may mean a token: say both and let the hub choose.
+            # A URL with a lone user part may mean a token: send both and let the hub choose.
             connect.auth_token = credentials.user
         else:
             connect.password = credentials.password
@@ -114,7 +114,7 @@ def wrong_port(info: LeafInfo) -> bool:
 
 
 def connect_refusal(connect: LeafConnect, identity: LeafIdentity) -> str:
-    """The -ERR text for a CONNECT that is refused whatever its credentials; "" when it is not."""
+    """Return the -ERR text for a CONNECT that is refused with any credentials; "" if none."""
     if connect.lang:
         return errors.WRONG_PORT_CLIENT
     if connect.gateway:
@@ -127,7 +127,7 @@ def connect_refusal(connect: LeafConnect, identity: LeafIdentity) -> str:
 
 
 def version_below(version: str, minimum: str) -> bool:
-    """Compare `major.minor.patch`; whatever cannot be read counts as too old."""
+    """Compare `major.minor.patch`; a malformed version counts as too old."""
     wanted = _version(minimum)
     return wanted is not None and (_version(version) or (0, 0, 0)) < wanted
 
@@ -185,5 +185,5 @@ def accepted_peer(connect: LeafConnect) -> tuple[str, str, str, str]:
 
 
 def solicited_peer(info: LeafInfo) -> tuple[str, str, str, str]:
-    """The same of a peer that was dialled."""
+    """Return the identity of a peer that was dialled."""
     return info.server_id, info.server_name, info.version, info.domain

@@ -1,12 +1,12 @@
-"""Which interest a link announces to its peer, and the `LS+`/`LS-` lines that keep the peer's view true.
+"""The interest that a link announces to its peer, and the `LS+`/`LS-` lines that keep the peer's view correct.
 
-`crosses` decides whether a subscription is any business of the peer: never back where it came from, not to another link of the same
-cluster, from an upstream hub only downwards, and leaf interest not at all to an isolated peer. Loop subjects (`$LDS.`) pass all of
-these but the cluster rule, for a loop through several brokers is found only if everyone hands them on.
+`crosses` decides whether a subscription is announced: never back where it came from, not to another link of the same
+cluster, from an upstream hub only downwards, and leaf interest never to an isolated peer. Loop subjects (`$LDS.`) are
+exempt from all but the cluster rule: a loop through several brokers is found only if every broker forwards them.
 
-`LeafInterest` counts what crosses by subject and queue. Changes are not written one by one: a turn marks keys, and `drain` compares
-what is wanted with what the peer was told. A request's inbox that came and went within one turn costs nothing, a queue weight that
-moved twice is sent once, and a replaced subscription never blinks.
+`LeafInterest` counts what crosses by subject and queue. Changes are not written one by one: a turn marks keys, and
+`drain` compares the wanted state with the announced one. A request's inbox that came and went within one turn costs
+nothing, a queue weight that changed twice is sent once, and a replaced subscription is never withdrawn in between.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class InterestOrigin:
     """Where a subscription lives: on this server, or beyond a leaf link."""
 
     is_leaf: bool = False
-    # For leaf interest: this server is the spoke on the link it came over.
+    # For leaf interest: this server is the spoke on that link.
     from_upstream: bool = False
     cluster: str = ""
 
@@ -40,12 +40,15 @@ class LinkPeer:
     is_upstream: bool
     cluster: str = ""
     isolated: bool = False
-    # It tells what becomes of messages that ask for it.
+    # The peer supports message traces.
     traces: bool = False
 
 
 def crosses(origin: InterestOrigin, peer: LinkPeer, subject: bytes) -> bool:
-    """Is interest of this origin announced to this peer? (The link's own subscriptions are the caller's to leave out.)"""
+    """Return whether interest of this origin is announced to this peer.
+
+    The caller excludes the link's own subscriptions.
+    """
     if not origin.is_leaf:
         return True
     if origin.cluster and origin.cluster == peer.cluster:
@@ -58,7 +61,10 @@ def crosses(origin: InterestOrigin, peer: LinkPeer, subject: bytes) -> bool:
 
 
 def may_forward(origin: InterestOrigin, peer: LinkPeer) -> bool:
-    """May a message that came from `origin` leave towards this peer? (Never back on the same link: the caller's to check.)"""
+    """Return whether a message from `origin` may leave towards this peer.
+
+    The caller excludes the link it came from.
+    """
     if not origin.is_leaf:
         return True
     if origin.cluster and origin.cluster == peer.cluster:
@@ -73,13 +79,13 @@ class LeafInterest:
 
     def __init__(self) -> None:
         self._wanted: dict[tuple[bytes, bytes], int] = {}
-        # What the peer was told: the weight for queues, 1 for plain interest.
+        # The announced state: the weight for queues, 1 for plain interest.
         self._announced: dict[tuple[bytes, bytes], int] = {}
         # A dict keeps the order in which keys changed first.
         self._dirty: dict[tuple[bytes, bytes], None] = {}
 
     def __len__(self) -> int:
-        """Keys that the peer has been told and not been untold."""
+        """Return the number of announced keys."""
         return len(self._announced)
 
     @property
@@ -101,13 +107,13 @@ class LeafInterest:
         self._dirty[key] = None
 
     def forget_wanted(self) -> None:
-        """Start counting anew; what the peer was told and is not added again will be taken back."""
+        """Restart the count; announced keys that are not added again will be withdrawn."""
         for key in self._wanted:
             self._dirty[key] = None
         self._wanted.clear()
 
     def drain(self, keys_max: int) -> list[bytes]:
-        """Encoded `LS+`/`LS-` lines for at most `keys_max` changed keys; the rest stays for the next call."""
+        """Return encoded `LS+`/`LS-` lines for at most `keys_max` changed keys; the rest stays for the next call."""
         lines: list[bytes] = []
         while self._dirty and keys_max > 0:
             keys_max -= 1
@@ -119,7 +125,7 @@ class LeafInterest:
         return lines
 
     def announced(self) -> Iterator[tuple[bytes, bytes, int]]:
-        """What the peer knows: subject, queue, weight (1 for plain interest)."""
+        """Yield the announced interest: subject, queue, weight (1 for plain interest)."""
         for (subject, queue), weight in self._announced.items():
             yield subject, queue, weight
 

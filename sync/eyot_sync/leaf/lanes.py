@@ -1,8 +1,8 @@
-"""Which lane of a link a message belongs to (`leaf/outbox.py`), by its subject and reply.
+"""Selects a message's lane on a link (`leaf/outbox.py`) by subject and reply.
 
-A delivery carries its stream in the acknowledgement subject, a flow-control request in the subject of its answer. Urgent are answers to
-flow control, and requests to JetStream's API with their answers: few and small, and whole streams wait for them. What is stored through
-the API (`$JS.<domain>.API.$KV.>`, `$OBJ`) is data like any other.
+A delivery has its stream in the acknowledgement subject, a flow-control request in the subject of its answer. Urgent
+messages are answers to flow control, and requests to JetStream's API with their answers: few and small, and whole
+streams wait for them. Messages stored through the API (`$JS.<domain>.API.$KV.>`, `$OBJ`) are ordinary data.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _API_WORDS = (b"CONSUMER", b"STREAM", b"DIRECT", b"INFO", b"ACCOUNT", b"META", b
 
 
 def delivered_stream(reply: bytes) -> bytes:
-    """The stream that a delivery or a flow-control request with this reply is of; b"" for any other message."""
+    """Return the stream of a delivery or flow-control request with this reply; b"" for any other message."""
     if reply.startswith(PREFIX):
         tokens = reply.split(b".", 8)
         if len(tokens) < 9:
@@ -29,7 +29,7 @@ def delivered_stream(reply: bytes) -> bytes:
 
 
 def is_urgent(subject: bytes) -> bool:
-    """Does a message on this subject go before others?"""
+    """Return whether a message on this subject precedes others."""
     if not subject.startswith(b"$JS"):
         return False
     if subject.startswith((_FLOW_CONTROL, _REPLIES)):

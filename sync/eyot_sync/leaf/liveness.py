@@ -1,13 +1,13 @@
-"""Is the peer of a link still there? The PING schedule of a leaf link, and the judgement on silence.
+"""Detection of dead peers: the PING schedule of a leaf link, and the limit of silence.
 
-A half-open link (a NAT binding that expired, a cut that sent no RST) looks exactly like an idle one. Any inbound byte is life; when
-none arrives for a third of `silence_max_s` a PING goes out, and when none arrives for the whole of it, although at least one PING
-was sent meanwhile, the link is stale. Beside that runs nats-server's own schedule: a PING every `ping_interval_s`, the first about a
-second after the link came up, at most `ping_max` of them unanswered.
+A half-open link (an expired NAT binding, a cut without RST) looks exactly like an idle one. Any received byte counts as
+a sign of life. After a third of `silence_max_s` without one a PING is sent. After all of it, with at least one PING
+sent meanwhile, the link is stale. nats-server's own schedule runs beside: a PING every `ping_interval_s`, the first
+about a second after the link came up, at most `ping_max` of them unanswered.
 
-Time is an argument everywhere (monotonic seconds). A process that was itself stopped or starved for a while (a suspended laptop, a
-flash that stalls) finds its timers late and its peer's answers still unread in the kernel: a late tick therefore never judges, it
-asks again.
+Time is always an argument (monotonic seconds). A process that was itself suspended or starved for a while (a sleeping
+laptop, a stalling flash) finds its timers late and its peer's answers unread in the kernel. A late tick therefore never
+ends the link; it sends another PING.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FIRST_PING_JITTER = 0.2
 
 
 class Pulse(Enum):
-    """What `Liveness.tick` asks for."""
+    """The action that `Liveness.tick` requests."""
 
     PING = "ping"
     STALE = "stale"
@@ -30,8 +30,8 @@ class Pulse(Enum):
 class Liveness:
     """The timers of one link.
 
-    `always_ping`: the spoke side pings at each interval, the hub side only when it heard nothing during the last one.
-    `silence_max_s`: 0 leaves only the `ping_interval_s` and `ping_max` schedule.
+    `always_ping`: the spoke side pings at each interval, the hub side only when it received nothing during the last
+    one. `silence_max_s`: 0: only the `ping_interval_s` and `ping_max` schedule.
     """
 
     __slots__ = (
@@ -73,7 +73,7 @@ class Liveness:
 
     @property
     def next_deadline(self) -> float:
-        """When `tick` has something to do again."""
+        """Time of the next `tick`, monotonic seconds."""
         if self._silence_max_s <= 0:
             return self._next_regular
         probe = max(self._last_heard, self._last_ping) + self._probe_s
@@ -81,26 +81,22 @@ class Liveness:
 
     @property
     def _stale_at(self) -> float:
-        # Reckoned in one way wherever it is compared: another order of the sums may round to a moment later.
+        # Computed in one way wherever it is compared: another order of the additions may round differently.
         return self._silence_from + self._silence_max_s + self._patience_s
 
-    @property
-    def last_heard(self) -> float:
-        return self._last_heard
-
     def heard(self, now: float) -> None:
-        """Some bytes arrived."""
+        """Note received bytes."""
         self._last_heard = self._silence_from = now
         self._outstanding = 0
 
     def tick(self, now: float, patience_s: float = 0.0) -> Pulse | None:
-        """What is to be done at this time. `patience_s`: how much longer the peer may be silent because it has much to take."""
+        """Return the action for this time. `patience_s`: how much longer the peer may be silent because it has much to read."""
         self._patience_s = patience_s
         deadline = self.next_deadline
         if now < deadline:
             return None
         if now - deadline > min(self._probe_s, self._ping_interval_s):
-            # One more probe's time to hear what may be waiting in the kernel.
+            # One more probe's time to read what may wait in the kernel.
             self._silence_from = now - self._silence_max_s + min(self._probe_s, self._silence_max_s)
         elif self._is_stale(now):
             return Pulse.STALE
@@ -114,7 +110,7 @@ class Liveness:
         return None
 
     def pinged(self, now: float) -> None:
-        """A PING goes out."""
+        """Note a sent PING."""
         self._outstanding += 1
         self._last_ping = now
 

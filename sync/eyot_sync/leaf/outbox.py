@@ -1,14 +1,15 @@
-"""What waits to be written to a link, in lanes.
+"""The output of a link, in lanes.
 
-Control (INFO, CONNECT, PING, PONG, -ERR) leaves first, then interest (`LS+`, `LS-`), then urgent messages (answers to flow control,
-JetStream's API), then all other messages: those of core NATS in one lane, deliveries of streams in lanes by priority (`stream_lanes.py`). While
-both wait, core messages and streams have half of a slice each. So an answer to PING never waits behind more bulk than the slice that is
-already on its way, and interest in a reply subject is always with the peer before the request that needs it. Messages of one lane keep
-their order.
+Control (INFO, CONNECT, PING, PONG, -ERR) leaves first, then interest (`LS+`, `LS-`), then urgent messages (answers to
+flow control, JetStream's API), then all other messages: core NATS in one lane, deliveries of streams in lanes by
+priority (`stream_lanes.py`). While both wait, core messages and streams share each slice equally. So an answer to PING
+never waits behind more bulk than the slice in flight, and interest in a reply subject always reaches the peer before
+the request that needs it. Messages of one lane keep their order.
 
-Lanes are bounded in bytes. Core NATS delivers at most once: when a lane is full the newest message is dropped and counted, and the link
-stays up; cutting a slow link off, as brokers do with slow clients, would make it slower still. Streams notice the gap by their sequence
-numbers and ask again. `dropped_msgs` counts those, `lost_msgs` what still waited when the link ended.
+Lanes are bounded in bytes. Core NATS delivers at most once: a full lane drops and counts the newest message, and the
+link stays up. To disconnect a slow link, as brokers do with slow clients, would make it slower still. Streams detect
+the gap by their sequence numbers and request again. `dropped_msgs` counts dropped messages, `lost_msgs` those that
+still waited when the link ended.
 """
 
 from __future__ import annotations
@@ -21,15 +22,17 @@ from eyot_sync.policy.stream_lanes import QUANTUM, StreamLanes
 # Interest lines per slice: a peer with a hundred thousand subscriptions must not keep a PONG waiting either.
 _INTEREST_KEYS_PER_SLICE = 2048
 _CHUNK_BYTES_FIRST = 4096
-#: Urgent messages are small and few; whoever floods them loses the newest.
+#: Urgent messages are small and few; in a flood the newest are dropped.
 URGENT_BYTES_MAX = 4 << 20
-#: A peer that asks for answers (PING, interest that is refused) and does not read them gets no more of them than this.
+#: A peer that requests answers (PING, refused interest) and does not read them gets at most this much of them.
 CONTROL_BYTES_MAX = 256 * 1024
 
 
 class LeafOutbox:
-    """The lanes of one link; `interest` is shared with the session that fills it. Core messages and streams are bounded by
-    `message_bytes_max` each."""
+    """The lanes of one link; `interest` is shared with the session that fills it.
+
+    Core messages and streams are each bounded by `message_bytes_max`.
+    """
 
     __slots__ = (
         "_chunk_bytes",
@@ -67,12 +70,12 @@ class LeafOutbox:
         # Chunks of one or more whole frames, and how many each holds.
         self._messages: deque[bytes] = deque()
         self._counts: deque[int] = deque()
-        # What a chunk may hold: no more than the latest slice, so that a slice can end between any two.
+        # The size of a chunk: at most the latest slice, so that a slice can end between any two.
         self._chunk_bytes = _CHUNK_BYTES_FIRST
         self._message_bytes = 0
 
     def __bool__(self) -> bool:
-        """Is there anything to write?"""
+        """Return whether there is anything to write."""
         return bool(self._control or self._has_interest) or self.has_messages
 
     @property
@@ -127,19 +130,21 @@ class LeafOutbox:
         return True
 
     def put_delivery(self, stream: bytes, subject: bytes, frame: bytes, priority: int) -> bool:
-        """Queue a delivery of a stream on `subject`, or what belongs to deliveries there. False: dropped and counted."""
+        """Queue a delivery of a stream on `subject`, or an accompanying message. False: dropped and counted."""
         return self.streams.put(stream, priority, subject, frame) or self._dropped(len(frame))
 
     @property
     def delivery_chunk_bytes(self) -> int:
-        """What a chunk of deliveries may hold, so that slices can end and lanes take turns between any two."""
+        """Return the size of a chunk of deliveries, so that slices can end and lanes alternate between any two."""
         return min(self._chunk_bytes, QUANTUM)
 
     def put_chunks(
         self, stream: bytes, subject: bytes, chunks: list[tuple[bytes, int, int]], priority: int
     ) -> tuple[int, int]:
-        """Queue deliveries as chunks: their bytes, the frames in them, the bytes of header and payload in those. Returns how many
-        frames fitted, and their bytes of header and payload; the rest is dropped and counted."""
+        """Queue deliveries as chunks: their bytes, the number of frames, their bytes of header and payload.
+
+        Returns how many frames fitted, and their bytes of header and payload; the rest is dropped and counted.
+        """
         put = self.streams.put
         taken = content = 0
         for number, (chunk, count, size) in enumerate(chunks):
@@ -167,8 +172,10 @@ class LeafOutbox:
         return False
 
     def put_run(self, prefix: bytes, tails: list[bytes]) -> int:
-        """Queue frames that are `prefix` and one of `tails` each, all of one size. Returns how many fitted; the rest is dropped
-        and counted."""
+        """Queue frames of `prefix` and one of `tails` each, all of one size; return how many fitted.
+
+        The rest is dropped and counted.
+        """
         size = len(prefix) + len(tails[0])
         count = len(tails)
         room = self.message_bytes_max - self._message_bytes
@@ -185,9 +192,9 @@ class LeafOutbox:
         return fitting
 
     def take(self, bytes_max: int, *, handshake_done: bool, bulk_max: int | None = None) -> bytes:
-        """The next slice: whole frames, messages of at most `bytes_max` bytes (one message if it is larger). b"" for nothing.
+        """Return the next slice: whole frames, messages of at most `bytes_max` bytes (one message if it is larger), or b"".
 
-        `bulk_max`: the most that may be messages other than urgent ones, 0 for none.
+        `bulk_max`: the most bytes of messages other than urgent ones, 0: none.
         """
         self._chunk_bytes = bytes_max
         parts = list(self._control)
@@ -204,8 +211,10 @@ class LeafOutbox:
         return b"".join(parts)
 
     def drop_messages(self) -> None:
-        """The link is ending: messages that have not left will not leave. Control stays, to carry a last -ERR, unless the peer
-        has not read it for long."""
+        """Drop messages of an ending link.
+
+        Control stays, to carry a last -ERR, unless the peer has not read it for long.
+        """
         if self._control_bytes > CONTROL_BYTES_MAX // 2:
             self._control.clear()
             self._control_bytes = 0
@@ -234,7 +243,7 @@ class LeafOutbox:
             parts.append(chunk)
 
     def _take_urgent(self, parts: list[bytes], room: int) -> int:
-        """Returns what is left of the room for others; 0 or less: nothing."""
+        """Append urgent messages; return the room left, 0 or less: none."""
         urgent = self._urgent
         if not urgent:
             return room
@@ -254,7 +263,7 @@ class LeafOutbox:
         return 0
 
     def _take_bulk(self, parts: list[bytes], room: int) -> None:
-        """Core messages and streams: half each while both wait; what one does not need is the other's."""
+        """Append core messages and streams: half each while both wait; either may use the other's rest."""
         if room <= 0:
             return
         if not self.streams:
@@ -267,7 +276,7 @@ class LeafOutbox:
             self.streams.take(parts, room)
 
     def _take_messages(self, parts: list[bytes], bytes_max: int) -> int:
-        """Returns the bytes taken."""
+        """Append core messages; return their bytes."""
         messages = self._messages
         before = self._message_bytes
         if before <= bytes_max:

@@ -1,10 +1,10 @@
-"""What one link may carry: rules of allowed and denied subjects, in both directions.
+"""The permissions of one link: rules of allowed and denied subjects, in both directions.
 
-A leaf link differs from a client in three points. A wildcard interest needs only to overlap an allowed entry (messages are filtered
-one by one afterwards). Subjects of the link machinery itself (`$LDS.` loop detection, gateway replies) are never checked as interest.
-And `$MQTT.` passes any allow list, though not a deny list.
+A leaf link differs from a client in three points. A wildcard interest needs only to overlap an allowed entry (messages
+are filtered one by one afterwards). Subjects of the link machinery itself (`$LDS.` loop detection, gateway replies) are
+never checked as interest. And `$MQTT.` passes any allow list, though not a deny list.
 
-The entry form `subject queue` in a subscribe list speaks of queue subscriptions of matching queue groups only.
+An entry `subject queue` in a subscribe list applies only to queue subscriptions of matching queue groups.
 """
 
 from __future__ import annotations
@@ -36,14 +36,6 @@ class SubjectRule:
 ALLOW_ALL = SubjectRule()
 
 
-@dataclass(frozen=True, slots=True)
-class LinkRules:
-    """`send`: towards the peer (messages, and interest the peer may have); `receive`: from the peer."""
-
-    send: SubjectRule = ALLOW_ALL
-    receive: SubjectRule = ALLOW_ALL
-
-
 class RuleChecker:
     """A `SubjectRule` made fast: verdicts on literal subjects are remembered."""
 
@@ -58,11 +50,11 @@ class RuleChecker:
 
     @property
     def is_open(self) -> bool:
-        """Nothing is denied and everything allowed."""
+        """Whether nothing is denied and everything is allowed."""
         return self._open
 
     def permits(self, subject: bytes) -> bool:
-        """May a message with this literal subject pass?"""
+        """Return whether a message with this literal subject may pass."""
         if self._open:
             return True
         verdict = self._memo.get(subject)
@@ -73,7 +65,7 @@ class RuleChecker:
         return verdict
 
     def permits_interest(self, subject: bytes, queue: bytes = b"") -> bool:
-        """May interest in this subject or pattern be announced?"""
+        """Return whether interest in this subject or pattern may be announced."""
         if self._open or subject.startswith(UNCHECKED_INTEREST):
             return True
         if any(_speaks_of(entry_queue, queue) and is_subset(subject, entry) for entry, entry_queue in self._deny):
@@ -83,7 +75,7 @@ class RuleChecker:
         return any(_speaks_of(entry_queue, queue) and overlaps(subject, entry) for entry, entry_queue in self._allow)
 
     def refuses_literal(self, subject: bytes) -> bool:
-        """Is this an interest that can never be served: a literal subject that may not pass as a message?"""
+        """Return whether this is interest that can never be served: a literal subject that may not pass as a message."""
         return not self._open and is_literal(subject) and not self.permits(subject)
 
     def _check_message(self, subject: bytes) -> bool:
@@ -100,7 +92,7 @@ def _split(entry: bytes) -> tuple[bytes, bytes]:
 
 
 def _speaks_of(entry_queue: bytes, queue: bytes) -> bool:
-    """An entry without queue speaks of every subscription; one with a queue only of matching queue groups."""
+    """Return whether an entry applies: without queue to every subscription, with one only to matching queue groups."""
     if not entry_queue:
         return True
     return bool(queue) and (entry_queue == queue or matches(entry_queue, queue))

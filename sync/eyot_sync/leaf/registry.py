@@ -1,8 +1,8 @@
-"""The leaf links of one account: its loop subject, and who is connected twice or in a circle.
+"""The leaf links of one account: its loop subject, and the detection of duplicates and loops.
 
-Every account has one random subject `$LDS.<id>` that it announces on each of its links. Brokers in between hand loop subjects on like
-any interest, so when one's own comes back over a link, that link closes a circle. Two links to the same remote cluster are a circle
-as well, one that interest rules would hide.
+Every account has one random subject `$LDS.<id>` that it announces on each of its links. Brokers forward loop subjects
+like any interest, so when an account's own one returns over a link, that link closes a loop. Two links to the same
+remote cluster are a loop as well, which interest rules would hide.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from eyot_wire.nuid import nuid
 
 @dataclass(frozen=True, slots=True)
 class LinkIdentity:
-    """What tells one link of an account from another. Empty `remote_account`: the peer did not say (before 2.10)."""
+    """The identity of a link within an account. Empty `remote_account`: the peer does not send it (before 2.10)."""
 
     server_name: str
     cluster: str
@@ -58,18 +58,18 @@ class LeafRegistry(Generic[L]):
         self._links[id(link)] = link
 
     def remove(self, link: L) -> None:
-        """Forget a link; one that was never added or is already gone is no error."""
+        """Remove a link; an unknown one is no error."""
         self._links.pop(id(link), None)
 
     def is_own_loop(self, subject: bytes) -> bool:
-        """Did interest in this account's own loop subject come in over a link?"""
+        """Return whether the subject of interest from a link is this account's own loop subject."""
         return subject == self.loop_subject
 
     def duplicate_of(self, newcomer: LinkIdentity) -> L | None:
-        """The accepted link that an accepted newcomer replaces: same server, cluster and account on the other side.
+        """Return the accepted link that a new one replaces: same server, cluster and account on the other side.
 
-        A peer that does not name its account (before 2.10) is never taken for a duplicate: it may have two remotes here on purpose,
-        from two of its accounts, and they would throw each other out for ever.
+        A peer that does not name its account (before 2.10) is never a duplicate: it may deliberately have two remotes
+        here, from two of its accounts, which would disconnect each other forever.
         """
         if newcomer.solicited or not newcomer.remote_account:
             return None
@@ -85,8 +85,11 @@ class LeafRegistry(Generic[L]):
         return None
 
     def same_domain_as(self, newcomer: LinkIdentity) -> L | None:
-        """The accepted link of another server that has the accepted newcomer's JetStream domain. Requests for that domain would
-        reach both, and each takes what is said of the other's messages for its own. Servers of clusters may share a domain."""
+        """Return the accepted link of another server with the new one's JetStream domain.
+
+        Requests for that domain would reach both servers, and each would apply confirmations for the other's messages
+        to its own. Servers of clusters may share a domain.
+        """
         if newcomer.solicited or not newcomer.domain or newcomer.is_cluster:
             return None
         for link in self._links.values():
@@ -97,7 +100,7 @@ class LeafRegistry(Generic[L]):
         return None
 
     def closes_circle(self, newcomer: LinkIdentity) -> bool:
-        """Does a solicited newcomer lead to a cluster that this account is linked to already?"""
+        """Return whether a solicited new link leads to a cluster that this account is already linked to."""
         if not newcomer.solicited or not newcomer.cluster:
             return False
         return any(link.link_identity.cluster == newcomer.cluster for link in self._links.values())

@@ -1,8 +1,8 @@
-"""Which subjects of mirrors and sources a link's rules keep back, each named as somebody would write it into a permission.
+"""The subjects of mirrors and sources that a link's rules deny, each in the form of a permission entry.
 
-A mirror or source on one side of a link copies a stream on the other side through five subjects: the request for a consumer under the
-origin's domain, its answer (`$JSC.R`), the messages (`$JS.S` for sources, `$JS.M` for mirrors), and the answers to flow control (`$JS.FC`).
-A link that does not carry one of them is up, and nothing is copied.
+A mirror or source on one side of a link replicates a stream on the other side through five subjects: the consumer
+request under the origin's domain, its answer (`$JSC.R`), the messages (`$JS.S` for sources, `$JS.M` for mirrors), and
+the answers to flow control (`$JS.FC`). A link without one of them is up, and nothing is replicated.
 """
 
 from __future__ import annotations
@@ -15,13 +15,16 @@ _FLOW_CONTROL = b"$JS.FC.>"
 
 
 def denied_downstream(rules: RuleSet, domain: str, *, may_reply: bool = False) -> list[str]:
-    """What keeps the peer from copying streams of this server, whose domain this is. `may_reply`: answers pass without being allowed."""
+    """Return the subjects that the peer needs to replicate streams of this server (of `domain`) and is denied.
+
+    `may_reply`: answers pass without being allowed.
+    """
     send = [] if may_reply else [_ANSWER]
     return _denied(rules, sent=(*send, *_MESSAGES), received=(_api(domain), _FLOW_CONTROL)) if domain else []
 
 
 def denied_sourcing(rules: RuleSet, peer_domain: str) -> list[str]:
-    """What keeps this server from copying streams of the peer, whose domain this is."""
+    """Return the subjects that this server needs to replicate streams of the peer (of `peer_domain`) and is denied."""
     if not peer_domain:
         return []
     return _denied(rules, sent=(_api(peer_domain), _FLOW_CONTROL), received=(_ANSWER, *_MESSAGES))

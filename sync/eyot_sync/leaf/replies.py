@@ -1,7 +1,7 @@
-"""Replies that a leaf may send although its user may not publish to their subjects (`allow_responses`).
+"""Replies that a leaf node may send although its user may not publish to their subjects (`allow_responses`).
 
-The hub remembers the reply subject of each message that goes down to such a leaf, for as long and as often as the user's permissions
-say. The memory is bounded: the oldest subjects are forgotten first.
+The hub remembers the reply subject of each message sent to such a leaf node, as long and for as many replies as the
+permissions say. The memory is bounded: the oldest subjects are dropped first.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ REMEMBERED_MAX = 16_384
 
 
 class AllowedReplies:
-    """Reply subjects, each with what is left of its allowance."""
+    """Reply subjects, each with its remaining allowance."""
 
     __slots__ = ("_left", "_rule")
 
@@ -24,7 +24,7 @@ class AllowedReplies:
         self._left: dict[bytes, tuple[float, float]] = {}
 
     def sent(self, reply: bytes, now: float) -> None:
-        """A message with this reply subject went to the leaf."""
+        """Record the reply subject of a message sent to the leaf node."""
         rule = self._rule
         if len(self._left) >= REMEMBERED_MAX:
             del self._left[next(iter(self._left))]
@@ -33,7 +33,7 @@ class AllowedReplies:
         self._left[reply] = (deadline, rule.max_messages if rule.max_messages >= 0 else math.inf)
 
     def take(self, subject: bytes, now: float) -> bool:
-        """May a message on this subject come in as a reply? Uses up one of its allowance."""
+        """Return whether a message on this subject is accepted as a reply; if so, use up one permission."""
         allowance = self._left.get(subject)
         if allowance is None:
             return False

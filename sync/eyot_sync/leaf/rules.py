@@ -1,8 +1,8 @@
-"""The rules of one link put together: the hub's permissions, this side's own denies, and the JetStream denies.
+"""The combined rules of one link: the hub's permissions, this side's own denies, and the JetStream denies.
 
-A spoke enforces everything itself. A hub enforces the user's permissions on what comes in, and on what goes out also the spoke's
-wishes (`deny_pub` of CONNECT) and the JetStream denies. JetStream requests that a spoke sends in spite of them are not refused by a
-hub: a leaf that maps its accounts to an empty `default_js_domain` means to use the hub's JetStream as its own.
+A spoke enforces everything itself. A hub enforces the user's permissions on received messages, and on sent ones also
+the spoke's wishes (`deny_pub` of CONNECT) and the JetStream denies. A hub accepts a spoke's JetStream requests in spite
+of the denies: a leaf node that maps its accounts to an empty `default_js_domain` uses the hub's JetStream as its own.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ class RuleSet:
     receive: RuleChecker
 
     def may_announce(self, subject: bytes, queue: bytes) -> bool:
-        """Interest in what could never arrive is not worth telling; replies under the unchecked prefixes always may."""
+        """Return whether to announce interest: not where messages could never arrive; replies under unchecked prefixes always."""
         return subject.startswith(UNCHECKED_MESSAGES) or self.receive.permits_interest(subject, queue)
 
 
 def open_rules() -> RuleSet:
-    """Everything allowed: before the link knows better."""
+    """Return rules that allow everything, until the link is established."""
     checker = RuleChecker(ALLOW_ALL)
     return RuleSet(checker, checker)
 
@@ -43,7 +43,7 @@ def link_rules(
     peer_domain: str,
     deny_pub: tuple[bytes, ...],
 ) -> RuleSet:
-    """Rules of an established link bound to `account`; `deny_pub` is what an accepted peer asked not to be sent."""
+    """Return the rules of an established link bound to `account`; `deny_pub`: what an accepted peer asked not to be sent."""
     denies = jetstream_denies(
         account=account,
         is_system=is_system,
@@ -67,13 +67,13 @@ def solicited_rules(
     deny_exports: tuple[bytes, ...],
     deny_imports: tuple[bytes, ...],
 ) -> RuleSet:
-    """Rules of the side that dialled; `user` is what the other side said with its second INFO."""
+    """Return the rules of the soliciting side; `user`: the permissions in the hub's second INFO."""
     receive = user.subscribe.with_denies(*deny_imports, *(denies.receive if is_spoke else ()))
     return _rule_set(send=user.publish.with_denies(*deny_exports, *denies.send), receive=receive)
 
 
 def accepted_rules(user: UserRules, denies: LinkDenies, *, is_spoke: bool, deny_pub: tuple[bytes, ...]) -> RuleSet:
-    """Rules of the side that was dialled; `user` is who the peer logged in as, `deny_pub` what it asked not to be sent."""
+    """Return the rules of the accepting side; `user`: the peer's permissions, `deny_pub`: what it asked not to be sent."""
     receive = user.publish.with_denies(*(denies.receive if is_spoke else ()))
     return _rule_set(send=user.subscribe.with_denies(*deny_pub, *denies.send), receive=receive)
 

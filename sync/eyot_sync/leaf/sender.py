@@ -1,7 +1,8 @@
-"""The messages that leave over a link: as frames the peer can take, in the lane they belong to (`leaf/outbox.py`).
+"""The messages that leave over a link, as frames in their lanes (`leaf/outbox.py`).
 
-What the peer could not take is left out: headers if it knows none, messages larger than its `max_payload`, which it would close the link
-over, and again after every reconnect. Those are counted (`refused_too_large`).
+The sender leaves out what the peer cannot accept: headers if it does not support them, and messages larger than its
+`max_payload`, for which it would close the link, again after every reconnect. The latter are counted
+(`refused_too_large`).
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ from eyot_wire.jetstream.ack import PREFIX as ACK_PREFIX
 
 
 class LeafSender:
-    """Of one link. `headers`, `max_payload` (bytes, 0: it did not say) and `replies` are the peer's; nothing leaves while not `is_open`.
-    `now`: the session's time, monotonic seconds."""
+    """The sender of one link; `now`: the session's time, monotonic seconds.
+
+    `headers`, `max_payload` (bytes, 0: unknown) and `replies` are the peer's; nothing leaves unless `is_open`.
+    """
 
     __slots__ = ("_outbox", "delivering", "headers", "is_open", "max_payload", "now", "refused_too_large", "replies")
 
@@ -33,7 +36,7 @@ class LeafSender:
         self.replies: AllowedReplies | None = None
         self.refused_too_large = 0
         self.now = 0.0
-        # Told of every delivery: the stream and its bytes on the wire; says the stream's priority.
+        # Called for every delivery with the stream and its bytes on the wire; returns the stream's priority.
         self.delivering: Callable[[bytes, int], int] = lambda stream, size: PRIORITY_DEFAULT
 
     def send(self, subject: bytes, reply: bytes, header: bytes, payload: bytes, queues: tuple[bytes, ...] = ()) -> bool:
@@ -55,14 +58,14 @@ class LeafSender:
         known = outbox.streams.stream_of(subject)
         if known is not None and outbox.streams.waits_on(subject):
             return outbox.put_delivery(known[0], subject, frame, known[1])
-        # A heartbeat or a flow-control request that has nothing to wait for keeps its reader content while the stream has to wait.
+        # A heartbeat or flow-control request without waiting messages keeps its consumer alive while the stream has to
+        # wait.
         if known is not None or stream or is_urgent(subject):
             return outbox.put_urgent(frame)
         return outbox.put_message(frame)
 
     def send_deliveries(self, stream: bytes, subject: bytes, messages: Iterable[tuple[bytes, bytes, bytes]]) -> int:
-        """Queue deliveries of one stream on one subject that the rules allow: reply, header and payload of each. Returns how many
-        were queued."""
+        """Queue allowed deliveries of one stream on one subject (reply, header and payload of each); return how many were queued."""
         if self.replies is not None or not self.headers:
             return sum(self.send(subject, *message) for message in messages)
         if not self.is_open:
@@ -81,8 +84,10 @@ class LeafSender:
         return self._outbox.put_deliveries(stream, subject, frames, priority)
 
     def send_stored(self, stream: bytes, subject: bytes, messages: FirstDeliveries) -> tuple[int, int] | None:
-        """The same for stored messages as a consumer's first deliveries (`StoredRun.write_lmsgs`). Returns how many were queued, and
-        their bytes of header and payload; None if they have to be sent one by one."""
+        """Queue stored messages as a consumer's first deliveries (`StoredRun.write_lmsgs`).
+
+        Returns how many were queued, and their bytes of header and payload; None if they must be sent one by one.
+        """
         if self.replies is not None or not self.headers:
             return None
         if not self.is_open:
@@ -94,8 +99,11 @@ class LeafSender:
         return outbox.put_chunks(stream, subject, chunks, priority)
 
     def send_run(self, subject: bytes, reply: bytes, size_bytes: int, tails: list[bytes], *, with_header: bool) -> int:
-        """Queue messages that the rules allow and that differ in header and payload only: `tails` are their frames behind
-        `LMSG <subject> ` or `HMSG <subject> `. Returns how many were queued, -1 if they have to be sent one by one."""
+        """Queue allowed messages that differ in header and payload only.
+
+        `tails`: their frames after `LMSG <subject> ` or `HMSG <subject> `. Returns how many were queued; -1 if they
+        must be sent one by one.
+        """
         if not self.is_open or (with_header and not self.headers) or (reply and self.replies is not None):
             return -1
         if 0 < self.max_payload < size_bytes:

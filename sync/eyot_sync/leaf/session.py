@@ -1,6 +1,6 @@
 """A leaf link as a state machine without I/O, for both roles.
 
-Bytes go in with `receive`, time with `tick` (at `next_deadline`), both return events; what is to be written comes out of
+Bytes go in with `receive`, time with `tick` (at `next_deadline`), both return events; bytes to write come out of
 `data_to_send`. The order of a handshake:
 
     accept                                        solicit
@@ -70,9 +70,9 @@ from eyot_wire.frames import (
 from eyot_wire.leaf_scanner import LeafScanner
 from eyot_wire.subject import is_valid
 
-#: The longest argument of a peer that nobody knows yet, which is that of CONNECT.
+#: The longest argument of an unauthenticated peer, that of CONNECT.
 FIRST_CONTROL_LINE = 24 * 1024
-#: What such a peer may send behind its CONNECT before there is an answer; it is read no more than a little at a time meanwhile.
+#: The most bytes after CONNECT from a peer whose authentication is pending; it is read slowly meanwhile.
 EARLY_BYTES_MAX = 48 * 1024
 
 
@@ -86,7 +86,7 @@ class LeafSession:
         self.outbox = LeafOutbox(self.interest, options.message_bytes_max)
         self.sender = LeafSender(self.outbox)
         self.rules = open_rules()
-        # What is known of the other side; filled in by its INFO or CONNECT.
+        # The peer, filled in by its INFO or CONNECT.
         self.peer = LinkPeer(is_upstream=False)
         self.remote_account = ""
         self.account = options.account
@@ -104,16 +104,16 @@ class LeafSession:
         self._greeting = LeafHandshake(self, identity)
         self.window = LinkWindow()
         self._interest_complete = False
-        # Sent behind CONNECT while it is decided who the peer is: what was unpacked with it, and what came later, as it came.
+        # Bytes after CONNECT while authentication is pending: unpacked ones, and later ones as received.
         self._early = b""
         self._early_packed = bytearray()
         self._last_peer_error = ""
 
-    # ---------------------------------------------------------------- what the driver asks
+    # ---------------------------------------------------------------- queries of the driver
 
     @property
     def is_spoke(self) -> bool:
-        """This side is the spoke: the peer is upstream. Final once the link is established."""
+        """Return whether this side is the spoke and the peer is upstream. Final once the link is established."""
         return self._is_spoke
 
     @property
@@ -140,7 +140,7 @@ class LeafSession:
 
     @property
     def max_payload(self) -> int:
-        """The largest message the peer takes, in bytes; 0 when it did not say."""
+        """The largest message that the peer accepts, in bytes; 0: unknown."""
         return self.sender.max_payload
 
     @property
@@ -148,7 +148,7 @@ class LeafSession:
         return self.outbox.has_control or self.codec.has_clear or (self.state is State.OPEN and bool(self.outbox))
 
     def data_to_send(self, bytes_max: int = 1 << 20, now: float | None = None) -> bytes:
-        """The next slice to write, whole frames; b"" when there is nothing, or when as much bulk is under way as may be."""
+        """Return the next slice to write, whole frames; b"" when there is nothing, or when the allowed bulk is in flight."""
         codec, window = self.codec, self.window
         if codec.has_clear:
             return codec.take_clear()
@@ -165,39 +165,39 @@ class LeafSession:
 
     @property
     def _distance_s(self) -> float | None:
-        """The round trip without what waits on the link."""
+        """Return the round trip without the queueing on the link."""
         return None if self.window.rtt_s is None else self.window.rtt_min_s
 
     @property
     def compression(self) -> str:
-        """What this side does at the moment, in nats-server's words."""
+        """The present compression of this side, in nats-server's words."""
         return self.codec.level(self._distance_s)
 
     # ---------------------------------------------------------------- state
 
     def enter(self, state: State, deadline: float = math.inf) -> None:
-        """Go on to `state`, which must be left before `deadline` (monotonic seconds). The only place where the state changes."""
+        """Change to `state`, which must be left before `deadline` (monotonic seconds). The only place where the state changes."""
         assert state in TRANSITIONS[self.state], f"{self.state.name} does not lead to {state.name}"
         self.state, self.deadline = state, deadline
 
     # ---------------------------------------------------------------- handshake, called by the driver
 
     def start(self, now: float) -> None:
-        """The transport is there."""
+        """Start on an open transport."""
         self._greeting.start(now)
 
     def tls_established(self, now: float) -> list[LeafEvent]:
-        """Solicit: the TLS handshake that `TlsRequired` asked for is done."""
+        """Solicit: continue after the TLS handshake that `TlsRequired` requested."""
         assert self.state is State.WAIT_TLS
         return self._greeting.negotiate(now)
 
     @property
     def nonce(self) -> str:
-        """What the soliciting side signs with its nkey."""
+        """The nonce that the soliciting side signs with its nkey."""
         return self._greeting.nonce.decode()
 
     def accept_connect(self, now: float, *, account: str, is_system: bool, user: UserRules) -> list[LeafEvent]:
-        """Accept: the peer is who it says, and bound to `account`. Returns `Established` and what came in meanwhile."""
+        """Accept: the peer is authenticated and bound to `account`. Returns `Established` and the events received meanwhile."""
         if self.state is not State.WAIT_VERDICT:
             return []
         connect = self._greeting.connect
@@ -223,29 +223,36 @@ class LeafSession:
         return [] if self.state is State.CLOSED else [self.close(text)]
 
     def close(self, text: str = "", *, reason: str = "", retry_after_s: float | None = None) -> Closed:
-        """End the link, with -ERR `text` if given. What waits in the message lane is lost."""
+        """End the link, with -ERR `text` if given. Waiting messages are lost."""
         self.outbox.drop_messages()
         if text and self.state is not State.CLOSED:
             self.outbox.put_control(encode_err(text))
         self.enter(State.CLOSED)
         self.sender.is_open = False
         self._drop_early()
-        self._scanner = self._new_scanner()  # what it holds of a frame is of no use any more
+        self._scanner = self._new_scanner()  # an incomplete frame is of no use any more
         said = text or reason or "closed"
         return Closed(said, errors.retry_delay_s(said) if retry_after_s is None else retry_after_s)
 
+    def release(self) -> None:
+        """Drop references in a circle, when the link has ended and nobody calls the session any more.
+
+        Python frees what is left at once, without its garbage collector.
+        """
+        self._greeting.release()
+
     def report(self, text: str) -> None:
-        """Tell the peer of an error that does not end the link."""
+        """Send the peer an error that does not end the link."""
         self.outbox.put_control(encode_err(text))
 
     def connection_lost(self, reason: str) -> Closed:
-        """The transport ended. The peer's last -ERR, if any, is the better reason."""
+        """Handle the end of the transport. The peer's last -ERR, if any, is the better reason."""
         return self.close(reason=self._last_peer_error or reason)
 
     # ---------------------------------------------------------------- bytes and time
 
     def receive(self, data: bytes | bytearray | memoryview, now: float) -> list[LeafEvent]:
-        """Bytes from the peer. After a `Closed` event nothing more is taken."""
+        """Process bytes of the peer. After a `Closed` event nothing more is accepted."""
         events: list[LeafEvent] = []
         if self.state is State.CLOSED:
             return events
@@ -269,13 +276,13 @@ class LeafSession:
         self._early, self._early_packed = b"", bytearray()
 
     def _new_scanner(self) -> LeafScanner:
-        """A peer that nobody knows yet may say nothing that has a payload, and nothing long."""
+        """Return a scanner; an unauthenticated peer may send no payloads and nothing long."""
         if self.options.role is Role.ACCEPT and self._liveness is None:
             return LeafScanner(max_payload=0, max_control_line=FIRST_CONTROL_LINE)
         return LeafScanner(max_payload=self._identity.max_payload)
 
     def _scan_early(self, data: bytes, events: list[LeafEvent], now: float) -> None:
-        """Bytes of a peer that nobody knows yet: what follows CONNECT waits for the verdict."""
+        """Scan bytes of an unauthenticated peer: what follows CONNECT waits for the decision."""
         at = 0
         while at < len(data) and not self.is_closed:
             if self.state is State.WAIT_VERDICT:
@@ -339,18 +346,18 @@ class LeafSession:
     # ---------------------------------------------------------------- interest and messages
 
     def add_interest(self, subject: bytes, queue: bytes = b"", weight: int = 1) -> None:
-        """A subscription that crosses appeared. The peer hears of it with the next slice, if the rules let it."""
+        """Add a subscription that crosses. The next slice announces it, if the rules allow."""
         self.interest.add(subject, queue, weight)
 
     def remove_interest(self, subject: bytes, queue: bytes = b"", weight: int = 1) -> None:
         self.interest.remove(subject, queue, weight)
 
     def may_announce(self, subject: bytes, queue: bytes = b"") -> bool:
-        """Do the rules let the peer hear of this interest?"""
+        """Return whether the rules allow to announce this interest."""
         return self.rules.may_announce(subject, queue)
 
     def may_send(self, subject: bytes) -> bool:
-        """Is the link open, and do its rules let a message on this literal subject out?"""
+        """Return whether the link is open and its rules allow a message on this literal subject."""
         return self.state is State.OPEN and self.rules.send.permits(subject)
 
     # ---------------------------------------------------------------- operations
@@ -391,7 +398,7 @@ class LeafSession:
             case Connect() if self.state is State.WAIT_CONNECT:
                 self._greeting.heard_connect(op, events)
             case Connect() if not self._greeting.accepts:
-                # Who was dialled has nothing to present.
+                # The accepting side presents no credentials.
                 events.append(self.close(errors.AUTHORIZATION_VIOLATION))
             case LsAdd() if self.state is State.OPEN:
                 self._interest_added(op, events)
@@ -419,7 +426,7 @@ class LeafSession:
         events.append(op)
 
     def _tolerates(self, subject: bytes, events: list[LeafEvent]) -> bool:
-        """A message that the rules forbid: passed if it is a reply, ignored by a spoke, the end of the link on a hub."""
+        """Handle a forbidden message: accepted as a reply, ignored by a spoke, the end of the link on a hub."""
         if subject.startswith(UNCHECKED_MESSAGES):
             return True
         if self.sender.replies is not None and self.sender.replies.take(subject, self.sender.now):
@@ -446,11 +453,11 @@ class LeafSession:
     # ---------------------------------------------------------------- from the greeting to the open link
 
     def rescan(self) -> None:
-        """What the peer says next is a stream of its own."""
+        """Start a new scanner: the peer's next bytes are a stream of their own."""
         self._scanner = self._new_scanner()
 
     def establish(self, now: float, user: UserRules, *, isolated: bool) -> list[LeafEvent]:
-        """The peer is known and may talk: interest and messages flow."""
+        """Establish the link with an authenticated peer: interest and messages flow."""
         times, handshake = self.options.times, self._greeting
         self.peer = LinkPeer(
             is_upstream=self._is_spoke,
@@ -472,7 +479,8 @@ class LeafSession:
         self.enter(State.OPEN)
         self.sender.is_open = True
         self.codec.established()
-        # The first PING goes out at once: its answer comes behind the peer's initial interest and gives the first round trip.
+        # The first PING is sent at once: its answer follows the peer's initial interest and measures the first round
+        # trip.
         self._liveness.pinged(now)
         self._ping(now)
         return [
@@ -482,7 +490,7 @@ class LeafSession:
         ]
 
     def apply_rules(self, user: UserRules) -> None:
-        """What the link may carry is known, or has changed."""
+        """Apply the link's permissions, initially and after a change."""
         self.rules = link_rules(
             self.options,
             self._identity,

@@ -1,9 +1,9 @@
-"""The states of a leaf session and how they follow one another.
+r"""The states of a leaf session and how they follow one another.
 
 The accepting side goes down the left, the soliciting side down the right. Every state may also lead to `CLOSED`.
 
                       NEW
-            accept   /   \\   solicit
+            accept   /   \   solicit
          WAIT_CONNECT     WAIT_INFO ---> WAIT_TLS
               |            |    |           |
               |            |   WAIT_S2 <----+   (compression agreed)
@@ -22,7 +22,7 @@ from typing import Final
 
 
 class State(Enum):
-    """Where a session stands. The value is what logs and errors say."""
+    """The state of a session. The value appears in logs and errors."""
 
     NEW = "new"
     WAIT_INFO = "waiting for INFO"

@@ -1,15 +1,16 @@
-"""How much bulk may be under way on a link, so that nothing urgent waits long behind it.
+"""Bounds the bulk in flight on a link, so that nothing urgent waits long behind it.
 
-What has been written cannot be overtaken: not in this kernel's buffer, and not in a modem's or a proxy's, where a slow link can hide
-minutes of it. So the amount that the peer is not known to have read is bounded. A PING behind the bulk is the mark; its PONG says that
-everything before it arrived, how long that took, and thereby how fast the link is. The window is what the link carries in its shortest
-round trip and `TARGET_S` beyond: enough to keep it busy, and no more than that to wait behind.
+Written bytes cannot be overtaken, neither in this kernel's buffer nor in that of a modem or a proxy, where a slow link
+can hide minutes of data. The amount that the peer is not known to have read is therefore bounded. A PING after the bulk
+is the mark. Its PONG confirms that everything before it arrived, the time it needed, and thereby the link's rate. The
+window is what the link carries in its shortest round trip plus `TARGET_S`: enough to keep it busy, and no more.
 
-A message larger than the window leaves alone, and the link would rest until it is answered. The next one may follow as soon as what is
-under way is expected to be through in `TARGET_S`: then nothing urgent waits for more than one such message and that.
+A message larger than the window leaves alone, and the link would rest until it is answered. The next one may follow as
+soon as the bytes in flight are expected to arrive within `TARGET_S`: then nothing urgent waits for more than one such
+message and that.
 
-A fast link gets a window that never holds it up; a slow one is found out by the first `WINDOW_FIRST`. Time is an argument (monotonic
-seconds). PINGs of other origin pass through here too, for PONGs answer in order.
+A fast link gets a window that never limits it; the first `WINDOW_FIRST` bytes reveal a slow one. Time is an argument
+(monotonic seconds). PINGs of other kinds pass through here, too, since PONGs answer in order.
 """
 
 from __future__ import annotations
@@ -18,30 +19,32 @@ import math
 from collections import deque
 from typing import NamedTuple
 
-#: What may wait on the link beyond its round trip, seconds.
+#: How long data may wait on the link beyond its round trip, seconds.
 TARGET_S = 0.5
 #: Before anything is known: under three seconds on 50 kbit/s.
 WINDOW_FIRST = 16 * 1024
 WINDOW_MIN = 4 * 1024
 WINDOW_MAX = 64 << 20
-#: Marks in a window: how closely answers follow what is sent.
+#: Marks in a window: the granularity of answers.
 _MARKS = 4
-#: A message of so many round trips' worth leaves the link at rest for less than a tenth of the time.
+#: A message worth this many round trips leaves the link idle for less than a tenth of the time.
 _RESTS = 9
 #: Rates that are remembered; the highest of them counts.
 _RATES = 10
-#: A rate is not believed from less than this.
+#: A smaller sample gives no rate.
 _SAMPLE_MIN = 512
-#: Without any measured rate a link is taken to carry so much (bytes per second) beyond the first `_UNMEASURED_FREE` bytes.
+#: The assumed rate of an unmeasured link (bytes per second) beyond the first `_UNMEASURED_FREE` bytes.
 _RATE_UNMEASURED = 4096.0
 _UNMEASURED_FREE = 2 * WINDOW_FIRST
-#: The usual silence of a link is allowed for so much of the time that what is under way takes.
+#: Silence is tolerated for this part of the time that the bytes in flight need.
 _PATIENCE_FREE_S = 3.0
 
 
 class _Mark(NamedTuple):
-    """A PING: what was sent and answered before it, since when the link has been busy with the difference, and whether the window was
-    at least half full."""
+    """A PING as a mark: the bytes sent and answered before it.
+
+    Also since when the link is busy with the difference, and whether the window was at least half full.
+    """
 
     sent: int
     answered: int
@@ -51,7 +54,7 @@ class _Mark(NamedTuple):
 
 
 class LinkWindow:
-    """What is under way on one link, bytes, and how much may be. `rate`: bytes per second that the peer was seen to take, 0 unknown."""
+    """The bytes in flight on one link, and their limit. `rate`: the peer's measured bytes per second, 0: unknown."""
 
     __slots__ = (
         "_answered",
@@ -79,20 +82,20 @@ class LinkWindow:
         self._oversize = 0
         # Since the last answer, or since there is something under way.
         self._busy_since = 0.0
-        # When what is under way is expected to be on its way as a whole.
+        # When everything in flight is expected to have left.
         self._free_at = -math.inf
         self._marks: deque[_Mark] = deque()
         self._rates: deque[float] = deque(maxlen=_RATES)
-        # Of this connection. It is not forgotten: while the link is busy every later one has waited behind our own bytes.
+        # For this connection, never reset: while the link is busy every later round trip includes our own bytes.
         self.rtt_min_s = math.inf
 
     @property
     def under_way(self) -> int:
-        """Bytes that the peer is not known to have read."""
+        """Return the bytes that the peer is not known to have read."""
         return self._sent - self._answered
 
     def room(self, now: float) -> int:
-        """How much more may be sent at once, bytes: no more than a mark's distance, so that answers come while the rest is under way."""
+        """Return the bytes that may be sent now: at most a mark's distance, so that answers come while the rest is in flight."""
         window = self.window
         if now >= self.room_at:
             window += self._oversize
@@ -110,8 +113,10 @@ class LinkWindow:
 
     @property
     def patience_s(self) -> float:
-        """How much longer than usual the peer may be silent, because of what it has yet to take before it answers the oldest mark. What
-        has been sent since is no reason: little by little it would excuse any silence."""
+        """Return how much longer the peer may be silent, because it must read what precedes the oldest mark before it answers.
+
+        Bytes sent since do not count: they would excuse any silence little by little.
+        """
         ahead = (self._marks[0].sent if self._marks else self._sent) - self._answered
         if self.rate:
             return max(0.0, 2 * ahead / self.rate - _PATIENCE_FREE_S)
@@ -130,13 +135,13 @@ class LinkWindow:
         return self._since_mark * _MARKS >= self.window
 
     def marked(self, now: float) -> None:
-        """A PING follows what was sent so far."""
+        """Note a PING after the bytes sent so far."""
         self._since_mark = 0
         full = self.under_way * 2 >= self.window
         self._marks.append(_Mark(self._sent, self._answered, now, self._busy_since, full))
 
     def answered(self, now: float) -> float | None:
-        """A PONG arrived: returns the round trip it answers, seconds; None if nothing was asked."""
+        """Process a PONG: return the round trip in seconds; None without a pending PING."""
         if not self._marks:
             return None
         mark = self._marks.popleft()
@@ -154,7 +159,7 @@ class LinkWindow:
         return rtt_s
 
     def _measured(self, rate: float, full: bool) -> None:
-        # With little under way there is no measure of a rate below the one that is known.
+        # With little in flight, a lower rate cannot be measured.
         if rate < self.rate and not full:
             return
         self._rates.append(rate)

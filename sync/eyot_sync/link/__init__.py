@@ -1,1 +1,4 @@
-"""Keeping a link up: where to dial, when, and what becomes of a link that is lost."""
+"""Keeping links up: addresses, attempts, backoff, and the state of each link.
+
+Entry point: `supervisor.LinkSupervisor`. Imports `leaf`, `policy` and `eyot_wire`.
+"""

@@ -1,8 +1,8 @@
-"""How long to wait before the next attempt: exponential backoff with full jitter.
+"""The delay before the next attempt: exponential backoff with full jitter.
 
-After a power cut or a cell tower's return a whole fleet dials at the same moment. Full jitter (a uniform draw between zero and the
-current ceiling) spreads those dials evenly, and the ceiling doubles with each failure up to `cap_s`, so that a hub that is down is
-not hammered and one that returns is found soon.
+After a power cut or a cell tower's return a whole fleet connects at the same moment. Full jitter (a uniform draw
+between zero and the current ceiling) spreads the attempts evenly. The ceiling doubles with each failure up to `cap_s`,
+so that a hub that is down is not overloaded and one that returns is found soon.
 """
 
 from __future__ import annotations
@@ -37,5 +37,5 @@ class Backoff:
         return delay_s
 
     def reset(self) -> None:
-        """An attempt succeeded: start again from the first ceiling."""
+        """Start again from the first ceiling after a success."""
         self.failures = 0

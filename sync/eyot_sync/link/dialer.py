@@ -21,14 +21,14 @@ _ADDRESSES_MAX = 4
 
 
 class DialError(Exception):
-    """No transport to the address; the text says why."""
+    """No transport to the address; the text gives the reason."""
 
 
 class Dialer(Protocol):
     """Something that opens streams: TCP in the daemon, memory in tests."""
 
     async def dial(self, address: LinkAddress, timeout_s: float) -> trio.abc.Stream:
-        """Raises DialError."""
+        """Open a transport to an address. Raises DialError."""
         ...
 
 

@@ -1,22 +1,23 @@
-"""How much bulk to hand to the transport at once, so that a PONG or an interest change never waits long behind it.
+"""The size of the slices passed to the transport, so that a PONG or an interest change never waits long behind one.
 
-What has been given to the kernel cannot be overtaken any more. A slice is therefore sized to take about `target_s` on the wire: 4 KiB on
-a 50 kbit/s radio is already most of a second, while on loopback anything below hundreds of KiB only costs system calls.
+Bytes in the kernel cannot be overtaken. A slice is therefore sized to take about `target_s` on the wire: 4 KiB on a 50
+kbit/s radio is already most of a second, while on loopback anything below hundreds of KiB only costs system calls.
 
-The size follows how long full slices take. A slice that vanished into an empty buffer says nothing about the wire, so the size at most
-doubles from one slice to the next, while it shrinks at once: a link that turns slow has at most one slice too many under way.
+The size follows the duration of full slices. A slice that fits into an empty buffer is no measure of the wire, so the
+size at most doubles from one slice to the next, while it shrinks at once: a link that turns slow has at most one slice
+too many in flight.
 """
 
 from __future__ import annotations
 
 SLICE_BYTES_MIN = 4 * 1024
 SLICE_BYTES_MAX = 512 * 1024
-# Before anything is known of the link: two seconds at 50 kbit/s, and not many system calls on a fast one.
+# The initial size: two seconds at 50 kbit/s, and few system calls on a fast link.
 SLICE_BYTES_FIRST = 16 * 1024
 
 
 class SliceSizer:
-    """Bytes of the next slice, from how long the previous ones took."""
+    """The size of the next slice in bytes, from the duration of the previous ones."""
 
     __slots__ = ("slice_bytes", "target_s")
 
@@ -25,7 +26,7 @@ class SliceSizer:
         self.slice_bytes = SLICE_BYTES_FIRST
 
     def sent(self, size_bytes: int, elapsed_s: float) -> None:
-        """`size_bytes` were taken by the transport in `elapsed_s`. Sends well below a slice are not looked at."""
+        """Account for `size_bytes` that the transport accepted in `elapsed_s`. Much smaller sends are ignored."""
         if size_bytes * 2 < self.slice_bytes:
             return
         fitting = size_bytes * self.target_s / max(elapsed_s, 1e-6)

@@ -1,4 +1,4 @@
-"""What the sync floor needs from the house above it, as protocols: the daemon hands objects down that keep them.
+"""Protocols that this package needs implemented by the daemon.
 
 Everything here belongs to the loop's thread and never blocks.
 """
@@ -36,7 +36,8 @@ class LinkEnd:
 class LinkRunner(Protocol):
     """Runs one connection of a remote over an open transport until it ends, and closes the transport.
 
-    Writes into `state` what it learns (phase, peer, traffic), and hands the `host:port` texts that the hub names to `learn`.
+    Writes its findings (phase, peer, traffic) into `state`, and passes the `host:port` texts that the hub announces to
+    `learn`.
     """
 
     async def run_link(

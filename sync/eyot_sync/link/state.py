@@ -1,7 +1,7 @@
-"""What is known of a link at this moment and of its past: the truth that status pages show.
+"""The present state and the history of a link, for status pages.
 
-One `LinkState` per remote lives as long as the remote; one per accepted link as long as the link. It is written by the supervisor and
-by whoever runs the connection, and read by monitoring. Times are wall clock, nanoseconds since the epoch.
+One `LinkState` per remote lives as long as the remote; one per accepted link as long as the link. The supervisor and
+the code that runs the connection write it, monitoring reads it. Times are wall clock, nanoseconds since the epoch.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from eyot_sync.leaf.events import Established
 
 
 class LinkPhase(Enum):
-    """Where a link stands."""
+    """The phase of a link."""
 
     WAITING = "waiting"
     DIALING = "dialing"
@@ -30,7 +30,7 @@ class LinkTraffic:
     in_bytes: int = 0
     out_msgs: int = 0
     out_bytes: int = 0
-    # Not sent because the message lane was full, or larger than the peer takes; not taken because rules forbid it.
+    # Not sent because the lane was full or the message too large for the peer; not accepted because rules forbid it.
     dropped_full: int = 0
     dropped_too_large: int = 0
     refused_inbound: int = 0
@@ -47,7 +47,7 @@ class LinkTraffic:
         self.out_bytes += size
 
     def lost(self, dropped_full: int, dropped_too_large: int, refused_inbound: int) -> None:
-        """Of a connection that ended."""
+        """Add the losses of a connection that ended."""
         self.dropped_full += dropped_full
         self.dropped_too_large += dropped_too_large
         self.refused_inbound += refused_inbound
@@ -57,8 +57,8 @@ class LinkTraffic:
 class LinkState:
     """One link. `name` is unique among the server's links and free of secrets.
 
-    `since_ns`: when the link came up, or when it went down (for a remote that was never up: when it was first tried).
-    `attempts`: attempts since the link was last up. `connects`: how often it came up.
+    `since_ns`: when the link came up, or went down (for a remote that was never up: the first attempt). `attempts`:
+    attempts since the link was last up. `connects`: how often it came up.
     """
 
     name: str
@@ -83,12 +83,13 @@ class LinkState:
     remote_account: str = ""
     is_spoke: bool = False
     is_isolated: bool = False
-    #: What a policy makes the link wait for; "" if none does.
+    #: The policy that the link waits for; "": none.
     waiting: str = ""
-    #: Another server has the JetStream domain of this one, or of the peer: in which words, "" if none is known; and when that was seen.
+    #: The error about another server with this one's or the peer's JetStream domain, "": none; and when it was last
+    #: seen.
     twin: str = ""
     twin_ns: int = 0
-    #: The peer announces interest in the API of this server's domain: somebody else answers there as well.
+    #: The peer announces interest in the API of this server's domain: another server there serves the domain, too.
     twin_by_interest: int = 0
     traffic: LinkTraffic = field(default_factory=LinkTraffic)
 
@@ -98,12 +99,12 @@ class LinkState:
 
     @property
     def peer_group(self) -> str:
-        """Who is behind the link, whichever server of a cluster it leads to: the cluster's name, or that of a server alone."""
+        """The peer's identity, whichever server of a cluster it is: the cluster's name, or that of a single server."""
         return self.peer_cluster or self.peer_name
 
     @property
     def is_cluster(self) -> bool:
-        """The peer belongs to a cluster. A server with remotes that is alone says that it is one of its own name."""
+        """Whether the peer belongs to a cluster. A single server with remotes announces a cluster of its own name."""
         return self.peer_cluster not in ("", self.peer_name)
 
     def came_up(self, now_ns: int) -> None:
@@ -116,7 +117,7 @@ class LinkState:
         self.next_attempt_ns = 0
 
     def met(self, peer: Established, account: str, *, is_spoke: bool) -> None:
-        """Who the peer is, and which account here the link is for. `is_spoke`: the peer is upstream."""
+        """Record the peer, and the link's local account. `is_spoke`: the peer is upstream."""
         self.account = account
         self.peer_name = peer.server_name
         self.peer_id = peer.server_id
@@ -135,11 +136,11 @@ class LinkState:
         self.twin, self.twin_by_interest = "", 0
 
     def saw_twin(self, text: str, now_ns: int) -> None:
-        """Another server with the same domain is there."""
+        """Record another server with the same domain."""
         self.twin, self.twin_ns = text, now_ns
 
     def interest_of_twin_gone(self) -> None:
-        """One subject less of those that tell of another server with this one's domain."""
+        """Count one subject less of the interest that reveals another server with this domain."""
         if self.twin_by_interest:
             self.twin_by_interest -= 1
             if not self.twin_by_interest:

@@ -1,8 +1,8 @@
-"""The life of one remote: dial when it may, run the connection, wait, again; for weeks.
+"""Keeps one remote linked: connect when allowed, run the connection, wait, repeat; for weeks.
 
-One task per remote. An attempt takes the next address, a connection runs until it ends, and its end says how long to wait: errors that
-only a person can mend name their delay, everything else backs off with full jitter. `wake` ends a wait at once, for whoever knows that
-the network is back.
+One task per remote. An attempt uses the next address. A connection runs until it ends, and its end determines the wait:
+errors that need an operator have delays of their own, all others back off with full jitter. `wake` ends a wait at once
+when the network is back.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ log = logging.getLogger("eyot.leaf")
 # Between the first retry and the longest delay: quarter of, and twice, the configured reconnect time.
 _BACKOFF_BASE = 0.25
 _BACKOFF_CAP = 2.0
-#: A link that was lost may live on at its hub for so long, seconds: another hub, linked to that one, takes its successor for a loop.
+#: How long a hub may keep a lost link, seconds: another hub, linked to that one, regards its successor as a loop.
 LINGERS_S = 30.0
 
 
@@ -68,16 +68,16 @@ class LinkSupervisor:
         self._clock = clock
         self._backoff = Backoff(spec.reconnect_s * _BACKOFF_BASE, spec.reconnect_s * _BACKOFF_CAP, rng)
         self._wake = trio.Event()
-        # A daemon that was started again may have had a link to another of its hubs.
+        # A restarted daemon may have had a link to another of its hubs.
         self._lost_at = clock.monotonic() if len(spec.addresses) > 1 else -math.inf
 
     def wake(self) -> None:
-        """Try now: the network came back, or somebody asked."""
+        """Try now: the network came back, or an operator asked."""
         self._backoff.reset()
         self._wake.set()
 
     def learned(self, host_ports: Iterable[str]) -> None:
-        """The hub named its addresses."""
+        """Set the addresses that the hub announced."""
         if not self.spec.ignore_discovered:
             self.urls.discovered(host_ports)
 
@@ -115,7 +115,7 @@ class LinkSupervisor:
         return end
 
     async def _run_link(self, stream: trio.abc.Stream, address: LinkAddress) -> LinkEnd:
-        """One connection. Whatever goes wrong with it, and was not foreseen, stays with it."""
+        """Run one connection. An unexpected error ends this connection only."""
         try:
             return await self._runner.run_link(stream, address, self.state, self.learned)
         except OSError as error:
@@ -143,11 +143,11 @@ class LinkSupervisor:
     def _delay_s(self, end: LinkEnd, lasted_s: float) -> float:
         now = self._clock.monotonic()
         if is_loop(end.reason) and now - self._lost_at < LINGERS_S:
-            # The next address may be that of the hub where the lost link lives on: there its successor takes its place.
+            # The next address may be that of the hub that still has the lost link: there its successor replaces it.
             return self._backoff.next_delay_s()
         if end.established:
             self.urls.restart()
-            # A link that comes up and is thrown out again at once is a failure like any other, or it would dial in a tight loop.
+            # A link that comes up and is closed at once counts as a failure: otherwise the loop would have no pause.
             if lasted_s >= self._backoff.cap_s:
                 self._backoff.reset()
                 self._lost_at = now

@@ -1,8 +1,9 @@
-"""Which address of a remote to dial next.
+"""The next address of a remote.
 
-A remote has configured addresses and those its hub told about (`leafnode_urls`). Configured ones come first, in random order unless
-told otherwise, discovered ones behind them: they are what a hub calls itself, which from behind a NAT may lead nowhere. Each attempt
-takes the next address; after an established link ended, the round starts again at the first configured one.
+A remote has configured addresses and those that its hub announced (`leafnode_urls`). Configured ones come first, in
+random order unless configured otherwise, then the announced ones: they are a hub's own addresses, which may be
+unreachable from behind a NAT. Each attempt uses the next address; after the end of an established link, the round
+starts again at the first configured one.
 """
 
 from __future__ import annotations
@@ -46,19 +47,19 @@ class LinkUrls:
         return (*self._configured, *self._discovered)
 
     def next(self) -> LinkAddress:
-        """The address of the next attempt."""
+        """Return the address of the next attempt."""
         addresses = self.addresses
         address = addresses[self._next % len(addresses)]
         self._next = (self._next + 1) % len(addresses)
         return address
 
     def restart(self) -> None:
-        """A link was up: begin the next round at the first configured address."""
+        """Start the next round at the first configured address, after a link was up."""
         self._next = 0
 
     def discovered(self, host_ports: Iterable[str]) -> None:
-        """Replace what was discovered before by these `host:port` texts; what cannot be read is left out."""
-        # A hub of which one address asks for TLS is not reached in clear by way of an address that it names itself.
+        """Replace the announced addresses by these `host:port` texts; malformed ones are ignored."""
+        # A hub with TLS at one address is never contacted in clear at an address that it announces.
         schemes = {address.scheme for address in self._configured}
         scheme = next((secure for secure in ("tls", "wss") if secure in schemes), self._configured[0].scheme)
         known = {(address.host, address.port) for address in self._configured}

@@ -1,1 +1,4 @@
-"""What may leave over a link, how much of it, and when: priorities, bandwidths, windows, budgets."""
+"""Policies of links: priorities, bandwidths, windows, budgets.
+
+Entry points: `policy.SyncPolicies`, `stream_gate.StreamGate`, `budget.Meter`. Pure values and decisions without I/O.
+"""

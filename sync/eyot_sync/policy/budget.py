@@ -1,12 +1,13 @@
-"""What a metered link may carry in a month, and what it has carried.
+"""The monthly budget of a metered link, and what it has used.
 
-Spending is counted in bytes as a carrier counts them: what is written and read, beneath TLS and WebSocket, and an estimate of the IP and
-TCP headers around it and of the packets that open and close a connection.
-It is kept by month (from `reset_day` to the day before it, local time), so that a clock that jumps and comes back finds what was spent.
-A clock that was never set (before 2020) spends from the latest month that is known.
+Usage is counted in bytes as a carrier counts them: bytes written and read below TLS and WebSocket, plus an estimate of
+the IP and TCP headers around them and of the packets that open and close a connection. It is kept by month (from
+`reset_day` to the day before it, local time), so that a clock that jumps and returns finds its usage. A clock that was
+never set (before 2020) uses the latest known month.
 
-What is saved is ahead of what was spent by a lease, and saved again once that is used up: a crash costs at most one lease of the
-budget, and gives back only what was spent between `must_save` and the save that follows. Time is an argument (seconds since the epoch), local time another (`tz`).
+The saved value exceeds the usage by a lease, and is saved again once that is used up: a crash costs at most one lease
+of the budget, and loses only what was used between `must_save` and the following save. Time is an argument (seconds
+since the epoch), local time another (`tz`).
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import date, datetime, time, tzinfo
 
-#: Bytes of IP and TCP headers (with timestamps) a packet, and what a packet carries beside them.
+#: Bytes of IP and TCP headers (with timestamps) per packet, and the payload of a packet.
 PACKET_OVERHEAD = 52
 PACKET_PAYLOAD = 1400
-#: What it takes to open a connection and to close it: packets without content.
+#: Packets without payload that open and close a connection.
 CONNECTION_BYTES = 6 * PACKET_OVERHEAD
 #: Of the budget, saved ahead of being spent; never less than `_LEASE_MIN`.
 _LEASE_SHARE = 1000
@@ -27,7 +28,7 @@ _CLOCK_SET = datetime(2020, 1, 1).timestamp()
 
 
 def carried(size: int) -> int:
-    """What `size` bytes of one write or read cost: packets and the acknowledgement of every second one."""
+    """Return the cost of `size` bytes of one write or read: packets, and an acknowledgement for every second one."""
     packets = -(-size // PACKET_PAYLOAD)
     return size + packets * PACKET_OVERHEAD + (packets + 1) // 2 * PACKET_OVERHEAD
 
@@ -61,17 +62,17 @@ class Budget:
         return max(0, self.limit - self.spent_at(now_s))
 
     def resets_at(self, now_s: float) -> float:
-        """When the next month begins, seconds since the epoch."""
+        """Return when the next month begins, seconds since the epoch."""
         self._turn_to(now_s)
         return self._end_s
 
     @property
     def must_save(self) -> bool:
-        """More was spent than what is saved covers."""
+        """Return whether the usage exceeds the saved value."""
         return any(size > self._saved.get(month, 0) for month, size in self.spent.items())
 
     def to_save(self, *, exact: bool = False) -> dict[str, int]:
-        """What to keep, a lease ahead of what was spent (`exact`, at a clean stop: without it)."""
+        """Return the values to save, a lease above the usage (`exact`, at a clean stop: the usage itself)."""
         ahead = 0 if exact else self._lease
         self._saved = {month: size + (ahead if month == self._month else 0) for month, size in self.spent.items()}
         return dict(self._saved)

@@ -1,7 +1,7 @@
-"""What of a link's capacity is whose: the policies of `eyot { sync { } }` as values.
+"""How a link's capacity is divided: the policies of `eyot { sync { } }` as values.
 
-A stream's policy holds for what leaves of it over leaf links (deliveries to mirrors, sources and other consumers on the far side) and
-for its own mirrors and sources that are read over one. A remote's policy holds for its link as a whole.
+A stream's policy applies to what leaves of it over leaf links (deliveries to mirrors, sources and other consumers on
+the far side) and to its own mirrors and sources over a link. A remote's policy applies to its link as a whole.
 """
 
 from __future__ import annotations
@@ -20,7 +20,11 @@ PRIORITY_RESERVE = 8
 
 
 class StreamPolicy(Struct, frozen=True, kw_only=True):
-    """`priority`: 0 to 9, the higher leaves first. `bandwidth`: bytes per second over each link, 0: no limit. `windows`: when, if any."""
+    """Policy of a stream.
+
+    `priority`: 0 to 9, the higher leaves first. `bandwidth`: bytes per second over each link, 0: unlimited. `windows`:
+    when.
+    """
 
     priority: int = PRIORITY_DEFAULT
     bandwidth: int = 0
@@ -28,10 +32,10 @@ class StreamPolicy(Struct, frozen=True, kw_only=True):
 
 
 class MeteredPolicy(Struct, frozen=True, kw_only=True):
-    """`metered { }`: bytes a month, both directions. `reserve` of them are kept for streams of high priority.
+    """`metered { }`: bytes a month, both directions; `reserve` of them are for streams of high priority.
 
-    `used_up`: `disconnect` ends the link until the next month, `hold` keeps it for everything but streams. `ping_interval_s`: how often an
-    idle peer is asked whether it is there; three times that without a byte and the link is stale.
+    `used_up`: `disconnect` ends the link until the next month, `hold` keeps it for everything but streams.
+    `ping_interval_s`: the PING interval of an idle link; after three times that without a byte the link is stale.
     """
 
     budget: int
@@ -52,7 +56,7 @@ class RemotePolicy(Struct, frozen=True, kw_only=True):
 
 
 class StreamRule(Struct, frozen=True, kw_only=True):
-    """A policy for the streams whose name matches (`*` for any characters), in one account or in all."""
+    """A policy for the streams whose name matches (`*`: any characters), in one account or in all."""
 
     name: str
     account: str = ""
@@ -66,7 +70,7 @@ class SyncPolicies(Struct, frozen=True, kw_only=True):
     remotes: tuple[RemotePolicy, ...] = ()
 
     def stream(self, account: str, name: str) -> StreamPolicy:
-        """The policy of a stream: that of its own name, else the first that matches."""
+        """Return the policy of a stream: that of its own name, else the first match."""
         fitting = [rule for rule in self.streams if rule.account in ("", account)]
         for rule in fitting:
             if rule.name == name:
@@ -77,7 +81,7 @@ class SyncPolicies(Struct, frozen=True, kw_only=True):
         return DEFAULT_STREAM
 
     def remote(self, addresses: tuple[tuple[str, int], ...], account: str) -> RemotePolicy | None:
-        """The policy of a remote with these addresses."""
+        """Return the policy of a remote with these addresses."""
         for policy in self.remotes:
             if policy.account in ("", account) and (policy.host, policy.port) in addresses:
                 return policy
@@ -85,4 +89,3 @@ class SyncPolicies(Struct, frozen=True, kw_only=True):
 
 
 DEFAULT_STREAM = StreamPolicy()
-NO_POLICIES = SyncPolicies()

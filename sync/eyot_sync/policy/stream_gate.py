@@ -1,7 +1,7 @@
-"""May a stream's messages go over a link at this moment, and if not, when may they?
+"""Decides whether a stream's messages may leave over a link now, and if not, when.
 
-Whoever serves a stream's messages to a link asks before it reads them from the log, so that what has to wait waits on flash and not in
-memory. A gate looks at the stream's windows and bandwidth and at the budget of the link. Times: monotonic seconds for rates, seconds
+A consumer checks the gate before it reads messages from the log, so that held messages wait on flash and not in memory.
+A gate considers the stream's windows and bandwidth and the link's budget. Times: monotonic seconds for rates, seconds
 since the epoch for windows and budgets.
 """
 
@@ -16,7 +16,7 @@ from eyot_sync.policy.budget import Budget
 from eyot_sync.policy.policy import PRIORITY_RESERVE, MeteredPolicy, StreamPolicy
 from eyot_sync.policy.windows import Opening, Timetable
 
-#: A held stream is looked at again after this at the latest: clocks are set, configurations change.
+#: A held stream is checked again after this at the latest: clocks are set, configurations change.
 LOOK_AGAIN_S = 30.0
 UNLIMITED = 1 << 62
 
@@ -28,7 +28,7 @@ class Hold(Struct, frozen=True):
     wait_s: float
 
 
-#: As much as a link or a client can take waits already: no policy, look again soon.
+#: A link or client has enough waiting data: not a policy; check again soon.
 FULL = Hold("as much as it can take waits already", 0.0)
 
 
@@ -50,7 +50,7 @@ class TokenBucket:
         return int(self._balance)
 
     def wait_s(self, now: float) -> float:
-        """How long the next message must wait; 0: it may leave now."""
+        """Return how long the next message must wait; 0: it may leave now."""
         self.balance(now)
         return 0.0 if self._balance > 0 else -self._balance / self.bytes_per_s + 1e-6
 
@@ -70,11 +70,11 @@ class StreamGate:
         self._bucket = TokenBucket(policy.bandwidth, now) if policy.bandwidth else None
 
     def opening(self, now_s: float) -> Opening:
-        """Where the stream stands with its windows."""
+        """Return the state of the stream's windows."""
         return self._timetable.at(now_s)
 
     def hold(self, now: float, now_s: float, meter: Meter | None = None) -> Hold | None:
-        """What keeps the stream back; None: it may go."""
+        """Return the policy that holds the stream back; None: none does."""
         if self.policy.windows:
             found = self._timetable.at(now_s)
             if not found.is_open:
@@ -92,7 +92,7 @@ class StreamGate:
         return None
 
     def allowance(self, now: float, now_s: float, meter: Meter | None = None) -> int:
-        """Bytes that may go at once, before the gate is asked again."""
+        """Return the bytes that may leave at once, before the next check."""
         found = UNLIMITED
         if self._bucket is not None:
             found = max(0, self._bucket.balance(now))
@@ -117,7 +117,7 @@ class Meter:
         self.tz = tz
 
     def hold(self, priority: int, now_s: float) -> Hold | None:
-        """What the budget says to a stream of this priority."""
+        """Return the budget's limit for a stream of this priority."""
         left = self.budget.left_at(now_s)
         if left > self.policy.reserve or (left and priority >= PRIORITY_RESERVE):
             return None
@@ -129,7 +129,7 @@ class Meter:
         return left if priority >= PRIORITY_RESERVE else max(0, left - self.policy.reserve)
 
     def link_hold(self, now_s: float) -> Hold | None:
-        """What the budget says to the link as a whole."""
+        """Return the budget's limit for the link as a whole."""
         if self.policy.used_up == "hold" or self.budget.left_at(now_s):
             return None
         return self._hold("budget used up", now_s)

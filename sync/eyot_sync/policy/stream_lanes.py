@@ -1,10 +1,10 @@
-"""Deliveries of streams that wait for a link: a lane for each deliver subject, the important first.
+"""Deliveries of streams that wait for a link: a lane for each deliver subject, ordered by priority.
 
-Lanes of a higher priority leave whole before lower ones begin; lanes of one priority share by bytes (deficit round robin), however large
-the messages of one of them are. Within a lane nothing overtakes: what a consumer sends besides messages (heartbeats, flow-control
-requests, the status that ends a pull) stands for what went before it.
+Lanes of a higher priority are emptied before lower ones; lanes of one priority share by bytes (deficit round robin),
+for any sizes of messages. Within a lane the order is kept: a consumer's other messages (heartbeats,
+flow-control requests, the status that ends a pull) refer to what precedes them.
 
-A lane that has to wait is kept short by those who fill it (`waiting`, `outranked`); what its reader does not want any more is dropped.
+The code that fills a waiting lane keeps it short (`waiting`, `outranked`). Deliveries without a receiver are dropped.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from collections import deque
 
 #: A lane's share of one round, bytes.
 QUANTUM = 4096
-#: Subjects of deliveries that are remembered, the latest. A heartbeat on any other is taken for a core message; its reader may ask again.
+#: The number of remembered deliver subjects. A heartbeat on any other counts as a core message.
 SUBJECTS_MAX = 16_384
 
 
 class StreamLane:
-    """What waits on one deliver subject: chunks of one or more whole frames, and how many each holds."""
+    """The data waiting on one deliver subject: chunks of one or more whole frames, and the number of frames in each."""
 
     __slots__ = ("bytes", "chunks", "counts", "credit", "priority", "stream", "subject")
 
@@ -52,11 +52,11 @@ class StreamLanes:
         return self.bytes > 0
 
     def stream_of(self, subject: bytes) -> tuple[bytes, int] | None:
-        """Stream and priority of what was delivered on `subject`."""
+        """Return stream and priority of the deliveries on `subject`."""
         return self._subjects.get(subject)
 
     def waits_on(self, subject: bytes) -> bool:
-        """Does anything wait on `subject`?"""
+        """Return whether anything waits on `subject`."""
         return subject in self._lanes
 
     def waiting(self, stream: bytes) -> int:
@@ -64,12 +64,14 @@ class StreamLanes:
         return self._by_stream.get(stream, 0)
 
     def outranked(self, priority: int) -> bool:
-        """Does anything wait that is more important?"""
+        """Return whether anything of a higher priority waits."""
         return any(each > priority for each in self._waiting)
 
     def put(self, stream: bytes, priority: int, subject: bytes, chunk: bytes, count: int = 1) -> bool:
-        """Queue a chunk of `count` whole frames for `subject`; a new priority holds once the lane has run empty. False: full. The first
-        of all is always taken, however large."""
+        """Queue a chunk of `count` whole frames for `subject`; False: full.
+
+        A new priority applies once the lane is empty. The first chunk of all is always accepted.
+        """
         size = len(chunk)
         if self.bytes + size > self.bytes_max and self.bytes:
             return False
@@ -114,7 +116,7 @@ class StreamLanes:
         return taken
 
     def drop(self, subject: bytes) -> int:
-        """Nobody wants what waits on `subject`; returns how many frames that were."""
+        """Drop what waits on `subject`, which has no receiver any more; return the number of frames."""
         lane = self._lanes.pop(subject, None)
         if lane is None:
             return 0

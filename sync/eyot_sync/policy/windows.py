@@ -1,8 +1,8 @@
-"""Times of day at which something may happen: `mon-fri 22:00-06:00`.
+"""Recurring times for replication: `mon-fri 22:00-06:00`.
 
-A window begins on each of its days at `start` and ends at `end`, both minutes after local midnight; one whose end is not after its
-start runs into the next day. Local time is an argument (`tz`; None: the system's). Days on which the clocks change are as long as
-they are: a window that begins at a time that does not exist begins when the clocks have been set.
+A window begins on each of its days at `start` and ends at `end`, both minutes after local midnight; one whose end is
+not after its start extends into the next day. Local time is an argument (`tz`; None: the system's). On days of a clock
+change, a window that begins at a nonexistent time begins after the change.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from msgspec import Struct
 DAY_NAMES = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 EVERY_DAY = frozenset(range(7))
 _MINUTES = 24 * 60
-# Beyond this nothing new comes: all windows repeat every week.
+# All windows repeat weekly, so nothing new follows.
 _AHEAD_DAYS = 8
 
 
@@ -43,7 +43,7 @@ ALWAYS = Opening(True, math.inf)
 
 
 def parse_window(text: str) -> Window:
-    """`[days] [HH:MM-HH:MM]`, days as `mon-fri` or `sat,sun` or `daily`. Raises ValueError, which says what is expected."""
+    """Parse `[days] [HH:MM-HH:MM]`, with days `mon-fri` or `sat,sun` or `daily`. Raises ValueError with the expected form."""
     words = text.lower().split()
     if not 1 <= len(words) <= 2:
         raise ValueError(_EXPECTED)
@@ -71,7 +71,7 @@ def opening(windows: Sequence[Window], now_s: float, tz: tzinfo | None = None) -
 
 
 class Timetable:
-    """Windows that are asked often: the last answer is kept for as long as it holds."""
+    """Windows with a cached answer, for frequent checks."""
 
     __slots__ = ("_asked_s", "_last", "_tz", "windows")
 
@@ -88,7 +88,7 @@ class Timetable:
 
 
 def _spans(windows: Sequence[Window], now_s: float, tz: tzinfo | None) -> list[tuple[float, float]]:
-    """When windows begin and end in the days around `now_s`, joined where they touch, ascending."""
+    """Return when windows begin and end in the days around `now_s`, joined where they touch, ascending."""
     today = datetime.fromtimestamp(now_s, tz).date()
     found = []
     for offset in range(-1, _AHEAD_DAYS):

@@ -1,4 +1,4 @@
-"""What a copier has its owner do, what it is given and what it hands on, and how it is doing.
+"""The interface of a `SourceConsumer`: actions for its owner, received messages, and progress.
 
 The owner carries out the actions that each report returns, in order.
 """
@@ -6,21 +6,11 @@ The owner carries out the actions that each report returns, in order.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 from typing import Protocol
 
 from msgspec import Struct
 
 from eyot_wire.jetstream.errors import ApiError
-
-
-class Phase(Enum):
-    """What a copier is doing."""
-
-    WAITING = "waiting"
-    REQUESTED = "requested"
-    ACTIVE = "active"
-    STOPPED = "stopped"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +32,7 @@ class Unsubscribe:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Ask the origin for a consumer."""
+    """Request a consumer at the origin."""
 
     subject: bytes
     reply: bytes
@@ -51,7 +41,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Identify:
-    """Ask the origin which life it is in (STREAM.INFO). Where nobody listens, say so with `unidentified`."""
+    """Request the origin's epoch (STREAM.INFO). Without responders, call `unidentified`."""
 
     subject: bytes
     reply: bytes
@@ -59,7 +49,7 @@ class Identify:
 
 @dataclass(frozen=True, slots=True)
 class FetchLastMessage:
-    """Ask the origin for the last message that was copied, listening on `reply`. Where nobody listens, say so with `unproven`."""
+    """Request the last copied message from the origin, with the answer on `reply`. Without responders, call `unproven`."""
 
     subject: bytes
     reply: bytes
@@ -68,7 +58,7 @@ class FetchLastMessage:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Answer flow control: an empty message on `subject`; its header says how far a consumer that stands ready may settle."""
+    """Answer flow control: an empty message on `subject`; its header confirms a pre-created consumer's deliveries."""
 
     subject: bytes
     header: bytes = b""
@@ -83,7 +73,7 @@ class Skip:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Tell the origin that nobody will come back to this consumer; what it kept for it alone it may let go."""
+    """Notify the origin that this consumer is abandoned, so that it releases the consumer's messages."""
 
     subject: bytes
 
@@ -102,7 +92,7 @@ class Copied(Struct, frozen=True, gc=False):
 
 
 class Delivered(Protocol):
-    """A message as it comes over a leaf link: its reply is `<ack subject>@<subject at the origin>`."""
+    """A message as it arrives over a leaf link: its reply is `<ack subject>@<subject at the origin>`."""
 
     @property
     def reply(self) -> bytes: ...
@@ -116,7 +106,7 @@ class Delivered(Protocol):
 
 @dataclass(slots=True)
 class Progress:
-    """How the copy is doing, for stream info and status. Times are the owner's monotonic seconds, None: never."""
+    """Progress of a mirror or source, for stream info and status. Times are the owner's monotonic seconds, None: never."""
 
     lag: int = 0
     heard_at: float | None = None
@@ -132,12 +122,12 @@ class Progress:
     note: str = ""
 
 
-#: In an answer to flow control of an Eyot mirror or source: the consumer whose messages it confirms.
+#: In an answer to flow control of an Eyot mirror or source: the consumer whose messages are confirmed.
 CONFIRMED_CONSUMER = b"Eyot-Consumer"
 
 
-def settled_header(consumer: str, consumer_seq: int, stream_seq: int) -> bytes:
-    """The header of an answer to flow control: of which consumer, and how far its deliveries and the origin's sequences are settled."""
+def ack_position_header(consumer: str, consumer_seq: int, stream_seq: int) -> bytes:
+    """Return the header of an answer to flow control: the consumer, its confirmed deliveries, and the origin's confirmed sequence."""
     return b"NATS/1.0\r\nNats-Last-Consumer: %d\r\nNats-Last-Stream: %d\r\n%b: %b\r\n\r\n" % (
         consumer_seq,
         stream_seq,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from eyot_sync.sourcing.actions import Copied, Delivered
 
-#: The largest sequence and time that are taken for such.
+#: The largest valid sequence and time.
 _NUMBER_MAX = (1 << 63) - 1
 
 
@@ -18,9 +18,11 @@ def read_run(
     is_old: Callable[[int, int], bool],
     into: list[Copied],
 ) -> tuple[int, int]:
-    """Adds to `into` the first messages of `run` that were delivered once, by `consumer`, right after `consumer_seq` and each other,
-    with sequences behind `last_seq`, and that `is_old(sequence, stored time)` does not know. Returns how many these are, and how many
-    more the origin had behind the last of them."""
+    """Append to `into` the first messages of `run` that are first deliveries of `consumer` without a gap after `consumer_seq`.
+
+    Their sequences exceed `last_seq`, and `is_old(sequence, stored time)` is False. Returns their number, and how many
+    further messages the origin had after the last of them.
+    """
     append = into.append
     taken = 0
     pending = b"0"

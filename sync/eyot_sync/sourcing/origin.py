@@ -1,6 +1,6 @@
-"""Where a mirror or source copies from, and the consumer that is asked for there.
+"""The origin of a mirror or source, and the consumer requested there.
 
-The request has the form that every nats-server since 2.9 takes (`direct: true`, no acknowledgements, heartbeats, flow
+The request has the form that every nats-server since 2.9 accepts (`direct: true`, no acknowledgements, heartbeats, flow
 control). Source: sync.md sections 1 and 2.
 """
 
@@ -30,10 +30,10 @@ INACTIVE_THRESHOLD_NS = 10_000_000_000
 class Origin:
     """One origin of a stream, from its `mirror` or an entry of its `sources`.
 
-    `filters` are subjects asked for at the origin; `transforms` rewrite the subjects of what arrives (first match wins).
-    `consumer`, `deliver`: a consumer that stands ready at the origin and its deliver subject, "" where one is made.
-    `target` is the stream that copies, `home` its JetStream domain.
-    `name` is how `Nats-Stream-Source` names it: the stream, with a hash of the API prefix when external.
+    `filters`: subjects requested from the origin; `transforms`: rewrite the subjects of received messages (first match
+    wins). `consumer`, `deliver`: a pre-created consumer at the origin and its deliver subject, "" where one is created.
+    `target`: the stream that replicates, `home`: its JetStream domain. `name`: as in `Nats-Stream-Source`: the stream,
+    with a hash of the API prefix when external.
     """
 
     stream: str
@@ -53,7 +53,7 @@ class Origin:
 
     @classmethod
     def of(cls, config: StreamSource, target: str = "", home: str = "") -> Origin:
-        """Reads a validated StreamSource. A transform without destination only filters."""
+        """Convert a validated StreamSource. A transform without destination only filters."""
         external = config.external
         filters = [config.filter_subject] if config.filter_subject else []
         filters += [each.src for each in config.subject_transforms]
@@ -82,10 +82,6 @@ class Origin:
         )
 
     @property
-    def is_external(self) -> bool:
-        return self.config.external is not None
-
-    @property
     def key(self) -> bytes:
         """Identifies this origin among the sources of one stream; the committed position is stored under it."""
         destinations = [each.dest for each in self.config.subject_transforms]
@@ -93,14 +89,17 @@ class Origin:
 
     @property
     def api_subject(self) -> str:
-        """Where the origin is asked for its messages; in the way of those that make a consumer, filters left out."""
+        """Return the subject of the request for messages; for created consumers without the filters."""
         if self.consumer:
             return f"{self.api}.CONSUMER.RESET.{self.stream}.{self.consumer}"
         return f"{self.api}.CONSUMER.CREATE.{self.stream}"
 
     def stamp(self, header: bytes, seq: int, subject: bytes, epoch: bytes = b"", stored_ns: int = 0) -> bytes:
-        """The header block of a source's copy of message `seq`: says where it comes from, drops what was only meant
-        for the origin (`Nats-Expected-*`, `Nats-Batch-*`) and the mark of an earlier hop. `epoch`, `stored_ns` as in `SourceStamp`."""
+        """Return the header block of a source's copy of message `seq`, which names its origin.
+
+        Headers for the origin only (`Nats-Expected-*`, `Nats-Batch-*`) and the mark of an earlier hop are dropped.
+        `epoch`, `stored_ns`: as in `SourceStamp`.
+        """
         if not header:
             return self.mark.block(seq, subject, epoch, stored_ns)
         kept = headers.strip(header, _NOT_COPIED)
@@ -108,11 +107,11 @@ class Origin:
 
     @staticmethod
     def without_expectations(header: bytes) -> bytes:
-        """The header block of a mirror's copy: what was only meant for the origin is left out."""
+        """Return the header block of a mirror's copy, without headers for the origin only."""
         return headers.strip(header, _FOR_ORIGIN)
 
     def rewrite(self, subject: bytes) -> bytes:
-        """The subject under which a message of the origin is stored here."""
+        """Return the subject under which a message of the origin is stored here."""
         for transform, changes in self.transforms:
             rewritten = transform.apply(subject)
             if rewritten is not None:
@@ -129,8 +128,11 @@ class Start:
 
 
 def start_of(origin: Origin, last_seq: int, last_stored_ns: int = 0) -> Start:
-    """The start after `last_seq` (0: nothing copied yet). A source whose own messages are newer than the configured start
-    time begins there, so that what it dropped by its limits is not copied again."""
+    """Return the start after `last_seq` (0: nothing copied yet).
+
+    A source whose own messages are newer than the configured start time begins there, so that what its limits removed
+    is not copied again.
+    """
     if last_seq > 0:
         return Start(seq=last_seq + 1)
     if origin.start_seq > 0:
@@ -152,8 +154,11 @@ def consumer_request(
     heartbeat_s: float = 1.0,
     asks: Mapping[str, str] | None = None,
 ) -> tuple[bytes, bytes]:
-    """(subject, body) of the request that makes the consumer at the origin. `short_id` makes a filtered one's name unique;
-    `rate_limit_bps`: bits per second that the origin shall keep to, 0 for no limit; `heartbeat_s`: how long it may be silent; `asks`: metadata that ask for more."""
+    """Return (subject, body) of the request that creates the consumer at the origin.
+
+    `short_id` makes a filtered one's name unique; `rate_limit_bps`: bits per second, 0: unlimited; `heartbeat_s`:
+    heartbeat interval; `asks`: metadata with further questions.
+    """
     policy: dict[str, object] = {"deliver_policy": "all"}
     if start.seq:
         policy = {"deliver_policy": "by_start_sequence", "opt_start_seq": start.seq}
@@ -185,18 +190,18 @@ def consumer_request(
 
 
 def _who_asks(origin: Origin, kind: str) -> dict[str, str]:
-    """What nats-server 2.14 and later say of themselves: the origin knows one copy from another by it."""
+    """Return the metadata by which nats-server 2.14 and later identify a mirror or source to its origin."""
     told = {f"_nats.{kind}.stream": origin.target, f"_nats.{kind}.domain": origin.home}
     return {key: value for key, value in told.items() if value}
 
 
 def release_request(origin: Origin, consumer: str) -> bytes:
-    """The subject of the request that ends a consumer made with `consumer_request`."""
+    """Return the subject of the request that deletes a consumer created with `consumer_request`."""
     return f"{origin.api}.CONSUMER.DELETE.{origin.stream}.{consumer}".encode()
 
 
 def reset_request(origin: Origin, start: Start) -> tuple[bytes, bytes]:
-    """(subject, body) of the request that has a consumer that stands ready go on at `start` (2.14)."""
+    """Return (subject, body) of the request that resets a pre-created consumer to `start` (2.14)."""
     body = encode(ResetRequest(seq=start.seq)) if start.seq else b""
     return origin.api_subject.encode(), body
 

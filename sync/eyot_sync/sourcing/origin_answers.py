@@ -1,4 +1,4 @@
-"""What an origin answers to a copier's requests, as far as it is read."""
+"""The parts of an origin's answers that are used."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from eyot_wire.jetstream.struct import JsStruct
 
 
 class CreateResponse(ConsumerInfo, kw_only=True):
-    """What the origin says: a consumer, or why not."""
+    """The origin's answer: a consumer, or an error."""
 
     type: str = ""
     error: ApiError | None = None
@@ -23,14 +23,14 @@ class ErrorOnly(JsStruct, kw_only=True):
 
 
 class OriginState(JsStruct, kw_only=True):
-    """Of the state in STREAM.INFO."""
+    """The used part of the state in STREAM.INFO."""
 
     messages: int = 0
     last_seq: int | None = None
 
 
 class OriginInfo(JsStruct, kw_only=True):
-    """What is read of the origin's STREAM.INFO."""
+    """The used part of the origin's STREAM.INFO."""
 
     created: str = ""
     state: OriginState = field(default_factory=OriginState)
@@ -38,13 +38,13 @@ class OriginInfo(JsStruct, kw_only=True):
 
 
 class StoredMessage(JsStruct, kw_only=True):
-    """Of a message in STREAM.MSG.GET."""
+    """The used part of the message in STREAM.MSG.GET."""
 
     seq: int = 0
     time: str = ""
 
 
 class StoredAnswer(JsStruct, kw_only=True):
-    """What is read of the answer to STREAM.MSG.GET: a message, or none (that is gone, or may not be read)."""
+    """The used part of the answer to STREAM.MSG.GET: a message, or none (removed, or not permitted)."""
 
     message: StoredMessage | None = None

@@ -1,10 +1,11 @@
-"""Is the origin still the one that was copied?
+"""Checks whether the origin is still the one that was copied.
 
-An origin that was set back (its disk restored from a backup) gives sequences out again. Once it has grown past the copy's position, how
-far it goes tells nothing. What does is the time at which it stored the last message that was copied: the same message has the same
-time. Eyot answers it along with the consumer (`stored_times.py`); of a nats-server the message itself is asked for, if it is small.
-The last one may have been purged there, so Eyot is asked for a few before it as well. What is gone (limits, a purge, a work queue) or may
-not be read proves nothing: the copy then goes on by sequences alone.
+An origin that was set back (its disk restored from a backup) gives sequences again. Once it has grown past the mirror's
+or source's position, its last sequence reveals nothing. The stored time of the last copied message does: the same
+message has the same time. Eyot answers it along with the consumer (`stored_times.py`); from a nats-server the message
+itself is requested, if it is small. The last one may have been purged there, so Eyot is asked for some earlier ones as
+well. Removed messages (limits, a purge, a work queue) and unreadable ones are no evidence: the position then counts by
+sequence alone.
 """
 
 from __future__ import annotations
@@ -19,25 +20,28 @@ from eyot_wire.go.time import rfc3339_to_ns
 from eyot_wire.jetstream.requests import MsgGetRequest
 from eyot_wire.jetstream.struct import InvalidJson, decode, encode
 
-#: A larger message is not asked for: on a slow link it would hold up what the copy waits for.
+#: A larger message is not requested: on a slow link it would delay replication.
 ASKED_BYTES_MAX = 8 << 10
 
 
 class OriginPosition(NamedTuple):
-    """A message of the origin: its sequence, its time there (ns; 0: not known), the bytes of header and payload (0: not known)."""
+    """A message of the origin: its sequence, its time there (ns; 0: unknown), the bytes of header and payload (0: unknown)."""
 
     seq: int = 0
     ts_ns: int = 0
     size: int = 0
 
 
-#: Messages before the last one whose times are remembered.
+#: The number of earlier messages whose times are remembered.
 CHECKPOINTS_MAX = 3
 
 
 class OriginCheck:
-    """What one request for a consumer found out. `pending`: an answer is awaited; `refuted`: the origin was set back; `stored`: times of
-    messages there, by sequence, as far as they were told. `checkpoints`: sequences and times of messages before the last one copied."""
+    """The evidence of one consumer request.
+
+    `pending`: an answer is awaited. `refuted`: the origin was set back. `stored`: known times of messages there, by
+    sequence. `checkpoints`: sequences and times of messages before the last copied one.
+    """
 
     def __init__(
         self, reached: OriginPosition, others: Sequence[int] = (), checkpoints: Sequence[tuple[int, int]] = ()
@@ -55,13 +59,13 @@ class OriginCheck:
 
     @property
     def metadata(self) -> dict[str, str]:
-        """What the request for a consumer asks besides."""
+        """Return the questions to add to the consumer request."""
         own = (self.reached.seq, *(seq for seq, _ in self.checkpoints)) if self._provable else ()
         asked = stored_times.question((*own, *self.others))
         return {stored_times.KEY: asked} if asked else {}
 
     def heard(self, metadata: Mapping[str, str]) -> bool:
-        """The origin's answer with the consumer; False if it is still to be asked for the message itself."""
+        """Process the origin's answer with the consumer; return False if the message itself must still be requested."""
         told = stored_times.read(metadata.get(stored_times.KEY, ""))
         if told is not None:
             self.stored = told
@@ -77,14 +81,14 @@ class OriginCheck:
         return f"{origin.api}.STREAM.MSG.GET.{origin.stream}".encode(), body
 
     def message(self, payload: bytes) -> None:
-        """The answer to it."""
+        """Process the answer with the message."""
         self.pending = False
         try:
             answer = decode(payload, StoredAnswer, strict=False)
             if answer.message is not None and answer.message.seq == self.reached.seq:
                 self._compare(self.reached.ts_ns, rfc3339_to_ns(answer.message.time))
         except (InvalidJson, ValueError):
-            return  # proves nothing
+            return  # no evidence
 
-    def _compare(self, ts_ns: int, told_ns: int) -> None:
-        self.refuted = self.refuted or (ts_ns != 0 and told_ns != 0 and told_ns != ts_ns)
+    def _compare(self, ts_ns: int, reported_ns: int) -> None:
+        self.refuted = self.refuted or (ts_ns != 0 and reported_ns != 0 and reported_ns != ts_ns)

@@ -1,13 +1,14 @@
-"""What an origin's answers mean for a copy that has something of it already: is it the one that was copied, and all of it?
+"""Interprets an origin's answers for a stream that has a position in it.
 
-Sequences mean something only within one life of the origin. Its `created` tells one life from the next; where it ends, and when it
-stored the last message that was copied (`proof.py`), tell whether it was set back within a life. What follows from that is policy:
+Sequences have a meaning only within one epoch of the origin. Its `created` distinguishes epochs. Its last sequence, and
+the stored time of the last copied message (`origin_check.py`), reveal that it was set back within an epoch. The
+consequence is policy:
 
     what is found                       a source                                  a mirror
-    the origin was made again           copies it from its beginning              holds still and says so (`skip_lost`: goes on)
+    the origin was created again        copies it from its beginning              pauses with an error (`skip_lost`: continues)
     it was set back, or lost its end    copies what is newer than what it has     the same
 
-A mirror cannot follow by itself: it keeps the origin's sequences, and these are taken.
+A mirror cannot follow by itself: it keeps the origin's sequences, and other messages already have them.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Continue:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Take nothing of it; `lag` is what is known to be missing."""
+    """Copy nothing; `lag`: number of messages that are known to be missing."""
 
     why: ApiError
     lag: int
@@ -45,7 +46,7 @@ class Restart:
 
 @dataclass(frozen=True, slots=True)
 class ResumeByTime:
-    """Copy what it stored after all that was copied; where no time is known, what comes after this sequence, as nats-server does."""
+    """Copy what it stored after everything that was copied; without a known time, what follows this sequence, as nats-server does."""
 
     than_seq: int
 
@@ -54,10 +55,12 @@ Verdict = Continue | Pause | Restart | ResumeByTime
 
 
 class OriginEpoch:
-    """`identity`: the life of the origin that the position belongs to ("": never known). For mirrors: `skip_lost` follows an origin that
-    gives sequences out again from the mirror's end on; `held_at` is one more than where such an origin ended when it was found (0: never).
-    `whole`: a mirror holds messages of this life only, and never went on behind its own end. `ended`: the origin's last sequence when it
-    was asked last (None: not told).
+    """The origin's epoch that the position belongs to.
+
+    `identity`: its `created` ("": never known). For mirrors: `skip_lost` follows an origin that gives sequences again,
+    from the mirror's end on; `held_at`: one more than such an origin's last sequence when it was found (0: never).
+    `whole`: a mirror holds messages of this epoch only, without a gap at an end. `ended`: the origin's last sequence in
+    its last answer (None: unknown).
     """
 
     def __init__(
@@ -73,15 +76,20 @@ class OriginEpoch:
 
     @property
     def told(self) -> str:
-        """The life, by its identity, of which the copy takes everything from its position on, and has what comes before; "" if that
-        is not so, or not known."""
+        """The epoch of the origin that the stream has copied up to its position, and continues to copy.
+
+        "" if that is not so, or unknown.
+        """
         return identity_of(self.identity) if not self._mirror or (self.whole and not self.held_at) else ""
 
     def assess(
         self, asked: OriginPosition, before_first: int, info: OriginInfo | None, *, refuted: bool, newer: bool
     ) -> Verdict:
-        """The copy has everything up to `asked`; the origin begins after `before_first`, tells `info` of itself (None: nothing), and
-        `refuted` says that it has another message under that sequence. `newer`: the copy asked by time, sequences are of no use."""
+        """Return the verdict on an origin for a stream that has everything up to `asked`.
+
+        The origin begins after `before_first` and answered `info` (None: nothing). `refuted`: it has another message
+        under that sequence. `newer`: the request was by time, so sequences do not count.
+        """
         self.ended = None if info is None else info.state.last_seq
         if not asked.seq:
             self.whole = True  # it begins
@@ -106,7 +114,10 @@ class OriginEpoch:
         return ResumeByTime(end)
 
     def _other_epoch(self, before: str, info: OriginInfo, held: int) -> Verdict:
-        """The origin was deleted and made again: its sequences begin anew, what was copied is of its former life."""
+        """Handle an origin that was deleted and created again.
+
+        Its sequences start over; the copied messages are of its former epoch.
+        """
         progress = self._progress
         if not self._mirror:
             progress.epochs += 1
@@ -121,8 +132,10 @@ class OriginEpoch:
         return Pause(trouble.mirror_of_another_epoch(info.created, before, held), info.state.messages)
 
     def _held_back(self, end: int, held: int, *, refuted: bool) -> Verdict:
-        """A mirror's origin went back, now or before (then `held_at` remembers it): under the sequences that the mirror holds there
-        are, or will be, other messages."""
+        """Handle a mirror's origin that was set back, now or before (`held_at`).
+
+        The sequences that the mirror holds will be given again, or were.
+        """
         if end < held and not self.held_at:
             self.held_at = end + 1
         if not self.held_at:

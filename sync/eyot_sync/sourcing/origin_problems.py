@@ -1,4 +1,4 @@
-"""What a copier says about its origin, in words: errors that hold it up, and notes about what it made of them."""
+"""Descriptions of an origin's state: errors that stop replication, and notes about their consequences."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def unreachable(api: str) -> ApiError:
 
 
 def ends_before(end: int, copied: int) -> ApiError:
-    """Until the origin has told its identity, nobody knows which of the two it is."""
+    """Return the error while the origin's identity is unknown, so that either cause is possible."""
     return problem(f"the origin ends at {end}, before {copied} that was copied: it was re-created or lost messages")
 
 
@@ -52,7 +52,7 @@ def note_set_back(held: int) -> str:
 
 
 def _former(created: str) -> str:
-    """A former life of the origin: by when it was created, or an identity that does not tell that."""
+    """Describe a former epoch of the origin: its creation time, or an identity without one."""
     return f"the one created at {created}" if ":" in created else "an earlier one"
 
 

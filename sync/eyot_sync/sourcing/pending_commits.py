@@ -1,4 +1,4 @@
-"""What a copier has handed to the writer, and the answers to flow control that wait until it is on flash.
+"""Batches on their way to flash, and the answers to flow control that wait for them.
 
 Flow control is answered only when everything before it is on flash: what the origin sees answered is durable here.
 """
@@ -12,8 +12,10 @@ from eyot_sync.sourcing.origin_check import OriginPosition
 
 
 class PendingCommits:
-    """`flash`: the last message of the newest batch that is on flash. `consumer_seq`: how far the present consumer's deliveries are.
-    `older`: batches under way that were taken under earlier requests."""
+    """`flash`: the last message of the newest committed batch. `consumer_seq`: the present consumer's received deliveries.
+
+    `older`: pending batches that were received under earlier requests.
+    """
 
     def __init__(self, flash: OriginPosition) -> None:
         self.flash = flash
@@ -27,11 +29,11 @@ class PendingCommits:
         return bool(self._under_way)
 
     def taken(self, last: OriginPosition) -> None:
-        """A batch that ends with this message is handed to the writer."""
+        """Note a batch, ending with this message, that was passed to the writer."""
         self._under_way.append(last)
 
     def committed(self, mark: int, copied: int, *, current: bool) -> None:
-        """A batch of so many messages is on flash (none: all that there was is). `current`: it was taken under the present request."""
+        """Note a committed batch of `copied` messages (0: nothing new). `current`: it was received under the present request."""
         if copied and self._under_way:
             self.flash = self._under_way.popleft()
         if current:
@@ -40,7 +42,7 @@ class PendingCommits:
             self.older = max(0, self.older - bool(copied))
 
     def failed(self, committed_seq: int) -> OriginPosition:
-        """Nothing of what is under way will be on flash beyond this sequence."""
+        """Drop all pending batches: nothing beyond this sequence will be committed."""
         known = next((each for each in (self.flash, *self._under_way) if each.seq == committed_seq), None)
         self.flash = known or OriginPosition(committed_seq)
         self._under_way.clear()
@@ -53,11 +55,11 @@ class PendingCommits:
         self.older = len(self._under_way)
 
     def wait(self, consumer_seq: int, answer: Answer) -> None:
-        """Give this answer when what was delivered until now is on flash."""
+        """Queue an answer until everything delivered so far is on flash."""
         self._answers.append((consumer_seq, answer))
 
     def due(self) -> list[Answer]:
-        """The answers that can be given."""
+        """Return the answers that are due."""
         given: list[Answer] = []
         while not self.older and self._answers and self._answers[0][0] <= self.consumer_seq:
             given.append(self._answers.popleft()[1])

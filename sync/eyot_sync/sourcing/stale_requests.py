@@ -1,13 +1,14 @@
-"""Requests of the peer's mirrors and sources that were sent while the link was down, and that hold them up now.
+"""Requests of the peer's mirrors and sources that were sent while the link was down, and that delay them now.
 
-A nats-server whose copies ask for a consumer waits for the answer at an inbox of its own, `$JSC.R.<8 characters>`: for 5 s (2.9) or
-30 s. A request sent while nobody could hear it is lost, yet as long as its wait lasts most versions do not ask again, not even
-when the link comes up. The inbox is then among the interest that the peer announces first; a refusal sent there ends the wait.
+A nats-server whose mirror or source requests a consumer waits for the answer at an inbox of its own, `$JSC.R.<8
+characters>`: for 5 s (2.9) or 30 s. A request that no server received is lost, but most versions do not repeat it
+during its wait, not even when the link comes up. The inbox is then among the peer's first interest; a refusal sent
+there ends the wait.
 
-Such an inbox may also belong to a request that somebody else is about to answer. So one is refused only when it was announced with
-the link, when no request with it came over the link, and when it is still there after a time in which requests are answered; and
-only to versions that ask again the sooner for it (`asks_again_sooner`).
-Source: sync.md section 5; nats-server's stream.go of the versions named.
+Such an inbox may also belong to a request that another server is about to answer. A refusal is therefore sent only when
+the inbox was announced with the link, when no request with it came over the link, and when it is still there after the
+usual time of an answer; and only to versions that then repeat sooner (`asks_again_sooner`). Source: sync.md section 5;
+nats-server's stream.go of the versions named.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from collections.abc import Iterable
 from eyot_wire.frames import LeafMsg
 
 INBOX = b"$JSC.R."
-#: A request that is under way is answered within this, or within so many round trips of this link.
+#: A pending request is answered within this, or within this many round trips of the link.
 GRACE_S = 0.75
 GRACE_ROUND_TRIPS = 4
-#: No more than this many are looked at: copies whose leafs are away hold requests too, in a large fleet many.
+#: The most inboxes: in a large fleet, mirrors of disconnected leaf nodes hold many requests, too.
 INBOXES_MAX = 1024
 
-#: "Does not have the API level that was asked for": a 2.14 asks again at once, without what needs that level.
+#: "Required Api level": a 2.14 repeats the request at once, without what needs that level.
 REFUSAL = (
     b'{"type":"io.nats.jetstream.api.v1.consumer_create_response",'
     b'"error":{"code":412,"err_code":10185,"description":"JetStream minimum api level required"}}'
@@ -31,10 +32,10 @@ REFUSAL = (
 
 
 def asks_again_sooner(version: str) -> bool:
-    """Does a nats-server of this version ask again sooner when a request that was lost is refused?
+    """Return whether a nats-server of this version repeats a lost request sooner when it is refused.
 
-    2.11.9 to 2.12.8 and 2.14.0 forget a request that is under way when a link comes up: to them a refusal would be one of the new
-    request. 2.9 asks again at once, 2.14.1 and later too; the others after 10 s and more, without a refusal 30 s later.
+    2.11.9 to 2.12.8 and 2.14.0 drop a pending request when a link comes up: a refusal would hit the new request. 2.9
+    repeats at once, 2.14.1 and later too; the others after 10 s and more, without a refusal 30 s later.
     """
     numbers = version.split("-", 1)[0].split(".")
     if len(numbers) != 3 or not all(number.isdigit() for number in numbers):
@@ -44,7 +45,7 @@ def asks_again_sooner(version: str) -> bool:
 
 
 class StaleRequests:
-    """The inboxes of one link, from its first interest until they were looked at. Times are monotonic seconds."""
+    """The inboxes of one link, from its first interest until they were checked. Times are monotonic seconds."""
 
     __slots__ = ("_inboxes", "due_at")
 
@@ -56,22 +57,22 @@ class StaleRequests:
         return bool(self._inboxes)
 
     def announced(self, subject: bytes) -> None:
-        """The peer has interest in `subject`; counts until `complete`."""
+        """Note the peer's interest in `subject`; counts until `complete`."""
         if self.due_at is None and len(self._inboxes) < INBOXES_MAX and subject.startswith(INBOX):
             self._inboxes[subject] = None
 
     def withdrawn(self, subject: bytes) -> None:
-        """The interest is gone: the request was answered, or given up."""
+        """Note withdrawn interest: the request was answered, or given up."""
         self._inboxes.pop(subject, None)
 
     def heard(self, messages: Iterable[LeafMsg]) -> None:
-        """Messages of the peer: a request that came over this link has its answer coming."""
+        """Note messages of the peer: a request that came over this link will be answered."""
         for message in messages:
             if message.reply.startswith(INBOX):
                 self._inboxes.pop(message.reply, None)
 
     def complete(self, now: float, rtt_s: float) -> None:
-        """The interest that the peer had when the link came up is known."""
+        """Note that the peer's initial interest is complete."""
         if self.due_at is None:
             self.due_at = now + max(GRACE_S, GRACE_ROUND_TRIPS * rtt_s)
 

@@ -1,7 +1,8 @@
-"""When messages were stored, asked of the origin along with a consumer: Eyot's own addition to the metadata of the request.
+"""Stored times of messages, requested from the origin along with a consumer: an extension of Eyot in the request's metadata.
 
-The request names sequences (`"eyot.stored": "50 37"`), the answer says of each when that message was stored, in ns since 1970, and 0
-where there is none (`"50:1767225600000000000 37:0"`). A server that does not know of it gives the request's text back.
+The request names sequences (`"eyot.stored": "50 37"`). The answer gives each message's stored time in ns since 1970, 0
+without a message (`"50:1767225600000000000 37:0"`). A server without the extension returns the request's text
+unchanged.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ ASKED_MAX = 16
 
 
 def question(seqs: Iterable[int]) -> str:
-    """The text that asks for these sequences; "" if there are none."""
+    """Return the text that requests these sequences; "" if there are none."""
     return " ".join(str(seq) for seq in list(dict.fromkeys(seqs))[:ASKED_MAX])
 
 
 def answer(asked: str, time_of: Callable[[int], int]) -> str:
-    """The origin's answer. `time_of(seq)`: when it was stored, ns since 1970; 0: there is no such message."""
+    """Return the origin's answer. `time_of(seq)`: stored time, ns since 1970; 0: no such message."""
     seqs = [
         int(each) for each in asked.split(" ")[:ASKED_MAX] if each.isdecimal() and each.isascii() and len(each) < 20
     ]
@@ -27,7 +28,7 @@ def answer(asked: str, time_of: Callable[[int], int]) -> str:
 
 
 def read(text: str) -> dict[int, int] | None:
-    """Times by sequence; None if that is no answer."""
+    """Return times by sequence; None for other text."""
     pairs = [each.partition(":") for each in text.split(" ")]
     if not all(seq.isdecimal() and mark and time.isdecimal() for seq, mark, time in pairs):
         return None

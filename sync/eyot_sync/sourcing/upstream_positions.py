@@ -1,7 +1,7 @@
-"""What a stream knows of its own origins, asked by its mirrors: Eyot's own addition to the metadata of a request for a consumer.
+"""A stream's positions in its own origins, requested by its mirrors: an extension of Eyot in the metadata of a consumer request.
 
-A mirror asks (`"eyot.origins": "?"`). The answer stands in the same place, and what is new since in requests for flow control (the header
-`Eyot-Origins`). A server that does not know of it gives the request's text back.
+A mirror requests them (`"eyot.origins": "?"`). The answer has the same place; later changes are in requests for flow
+control (the header `Eyot-Origins`). A server without the extension returns the request's text unchanged.
 """
 
 KEY = "eyot.origins"
