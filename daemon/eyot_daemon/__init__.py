@@ -1,0 +1,1 @@
+"""The broker: configuration, routing, connections, leaf links, JetStream and monitoring. Entry point: `main.main` (`eyotd`)."""

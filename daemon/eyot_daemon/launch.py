@@ -1,8 +1,8 @@
-"""What `eyotd` executes first: a process that can be stopped while it still loads, and that loads without detours.
+"""The first module that `eyotd` executes: it makes the process stoppable while it loads.
 
-Launchers of client test suites stop a server a few milliseconds after they started it. Until the daemon takes its signals
-itself, SIGINT ends it silently, as it ends any program, instead of with Python's traceback. HUP, USR1 and USR2 wait for it. The
-ports for clients are bound before anything else is loaded (`early_listen.py`).
+Launchers of client test suites stop a server a few milliseconds after its start. Until the daemon handles its signals,
+SIGINT ends it silently, as it ends any program, instead of with Python's traceback. HUP, USR1 and USR2 are blocked
+until then. The ports for clients are bound before anything else is loaded (`early_listen.py`).
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ import gc
 import signal
 import sys
 
-#: What may be sent to a daemon that is there, and would end one that still loads.
+#: Signals for a running daemon, which would end one that still loads.
 LATER_SIGNALS = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
 def main() -> int:
     """Entry point of `eyotd`; the exit code is that of `eyot_daemon.main.main`."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    # Their default is to kill; `watch_signals` lets them in.
+    # Their default is to end the process; `watch_signals` unblocks them.
     signal.pthread_sigmask(signal.SIG_BLOCK, LATER_SIGNALS)
-    gc.disable()  # until the daemon is ready (collector.py): what is loaded stays, and looking through it takes time
+    gc.disable()  # until the daemon is ready (collector.py): loaded modules stay, and scanning them takes time
     from eyot_daemon.net.early_listen import listen_early
 
     listen_early(sys.argv[1:])

@@ -68,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _complain(text: str) -> None:
-    """What is wrong before there is a log, on stderr."""
+    """Print an error that occurs before the log is open, on stderr."""
     prefix = priority(logging.ERROR) if stderr_is_journal() else ""
     first, *rest = text.splitlines()
     print("\n".join(prefix + line for line in (f"eyotd: {first}", *rest)), file=sys.stderr)
@@ -80,7 +80,10 @@ def _print_usage(arguments: Arguments) -> int:
 
 
 def _print_version() -> int:
-    """The first word and the version are nats-server's: launchers and test tools of client libraries look for them."""
+    """Print the version.
+
+    The first word and the number are nats-server's: launchers and test tools of client libraries parse them.
+    """
     print(f"nats-server: v{VERSION} (eyotd {own_version()})")
     return 0
 
@@ -106,13 +109,13 @@ def _report_test(loaded: Loaded, arguments: Arguments) -> int:
     return 0
 
 
-#: How long a thread computes before it lets another one on that waits for the interpreter. Python's own 5 ms are what the loop would
-#: wait for, system call after system call, as long as a thread brings LMDB up to date behind the journal.
+#: How long a thread computes before it releases the interpreter to a waiting thread. With Python's default of 5 ms, the
+#: loop would wait that long at each system call while a thread applies the journal to LMDB.
 SWITCH_S = 0.0005
 
 
 def _allow_open_files() -> None:
-    """As many open files as the system lets us have: the usual soft limit is far below the connections a broker takes."""
+    """Raise the limit of open files to the hard limit: the usual soft limit is far below a broker's connections."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with suppress(OSError, ValueError):
@@ -120,7 +123,7 @@ def _allow_open_files() -> None:
 
 
 def run(loaded: Loaded, arguments: Arguments) -> int:
-    """Run the daemon until it is told to stop; returns the exit code."""
+    """Run the daemon until it is stopped; return the exit code."""
     # Loaded only here: printing a version or checking a configuration needs nothing of it.
     import trio
 

@@ -1,22 +1,21 @@
-"""Accounts that are not known yet: fetched when somebody of theirs comes, by URL or from other servers.
+"""Fetches unknown accounts when one of their users connects: by URL or from other servers.
 
-With `resolver: URL(...)` a token is asked for over HTTP, `<url><account>`, beside the loop. With `type: cache` other servers are asked, as
-they answer `$SYS.REQ.ACCOUNT.<A>.CLAIMS.LOOKUP` in the system account (over a leaf link that is bound to it). Accounts that a fetched one
-imports from are fetched with it. Connections wait for that like for an auth callout; how long one question may take is nats-server's.
+With `resolver: URL(...)` the token is requested over HTTP, `<url><account>`, outside the loop. With `type: cache` other
+servers are asked, through `$SYS.REQ.ACCOUNT.<A>.CLAIMS.LOOKUP` in the system account (over a leaf link bound to it).
+Accounts that a fetched one imports from are fetched as well. Connections wait as for an auth callout; the time limit is
+nats-server's.
 """
 
 from __future__ import annotations
 
 import logging
 import secrets
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from eyot_daemon.auth.account_server import TIMEOUT_S, fetch_by_url
 from eyot_daemon.auth.account_tokens import TokenStoreError
 from eyot_daemon.auth.login import Applicant, Deferred, Login, Peer
-from eyot_daemon.net.tls_context import TlsError, client_context
 from eyot_daemon.router.broker import Broker
 from eyot_daemon.router.subscription import CallbackDest, Kind, Origin, Subscription
 from eyot_wire.info import ClientConnect, LeafConnect
@@ -31,33 +30,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("eyot.auth")
 
-#: How long one question may take, seconds (nats-server's DEFAULT_ACCOUNT_FETCH_TIMEOUT).
-TIMEOUT_S = 1.9
-#: Accounts asked for at the same time; who names another is told that it is not known.
+#: The most concurrent requests; beyond it an account counts as unknown.
 WAITING_MAX = 256
-#: Bytes of a token (the JWT library's limit).
-TOKEN_MAX = 1 << 20
 
-#: (account, who is told the token, "" for none)
+#: (account, callback with the token, "" for none)
 Ask = Callable[[str, Callable[[str], None]], None]
 
 
-def fetch_by_url(resolver: ResolverOptions, account: str) -> str:
-    """The token that an account server has. Raises TokenStoreError; the address, which may hold a password, is not in its text."""
-    try:
-        tls = client_context(resolver.tls) if resolver.url.startswith("https:") else None
-        with urllib.request.urlopen(f"{resolver.url}{account}", timeout=TIMEOUT_S, context=tls) as answer:
-            return str(answer.read(TOKEN_MAX).decode("utf-8", "replace")).strip()
-    except urllib.error.HTTPError as error:
-        error.close()
-        raise TokenStoreError(f"could not fetch {account}: {error.code} {error.reason}") from None
-    except (OSError, ValueError, TlsError) as error:
-        reason = getattr(error, "reason", error)
-        raise TokenStoreError(f"could not fetch {account}: {reason}") from None
-
-
 class UrlAsk:
-    """Asks an account server, beside the loop."""
+    """Requests tokens from an account server, outside the loop."""
 
     def __init__(
         self, resolver: ResolverOptions, in_background: Callable[[Callable[[], bool], Callable[[bool], None]], None]
@@ -80,7 +61,7 @@ class UrlAsk:
 
 
 class PeersAsk:
-    """Asks other servers in the system account; the first that has a token answers."""
+    """Requests tokens from other servers in the system account; the first token wins."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -114,7 +95,7 @@ class PeersAsk:
 
 
 class AccountFetcher:
-    """Fetches accounts, and those they import from. `learned` is told which tokens are new."""
+    """Fetches accounts, and those they import from. `learned` is called with new tokens."""
 
     def __init__(self, trust: Callable[[], Trust], ask: Ask, learned: Callable[[list[str]], None]) -> None:
         self._trust = trust
@@ -123,7 +104,7 @@ class AccountFetcher:
         self._waiting: dict[str, list[Callable[[], None]]] = {}
 
     def want(self, account: str, then: Callable[[], None]) -> None:
-        """Call `then` when the account is known, or is known not to be had."""
+        """Call `then` when the account is known, or cannot be fetched."""
         waiting = self._waiting.get(account)
         if waiting is not None:
             waiting.append(then)
@@ -159,7 +140,7 @@ class AccountFetcher:
             self.want(name, done)
 
     def _lacks(self, account: str) -> bool:
-        # One that is asked for already, perhaps because it imports from here in turn, is not waited for.
+        # An account that is already being fetched, perhaps since it imports from here in turn, is not awaited.
         return account not in self._trust().accounts and account not in self._waiting and nkey.is_public(account, "A")
 
 
@@ -206,7 +187,7 @@ class FetchingAuthenticator:
         return outer
 
     def _unknown(self, token: str) -> str:
-        """The account that has to be fetched: not known, or expired; "" if there is none."""
+        """Return an account that must be fetched: unknown, or expired; "" if there is none."""
         try:
             user = decode(token)
         except JwtError:

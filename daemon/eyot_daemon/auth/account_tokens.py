@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _SUFFIX = ".jwt"
 _DELETED = ".deleted"
+DELETE_DISABLED = "delete must be enabled in server config"
 
 
 class TokenStoreError(Exception):
@@ -29,10 +30,15 @@ class AccountTokens(Protocol):
 
     keeps: bool
 
+    @property
+    def may_delete(self) -> bool:
+        """Does the configuration allow deletions?"""
+        ...
+
     def names(self) -> list[str]: ...
 
     def load(self, account: str) -> str:
-        """The account's token, "" if there is none. Raises TokenStoreError."""
+        """Return the account's token, "" if there is none. Raises TokenStoreError."""
         ...
 
     def save(self, account: str, token: str) -> None:
@@ -40,15 +46,18 @@ class AccountTokens(Protocol):
         ...
 
     def delete(self, account: str) -> None:
-        """Raises TokenStoreError if there is none, or deleting is not allowed."""
+        """Delete an account's token. Raises TokenStoreError if there is none, or deletion is not allowed."""
         ...
 
 
 class MemoryTokens:
-    """The tokens that the configuration preloads. Nothing is kept of an update, so none is taken: at the next start, a revocation that
-    was said to be in force would be gone."""
+    """The tokens that the configuration preloads.
+
+    Updates are refused, since they would not survive a restart: a revocation that was reported as active would be lost.
+    """
 
     keeps = False
+    may_delete = False
 
     def __init__(self, preload: Iterable[tuple[str, str]] = ()) -> None:
         self._tokens = dict(preload)
@@ -63,7 +72,7 @@ class MemoryTokens:
         raise TokenStoreError("store operation not supported for MEMORY resolver: accounts come from resolver_preload")
 
     def delete(self, account: str) -> None:
-        raise TokenStoreError("delete must be enabled in server config")
+        raise TokenStoreError(DELETE_DISABLED)
 
 
 class DirectoryTokens:
@@ -83,6 +92,10 @@ class DirectoryTokens:
         for account, token in preload:
             if not self.load(account):
                 self.save(account, token)
+
+    @property
+    def may_delete(self) -> bool:
+        return self._options.allow_delete
 
     def names(self) -> list[str]:
         found = [path.name.removesuffix(_SUFFIX) for path in self._path.glob(f"*{_SUFFIX}")]
@@ -115,7 +128,7 @@ class DirectoryTokens:
 
     def delete(self, account: str) -> None:
         if not self._options.allow_delete:
-            raise TokenStoreError("delete must be enabled in server config")
+            raise TokenStoreError(DELETE_DISABLED)
         file = self._file(account)
         try:
             if self._options.hard_delete:
@@ -140,7 +153,7 @@ class DirectoryTokens:
 
 
 class CachedTokens(DirectoryTokens):
-    """Tokens of other servers' accounts, as files: the oldest makes room, and those older than `ttl_s` are not taken up at a start."""
+    """Tokens of other servers' accounts, as files: the oldest is evicted, and those older than `ttl_s` are ignored at a start."""
 
     def __init__(self, options: ResolverOptions, preload: Iterable[tuple[str, str]] = ()) -> None:
         if options.ttl_s and Path(options.directory).is_dir():
@@ -159,14 +172,14 @@ class CachedTokens(DirectoryTokens):
 
 
 class UrlTokens(MemoryTokens):
-    """Tokens of an account server, kept as long as the process lives."""
+    """Tokens of an account server, kept in memory."""
 
     def save(self, account: str, token: str) -> None:
         self._tokens[account] = token
 
 
 def account_tokens(resolver: ResolverOptions, preload: Iterable[tuple[str, str]]) -> AccountTokens:
-    """The store that is configured. Raises TokenStoreError."""
+    """Return the configured store. Raises TokenStoreError."""
     if resolver.kind == "url":
         return UrlTokens(preload)
     if resolver.kind == "cache":

@@ -1,4 +1,4 @@
-"""Who decides about those who want in, as the configuration stands: about clients, clients of the WebSocket listener, and leafs."""
+"""The authenticators of a configuration: for clients, clients of the WebSocket listener, and leaf nodes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ InBackground = Callable[[Callable[[], bool], Callable[[bool], None]], None]
 
 
 def trust_of(options: Options) -> Trust | None:
-    """Whom the server believes in operator mode; None in any other. Raises TokenStoreError."""
+    """Return the trusted keys and accounts in operator mode, else None. Raises TokenStoreError."""
     if options.operator is None:
         return None
     # Loaded only where it is used, as everything of operator mode.
@@ -33,11 +33,11 @@ def trust_of(options: Options) -> Trust | None:
 
 
 class Authenticators:
-    """The authenticators of one server. `take` makes them anew from a changed configuration.
+    """The authenticators of one server; `take` rebuilds them after a reload.
 
-    `callout`         asks the service of `auth_callout`, if the configuration had one at the start
-    `in_background`   runs a check that takes long (bcrypt) beside the loop, then a function with its answer
-    `fetcher`         asks for accounts that are not known, if the resolver does that
+    `callout`: asks the service of `auth_callout`, if configured at the start. `in_background`: runs a slow check
+    (bcrypt) outside the loop, then a function with its result. `fetcher`: fetches unknown accounts, if the resolver
+    does that.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Authenticators:
     def take(self, options: Options, trust: Trust | None) -> None:
         self._options = options
         self.trust = trust
-        #: about clients, and leafs that dial us
+        #: for clients, and for leaf nodes that connect here
         self.clients = self._with_callout(self._known_users(), options)
         #: about clients of the WebSocket listener, where that has credentials of its own
         self.websocket = self._websocket()

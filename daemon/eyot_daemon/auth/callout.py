@@ -1,8 +1,9 @@
-"""Auth callout: a service in one account decides who gets in, and as whom.
+"""Auth callout: a service in one account decides which connections are admitted, and as which user.
 
-The service itself connects as one of `auth_users`. Everybody else's CONNECT, also that of a user whom the configuration knows, is
-described in a signed request on `$SYS.REQ.USER.AUTH`; the connection waits for the answer, at most its authentication timeout. No
-service, no answer in time, or an answer that cannot be believed (`callout_rules`): Authorization Violation.
+The service itself connects as one of `auth_users`. Every other CONNECT, also that of a configured user, is described in
+a signed request on `$SYS.REQ.USER.AUTH`. The connection waits for the answer, at most its authentication timeout.
+Without a service or a timely answer, or with an invalid answer (`callout_rules`), the result is Authorization
+Violation. Source: NATS ADR-26.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class _Asked:
 
 
 class Callout:
-    """Asks services; one for the server's life. `signer` is the key whose public part is the server's id."""
+    """Asks services; one per server. `signer`: the key whose public part is the server's id."""
 
     def __init__(self, broker: Broker, signer: nkey.Signer) -> None:
         self.broker = broker
@@ -81,7 +82,7 @@ class Callout:
     def ask(
         self, rules: CalloutRules, connect: ClientConnect, peer: Peer, applicant: Applicant | None, deferred: Deferred
     ) -> None:
-        """Settle `deferred` with what the service says."""
+        """Settle `deferred` with the service's answer."""
         account = self.broker.accounts.get(rules.account)
         if account is None or len(self._waiting) >= WAITING_MAX:
             deferred.settle(None)
@@ -187,7 +188,7 @@ class Callout:
         asked.deferred.settle(login)
 
     def _opened(self, asked: _Asked, payload: bytes) -> Answer:
-        """The answer, unsealed. Raises JwtError."""
+        """Return the decrypted answer. Raises JwtError."""
         if not payload:
             raise JwtError(f'auth callout violation: "no reason supplied" on account "{asked.rules.account}"')
         if asked.rules.xkey and not payload.startswith(b"eyJ"):
@@ -203,7 +204,7 @@ class Callout:
 
 
 def presented_as(connect: ClientConnect) -> str:
-    """What a connection calls itself, as nats-server shows it."""
+    """Return a connection's name for itself, as nats-server shows it."""
     return connect.nkey or connect.user or ("[REDACTED]" if connect.auth_token else "")
 
 
@@ -211,9 +212,9 @@ Ask = Callable[[CalloutRules, ClientConnect, Peer, Applicant | None, Deferred], 
 
 
 class CalloutAuthenticator:
-    """Asks the service about everybody but its own users (`auth_users`), whom the configuration decides. A `login.Authenticator`.
+    """Asks the service about all users except its own (`auth_users`), whom the configuration authenticates.
 
-    Users of the configuration in an account that `allowed_accounts` leaves out are not asked about either.
+    A `login.Authenticator`. Configured users of accounts outside `allowed_accounts` are not sent to the service either.
     """
 
     auth_required = True
@@ -237,7 +238,7 @@ class CalloutAuthenticator:
     def leaf(
         self, connect: LeafConnect, nonce: str, peer: Peer, applicant: Applicant | None = None
     ) -> Login | Deferred | None:
-        """Leafs are asked about as clients are, unless the leaf listener has users of its own."""
+        """Authenticate a leaf node as clients are, unless the leaf listener has users of its own."""
         decision = self._inner.leaf(connect, nonce, peer, applicant)
         own = self._options.leafnodes.authorization
         if own is not None and (own.user or own.nkey or own.users):
@@ -245,14 +246,14 @@ class CalloutAuthenticator:
         return self._or_ask(decision, self._stand_in(as_client(connect)), peer, applicant)
 
     def anonymous(self, peer: Peer) -> Login | None:
-        """Whoever has not presented anything cannot be asked about: only a user whom nobody asks about may stand in."""
+        """Return the login without credentials: only a user whom the service does not decide may stand in."""
         login = self._inner.anonymous(peer)
         if login is None or self._is_asked_about(login, login.user, peer):
             return None
         return self._known(login)
 
     def _stand_in(self, connect: ClientConnect) -> ClientConnect:
-        """What a connection presented; if that is nothing, what `no_auth_user` stands for."""
+        """Return the presented credentials; without any, those of `no_auth_user`."""
         name = self._options.no_auth_user
         if not name or connect.user or connect.password or connect.auth_token or connect.nkey:
             return connect
@@ -269,7 +270,7 @@ class CalloutAuthenticator:
         return name not in self._own_users
 
     def _known(self, login: Login) -> Login:
-        """Somebody whom the configuration lets in. In the service's account, nobody but the server asks."""
+        """Return the login of a user admitted by the configuration. In the service's account, only the server sends requests."""
         if login.account != self._rules.account:
             return login
         permissions = without_questions(login.permissions)
@@ -295,10 +296,10 @@ class CalloutAuthenticator:
 
 
 class OperatorCallout:
-    """Operator mode: asks the service of a user's account, if its token says so (`authorization`). A `login.Authenticator`.
+    """Operator mode: asks the service of a user's account, if its token configures one (`authorization`).
 
-    Its own users (`auth_users`) come in by their tokens alone. Everybody else needs a token that is good as well, often one that all
-    share: it says which account's service is asked.
+    A `login.Authenticator`. Its own users (`auth_users`) are admitted by their tokens alone. Every other user needs a
+    valid token as well, often one shared by all: it selects the account whose service is asked.
     """
 
     auth_required = True
@@ -326,7 +327,7 @@ class OperatorCallout:
         return login
 
     def _asked_account(self, login: Login) -> AccountClaims | None:
-        """The account whose service decides about a user; None: its token decided."""
+        """Return the account whose service decides about a user; None: the token decided."""
         account = self._trust.usable(login.account)
         users = () if account is None else account.body.authorization.auth_users or ()
         return account if users and login.user not in users else None
@@ -345,7 +346,7 @@ class OperatorCallout:
 
 
 def as_client(connect: LeafConnect) -> ClientConnect:
-    """What a leaf node presents, in the form of a client's."""
+    """Return a leaf node's credentials in the form of a client's CONNECT."""
     return ClientConnect(
         user=connect.user,
         password=connect.password,
@@ -360,10 +361,10 @@ def as_client(connect: LeafConnect) -> ClientConnect:
 
 
 def server_key() -> nkey.Signer:
-    """A new key of a server, kept only in memory."""
+    """Return a new server key, kept only in memory."""
     return nkey.Signer(nkey.encode_seed("N", os.urandom(32)))
 
 
 def new_id() -> str:
-    """An id of a server that signs nothing: of the same form, from randomness alone."""
+    """Return an id for a server that signs nothing: the same form, from randomness alone."""
     return nkey.encode_public("N", os.urandom(32))

@@ -1,8 +1,11 @@
-"""What an auth callout's answer has to be, and what it grants: by the configuration, or by the account's own token in operator mode.
+"""The rules for an auth callout's answer, and the login that it grants.
 
-The rules are nats-server's (`auth_callout.go`). The answer is a token about the very user that the question named, for this server, and
-carries the user's token. In a configuration the configured issuer signs both, and the user's `aud` names the account. In operator mode
-the account of the callout signs the answer, and the user's issuer names the account, which `allowed_accounts` must hold.
+A configuration, or in operator mode the account's token, configures the callout.
+
+The rules are nats-server's (`auth_callout.go`). The answer is a token about the user in the request, for this server,
+and contains the user's token. With a configuration, the configured issuer signs both, and the user's `aud` names the
+account. In operator mode the callout's account signs the answer, and the user's issuer names the account, which
+`allowed_accounts` must contain.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ _ANY_ACCOUNT = "*"
 
 
 class Answer(Struct, frozen=True, kw_only=True):
-    """An answer as it came, and what was asked. `user`: what the connection called itself."""
+    """A received answer with its request. `user`: the connection's name for itself."""
 
     token: str
     user_nkey: str
@@ -44,19 +47,19 @@ class Answer(Struct, frozen=True, kw_only=True):
 
 
 class CalloutRules(Protocol):
-    """One callout. `account`: where the service listens; `issuer`: whom the question is addressed to; `xkey`: "" for in clear."""
+    """One callout. `account`: the service's account; `issuer`: addressee of the request; `xkey`: "" for no encryption."""
 
     account: str
     issuer: str
     xkey: str
 
     def grant(self, answer: Answer) -> AuthResult:
-        """The login that an answer grants. Raises JwtError."""
+        """Return the login that an answer grants. Raises JwtError."""
         ...
 
 
 class ConfiguredRules:
-    """Of `authorization { auth_callout { } }`."""
+    """The rules of `authorization { auth_callout { } }`."""
 
     def __init__(self, options: Options) -> None:
         configured = options.authorization.auth_callout
@@ -85,7 +88,7 @@ class ConfiguredRules:
 
 
 class OperatorRules:
-    """Of an account's token: `authorization`."""
+    """The rules of an account's token (`authorization`)."""
 
     def __init__(self, trust: Trust, account: AccountClaims) -> None:
         self._trust = trust
@@ -128,7 +131,10 @@ class OperatorRules:
 
 
 def _opened(answer: Answer) -> tuple[Claims, Claims]:
-    """The answer and the user in it, both about the user that was asked about, for this server, in time. Raises JwtError."""
+    """Return the answer and the user in it, after checking that both are about the request's user, for this server, in time.
+
+    Raises JwtError.
+    """
     response = decode(answer.token)
     if response.kind != "authorization_response":
         raise JwtError("not authorization response claim")
@@ -153,7 +159,7 @@ def _opened(answer: Answer) -> tuple[Claims, Claims]:
 def _login(
     answer: Answer, user: Claims, grant: UserGrant, account: str, defaults: Permissions | None, asked: str
 ) -> AuthResult:
-    """The login; `defaults` are the account's, `asked` the account of the service."""
+    """Return the login; `defaults`: the account's permissions, `asked`: the account of the service."""
     if grant.proxy_required:
         raise JwtError("user has to come through a trusted proxy, which are not offered")
     types = grant.allowed_connection_types
@@ -177,7 +183,7 @@ def _login(
 
 
 def without_questions(permissions: Permissions | None) -> Permissions:
-    """Permissions of somebody in the account of the service: nobody but the server asks there."""
+    """Return permissions for a user in the service's account, where only the server sends requests."""
     permissions = permissions or Permissions()
     publish = msgspec.structs.replace(permissions.publish, deny=(*permissions.publish.deny, SUBJECT))
     return msgspec.structs.replace(permissions, publish=publish)

@@ -1,7 +1,7 @@
-"""Accounts as their tokens say them, in the form of the configuration's.
+"""Converts accounts' tokens to the configuration's account options.
 
-`account_options` takes all known accounts at once, because imports are judged against the exporters: one that is not
-authorized, leads in a circle or to an account that is not known is left out and named, the account works without it.
+`account_options` processes all known accounts together, because imports are checked against exporters. An import that
+is not authorized, forms a cycle, or names an unknown account is left out and reported; the account works without it.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ _RESPONSES: dict[str, ResponseType] = {"stream": "stream", "chunked": "chunked"}
 
 
 class Built(NamedTuple):
-    """What the accounts are, and what of their tokens could not be kept, in words."""
+    """The accounts, and descriptions of what in their tokens was left out."""
 
     accounts: tuple[AccountOptions, ...]
     problems: tuple[str, ...]
 
 
 def account_options(known: Iterable[AccountClaims], now_s: float) -> Built:
-    """All accounts. `now_s`: seconds since the epoch, for activations that have expired."""
+    """Return all accounts. `now_s`: seconds since the epoch, for activations that have expired."""
     claims = {one.name: one for one in known}
     problems: list[str] = []
     accounts = {}
@@ -84,8 +84,11 @@ def _makes_sense(imported: Import) -> bool:
 
 
 def _activated_at(importer: str, imported: Import, claims: Mapping[str, AccountClaims], now_s: float) -> int | None:
-    """When the activation of an import was issued, if it stands for this very import: signed by the exporter, for this account,
-    kind and subject, and in time. What the exporter revoked is looked at with its export."""
+    """Return when the activation of an import was issued, if it is valid for exactly this import.
+
+    The exporter must have signed it, for this account, kind and subject, and it must be in time. Revocations are
+    checked with the export.
+    """
     exporter = claims.get(imported.account)
     if exporter is None or not imported.token:
         return None
@@ -161,7 +164,7 @@ def _imported(one: Import, activated_at: int | None) -> ImportOptions:
     if one.to and not one.local_subject:
         if kind == "stream":
             prefix = one.to.encode()
-        else:  # the old form says it the other way round
+        else:  # the old form has the subjects exchanged
             theirs, local = one.to.encode(), one.subject.encode()
     return ImportOptions(
         kind=kind,
@@ -200,5 +203,5 @@ def _limits(limits: JetStreamLimits) -> AccountJetStreamOptions:
 
 
 def _or_none(limit: int) -> int:
-    """A limit that is not positive is none."""
+    """Return a limit; one that is not positive means unlimited."""
     return limit if limit > 0 else -1

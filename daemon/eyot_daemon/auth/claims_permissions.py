@@ -1,4 +1,4 @@
-"""Permissions as tokens say them, in the form of the configuration's."""
+"""Converts permissions of tokens to those of the configuration."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from eyot_wire.trust.jwt import ResponseRule, SubjectRules
 
 
 def permissions_of(pub: SubjectRules, sub: SubjectRules, resp: ResponseRule | None) -> Permissions | None:
-    """None if nothing is restricted. With `resp` and no list of what may be published, only replies may be."""
+    """Return the permissions, None if unrestricted. With `resp` and no publish list, only replies are allowed."""
     publish = _direction(pub)
     responses = None
     if resp is not None:

@@ -1,8 +1,8 @@
-"""Managing accounts' tokens over the system account, as `nsc push` and `nsc pull` do.
+"""Services of the system account for accounts' tokens, as `nsc push` and `nsc pull` use them.
 
-`$SYS.REQ.CLAIMS.UPDATE` and `$SYS.REQ.ACCOUNT.<A>.CLAIMS.UPDATE` (and the older `$SYS.ACCOUNT.<A>.CLAIMS.UPDATE`) bring a
-token, `.CLAIMS.LOOKUP` asks for one, `$SYS.REQ.CLAIMS.LIST`, `.PACK` and `.DELETE` concern all. A deletion is a token
-that an operator's key signed about itself.
+`$SYS.REQ.CLAIMS.UPDATE` and `$SYS.REQ.ACCOUNT.<A>.CLAIMS.UPDATE` (and the older `$SYS.ACCOUNT.<A>.CLAIMS.UPDATE`) store
+a token, `.CLAIMS.LOOKUP` returns one, `$SYS.REQ.CLAIMS.LIST`, `.PACK` and `.DELETE` concern all tokens. A deletion is a
+token that an operator's key signed about itself.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any
 
 import msgspec
 
-from eyot_daemon.auth.account_tokens import TokenStoreError
+from eyot_daemon.auth.account_tokens import DELETE_DISABLED, TokenStoreError
 from eyot_daemon.auth.trust import Trust
 from eyot_daemon.router.account import Account
-from eyot_daemon.router.subscription import CallbackDest, Kind, Origin, Subscription
+from eyot_daemon.router.subscription import CallbackDest, Kind, Origin, SubjectSpace, Subscription
 from eyot_wire.trust import nkey
 from eyot_wire.trust.jwt import JwtError, decode
 from eyot_wire.trust.jwt_account import decode_deletion
@@ -30,7 +30,7 @@ _ACCOUNT_TOKEN = {6: 3, 5: 2}  # which token of the subject is the account, by t
 
 
 class ClaimsServices:
-    """Answers in the system account. `changed` is told the accounts whose tokens are others now, or gone."""
+    """Answers in the system account. `changed` is called with the accounts whose tokens changed or were deleted."""
 
     def __init__(
         self,
@@ -87,20 +87,20 @@ class ClaimsServices:
             token = self._trust().tokens.load(name)
         except TokenStoreError as error:
             log.error("Error looking up account %s: %s", name, error)
-            token = ""
+            return  # only the absence of a token is an empty answer
         sub.account.publish(reply, payload=token.encode())
 
     def _list(
         self, sub: Subscription, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Origin | None
     ) -> None:
         if reply:
-            answer = {"server": self._server_info(), "data": self._trust().tokens.names()}
+            answer = {"data": self._trust().tokens.names(), "server": self._server_info()}
             sub.account.publish(reply, payload=msgspec.json.encode(answer))
 
     def _pack(
         self, sub: Subscription, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Origin | None
     ) -> None:
-        """All tokens, one a message, then an empty one; nothing but that if who asks has the same."""
+        """Send all tokens, one per message, then an empty one; only the latter if the requester has the same tokens."""
         if not reply:
             return
         store = self._trust().tokens
@@ -140,6 +140,8 @@ class ClaimsServices:
             self._grant(sub.account, reply, "", f"deleted {len(gone)} accounts")
 
     def _check_deletion(self, issuer: str, subject: str, names: tuple[str, ...], system: str) -> None:
+        if not self._trust().tokens.may_delete:
+            raise JwtError(DELETE_DISABLED)
         if issuer != subject:
             raise JwtError("not self signed")
         if issuer not in self._trust().operator.trusted_keys:
@@ -149,21 +151,25 @@ class ClaimsServices:
         if system in names:
             raise JwtError("not allowed to delete system account")
 
-    def _grant(self, account: Account, reply: bytes, name: str, message: str) -> None:
+    def _grant(self, account: SubjectSpace, reply: bytes, name: str, message: str) -> None:
         log.info("%s%s", message, f" - {name}" if name else "")
-        self._publish_answer(account, reply, {"data": {"account": name, "code": 200, "message": message}})
+        self._publish_answer(account, reply, {"data": _of_account(name) | {"code": 200, "message": message}})
 
-    def _refuse(self, account: Account, reply: bytes, name: str, why: str) -> None:
+    def _refuse(self, account: SubjectSpace, reply: bytes, name: str, why: str) -> None:
         log.error("%s%s", f"{name}: " if name else "", why)
-        self._publish_answer(account, reply, {"error": {"account": name, "code": 500, "description": why}})
+        self._publish_answer(account, reply, {"error": _of_account(name) | {"code": 500, "description": why}})
 
-    def _publish_answer(self, account: Account, reply: bytes, answer: dict[str, Any]) -> None:
+    def _publish_answer(self, account: SubjectSpace, reply: bytes, answer: dict[str, Any]) -> None:
         if reply:
             account.publish(reply, payload=msgspec.json.encode({"server": self._server_info()} | answer))
 
 
+def _of_account(name: str) -> dict[str, Any]:
+    return {"account": name} if name else {}
+
+
 def pack_hash(tokens: Iterable[str]) -> bytes:
-    """What two stores with the same tokens have in common: their SHA-256 digests, xor-ed."""
+    """Return a hash of a set of tokens: their SHA-256 digests, xor-ed."""
     total = 0
     for token in tokens:
         total ^= int.from_bytes(hashlib.sha256(token.encode()).digest())

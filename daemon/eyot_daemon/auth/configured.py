@@ -1,9 +1,9 @@
 """Authentication of clients and leaf nodes against the configured users.
 
-`ConfigAuthenticator` decides: what a CONNECT presents and the nonce it was sent in, an `AuthResult` (account, user,
-permissions) or None out. It keeps no connection and does no I/O. Order and rules are nats-server's: no authorization
-configured means everybody is in the global account; otherwise nkey, then user and password, then the single user, then
-the token; `no_auth_user` stands in for those who present nothing.
+`ConfigAuthenticator` maps the credentials of a CONNECT and the nonce to an `AuthResult` (account, user, permissions) or
+None. It keeps no connection and does no I/O. Order and rules are nats-server's. Without configured authorization every
+connection is in the global account; otherwise nkey, then user and password, then the single user, then the token are
+checked; `no_auth_user` applies to connections without credentials.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from eyot_wire.trust import nkey
 
 
 class Presented(Protocol):
-    """What CONNECTs of clients and of leaf nodes have in common."""
+    """The common fields of the CONNECT of clients and leaf nodes."""
 
     nkey: str
     sig: str
@@ -35,9 +35,9 @@ class Presented(Protocol):
 
 
 class AuthResult(Struct, frozen=True, kw_only=True):
-    """Who a connection is. `user`: the user name or public nkey, "" for nobody in particular.
+    """The identity of a connection. `user`: the user name or public nkey, "": no particular user.
 
-    `permissions` None means unrestricted.
+    `permissions` None: unrestricted.
     """
 
     account: str
@@ -48,14 +48,14 @@ class AuthResult(Struct, frozen=True, kw_only=True):
     token: UserToken | None = None
 
 
-#: Runs its first argument in a thread, then its second, with the outcome, in a turn of the broker.
+#: Runs its first argument in a thread, then its second, with the result, in a turn of the broker.
 Background = Callable[[Callable[[], bool], Callable[[bool], None]], None]
 
 
 class ConfigAuthenticator:
     """Authentication by the configuration's users; implements `login.Authenticator`, and `leaf()` for leaf listeners.
 
-    With a `background`, bcrypt checks run there; without, at once. `passwords` carries known outcomes over a reload.
+    With a `background`, bcrypt checks run there; otherwise at once. `passwords` keeps known results over a reload.
     """
 
     def __init__(
@@ -81,11 +81,11 @@ class ConfigAuthenticator:
     def client(
         self, connect: ClientConnect, nonce: str, peer: Peer, applicant: Applicant | None = None
     ) -> AuthResult | Deferred | None:
-        """Who a client is; None: Authorization Violation."""
+        """Authenticate a client; None: Authorization Violation."""
         return self._decide(lambda: self._ordinary(connect, nonce, peer))
 
     def _decide(self, decide: Callable[[], AuthResult | None]) -> AuthResult | Deferred | None:
-        """What `decide` says; later, when it needs a bcrypt check and there is somewhere to run it."""
+        """Return the result of `decide`; deferred, when it needs a bcrypt check and there is a background to run it."""
         background = self._background
         if background is None:
             return decide()
@@ -109,7 +109,7 @@ class ConfigAuthenticator:
             self.passwords.may_take_long = True
 
     def anonymous(self, peer: Peer) -> AuthResult | None:
-        """Who a connection is that has not presented anything; None: it must."""
+        """Return the identity of a connection without credentials; None: it must present some."""
         if self._open:
             return AuthResult(account=GLOBAL_ACCOUNT)
         if self._maps_certificates(peer) and self._users:
@@ -121,7 +121,7 @@ class ConfigAuthenticator:
     def leaf(
         self, connect: LeafConnect, nonce: str, peer: Peer, applicant: Applicant | None = None
     ) -> AuthResult | Deferred | None:
-        """Who a leaf node is that dialled us; `leafnodes { authorization { } }` comes before the server's own users."""
+        """Authenticate a leaf node; `leafnodes { authorization { } }` precedes the server's own users."""
         return self._decide(lambda: self._leaf(connect, nonce, peer))
 
     def _leaf(self, connect: LeafConnect, nonce: str, peer: Peer) -> AuthResult | None:
@@ -143,7 +143,7 @@ class ConfigAuthenticator:
         return found
 
     def _ordinary(self, connect: Presented, nonce: str, peer: Peer) -> AuthResult | None:
-        """The server's own users, in nats-server's order."""
+        """Authenticate by the server's own users, in nats-server's order."""
         if self._open:
             return AuthResult(account=GLOBAL_ACCOUNT)
         if connect.nkey:
@@ -165,7 +165,7 @@ class ConfigAuthenticator:
         return None
 
     def _maps_certificates(self, peer: Peer) -> bool:
-        """Does `verify_and_map` of the listener say that the certificate names the user?"""
+        """Return whether the listener's `verify_and_map` lets the certificate name the user."""
         options = self._options
         if peer.connection_type.startswith("LEAFNODE"):
             tls = options.leafnodes.tls
@@ -210,7 +210,7 @@ class ConfigAuthenticator:
 
 
 def signed(key: str, connect: Presented, nonce: str) -> bool:
-    """Whether `sig` is the signature of the nonce's text by this nkey."""
+    """Return whether `sig` is the signature of the nonce's text by this nkey."""
     if not nonce or not connect.sig:
         return False
     try:

@@ -1,7 +1,7 @@
-"""The border between connections and authentication.
+"""The interface between connections and authentication.
 
-Connections (clients, and leaf links that fall back on the server's own users) ask an `Authenticator`; what it answers
-is an account, a user name and permissions. How that is decided is auth/configured.py's business.
+Connections (clients, and leaf links that use the server's own users) ask an `Authenticator`, which answers with an
+account, a user name and permissions. auth/configured.py and its siblings implement it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WEBSOCKET = "WEBSOCKET"
 
 
 class Peer(Struct, frozen=True, kw_only=True):
-    """Who is at the other end, as far as the transport knows."""
+    """The other end of a connection, as far as the transport knows it."""
 
     host: str = ""
     port: int = 0
@@ -42,7 +42,7 @@ class Peer(Struct, frozen=True, kw_only=True):
 
 
 class UserToken(Struct, frozen=True, kw_only=True):
-    """The JWT by which a user came in, and what the account said of its signer then."""
+    """The JWT that a user presented, and the scope of its signer at that time."""
 
     text: str
     claims: Claims
@@ -67,7 +67,7 @@ class Login(Protocol):
 
     @property
     def external(self) -> bool:
-        """Decided by somebody outside (an auth callout): a reload does not judge it again."""
+        """Whether an external service (an auth callout) decided: a reload then does not authorize again."""
         ...
 
     @property
@@ -77,15 +77,15 @@ class Login(Protocol):
 
     @property
     def token(self) -> UserToken | None:
-        """In operator mode, what the user presented."""
+        """The user's token, in operator mode."""
         ...
 
 
 class Deferred:
     """A decision that takes longer than a turn: a bcrypt check in a thread, an auth callout. The connection waits.
 
-    Whoever decides calls `settle`, once, within a turn of the broker; who asked calls `when_done`. `abandoned` says that the
-    answer is not wanted any more, because the connection ended or ran into its timeout.
+    The decider calls `settle` once, within a turn of the broker; the connection calls `when_done`. `abandoned`: the
+    connection ended or ran into its timeout, so the result is no longer needed.
     """
 
     __slots__ = ("_done", "_outcome", "_settled", "abandoned")
@@ -110,7 +110,7 @@ class Deferred:
 
     @property
     def outcome(self) -> Login | None:
-        """Of what is settled."""
+        """The result, once settled."""
         return self._outcome
 
     def when_done(self, done: Callable[[Login | None], None]) -> None:
@@ -121,7 +121,7 @@ class Deferred:
 
 
 class Applicant(Protocol):
-    """The connection that wants in, as far as an auth callout describes it."""
+    """The connection to authenticate, as an auth callout describes it."""
 
     @property
     def cid(self) -> int: ...
@@ -131,26 +131,26 @@ class Applicant(Protocol):
 
 
 class Authenticator(Protocol):
-    """Decides who may connect. Must be quick, for it runs within a turn of the broker: what takes longer is a `Deferred`."""
+    """Decides which connections are admitted. Runs within a turn of the broker: slow decisions return a `Deferred`."""
 
     @property
     def auth_required(self) -> bool:
-        """INFO's `auth_required`: nothing goes before CONNECT, unless `anonymous` says otherwise."""
+        """INFO's `auth_required`: CONNECT must come first, unless `anonymous` allows otherwise."""
         ...
 
     @property
     def wants_nonce(self) -> bool:
-        """Is there a user that must sign a nonce?"""
+        """Whether any user must sign a nonce."""
         ...
 
     def client(
         self, connect: ClientConnect, nonce: str, peer: Peer, applicant: Applicant | None = None
     ) -> Login | Deferred | None:
-        """The login for these credentials; None: Authorization Violation."""
+        """Return the login for these credentials; None: Authorization Violation."""
         ...
 
     def anonymous(self, peer: Peer) -> Login | None:
-        """The login of a connection that publishes or subscribes before it sent CONNECT; None: refused."""
+        """Return the login of a connection that publishes or subscribes before CONNECT; None: refused."""
         ...
 
 
@@ -164,7 +164,7 @@ class _OpenLogin(Struct, frozen=True):
 
 
 class OpenDoor:
-    """No authentication configured: everybody acts in the global account."""
+    """No configured authentication: every connection is in the global account."""
 
     auth_required = False
     wants_nonce = False

@@ -1,6 +1,6 @@
-"""Authentication in operator mode: a user is a JWT that an account's key signed, and a nonce that the user signs.
+"""Authentication in operator mode: a user is a JWT signed by an account's key, and a nonce signed by the user.
 
-The order of the checks is nats-server's: the token and its times, the account and who signed it, the signer's scope,
+The order of the checks is nats-server's: the token and its times, the account and its signer, the signer's scope,
 bearer tokens, connection types, the nonce, revocations, source addresses, times of day.
 """
 
@@ -29,7 +29,7 @@ VIOLATION = "Authorization Violation"
 
 
 class Refused(Exception):
-    """Why a user does not get in, for the log; `text` is what a connected client is told."""
+    """The reason of a refusal, for the log; `text` is for a connected client."""
 
     def __init__(self, why: str, text: str = VIOLATION) -> None:
         super().__init__(why)
@@ -48,17 +48,17 @@ class OperatorAuthenticator:
     def client(
         self, connect: ClientConnect, nonce: str, peer: Peer, applicant: Applicant | None = None
     ) -> Login | Deferred | None:
-        """Who a client is; None: Authorization Violation."""
+        """Authenticate a client; None: Authorization Violation."""
         return self._admit(connect, nonce, peer)
 
     def anonymous(self, peer: Peer) -> Login | None:
-        """Nobody is taken in unseen, unless a default sentinel stands in."""
+        """Refuse a connection without credentials, unless a default sentinel stands in."""
         return self._admit(ClientConnect(), "", peer) if self.trust.operator.default_sentinel else None
 
     def leaf(
         self, connect: LeafConnect, nonce: str, peer: Peer, applicant: Applicant | None = None
     ) -> AuthResult | None:
-        """Who a leaf node is that dialled us."""
+        """Authenticate a leaf node."""
         return self._admit(connect, nonce, peer)
 
     def _admit(self, connect: Presented, nonce: str, peer: Peer) -> AuthResult | None:
@@ -88,7 +88,7 @@ class OperatorAuthenticator:
         return UserToken(text=text, claims=claims, grant=claims.nats)
 
     def authorize(self, token: UserToken, peer: Peer) -> AuthResult:
-        """What a decoded token is good for now, its holder's signature aside. Raises Refused."""
+        """Return what a decoded token grants now, its holder's signature aside. Raises Refused."""
         trust, user = self.trust, token.claims
         now_s = trust.now_s
         if not user.valid_at(now_s):
@@ -133,7 +133,7 @@ def _check(user: Claims, grant: UserGrant, account: AccountClaims, peer: Peer) -
         raise Refused("user has to come through a trusted proxy, which are not offered")
     types = grant.allowed_connection_types
     if types:
-        # Unknown types are left out; if nothing is left, nobody was meant that could come here.
+        # Unknown types are ignored; if no type is left, no connection here is allowed.
         allowed = {one.upper() for one in types} & CONNECTION_TYPES
         if peer.connection_type not in allowed:
             raise Refused("connection type not allowed")
@@ -144,7 +144,7 @@ def _check(user: Claims, grant: UserGrant, account: AccountClaims, peer: Peer) -
 
 
 def _permissions(grant: UserGrant, account: AccountClaims) -> Permissions | None:
-    """The account's default permissions are for users whose token says nothing at all."""
+    """Return a user's permissions; the account's defaults apply to tokens without any."""
     own = permissions_of(grant.pub, grant.sub, grant.resp)
     if own is not None:
         return own

@@ -1,8 +1,8 @@
-"""Whom this server believes in operator mode: the operator's keys, and the accounts whose tokens they signed.
+"""The trusted keys in operator mode, and the accounts whose tokens they signed.
 
-All accounts of the store are taken in at the start; what the configuration says elsewhere of accounts is made from their
-tokens (`options`), so that the rest of the daemon knows no difference. An account whose token has expired stays, but
-nobody gets in until there is a new one.
+All accounts of the store are loaded at the start. `options` builds the configuration's accounts from their tokens, so
+that the rest of the daemon is independent of the mode. An account with an expired token stays, but its users are
+refused until there is a new token.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Trust:
         return self._now_ns() / 1e9
 
     def believe(self, token: str, name: str = "") -> AccountClaims:
-        """An account's token that a trusted key signed and that breaks no rule. Raises JwtError."""
+        """Decode an account's token that a trusted key signed and that is valid. Raises JwtError."""
         account = decode_account(token)
         if name and account.name != name:
             raise JwtError("subject does not match jwt content")
@@ -61,16 +61,16 @@ class Trust:
         return account
 
     def accept(self, token: str) -> AccountClaims:
-        """Take in a new or changed account and keep its token. Raises JwtError, TokenStoreError."""
+        """Accept a new or changed account and store its token. Raises JwtError, TokenStoreError."""
         account = self.believe(token)
         self.tokens.save(account.name, account.token)
-        # Of two accounts whose imports lead in a circle, the one that came last goes without.
+        # Of two accounts whose imports form a cycle, the later one loses its import.
         self.accounts.pop(account.name, None)
         self.accounts[account.name] = account
         return account
 
     def learn(self, name: str, token: str) -> AccountClaims:
-        """Take in an account that was fetched. Raises JwtError, TokenStoreError."""
+        """Accept an account that was fetched. Raises JwtError, TokenStoreError."""
         account = self.believe(token, name)
         if not account.claims.valid_at(self.now_s):
             raise JwtError("claim is expired")
@@ -80,7 +80,7 @@ class Trust:
         return account
 
     def keep_fetched(self, before: Trust | None) -> None:
-        """A reload: what was fetched by URL is not kept anywhere else. Raises TokenStoreError."""
+        """Keep fetched tokens over a reload: those fetched by URL are stored nowhere else. Raises TokenStoreError."""
         resolver = self.operator.resolver
         if before is None or resolver is None or resolver.kind != "url" or before.operator.resolver != resolver:
             return
@@ -90,8 +90,9 @@ class Trust:
                 self.accounts[name] = account
 
     def _fetch_system_accounts(self, resolver: ResolverOptions) -> None:
-        """The accounts without which the server cannot start. Raises TokenStoreError."""
-        from eyot_daemon.auth.account_fetch import fetch_by_url
+        """Fetch the accounts without which the server cannot start. Raises TokenStoreError."""
+        # Loaded only where it is used.
+        from eyot_daemon.auth.account_server import fetch_by_url
 
         for name in {one.body.system_account for one in self.operator.operators} - {""}:
             self.tokens.save(name, fetch_by_url(resolver, name))
@@ -102,7 +103,7 @@ class Trust:
         self.accounts.pop(account, None)
 
     def usable(self, name: str) -> AccountClaims | None:
-        """The account if users may come: known, pinned if accounts are pinned, its token not expired."""
+        """Return the account if users may connect: known, pinned if accounts are pinned, its token not expired."""
         pinned = self.operator.pinned
         account = self.accounts.get(name)
         if account is None or not account.claims.valid_at(self.now_s):
@@ -110,7 +111,7 @@ class Trust:
         return account if pinned is None or name in pinned else None
 
     def signers(self, account: AccountClaims) -> tuple[str, ...]:
-        """Whose signature under a user's token the account stands for; of strict operators, never the account's own."""
+        """Return the keys that may sign users of the account; for strict operators, never the account's own key."""
         issuer = account.claims.iss
         strict = any(
             one.body.strict_signing_key_usage and issuer in one.trusted_keys for one in self.operator.operators
@@ -118,13 +119,13 @@ class Trust:
         return account.signing_keys() if strict else (account.name, *account.signing_keys())
 
     def next_expiry_s(self) -> float | None:
-        """When the next account or activation expires, in seconds since the epoch; None: never."""
+        """Return when the next account or activation expires, in seconds since the epoch; None: never."""
         return min(
             (at for account in self.accounts.values() for at in _expiries(account) if at > self._looked_s), default=None
         )
 
     def newly_expired(self) -> list[str]:
-        """Accounts that expired, or lost an activation, since the last look."""
+        """Return the accounts that expired, or lost an activation, since the last call."""
         since, now_s = self._looked_s, self.now_s
         self._looked_s = now_s
         return [
@@ -132,7 +133,7 @@ class Trust:
         ]
 
     def options(self, configured: Options) -> Options:
-        """The configuration with the accounts that the tokens make."""
+        """Return the configuration with the accounts that the tokens define."""
         built = account_options(self.accounts.values(), self.now_s)
         for problem in built.problems:
             log.warning("%s", problem)
@@ -140,7 +141,7 @@ class Trust:
 
 
 def _expiries(account: AccountClaims) -> list[int]:
-    """The times, in seconds since the epoch, at which this account is something else without a new token."""
+    """Return the times, in seconds since the epoch, at which this account changes without a new token."""
     times = [account.claims.exp]
     for imported in account.body.imports or ():
         if imported.token:

@@ -1,4 +1,4 @@
-"""Why a connection ended, in the words of nats-server's pages and events, which are not those that the client is told."""
+"""Close reasons in the words of nats-server's pages and events, which differ from the `-ERR` sent to the client."""
 
 from __future__ import annotations
 
@@ -18,5 +18,5 @@ _REASONS = {
 
 
 def close_reason(told: str) -> str:
-    """The reason for the pages, from the text of the `-ERR` that came before; "" is a frame that breaks the protocol."""
+    """Return the reason for the pages, from the text of the preceding `-ERR`; "" means a malformed frame."""
     return _REASONS.get(told, told) or "Protocol Violation"

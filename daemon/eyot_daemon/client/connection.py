@@ -1,10 +1,11 @@
 """One client connection: nats-server's client protocol as a state machine without I/O.
 
-Bytes come in with `received`, output gathers in `out`, and the transport is asked to send at the end of the turn. A
-`ClientConnection` is a `Destination` for its own subscriptions and the `Origin` of what it publishes (client/publish.py).
+Bytes arrive in `received`, output gathers in `out`, and the transport sends at the end of the turn. A
+`ClientConnection` is a `Destination` of its own subscriptions and the `Origin` of what it publishes
+(client/publish.py).
 
-Closing follows nats-server: some errors say `-ERR '...'` and keep the connection (permissions, invalid subjects, too
-many subscriptions), some say it and close, malformed arguments and bad JSON close without a word.
+Errors follow nats-server: some send `-ERR '...'` and keep the connection (permissions, invalid subjects, too many
+subscriptions), some send it and close, malformed arguments and bad JSON close without a word.
 """
 
 from __future__ import annotations
@@ -13,18 +14,19 @@ import logging
 import math
 from collections.abc import Callable
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import msgspec
 
 from eyot_daemon.auth.login import WEBSOCKET, Deferred, Login, Peer
 from eyot_daemon.client import interest as client_interest
 from eyot_daemon.client.close_reasons import close_reason
+from eyot_daemon.client.context import ClientContext
 from eyot_daemon.client.publish import publish
+from eyot_daemon.client.state import ClientState
 from eyot_daemon.net.transport import Transport
 from eyot_daemon.router.access import Access
 from eyot_daemon.router.account import Account
-from eyot_daemon.router.known_client import KnownClient
 from eyot_daemon.router.subscription import Origin, Subscription
 from eyot_daemon.turn.backpressure import Gate
 from eyot_daemon.turn.timers import TimerHandle
@@ -42,15 +44,11 @@ from eyot_wire.frames import (
     ProtocolError,
     Sub,
     Unsub,
-    encode_err,
     encode_msg,
 )
 from eyot_wire.info import ClientConnect, ServerInfo, decode, decode_connect
 from eyot_wire.native import Publishes
 from eyot_wire.scanner import Scanner
-
-if TYPE_CHECKING:
-    from eyot_daemon.client.clients import Clients
 
 log = logging.getLogger("eyot.client")
 
@@ -62,20 +60,35 @@ USER_EXPIRED = "User Authentication Expired"
 STALE_CONNECTION = "Stale Connection"
 MAX_CONNECTIONS = "maximum connections exceeded"
 MAX_ACCOUNT_CONNECTIONS = "maximum account active connections exceeded"
-MAX_SUBSCRIPTIONS = "maximum subscriptions exceeded"
 
-#: The first PING comes this soon, so that the round trip is known early; later ones every `ping_interval`.
+#: The first PING comes this soon, so that the round trip is known early; later ones follow every `ping_interval`.
 FIRST_PING_S = 2.0
 FIRST_PING_JITTER = 0.2
 #: The round trip is measured this often, be the peer busy or not.
 ROUND_TRIP_S = 3600.0
-#: Bytes taken from a client while it is being decided anew who it is.
+#: The most bytes kept from a client while it is authenticated again.
 HELD_BYTES_MAX = 4 * 1024 * 1024
-#: The same of a peer that nobody knows yet. It is not read meanwhile, but for a little every `HOLD_S`.
+#: The same for a peer that is not authenticated yet. Meanwhile a little is read every `HOLD_S`.
 EARLY_BYTES_MAX = 48 * 1024
 
 
-class ClientConnection(KnownClient):
+class Registry(Protocol):
+    """The owner of the list of connections."""
+
+    def log_in(self, client: ClientConnection, login: Login) -> bool:
+        """Put an authenticated connection into its account. False: the connection was closed."""
+        ...
+
+    def refused(self, client: ClientConnection, reason: str) -> None:
+        """Report a failed authentication, in the words of `-ERR`."""
+        ...
+
+    def forget(self, client: ClientConnection) -> None:
+        """Forget a closed connection."""
+        ...
+
+
+class ClientConnection(ClientState):
     """A client as the broker sees it."""
 
     __slots__ = (
@@ -88,58 +101,47 @@ class ClientConnection(KnownClient):
         "_held",
         "_held_bytes",
         "_ping_sent",
+        "_registry",
         "_scanner",
         "_timer",
-        "account",
         "account_name",
-        "clients",
         "close_reason",
         "connected",
+        "expires_ns",
         "external",
         "last_in",
-        "no_responders",
-        "nonce",
-        "pedantic",
         "pings_out",
         "presented",
         "protocol",
         "stopped_ns",
         "subjects_at_close",
-        "subs",
         "subs_at_close",
-        "token",
         "transport",
-        "verbose",
     )
 
-    def __init__(self, clients: Clients, transport: Transport, peer: Peer, cid: int) -> None:
+    def __init__(self, clients: ClientContext, registry: Registry, transport: Transport, peer: Peer, cid: int) -> None:
         broker = clients.broker
         options = clients.options
-        super().__init__(peer, cid, broker.clock.now_ns())
-        self.clients = clients
+        super().__init__(clients, peer, cid)
+        self._registry = registry
         self.transport = transport
-        self.nonce = clients.new_nonce()
-        self.account: Account | None = None
         self.account_name = ""  # stays when the account is left
         self.protocol = 0
-        # what nats-server assumes until CONNECT says otherwise
-        self.verbose = True
-        self.pedantic = True
-        self.no_responders = False
         self.connected = False
         self.close_reason = ""
-        self.subs: dict[bytes, Subscription] = {}
         self.pings_out = 0
         self.last_in = broker.clock.monotonic()
         self.stopped_ns = 0
         self.subs_at_close = 0
         self.subjects_at_close: tuple[bytes, ...] = ()
-        self.presented: ClientConnect | None = None  # its CONNECT: for a later look at its credentials
+        self.presented: ClientConnect | None = None  # its CONNECT, for a later check of its credentials
         self.external = False
         self._expiry: TimerHandle | None = None
-        self._decision: Deferred | None = None  # who this is gets decided elsewhere; meanwhile everything waits
+        #: when the login ends, in whole seconds (as nanoseconds since the epoch); 0: never
+        self.expires_ns = 0
+        self._decision: Deferred | None = None  # a pending authentication; meanwhile everything waits
         self._door: Gate | None = None  # where the peer waits for that
-        self._early = bytearray()  # sent behind CONNECT by a peer that nobody knows yet
+        self._early = bytearray()  # bytes after CONNECT from a peer that is not authenticated yet
         self._held: list[Op] = []
         self._held_bytes = 0
         self._ping_sent = -math.inf
@@ -164,7 +166,7 @@ class ClientConnection(KnownClient):
         clock = self.clients.broker.clock
         return clock.now_ns() - int((clock.monotonic() - self.last_in) * 1e9)
 
-    # -- life ----------------------------------------------------------------------------------------------------
+    # -- life cycle ------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Greet the peer with INFO and set the clock for authentication or the first PING."""
@@ -179,13 +181,13 @@ class ClientConnection(KnownClient):
             self._set_first_ping()
 
     def move_to(self, transport: Transport) -> None:
-        """The connection goes on over another transport: TLS has begun."""
+        """Continue over another transport: TLS has begun."""
         self.transport = transport
         if self.account is not None:
             transport.admit(self._scanner.max_payload)
 
     def received(self, data: bytes | bytearray | memoryview) -> None:
-        """One read of the socket: everything in it is handled before the turn ends."""
+        """Handle the bytes of one read of the socket, all of them before the turn ends."""
         if self.closed:
             return
         self.last_in = self.clients.broker.clock.monotonic()
@@ -195,7 +197,7 @@ class ClientConnection(KnownClient):
             self._scan(data)
 
     def _received_early(self, data: bytes) -> None:
-        """Bytes of a peer that nobody knows yet: nothing but CONNECT is taken, and what follows it waits for the answer."""
+        """Process bytes of an unauthenticated peer: only CONNECT is handled, and what follows waits for the result."""
         at = 0
         while at < len(data) and not self.closed:
             if self.account is not None:
@@ -242,7 +244,7 @@ class ClientConnection(KnownClient):
         return self._scanner.pending + len(self._early) + self._held_bytes
 
     def lost(self, reason: str) -> None:
-        """The transport ended by itself."""
+        """Handle the end of the transport."""
         self.close(reason, linger=False)
 
     def refill(self) -> bool:
@@ -250,7 +252,7 @@ class ClientConnection(KnownClient):
         return False
 
     def slow_consumer(self, reason: str) -> None:
-        """The peer does not read: nats-server closes such a client without a word."""
+        """Close a client that does not read; nats-server sends it no error."""
         if self.closed:
             return
         log.info("%r - %s: %d bytes pending", self, reason, self.transport.backlog)
@@ -260,7 +262,7 @@ class ClientConnection(KnownClient):
         self.close(reason, linger=False)
 
     def fail(self, text: str) -> None:
-        """Say `-ERR 'text'` and close."""
+        """Send `-ERR 'text'` and close."""
         if not self.closed:
             self.send_error(text)
             self.close(close_reason(text), linger=True)
@@ -287,21 +289,9 @@ class ClientConnection(KnownClient):
         if self._door is not None:
             self._door.open()
         log.debug("%r - Client connection closed: %s", self, reason)
-        self.clients.forget(self)
+        self._registry.forget(self)
 
     # -- output --------------------------------------------------------------------------------------------------
-
-    def queue_output(self, data: bytes) -> None:
-        """Add to `out`; it is sent when the turn ends."""
-        self.out.extend(data)
-        if self.clients.trace is not None:
-            self.clients.trace.sent(self, data)
-        if not self.dirty:
-            self.dirty = True
-            self.clients.broker.mark_dirty(self)
-
-    def send_error(self, text: str) -> None:
-        self.queue_output(encode_err(text))
 
     def flush(self) -> None:
         self.dirty = False
@@ -311,7 +301,7 @@ class ClientConnection(KnownClient):
     def deliver(
         self, sub: Subscription, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Origin | None
     ) -> bool:
-        """One message for one of our subscriptions; see `Destination.deliver`."""
+        """Deliver one message to one of this client's subscriptions; see `Destination.deliver`."""
         if self.closed:
             return False
         if sub.slow and not self._let_through(sub, subject, reply, origin):
@@ -363,25 +353,25 @@ class ClientConnection(KnownClient):
             elif type(op) is Pong:
                 self._pong()
             elif type(op) is Err:
-                # Only servers complain; nats-server hangs up on a client that does.
+                # Only servers send -ERR; nats-server closes a client that does.
                 self.close("Client Error", linger=True)
             elif type(op) is Info:
                 self._told_about_itself(op.json)
 
     def _hold(self, ops: list[Op]) -> None:
-        """Keep operations for later; the memory they were read into will not last so long."""
+        """Keep operations for later, copied out of the read buffer."""
         for op in ops:
             if type(op) is Publishes:
                 op.detach()
         self._held += ops
 
     def _admit_unknown(self) -> bool:
-        """An operation before CONNECT where authentication is required: `no_auth_user` may stand in."""
+        """Admit an operation before CONNECT where authentication is required, if `no_auth_user` applies."""
         login = self.clients.authenticator_for(self.peer).anonymous(self.peer)
         if login is None:
             self.fail(AUTHORIZATION_VIOLATION)
             return False
-        return self.clients.log_in(self, login)
+        return self._registry.log_in(self, login)
 
     def _told_about_itself(self, json: bytes) -> None:
         """INFO is a server's word: of a client, nats-server passes it over as long as it can be read."""
@@ -421,7 +411,7 @@ class ClientConnection(KnownClient):
             connect.auth_token = connect.auth_token or cookies.token
             connect.jwt = connect.jwt or cookies.jwt
         self.presented = connect
-        # An estimate until a PONG tells.
+        # an estimate until the first PONG
         self.rtt_s = max(self.clients.broker.clock.now_ns() - self.started_ns, 1) / 1e9
         authenticator = self.clients.authenticator_for(self.peer)
         decision = authenticator.client(connect, self.nonce, self.peer, self)
@@ -434,7 +424,7 @@ class ClientConnection(KnownClient):
             self._decided(decision)
 
     def _wait_for_decision(self) -> None:
-        """The peer is not read until it is decided."""
+        """Stop reading the peer until the decision."""
         self._door = Gate(self.clients.broker.timers, lambda: self._decision is not None)
         self.transport.hold(self._door)
 
@@ -448,10 +438,10 @@ class ClientConnection(KnownClient):
         if login is None:
             user = self.presented.user if self.presented is not None else ""
             log.error("%r - authentication error%s", self, f' - User "{user}"' if user else "")
-            self.clients.refused(self, AUTHORIZATION_VIOLATION)
+            self._registry.refused(self, AUTHORIZATION_VIOLATION)
             self.fail(AUTHORIZATION_VIOLATION)
             return
-        if self.clients.log_in(self, login):
+        if self._registry.log_in(self, login):
             self.connected = True
             if self.verbose:
                 self.queue_output(OK)
@@ -483,7 +473,7 @@ class ClientConnection(KnownClient):
         account.connections_total += 1
 
     def enter(self, account: Account, access: Access | None, user: str, max_payload: int) -> None:
-        """Authenticated: from now on this connection acts in `account`. Entering another account drops what it had."""
+        """Enter `account` after authentication; a change of account drops all subscriptions."""
         if account is not self.account:
             self._leave()
             self._join(account)
@@ -524,24 +514,26 @@ class ClientConnection(KnownClient):
         self._set_timer(delay_s, self._ping_timer)
 
     def _authentication_timeout(self) -> None:
-        self.clients.refused(self, AUTHENTICATION_TIMEOUT)
+        self._registry.refused(self, AUTHENTICATION_TIMEOUT)
         self.fail(AUTHENTICATION_TIMEOUT)
 
     def reauthorized(self, access: Access | None) -> None:
-        """A reload changed what this connection may do: subscriptions that are no longer allowed end, the peer is told."""
+        """Apply changed permissions after a reload: subscriptions that are no longer allowed end, and the client is informed."""
         self.access = access
         client_interest.look_again(self)
 
     def expire_in(self, seconds: float) -> None:
-        """The login holds only so long; 0: without end."""
+        """Limit the login's duration; 0: unlimited."""
         if self._expiry is not None:
             self._expiry.cancel()
             self._expiry = None
+        self.expires_ns = 0
         if seconds:
+            self.expires_ns = (self.clients.broker.clock.now_ns() // 10**9 + int(seconds)) * 10**9
             self._expiry = self.clients.broker.timers.call_later(seconds, lambda: self.fail(USER_EXPIRED))
 
     def set_scan_limits(self, max_control_line: int, max_payload: int) -> None:
-        """A reload changed how much a peer may send at once."""
+        """Apply a reload's limits of frames."""
         self._scanner.max_control_line = max_control_line
         self._scanner.max_payload = max_payload
 
@@ -554,9 +546,7 @@ class ClientConnection(KnownClient):
                 self.pings_out += 1
                 self._ping_sent = now
                 self.queue_output(PING)
-            elif (
-                not self.transport.input_waits()
-            ):  # else it is we who are late: the answer may be in what we did not read yet
+            elif not self.transport.input_waits():  # otherwise this process lags: the answer may be among unread bytes
                 self.clients.broker.stale_connections += 1
                 self.fail(STALE_CONNECTION)
                 return

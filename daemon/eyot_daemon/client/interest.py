@@ -1,25 +1,23 @@
-"""What a client subscribes to: SUB and UNSUB as nats-server answers them, and what a change of permissions leaves."""
+"""A client's subscriptions: SUB and UNSUB as nats-server answers them, and the effect of changed permissions."""
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
+from eyot_daemon.client.state import ClientState
 from eyot_daemon.router.subscription import Subscription
 from eyot_wire.frames import OK, Sub, Unsub
 from eyot_wire.quoting import quoted
 from eyot_wire.subject import is_valid
 
-if TYPE_CHECKING:
-    from eyot_daemon.client.connection import ClientConnection
-
 log = logging.getLogger("eyot.client")
 
 #: Queue group that nats-server keeps for itself.
 SYSTEM_QUEUE = b"_sys_"
+MAX_SUBSCRIPTIONS = "maximum subscriptions exceeded"
 
 
-def subscribe(client: ClientConnection, op: Sub) -> None:
+def subscribe(client: ClientState, op: Sub) -> None:
     """SUB. A sid that is in use keeps its subscription."""
     account = client.account
     assert account is not None
@@ -30,7 +28,7 @@ def subscribe(client: ClientConnection, op: Sub) -> None:
         client.send_error(f"Permissions Violation for Subscription to {quoted(subject)}{using}")
         client.clients.violations.subscribe(client, subject, queue, op.sid)
         return
-    if not client.clients.may_add_subscription(client, subject, op.sid):
+    if not _may_add(client, subject, op.sid):
         return
     if op.sid not in client.subs:
         if not is_valid(subject):
@@ -45,8 +43,27 @@ def subscribe(client: ClientConnection, op: Sub) -> None:
         client.queue_output(OK)
 
 
-def unsubscribe(client: ClientConnection, op: Unsub) -> None:
-    """UNSUB: at once, or after so many messages."""
+def _may_add(client: ClientState, subject: bytes, sid: bytes) -> bool:
+    """Check a new subscription against the limits; log the reason of a refusal."""
+    tokens_max = client.clients.options.max_sub_tokens
+    if tokens_max and subject.count(b".") >= tokens_max:
+        client.send_error(f"Permissions Violation for Subscription to {quoted(subject)}, too many tokens")
+        client.clients.violations.subscribe(client, subject, b"", sid, " Too Many Tokens")
+        return False
+    limits = [client.clients.options.max_subscriptions or -1]
+    if client.account is not None:
+        limits.append(client.account.subscriptions_max)
+    if client.token is not None:
+        limits.append(client.token.grant.subs)
+    most = min((limit for limit in limits if limit >= 0), default=-1)
+    if 0 <= most <= len(client.subs):
+        client.send_error(MAX_SUBSCRIPTIONS)
+        return False
+    return True
+
+
+def unsubscribe(client: ClientState, op: Unsub) -> None:
+    """Handle UNSUB: at once, or after a number of messages."""
     sub = client.subs.get(op.sid)
     if sub is not None:
         if op.max_msgs > sub.delivered:
@@ -58,27 +75,27 @@ def unsubscribe(client: ClientConnection, op: Unsub) -> None:
         client.queue_output(OK)
 
 
-def remove(client: ClientConnection, sub: Subscription) -> None:
-    """The subscription ends."""
+def remove(client: ClientState, sub: Subscription) -> None:
+    """End a subscription."""
     client.subs.pop(sub.sid, None)
     sub.account.unsubscribe(sub)
 
 
-def is_slow(client: ClientConnection, sub: Subscription) -> bool:
-    """Must each message for `sub` be looked at one by one?"""
+def is_slow(client: ClientState, sub: Subscription) -> bool:
+    """Return whether each message for `sub` must be checked individually."""
     tracked = client.access is not None and client.access.replies is not None
     traced = client.clients.trace is not None
     return bool(sub.max_msgs) or sub.deny_filter or tracked or traced or not client.echo
 
 
-def trace_changed(client: ClientConnection) -> None:
-    """Tracing began or ended: it decides which way deliveries take."""
+def trace_changed(client: ClientState) -> None:
+    """Update the subscriptions when tracing starts or stops: it decides the path of deliveries."""
     for sub in client.subs.values():
         sub.slow = is_slow(client, sub)
 
 
-def look_again(client: ClientConnection) -> None:
-    """The client's permissions changed: what it may no longer subscribe to ends, and it is told."""
+def look_again(client: ClientState) -> None:
+    """Apply changed permissions: end subscriptions that are no longer allowed, and inform the client."""
     access = client.access
     for sub in tuple(client.subs.values()):
         if access is not None and not access.may_subscribe(sub.subject, sub.queue):

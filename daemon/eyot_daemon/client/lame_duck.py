@@ -14,14 +14,14 @@ _POLL_S = 0.02
 
 
 async def let_clients_go(clients: Clients) -> None:
-    """Tell them, give them time to leave by themselves, then close one after the other. Returns when nobody is left."""
+    """Inform the clients, give them time to leave, then close them one by one. Returns when none is left."""
     options = clients.broker.options
     clients.lame_duck = True
     clients.info_changed()
     clients.broker.flush()
     if clients.connections:
         with trio.move_on_after(options.lame_duck_grace_period_s):
-            await _until_nobody(clients)
+            await _until_no_client(clients)
         log.info("Closing existing clients")
     waiting = list(clients.connections.values())
     pause_s = (options.lame_duck_duration_s - options.lame_duck_grace_period_s) / max(1, len(waiting))
@@ -29,11 +29,11 @@ async def let_clients_go(clients: Clients) -> None:
         client.close("Server Shutdown", linger=True)
         clients.broker.flush()
         with trio.move_on_after(pause_s):
-            await _until_nobody(clients)
+            await _until_no_client(clients)
         if not clients.connections:
             break
 
 
-async def _until_nobody(clients: Clients) -> None:
+async def _until_no_client(clients: Clients) -> None:
     while clients.connections:
         await trio.sleep(_POLL_S)

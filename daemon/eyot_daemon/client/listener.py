@@ -1,8 +1,8 @@
-"""The listener for clients: plain TCP, TLS after INFO, TLS at once, or what the client prefers.
+"""The listener for clients: plain TCP, TLS after INFO, TLS at once, or the client's choice.
 
-With TLS the first INFO goes out in clear, then the handshake takes place, and everything after it goes through a
-`StreamTransport`. `handshake_first` turns that round, with a fallback delay only for clients that start the handshake
-by themselves. With `allow_non_tls` the first byte from the client decides.
+With TLS the first INFO is sent in clear; then the handshake takes place, and everything after it goes through a
+`StreamTransport`. `handshake_first` reverses the order; with a fallback delay only for clients that start the handshake
+themselves. With `allow_non_tls` the client's first byte decides.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ClientListener:
         self._rate = RateLimit()
 
     async def serve(self, sock: socket.socket, address: tuple[str, int]) -> None:
-        """One connection, until it is closed. The `Serve` of a `TcpListener`."""
+        """Serve one connection until it is closed; the `Serve` of a `TcpListener`."""
         peer = Peer(host=address[0], port=address[1])
         if self.tls is not None:
             await self._serve_tls(sock, peer, self.tls)
@@ -56,7 +56,7 @@ class ClientListener:
         self._nursery.start_soon(fn)
 
     async def serve_stream(self, stream: trio.abc.Stream, peer: Peer) -> None:
-        """A connection over any stream: in-memory links, WebSocket, TLS already done."""
+        """Serve a connection over any stream: in-memory links, WebSocket, TLS already established."""
         clients = self.clients
         transport = StreamTransport(stream, clients.limits, clients.broker)
         await transport.run(clients.accept(transport, peer))
@@ -69,7 +69,7 @@ class ClientListener:
         if tls is not None and not client.closed and not self._rate.allow(tls.connection_rate_limit):
             client.fail(THROTTLED)
         if client.closed:
-            await plain.run(client)  # refused: says so in clear
+            await plain.run(client)  # refused: the error goes in clear
             return
         raw = trio.SocketStream(trio.socket.from_stdlib_socket(sock))
         try:
@@ -83,7 +83,7 @@ class ClientListener:
         if stream is None:
             await plain.run(client)
             return
-        if client.cid not in clients.connections:  # closed while the handshake went on
+        if client.cid not in clients.connections:  # closed during the handshake
             await trio.aclose_forcefully(stream)
             return
         transport = StreamTransport(stream, clients.limits, clients.broker)
@@ -94,7 +94,7 @@ class ClientListener:
     async def _handshake(
         self, sock: socket.socket, raw: trio.SocketStream, client: ClientConnection, context: ssl.SSLContext
     ) -> trio.SSLStream[trio.SocketStream] | None:
-        """The TLS stream; None when the client goes on in clear and may. INFO is sent when its time has come."""
+        """Return the TLS stream; None when the client continues in clear, and may. Sends INFO at the right time."""
         options = self.clients.options
         tls = options.tls
         assert tls is not None

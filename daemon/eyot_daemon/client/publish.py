@@ -1,41 +1,39 @@
-"""What a client publishes.
+"""Publishes of a client.
 
-A read is scanned whole, and publishes in a row come as one operation. The account's `FanOut` hands out the plain ones
-among them, which is nearly all; what it leaves is published here, by all the rules. Whatever depends on the control line
-alone (permission, mapping, route) is worked out once for messages in a row that share it (a run), and if only client
-connections and leaf links match, a run goes out as one: frames joined of a cached prefix (`MSG <subject> <sid> `) and the
-bytes that followed the subject in the input. Everything else goes through `Account.deliver`, message by message.
+A read is scanned whole, and consecutive publishes are one operation. The account's `FanOut` delivers the plain ones,
+which is nearly all. The others are published here, by the full rules. Everything that depends on the control line alone
+(permission, mapping, route) is computed once for consecutive messages that share the line (a run). If only a stream, or
+only client connections and leaf links match, `Account.deliver_run` delivers a run at once. All other messages go
+through `Account.deliver` one by one.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal
 
+from eyot_daemon.client.state import ClientState
 from eyot_daemon.router.message_trace import Asked, asked_for, publish_traced
-from eyot_daemon.router.route import Route, Target
-from eyot_wire.fan_out import EARLY_FLUSH, RENAMES, RESERVED_REPLIES, TRACE_HEADER
-from eyot_wire.frames import OK, FrameLine, Published, encode_err
+from eyot_wire.fan_out import RESERVED_REPLIES, TRACE_HEADER
+from eyot_wire.frames import OK, FrameLine, encode_err
 from eyot_wire.headers import NO_RESPONDERS, set_field
 from eyot_wire.jetstream.ack import PREFIX
 from eyot_wire.mapping import DROPPED
-from eyot_wire.native import IngestQueue, Publishes
+from eyot_wire.native import Publishes
 from eyot_wire.quoting import quoted
 from eyot_wire.subject import is_valid_literal
 
 if TYPE_CHECKING:
-    from eyot_daemon.client.connection import ClientConnection
     from eyot_daemon.router.account import Account
     from eyot_daemon.router.ack_sinks import Ack, AckSink, AckSinks
-    from eyot_daemon.router.broker import Broker
     from eyot_wire.mapping import MappingTable
 
-#: Answer of `_may_publish`: each message has to be asked for.
+#: Result of `_may_publish`: each message must be checked.
 SOME: Final = "some"
 #: Subjects of nats-server's replication, never a client's.
 RESERVED_SUBJECT = b"$NRG."
 
 
-def publish(client: ClientConnection, row: Publishes) -> None:
+def publish(client: ClientState, row: Publishes) -> None:
     """Publish messages in a row."""
     at, count = 0, len(row)
     while at < count and not client.closed:
@@ -55,9 +53,11 @@ def publish(client: ClientConnection, row: Publishes) -> None:
             at = run.stop
 
 
-def _untraced(client: ClientConnection, account: Account, row: Publishes, run: range) -> range:
-    """The messages of a run before the first that is to be traced. If that is the first, it is published here, and what is
-    returned is the empty range after it."""
+def _untraced(client: ClientState, account: Account, row: Publishes, run: range) -> range:
+    """Return the messages of a run before the first with a trace header.
+
+    If that is the first one, it is published here, and the result is the empty range after it.
+    """
     for index in run:
         header = row.content(index)[0]
         if TRACE_HEADER in header or account.trace_destination:
@@ -70,8 +70,8 @@ def _untraced(client: ClientConnection, account: Account, row: Publishes, run: r
     return run
 
 
-def _publish_traced(client: ClientConnection, account: Account, row: Publishes, index: int, asked: Asked) -> None:
-    """One message whose publisher wants to know what becomes of it."""
+def _publish_traced(client: ClientState, account: Account, row: Publishes, index: int, asked: Asked) -> None:
+    """Publish one message with a trace header."""
     line, access = row.line(index), client.access
     client.in_msgs += 1
     client.in_bytes += line.total
@@ -92,15 +92,15 @@ def _publish_traced(client: ClientConnection, account: Account, row: Publishes, 
     if taken is None:
         _refuse(client, line, 1, account.mappings.apply(line.subject) or b"")
     elif not taken:
-        _nobody_there(client, line, 1)
+        _no_subscriber(client, line, 1)
 
 
-def _publish_run(client: ClientConnection, account: Account, row: Publishes, run: range) -> None:
+def _publish_run(client: ClientState, account: Account, row: Publishes, run: range) -> None:
     """Publish the messages of a run, which share their control line; `run` are their indexes."""
     line = row.line(run.start)
     count = len(run)
     if line.header_size and not client.headers:
-        # nats-server hangs up without a word.
+        # nats-server closes without a word.
         client.close("Message Headers Not Supported", linger=True)
         return
     client.in_msgs += count
@@ -123,17 +123,16 @@ def _publish_run(client: ClientConnection, account: Account, row: Publishes, run
             _publish_checked(client, line, *row.content(index))
         return
     route = account.route(line.subject)
-    if not route:
-        _nobody_there(client, line, count)
-    elif route.sink is not None and RENAMES not in line.reply:
-        _take_in(account, route.sink, line, row, run)
-    elif not route.fast or not _append_run(client, account, line, route, row, run):
+    reached = account.deliver_run(route, row, run, client) if route else 0
+    if reached is None:
         for index in run:
             _publish_one(client, line, *row.content(index))
+    else:
+        _no_subscriber(client, line, count - reached)
 
 
-def _may_publish(client: ClientConnection, account: Account, line: FrameLine) -> bool | Literal["some"]:
-    """Whether the line's subject and reply may be used; SOME when each message has to be asked for (tracked replies)."""
+def _may_publish(client: ClientState, account: Account, line: FrameLine) -> bool | Literal["some"]:
+    """Return whether the line's subject and reply are allowed; SOME when each message must be checked (tracked replies)."""
     subject, reply = line.subject, line.reply
     if reply and reply.startswith(RESERVED_REPLIES):
         return False
@@ -145,8 +144,8 @@ def _may_publish(client: ClientConnection, account: Account, line: FrameLine) ->
     return False if access.replies is None else SOME
 
 
-def _refuse(client: ClientConnection, line: FrameLine, count: int, mapped: bytes = b"") -> None:
-    """Say why a line may not be published, once a message. `mapped`: where the account's mappings lead."""
+def _refuse(client: ClientState, line: FrameLine, count: int, mapped: bytes = b"") -> None:
+    """Report why a line may not be published, once per message. `mapped`: the subject after the account's mappings."""
     access = client.access
     subject = mapped or line.subject
     if line.reply.startswith(RESERVED_REPLIES) and (access is None or access.may_publish_always(subject)):
@@ -158,9 +157,11 @@ def _refuse(client: ClientConnection, line: FrameLine, count: int, mapped: bytes
     client.queue_output(encode_err(text) * count)
 
 
-def _acknowledge_all(client: ClientConnection, account: Account, sinks: AckSinks, row: Publishes, at: int) -> int:
-    """Hand acknowledgements in a row, from index `at` on, straight to their consumers; returns the index of the first message
-    that goes another way."""
+def _acknowledge_all(client: ClientState, account: Account, sinks: AckSinks, row: Publishes, at: int) -> int:
+    """Pass consecutive acknowledgements, from index `at` on, directly to their consumers.
+
+    Returns the index of the first message that needs another path.
+    """
     access, mappings, begin = client.access, account.mappings, at
     found: AckSink | None = None
     acks: list[Ack] = []
@@ -179,7 +180,8 @@ def _acknowledge_all(client: ClientConnection, account: Account, sinks: AckSinks
             found.acknowledge(acks)
             acks = []
         found = sink
-        # What holds for this one holds for others with its prefix, unless permissions or mappings look closer.
+        # What holds for this one holds for others with its prefix, unless permissions or mappings depend on the
+        # subject.
         plain, plain_size = _plain_acks(row, at, sinks.prefix_of(subject), mappings) if access is None else ([], 0)
         if plain:
             if acks:
@@ -202,18 +204,18 @@ def _acknowledge_all(client: ClientConnection, account: Account, sinks: AckSinks
 
 
 def _plain_acks(row: Publishes, at: int, prefix: bytes, mappings: MappingTable) -> tuple[list[int], int]:
-    """What the messages from index `at` on acknowledge, and the bytes of their payloads: see `Publishes.acknowledged`."""
+    """Return what the messages from index `at` on acknowledge, and the bytes of their payloads: see `Publishes.acknowledged`."""
     return ([], 0) if mappings and mappings.maps_below(prefix) else row.acknowledged(at, prefix)
 
 
-def _nobody_there(client: ClientConnection, line: FrameLine, count: int) -> None:
+def _no_subscriber(client: ClientState, line: FrameLine, count: int) -> None:
     if line.reply and client.no_responders:
         for _ in range(count):
             _no_responders(client, line)
 
 
-def _no_responders(client: ClientConnection, line: FrameLine) -> None:
-    """A request found nobody: answer 503 on the client's own subscription for the reply, if there is one."""
+def _no_responders(client: ClientState, line: FrameLine) -> None:
+    """Answer a request without subscribers with 503 on the client's own subscription for the reply, if there is one."""
     assert client.account is not None
     for sub in client.account.sublist.match(line.reply).all():
         if sub.dest is client and sub.active:
@@ -221,119 +223,18 @@ def _no_responders(client: ClientConnection, line: FrameLine) -> None:
             return
 
 
-def _append_run(
-    client: ClientConnection, account: Account, line: FrameLine, route: Route, row: Publishes, run: range
-) -> bool:
-    """Append ready frames, for leaf links and for clients of importing accounts too. False when a subscription needs the
-    full `deliver`."""
-    targets, groups = route.targets, route.groups
-    has_header = line.header_size > 0
-    for sub, dest, _, _ in targets:
-        if sub.slow or (has_header and not dest.headers):
-            return False
-    for group in groups:
-        for sub, dest, _, _ in group.targets:
-            if sub.slow or (has_header and not dest.headers):
-                return False
-    count = len(run)
-    tails = row.tails(run.start, count)
-    if route.leaf_links:
-        taken = _send_over_links(client, account, line, route, row, run, tails)
-        if not taken and not targets and not groups:
-            _nobody_there(client, line, count)
-    broker, total = client.clients.broker, line.total
-    for target in targets:
-        _append(broker, target, has_header, tails, total)
-    for group in groups:
-        _append_shared(broker, group.targets, has_header, tails, total)
-    copies = count * (len(targets) + len(groups))
-    account.out_msgs += copies
-    account.out_bytes += copies * total
-    return True
-
-
-def _take_in(account: Account, ingest_queue: IngestQueue, line: FrameLine, row: Publishes, run: range) -> None:
-    """Give a run to the stream that gathers there."""
-    if not ingest_queue:
-        account.broker.mark_dirty(ingest_queue.owner)
-    for index in run:
-        ingest_queue.add(Published(line.subject, line.reply, *row.content(index)))
-
-
-def _append_shared(
-    broker: Broker, members: tuple[Target, ...], has_header: bool, tails: list[bytes], total: int
-) -> None:
-    """Give each message of a run to one random member of a queue group."""
-    count = len(members)
-    if count == 1 or len(tails) == 1:
-        _append(broker, members[int(broker.random() * count)], has_header, tails, total)
-        return
-    random = broker.random
-    shares: list[list[bytes]] = [[] for _ in members]
-    for tail in tails:
-        shares[int(random() * count)].append(tail)
-    for member, share in zip(members, shares, strict=True):
-        if share:
-            _append(broker, member, has_header, share, total)
-
-
-def _append(broker: Broker, target: Target, has_header: bool, tails: list[bytes], total: int) -> None:
-    """Append a run to the output of one connection."""
-    sub, dest, msg, hmsg = target
-    if dest.closed:
-        return
-    prefix = hmsg if has_header else msg
-    count = len(tails)
-    out = dest.out
-    out += prefix
-    out += tails[0] if count == 1 else prefix.join(tails)
-    dest.out_msgs += count
-    dest.out_bytes += count * total
-    sub.delivered += count
-    if not dest.dirty:
-        dest.dirty = True
-        broker.mark_dirty(dest)
-    if len(out) > EARLY_FLUSH:
-        dest.flush()
-
-
-def _send_over_links(
-    client: ClientConnection,
-    account: Account,
-    line: FrameLine,
-    route: Route,
-    row: Publishes,
-    run: range,
-    tails: list[bytes],
-) -> int:
-    """Send a run over the leaf links on its route; returns how many messages were taken, by all of them together."""
-    taken = 0
-    for leaf in route.leaf_links:
-        if not leaf.dest.accepts(leaf.subject, client):
-            continue
-        sent = leaf.dest.deliver_run(leaf.subject, line, tails)
-        if sent < 0:
-            sent = sum(
-                leaf.dest.deliver_leaf(leaf.subject, line.reply, *row.content(index), (), client) for index in run
-            )
-        taken += sent
-    account.out_msgs += taken
-    account.out_bytes += taken * line.total
-    return taken
-
-
-def _publish_one(client: ClientConnection, line: FrameLine, header: bytes, payload: bytes) -> None:
-    """One message on the general path. The route is looked up each time: a delivery may change interest."""
+def _publish_one(client: ClientState, line: FrameLine, header: bytes, payload: bytes) -> None:
+    """Publish one message on the general path. The route is looked up each time: a delivery may change interest."""
     account = client.account
     if account is None:
         return  # closed by a delivery of this very run
     route = account.route(line.subject)
     if not route or not account.deliver(route, line.reply, header, payload, origin=client):
-        _nobody_there(client, line, 1)
+        _no_subscriber(client, line, 1)
 
 
-def _publish_mapped(client: ClientConnection, line: FrameLine, header: bytes, payload: bytes) -> None:
-    """One message whose subject the account maps. As in nats-server, permissions are of the subject that it is mapped to."""
+def _publish_mapped(client: ClientState, line: FrameLine, header: bytes, payload: bytes) -> None:
+    """Publish one message on a mapped subject. As in nats-server, permissions apply to the mapped subject."""
     account, access = client.account, client.access
     if account is None:
         return
@@ -349,11 +250,11 @@ def _publish_mapped(client: ClientConnection, line: FrameLine, header: bytes, pa
         client.queue_output(OK)
     route = account.route(subject) if mapped != DROPPED else None
     if not route or not account.deliver(route, line.reply, header, payload, origin=client):
-        _nobody_there(client, line, 1)
+        _no_subscriber(client, line, 1)
 
 
-def _publish_checked(client: ClientConnection, line: FrameLine, header: bytes, payload: bytes) -> None:
-    """One message whose permission is counted."""
+def _publish_checked(client: ClientState, line: FrameLine, header: bytes, payload: bytes) -> None:
+    """Publish one message under a permission that counts (tracked replies)."""
     account = client.account
     if account is None:
         return
@@ -364,4 +265,4 @@ def _publish_checked(client: ClientConnection, line: FrameLine, header: bytes, p
     if client.verbose:
         client.queue_output(OK)
     if not account.publish(line.subject, line.reply, header, payload, origin=client):
-        _nobody_there(client, line, 1)
+        _no_subscriber(client, line, 1)

@@ -1,10 +1,10 @@
-"""The protocol trace (`-V`): every operation a client sends and gets, in nats-server's form.
+"""The protocol trace (`-V`): every operation that a client sends and receives, in nats-server's form.
 
     127.0.0.1:50782 - cid:5 - "v1:go:n" - "$G/user:u" - <<- [PUB foo 5]
     127.0.0.1:50782 - cid:5 - "v1:go:n" - "$G/user:u" - <<- MSG_PAYLOAD: ["hello"]
 
-Payloads are shortened to `max_traced_msg_len`, secrets of CONNECT are replaced. While tracing is on, deliveries take the
-general path (`Subscription.slow`), so that all output passes `sent`.
+Payloads are shortened to `max_traced_msg_len`, and CONNECT's secrets are replaced. While tracing is on, deliveries take
+the general path (`Subscription.slow`), so that all output passes `sent`.
 """
 
 from __future__ import annotations
@@ -12,16 +12,13 @@ from __future__ import annotations
 import json
 import logging
 import re
-from typing import TYPE_CHECKING
 
 from eyot_daemon.config.options import Options
 from eyot_daemon.process.logs import TRACE
+from eyot_daemon.router.known_client import KnownClient
 from eyot_wire.frames import Connect, Err, Msg, Ok, Op, Ping, Pong, ProtocolError, Sub, Unsub
 from eyot_wire.native import Publishes
 from eyot_wire.scanner import Scanner
-
-if TYPE_CHECKING:
-    from eyot_daemon.client.connection import ClientConnection
 
 log = logging.getLogger("eyot.trace")
 
@@ -30,7 +27,7 @@ _HIDDEN = rb'\1"[REDACTED]"'
 
 
 def redacted(connect: bytes) -> bytes:
-    """A CONNECT's JSON without its secrets."""
+    """Return a CONNECT's JSON without its secrets."""
     return _SECRETS.sub(_HIDDEN, connect)
 
 
@@ -42,8 +39,8 @@ class ClientTrace:
         self._headers = options.trace_headers
         self._payload_bytes_max = options.max_traced_msg_len
 
-    def received(self, client: ClientConnection, op: Op) -> None:
-        """An operation (or publishes in a row), before it is carried out."""
+    def received(self, client: KnownClient, op: Op) -> None:
+        """Trace an operation (or consecutive publishes) before it is processed."""
         if self._passes_over(client):
             return
         if type(op) is not Publishes:
@@ -58,7 +55,7 @@ class ClientTrace:
             self._line(client, "<<-", b" ".join(word for word in [*words, b"%d" % line.total] if word))
             self._payload(client, "<<-", *op.content(index))
 
-    def sent(self, client: ClientConnection, data: bytes) -> None:
+    def sent(self, client: KnownClient, data: bytes) -> None:
         """Whole operations that were put into a client's buffer."""
         if self._passes_over(client):
             return
@@ -79,13 +76,13 @@ class ClientTrace:
                 if text:
                     self._line(client, "->>", text)
 
-    def _passes_over(self, client: ClientConnection) -> bool:
+    def _passes_over(self, client: KnownClient) -> bool:
         return not self._verbose and client.account is not None and client.account.is_system
 
-    def _line(self, client: ClientConnection, direction: str, text: bytes) -> None:
+    def _line(self, client: KnownClient, direction: str, text: bytes) -> None:
         log.log(TRACE, "%r - %s [%s]", client, direction, text.decode("utf-8", "backslashreplace"))
 
-    def _payload(self, client: ClientConnection, direction: str, header: bytes, payload: bytes) -> None:
+    def _payload(self, client: KnownClient, direction: str, header: bytes, payload: bytes) -> None:
         shown = header if self._headers and header else bytes(header) + bytes(payload)
         most = self._payload_bytes_max
         if most and len(shown) > most:
@@ -95,7 +92,7 @@ class ClientTrace:
 
 
 def _spoken(op: Op) -> bytes:
-    """An operation without payload as it is written; b"" for those nobody traces."""
+    """Return an operation without payload as text; b"" for operations that are not traced."""
     if type(op) is Connect:
         return b"CONNECT " + redacted(op.json)
     if type(op) is Sub:

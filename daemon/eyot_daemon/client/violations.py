@@ -1,15 +1,12 @@
-"""What clients may not do, in the log: in nats-server's words, the same of one client at most once a second."""
+"""Logs permission violations of clients in nats-server's words; the same one of a client at most once a second."""
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
+from eyot_daemon.router.known_client import KnownClient
+from eyot_daemon.turn.clock import Clock
 from eyot_wire.quoting import quoted
-
-if TYPE_CHECKING:
-    from eyot_daemon.client.connection import ClientConnection
-    from eyot_daemon.turn.clock import Clock
 
 log = logging.getLogger("eyot.client")
 
@@ -25,19 +22,19 @@ class ViolationLog:
         self._clock = clock
         self._told: dict[tuple[int, str], float] = {}
 
-    def publish(self, client: ClientConnection, subject: bytes) -> None:
+    def publish(self, client: KnownClient, subject: bytes) -> None:
         self._tell(client, f"Publish Violation - Subject {quoted(subject)}")
 
-    def reply(self, client: ClientConnection, reply: bytes) -> None:
+    def reply(self, client: KnownClient, reply: bytes) -> None:
         self._tell(client, f"Publish Violation - Reply {quoted(reply)}")
 
-    def subscribe(self, client: ClientConnection, subject: bytes, queue: bytes, sid: bytes, what: str = "") -> None:
-        """`what` is wrong besides permissions, if it is not them: ` Too Many Tokens`."""
+    def subscribe(self, client: KnownClient, subject: bytes, queue: bytes, sid: bytes, what: str = "") -> None:
+        """Log a refused subscription. `what`: the reason if it is not permissions: ` Too Many Tokens`."""
         group = f", Queue: {quoted(queue)}" if queue else ""
         shown = sid.decode() if sid.isalnum() and sid.isascii() else quoted(sid)
         self._tell(client, f"Subscription Violation{what} - Subject {quoted(subject)}{group}, SID {shown}")
 
-    def _tell(self, client: ClientConnection, text: str) -> None:
+    def _tell(self, client: KnownClient, text: str) -> None:
         now = self._clock.monotonic()
         key = (client.cid, text)
         if now - self._told.get(key, -REPEAT_S) < REPEAT_S:

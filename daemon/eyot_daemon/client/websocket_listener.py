@@ -31,9 +31,7 @@ LEAF_TYPE = "LEAFNODE_WS"
 class ServeLeaf(Protocol):
     """Serves a stream as a leaf link; `local_host`: the address at which it reached us."""
 
-    def __call__(
-        self, stream: trio.abc.Stream, peer: Peer, local_host: str, *, is_compressed: bool
-    ) -> Awaitable[None]: ...
+    def __call__(self, stream: trio.abc.Stream, peer: Peer, local_host: str, *, websocket: bool) -> Awaitable[None]: ...
 
 
 class WebSocketListener:
@@ -50,11 +48,11 @@ class WebSocketListener:
         self.options = options
         self.tls = tls
         self._clients = clients
-        self._serve_leaf = serve_leaf
+        self.serve_leaf = serve_leaf
         self._rate = RateLimit()
 
     async def serve(self, sock: socket.socket, address: tuple[str, int]) -> None:
-        """One connection, until it is closed. The `Serve` of a `TcpListener`."""
+        """Serve one connection until it is closed; the `Serve` of a `TcpListener`."""
         peer = Peer(host=address[0], port=address[1], connection_type=CLIENT_TYPE)
         local_host = plain_host(sock.getsockname()[0])
         stream: trio.abc.Stream = trio.SocketStream(trio.socket.from_stdlib_socket(sock))
@@ -76,9 +74,9 @@ class WebSocketListener:
         if verdict.is_browser:
             websocket.fragment_bytes = BROWSER_FRAME_BYTES
         if verdict.is_leaf:
-            assert self._serve_leaf is not None
+            assert self.serve_leaf is not None
             peer = msgspec.structs.replace(peer, connection_type=LEAF_TYPE)
-            await self._serve_leaf(websocket, peer, local_host, is_compressed=websocket.is_compressed)
+            await self.serve_leaf(websocket, peer, local_host, websocket=True)
         else:
             await self._clients.serve_stream(websocket, _with_cookies(peer, verdict.cookies))
 
@@ -100,7 +98,7 @@ class WebSocketListener:
         headers["host"] = request.host
         options = self.options
         verdict = check_upgrade(request.target, headers, options, secure=self.tls is not None)
-        if verdict.is_leaf and self._serve_leaf is None:
+        if verdict.is_leaf and self.serve_leaf is None:
             verdict = Verdict(status=404, reason="leaf nodes are not configured here")
         if verdict.status == 101:
             await websocket.accept(compress=options.compression, headers=options.headers)

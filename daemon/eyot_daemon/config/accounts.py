@@ -1,7 +1,6 @@
 """Accounts and users of the configuration: `accounts { }` and `authorization { }` as typed values.
 
-The Structs here are what the broker builds its accounts from; reading them out of a configuration lives in
-`config/accounts_read.py`.
+The broker builds its accounts from these Structs. `config/accounts_read.py` reads them from a configuration.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class UserOptions(Struct, frozen=True, kw_only=True):
 
 
 class LatencyOptions(Struct, frozen=True, kw_only=True):
-    """Service latency sampling of an export: `sampling` in percent (1..100), 0 = only where headers ask for it."""
+    """Service latency sampling of an export: `sampling` in percent (1..100), 0: only requests whose headers ask for it."""
 
     subject: bytes
     sampling: int = 100
@@ -40,8 +39,8 @@ class LatencyOptions(Struct, frozen=True, kw_only=True):
 class ExportOptions(Struct, frozen=True, kw_only=True):
     """One export of an account. `accounts` None: public; otherwise exactly these account names may import.
 
-    With `token_required` an import needs an activation; `revocations` say which do not count: importing account (or "*") to the
-    second since the epoch up to which its activations were revoked.
+    With `token_required` an import needs an activation. `revocations` map an importing account (or "*") to the second
+    since the epoch up to which its activations are revoked.
     """
 
     kind: Literal["stream", "service"]
@@ -59,9 +58,9 @@ class ExportOptions(Struct, frozen=True, kw_only=True):
 class ImportOptions(Struct, frozen=True, kw_only=True):
     """One import of an account.
 
-    `subject` is the exporter's subject. `to` is the local subject (b"": same as `subject`; for a stream it may be a
-    transform with `$1`). `prefix` (streams only): delivered as `prefix.subject`. `activated_at`: when the exporter issued the
-    activation for this very import, in seconds since the epoch; None: there is none that holds.
+    `subject` is the exporter's subject. `to` is the local subject (b"": equal to `subject`; for a stream it may be a
+    transform with `$1`). `prefix` (streams only): messages arrive as `prefix.subject`. `activated_at`: when the
+    exporter issued the valid activation of this import, in seconds since the epoch; None: there is none.
     """
 
     kind: Literal["stream", "service"]
@@ -116,7 +115,7 @@ class AccountJetStreamOptions(Struct, frozen=True, kw_only=True):
     tiers: tuple[tuple[str, AccountJetStreamOptions], ...] = ()
 
     def of_replicas(self, replicas: int) -> AccountJetStreamOptions | None:
-        """What holds for streams and consumers with so many; None: the account has other tiers only."""
+        """Return the limits for streams and consumers with this many replicas; None: the account has other tiers only."""
         return dict(self.tiers).get(f"R{replicas or 1}") if self.tiers else self
 
     def stream_bytes_max(self, storage: str) -> int:
@@ -127,7 +126,7 @@ class AccountOptions(Struct, frozen=True, kw_only=True):
     """One account. Its users are in `Options.users` too (one list over all accounts)."""
 
     name: str
-    name_tag: str = ""  # what people call it, where `name` is a public key
+    name_tag: str = ""  # display name, where `name` is a public key
     nkey: str = ""
     users: tuple[UserOptions, ...] = ()
     jetstream: AccountJetStreamOptions | None = None  # None: JetStream is off for this account
@@ -141,7 +140,11 @@ class AccountOptions(Struct, frozen=True, kw_only=True):
 
 
 class AuthCalloutOptions(Struct, frozen=True, kw_only=True):
-    """`authorization { auth_callout { } }`: who answers (`account`, connected as one of `auth_users`), who signs (`issuer`)."""
+    """`authorization { auth_callout { } }`.
+
+    `account`: the account of the service, which connects as one of `auth_users`. `issuer`: the key that signs its
+    answers.
+    """
 
     issuer: str  # public nkey of an account, A...
     account: str = GLOBAL_ACCOUNT

@@ -146,7 +146,7 @@ def _read_account_jetstream(parent: Block) -> AccountJetStreamOptions | None:
 
 
 def is_enabled(value: ConfValue, key: str) -> bool:
-    """`enabled` or `disabled`, as nats-server spells it in several ways."""
+    """Read `enabled` or `disabled`, in all of nats-server's spellings."""
     word = expect_string(value, key).lower()
     if word in ("enabled", "enable"):
         return True

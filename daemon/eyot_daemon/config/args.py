@@ -1,7 +1,7 @@
-"""The command line of eyotd: what nats-server's flags (`flags.py`) mean.
+"""The command line of eyotd: the meaning of nats-server's flags (`flags.py`).
 
-`parse_args` gives an `Arguments`; `apply_arguments` lays it over the options of the configuration file, which flags override.
-What an eyotd cannot do (clusters) is part of the grammar and refused with the reason; `--profile` is passed over.
+`parse_args` returns `Arguments`. `apply_arguments` merges them over the options of the configuration file. Flags for
+features that eyotd does not have (clusters) are parsed and refused with the reason; `--profile` is ignored.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from eyot_daemon.config.tls import TlsOptions
 
 
 class Arguments(Struct, kw_only=True):
-    """What was given; None = not given."""
+    """The given arguments; None: not given."""
 
     addr: str | None = None
     port: int | None = None
@@ -75,7 +75,7 @@ def parse_args(argv: Sequence[str]) -> Arguments:
 
 
 def refuse_not_offered(arguments: Arguments) -> None:
-    """Raise UsageError for flags that ask for what this server leaves to others."""
+    """Raise UsageError for flags of features that this server does not have."""
     for field in ("routes", "cluster", "cluster_name", "cluster_advertise", "cluster_listen"):
         if getattr(arguments, field):
             raise UsageError(
@@ -85,7 +85,7 @@ def refuse_not_offered(arguments: Arguments) -> None:
 
 
 def apply_arguments(options: Options, arguments: Arguments) -> Options:
-    """The options with what the command line says laid over them. Raises UsageError."""
+    """Return the options with the command line merged over them. Raises UsageError."""
     refuse_not_offered(arguments)
     changes: dict[str, Any] = {}
     _network(arguments, changes)
@@ -137,7 +137,7 @@ def _logging(arguments: Arguments, changes: dict[str, Any]) -> None:
 
 
 def _authorization(arguments: Arguments, changes: dict[str, Any]) -> None:
-    """`--user`, `--pass` or `--auth` replace whatever users the file has, as in nats-server."""
+    """Let `--user`, `--pass` or `--auth` replace all users of the file, as in nats-server."""
     if arguments.token is not None and (arguments.user is not None or arguments.password is not None):
         raise UsageError("Cannot have a user/pass and token")
     if arguments.token is not None:

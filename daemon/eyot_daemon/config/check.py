@@ -13,7 +13,7 @@ from eyot_wire.go.duration import format_duration
 
 
 def check_options(options: Options, reading: Reading) -> None:
-    """Raise ConfError for the first thing that does not fit together."""
+    """Raise ConfError for the first inconsistency between options."""
     _check_sizes(options, reading)
     if options.operator is not None:
         _check_operator(options, reading)
@@ -29,7 +29,7 @@ def check_options(options: Options, reading: Reading) -> None:
 
 
 def account_names(options: Options) -> set[str]:
-    """All accounts that will exist: the configured ones, the global and the system account."""
+    """Return all accounts that will exist: the configured ones, the global and the system account."""
     names = {account.name for account in options.accounts} | {GLOBAL_ACCOUNT}
     if options.system_account:
         names.add(options.system_account)
@@ -65,7 +65,7 @@ def _check_jwt_cookie(options: Options, reading: Reading) -> None:
 
 
 def _check_operator(options: Options, reading: Reading) -> None:
-    """In operator mode accounts and users are tokens; what the configuration says of accounts is known later."""
+    """Check operator mode, in which tokens define accounts and users: the configuration may not."""
     authorization = options.authorization
     if options.accounts:
         raise reading.error("accounts", "operators do not allow Accounts to be configured directly")
@@ -152,7 +152,7 @@ def _check_default_domains(options: Options, reading: Reading) -> None:
 
 
 def _check_sync(options: Options, reading: Reading) -> None:
-    """`eyot { sync { } }`: what it names must be there."""
+    """Check that everything that `eyot { sync { } }` names exists."""
     policies = options.eyot.sync
     names = account_names(options)
     for rule in policies.streams:
@@ -170,5 +170,5 @@ def _check_sync(options: Options, reading: Reading) -> None:
         if policy.metered is not None and options.jetstream is None:
             raise reading.error(
                 f"sync:metered:{index}",
-                "what a metered link has spent is kept in JetStream's directory: jetstream { } is needed",
+                "a metered link keeps its counter in JetStream's directory: jetstream { } is required",
             )

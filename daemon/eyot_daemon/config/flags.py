@@ -1,7 +1,7 @@
-"""The command line's flags: nats-server's names, with Go's flag syntax.
+"""The command line's flags: nats-server's names with Go's flag syntax.
 
-`-p 4222`, `--p=4222`, `-D`, `-D=false` are all understood, one dash or two. Nothing but this grammar is here, so that a start
-can ask for the port long before the rest is loaded (`early_listen.py`).
+`-p 4222`, `--p=4222`, `-D`, `-D=false` are all accepted, with one dash or two. The module holds only this grammar, so
+that a start can read the port long before the rest is loaded (`early_listen.py`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class UsageError(Exception):
-    """A command line that cannot be: the text says why; main prints it and exits 1."""
+    """An invalid command line; the text gives the reason. main prints it and exits with 64."""
 
 
 class _Flag(NamedTuple):
@@ -75,7 +75,7 @@ _FALSE = ("0", "f", "F", "false", "FALSE", "False")
 
 
 def parse_flags(argv: Sequence[str]) -> dict[str, str | int | bool]:
-    """The arguments after the program's name, by field. Raises UsageError in the words of Go's flag package."""
+    """Parse the arguments after the program's name, by field. Raises UsageError in the words of Go's flag package."""
     given: dict[str, str | int | bool] = {}
     rest = list(argv)
     while rest:
@@ -101,7 +101,7 @@ def parse_flags(argv: Sequence[str]) -> dict[str, str | int | bool]:
 
 
 def _command(word: str) -> dict[str, bool]:
-    """What is left after the flags: `help` and `version` are commands."""
+    """Interpret the word after the flags: `help` and `version` are commands."""
     if word.lower() in ("version", "help"):
         return {word.lower(): True}
     if word:

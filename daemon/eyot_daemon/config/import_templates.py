@@ -22,24 +22,24 @@ def check_templates(imported: ImportOptions) -> None:
 
 
 def stream_template(imported: ImportOptions) -> bytes:
-    """What an imported stream's messages are called here."""
+    """Return the local subject of an imported stream's messages, as a template."""
     if imported.prefix:
         return imported.prefix + b"." + imported.subject
     return imported.to or imported.subject
 
 
 def is_reference(token: bytes) -> bool:
-    """A destination token that stands for one token of the source: `$1`, `{{wildcard(1)}}`."""
+    """Return whether a destination token refers to a token of the source: `$1`, `{{wildcard(1)}}`."""
     return (token[:1] == b"$" and token[1:].isdigit()) or token[:2] == b"{{"
 
 
 def pattern_of(template: bytes) -> bytes:
-    """The pattern of the subjects a template can give."""
+    """Return the pattern of the subjects that a template can give."""
     return b".".join(STAR if is_reference(token) else token for token in template.split(b"."))
 
 
 def numbered(template: bytes) -> bytes:
-    """A template whose `*` tokens are replaced by `$1`, `$2`... in order."""
+    """Return a template with its `*` tokens replaced by `$1`, `$2`... in order."""
     tokens = template.split(b".")
     number = 0
     for index, token in enumerate(tokens):
@@ -50,8 +50,8 @@ def numbered(template: bytes) -> bytes:
 
 
 def back_template(subject: bytes, local: bytes) -> bytes:
-    """The exporter's `subject` as a template over the wildcards of `local`, which may number the exporter's."""
-    places: list[int] = []  # for each wildcard of local, which wildcard of subject it stands for
+    """Return the exporter's `subject` as a template over the wildcards of `local`, which may number the exporter's."""
+    places: list[int] = []  # for each wildcard of local, the wildcard of subject that it refers to
     for token in local.split(b"."):
         if token == STAR:
             places.append(len(places) + 1)

@@ -30,14 +30,14 @@ def check_imports(options: Options, reading: Reading) -> None:
 
 
 class ImportCheck:
-    """Looks at the imports of `accounts` one after the other, in nats-server's way: each in the light of those before it."""
+    """Checks the imports of `accounts` one after the other, as nats-server does: each together with the preceding ones."""
 
     def __init__(self, accounts: Mapping[str, AccountOptions]) -> None:
         self._accounts = accounts
         self._taken: dict[str, list[ImportOptions]] = {name: [] for name in accounts}
 
     def add(self, importer: str, imported: ImportOptions) -> str:
-        """Why the account `importer` cannot have this import; "" if it has it now."""
+        """Return why the account `importer` cannot have this import; "" if it has it now."""
         wrong = self._what_is_wrong(importer, imported)
         if not wrong:
             self._taken[importer].append(imported)
@@ -112,7 +112,7 @@ def _narrower(local: bytes, wanted: bytes) -> bytes:
 
 
 def _approved(exports: Iterable[ExportOptions], imported: ImportOptions, importer: str) -> bool:
-    """Whether an import is allowed: by the export of the very same subject if there is one, else by one that covers it."""
+    """Return whether an import is allowed: by the export of the very same subject if there is one, else by one that covers it."""
     of_kind = [export for export in exports if export.kind == imported.kind]
     same = [export for export in of_kind if export.subject == imported.subject]
     if same:  # nats-server keeps one export a subject, the last
@@ -125,7 +125,10 @@ def _approved(exports: Iterable[ExportOptions], imported: ImportOptions, importe
 
 
 def _authorizes(export: ExportOptions, imported: ImportOptions, importer: str, *, exact: bool) -> bool:
-    """nats-server's `checkAuth`: a position of the account's name stands for all else, then activations, then names."""
+    """Return whether an export allows an import, as nats-server's `checkAuth`.
+
+    A token position of the account's name decides alone; then activations count, then names.
+    """
     if export.account_token_position:
         tokens = subject.tokens(imported.subject)
         return not exact and tokens[export.account_token_position - 1 :][:1] == [importer.encode()]
@@ -139,5 +142,5 @@ def _revoked(export: ExportOptions, importer: str, issued_at: int) -> bool:
 
 
 def local_subject(imported: ImportOptions) -> bytes:
-    """The subject (with wildcards) under which the importing account knows an import."""
+    """Return the subject (with wildcards) under which the importing account sees an import."""
     return pattern_of(stream_template(imported))

@@ -12,7 +12,7 @@ from eyot_sync.policy.policy import SyncPolicies
 
 
 class EncryptionOptions(Struct, frozen=True):
-    """`jetstream { key, prev_key, cipher }`: what the store's `StoreKeys` are made of. Does not show the keys."""
+    """`jetstream { key, prev_key, cipher }`: the source of the store's `StoreKeys`. repr() leaves the keys out."""
 
     key: bytes
     previous: bytes = b""
@@ -57,10 +57,10 @@ class JetStreamOptions(Struct, frozen=True, kw_only=True):
 
 
 class EyotStoreOptions(Struct, frozen=True, kw_only=True):
-    """`eyot { store { } }`: `map_size` is the most the LMDB file may grow to, in bytes; 0 = the store's own default.
+    """`eyot { store { } }`; 0 and "" stand for the store's own default.
 
-    `committer`: how a group becomes durable, "" = the store's own default; `journal_size`: bytes that the journal may take, 0 =
-    the store's own default. `key_file`, `prev_key_file`: files with the key that the store is encrypted with, "" = none.
+    `map_size`: the largest size of the LMDB file, bytes. `committer`: how a group becomes durable. `journal_size`: the
+    journal's largest size, bytes. `key_file`, `prev_key_file`: files with the store's encryption key, "": none.
     """
 
     map_size: int = 0
@@ -79,8 +79,10 @@ class EyotStatusOptions(Struct, frozen=True, kw_only=True):
 
 
 class EyotOptions(Struct, frozen=True, kw_only=True):
-    """`eyot { }`: what nats-server has no option for. `control_socket`: path of the Unix socket, "" = see `control_path`; `sync`: who may use
-    links, when and how much; `monitoring_jsonp`: pages answer `?callback=`, which lets any web site read them in an operator's browser.
+    """`eyot { }`: options that nats-server does not have.
+
+    `control_socket`: path of the Unix socket, "": see `control_path`. `sync`: which links run, when and how much.
+    `monitoring_jsonp`: pages answer `?callback=`, which lets any web site read them in an operator's browser.
     """
 
     control_socket: str = ""
@@ -90,7 +92,10 @@ class EyotOptions(Struct, frozen=True, kw_only=True):
     monitoring_jsonp: bool = False
 
     def control_path(self, env: Mapping[str, str]) -> Path | None:
-        """Where the control socket is: as configured, else in systemd's RuntimeDirectory, where `eyot` looks for it; None: nowhere."""
+        """Return the control socket's path; None: no socket.
+
+        As configured, else in systemd's RuntimeDirectory, where `eyot` looks for it.
+        """
         if self.control_socket:
             return Path(self.control_socket)
         runtime = env.get("RUNTIME_DIRECTORY", "").split(":")[0]

@@ -85,7 +85,7 @@ def _read_domain(block: Block, *keys: str) -> str:
 
 
 def _read_sync(block: Block) -> tuple[float, bool]:
-    """`sync_interval`: `always` or a duration. Eyot flushes before each acknowledgement whatever is said here."""
+    """Read `sync_interval`: `always` or a duration. Eyot flushes before each acknowledgement in any case."""
     keys = ("sync_interval", "sync")
     entry = block.entry(*keys)
     if entry is not None and isinstance(entry.value.value, str) and entry.value.value.lower() == "always":

@@ -1,6 +1,6 @@
-"""`leafnodes { }` as typed values: the listener for leaf nodes and the remotes this server dials.
+"""`leafnodes { }` as typed values: the listener for leaf nodes and the remotes that this server connects to.
 
-Reading them out of a configuration lives in `config/leaf_read.py`.
+`config/leaf_read.py` reads them from a configuration.
 """
 
 from __future__ import annotations
@@ -34,13 +34,16 @@ class LeafUrl(Struct, frozen=True, kw_only=True):
 
 
 class CompressionOptions(Struct, frozen=True, kw_only=True):
-    """`compression`: the mode in nats-server's words, "" where nothing is said; `thresholds_s`: the round-trip times of `s2_auto`."""
+    """`compression`: the mode in nats-server's words, "": not configured; `thresholds_s`: the round-trip times of `s2_auto`."""
 
     mode: str = ""
     thresholds_s: tuple[float, ...] = THRESHOLDS_S
 
     def effective(self) -> LeafCompression:
-        """What a link offers. Without compiled code, checksums would cost more than compression saves: nothing, unless asked for."""
+        """Return the mode that a link offers.
+
+        Without compiled code the default is none: checksums would cost more than it saves.
+        """
         default = AUTO if COMPILED else OFF
         return LeafCompression(self.mode or default, self.thresholds_s)
 

@@ -25,7 +25,7 @@ from eyot_wire.trust import nkey
 
 _WEBSOCKET_SCHEMES = ("ws", "wss")
 _PORTS = {"ws": 80, "wss": 443}
-#: Schemes that mean something; nats-server takes any other (`leaf`, `nats-leaf`) as a plain link, and so do we.
+#: Schemes with a meaning; any other (`leaf`, `nats-leaf`) is a plain link, as in nats-server.
 _SCHEMES = ("nats", "tls", *_WEBSOCKET_SCHEMES)
 #: The words for compression.
 _MODES = {
@@ -40,7 +40,7 @@ _MODES = {
 
 
 def read_leafnodes(block: Block | None) -> LeafNodesOptions:
-    """The block, defaults if absent."""
+    """Read the block; defaults if absent."""
     if block is None:
         return LeafNodesOptions()
     reading = block.reading
@@ -100,7 +100,7 @@ def _read_authorization(block: Block | None) -> LeafAuthorization | None:
 
 
 def _read_min_version(block: Block) -> str:
-    """Kept as `x.y.z`; below 2.8.0 cannot be asked for."""
+    """Read a version as `x.y.z`; versions below 2.8.0 are refused."""
     keys = ("min_version", "minimum_version")
     version = block.string(*keys)
     if not version:
@@ -135,7 +135,7 @@ def _read_compression(block: Block) -> CompressionOptions:
 
 
 def _read_thresholds(block: Block) -> tuple[float, ...]:
-    """Round-trip times for uncompressed, fast, better and best; 0 leaves a level out. Without any, the default."""
+    """Read the round-trip times of uncompressed, fast, better and best; 0 skips a level. Without any, return the default."""
     keys = ("rtt_thresholds", "thresholds", "rtts", "rtt")
     texts = block.strings(*keys)
     if not texts:

@@ -21,7 +21,7 @@ def read_listen(block: Block) -> tuple[str | None, int | None]:
 
 
 def read_host_port(entry: ConfEntry) -> tuple[str | None, int]:
-    """A port, or `host:port` (`[::1]:4222` for IPv6; an empty host is None)."""
+    """Read a port, or `host:port` (`[::1]:4222` for IPv6; an empty host is None)."""
     value = entry.value
     if isinstance(value.value, int) and not isinstance(value.value, bool):
         return None, expect_integer(value, entry.key, -1, PORT_MAX)

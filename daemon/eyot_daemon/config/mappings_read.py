@@ -11,7 +11,7 @@ from eyot_wire.transform import TransformError
 
 
 def read_mappings(parent: Block, *keys: str) -> tuple[MappingOptions, ...]:
-    """Mappings in order of declaration; weights of one cluster add up to 100 at most."""
+    """Read mappings in order of declaration; the weights of a cluster add up to at most 100."""
     entry = parent.entry(*keys)
     if entry is None:
         return ()

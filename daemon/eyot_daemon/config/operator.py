@@ -1,4 +1,4 @@
-"""Operator mode: accounts and users are JWTs that an operator's keys vouch for, not parts of the configuration."""
+"""Operator mode: JWTs that an operator's keys sign define accounts and users, not the configuration."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ ResolverKind = Literal["memory", "full", "cache", "url"]
 
 
 class ResolverOptions(Struct, frozen=True, kw_only=True):
-    """Where accounts' tokens are kept: only in memory, or as files of `directory`, one an account. `url` and `cache` ask for others: an
-    account server at `url`, or other servers.
+    """Where accounts' tokens are kept: in memory only, or as files of `directory`, one per account.
 
-    `limit`: how many there may be, 0 no limit (`cache`: the oldest makes room). `hard_delete`: a deleted one is gone, else its file is
-    renamed. `ttl_s`: how long a cached one is used after a start, 0 without end.
+    `url` and `cache` fetch unknown accounts: from an account server at `url`, or from other servers. `limit`: the most
+    tokens, 0: unlimited (`cache`: the oldest is evicted). `hard_delete`: delete files, instead of renaming them.
+    `ttl_s`: how long a cached token is valid after a start, 0: forever.
     """
 
     kind: ResolverKind
@@ -33,12 +33,12 @@ class ResolverOptions(Struct, frozen=True, kw_only=True):
 
     @property
     def fetches(self) -> bool:
-        """Accounts that are not known are asked for."""
+        """Whether unknown accounts are fetched."""
         return self.kind in ("cache", "url")
 
 
 class OperatorOptions(Struct, frozen=True, kw_only=True):
-    """`operator`, `resolver` and what belongs to them. `preload`: (account, token); `pinned`: the only accounts, None all."""
+    """`operator`, `resolver` and related options. `preload`: (account, token); `pinned`: the only accounts, None: all."""
 
     operators: tuple[OperatorClaims, ...] = ()
     trusted_keys: tuple[str, ...] = ()
@@ -49,5 +49,5 @@ class OperatorOptions(Struct, frozen=True, kw_only=True):
 
     @property
     def strict_issuers(self) -> frozenset[str]:
-        """Operators who sign with their signing keys only."""
+        """Operators that sign with their signing keys only."""
         return frozenset(one.claims.sub for one in self.operators if one.body.strict_signing_key_usage)

@@ -20,7 +20,7 @@ _TRUSTED_KEYS = ("trusted", "trusted_keys")
 _DECORATED = re.compile(r"-{3,}[^\n]*-{3,}\n([A-Za-z0-9_\-.=]+)\n-{3,}")
 _MEMORY = ("mem", "memory")
 _URL = re.compile(r"url\(\s*\"?(https?://[^\s\"()]+)\"?\s*\)", re.IGNORECASE)
-#: How many tokens a cache holds where nothing is said (nats-server's).
+#: nats-server's default for the number of cached tokens.
 _CACHE_LIMIT = 1000
 
 
@@ -53,7 +53,7 @@ def read_operator(block: Block) -> OperatorOptions | None:
 
 
 def system_account_of(operator: OperatorOptions, block: Block, configured: str | None) -> str | None:
-    """The system account: the configured one, else the operator's; None if neither says so. Raises ConfError."""
+    """Return the system account: the configured one, else the operator's; None if neither names one. Raises ConfError."""
     named = [one.body.system_account for one in operator.operators if one.body.system_account]
     if configured is None:
         return named[0] if named and len(operator.operators) == 1 else None
@@ -69,7 +69,7 @@ def _operator_texts(block: Block) -> list[tuple[str, ConfEntry]]:
 
 
 def _read_operator(text: str, entry: ConfEntry) -> OperatorClaims:
-    """The token itself, or a file that holds it, decorated or bare."""
+    """Read the token itself, or a file that holds it, decorated or bare."""
     try:
         if not text.startswith("eyJ"):
             text = Path(text).read_text(encoding="utf-8")
@@ -109,7 +109,7 @@ def _read_directory(block: Block) -> ResolverOptions:
     kind = block.string("type").lower()
     allow_delete, hard_delete = block.boolean("allow_delete"), block.boolean("hard_delete")
     limit, directory = block.integer("limit", default=0, minimum=0), block.string("dir")
-    # With other servers' stores we do not compare ours, and ask nobody.
+    # Eyot does not compare its store with other servers' stores and sends them no requests.
     block.seconds("interval", default=0.0)
     block.seconds("timeout", default=0.0)
     ttl_s = block.seconds("ttl", default=0.0)
@@ -134,7 +134,7 @@ def _read_directory(block: Block) -> ResolverOptions:
 
 
 def _read_preload(block: Block) -> tuple[tuple[str, str], ...]:
-    # Keys are public keys: the map is walked itself, for a Block does not tell case.
+    # Keys are public keys: the map is read directly, since a Block ignores case.
     entry = block.entry("resolver_preload")
     if entry is None:
         return ()

@@ -1,8 +1,8 @@
-"""All options of the daemon as one typed value, and where they come from.
+"""All options of the daemon as one typed value.
 
-`Options` holds every option of nats-server that a single server with leaf links has, plus Eyot's own in `Options.eyot`,
-with nats-server's defaults. `config/read.py` fills it from a parsed configuration, `args.py` lays the command line's
-flags over it, `config/check.py` checks what spans several options. Sizes are bytes, times seconds.
+`Options` holds every option of nats-server that applies to a single server with leaf links, plus Eyot's own in
+`Options.eyot`, with nats-server's defaults. `config/read.py` fills it from a parsed configuration, `args.py` merges the
+command line's flags over it, `config/check.py` checks what concerns several options. Sizes are bytes, times seconds.
 """
 
 from __future__ import annotations
@@ -22,10 +22,9 @@ from eyot_daemon.config.operator import OperatorOptions
 from eyot_daemon.config.tls import TlsOptions
 
 CLIENT_PORT_DEFAULT = 4222
-MONITOR_PORT_DEFAULT = 8222
 
 
-#: How long a WebSocket client may take to upgrade.
+#: Time limit for the upgrade of a WebSocket client.
 HANDSHAKE_TIMEOUT_DEFAULT_S = 2.0
 
 
@@ -94,13 +93,13 @@ class Options(Struct, frozen=True, kw_only=True):
     proxy_protocol: bool = False
     lame_duck_duration_s: float = 120.0
     lame_duck_grace_period_s: float = 10.0
-    # who may do what
+    # users and permissions
     authorization: AuthorizationOptions = AuthorizationOptions()
     accounts: tuple[AccountOptions, ...] = ()
     mappings: tuple[MappingOptions, ...] = ()  # of the global account
     no_auth_user: str = ""
     system_account: str = SYSTEM_ACCOUNT_DEFAULT  # "": no_system_account
-    operator: OperatorOptions | None = None  # with it, `accounts` are what the accounts' tokens say
+    operator: OperatorOptions | None = None  # if set, tokens define `accounts`
     tls: TlsOptions | None = None
     allow_non_tls: bool = False
     # other rooms
@@ -125,9 +124,9 @@ class Options(Struct, frozen=True, kw_only=True):
 
     @property
     def auth_required(self) -> bool:
-        """True if a client must present something (nats-server's `auth_required` of INFO).
+        """Whether a client must present credentials (nats-server's `auth_required` of INFO).
 
-        Like nats-server it is False if `no_auth_user` takes in those who present nothing.
+        As in nats-server, False if `no_auth_user` admits clients without credentials.
         """
         if self.operator is not None:
             return True

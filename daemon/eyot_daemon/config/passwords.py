@@ -1,8 +1,8 @@
-"""Comparing what a client presents with what is configured: plain secrets in constant time, bcrypt hashes by bcrypt.
+"""Compares presented credentials with configured ones: plain secrets in constant time, bcrypt hashes by bcrypt.
 
-A bcrypt check is meant to take long (100 ms at cost 11). A checker made with `may_take_long=False` therefore raises
-`TakesLong` instead of doing it; the asker runs `TakesLong.check` in a thread, hands the outcome to `learn`, and asks again.
-Outcomes are kept, under a keyed digest made with a key of this process, so that a fleet that reconnects pays once a password.
+A bcrypt check takes long by design (100 ms at cost 11). A checker made with `may_take_long=False` therefore raises
+`TakesLong`. The caller runs `TakesLong.check` in a thread, passes the result to `learn`, and repeats the comparison.
+Results are kept under a keyed digest with a key of this process, so that a reconnecting fleet pays once per password.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _BCRYPT_BYTES_MAX = 72  # bcrypt itself ignores the rest
 
 
 def is_bcrypt(configured: str) -> bool:
-    """Whether a configured secret is a bcrypt hash (nats-server's rule)."""
+    """Return whether a configured secret is a bcrypt hash (nats-server's rule)."""
     return _BCRYPT.fullmatch(configured) is not None
 
 
 class TakesLong(Exception):
-    """A bcrypt check whose outcome is not known yet. `check` may run in any thread."""
+    """A bcrypt check without a known result. `check` may run in any thread."""
 
     def __init__(self, identity: bytes, configured: str, presented: str) -> None:
         super().__init__("a bcrypt check is needed")
@@ -45,7 +45,7 @@ class PasswordChecker:
         self._outcomes: OrderedDict[bytes, bool] = OrderedDict()
 
     def matches(self, configured: str, presented: str) -> bool:
-        """Whether `presented` is what `configured` says, in plain text or as a bcrypt hash. May raise TakesLong."""
+        """Return whether `presented` equals `configured`, which is plain text or a bcrypt hash. May raise TakesLong."""
         if not is_bcrypt(configured):
             return hmac.compare_digest(configured.encode(), presented.encode("utf-8", "surrogatepass"))
         identity = self._identity(configured, presented)

@@ -1,8 +1,8 @@
-"""What a user may publish and subscribe to, as configured.
+"""Configured publish and subscribe permissions of a user.
 
 `permissions { publish: ..., subscribe: ..., allow_responses: ... }` of users, `default_permissions` of accounts and of
-`authorization` all become a `Permissions`. The broker's access check and the leaf links consume it. An entry of a
-subscribe list is `subject` or `subject queue`, separated by one space, the queue part may hold wildcards.
+`authorization` all become a `Permissions`, which the broker's access check and the leaf links use. An entry of a
+subscribe list is `subject` or `subject queue`, separated by one space; the queue part may contain wildcards.
 """
 
 from __future__ import annotations

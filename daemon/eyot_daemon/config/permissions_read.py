@@ -27,13 +27,13 @@ def read_permissions(block: Block) -> Permissions:
 
 
 def read_permissions_of(block: Block, *keys: str) -> Permissions | None:
-    """The permissions under one of these keys, None if absent."""
+    """Return the permissions under one of these keys, None if absent."""
     nested = block.block(*keys)
     return None if nested is None else read_permissions(nested)
 
 
 def read_subjects(value: ConfValue, key: str, *, queues: bool = False) -> tuple[bytes, ...]:
-    """A subject or an array of subjects; `queues`: an entry may be `subject queue`."""
+    """Read a subject or an array of subjects; `queues`: an entry may be `subject queue`."""
     if isinstance(value.value, tuple):
         return tuple(_read_subject(element, key, queues) for element in value.value)
     if isinstance(value.value, str):

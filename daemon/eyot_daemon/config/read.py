@@ -1,7 +1,7 @@
-"""Reading a whole configuration: the top level, and what this server leaves to others.
+"""Reads a whole configuration: the top level, and the refusal of options that this server does not have.
 
-`load_options(path)` gives the options of a file and the `Reading` (warnings, places) for the checks of
-`config/check.py`, which run after the command line's flags were laid over.
+`load_options(path)` returns the options of a file and the `Reading` (warnings, positions) for the checks of
+`config/check.py`, which run after the command line's flags were merged.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _NOT_OFFERED = {
 
 
 class Loaded(NamedTuple):
-    """Options of a configuration file, and what the reading noted on the way."""
+    """Options of a configuration file, and the notes made while reading it."""
 
     options: Options
     reading: Reading
@@ -81,14 +81,14 @@ def read_options(conf_map: ConfMap, config_file: str = "") -> Loaded:
 def _refuse_not_offered(block: Block) -> None:
     for key, why in _NOT_OFFERED.items():
         entry = block.entry(key)
-        # An empty value or `false` asks for nothing.
+        # An empty value or `false` requests nothing.
         if entry is not None and entry.value.plain() not in (False, "", 0, [], {}) and not entry.used_as_variable:
             raise block.error(why, key)
     for key in ("ocsp", "proxy_protocol"):
         entry = block.entry(key)
         if entry is not None and entry.value.plain() is not False:
             raise block.error("is not offered by eyotd", key)
-    block.ignore("ocsp_cache")  # it keeps answers about peers, which nobody can ask for here
+    block.ignore("ocsp_cache")  # caches answers about peers, which eyotd never requests
     profiler = block.entry("prof_port")
     if profiler is not None and profiler.value.plain():
         block.reading.note(profiler, "eyotd has no Go profiler, nothing listens there")
@@ -141,7 +141,7 @@ def _read_limits(block: Block) -> dict[str, Any]:
     for place in ("max_payload", "lame_duck_duration", "lame_duck_grace_period"):
         block.remember(place, place)
     max_payload = block.integer("max_payload", default=1024 * 1024, minimum=0, maximum=_INT32_MAX)
-    # nats-server takes these two as duration strings only: the unquoted `2m` is two million.
+    # nats-server accepts only duration strings for these two: the unquoted `2m` is two million.
     for key in ("lame_duck_duration", "lame_duck_grace_period"):
         block.string(key)
     return {
@@ -249,7 +249,7 @@ def _with_top_store_dir(block: Block) -> JetStreamOptions | None:
 
 
 def _note_plaintext(options: Options, reading: Reading) -> None:
-    """nats-server logs a warning at start; it is no mistake in the file."""
+    """Record nats-server's warning at start; it is not an error of the file."""
     secrets = [options.authorization.password, options.authorization.token]
     secrets += [user.password for user in options.users]
     if options.leafnodes.authorization is not None:

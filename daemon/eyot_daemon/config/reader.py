@@ -1,8 +1,8 @@
 """Typed access to one map of a parsed configuration.
 
-A `Block` hands out the values of a `ConfMap` by key (any case, any of several names), checks their types, remembers what
-was asked for, and `finish()` refuses what nobody asked for. Whatever is wrong becomes a ConfError at the value's place.
-A `Reading` is what all blocks of one configuration share: warnings, notes, and the places that later checks name.
+A `Block` returns the values of a `ConfMap` by key (any case, any of several names), checks their types and records the
+requested keys. `finish()` refuses all other keys. Every error is a ConfError at the value's position. All blocks of one
+configuration share a `Reading`: warnings, notes, and positions for later checks.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ PORT_MAX = 65_535
 
 
 class Reading:
-    """Shared by all blocks of one configuration. `places[name]` is where an option stood, for checks that come later.
+    """Shared by all blocks of one configuration. `places[name]`: position of an option, for later checks.
 
-    `warnings` are mistakes to `-t`, as in nats-server. `notes` say what is taken otherwise than nats-server takes it, and are only told.
+    `warnings` are errors for `-t`, as in nats-server. `notes` report where Eyot differs from nats-server, and are only
+    logged.
     """
 
     def __init__(self) -> None:
@@ -35,13 +36,13 @@ class Reading:
         self.notes.append(f'{entry.value.position}: key "{entry.key}": {message}')
 
     def error(self, place: str, message: str) -> ConfError:
-        """A ConfError at a remembered place; without one (set by a flag) it names only the option."""
+        """Return a ConfError at a recorded position; without one (set by a flag) it names only the option."""
         position, key = self.places.get(place, (Position("command line", 0, 0), place))
         return ConfError(message, position, key)
 
 
 def type_name(value: object) -> str:
-    """What an error calls a value's type."""
+    """Return a value's type name for errors."""
     if isinstance(value, bool):
         return "a boolean"
     names = {int: "an integer", float: "a decimal number", str: "a string", tuple: "an array", ConfMap: "a map"}
@@ -49,7 +50,7 @@ def type_name(value: object) -> str:
 
 
 class Block:
-    """One map and what has been read from it; `asked` are the keys that were looked for."""
+    """One map and its requested keys (`asked`)."""
 
     def __init__(self, conf_map: ConfMap, reading: Reading) -> None:
         self.reading = reading
@@ -59,7 +60,7 @@ class Block:
         self.asked: set[str] = set()
 
     def entry(self, *keys: str) -> ConfEntry | None:
-        """The entry under any of these (lower-case) names, the one declared last if there are several."""
+        """Return the entry under any of these (lower-case) names; of several, the last."""
         found: ConfEntry | None = None
         self.asked.update(keys)
         for name in keys:
@@ -71,7 +72,7 @@ class Block:
         return found
 
     def ignore(self, *keys: str) -> None:
-        """Accept keys that mean nothing to this server, whatever their values."""
+        """Accept keys without meaning for this server, whatever their values."""
         self._read.update(keys)
 
     def __contains__(self, key: str) -> bool:
@@ -84,20 +85,20 @@ class Block:
             self.reading.places[place] = (entry.value.position, entry.key)
 
     def finish(self) -> None:
-        """Refuse the first key that nobody asked for, unless it served as a variable."""
+        """Refuse the first key that was never requested, unless it served as a variable."""
         for name, entry in self._entries.items():
             if name not in self._read and not entry.used_as_variable:
                 raise ConfError(f'unknown field "{entry.key}"{self._meant(name)}', entry.position, entry.key)
 
     def _meant(self, name: str) -> str:
-        """What is added to the complaint about a key that nobody knows: one like it, if there is one."""
-        from difflib import get_close_matches  # only who made a mistake waits for it
+        """Return a suggestion for an unknown key, if a similar one is known."""
+        from difflib import get_close_matches  # imported only after a mistake
 
         like = get_close_matches(name, sorted(self.asked), n=1, cutoff=0.7)
         return f', did you mean "{like[0]}"?' if like else ""
 
     def error(self, message: str, *keys: str) -> ConfError:
-        """A ConfError at the first of these keys that is present, else at the block, naming the key that it lacks."""
+        """Return a ConfError at the first of these keys that is present, else at the block, naming the missing key."""
         entry = self.entry(*keys)
         if entry is None:
             return ConfError(message, self.position, *keys[:1])
@@ -124,7 +125,7 @@ class Block:
         return self.integer(*keys, default=default, minimum=-1, maximum=PORT_MAX)
 
     def seconds(self, *keys: str, default: float, minimum: float = 0.0, maximum: float | None = None) -> float:
-        """A duration: a Go duration string, or a bare number of seconds (with a warning, as nats-server)."""
+        """Return a duration: a Go duration string, or a bare number of seconds (with a warning, as in nats-server)."""
         entry = self.entry(*keys)
         if entry is None:
             return default
@@ -139,7 +140,7 @@ class Block:
         return check_range(duration_s, entry, minimum, maximum)
 
     def timeout(self, *keys: str, default: float) -> float:
-        """A timeout: seconds as a number (nats-server's usual form here, no warning) or a Go duration string."""
+        """Return a timeout: seconds as a number (nats-server's usual form here, no warning) or a Go duration string."""
         entry = self.entry(*keys)
         if entry is None:
             return default
@@ -149,7 +150,7 @@ class Block:
         return check_range(expect_duration(entry.value, entry.key), entry, 0.0, None)
 
     def size(self, *keys: str, default: int) -> int:
-        """A JetStream size: an integer, or a string ending in K, M, G or T (powers of 1024); `-1` is no limit."""
+        """Return a JetStream size: an integer, or a string ending in K, M, G or T (powers of 1024); `-1`: unlimited."""
         entry = self.entry(*keys)
         return default if entry is None else expect_size(entry.value, entry.key)
 
@@ -173,19 +174,19 @@ class Block:
         return tuple(expect_string(element, entry.key) for element in expect_array(entry.value, entry.key))
 
     def pairs(self, *keys: str) -> tuple[tuple[str, str], ...]:
-        """A map of strings to strings, in order."""
+        """Return a map of strings to strings, in order."""
         block = self.block(*keys)
         if block is None:
             return ()
         return tuple((entry.key, expect_string(entry.value, entry.key)) for entry in block.all())
 
     def block(self, *keys: str) -> Block | None:
-        """A nested map."""
+        """Return a nested map."""
         entry = self.entry(*keys)
         return None if entry is None else self.nested(entry.value, entry.key)
 
     def blocks(self, *keys: str) -> tuple[Block, ...]:
-        """An array of maps."""
+        """Return an array of maps."""
         entry = self.entry(*keys)
         if entry is None:
             return ()
@@ -197,7 +198,7 @@ class Block:
         return Block(value.value, self.reading)
 
     def all(self) -> Iterator[ConfEntry]:
-        """All entries, for maps whose keys are names; marks them as read."""
+        """Yield all entries of a map whose keys are names; counts them as requested."""
         for name, entry in self._entries.items():
             self._read.add(name)
             yield entry

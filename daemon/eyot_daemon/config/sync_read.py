@@ -27,7 +27,7 @@ _USED_UP: dict[str, Literal["disconnect", "hold"]] = {"disconnect": "disconnect"
 
 
 def read_sync(block: Block | None) -> SyncPolicies:
-    """The block, nothing if absent."""
+    """Read the block; no policies if absent."""
     if block is None:
         return SyncPolicies()
     policies = SyncPolicies(streams=_read_streams(block.block("streams")), remotes=_read_remotes(block))

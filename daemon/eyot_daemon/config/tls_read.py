@@ -8,7 +8,7 @@ from eyot_daemon.config.reader import Block, expect_boolean, expect_duration
 from eyot_daemon.config.tls import CURVES, INSECURE_CIPHERS, TlsOptions
 from eyot_wire.conf import ConfError
 
-#: What Go knows and Python's ssl cannot be told.
+#: Options of Go's TLS that Python's ssl cannot set.
 _CURVES_OF_GO = ("X25519MLKEM768",)
 _FALLBACK_AUTO_S = 0.05
 _WINDOWS_ONLY = (
@@ -20,7 +20,7 @@ _VERSIONS = {"1.2": "1.2", "1.3": "1.3", "tls1.2": "1.2", "tls1.3": "1.3"}
 
 
 def read_tls(parent: Block, *keys: str, client: bool = False) -> TlsOptions | None:
-    """The block under one of these keys, None if absent. `client`: for a remote this server dials."""
+    """Read the block under one of these keys, None if absent. `client`: for a remote that this server connects to."""
     block = parent.block(*keys)
     if block is None:
         return None
@@ -66,7 +66,7 @@ def read_tls(parent: Block, *keys: str, client: bool = False) -> TlsOptions | No
 
 
 def _refuse_listeners_own(block: Block) -> None:
-    """What only a listener can keep must not look as if a remote kept it."""
+    """Refuse options that only a listener can honour."""
     for key in ("verify_and_map", "connection_rate_limit"):
         entry = block.entry(key)
         if entry is not None and entry.value.plain() not in (False, 0, []):
@@ -84,8 +84,8 @@ def _read_ciphers(block: Block) -> tuple[str, ...]:
 
 
 def can_keep_to(curve: str) -> bool:
-    """Whether Python's ssl takes the curve of this OpenSSL name: that of Debian 12 knows none but those of NIST."""
-    import ssl  # only who names curves needs to know
+    """Return whether Python's ssl supports the curve with this OpenSSL name: Debian 12's supports NIST's only."""
+    import ssl  # imported only when curves are configured
 
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).set_ecdh_curve(curve)
@@ -95,7 +95,7 @@ def can_keep_to(curve: str) -> bool:
 
 
 def _read_curves(block: Block) -> str:
-    """The curve to keep to, "" for OpenSSL's own choice. Python's ssl takes only one."""
+    """Return the configured curve, "" for OpenSSL's own choice. Python's ssl accepts one only."""
     keys = ("curve_preferences", "curves")
     curves = block.strings(*keys)
     for curve in curves:

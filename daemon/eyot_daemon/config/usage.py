@@ -1,4 +1,4 @@
-"""What `eyotd --help` and `eyotd --help_tls` print."""
+"""The output of `eyotd --help` and `eyotd --help_tls`."""
 
 USAGE = """
 Usage: eyotd [options]

@@ -11,7 +11,7 @@ CONNECTION_TYPES = frozenset({"STANDARD", "WEBSOCKET", "LEAFNODE", "LEAFNODE_WS"
 
 
 def read_users(parent: Block, account: str, *keys: str) -> tuple[UserOptions, ...]:
-    """The users of one account; each user name and nkey is remembered as `user:NAME` and refused if it comes twice."""
+    """Read the users of one account; each name and nkey is recorded as `user:NAME` and refused if it occurs twice."""
     return tuple(_read_user(block, account, unique="user") for block in parent.blocks(*keys))
 
 
@@ -63,7 +63,7 @@ def _read_connection_types(block: Block) -> frozenset[str]:
 
 
 def refuse_proxy_required(block: Block) -> None:
-    """A rule that only trusted proxies could keep: who asks for it must not believe that it is kept."""
+    """Refuse a rule that only trusted proxies could enforce: a configuration must not suggest that it is enforced."""
     if block.boolean("proxy_required"):
         raise block.error("trusted proxies are not offered by eyotd, so nobody could connect", "proxy_required")
 

@@ -12,7 +12,7 @@ from eyot_daemon.config.tls_read import read_tls
 
 
 def read_websocket(parent: Block) -> WebsocketOptions | None:
-    """The block's options; None without a block or without a port (nats-server: 0 is no listener)."""
+    """Read the block's options; None without a block or without a port (as in nats-server, port 0 means no listener)."""
     block = parent.block("websocket", "ws")
     if block is None:
         return None
@@ -48,7 +48,7 @@ def read_websocket(parent: Block) -> WebsocketOptions | None:
 
 
 def _read_authorization(block: Block | None) -> AuthorizationOptions | None:
-    """A single user or a token for this listener, instead of the server's own."""
+    """Read a single user or a token for this listener, which replaces the server's own."""
     if block is None:
         return None
     authorization = AuthorizationOptions(
@@ -64,7 +64,7 @@ def _read_authorization(block: Block | None) -> AuthorizationOptions | None:
 
 
 def for_websocket(options: Options) -> Options | None:
-    """The options by which clients of the WebSocket listener are judged; None: the same as everybody's."""
+    """Return the options for authenticating clients of the WebSocket listener; None: those of all clients."""
     websocket = options.websocket
     if websocket is None:
         return None

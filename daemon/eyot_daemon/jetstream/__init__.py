@@ -1,1 +1,6 @@
-"""JetStream on one server: streams, consumers, their API, mirrors and sources, backups."""
+"""JetStream on one server: streams, consumers, their API, mirrors and sources, backups.
+
+Entry point: `service.JetStreamService`; `running.RunningJetStream` opens the store and starts `engine.JetStream`. Below these stand `account.py`, `api/` and
+`backup/`, then `consumer/` and `sourcing/`, then `stream/`, then `ingest/`, `retention/` and `downstream/`; `stream_core.py` is what the
+parts of a stream share. May import `config`, `router`, `turn` and `leaf` of the daemon, and what is below it.
+"""

@@ -1,25 +1,18 @@
-"""JetStream in one account: its streams, its limits, and the subscription through which its API is reached."""
+"""JetStream in one account: its streams, its limits, and the reservations and usage of its streams."""
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from eyot_daemon.config.accounts import AccountJetStreamOptions
 from eyot_daemon.jetstream import advisories
-from eyot_daemon.jetstream.api import dispatch as api
-from eyot_daemon.jetstream.api_request import ApiRequest
-from eyot_daemon.jetstream.backup.restore import Restore
-from eyot_daemon.jetstream.backup.snapshot import Snapshot
 from eyot_daemon.jetstream.config.origins import check_filters
-from eyot_daemon.jetstream.config.rules import ConfigRules
-from eyot_daemon.jetstream.config.stream import check_no_overlap, checked, same
-from eyot_daemon.jetstream.config.taken import Taken
-from eyot_daemon.jetstream.config.update import check_consumer_limits, checked_update
+from eyot_daemon.jetstream.config.rules import ConfigRules, Taken
+from eyot_daemon.jetstream.config.stream import check_consumer_limits, check_no_overlap, checked, checked_update, same
 from eyot_daemon.jetstream.messages.batch import Batch
+from eyot_daemon.jetstream.retention.memory_bound import MESSAGE_OVERHEAD
+from eyot_daemon.jetstream.sourcing.deregistration import kept
 from eyot_daemon.jetstream.stream.stream import Stream
-from eyot_daemon.router.account_setup import add_domain_mappings
-from eyot_daemon.router.subscription import Kind, Origin, Subscription
-from eyot_daemon.version import API_LEVEL
 from eyot_store.errors import StoreError
 from eyot_wire.jetstream.error_codes import (
     JSAccountResourcesExceededErr,
@@ -36,109 +29,96 @@ from eyot_wire.jetstream.error_codes import (
 )
 from eyot_wire.jetstream.errors import ApiError, error, fail
 from eyot_wire.jetstream.model import (
-    AccountInfo,
-    AccountLimits,
-    AccountTier,
-    ApiStats,
     StorageType,
     StreamConfig,
     encode,
 )
-from eyot_wire.subject import matches
 
 if TYPE_CHECKING:
-    from eyot_daemon.jetstream.engine import JetStream
+    from eyot_daemon.jetstream.server_context import ServerContext
+    from eyot_daemon.jetstream.sourcing.port import SourcingPort
     from eyot_daemon.router.account import Account
+    from eyot_store.log.log import Log
 
 log = logging.getLogger("eyot.jetstream")
 
-API_SUBJECT = b"$JS.API.>"
-_INFO_SUBJECT = b"$JS.API.INFO"
 #: (the stream, why it failed)
 StreamDone = Callable[[Stream, StoreError | None], None]
 
-#: The tier of all that one server has.
-OUR_TIER = "R1"
 
-_Queued = tuple[bytes, bytes, bytes, bytes, Origin | None]
+class Transfer(Protocol):
+    """A backup under way."""
+
+    def stop(self) -> None:
+        """End it."""
+        ...
 
 
-#: What stands in the place of the limits where there are tiers.
-_IN_TIERS = AccountLimits(
-    max_memory=0,
-    max_storage=0,
-    max_streams=0,
-    max_consumers=0,
-    max_ack_pending=0,
-    memory_max_stream_bytes=0,
-    storage_max_stream_bytes=0,
-)
+class Incoming(Transfer, Protocol):
+    """A restore under way."""
+
+    @property
+    def config(self) -> StreamConfig: ...
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes stored so far."""
+        ...
+
+    @property
+    def stored_messages(self) -> int: ...
 
 
 class JetStreamAccount:
-    """`limits` None: JetStream is off for this account; its API answers 10039 to everything."""
+    """`limits` None: JetStream is off for this account."""
 
-    kind = Kind.JETSTREAM
-
-    def __init__(self, engine: "JetStream", account: "Account", limits: AccountJetStreamOptions | None) -> None:
-        self.engine = engine
+    def __init__(
+        self,
+        server: "ServerContext",
+        account: "Account",
+        limits: AccountJetStreamOptions | None,
+        sourcing: "SourcingPort",
+        restore_consumers: Callable[[Stream], None],
+    ) -> None:
+        self.server = server
+        self._restore_consumers = restore_consumers
         self.account = account
+        self.sourcing = sourcing
         self.set_limits(limits)
-        self.domain = engine.options.domain
-        self.strict = engine.options.strict
+        self.domain = server.options.domain
+        self.strict = server.options.strict
         self.streams: dict[str, Stream] = {}
         #: Backups under way (None: about to begin), and restores by the stream's name.
-        self.snapshots: dict[Stream, Snapshot | None] = {}
-        self.restores: dict[str, Restore] = {}
+        self.snapshots: dict[Stream, Transfer | None] = {}
+        self.restores: dict[str, Incoming] = {}
+        #: requests of the API that were answered, and with an error
         self.api_total = 0
         self.api_errors = 0
-        self._inbox: list[_Queued] = []
         self._taken = Taken()
-        self._subscription: Subscription | None = None
 
     def __repr__(self) -> str:
         return f"<JetStreamAccount {self.account.name}>"
 
     def set_limits(self, limits: AccountJetStreamOptions | None) -> None:
-        """At the start, and when the configuration changes; the server's own limits are looked at again too."""
+        """Set the limits, at the start and after a reload; the server's own limits are checked again, too."""
         self.limits = limits
-        options = self.engine.options
+        options = self.server.options
         own_limits = (limits.file_max, limits.memory_max) if limits is not None else ()
-        #: Whether publishing must look at what account and server have left.
+        #: Whether publishing must check the remaining limits of account and server.
         limited = max(options.file_max, options.memory_max, *own_limits) >= 0
-        self.storage_limited = {"file": limited, "memory": limited or self.engine.memory_bound.bytes_max >= 0}
+        self.storage_limited: dict[StorageType, bool] = {
+            "file": limited,
+            "memory": limited or self.server.memory_bound.bytes_max >= 0,
+        }
 
     @property
     def enabled(self) -> bool:
         return self.limits is not None
 
-    # -- life ------------------------------------------------------------------------------------------------------
-
-    def start(self) -> None:
-        """Answer the API from now on, under the domain's name too."""
-        if self.domain:
-            add_domain_mappings(self.account, self.domain)
-        self.answer()
-
-    def answer(self) -> None:
-        """Subscribe to the API, or leave it: an account without JetStream that imports `$JS.API.INFO` asks others alone."""
-        wanted = self.enabled or not self._imports_info()
-        if wanted and self._subscription is None:
-            self._subscription = self.account.subscribe(API_SUBJECT, self)
-        elif not wanted and self._subscription is not None:
-            self.account.unsubscribe(self._subscription)
-            self._subscription = None
-
-    def _imports_info(self) -> bool:
-        configured = next((one for one in self.account.broker.options.accounts if one.name == self.account.name), None)
-        imports = () if configured is None else configured.imports
-        return any(matches(one.to or one.subject, _INFO_SUBJECT) for one in imports if one.kind == "service")
+    # -- life cycle --------------------------------------------------------------------------------------------------
 
     def stop(self) -> None:
-        """The daemon stops."""
-        if self._subscription is not None:
-            self.account.unsubscribe(self._subscription)
-            self._subscription = None
+        """Stop with the daemon."""
         self.stop_transfers()
         for stream in list(self.streams.values()):
             stream.stop()
@@ -149,39 +129,11 @@ class JetStreamAccount:
             if session is not None:
                 session.stop()
 
-    # -- Destination: the API --------------------------------------------------------------------------------------
-
-    def deliver(
-        self, sub: Subscription, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Origin | None
-    ) -> bool:
-        """Take a request; it is answered at the end of the turn, after what the turn published before it."""
-        if not self._inbox:
-            self.account.broker.mark_dirty(self)
-        self._inbox.append((subject, reply, header, payload, origin))
-        return True
-
-    def flush(self) -> None:
-        inbox, self._inbox = self._inbox, []
-        for subject, reply, header, payload, origin in inbox:
-            api.dispatch(self, subject, reply, header, payload, origin)
-
-    def answered(self, request: ApiRequest, response: bytes, *, failed: bool) -> None:
-        """Send the answer of a request."""
-        endpoint = request.endpoint
-        told = not endpoint.untold and (failed or not endpoint.quiet)
-        self.api_total += told
-        if told and failed:
-            self.api_errors += 1
-        if request.reply:
-            self.account.publish(request.reply, payload=response)
-        if told:
-            advisories.api_audit(request, response)
-
     # -- streams ---------------------------------------------------------------------------------------------------
 
     def rules(self, asked: StreamConfig) -> ConfigRules:
-        """What the checks of a configuration in this account depend on."""
-        limit_s = self.engine.options.limits.duplicate_window_s
+        """Return the context of configuration checks in this account."""
+        limit_s = self.server.options.limits.duplicate_window_s
         limits = self.limits.of_replicas(asked.num_replicas) if self.limits is not None else None
         self._taken.follow((name, stream.config, stream.config.subjects) for name, stream in self.streams.items())
         return ConfigRules(
@@ -193,8 +145,10 @@ class JetStreamAccount:
         )
 
     def create_stream(self, asked: StreamConfig, *, pedantic: bool, storage_named: bool, done: StreamDone) -> None:
-        """Create a stream, or find that it is there with this configuration. `storage_named`: it was asked for, and is not the default.
-        Raises JetStreamError."""
+        """Create a stream, or return the existing one with this configuration. Raises JetStreamError.
+
+        `storage_named`: the request names the storage; it is not the default.
+        """
         self._check_count(asked)
         limits = self.limits_of(asked.num_replicas)
         self._check_consumers(asked, limits)
@@ -214,10 +168,10 @@ class JetStreamAccount:
         check_no_overlap(config, self.rules(config))
         if config.name in self.restores:
             raise fail(JSStreamCreateErrF, err="a stream of this name is being restored")
-        damaged = self.engine.offline.get((self.account.name, config.name))
+        damaged = self.server.offline.get((self.account.name, config.name))
         if damaged is not None:
             raise fail(JSStreamOfflineReasonErrF, err=damaged)
-        if self.engine.store.stream(self.account.name, config.name) is not None:
+        if self.server.store.stream(self.account.name, config.name) is not None:
             raise fail(JSStreamCreateErrF, err="a stream of this name is on disk and could not be restored")
 
         def settle(stream: Stream, failure: StoreError | None) -> None:
@@ -227,14 +181,36 @@ class JetStreamAccount:
             else:
                 stream.start()
                 if config.mirror is not None or config.sources:
-                    self.engine.sourcing.stream_created(stream)
+                    self.sourcing.stream_created(stream)
                 advisories.stream_action(self.account, config.name, "create", self.domain)
             done(stream, failure)
 
         self._stage_stream(config, settle)
 
+    def new_stream(self, stream_log: "Log", config: StreamConfig) -> Stream:
+        """Return a stream of this account, not started yet."""
+        return Stream(self.account, stream_log, config, self.server, self)
+
+    def restore_stream(self, stream_log: "Log", config: StreamConfig) -> Stream:
+        """Return the stream of a stored log, with its consumers, not started yet. Raises StoreError."""
+        stream = self.new_stream(stream_log, config)
+        stream.rebuild_dedupe()
+        self.streams[config.name] = stream
+        self._restore_consumers(stream)
+        return stream
+
+    def start_stream(self, stream: Stream) -> None:
+        """Start a restored stream."""
+        leap_ns = self.server.wall_clock.trust.leap_ns
+        if leap_ns:
+            stream.rebuild_dedupe(leap_ns)
+        stream.start()
+        stream.downstream.start()
+        if stream.config.mirror is not None or stream.config.sources or kept(stream.log):
+            self.sourcing.stream_created(stream)
+
     def _stage_stream(self, config: StreamConfig, done: StreamDone) -> None:
-        store = self.engine.store
+        store = self.server.store
         txn = store.begin()
         stream_log = store.create_stream(
             txn,
@@ -246,7 +222,7 @@ class JetStreamAccount:
         )
         if config.first_seq > 1:
             stream_log.skip_to(txn, config.first_seq - 1)
-        stream = Stream(self, stream_log, config)
+        stream = self.new_stream(stream_log, config)
         stream.ids.created(txn)
         self.streams[config.name] = stream
         batch = Batch()
@@ -266,7 +242,7 @@ class JetStreamAccount:
         def settle(failure: StoreError | None) -> None:
             if failure is None:
                 if any((old.mirror, old.sources, config.mirror, config.sources)):
-                    self.engine.sourcing.stream_updated(stream, old)
+                    self.sourcing.stream_updated(stream, old)
                 advisories.stream_action(self.account, config.name, "modify", self.domain)
             done(stream, failure)
 
@@ -276,7 +252,7 @@ class JetStreamAccount:
         """Remove a stream with everything in it."""
         self.streams.pop(stream.name, None)
         if stream.config.mirror is not None or stream.config.sources:
-            self.engine.sourcing.stream_deleted(stream)
+            self.sourcing.stream_deleted(stream)
 
         def settle(failure: StoreError | None) -> None:
             if failure is None:
@@ -287,22 +263,22 @@ class JetStreamAccount:
 
     def delete_offline(self, name: str, done: Callable[[StoreError | None], None]) -> None:
         """Remove a stream that is damaged on disk."""
-        engine = self.engine
-        stream_log = engine.store.stream(self.account.name, name)
-        engine.offline.pop((self.account.name, name), None)
+        store = self.server.store
+        stream_log = store.stream(self.account.name, name)
+        self.server.offline.pop((self.account.name, name), None)
         if stream_log is None:
             done(None)
             return
-        txn = engine.store.begin()
+        txn = store.begin()
         stream_log.delete(txn)
-        engine.store.submit(txn, done)
+        store.submit(txn, done)
 
     # -- limits ----------------------------------------------------------------------------------------------------
 
     def used(self, storage: StorageType) -> int:
         """Bytes that the account's streams hold, those that are being restored included."""
         held = sum(s.log.state.bytes for s in self.streams.values() if s.config.storage == storage)
-        return held + sum(r.parts.stored_bytes for r in self.restores.values() if r.config.storage == storage)
+        return held + sum(r.stored_bytes for r in self.restores.values() if r.config.storage == storage)
 
     def reserved(self, storage: StorageType, but: str = "") -> int:
         """Bytes that the account's streams may grow to, as far as they have a limit; all `but` one of this name."""
@@ -312,12 +288,12 @@ class JetStreamAccount:
         )
 
     def no_storage_for(self, storage: StorageType, size: int, messages: int = 1) -> ApiError | None:
-        """Why `size` more bytes cannot be stored: the server's limit (10023) or the account's (10002)."""
-        options, limits = self.engine.options, self.limits
-        if storage == "memory" and options.memory_max < 0 and not self.engine.memory_bound.has_room(size, messages):
+        """Return why `size` more bytes cannot be stored: the server's limit (10023) or the account's (10002)."""
+        options, limits = self.server.options, self.limits
+        if storage == "memory" and options.memory_max < 0 and not self.server.memory_bound.has_room(size, messages):
             return error(JSInsufficientResourcesErr)
         server_max = options.file_max if storage == "file" else options.memory_max
-        if 0 <= server_max < self.engine.used(storage) + size:
+        if 0 <= server_max < self.server.used(storage) + size:
             return error(JSInsufficientResourcesErr)
         if limits is not None:
             account_max = limits.file_max if storage == "file" else limits.memory_max
@@ -325,8 +301,23 @@ class JetStreamAccount:
                 return error(JSAccountResourcesExceededErr)
         return None
 
+    @property
+    def transfers(self) -> int:
+        """Backups and restores under way."""
+        return len(self.snapshots) + len(self.restores)
+
+    def taken_in_memory(self) -> int:
+        """Return the bytes of streams in memory in this process, those being restored included."""
+        states = [s.log.state for s in self.streams.values() if s.config.storage == "memory"]
+        taken = sum(state.bytes + state.messages * MESSAGE_OVERHEAD for state in states)
+        coming = [each for each in self.restores.values() if each.config.storage == "memory"]
+        return taken + sum(each.stored_bytes + each.stored_messages * MESSAGE_OVERHEAD for each in coming)
+
     def limits_of(self, replicas: int) -> AccountJetStreamOptions:
-        """The limits of streams with so many replicas. Raises JetStreamError 10120 where the account has other tiers only."""
+        """Return the limits of streams with this many replicas.
+
+        Raises JetStreamError 10120 where the account has other tiers only.
+        """
         assert self.limits is not None, "JetStream is on for this account"
         limits = self.limits.of_replicas(replicas)
         if limits is None:
@@ -334,7 +325,7 @@ class JetStreamAccount:
         return limits
 
     def check_stream_limits(self, config: StreamConfig, old: StreamConfig | None) -> None:
-        """Limits on what a stream may have and reserve, for a new one or one that changes. Raises JetStreamError."""
+        """Check the limits of a new or changed stream, and of its reservation. Raises JetStreamError."""
         limits = self.limits_of(config.num_replicas)
         self._check_consumers(config, limits)
         if old is None:
@@ -350,7 +341,7 @@ class JetStreamAccount:
             raise fail(JSMaximumStreamsLimitErr)
 
     def _is_ours(self, config: StreamConfig) -> bool:
-        """Whether it counts together with what is here: where there are tiers, each counts for itself."""
+        """Return whether a configuration counts with the existing streams: each tier counts separately."""
         return config.num_replicas <= 1 or not (self.limits and self.limits.tiers)
 
     @staticmethod
@@ -359,53 +350,12 @@ class JetStreamAccount:
             raise fail(JSMaximumConsumersLimitErr)
 
     def _check_reservation(self, config: StreamConfig, limits: AccountJetStreamOptions, more: int) -> None:
-        """Whether a stream may reserve `more` than it has; one without a limit (-1) asks for a byte."""
-        storage, options = config.storage, self.engine.options
+        """Check that a stream may reserve `more`; a stream without limit (-1) requests one byte."""
+        storage, options = config.storage, self.server.options
         account_max = limits.file_max if storage == "file" else limits.memory_max
         server_max = options.file_max if storage == "file" else options.memory_max
         more = more if more >= 0 else 1
         own = max(config.max_bytes, 0) - more if config.max_bytes > 0 else 0
         others = own + (self.reserved(storage, but=config.name) if self._is_ours(config) else 0)
-        if 0 <= account_max < others + more or 0 <= server_max < self.engine.reserved(storage) + more:
+        if 0 <= account_max < others + more or 0 <= server_max < self.server.reserved(storage) + more:
             raise fail(JSStorageResourcesExceededErr if storage == "file" else JSMemoryResourcesExceededErr)
-
-    # -- account info ----------------------------------------------------------------------------------------------
-
-    def info(self) -> AccountInfo:
-        """Usage and limits; in an account with tiers, the limits are the tier's."""
-        limits = self.limits or AccountJetStreamOptions()
-        usage = {
-            "memory": self.used("memory"),
-            "storage": self.used("file"),
-            "reserved_memory": self.reserved("memory"),
-            "reserved_storage": self.reserved("file"),
-            "streams": len(self.streams),
-            "consumers": sum(
-                1 for s in self.streams.values() for consumer in s.consumers.values() if not consumer.config.direct
-            ),
-        }
-        tiers = {
-            name: AccountTier(**usage, limits=_shown(tier)) if name == OUR_TIER else AccountTier(limits=_shown(tier))
-            for name, tier in limits.tiers
-        }
-        return AccountInfo(
-            **usage,
-            limits=_IN_TIERS if tiers else _shown(limits),
-            domain=self.domain,
-            # A request counts once it is answered; messages that were read do not count at all.
-            api=ApiStats(level=API_LEVEL, total=self.api_total, errors=self.api_errors),
-            tiers=tiers,
-        )
-
-
-def _shown(limits: AccountJetStreamOptions) -> AccountLimits:
-    return AccountLimits(
-        max_memory=limits.memory_max,
-        max_storage=limits.file_max,
-        max_streams=limits.streams_max,
-        max_consumers=limits.consumers_max,
-        max_ack_pending=limits.ack_pending_max,
-        memory_max_stream_bytes=limits.memory_stream_bytes_max,
-        storage_max_stream_bytes=limits.file_stream_bytes_max,
-        max_bytes_required=limits.max_bytes_required,
-    )

@@ -1,18 +1,16 @@
-"""One request of the JetStream API, and the table entry that says who answers it.
+"""One request of the JetStream API, and the table entry of its handler.
 
-A handler takes an ApiRequest and answers exactly once: `respond(*parts)` with Structs whose members make up the response,
-or `refuse(error, *parts)`, or it raises JetStreamError, which refuses. Handlers that change durable state answer in the
-`on_done` of their commit. Requests without a reply subject are carried out all the same; their answer goes nowhere.
+A handler takes an ApiRequest and answers exactly once: `respond(*parts)` with Structs that form the response, or
+`refuse(error, *parts)`, or by raising JetStreamError. Handlers that change durable state answer in the `on_done` of
+their commit. Requests without a reply subject are executed as well, without an answer.
 """
 
 import logging
-import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Concatenate, NamedTuple, ParamSpec, TypeVar
 
-from eyot_daemon.version import API_LEVEL
+from eyot_daemon.jetstream.messages.headers import level_is_offered
 from eyot_store.errors import StoreError
-from eyot_wire import headers
 from eyot_wire.jetstream.error_codes import (
     JSInvalidJSONErr,
     JSRequiredApiLevelErr,
@@ -35,16 +33,13 @@ log = logging.getLogger("eyot.jetstream")
 T = TypeVar("T")
 P = ParamSpec("P")
 
-REQUIRED_LEVEL = b"Nats-Required-Api-Level"
-
-_INTEGER = re.compile(rb"[+-]?[0-9]{1,20}")
 _SPACE = b" \t\r\n"
 
 
 class ApiRequest:
     """A request as it arrived, its subject split into `tokens` (`$JS`, `API`, `STREAM`, `INFO`, name, ...)."""
 
-    __slots__ = ("body", "endpoint", "header", "jsa", "origin", "reply", "subject", "tokens")
+    __slots__ = ("_answered", "body", "endpoint", "header", "jsa", "origin", "reply", "subject", "tokens")
 
     def __init__(
         self,
@@ -56,7 +51,9 @@ class ApiRequest:
         header: bytes,
         body: bytes,
         origin: "Origin | None",
+        answered: "Callable[[ApiRequest, bytes, bool], None]",
     ) -> None:
+        """`answered(request, response, failed)` sends an answer."""
         self.jsa = jsa
         self.endpoint = endpoint
         self.subject = subject
@@ -65,9 +62,10 @@ class ApiRequest:
         self.header = header
         self.body = body
         self.origin = origin
+        self._answered = answered
 
     def decode(self, kind: type[T], *, strict: bool | None = None) -> T:
-        """The body as `kind`. Raises JetStreamError 10025; unknown members are refused unless the server is lenient."""
+        """Decode the body as `kind`. Raises JetStreamError 10025, by default also for unknown members."""
         if not self.body.strip():
             return kind()
         try:
@@ -76,7 +74,7 @@ class ApiRequest:
             raise fail(JSInvalidJSONErr, err=err) from None
 
     def check_level(self) -> None:
-        """Raises JetStreamError 10185 for an API level that this server does not have."""
+        """Check the required API level. Raises JetStreamError 10185."""
         if not level_is_offered(self.header):
             raise JetStreamError(error(JSRequiredApiLevelErr))
 
@@ -87,14 +85,14 @@ class ApiRequest:
 
     @property
     def body_is_json(self) -> bool:
-        """True if the body begins as an object or an array does; requests that need no body pass over others."""
+        """Return whether the body starts like an object or array; requests that need no body ignore others."""
         return self.body.lstrip(_SPACE)[:1] in (b"{", b"[")
 
     def stream(self, name: str) -> "Stream":
-        """The stream of that name. Raises JetStreamError 10059, 10194."""
+        """Return the stream of that name. Raises JetStreamError 10059, 10194."""
         stream = self.jsa.streams.get(name)
         if stream is None:
-            damaged = self.jsa.engine.offline.get((self.jsa.account.name, name))
+            damaged = self.jsa.server.offline.get((self.jsa.account.name, name))
             if damaged is not None:
                 raise fail(JSStreamOfflineReasonErrF, err=damaged)
             raise fail(JSStreamNotFoundErr)
@@ -108,33 +106,33 @@ class ApiRequest:
         self._send(encode_response(self.endpoint.kind, ErrorPart(error=error), *parts), failed=counts)
 
     def send_status(self, header: bytes) -> None:
-        """A message without payload on the reply subject: `header` is a block with a status line."""
+        """Send a message without payload on the reply subject: `header` is a block with a status line."""
         if self.reply:
             self.jsa.account.publish(self.reply, header=header)
 
     def no_responders(self) -> None:
-        """Answer as if nobody listened on the subject (a missing consumer's MSG.NEXT, a missing stream's direct get)."""
+        """Answer as if the subject had no subscriber (MSG.NEXT of a missing consumer, direct get of a missing stream)."""
         self.send_status(b"NATS/1.0 503\r\nNats-Subject: %b\r\n\r\n" % self.subject)
 
     def _send(self, response: bytes, *, failed: bool) -> None:
-        self.jsa.answered(self, response, failed=failed)
+        self._answered(self, response, failed)
 
 
 Handler = Callable[[ApiRequest], None]
 
 
 class Endpoint(NamedTuple):
-    """Requests on `$JS.API.<words>...` with `extra` more tokens (None: any number) are answered by `handler`.
+    """Handler of requests on `$JS.API.<words>...` with `extra` more tokens (None: any number).
 
-    `kind`       what the response's type ends with, `stream_info_response`.
-    `words`      `STREAM.INFO`; the longest entry that fits a subject wins.
-    `empty`      the body must be empty (error 10038).
-    `on_error`   members sent along with an error (nats-server sends empty paging with the errors of lists).
-    `bare`       no JSON response of this kind exists (MSG.NEXT, direct get): the handler does everything itself, and
-                 it is called even when JetStream is off or the API level asked for is not offered.
-    `untold`     no answer counts, none is told.
-    `body_first` the API level asked for is looked at after the body, by the handler where the body is not `empty`.
-    `quiet`      only what is refused counts as a request, and is told by an audit advisory.
+    - `kind`: the end of the response's type, `stream_info_response`.
+    - `words`: `STREAM.INFO`; the longest matching entry wins.
+    - `empty`: the body must be empty (error 10038).
+    - `on_error`: members sent along with an error (nats-server sends empty paging with the errors of lists).
+    - `bare`: there is no JSON response (MSG.NEXT, direct get). The handler does everything itself, even without
+      JetStream or the required API level.
+    - `untold`: answers are not counted and give no advisory.
+    - `body_first`: the API level is checked after the body, by the handler where the body is not `empty`.
+    - `quiet`: only refusals count as requests and give an advisory.
     """
 
     words: str
@@ -152,7 +150,7 @@ class Endpoint(NamedTuple):
 def attempt(
     request: ApiRequest, fn: Callable[Concatenate[ApiRequest, P], None], *args: P.args, **kwargs: P.kwargs
 ) -> None:
-    """Have `fn` answer the request; what it raises is the answer, too."""
+    """Let `fn` answer the request; a JetStreamError that it raises is the answer."""
     on_error = request.endpoint.on_error
     try:
         fn(request, *args, **kwargs)
@@ -165,17 +163,3 @@ def attempt(
     except Exception:
         log.exception("request on %s failed", request.subject.decode("utf-8", "replace"))
         request.refuse(error(JSStreamGeneralErrorF, err="internal error"), *on_error)
-
-
-def level_is_offered(header: bytes) -> bool:
-    """False if a request asks for an API level that this server does not have (ADR-44)."""
-    if not header:
-        return True
-    wanted = headers.get(header, REQUIRED_LEVEL)
-    return wanted is None or _offered(wanted)
-
-
-def _offered(wanted: bytes) -> bool:
-    if not wanted:
-        return True
-    return _INTEGER.fullmatch(wanted) is not None and int(wanted) <= API_LEVEL

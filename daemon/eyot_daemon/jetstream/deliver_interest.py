@@ -1,8 +1,8 @@
-"""Who listens on the deliver subjects of push consumers: one listener per account, told of every subscription.
+"""Interest in the deliver subjects of push consumers: one listener per account for every subscription.
 
-A push consumer delivers only while somebody listens (with a deliver group: while a member of that group does), and an
-ephemeral one dies when nobody has for its inactive threshold. Consumers register their literal deliver subject here and
-are called when interest in it may have changed; what the interest is, they ask `has_interest`.
+A push consumer delivers only while its deliver subject has a subscriber (with a deliver group: a member of that group),
+and an ephemeral one is deleted without one after its inactive threshold. Consumers register their literal deliver
+subject here and are called when interest in it may have changed; `has_interest` then returns the present state.
 """
 
 from typing import TYPE_CHECKING, Protocol
@@ -16,14 +16,17 @@ if TYPE_CHECKING:
 
 
 class Watcher(Protocol):
-    """Told that interest in its subject may have come or gone."""
+    """Called when interest in its subject may have changed."""
 
     def interest_changed(self) -> None: ...
 
 
 def has_interest(account: "Account", subject: bytes, group: bytes, *, copied: bool) -> bool:
-    """True if somebody listens on a deliver subject; `group` b"" for consumers without a deliver group. As in nats-server the
-    subscription has to be on that very subject, unless the consumer is `copied` out of by a mirror or source."""
+    """Return whether a deliver subject has a subscriber; `group` b"": no deliver group.
+
+    As in nats-server the subscription must be on that very subject, unless a mirror or source uses the consumer
+    (`copied`).
+    """
     match = account.sublist.match(subject)
     if not group:
         if copied:
@@ -57,7 +60,7 @@ class DeliverInterest:
         self._changed(sub.subject)
 
     def weight_changed(self, sub: "Subscription", previous: int) -> None:
-        """A queue group has more or fewer members: there is interest all the same."""
+        """Ignore a queue group's changed number of members: there is interest anyway."""
 
     def _changed(self, pattern: bytes) -> None:
         if not self._watchers:
@@ -83,7 +86,7 @@ _by_account: "WeakKeyDictionary[Account, ReferenceType[DeliverInterest]]" = Weak
 
 
 def interest_of(account: "Account") -> DeliverInterest:
-    """The account's DeliverInterest, made on first use."""
+    """Return the account's DeliverInterest, created on first use."""
     known = _by_account.get(account)
     found = None if known is None else known()
     if found is None:

@@ -9,19 +9,15 @@ import logging
 from eyot_daemon.config.accounts import GLOBAL_ACCOUNT, AccountJetStreamOptions
 from eyot_daemon.config.jetstream import JetStreamOptions
 from eyot_daemon.jetstream.account import JetStreamAccount
-from eyot_daemon.jetstream.api import dispatch as api
 from eyot_daemon.jetstream.api.account_purge import AccountPurge
-from eyot_daemon.jetstream.backup.restoring_log import is_restoring
-from eyot_daemon.jetstream.clock_trust import ClockTrust
-from eyot_daemon.jetstream.clock_watch import ClockWatch
-from eyot_daemon.jetstream.downstream.tracker import downstreams_of, messages_missed
-from eyot_daemon.jetstream.ingest.limiter import StoreGate
-from eyot_daemon.jetstream.messages.batch_budget import BatchBudget
-from eyot_daemon.jetstream.ports import ConsumersPort, SourcingPort
-from eyot_daemon.jetstream.read_thread import Beside, Inline
-from eyot_daemon.jetstream.retention.memory_bound import MESSAGE_OVERHEAD, MemoryBound
-from eyot_daemon.jetstream.sourcing.deregistration import kept
-from eyot_daemon.jetstream.sourcing.sourcing_off import SourcingOff
+from eyot_daemon.jetstream.api.dispatch import AccountApi, table
+from eyot_daemon.jetstream.backup.restored_parts import is_restoring
+from eyot_daemon.jetstream.consumer.api import endpoints as consumer_endpoints
+from eyot_daemon.jetstream.consumer.consumers import Consumers
+from eyot_daemon.jetstream.downstream.tracker import messages_missed
+from eyot_daemon.jetstream.read_thread import Beside
+from eyot_daemon.jetstream.server_context import ServerContext
+from eyot_daemon.jetstream.sourcing.port import SourcingOff, SourcingPort
 from eyot_daemon.jetstream.stream.stream import Stream
 from eyot_daemon.router.account import Account
 from eyot_daemon.router.broker import Broker
@@ -29,17 +25,16 @@ from eyot_daemon.turn.timers import TimerHandle
 from eyot_store.errors import StoreError
 from eyot_store.log.log import Log
 from eyot_store.store import Store
-from eyot_wire.go.time import rfc3339_to_ns
-from eyot_wire.jetstream.model import InvalidJson, StorageType, StreamConfig, decode
+from eyot_wire.jetstream.model import InvalidJson, StreamConfig, decode
 
 log = logging.getLogger("eyot.jetstream")
 
-#: The wall clock is looked at this often even if nothing is stored, so that a restart does not lose a jump.
+#: Interval of checks of the wall clock when nothing is stored, seconds, so that a restart does not lose a jump.
 CLOCK_CHECK_S = 15.0
 
 
 class JetStream:
-    """`consumers` and `sourcing` are the rooms next door; see `ports.py`. `beside` takes long reads off the loop.
+    """`sourcing` runs mirrors and sources; `beside` is the thread for long reads.
 
     The store's `notify` must end each turn with the broker's flush, since answers leave from commit callbacks.
     """
@@ -50,91 +45,75 @@ class JetStream:
         store: Store,
         options: JetStreamOptions,
         *,
-        consumers: ConsumersPort,
         sourcing: SourcingPort | None = None,
         beside: Beside | None = None,
         machine_bytes: int = -1,
     ) -> None:
         self.broker = broker
         self.store = store
-        self.options = options
-        self.consumers = consumers
         self.sourcing: SourcingPort = sourcing or SourcingOff()
-        self.beside: Beside = beside or Inline()
-        #: of streams in memory, where no limit of theirs is configured
-        self.memory_bound = MemoryBound(machine_bytes // 4 * 3, self._taken_in_memory)
-        self.packed_reads_open = 0
-        self.batch_budget = BatchBudget()
-        self.store_gate = StoreGate(broker.timers, store)
-        self.clock_watch = ClockWatch(broker.clock)
-        self.clock_trust = ClockTrust(broker.clock, store.path)
-        self._clock_timer: TimerHandle | None = None
         self.accounts: dict[str, JetStreamAccount] = {}
-        self.endpoints = api.table(tuple(consumers.endpoints))
+        self.server = ServerContext(broker, store, options, self.accounts, beside=beside, machine_bytes=machine_bytes)
+        self.consumers = Consumers()
+        self.endpoints = table(consumer_endpoints(self.consumers))
         #: Streams on disk that were not brought back, as (account, stream, why).
         self.unrestored: list[tuple[str, str, str]] = []
-        #: Streams that are damaged on disk, by account and name, and why nothing of them is served.
-        self.offline: dict[tuple[str, str], str] = {}
+        self._apis: dict[str, AccountApi] = {}
+        self._clock_timer: TimerHandle | None = None
+        self.server.wall_clock.on_jump = self._clock_jumped
+        self.server.wall_clock.on_right = self._clock_was_right
         store.on_fence = self._went_offline
 
-    # -- life ------------------------------------------------------------------------------------------------------
+    @property
+    def options(self) -> JetStreamOptions:
+        """The configured options."""
+        return self.server.options
+
+    # -- start and stop --------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Restore what the store holds, then take messages and requests."""
+        """Restore the stored streams, then accept messages and requests."""
         for account in self.broker.each_account():
             if not account.is_system:
-                self.accounts[account.name] = JetStreamAccount(self, account, self._limits_for(account.name))
+                self._add_account(account, self._limits_for(account.name))
         for stream_log in self.store.streams():
             if is_restoring(stream_log.config):
                 self._forget_restoring(stream_log)
             else:
                 self._restore(stream_log)
-        self.clock_trust.begin(max((each.log.state.last_ts_ns for each in self.streams()), default=0))
+        self.server.wall_clock.trust.begin(max((each.log.state.last_ts_ns for each in self.streams()), default=0))
         # Mirrors and sources ask as soon as they start: whom they ask, of this account or another, must be there.
+        for api in self._apis.values():
+            api.start()
         for jsa in self.accounts.values():
-            jsa.start()
-        for stream in self.streams():
-            self._start_stream(stream)
-        self.clock_trust.begun()
+            for stream in tuple(jsa.streams.values()):
+                jsa.start_stream(stream)
+        self.server.wall_clock.trust.begun()
         if self.broker.system_account is not None:
-            AccountPurge(self, self.broker.system_account)
-        self.broker.links.messages_missed = self._copies_missed
+            AccountPurge(self.accounts, self.store, self.unrestored, self.broker.system_account)
+        self.broker.links.messages_missed = self._downstream_missed
         self._watch_clock_on()
 
-    def _copies_missed(self, account: Account) -> bool:
+    def _downstream_missed(self, account: Account) -> bool:
         jsa = self.accounts.get(account.name)
-        return jsa is not None and messages_missed(jsa.streams.values())
+        return jsa is not None and messages_missed(stream.downstream for stream in jsa.streams.values())
+
+    def _add_account(self, account: Account, limits: AccountJetStreamOptions | None) -> AccountApi:
+        jsa = JetStreamAccount(self.server, account, limits, self.sourcing, self.consumers.restore)
+        self.accounts[account.name] = jsa
+        api = self._apis[account.name] = AccountApi(jsa, self.endpoints)
+        return api
 
     def _watch_clock_on(self) -> None:
-        self.watch_clock()
-        self.clock_trust.touch()
-        if self.clock_trust.is_settled():
-            self._clock_was_right()
+        self.server.wall_clock.look()
         timers = self.broker.timers
         self._clock_timer = timers.call_at(self.broker.clock.monotonic() + CLOCK_CHECK_S, self._watch_clock_on)
 
-    def watch_clock(self) -> None:
-        """Asked before anything is stored or expires by time: if the wall clock has jumped, no message has aged by that."""
-        jump_ns = self.clock_watch.jumped_ns()
-        if jump_ns:
-            log.warning("The clock jumped by %.1f s", jump_ns / 1e9)
-            self.clock_trust.end()  # whoever starts next compares with the clock as it is from now on
-            for stream in self.streams():
-                if stream.live:
-                    stream.dedupe.clock_jumped(jump_ns)
-                    stream.expiry.clock_jumped(jump_ns)
-
-    def heard_time(self, told: str) -> None:
-        """A linked server that believes its clock says what time it is (RFC 3339)."""
-        if not self.clock_trust.is_doubted:
-            return
-        try:
-            peer_ns = rfc3339_to_ns(told)
-        except ValueError:
-            return
-        self.watch_clock()
-        if self.clock_trust.heard(peer_ns):
-            self._clock_was_right()
+    def _clock_jumped(self, jump_ns: int) -> None:
+        for stream in self.streams():
+            if stream.live:
+                stream.dedupe.clock_jumped(jump_ns)
+                stream.expiry.clock_jumped(jump_ns)
 
     def _clock_was_right(self) -> None:
         for stream in self.streams():
@@ -145,34 +124,47 @@ class JetStream:
         """End everything that runs; what was submitted to the store still commits."""
         if self._clock_timer is not None:
             self._clock_timer.cancel()
-        self.clock_trust.end()
+        self.server.wall_clock.trust.end()
         self.sourcing.stop()
-        self.beside.stop()
-        for jsa in self.accounts.values():
+        self.server.beside.stop()
+        for name, jsa in self.accounts.items():
+            self._apis[name].stop()
             jsa.stop()
 
     def reload(self, options: JetStreamOptions) -> None:
-        """The configuration changed (the broker's options are the new ones): limits, and which accounts have JetStream."""
-        self.options = options
+        """Apply a changed configuration: limits, and the accounts that have JetStream from now on.
+
+        The broker's options are the new ones already.
+        """
+        self.server.options = options
         for account in tuple(self.broker.each_account()):
             if account.is_system:
                 continue
             limits = self._limits_for(account.name)
             jsa = self.accounts.get(account.name)
             if jsa is None:
-                jsa = self.accounts[account.name] = JetStreamAccount(self, account, None)
-                jsa.start()
+                self._add_account(account, None).start()
+                jsa = self.accounts[account.name]
             had, has = jsa.enabled, limits is not None
             if had and not has:
-                self._disable(jsa)
+                continue
             jsa.set_limits(limits)
-            jsa.answer()
+            self._apis[account.name].answer()
             if has and not had:
                 self._restore_streams(jsa)
-        for name in [name for name in self.accounts if name not in self.broker.accounts]:
-            jsa = self.accounts.pop(name)
-            self._disable(jsa)
-            jsa.stop()
+
+    def disable_accounts(self) -> None:
+        """End JetStream for accounts that do not have it any more, and for removed accounts."""
+        for name, jsa in tuple(self.accounts.items()):
+            if name not in self.broker.accounts:
+                del self.accounts[name]
+                self._disable(jsa)
+                self._apis.pop(name).stop()
+                jsa.stop()
+            elif jsa.enabled and self._limits_for(name) is None:
+                self._disable(jsa)
+                jsa.set_limits(None)
+                self._apis[name].answer()
 
     def _disable(self, jsa: JetStreamAccount) -> None:
         """JetStream is off for this account from now on; its streams stay on disk."""
@@ -189,10 +181,10 @@ class JetStream:
             if stream_log.account == jsa.account.name and not known:
                 self._restore(stream_log)
         for stream in tuple(jsa.streams.values()):
-            self._start_stream(stream)
+            jsa.start_stream(stream)
 
     def _limits_for(self, name: str) -> AccountJetStreamOptions | None:
-        """The account's limits, None where JetStream is off: on by itself only in a server with the global account alone."""
+        """Return the account's limits, None where JetStream is off: on by itself only in a server with the global account alone."""
         configured = {account.name: account for account in self.broker.options.accounts}
         if name in configured:
             return configured[name].jetstream
@@ -212,7 +204,7 @@ class JetStream:
         damaged = self.store.why_fenced(stream_log)
         try:
             if damaged is None:
-                self._restore_stream(jsa, stream_log, config)
+                jsa.restore_stream(stream_log, config)
         except StoreError as error:
             damaged = error
             self._take_out(jsa, config.name)
@@ -221,36 +213,15 @@ class JetStream:
             return
         log.info("Restored %d messages for stream '%s > %s'", stream_log.state.messages, jsa.account.name, config.name)
 
-    def bring_live(self, jsa: JetStreamAccount, stream_log: Log, config: StreamConfig) -> Stream:
-        """A stream whose log is in the store, consumers included, lives from now on (a restored backup)."""
-        stream = self._restore_stream(jsa, stream_log, config)
-        self._start_stream(stream)
-        return stream
-
-    def _restore_stream(self, jsa: JetStreamAccount, stream_log: Log, config: StreamConfig) -> Stream:
-        stream = Stream(jsa, stream_log, config)
-        stream.rebuild_dedupe()
-        jsa.streams[config.name] = stream
-        self.consumers.restore(stream)
-        return stream
-
-    def _start_stream(self, stream: Stream) -> None:
-        if self.clock_trust.leap_ns:
-            stream.rebuild_dedupe(self.clock_trust.leap_ns)
-        stream.start()
-        downstreams_of(stream).start()
-        if stream.config.mirror is not None or stream.config.sources or kept(stream):
-            self.sourcing.stream_created(stream)
-
     def _forget_restoring(self, stream_log: Log) -> None:
-        """The server ended in the midst of a restore: what had come is of no use."""
+        """Remove an incomplete restore that the server's end interrupted."""
         log.warning("The restore of stream '%s > %s' was not completed", stream_log.account, stream_log.name)
         txn = self.store.begin()
         stream_log.delete(txn)
         self.store.submit(txn)
 
     def _take_out(self, jsa: JetStreamAccount, name: str) -> None:
-        """The stream is served no more; it stays on disk."""
+        """Stop serving a stream, which stays on disk."""
         stream = jsa.streams.pop(name, None)
         if stream is not None:
             if stream.config.mirror is not None or stream.config.sources:
@@ -258,7 +229,7 @@ class JetStream:
             stream.stop()
 
     def _went_offline(self, stream_log: Log, error: StoreError) -> None:
-        """A stream was found damaged while it was served."""
+        """Take a stream offline that was found damaged while it was served."""
         jsa = self.accounts.get(stream_log.account)
         if jsa is not None and stream_log.name in jsa.streams:
             self._take_out(jsa, stream_log.name)
@@ -266,7 +237,7 @@ class JetStream:
 
     def _left_offline(self, stream_log: Log, error: StoreError) -> None:
         where = f"stream {stream_log.account}/{stream_log.name}: "
-        self.offline[stream_log.account, stream_log.name] = error.message.removeprefix(where)
+        self.server.offline[stream_log.account, stream_log.name] = error.message.removeprefix(where)
         log.error(
             "Stream '%s > %s' is damaged, and offline: %s. `eyot-check --repair` keeps what can be read",
             stream_log.account,
@@ -280,24 +251,6 @@ class JetStream:
 
     # -- over all accounts -----------------------------------------------------------------------------------------
 
-    def _taken_in_memory(self) -> int:
-        logs = [stream.log for stream in self.streams() if stream.config.storage == "memory"]
-        logs += [
-            restore.parts.restoring.log
-            for jsa in self.accounts.values()
-            for restore in jsa.restores.values()
-            if restore.config.storage == "memory" and restore.parts.has_begun
-        ]
-        return sum(log.state.bytes + log.state.messages * MESSAGE_OVERHEAD for log in logs)
-
-    def used(self, storage: StorageType) -> int:
-        """Bytes stored in all accounts."""
-        return sum(jsa.used(storage) for jsa in self.accounts.values())
-
-    def reserved(self, storage: StorageType) -> int:
-        """Bytes that all streams with a limit may grow to."""
-        return sum(jsa.reserved(storage) for jsa in self.accounts.values())
-
     def streams(self) -> list[Stream]:
-        """All live streams."""
+        """Return all live streams."""
         return [stream for jsa in self.accounts.values() for stream in jsa.streams.values()]

@@ -1,4 +1,4 @@
-"""The record of how far a mirror or source has come: what is kept of the last message copied."""
+"""The stored position of a mirror or source: the last copied message."""
 
 import msgspec
 
@@ -7,11 +7,14 @@ OWN_KEYS = b"eyot."
 
 
 class Position(msgspec.Struct, frozen=True, array_like=True):
-    """The last message copied: its sequence at the origin, the life of the origin (`created` of its stream, or that one's identity where
-    a message told it), its time there, the bytes of its
-    header and payload, and the latest time of all that was copied of that life (clocks are set back, too), then sequences and times of a
-    few messages before the last one. Of a mirror only where an origin that went back ended (and one more) and its `created`, and
-    whether it holds messages of that life only (`whole`): the rest the mirror's own last message says."""
+    """The last copied message of a mirror or source.
+
+    `seq`, `ts_ns`, `size`: its sequence and time at the origin, the bytes of its header and payload. `identity`: the
+    origin's epoch, as `created` of its stream or as the identity in a message. `newest_ns`: the latest time of all
+    copied messages of that epoch (clocks are set back, too). `checkpoints`: sequences and times of some earlier
+    messages. For a mirror, whose own last message says the rest, only one more than the last sequence of an origin that
+    went back, the epoch, and `whole`: the mirror holds messages of that epoch only.
+    """
 
     seq: int = 0
     identity: str = ""
@@ -27,6 +30,6 @@ _decode = msgspec.msgpack.Decoder(Position | int).decode
 
 
 def read_position(value: bytes) -> Position:
-    """A record; the first form of it was the sequence alone."""
+    """Return a record; the first form of it was the sequence alone."""
     position = _decode(value)
     return Position(position) if isinstance(position, int) else position

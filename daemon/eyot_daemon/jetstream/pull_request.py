@@ -12,7 +12,6 @@ from eyot_wire.jetstream.struct import InvalidJson, decode
 
 NO_MESSAGES = b"NATS/1.0 404 No Messages\r\n\r\n"
 REQUESTS_PENDING = b"NATS/1.0 408 Requests Pending\r\n\r\n"
-PUSH_BASED = b"NATS/1.0 409 Consumer is push based\r\n\r\n"
 MAX_WAITING = b"NATS/1.0 409 Exceeded MaxWaiting\r\n\r\n"
 CONSUMER_DELETED = b"NATS/1.0 409 Consumer Deleted\r\n\r\n"
 API_LEVEL = b"NATS/1.0 412 Required Api Level\r\n\r\n"
@@ -33,7 +32,7 @@ class RefusedRequest(Exception):
 
 
 class PullRequest:
-    """A request that waits. `batch` and `max_bytes` are what is left of it (`max_bytes` 0: not limited).
+    """A request that waits. `batch` and `max_bytes` are its remaining amounts (`max_bytes` 0: not limited).
 
     Times in monotonic seconds; `expires_at` is infinite when the request waits without limit.
     """
@@ -62,7 +61,7 @@ class PullRequest:
         self.received_at = received_at
         self.batch = wanted.batch
         self.max_bytes = max(0, wanted.max_bytes)
-        self.no_bytes = min(0, wanted.max_bytes)  # what is told of those that do not count
+        self.no_bytes = min(0, wanted.max_bytes)  # the negative number that answers show
         self.expires_at = received_at + wanted.expires / 1e9 if wanted.expires else math.inf
         self.no_wait = wanted.no_wait
         self.heartbeat_s = wanted.idle_heartbeat / 1e9 if wanted.idle_heartbeat > 0 else 0.0
@@ -75,7 +74,7 @@ class PullRequest:
         self.delivered = 0
 
     def status(self, line: str) -> bytes:
-        """`NATS/1.0 <line>` with what is left of the request."""
+        """Return `NATS/1.0 <line>` with the remaining amounts of the request."""
         return b"NATS/1.0 %b\r\nNats-Pending-Messages: %d\r\nNats-Pending-Bytes: %d\r\n\r\n" % (
             line.encode(),
             self.batch,
@@ -84,7 +83,7 @@ class PullRequest:
 
 
 def read_request(body: bytes) -> NextRequest:
-    """The body of a request: empty (one message), a number, or JSON. Raises RefusedRequest."""
+    """Return the body of a request: empty (one message), a number, or JSON. Raises RefusedRequest."""
     text = body.strip()
     if text.startswith(b"{"):
         try:
@@ -101,7 +100,7 @@ def read_request(body: bytes) -> NextRequest:
 
 
 def check_limits(wanted: NextRequest, max_batch: int, max_expires_ns: int, max_bytes: int) -> None:
-    """The consumer's own bounds on requests, 0: none. Raises RefusedRequest."""
+    """Check a request against the consumer's own limits, 0: unlimited. Raises RefusedRequest."""
     if 0 < max_batch < wanted.batch:
         raise RefusedRequest(b"NATS/1.0 409 Exceeded MaxRequestBatch of %d\r\n\r\n" % max_batch)
     if 0 < max_expires_ns < wanted.expires:
@@ -112,7 +111,7 @@ def check_limits(wanted: NextRequest, max_batch: int, max_expires_ns: int, max_b
 
 
 def check_priority(wanted: NextRequest, policy: str, groups: list[str]) -> None:
-    """What a request says about priority must fit the consumer's policy. Raises RefusedRequest."""
+    """Check a request's priority against the consumer's policy. Raises RefusedRequest."""
     if (wanted.min_pending or wanted.min_ack_pending) and policy != "overflow":
         raise RefusedRequest(bad_request("Not a Overflow Priority consumer"))
     if wanted.id and policy != "pinned_client":
@@ -128,7 +127,7 @@ def check_priority(wanted: NextRequest, policy: str, groups: list[str]) -> None:
 
 
 def idle_heartbeat(cseq: int, sseq: int, stalled_on: bytes = b"") -> bytes:
-    """The header of a heartbeat: the last delivery, and the flow-control subject whose answer is awaited, if any."""
+    """Return the header of a heartbeat: the last delivery, and the flow-control subject whose answer is awaited, if any."""
     header = b"NATS/1.0 100 Idle Heartbeat\r\nNats-Last-Consumer: %d\r\nNats-Last-Stream: %d\r\n" % (cseq, sseq)
     if stalled_on:
         header += b"Nats-Consumer-Stalled: %b\r\n" % stalled_on

@@ -12,20 +12,20 @@ from typing import Any, Protocol
 from eyot_store.errors import StoreError
 
 Done = Callable[[Any, StoreError | None], None]
-"""Called in the loop's thread with what the work returned, or with why it failed."""
+"""Called in the loop's thread with the result of the work, or with its failure."""
 
 
 class Beside(Protocol):
-    """Runs work beside the loop."""
+    """Runs work in another thread than the loop's."""
 
     def run(self, work: Callable[[], Any], done: Done) -> None: ...
 
     def stop(self) -> None:
-        """Let go of what is still to be done; its `done` is not called any more."""
+        """Drop the work that has not begun; its `done` is not called."""
 
 
 class Inline:
-    """There is no thread: the work is done at once (simulations, tests)."""
+    """Does the work at once, in the caller's thread (simulations, tests)."""
 
     def __init__(self) -> None:
         self._waiting: deque[tuple[Callable[[], Any], Done]] = deque()
@@ -34,7 +34,7 @@ class Inline:
     def run(self, work: Callable[[], Any], done: Done) -> None:
         self._waiting.append((work, done))
         if self._busy:
-            return  # asked for by a `done`: whoever called that goes on with it
+            return  # a `done` submitted it: the loop that called this `done` continues with it
         self._busy = True
         try:
             while self._waiting:
@@ -48,7 +48,7 @@ class Inline:
 
 
 class ReadThread:
-    """One thread, started when it is first needed; takes work in order.
+    """One thread, started when it is first needed; it does its work in order.
 
     `notify` has a function called in the loop's thread, as a turn of the broker.
     """

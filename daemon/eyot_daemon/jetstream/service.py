@@ -1,169 +1,184 @@
-"""JetStream as a part of the daemon: its store opened, its engine started, and both stopped in order."""
+"""JetStream as a service of the daemon.
+
+The module loads without JetStream and the store, which are a third of what there is to load: only a daemon that uses them waits
+for them.
+"""
 
 from __future__ import annotations
 
 import logging
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
-from eyot_daemon.config.jetstream import EyotStoreOptions, JetStreamOptions
-from eyot_daemon.jetstream.consumer.consumers import Consumers
-from eyot_daemon.jetstream.engine import JetStream
-from eyot_daemon.jetstream.read_thread import ReadThread
-from eyot_daemon.jetstream.retention.memory_bound import machine_memory
-from eyot_daemon.jetstream.sourcing.sourcing import Sourcing
-from eyot_daemon.process.banner import log_jetstream
+from eyot_daemon.config.jetstream import JetStreamOptions
+from eyot_daemon.config.options import Options
+from eyot_daemon.process.service import ReloadSteps, Runtime
+from eyot_daemon.process.start_error import StartError
 from eyot_daemon.router.broker import Broker
-from eyot_daemon.turn.hand_over import HandOver
-from eyot_store.directories import make_directories
-from eyot_store.options import StoreOptions
-from eyot_store.records.store_cipher import StoreKeys
-from eyot_store.store import Store
+from eyot_daemon.router.providers import HealthzQuery, Unhealthy
+
+if TYPE_CHECKING:
+    from eyot_daemon.jetstream.running import RunningJetStream
+    from eyot_store.store import Store
 
 log = logging.getLogger("eyot")
 
-#: Eyot's own place below `store_dir`, beside what a nats-server may keep there.
-STORE_NAME = "eyot"
-#: What systemd's credentials with the store's keys are called.
-KEY_CREDENTIAL, PREV_KEY_CREDENTIAL = "eyot-store-key", "eyot-store-prev-key"
-_BLOCK = 4096
+#: nats-server's words for configured JetStream that does not run.
+NOT_ENABLED = "JetStream not enabled (10076)"
+
+
+class DamagedStore(StartError):
+    """The store cannot be read: clients that need no JetStream are served all the same."""
+
+    def __init__(self, path: Path, why: str) -> None:
+        super().__init__(f"Can't start JetStream: {why}")
+        self.path = path
+        self.why = why
 
 
 class JetStreamService:
-    """Store and engine. What is stored is answered while the broker's `Readers` run."""
+    """JetStream of one daemon. `running` is None where it is not configured, could not be started, or has ended."""
 
-    def __init__(
-        self, broker: Broker, options: JetStreamOptions, store_options: EyotStoreOptions, env: Mapping[str, str]
-    ) -> None:
+    name = "JetStream"
+
+    def __init__(self, broker: Broker, env: Mapping[str, str]) -> None:
         self.broker = broker
-        self.options = options
-        self.path = store_path(options, env)
-        self.sourcing = Sourcing()
-        self._store_options = store_options
+        self.running: RunningJetStream | None = None
         self._env = env
-        self._hand_over = HandOver()
-        self._store: Store | None = None
-        self._engine: JetStream | None = None
+        self._damage = ""  # why the store could not be opened; "" where it could, or where JetStream is not configured
+        self._has_ended = False
 
     @property
-    def engine(self) -> JetStream:
-        """The engine of a started part."""
-        assert self._engine is not None
-        return self._engine
+    def store(self) -> Store | None:
+        """The store, while JetStream runs."""
+        return None if self.running is None else self.running.store
 
     @property
-    def store(self) -> Store:
-        """The store of a started part."""
-        assert self._store is not None
-        return self._store
+    def path(self) -> Path | None:
+        """The directory of the store, while JetStream runs."""
+        return None if self.running is None else self.running.path
 
-    def start(self) -> None:
-        """Open the store, restore streams and consumers, answer the API. Raises StoreError, OSError."""
-        log.info("Starting JetStream")
-        log_jetstream(self.options, str(self.path))
-        _make_directory(self.path)
-        self.broker.readers.add(self._hand_over, self._hand_over)
-        options = replace(_store_options(self._store_options), keys=self._keys())
-        self._store = Store.open(self.path, notify=self._hand_over.soon, options=options)
-        for sentence in self._store.damaged:
-            log.error("The store is damaged: %s", sentence)
-        for name in self._store.recounted:
-            log.warning("Counted the messages of stream %s anew: its counters did not fit them", name)
-        self._engine = JetStream(
-            self.broker,
-            self._store,
-            self.options,
-            consumers=Consumers(),
-            sourcing=self.sourcing,
-            beside=ReadThread(self._hand_over.soon),
-            machine_bytes=machine_memory(),
-        )
-        self._engine.start()
-        self.broker.flush()
+    def configure(self, options: Options) -> Options:
+        """All is checked where the options are read; whether the store can be opened shows when it is."""
+        return options
 
-    def _keys(self) -> StoreKeys | None:
-        """The key of the store: from the configuration, a file, or a credential of systemd's; None: it is not encrypted. Raises OSError."""
-        if self.options.encryption is not None:
-            configured = self.options.encryption
-            return StoreKeys(configured.key, configured.previous, configured.cipher)
-        file, previous = self._store_options.key_file, self._store_options.prev_key_file
-        credentials = self._env.get("CREDENTIALS_DIRECTORY", "")
-        if not file and credentials:
-            named = Path(credentials)
-            file = str(named / KEY_CREDENTIAL) if (named / KEY_CREDENTIAL).exists() else ""
-            previous = str(named / PREV_KEY_CREDENTIAL) if (named / PREV_KEY_CREDENTIAL).exists() else ""
-        if not file:
+    def start(self, prepared: Options, runtime: Runtime) -> None:
+        """Open the store and serve. Raises StartError, but not for a store that is damaged."""
+        if prepared.jetstream is None:
+            return
+        try:
+            self._begin(prepared.jetstream, prepared)
+        except DamagedStore as error:
+            log.error("%s. Core NATS is served; see `eyot-check --repair %s`", error, error.path)
+            self._note_damage(error)
+
+    def reload(self, prepared: Options, steps: ReloadSteps) -> None:
+        """Limits and accounts change, JetStream is switched on, or off. Raises StartError, StoreError."""
+        wanted, running = prepared.jetstream, self.running
+        if self._has_ended:
+            return
+        if wanted is None:
+            steps.last(self._end)
+        elif running is None:
+            self._reload_begin(wanted, prepared, steps)
+        else:
+            before = running.options
+
+            def undo() -> None:
+                running.reload(before)
+                running.disable_accounts()
+
+            steps.undo(undo)
+            running.reload(wanted)
+            steps.last(running.disable_accounts)
+
+    def _reload_begin(self, wanted: JetStreamOptions, options: Options, steps: ReloadSteps) -> None:
+        """Try again to start a damaged store, which may have been repaired; otherwise the reload changes nothing."""
+        damage = self._damage
+        if not damage:
+            steps.undo(self._end)
+        try:
+            self._begin(wanted, options)
+        except DamagedStore as error:
+            if not damage:
+                raise
+            log.error("%s", error)
+            return
+        self._damage = ""
+
+    def accounts_changed(self) -> None:
+        """Apply changed account tokens (the broker's options contain them)."""
+        options = self.broker.options.jetstream
+        if self.running is not None and options is not None:
+            self.running.reload(options)
+            self.running.disable_accounts()
+
+    def health(self, query: HealthzQuery) -> Unhealthy | None:
+        if self.broker.options.jetstream is None or query.js_server_only:
             return None
-        return StoreKeys(_key_in(file), _key_in(previous) if previous else b"")
+        if self.running is None:
+            return 503, f"{NOT_ENABLED}: {self._damage}" if self._damage else NOT_ENABLED
+        from eyot_daemon.jetstream.status import health
 
-    def reload(self, options: JetStreamOptions) -> None:
-        """The configuration changed: limits, and which accounts have JetStream."""
-        self.options = options
-        self.engine.reload(options)
+        return health(self.running, query)
 
     def stop(self) -> None:
-        """End what runs, commit what was submitted, and answer for it."""
-        if self._engine is not None:
-            self._engine.stop()
-            self.broker.flush()
-        self.close()
-        self.broker.flush()
-
-    def abandon(self) -> None:
-        """The store could not be opened."""
-        self.broker.readers.remove(self._hand_over)
-        self._hand_over.close()
+        """Commit submitted transactions, send their answers, and close the store; no reload starts JetStream again."""
+        self._has_ended = True
+        self._end()
 
     def close(self) -> None:
-        """Let go of the store; a second call does nothing."""
-        if self._store is not None:
-            self._store.close()
-        if not self._hand_over.closed:
-            self.broker.readers.remove(self._hand_over)
-            self._hand_over.close()
+        """Release the store after the daemon failed."""
+        running, self.running = self.running, None
+        if running is not None:
+            running.close()
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _begin(self, options: JetStreamOptions, all_options: Options) -> None:
+        """Start JetStream. Raises StartError, DamagedStore; then nothing of it is left."""
+        from eyot_daemon.jetstream.running import RunningJetStream
+        from eyot_daemon.jetstream.status import provide
+        from eyot_store.errors import StoreError
+
+        running = RunningJetStream(self.broker, options, all_options.eyot.store, self._env)
+        try:
+            running.start()
+        except OSError as error:
+            _abandon(running)
+            text = f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
+            raise StartError(f"Can't start JetStream: {text}") from error
+        except StoreError as error:
+            _abandon(running)
+            if error.reason == "corrupt":
+                raise DamagedStore(running.path, str(error)) from error
+            raise StartError(f"Can't start JetStream: {error}") from error
+        except BaseException:
+            _abandon(running)
+            raise
+        self.running = running
+        provide(running, self.broker.providers)
+
+    def _note_damage(self, error: DamagedStore) -> None:
+        from eyot_daemon.jetstream.status import provide_failed
+
+        self._damage = error.why
+        provide_failed(str(error.path), error.why, self.broker.providers)
+
+    def _end(self) -> None:
+        running, self.running = self.running, None
+        self._damage = ""
+        if running is not None:
+            log.info("Initiating JetStream Shutdown...")
+            running.stop()
+            log.info("JetStream Shutdown")
+        self.broker.providers.withdraw_jetstream()
 
 
-def store_path(options: JetStreamOptions, env: Mapping[str, str]) -> Path:
-    """Where the store is: below `store_dir`, else below systemd's StateDirectory, else below the temporary directory."""
-    if options.store_dir:
-        return Path(options.store_dir) / STORE_NAME
-    state = env.get("STATE_DIRECTORY", "").split(":")[0]
-    if state:
-        return Path(state) / STORE_NAME
-    path = Path(tempfile.gettempdir()) / "nats" / STORE_NAME
-    log.warning("No store_dir configured: what JetStream stores in %s does not outlive a reboot", path)
-    return path
-
-
-def _key_in(file: str) -> bytes:
-    """The key in a file, without the end of its line. Raises OSError."""
-    key = Path(file).read_bytes().rstrip(b"\r\n")
-    if not key:
-        raise OSError(f"{file} holds no key")
-    return key
-
-
-def _store_options(options: EyotStoreOptions) -> StoreOptions:
-    """The store's defaults, less what is configured."""
-    chosen = StoreOptions()
-    if options.map_size:
-        chosen = replace(chosen, map_size=min(chosen.map_size, options.map_size), map_size_max=options.map_size)
-    if options.committer:
-        chosen = replace(chosen, committer=options.committer)
-    if options.journal_size:
-        segment = options.journal_size // chosen.journal_segments // _BLOCK * _BLOCK
-        chosen = replace(chosen, journal_segment_bytes=segment)
-    return chosen
-
-
-def _make_directory(path: Path) -> None:
-    """The store's directory. Raises OSError in nats-server's words: launchers read them."""
+def _abandon(running: RunningJetStream) -> None:
+    """Stop what had started of a failed start."""
     try:
-        make_directories(path, 0o750)
-    except (NotADirectoryError, FileExistsError) as error:
-        raise OSError("storage directory is not a directory") from error
-    except OSError as error:
-        raise OSError(f"could not create storage directory - {path}: {error.strerror}") from error
+        running.stop()
+    except Exception:
+        log.exception("JetStream that did not start could not be stopped")

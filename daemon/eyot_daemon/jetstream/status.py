@@ -1,7 +1,7 @@
-"""JetStream on the status pages: `/jsz`, JetStream's part of `/varz` and `/healthz`, and `/eyot/status`.
+"""JetStream on the status pages: `/jsz`, its members of `/varz` and `/healthz`, and `/eyot/status`.
 
-Field names are nats-server's. Where no limit is configured `/jsz` shows what nats-server would have chosen (three quarters of
-memory and of the disk); Eyot itself then stores until the disk is full.
+Field names are nats-server's. Without configured limits `/jsz` shows nats-server's defaults (three quarters of memory
+and of the disk); Eyot itself then stores until the disk is full.
 """
 
 from __future__ import annotations
@@ -13,72 +13,72 @@ from itertools import islice
 import msgspec
 
 from eyot_daemon.jetstream.account import JetStreamAccount
-from eyot_daemon.jetstream.downstream.tracker import downstreams_of
+from eyot_daemon.jetstream.config.metadata import SERVER_LEVEL, SERVER_VERSION
 from eyot_daemon.jetstream.ports import ConsumerPort
 from eyot_daemon.jetstream.retention.memory_bound import machine_memory
-from eyot_daemon.jetstream.service import JetStreamService
+from eyot_daemon.jetstream.running import RunningJetStream
 from eyot_daemon.jetstream.stream.info import stream_info
 from eyot_daemon.jetstream.stream.stream import Stream
 from eyot_daemon.router.broker import Broker
-from eyot_daemon.router.providers import HealthzQuery, Json, JszQuery, Providers
+from eyot_daemon.router.providers import HealthzQuery, Json, JszQuery, Providers, Unhealthy
 from eyot_daemon.version import API_LEVEL
 from eyot_wire.go.time import ns_to_rfc3339
 from eyot_wire.status import StoreStatus, StreamStatus
 
-#: A full disk is held for one that takes messages again when so much is free.
+#: A disk that was full counts as usable again with this much free space, bytes.
 _ROOM_BYTES = 16 << 20
 _UNLIMITED_RESERVATION = 2**64 - 1  # how nats-server shows an account without limit
 
 
-def provide(part: JetStreamService, providers: Providers) -> None:
+def provide(jetstream: RunningJetStream, providers: Providers) -> None:
     """Let the status pages show JetStream."""
-    providers.jsz = lambda query: jsz(part, query)
-    providers.jetstream_varz = lambda: {"config": _config(part), "stats": _stats(part), "limits": _limits(part)}
-    providers.health_checks.append(lambda query: health(part, query))
-    providers.streams = lambda: [stream_status(stream) for stream in part.engine.streams()]
-    providers.copies = lambda: [task.status() for task in part.sourcing.tasks()]
+    providers.jsz = lambda query: jsz(jetstream, query)
+    providers.jetstream_varz = lambda: {
+        "config": _config(jetstream),
+        "stats": _stats(jetstream),
+        "limits": _limits(jetstream),
+    }
+    providers.streams = lambda: [stream_status(stream) for stream in jetstream.engine.streams()]
+    providers.sourcing = lambda: [task.status() for task in jetstream.sourcing.tasks()]
     providers.downstream = lambda: [
-        each for stream in part.engine.streams() for each in downstreams_of(stream).statuses()
+        each for stream in jetstream.engine.streams() for each in stream.downstream.statuses()
     ]
-    providers.store = lambda: store_status(part)
+    providers.store = lambda: store_status(jetstream)
 
 
 def provide_failed(path: str, why: str, providers: Providers) -> None:
     """Let the status pages say that the store cannot be opened."""
-    providers.health_checks.append(
-        lambda query: None if query.js_enabled_only else (503, f"JetStream storage is not available: {why}")
-    )
     providers.store = lambda: StoreStatus(path=path, error=why)
 
 
 # -- nats-server's pages -----------------------------------------------------------------------------------------------
 
 
-def jsz(part: JetStreamService, query: JszQuery) -> Json:
-    """The members of `/jsz` besides server_id and now."""
-    engine = part.engine
+def jsz(jetstream: RunningJetStream, query: JszQuery) -> Json:
+    """Return the members of `/jsz` besides server_id and now."""
+    engine = jetstream.engine
     streams = engine.streams()
     states = [stream.log.state for stream in streams]
-    page: Json = {"config": _config(part), "limits": _limits(part)} | _stats(part)
+    page: Json = {"config": _config(jetstream), "limits": _limits(jetstream)} | _stats(jetstream)
     page |= {
         "streams": len(streams),
         "consumers": sum(len(list(_consumers(stream))) for stream in streams),
         "messages": sum(state.messages for state in states),
         "bytes": sum(state.bytes for state in states),
-        "total": len(_enabled(part)),
+        "total": len(_enabled(jetstream)),
         # Eyot's own: see docs/operate/monitoring.md
-        "refused": engine.store_gate.streams_refused,
-        "held_back": engine.store_gate.streams_held,
+        "refused": engine.server.store_gate.streams_refused,
+        "held_back": engine.server.store_gate.streams_held,
     }
-    failing = store_failure(part)
+    failing = store_failure(jetstream)
     if failing is not None:
         page["store_error"] = failing
-    if engine.offline:
-        page["offline"] = {f"{account}/{stream}": why for (account, stream), why in engine.offline.items()}
+    if engine.server.offline:
+        page["offline"] = {f"{account}/{stream}": why for (account, stream), why in engine.server.offline.items()}
     if query.account:
-        wanted = [jsa for jsa in _enabled(part) if jsa.account.name == query.account]
+        wanted = [jsa for jsa in _enabled(jetstream) if jsa.account.name == query.account]
     elif query.accounts:
-        wanted = list(islice(_enabled(part), query.offset, query.offset + query.limit))
+        wanted = list(islice(_enabled(jetstream), query.offset, query.offset + query.limit))
     else:
         return page
     if query.raft:
@@ -88,22 +88,24 @@ def jsz(part: JetStreamService, query: JszQuery) -> Json:
     return page
 
 
-def health(part: JetStreamService, query: HealthzQuery) -> tuple[int, str] | None:
-    """What is wrong with JetStream, or with the stream or consumer that was asked for; None: nothing."""
+def health(jetstream: RunningJetStream, query: HealthzQuery) -> Unhealthy | None:
+    """Return the error of JetStream, or of the requested stream or consumer; None: healthy."""
+    if query.js_server_only:
+        return None
+    if jetstream.store.closed:
+        return 503, "JetStream storage is not available"
     if query.js_enabled_only:
         return None
-    if part.store.closed:
-        return 503, "JetStream storage is not available"
-    failing = store_failure(part)
+    failing = store_failure(jetstream)
     if failing is not None:
         return 503, f"JetStream storage is failing: {failing}"
-    for (account, name), why in part.engine.offline.items():
+    for (account, name), why in jetstream.engine.server.offline.items():
         if query.account in ("", account) and query.stream in ("", name):
             return 503, f"JetStream stream '{account} > {name}' could not be recovered: {why}"
-    if not query.account or query.js_server_only:
+    if not query.account:
         return None
-    jsa = part.engine.accounts.get(query.account)
-    if jsa is None or not jsa.enabled:
+    jsa = jetstream.engine.accounts.get(query.account)
+    if jsa is None or not jsa.streams:  # as in nats-server, which looks for the account's directory of streams
         return 404, f'JetStream account "{query.account}" not found'
     if not query.stream:
         return None
@@ -117,27 +119,29 @@ def health(part: JetStreamService, query: HealthzQuery) -> tuple[int, str] | Non
     return None
 
 
-def store_failure(part: JetStreamService) -> str | None:
-    """Why nothing can be stored at present; None: it can. A full disk that has room again is held for good until it is tried."""
-    store = part.store
+def store_failure(jetstream: RunningJetStream) -> str | None:
+    """Return why the store cannot write at present; None: it can. A full disk that has room again counts as usable until a write fails."""
+    store = jetstream.store
     if store.closed:
         return "closed"
     if store.failing is not None:
-        has_room = store.failing.reason == "full" and os.statvfs(part.path).f_bavail * _block(part) > _ROOM_BYTES
+        has_room = (
+            store.failing.reason == "full" and os.statvfs(jetstream.path).f_bavail * _block(jetstream) > _ROOM_BYTES
+        )
         return None if has_room else store.failing.message
     return store.stats.apply_failed or None
 
 
-def _block(part: JetStreamService) -> int:
-    return os.statvfs(part.path).f_frsize
+def _block(jetstream: RunningJetStream) -> int:
+    return os.statvfs(jetstream.path).f_frsize
 
 
-def _config(part: JetStreamService) -> Json:
-    options = part.options
+def _config(jetstream: RunningJetStream) -> Json:
+    options = jetstream.options
     config: Json = {
         "max_memory": options.memory_max if options.memory_max >= 0 else machine_memory() // 4 * 3,
-        "max_storage": options.file_max if options.file_max >= 0 else _disk_bytes(part) // 4 * 3,
-        "store_dir": str(part.path),
+        "max_storage": options.file_max if options.file_max >= 0 else _disk_bytes(jetstream) // 4 * 3,
+        "store_dir": str(jetstream.path),
         "sync_interval": int(options.sync_interval_s * 1e9),
     }
     if options.sync_always:
@@ -150,8 +154,8 @@ def _config(part: JetStreamService) -> Json:
     return config
 
 
-def _limits(part: JetStreamService) -> Json:
-    limits = part.options.limits
+def _limits(jetstream: RunningJetStream) -> Json:
+    limits = jetstream.options.limits
     shown = {
         "max_request_batch": limits.request_batch_max,
         "max_ack_pending": limits.ack_pending_max,
@@ -165,14 +169,14 @@ def _limits(part: JetStreamService) -> Json:
     return {name: limit for name, limit in shown.items() if limit}
 
 
-def _stats(part: JetStreamService) -> Json:
-    engine = part.engine
-    enabled = _enabled(part)
+def _stats(jetstream: RunningJetStream) -> Json:
+    engine = jetstream.engine
+    enabled = _enabled(jetstream)
     return {
-        "memory": engine.used("memory"),
-        "storage": engine.used("file"),
-        "reserved_memory": engine.reserved("memory"),
-        "reserved_storage": engine.reserved("file"),
+        "memory": engine.server.used("memory"),
+        "storage": engine.server.used("file"),
+        "reserved_memory": engine.server.reserved("memory"),
+        "reserved_storage": engine.server.reserved("file"),
         "accounts": len(enabled),
         "ha_assets": 0,
         "api": {
@@ -183,15 +187,15 @@ def _stats(part: JetStreamService) -> Json:
     }
 
 
-def _enabled(part: JetStreamService) -> list[JetStreamAccount]:
-    return [jsa for _, jsa in sorted(part.engine.accounts.items()) if jsa.enabled]
+def _enabled(jetstream: RunningJetStream) -> list[JetStreamAccount]:
+    return [jsa for _, jsa in sorted(jetstream.engine.accounts.items()) if jsa.enabled]
 
 
 def _account(jsa: JetStreamAccount, query: JszQuery) -> Json:
     limits = jsa.limits
     assert limits is not None
     details: Json = {
-        "name": jsa.account.name,
+        "name": jsa.account.name_tag,
         "id": jsa.account.name,
         "memory": jsa.used("memory"),
         "storage": jsa.used("file"),
@@ -202,16 +206,16 @@ def _account(jsa: JetStreamAccount, query: JszQuery) -> Json:
         "api": {"level": API_LEVEL, "total": jsa.api_total, "errors": jsa.api_errors},
     }
     if query.streams and jsa.streams:
-        details["stream_detail"] = [_stream(stream, query) for _, stream in sorted(jsa.streams.items())]
+        details["stream_detail"] = [_stream(jsa, stream, query) for _, stream in sorted(jsa.streams.items())]
     return details
 
 
-def _stream(stream: Stream, query: JszQuery) -> Json:
-    info = stream_info(stream)
+def _stream(jsa: JetStreamAccount, stream: Stream, query: JszQuery) -> Json:
+    info = stream_info(stream, jsa.sourcing)
     detail: Json = {"name": stream.name, "created": info.created, "state": info.state}
-    detail["cluster"] = _cluster(stream.account.broker)
+    detail["cluster"] = _cluster(stream.broker)
     if query.config:
-        detail["config"] = info.config
+        detail["config"] = stream.config  # as stored: without the metadata of the server that answers
     if query.consumers:
         detail["consumer_detail"] = [_without_config(consumer.info(), query) for consumer in _consumers(stream)]
     direct = [consumer for consumer in stream.consumers.values() if consumer.config.direct]
@@ -225,7 +229,7 @@ def _stream(stream: Stream, query: JszQuery) -> Json:
 
 
 def _cluster(broker: Broker) -> Json:
-    """A server alone leads; one with leaf remotes and no cluster is called after itself."""
+    """Return a server alone leads; one with leaf remotes and no cluster is called after itself."""
     alone = {"leader": broker.server_name}
     return {"name": broker.server_name} | alone if broker.options.leafnodes.remotes else alone
 
@@ -234,6 +238,10 @@ def _without_config(info: msgspec.Struct, query: JszQuery) -> Json:
     page: Json = msgspec.to_builtins(info)
     if not query.config:
         page.pop("config", None)
+    else:
+        metadata = page["config"].get("metadata", {})
+        for key in (SERVER_VERSION, SERVER_LEVEL):
+            metadata.pop(key, None)
     return page
 
 
@@ -241,10 +249,10 @@ def _consumers(stream: Stream) -> Iterator[ConsumerPort]:
     return (consumer for consumer in stream.consumers.values() if not consumer.config.direct)
 
 
-def _disk_bytes(part: JetStreamService) -> int:
-    """What is free on the store's file system, and what the store itself uses of it."""
-    disk = os.statvfs(part.path)
-    return disk.f_bavail * disk.f_frsize + part.store.disk_bytes()
+def _disk_bytes(jetstream: RunningJetStream) -> int:
+    """Return the free bytes of the store's file system, and the bytes that the store uses."""
+    disk = os.statvfs(jetstream.path)
+    return disk.f_bavail * disk.f_frsize + jetstream.store.disk_bytes()
 
 
 # -- /eyot/status ------------------------------------------------------------------------------------------------------
@@ -267,20 +275,20 @@ def stream_status(stream: Stream) -> StreamStatus:
     )
 
 
-def store_status(part: JetStreamService) -> StoreStatus:
-    store, stats = part.store, part.store.stats
-    disk = os.statvfs(part.path)
+def store_status(jetstream: RunningJetStream) -> StoreStatus:
+    store, stats = jetstream.store, jetstream.store.stats
+    disk = os.statvfs(jetstream.path)
     return StoreStatus(
-        path=str(part.path),
+        path=str(jetstream.path),
         last_commit=ns_to_rfc3339(store.last_commit_ns) if store.last_commit_ns else None,
         commits=stats.commits,
         flush_ms=stats.flush_ns_last / 1e6 if stats.flush_ns_last else None,
         backlog_bytes=store.backlog_bytes,
-        refused=part.engine.store_gate.streams_refused,
-        held_back=part.engine.store_gate.streams_held,
-        error=store_failure(part),
+        refused=jetstream.engine.server.store_gate.streams_refused,
+        held_back=jetstream.engine.server.store_gate.streams_held,
+        error=store_failure(jetstream),
         damaged=store.damaged,
-        offline=[f"{account}/{stream}: {why}" for (account, stream), why in part.engine.offline.items()],
+        offline=[f"{account}/{stream}: {why}" for (account, stream), why in jetstream.engine.server.offline.items()],
         free_bytes=disk.f_bavail * disk.f_frsize,
         total_bytes=disk.f_blocks * disk.f_frsize,
     )

@@ -1,1 +1,6 @@
-"""Leaf links as the broker sees them; the protocol itself is in `eyot_sync.leaf`."""
+"""Leaf connections as the broker sees them, in both roles; the protocol itself is `eyot_sync.leaf`.
+
+Entry points: `service.LeafService` (listener and remotes) and `link.LeafConnection` (one connection).
+The helpers of a link are handed its session, timers and callbacks; none knows the link.
+May import `config`, `turn`, `router`, `net` and `auth`; of other floors wire and sync.
+"""

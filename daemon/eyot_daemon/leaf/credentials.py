@@ -1,6 +1,6 @@
-"""What a remote presents to its hub: user and password of its URL, a credentials file, or an nkey seed.
+"""The credentials that a remote presents to its hub: user and password of its URL, a credentials file, or an nkey seed.
 
-Files are read anew for each attempt, so that renewed credentials are used without a restart.
+Files are read at each attempt, so that renewed credentials apply without a restart.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from eyot_wire.trust.nkey import NkeyError, Signer
 
 
 class CredentialsError(Exception):
-    """Credentials that cannot be read; the text names the file and never what is in it."""
+    """Unreadable credentials; the text names the file and contains nothing of it."""
 
 
 def credentials_for(remote: RemoteOptions, url: LeafUrl) -> LeafCredentials:
-    """The credentials for one attempt at `url`. Raises CredentialsError.
+    """Return the credentials for one attempt at `url`. Raises CredentialsError.
 
-    Addresses that the hub named have no user of their own: those of the first URL are used.
+    For addresses that the hub announced, those of the first URL are used.
     """
     if remote.credentials:
         return _from_file(remote.credentials)
@@ -46,9 +46,10 @@ def _from_file(path: str) -> LeafCredentials:
 
 
 def out_of_date(remote: RemoteOptions, now_s: float) -> str:
-    """What the clock here says against the token that was presented, "" where it says nothing.
+    """Return the conflict between the local clock and the presented token; "" if there is none.
 
-    It is told beside a refusal and never instead of an attempt: a clock that is wrong must not keep a device away from its hub.
+    The text accompanies a refusal and never prevents an attempt: a wrong clock must not keep a device away from its
+    hub.
     """
     try:
         claims = decode(parse_creds(Path(remote.credentials).read_text()).jwt) if remote.credentials else None

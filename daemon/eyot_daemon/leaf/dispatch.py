@@ -1,37 +1,39 @@
-"""Messages of one read of a leaf link on their way into the account: runs of one subject are routed once.
+"""Publishes the messages of one read of a leaf link into the account; runs of one subject are routed once.
 
-Most of what crosses a link comes in runs: the deliveries of a consumer to a mirror, a burst of readings. When a run's route ends at one
-plain local subscription, or at client connections only, it is handed over as a whole; everything else goes message by message through
-`Account.publish`. The route is looked up again whenever a single delivery may have changed interest.
+Most of a link's traffic comes in runs: the deliveries of a consumer to a mirror, a burst of readings. When a run's
+route ends at one plain local subscription, or at client connections only, the run is passed on as a whole. All other
+messages go through `Account.publish` one by one. The route is looked up again whenever a delivery may have changed
+interest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from eyot_daemon.router.account import Account
 from eyot_daemon.router.route import Route
-from eyot_daemon.router.subscription import Origin, Subscription
+from eyot_daemon.router.subscription import Subscription
 from eyot_wire.fan_out import TRACE_HEADER
 from eyot_wire.frames import LeafMsg
 from eyot_wire.jetstream.ack import PREFIX
 
-#: A destination with more than this to send does not wait for the end of the turn.
-EARLY_FLUSH = 1024 * 1024
-# Below this a run is not worth the look at its route.
+if TYPE_CHECKING:
+    from eyot_daemon.router.message_trace import TracedLink
+
+# A shorter run does not justify a check of its route.
 _RUN_MIN = 3
 
 
 class RunSink(Protocol):
-    """A local destination that takes runs (a mirror's or source's copy)."""
+    """A local destination that accepts runs (a mirror or source)."""
 
     def take_run(self, sub: Subscription, run: Sequence[LeafMsg]) -> int:
-        """Take messages from the front of `run`; returns how many. The next one goes through `deliver`."""
+        """Accept messages from the front of `run`; return how many. The next one goes through `deliver`."""
         ...
 
 
-def publish_all(account: Account, messages: list[LeafMsg], origin: Origin) -> None:
+def publish_all(account: Account, messages: list[LeafMsg], origin: TracedLink) -> None:
     """Publish messages that came over a leaf link, in order."""
     start, end, ask_all = 0, len(messages), bool(account.trace_destination)
     while start < end:
@@ -52,8 +54,8 @@ def publish_all(account: Account, messages: list[LeafMsg], origin: Origin) -> No
         start = stop
 
 
-def _is_traced(account: Account, message: LeafMsg, origin: Origin) -> bool:
-    """Publish a message that asks what becomes of it; False: it does not ask."""
+def _is_traced(account: Account, message: LeafMsg, origin: TracedLink) -> bool:
+    """Publish a message with a trace header; return False if it has none."""
     if TRACE_HEADER not in message.header and not account.trace_destination:
         return False
     # Loaded only where it is used.
@@ -62,7 +64,7 @@ def _is_traced(account: Account, message: LeafMsg, origin: Origin) -> bool:
     return publish_from_link(account, message, origin)
 
 
-def _publish_run(account: Account, run: list[LeafMsg], origin: Origin) -> None:
+def _publish_run(account: Account, run: list[LeafMsg], origin: TracedLink) -> None:
     """Messages on one unmapped subject."""
     at = 0
     while at < len(run):
@@ -77,7 +79,7 @@ def _publish_run(account: Account, run: list[LeafMsg], origin: Origin) -> None:
 
 
 def _hand_over(account: Account, route: Route, run: list[LeafMsg]) -> int:
-    """Give the front of a run to whoever takes it as a whole; returns how many messages that were."""
+    """Pass the front of a run to a destination that accepts runs; return the number of messages."""
     if route.groups or route.leaf_links:
         return 0
     if route.simple:
@@ -92,11 +94,10 @@ def _hand_over(account: Account, route: Route, run: list[LeafMsg]) -> int:
 
 
 def _append_frames(account: Account, route: Route, run: list[LeafMsg]) -> int:
-    """Client connections only: their frames differ in nothing but the first words, which `Route.targets` has ready."""
+    """Client connections only: their frames differ in nothing but the subject that they know and the sid."""
     with_header = bool(run[0].header)
-    for sub, dest, _, _ in route.targets:
-        if sub.slow or (with_header and not dest.headers):
-            return 0
+    if not route.takes_frames(with_header):
+        return 0
     tails = []
     size = 0
     for message in run:
@@ -112,26 +113,12 @@ def _append_frames(account: Account, route: Route, run: list[LeafMsg]) -> int:
             tails.append(b"%b%d\r\n%b\r\n" % (lead, total, payload))
     if not tails:
         return 0
-    count = len(tails)
-    for sub, dest, msg, hmsg in route.targets:
-        if dest.closed:
-            continue
-        prefix = hmsg if with_header else msg
-        dest.out.extend(prefix + prefix.join(tails))
-        dest.out_msgs += count
-        dest.out_bytes += size
-        sub.delivered += count
-        if not dest.dirty:
-            dest.dirty = True
-            account.broker.mark_dirty(dest)
-        if len(dest.out) > EARLY_FLUSH:
-            dest.flush()
-    account.out_msgs += count * len(route.targets)
-    account.out_bytes += size * len(route.targets)
-    return count
+    for sub, subject, _ in route.targets:
+        account.fan_out.append(sub, subject, tails, size, with_header)
+    return len(tails)
 
 
-def _one_by_one(account: Account, messages: list[LeafMsg], origin: Origin) -> None:
+def _one_by_one(account: Account, messages: list[LeafMsg], origin: TracedLink) -> None:
     for message in messages:
         account.publish(
             message.subject, message.reply, message.header, message.payload, origin=origin, queues=message.queues

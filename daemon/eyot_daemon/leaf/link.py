@@ -1,11 +1,12 @@
 """A leaf link as the broker sees it: a destination that drives a `LeafSession` over a transport.
 
-Bytes come in with `received`; what the session makes of them is carried out here: interest of the peer becomes subscriptions of the
-bound account, its messages are published there with this link as origin. Messages for the peer come in through `deliver_leaf`, once
-per message however many subscriptions match, and wait in the session's lanes. The transport is given one slice at a time
-(`leaf/output.py`), so that what is urgent overtakes all that has not been handed over yet.
+Bytes arrive in `received`. This module carries out the session's events: the peer's interest becomes subscriptions of
+the bound account, and its messages are published there with this link as origin. Messages for the peer arrive through
+`deliver_leaf`, once per message however many subscriptions match, and wait in the session's lanes. The transport gets
+one slice at a time (`leaf/output.py`), so that urgent messages overtake everything that was not passed on yet.
 
-Nothing goes back on the link it came from, or to another link of the same cluster, or from one upstream hub to another.
+A message never returns over the link it came from, nor over another link of the same cluster, nor from one upstream hub
+to another.
 """
 
 from __future__ import annotations
@@ -13,12 +14,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from eyot_daemon.auth.login import Peer, UserToken
+from eyot_daemon.auth.login import Login, Peer, UserToken
 from eyot_daemon.config.leaf import RemoteOptions
 from eyot_daemon.leaf.dispatch import publish_all
-from eyot_daemon.leaf.login import Authenticate, LeafLogin
+from eyot_daemon.leaf.login import Authenticate, LeafLogin, admit
 from eyot_daemon.leaf.output import SlicedOutput
 from eyot_daemon.leaf.peer_interest import PeerInterest
 from eyot_daemon.leaf.policies import LinkPolicies
@@ -27,6 +27,8 @@ from eyot_daemon.leaf.stale_request_refuser import StaleRequestRefuser
 from eyot_daemon.leaf.timer import SessionTimer
 from eyot_daemon.net.transport import Transport
 from eyot_daemon.router.account import Account
+from eyot_daemon.router.leaf_account import AccountLinks
+from eyot_daemon.router.leaf_links import LeafLinks
 from eyot_daemon.router.subscription import Kind, Origin, Subscription
 from eyot_sync.leaf import errors
 from eyot_sync.leaf.broadcast import Source
@@ -47,27 +49,24 @@ from eyot_sync.leaf.replication_subjects import denied_downstream, denied_sourci
 from eyot_sync.leaf.session import LeafSession
 from eyot_sync.link.state import LinkState
 from eyot_sync.policy.stream_gate import Hold
+from eyot_sync.sourcing.stale_requests import REFUSAL
 from eyot_wire.first_deliveries import FirstDeliveries
 from eyot_wire.frames import FrameLine, LeafMsg, LsAdd, LsDel
 
-if TYPE_CHECKING:
-    from eyot_daemon.router.leaf_account import AccountLinks
-    from eyot_daemon.router.leaf_links import LeafLinks
-
 log = logging.getLogger("eyot.leaf")
 
-#: What a compressed WebSocket message of a leaf may stand for, in largest payloads: as much as nats-server takes.
+#: The largest decompressed WebSocket message of a leaf node, in multiples of max_payload: as in nats-server.
 LEAF_MESSAGE_MULTIPLE = 8
 
 
-#: A leaf node whose domain another one wants too hears of that so often, nanoseconds.
-TWIN_TOLD_EVERY_NS = 60_000_000_000
+#: Interval at which a leaf node is sent the error that another one claims its domain, nanoseconds.
+TWIN_NOTICE_EVERY_NS = 60_000_000_000
 
 
 class LeafConnection:
-    """One link, from the open transport to its end. `account` is None until the peer is known.
+    """One link, from the open transport to its end. `account` is None until the peer is authenticated.
 
-    `authenticate` is for accepting links, `learn` (addresses the hub names) for soliciting ones.
+    `authenticate` is for accepted links, `learn` (addresses that the hub announces) for solicited ones.
     """
 
     __slots__ = (
@@ -107,7 +106,7 @@ class LeafConnection:
 
     def __init__(
         self,
-        links: LeafLinks,
+        links: LeafLinks[LeafConnection],
         session: LeafSession,
         peer: Peer,
         state: LinkState,
@@ -124,7 +123,7 @@ class LeafConnection:
         self.account: Account | None = None
         self.account_name = session.options.account
         self.user = ""
-        self.external = False  # a reload does not judge it again
+        self.external = False  # a reload does not authorize it again
         self.token: UserToken | None = None
         self.interest_origin = InterestOrigin(is_leaf=True)
         self.source = Source(self, "")
@@ -138,13 +137,25 @@ class LeafConnection:
         self.counts_at_start = replace(state.traffic)
         self.started_ns = links.broker.clock.now_ns()
         self.transport: Transport | None = None
-        self._login = None if authenticate is None else LeafLogin(self, authenticate)
+        broker = links.broker
+        self._login = (
+            None if authenticate is None else LeafLogin(self, authenticate, broker.timers, self._authenticated)
+        )
         self._learn = learn
-        self._timer = SessionTimer(self)
-        self._account_links: AccountLinks | None = None
-        self._wakeups = StaleRequestRefuser(self)
-        self.peer_interest = PeerInterest(self, self._wakeups)
-        self.policies = LinkPolicies(self, remote)
+        self._timer = SessionTimer(session, broker.timers, broker.clock.monotonic, self._tick, self._input_waits)
+        self._account_links: AccountLinks[LeafConnection] | None = None
+        self._wakeups = StaleRequestRefuser(broker.timers, self._refuse_stale)
+        self.peer_interest = PeerInterest(
+            self,
+            session,
+            state,
+            self._wakeups,
+            clock=broker.clock,
+            domain=links.domain,
+            remotes=links.remotes,
+            close=self.close,
+        )
+        self.policies = LinkPolicies(broker, session, self.account_name, remote, self.end_for_now)
         session.sender.delivering = self.policies.gate.delivering
         links.opened(self)
 
@@ -153,13 +164,13 @@ class LeafConnection:
 
     @property
     def nonce(self) -> str:
-        """What the peer signs with its nkey."""
+        """The nonce that the peer signs with its nkey."""
         return self.session.nonce
 
-    # -- life ------------------------------------------------------------------------------------------------------
+    # -- life cycle --------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """The session has been started: watch its deadlines, write what it has to say."""
+        """Start watching the session's deadlines, and write its first output."""
         self._timer.follow()
         self._mark_dirty()
 
@@ -170,7 +181,7 @@ class LeafConnection:
         self._mark_dirty()
 
     def _admit(self) -> None:
-        """The peer is known: it may send much at once."""
+        """Raise the limits for the authenticated peer."""
         if self.transport is not None:
             self.transport.admit(LEAF_MESSAGE_MULTIPLE * self.links.broker.options.max_payload)
 
@@ -202,6 +213,16 @@ class LeafConnection:
             log.info("%r - Leafnode connection refused: %s", self, end.reason)
         self.state.went_down(broker.clock.now_ns())
 
+    def release(self) -> None:
+        """Drop references in a circle, when the transport has ended and nobody calls the link any more.
+
+        Python frees what is left at once, without its garbage collector.
+        """
+        self.session.release()
+        self.transport = None
+        self._login = None
+        del self._timer, self._wakeups, self.peer_interest, self.policies, self.output, self.source
+
     def _leave(self) -> None:
         account, account_links = self.account, self._account_links
         if account is None or account_links is None:
@@ -221,10 +242,18 @@ class LeafConnection:
         self.policies.crossed(len(data))
         self.handle(self.session.receive(data, broker.clock.monotonic()))
         if not self.established and self._login is not None:
-            self._login.hold()
+            self._login.hold(self.transport)
+
+    def _tick(self, now: float) -> None:
+        """Run the session's due deadline."""
+        self.handle(self.session.tick(now))
+        self.note_rtt()
+
+    def _input_waits(self) -> bool:
+        return self.transport is not None and self.transport.input_waits()
 
     def handle(self, events: list[LeafEvent]) -> None:
-        """Carry out what the session said. Messages between two other events are published together."""
+        """Carry out the session's events. Messages between two other events are published together."""
         messages: list[LeafMsg] = []
         for event in events:
             if type(event) is LeafMsg:
@@ -252,12 +281,12 @@ class LeafConnection:
         publish_all(account, messages, self)
 
     def lost(self, reason: str) -> None:
-        """The transport ended by itself."""
+        """Handle the end of the transport."""
         if not self.closed:
             self._finish(self.session.connection_lost(reason))
 
     def slow_consumer(self, reason: str) -> None:
-        """The peer does not take what is sent to it."""
+        """Handle a peer that does not read what is sent to it."""
         if self.closed:
             return
         self.links.broker.slow_consumers += 1
@@ -266,11 +295,11 @@ class LeafConnection:
         self._finish(self.session.connection_lost(reason))
 
     def refill(self) -> bool:
-        """The transport got rid of a slice that had to wait: the next one."""
+        """Append the next slice, after the transport sent one that had to wait."""
         return self.output.refill()
 
     def flush(self) -> None:
-        """The end of the turn: hand over slices until the transport has enough or nothing is left."""
+        """Pass on slices at the end of the turn, until the transport has enough or none is left."""
         self.dirty = False
         transport = self.transport
         if transport is None:
@@ -286,21 +315,21 @@ class LeafConnection:
         self.state.traffic.wire_out_bytes += len(data)
         self.policies.crossed(len(data))
         if not data and outbox:
-            self._timer.follow()  # what waits may have room before the next answer
+            self._timer.follow()  # waiting data may find space before the next answer
         return data
 
     # -- policies --------------------------------------------------------------------------------------------------
 
     def hold(self, stream: bytes) -> Hold | None:
-        """What keeps deliveries of a stream back."""
+        """Return the reason that holds back deliveries of a stream; None: there is none."""
         return self.policies.hold(stream)
 
     def allowance(self, stream: bytes) -> int:
-        """Bytes of a stream that may be queued before `hold` is asked again."""
+        """Return the bytes of a stream that may be queued before `hold` is called again."""
         return self.policies.allowance(stream)
 
     def end_for_now(self, reason: str) -> None:
-        """A policy ends the link until it lets its remote dial again."""
+        """End the link for a policy, until the policy lets its remote connect again."""
         self._finish(self.session.close(reason=reason, retry_after_s=0.0))
         self.state.waiting = reason
 
@@ -319,7 +348,7 @@ class LeafConnection:
             self._mark_dirty()
         self._timer.follow()
 
-    # -- what the session says -------------------------------------------------------------------------------------
+    # -- events of the session ---------------------------------------------------------------------------------------
 
     def _event(self, event: LeafEvent) -> None:
         match event:
@@ -329,12 +358,14 @@ class LeafConnection:
                 self.peer_interest.removed(subject, queue)
             case ConnectReceived():
                 assert self._login is not None
-                self._login.authenticate(event)
+                self._login.authenticate(event, self.peer)
+                self._login.hold(self.transport)
             case Established():
                 self._establish(event)
             case InterestComplete():
                 self.note_rtt()
-                self._wakeups.complete()
+                now = self.links.broker.clock.monotonic()
+                self._wakeups.complete(now, self.state.peer_version, self.session.rtt_s or 0.0)
                 self.peer_interest.api_seen = True
                 self._say_what_is_denied()
             case PermissionsChanged():
@@ -352,12 +383,47 @@ class LeafConnection:
             case _:
                 raise AssertionError(f"{event!r} belongs to the handshake")
 
+    def _refuse_stale(self, inboxes: list[bytes]) -> None:
+        """Refuse requests that the peer's mirrors and sources sent before the link was up, if a downstream of ours is missing."""
+        if self.account is None or not self.links.messages_missed(self.account):
+            return
+        inboxes = [inbox for inbox in inboxes if self.accepts(inbox, None)]
+        for inbox in inboxes:
+            self.deliver_leaf(inbox, b"", b"", REFUSAL, (), None)
+        if inboxes:
+            log.info(
+                "%r - %d consumer requests were sent before the link was up: refused, so that they are repeated",
+                self,
+                len(inboxes),
+            )
+
     # -- binding ---------------------------------------------------------------------------------------------------
+
+    def _authenticated(self, event: ConnectReceived, login: Login | None) -> None:
+        """Continue with an authenticated peer, or refuse an unknown one."""
+        if self.closed:
+            return
+        broker, session = self.links.broker, self.session
+        admission = admit(login, self.links.account_named)
+        account = admission.account
+        if account is None:
+            log.error("%r - %s: leafnode %r, user %r", self, admission.refusal, event.connect.name, event.connect.user)
+            self.handle(session.reject(admission.refusal))
+            return
+        self.user, self.token, self.external = admission.user, admission.token, admission.external
+        self.account_name = account.name
+        assert self._login is not None
+        self._login.expire_in(admission.expires_in_s, lambda: self.close(errors.USER_EXPIRED))
+        self.handle(
+            session.accept_connect(
+                broker.clock.monotonic(), account=account.name, is_system=account.is_system, user=admission.rules
+            )
+        )
 
     def _establish(self, event: Established) -> None:
         """Both sides know each other: enter the account."""
         session, broker = self.session, self.links.broker
-        account = broker.add_account(self.account_name)
+        account = self.links.account_named(self.account_name)
         solicited = self.link_identity.solicited
         self.link_identity = LinkIdentity(
             event.server_name,
@@ -383,6 +449,7 @@ class LeafConnection:
             former.close(errors.DUPLICATE)
         self.account = account
         self._account_links = account_links
+        self.peer_interest.bind(account, registry.is_own_loop)
         self.established = True
         self._admit()
         self.policies.bind(account.name)
@@ -392,10 +459,10 @@ class LeafConnection:
         log.info("%r - Leafnode connection created for account: %s", self, account.name)
 
     def _refuse_twin(self, holder: LeafConnection) -> None:
-        """Another leaf node has this one's domain: both hear of it."""
+        """Refuse a leaf node whose domain another one has; inform both."""
         domain, now_ns = self.link_identity.domain, self.links.broker.clock.now_ns()
         ours, others = holder.link_identity.server_name, self.link_identity.server_name
-        if not holder.state.twin or now_ns - holder.state.twin_ns > TWIN_TOLD_EVERY_NS:
+        if not holder.state.twin or now_ns - holder.state.twin_ns > TWIN_NOTICE_EVERY_NS:
             holder.session.report(errors.duplicate_domain(domain, others))
             holder._mark_dirty()
             log.error(
@@ -410,7 +477,7 @@ class LeafConnection:
 
     @property
     def denied_downstream(self) -> list[str]:
-        """Subjects without which the peer cannot copy streams of this server, and which the link does not carry."""
+        """Return the subjects that the link's permissions deny and without which the peer cannot replicate streams from here."""
         if self.account is None or self.account.is_system or self.state.peer_domain == self.links.domain:
             return []
         session = self.session
@@ -418,19 +485,19 @@ class LeafConnection:
 
     @property
     def denied_sourcing(self) -> list[str]:
-        """Subjects without which this server cannot copy streams of the peer, and which the link does not carry."""
+        """Return the subjects that the link's permissions deny and without which this server cannot replicate the peer's streams."""
         if self.account is None or self.account.is_system or self.state.peer_domain == self.links.domain:
             return []
         return denied_sourcing(self.session.rules, self.state.peer_domain)
 
     def _say_what_is_denied(self) -> None:
-        """Once, where it would not be noticed otherwise: the link is up, and nothing is copied."""
+        """Log denied subjects once: otherwise the link is up and replication silently stops."""
         denied = sorted({*self.denied_downstream, *self.denied_sourcing})
         if denied and self.link_identity.solicited:
             log.warning("%r - this link does not carry %s: no mirror or source works over it", self, ", ".join(denied))
 
     def _announce_again(self) -> None:
-        """What may be told has changed: count anew, the peer hears the difference."""
+        """Announce interest again after a change of what may be announced: the peer receives the difference."""
         self.session.interest.forget_wanted()
         if self._account_links is not None:
             self._account_links.announce_all(self)
@@ -438,7 +505,7 @@ class LeafConnection:
     # -- interest towards the peer ---------------------------------------------------------------------------------
 
     def offer(self, subject: bytes, queue: bytes, weight: int, origin: InterestOrigin) -> None:
-        """A subscription of the account appeared: announce it if it crosses."""
+        """Announce a new subscription of the account, if it may cross the link."""
         session = self.session
         if crosses(origin, session.peer, subject) and session.may_announce(subject, queue):
             session.add_interest(subject, queue, weight)
@@ -451,9 +518,13 @@ class LeafConnection:
             self._mark_dirty()
 
     @property
-    def is_told_everything(self) -> bool:
-        """A leaf of ours without permissions of its own: what it is told is what all such leafs are told."""
+    def receives_all_interest(self) -> bool:
+        """Whether this is a leaf node without permissions of its own: all of these receive the same interest."""
         return not self.link_identity.solicited and not self.session.is_spoke and self.session.rules.receive.is_open
+
+    def peer_may_receive(self, subject: bytes) -> bool:
+        """May the peer get messages on this subject?"""
+        return self.session.rules.receive.permits(subject)
 
     @property
     def traces(self) -> bool:
@@ -468,7 +539,7 @@ class LeafConnection:
         return self.session.peer.isolated
 
     def told(self, lines: bytes) -> None:
-        """Interest worked out for many links at once."""
+        """Send interest protocol lines that many links share."""
         if lines:
             self.session.outbox.put_interest(lines)
             self._mark_dirty()
@@ -476,7 +547,7 @@ class LeafConnection:
     # -- destination -----------------------------------------------------------------------------------------------
 
     def accepts(self, subject: bytes, origin: Origin | None) -> bool:
-        """May a message on `subject` from `origin` go out here?"""
+        """Return whether a message on `subject` from `origin` may leave over this link."""
         if self.closed or not self.session.may_send(subject):
             return False
         if origin is None or origin.kind is not Kind.LEAF:
@@ -499,7 +570,7 @@ class LeafConnection:
         queues: tuple[bytes, ...],
         origin: Origin | None,
     ) -> bool:
-        """Queue one LMSG/HMSG; `accepts` was asked before."""
+        """Queue one LMSG/HMSG that `accepts` has approved."""
         if header and not payload and self.policies.spares(subject, header):
             return True
         if header and reply and self.session.remote_account:
@@ -510,7 +581,7 @@ class LeafConnection:
         return True
 
     def deliver_all_of(self, stream: bytes, subject: bytes, messages: list[tuple[bytes, bytes, bytes]]) -> int:
-        """Queue deliveries of one stream: reply, header and payload of each; `accepts` was asked before."""
+        """Queue deliveries of one stream that `accepts` has approved: reply, header and payload of each."""
         remote_account = self.session.remote_account
         if remote_account:
             messages = [(reply, with_remote_account(header, remote_account), body) for reply, header, body in messages]
@@ -520,8 +591,10 @@ class LeafConnection:
         return sent
 
     def deliver_stored(self, stream: bytes, subject: bytes, messages: FirstDeliveries) -> tuple[int, int] | None:
-        """Queue stored messages of one stream as first deliveries; `accepts` was asked before. Returns how many were queued and their
-        bytes, None if they have to come through `deliver_all_of`."""
+        """Queue stored messages of one stream, approved by `accepts`, as first deliveries.
+
+        Returns how many were queued and their bytes; None if they need `deliver_all_of`.
+        """
         session = self.session
         if session.remote_account and messages.header_holds(REQUEST_INFO):
             return None
@@ -531,8 +604,10 @@ class LeafConnection:
         return sent
 
     def deliver_run(self, subject: bytes, line: FrameLine, tails: list[bytes]) -> int:
-        """Queue what a client published with one control line; `accepts` was asked before. Returns how many were queued, -1
-        if they have to come through `deliver_leaf`."""
+        """Queue messages that a client published with one control line, approved by `accepts`.
+
+        Returns how many were queued; -1 if they need `deliver_leaf`.
+        """
         if line.header_size and line.reply and self.session.remote_account:
             return -1  # each may hold request info
         sent = self.session.sender.send_run(subject, line.reply, line.total, tails, with_header=line.header_size > 0)
@@ -543,7 +618,7 @@ class LeafConnection:
     def deliver(
         self, sub: Subscription, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Origin | None
     ) -> bool:
-        """A message for one subscription, outside the router."""
+        """Deliver a message to one subscription, outside the router."""
         queues = (sub.queue,) if sub.queue else ()
         return self.accepts(subject, origin) and self.deliver_leaf(subject, reply, header, payload, queues, origin)
 
@@ -566,6 +641,6 @@ class LeafConnection:
             self.state.rtt_s = self.session.rtt_s
 
     def _note_counts(self) -> None:
-        """Fold what the session counted into the link's record, which outlives it."""
+        """Add the session's counters to the link's record, which outlives it."""
         session = self.session
         self.state.traffic.lost(session.outbox.dropped_msgs, session.sender.refused_too_large, session.refused_inbound)

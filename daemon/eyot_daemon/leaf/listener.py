@@ -1,7 +1,7 @@
-"""The listener for leaf nodes: plain TCP, TLS after INFO, or TLS at once (`handshake_first`, with a fallback for those who wait).
+"""The listener for leaf nodes: plain TCP, TLS after INFO, or TLS at once (`handshake_first`, with a fallback delay).
 
-Each accepted socket becomes a `LeafConnection` that waits for CONNECT. The addresses told to leafs are the configured advertisement, or
-the one at which this leaf reached us.
+Each accepted socket becomes a `LeafConnection` that waits for CONNECT. The addresses announced to leaf nodes are the
+configured advertisement, or the address at which the leaf node connected.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ log = logging.getLogger("eyot.leaf")
 
 CONNECTION_TYPE = "LEAFNODE"
 TLS_HANDSHAKE_FAILURE = "TLS Handshake Failure"
-# The peer gets this much longer than the TLS handshake may take to send CONNECT.
+# How much longer than the TLS handshake the peer may take until CONNECT.
 _TLS_MARGIN_S = 1.0
 
 
@@ -43,7 +43,7 @@ class LeafListener:
 
     def __init__(
         self,
-        links: LeafLinks,
+        links: LeafLinks[LeafConnection],
         authenticate: Authenticate,
         nursery: trio.Nursery,
         *,
@@ -55,18 +55,15 @@ class LeafListener:
         self.tls = tls
         self._authenticate = authenticate
         self._nursery = nursery
-        options = links.broker.options
         self.limits = leaf_limits(links)
-        self._options: LeafNodesOptions = options.leafnodes
 
-    def follow(self, options: LeafNodesOptions, tls: ssl.SSLContext | None) -> None:
-        """A reload: links accepted from now on use this."""
-        self._options = options
-        if self.tls is not None and tls is not None:
-            self.tls = tls
+    @property
+    def _options(self) -> LeafNodesOptions:
+        """The present options: a reload changes those of links accepted later."""
+        return self.links.broker.options.leafnodes
 
     async def serve(self, sock: socket.socket, address: tuple[str, int]) -> None:
-        """One connection, until it is closed. The `Serve` of a `TcpListener`."""
+        """Serve one connection until it is closed; the `Serve` of a `TcpListener`."""
         peer = Peer(host=address[0], port=address[1], connection_type=CONNECTION_TYPE)
         local_host = plain_host(str(sock.getsockname()[0]))
         follow = limit_unsent(sock)
@@ -79,20 +76,27 @@ class LeafListener:
         await self._run(link, transport)
 
     async def serve_stream(
-        self, stream: trio.abc.Stream, peer: Peer, local_host: str = "127.0.0.1", *, is_compressed: bool = False
+        self, stream: trio.abc.Stream, peer: Peer, local_host: str = "127.0.0.1", *, websocket: bool = False
     ) -> None:
-        """A connection over any stream: in-memory links, TLS already done. What is compressed already is not compressed once more."""
-        link = self._open(peer, local_host, may_compress=not is_compressed)
+        """Serve a connection over any stream: in-memory links, TLS already established.
+
+        websocket: the stream is a WebSocket. S2 is not offered: nats-server compresses beneath the WebSocket's frames, this
+        session within them.
+        """
+        link = self._open(peer, local_host, may_compress=not websocket)
         await self._run(link, StreamTransport(stream, self.limits, self.links.broker))
 
     async def _run(self, link: LeafConnection, transport: SocketTransport | StreamTransport) -> None:
-        link.attach(transport)
-        link.start()
-        self.links.broker.flush()
-        await transport.run(link)
+        try:
+            link.attach(transport)
+            link.start()
+            self.links.broker.flush()
+            await transport.run(link)
+        finally:
+            link.release()
 
     def _open(self, peer: Peer, local_host: str, *, may_compress: bool = True) -> LeafConnection:
-        """A connection whose first INFO waits to be sent."""
+        """Return a connection whose first INFO is pending."""
         links, options = self.links, self._options
         broker = links.broker
         authorization = options.authorization
@@ -135,7 +139,6 @@ class LeafListener:
         options = self._options.tls
         assert options is not None
         raw = trio.SocketStream(trio.socket.from_stdlib_socket(sock))
-        stream = trio.SSLStream(raw, context, server_side=True, https_compatible=True)
         link = self._open(peer, local_host)
         try:
             with trio.fail_after(options.timeout_s):
@@ -144,12 +147,18 @@ class LeafListener:
                     first = await first_byte(sock, options.handshake_first_fallback_s) == TLS_HANDSHAKE
                 if not first:
                     await raw.send_all(link.session.data_to_send())
+                stream = trio.SSLStream(raw, context, server_side=True, https_compatible=True)
                 await handshake(stream)
             check_certificate(options, stream)
         except (trio.BrokenResourceError, trio.TooSlowError, ssl.SSLError, OSError) as error:
             log.error("%r - TLS leafnode handshake error: %s", link, handshake_words(error))
             link.lost(TLS_HANDSHAKE_FAILURE)
+            link.release()
             await trio.aclose_forcefully(raw)
+            return
+        if link.closed:  # during the handshake
+            link.release()
+            await trio.aclose_forcefully(stream)
             return
         link.peer = _tls_peer(peer, stream)
         await self._run(link, StreamTransport(stream, self.limits, self.links.broker))
@@ -158,9 +167,12 @@ class LeafListener:
         self._nursery.start_soon(fn)
 
 
-def leaf_limits(links: LeafLinks) -> TransportLimits:
-    """Bounds of a leaf link's transport. Without `leafnodes { write_deadline }` silence alone decides that a link is dead: on a link that
-    hardly moves, one that still answers is better than none."""
+def leaf_limits(links: LeafLinks[LeafConnection]) -> TransportLimits:
+    """Return the limits of a leaf link's transport.
+
+    Without `leafnodes { write_deadline }` only silence ends a link: on a very slow link, a peer that still answers is
+    better than none.
+    """
     options = links.broker.options
     return TransportLimits(options.max_pending, options.leafnodes.write_deadline_s or 0.0, LEAF_HOLD_S)
 

@@ -1,23 +1,20 @@
-"""Who a leaf is that dialled us: credentials, the account's limit, and the permissions of its user as rules of the link."""
+"""Authentication of an accepted leaf node: credentials, the account's limit, and the user's permissions as rules of the link."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from eyot_daemon.auth.login import Applicant, Deferred, Login, Peer, UserToken
+from eyot_daemon.net.transport import Transport
 from eyot_daemon.router.account import Account
 from eyot_daemon.turn.backpressure import Gate
-from eyot_daemon.turn.timers import TimerHandle
+from eyot_daemon.turn.timers import TimerHandle, Timers
 from eyot_sync.leaf import errors
 from eyot_sync.leaf.events import ConnectReceived, ReplyRule, UserRules
 from eyot_sync.leaf.permissions import SubjectRule
 from eyot_wire.info import LeafConnect
-
-if TYPE_CHECKING:
-    from eyot_daemon.leaf.link import LeafConnection
-    from eyot_daemon.router.broker import Broker
 
 log = logging.getLogger("eyot.leaf")
 
@@ -36,11 +33,11 @@ class Admission(NamedTuple):
     external: bool = False  # decided by an auth callout
 
 
-def admit(login: Login | None, broker: Broker) -> Admission:
-    """What becomes of a leaf that was found to be `login`; None: nobody we know."""
+def admit(login: Login | None, account_named: Callable[[str], Account]) -> Admission:
+    """Return the admission of a leaf node authenticated as `login`; None: unknown."""
     if login is None:
         return Admission(None, refusal=errors.AUTHORIZATION_VIOLATION)
-    account = broker.add_account(login.account)
+    account = account_named(login.account)
     if 0 <= account.leafnodes_max <= len(account.leafnodes):
         return Admission(None, login.user, refusal=errors.MAX_ACCOUNT_CONNECTIONS)
     return Admission(account, login.user, _rules(login), "", login.expires_in_s, login.token, login.external)
@@ -59,32 +56,45 @@ def _rules(login: Login) -> UserRules:
 
 
 class LeafLogin:
-    """Decides on the CONNECT of one accepted link, and ends the link when its credential expires."""
+    """Decides on the CONNECT of one accepted link, and ends the link when its credential expires.
 
-    __slots__ = ("_authenticate", "_decision", "_door", "_expiry", "_link")
+    `authenticated` receives the peer's login; None: authentication failed.
+    """
 
-    def __init__(self, link: LeafConnection, authenticate: Authenticate) -> None:
-        self._link = link
+    __slots__ = ("_applicant", "_authenticate", "_authenticated", "_decision", "_door", "_expiry", "_timers")
+
+    def __init__(
+        self,
+        applicant: Applicant,
+        authenticate: Authenticate,
+        timers: Timers,
+        authenticated: Callable[[ConnectReceived, Login | None], None],
+    ) -> None:
+        self._applicant = applicant
         self._authenticate = authenticate
-        self._decision: Deferred | None = None  # who this is gets decided elsewhere
+        self._timers = timers
+        self._authenticated = authenticated
+        self._decision: Deferred | None = None  # a pending authentication
         self._door: Gate | None = None  # where the peer waits for that
         self._expiry: TimerHandle | None = None
 
-    def authenticate(self, event: ConnectReceived) -> None:
-        """What takes longer than a turn (bcrypt, an auth callout) is awaited."""
-        link = self._link
-        decision = self._authenticate(event.connect, event.nonce.decode(), link.peer, link)
+    def authenticate(self, event: ConnectReceived, peer: Peer) -> None:
+        """Authenticate the peer; slow decisions (bcrypt, an auth callout) are awaited."""
+        decision = self._authenticate(event.connect, event.nonce.decode(), peer, self._applicant)
         if isinstance(decision, Deferred):
             self._decision = decision
-            decision.when_done(lambda login: self._authenticated(event, login))
-            self._door = Gate(link.links.broker.timers, lambda: self._decision is not None)
-            self.hold()
+            decision.when_done(lambda login: self._decided(event, login))
+            self._door = Gate(self._timers, lambda: self._decision is not None)
         else:
-            self._authenticated(event, decision)
+            self._decided(event, decision)
 
-    def hold(self) -> None:
-        """While it is being decided who the peer is, it is not read."""
-        transport = self._link.transport
+    def _decided(self, event: ConnectReceived, login: Login | None) -> None:
+        self._decision = None
+        self._let_go()
+        self._authenticated(event, login)
+
+    def hold(self, transport: Transport | None) -> None:
+        """Stop reading the peer until the decision."""
         if self._decision is not None and self._door is not None and transport is not None:
             transport.hold(self._door)
 
@@ -93,34 +103,15 @@ class LeafLogin:
         if door is not None:
             door.open()
 
+    def expire_in(self, seconds: float, expired: Callable[[], None]) -> None:
+        """Limit the duration of a credential; 0: unlimited."""
+        if seconds:
+            self._expiry = self._timers.call_later(seconds, expired)
+
     def stop(self) -> None:
-        """The link ended."""
+        """Abandon the decision when the link ends."""
         if self._decision is not None:
             self._decision.abandoned = True
         self._let_go()
         if self._expiry is not None:
             self._expiry.cancel()
-
-    def _authenticated(self, event: ConnectReceived, login: Login | None) -> None:
-        self._decision = None
-        self._let_go()
-        link = self._link
-        if link.closed:
-            return
-        broker, session = link.links.broker, link.session
-        admission = admit(login, broker)
-        account = admission.account
-        if account is None:
-            log.error("%r - %s: leafnode %r, user %r", link, admission.refusal, event.connect.name, event.connect.user)
-            link.handle(session.reject(admission.refusal))
-            return
-        link.user, link.token, link.external = admission.user, admission.token, admission.external
-        link.account_name = account.name
-        if admission.expires_in_s:
-            expired = errors.USER_EXPIRED
-            self._expiry = broker.timers.call_later(admission.expires_in_s, lambda: link.close(expired))
-        link.handle(
-            session.accept_connect(
-                broker.clock.monotonic(), account=account.name, is_system=account.is_system, user=admission.rules
-            )
-        )

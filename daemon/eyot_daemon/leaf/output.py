@@ -1,7 +1,7 @@
-"""What leaves over a link, slice by slice.
+"""The output of a link, slice by slice.
 
-`out` is what the transport has to send; it holds one slice at most, so that the session's lanes decide as late as possible what goes
-next. How large the next slice is follows from how long the transport took over the one before, when it had to wait (`pacing.py`).
+`out` holds at most one slice, so that the session's lanes decide as late as possible what is sent next. The size of the
+next slice follows from the transport's time for the previous one, when it had to wait (`pacing.py`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from eyot_sync.link.pacing import SliceSizer
 
 
 class SlicedOutput:
-    """The output buffer of one link. `take` gives the next slice, `on_slice` hears of changes of its size (both in bytes)."""
+    """The output buffer of one link. `take` returns the next slice, `on_slice` is called when its size changes (bytes)."""
 
     __slots__ = ("_clock", "_filled_at", "_filled_bytes", "_sizer", "_take", "on_slice", "out", "sent_bytes")
 
@@ -44,12 +44,12 @@ class SlicedOutput:
         return True
 
     def refill(self) -> bool:
-        """A slice for which the transport had to wait is gone: measure, and put in the next one."""
+        """Measure a slice for which the transport had to wait, and append the next one."""
         if self._filled_bytes:
             before = self._sizer.slice_bytes
             self._sizer.sent(self._filled_bytes, self._clock.monotonic() - self._filled_at)
             after = self._sizer.slice_bytes
-            # The kernel is told of a change only when it is worth a system call.
+            # The socket option changes only when the difference is worth a system call.
             if self.on_slice is not None and not before // 2 < after < before * 2:
                 self.on_slice(after)
         return self.fill()

@@ -3,35 +3,76 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
 
 from eyot_daemon.leaf.stale_request_refuser import StaleRequestRefuser
-from eyot_daemon.router.subscription import Subscription
+from eyot_daemon.router.account import Account
+from eyot_daemon.router.subscription import LeafDestination, Subscription
+from eyot_daemon.turn.clock import Clock
 from eyot_sync.leaf import errors
+from eyot_sync.leaf.session import LeafSession
+from eyot_sync.link.state import LinkState
 from eyot_wire.frames import LsAdd
-
-if TYPE_CHECKING:
-    from eyot_daemon.leaf.link import LeafConnection
-
 
 log = logging.getLogger("eyot.leaf")
 
 
 class PeerInterest:
-    """What the peer has announced. `api_seen`: a JetStream API was among it since somebody last looked."""
+    """The interest that the peer announced. `api_seen`: it included a JetStream API since the flag was last cleared."""
 
-    __slots__ = ("_link", "_wakeups", "api_seen", "subs")
+    __slots__ = (
+        "_account",
+        "_clock",
+        "_close",
+        "_dest",
+        "_domain",
+        "_is_own_loop",
+        "_remotes",
+        "_session",
+        "_state",
+        "_wakeups",
+        "api_seen",
+        "subs",
+    )
 
-    def __init__(self, link: LeafConnection, wakeups: StaleRequestRefuser) -> None:
+    def __init__(
+        self,
+        dest: LeafDestination,
+        session: LeafSession,
+        state: LinkState,
+        wakeups: StaleRequestRefuser,
+        *,
+        clock: Clock,
+        domain: str,
+        remotes: Iterable[LinkState],
+        close: Callable[[str], None],
+    ) -> None:
+        """Create the interest of one link.
+
+        `domain`: this server's JetStream domain. `remotes`: the records of all links that this server solicits. `close`
+        ends the link with an error's text.
+        """
         self.subs: dict[tuple[bytes, bytes], Subscription] = {}
         self.api_seen = False
-        self._link = link
+        self._dest = dest
+        self._session = session
+        self._state = state
         self._wakeups = wakeups
+        self._clock = clock
+        self._domain = domain
+        self._remotes = remotes
+        self._close = close
+        self._account: Account | None = None
+        self._is_own_loop: Callable[[bytes], bool] = lambda _: False
+
+    def bind(self, account: Account, is_own_loop: Callable[[bytes], bool]) -> None:
+        """Bind the link to its account; `is_own_loop` detects the account's loop subject."""
+        self._account = account
+        self._is_own_loop = is_own_loop
 
     def added(self, op: LsAdd) -> None:
-        """The peer announced interest, or another weight. Its own loop subject ends the link."""
-        link = self._link
-        account = link.account
+        """Add announced interest, or a changed weight. The account's own loop subject ends the link."""
+        account = self._account
         assert account is not None
         key = (op.subject, op.queue)
         known = self.subs.get(key)
@@ -39,13 +80,13 @@ class PeerInterest:
             if op.queue:
                 account.set_weight(known, max(1, op.weight))
             return
-        if link.links.of(account).registry.is_own_loop(op.subject):
-            link.close(errors.loop_detected(account.name))
+        if self._is_own_loop(op.subject):
+            self._close(errors.loop_detected(account.name))
             return
         if 0 <= account.subscriptions_max <= len(self.subs):
-            link.session.report(errors.MAX_SUBSCRIPTIONS)
+            self._session.report(errors.MAX_SUBSCRIPTIONS)
             return
-        self.subs[key] = account.subscribe(op.subject, link, op.queue, weight=max(1, op.weight))
+        self.subs[key] = account.subscribe(op.subject, self._dest, op.queue, weight=max(1, op.weight))
         if not self._wakeups.done:
             self._wakeups.announced(op.subject)
         if op.subject.startswith(b"$JS.") and b".API." in op.subject:
@@ -54,41 +95,40 @@ class PeerInterest:
                 self._see_twin(op.subject)
 
     def removed(self, subject: bytes, queue: bytes) -> None:
-        """The peer withdrew interest."""
+        """Remove withdrawn interest."""
         sub = self.subs.pop((subject, queue), None)
         if sub is not None:
             sub.account.unsubscribe(sub)
-            self._link.session.outbox.streams.drop(subject)
+            self._session.outbox.streams.drop(subject)
             if self._is_own_api(subject):
-                state = self._link.state
-                state.interest_of_twin_gone()
+                self._state.interest_of_twin_gone()
         if not self._wakeups.done:
             self._wakeups.withdrawn(subject)
 
     def _is_own_api(self, subject: bytes) -> bool:
-        """Interest of a hub in the API of this server's domain: nothing of ours comes back on its own link."""
-        domain = self._link.links.domain
-        return bool(domain) and self._link.session.is_spoke and subject.startswith(b"$JS.%b.API." % domain.encode())
+        """Return whether a hub announces the API of this server's domain: no request for it returns on this link."""
+        domain = self._domain
+        return bool(domain) and self._session.is_spoke and subject.startswith(b"$JS.%b.API." % domain.encode())
 
     def _see_twin(self, subject: bytes) -> None:
-        """Another server behind the hub answers for this one's domain: what the hub copies may be the other's."""
-        link = self._link
-        state, domain = link.state, link.links.domain
-        others = [
-            one for one in link.links.remotes if one is not state and one.is_up and one.peer_group == state.peer_group
-        ]
+        """Record that another server behind the hub serves this one's domain: the hub may replicate that server's streams."""
+        state, domain = self._state, self._domain
+        others = [one for one in self._remotes if one is not state and one.is_up and one.peer_group == state.peer_group]
         if state.peer_domain == domain or others:
             return  # the hub's own, or this server's over its link for another account
         state.twin_by_interest += 1
         if not state.twin:
             log.error(
-                "%r - another leafnode of %s has this server's JetStream domain %r", link, state.peer_group, domain
+                "%r - another leafnode of %s has this server's JetStream domain %r",
+                self._dest,
+                state.peer_group,
+                domain,
             )
             text = f'another leaf node of {state.peer_group} has this server\'s JetStream domain "{domain}"'
-            state.saw_twin(text, link.links.broker.clock.now_ns())
+            state.saw_twin(text, self._clock.now_ns())
 
     def clear(self) -> None:
-        """The link ended."""
+        """Remove all interest when the link ends."""
         for sub in self.subs.values():
             sub.account.unsubscribe(sub)
         self.subs.clear()

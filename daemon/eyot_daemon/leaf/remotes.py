@@ -1,7 +1,7 @@
 """The remotes of `leafnodes { remotes }`: one supervisor each, and the runner that turns an open stream into a link.
 
-An attempt begins over the bare stream, because only the hub's first INFO tells whether TLS comes next. From then on the link runs over
-the same transports as every connection of the broker.
+An attempt begins over the bare stream, because only the hub's first INFO tells whether TLS comes next. From then on the
+link uses the same transports as every connection of the broker.
 """
 
 from __future__ import annotations
@@ -69,7 +69,11 @@ class LeafRemotes:
     """All remotes of the server. `dialer` opens the streams (memory in tests)."""
 
     def __init__(
-        self, links: LeafLinks, dialer: Dialer | None = None, *, remotes: Iterable[RemoteOptions] | None = None
+        self,
+        links: LeafLinks[LeafConnection],
+        dialer: Dialer | None = None,
+        *,
+        remotes: Iterable[RemoteOptions] | None = None,
     ) -> None:
         self.links = links
         broker = links.broker
@@ -86,7 +90,7 @@ class LeafRemotes:
         links = self.links
         broker = links.broker
         options = broker.options
-        # The lowest that is free: a remote that a reload changes keeps its name, by which pages and metrics tell links apart.
+        # The lowest free number: a remote that a reload changes keeps its name, which pages and metrics use.
         number = next(free for free in count() if free not in self._numbers.values())
         spec = RemoteSpec(
             name=f"{remote.account}@{remote.urls[0].host}:{remote.urls[0].port}#{number}",
@@ -131,14 +135,14 @@ class LeafRemotes:
             await supervisor.run()
 
     def update(self, remotes: Iterable[RemoteOptions], nursery: trio.Nursery) -> None:
-        """A reload: links to remotes that are gone or changed end, new ones are dialled, the others notice nothing."""
+        """Apply a reload: end links to removed or changed remotes, connect to new ones, leave the others alone."""
         wanted = list(remotes)
         for supervisor in tuple(self.supervisors):
             remote = self._remotes[supervisor]
             if remote in wanted:
                 wanted.remove(remote)
                 if supervisor.state.waiting:
-                    supervisor.wake()  # a policy that made it wait may be gone
+                    supervisor.wake()  # the policy that made it wait may be gone
                 continue
             scope = self._scopes.pop(supervisor, None)
             if scope is not None:
@@ -153,12 +157,12 @@ class LeafRemotes:
             log.info("Reloaded: LeafNode Remote %s added", _spoken(remote))
 
     def stop(self) -> None:
-        """End all links to hubs and dial no more."""
+        """End all links to hubs and connect no more."""
         for scope in self._scopes.values():
             scope.cancel()
 
     def wake(self) -> None:
-        """The network is back: whoever waits dials now."""
+        """Connect now where a supervisor waits: the network is back."""
         for supervisor in self.supervisors:
             supervisor.wake()
 
@@ -166,12 +170,12 @@ class LeafRemotes:
 class RemoteRunner:
     """Runs the connections of one remote."""
 
-    def __init__(self, links: LeafLinks, remote: RemoteOptions) -> None:
+    def __init__(self, links: LeafLinks[LeafConnection], remote: RemoteOptions) -> None:
         self.links = links
         self.remote = remote
 
     def _times(self) -> LeafTimes:
-        """A metered link asks its peer for life as often as its policy lets it."""
+        """Return the session's times; a metered link sends PING as its policy configures."""
         times = self.links.times(first_info_s=self.remote.first_info_timeout_s)
         policy = self.links.broker.sync.remote(self.remote)
         if policy is None or policy.metered is None:
@@ -191,7 +195,7 @@ class RemoteRunner:
         state: LinkState,
         learn: Callable[[Iterable[str]], None],
     ) -> LinkEnd:
-        """One connection until it ends. The stream is closed whatever happens."""
+        """Run one connection until it ends. The stream is closed in any case."""
         try:
             link = self._open(stream, address, state, learn)
         except CredentialsError as error:
@@ -213,7 +217,10 @@ class RemoteRunner:
             link.lost(SERVER_SHUTDOWN)
             raise
         finally:
-            await trio.aclose_forcefully(stream)
+            try:
+                await trio.aclose_forcefully(stream)
+            finally:
+                link.release()
         reason = link.end.reason
         if AUTHORIZATION_VIOLATION in reason or USER_EXPIRED in reason:
             late = out_of_date(self.remote, self.links.broker.clock.now_ns() / 1e9)
@@ -234,7 +241,7 @@ class RemoteRunner:
             isolate=remote.isolate,
             default_js_domains=dict(broker.options.default_js_domain),
             account=remote.account,
-            is_system=broker.add_account(remote.account).is_system,
+            is_system=links.account_named(remote.account).is_system,
             is_hub=remote.hub,
             credentials=credentials_for(remote, self._url(address)),
             deny_imports=remote.deny_imports,
@@ -250,8 +257,8 @@ class RemoteRunner:
         return LeafConnection(links, session, peer, state, learn=learn, remote=remote)
 
     def _compression(self, address: LinkAddress) -> LeafCompression:
-        """What WebSocket compresses is not compressed once more."""
-        if address.scheme in WEBSOCKET_SCHEMES and self.remote.ws_compression:
+        """Return the compression mode. Over WebSocket there is none but the WebSocket's own (see `LeafServer.serve_stream`)."""
+        if address.scheme in WEBSOCKET_SCHEMES:
             return LeafCompression()
         return self.remote.compression.effective()
 
@@ -260,14 +267,14 @@ class RemoteRunner:
         return self.remote.tls is not None and self.remote.tls.handshake_first
 
     def _url(self, address: LinkAddress) -> LeafUrl:
-        """The configured URL of an address, the first one for addresses that the hub named."""
+        """Return the configured URL of an address, the first one for addresses that the hub announced."""
         for url in self.remote.urls:
             if (url.host, url.port) == (address.host, address.port):
                 return url
         return self.remote.urls[0]
 
     async def _begin(self, link: LeafConnection, stream: trio.abc.Stream, address: LinkAddress) -> Transport | None:
-        """Up to the point where the link can be served: the hub's INFO, TLS if it wants it. None: it ended before."""
+        """Start a link: the hub's INFO, and TLS if required. None: it ended before."""
         clock = self.links.broker.clock
         link.policies.on_wire(CONNECTION_BYTES)
         stream = CountedStream(stream, link.policies.on_wire)
@@ -355,13 +362,13 @@ class RemoteRunner:
         return None
 
     def _tls_name(self, address: LinkAddress) -> str:
-        """The name the hub's certificate must carry: of a configured host itself, else the first configured one's."""
+        """Return the name for the hub's certificate: a configured host's own, else the first configured one."""
         configured = any(url.host == address.host for url in self.remote.urls)
         return address.host if configured else self.remote.urls[0].host
 
 
 class _DialledStream(StreamTransport):
-    """A hub that does not like this server's certificate says so after the handshake (TLS 1.3), where only reads hear it."""
+    """A TLS stream that reports late refusals: with TLS 1.3, a hub refuses a certificate after the handshake, seen by reads only."""
 
     __slots__ = ()
 
@@ -373,7 +380,7 @@ class _DialledStream(StreamTransport):
 
 
 class _PlainTransport:
-    """A `SocketTransport` with a nursery of its own, since nobody else owns a dialled connection's tasks."""
+    """A `SocketTransport` with a nursery of its own for its tasks."""
 
     def __init__(self, sock: socket.socket, limits: TransportLimits, turn: TurnEnd) -> None:
         self._nursery: trio.Nursery | None = None
@@ -410,13 +417,13 @@ class _PlainTransport:
 
 
 def _spoken(remote: RemoteOptions) -> str:
-    """A remote in the log; its URLs hide their secrets themselves."""
+    """Return a remote's name for the log; URLs hide their secrets themselves."""
     urls = " ".join(f'"{url}"' for url in remote.urls)
     return f'urls=[{urls}], account="{remote.account}"'
 
 
 async def _first_events(link: LeafConnection, stream: trio.abc.Stream) -> list[LeafEvent]:
-    """Read until the hub's first INFO was understood, or the attempt failed."""
+    """Read until the hub's first INFO was processed, or the attempt failed."""
     session = link.session
     clock = link.links.broker.clock
     events: list[LeafEvent] = []
@@ -437,7 +444,7 @@ async def _first_events(link: LeafConnection, stream: trio.abc.Stream) -> list[L
 
 def _peer_of(stream: trio.abc.Stream, address: LinkAddress) -> Peer:
     if isinstance(stream, trio.SocketStream):
-        with suppress(OSError):  # reset meanwhile: the first read says so
+        with suppress(OSError):  # reset meanwhile: the first read reports it
             host, port = stream.socket.getpeername()[:2]
             return Peer(host=host, port=port, connection_type="LEAFNODE")
     return Peer(host=address.host, port=address.port, connection_type="LEAFNODE")

@@ -1,6 +1,6 @@
 """The `Nats-Request-Info` header of requests that cross a leaf link.
 
-It names the account of the requester, which means nothing on the other side: the account the link is bound to there takes its place.
+It names the requester's account, which means nothing on the other side: the link's account there replaces it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ REQUEST_INFO = b"Nats-Request-Info"
 
 
 def with_remote_account(header: bytes, remote_account: str) -> bytes:
-    """The header block with `acc` of its request info replaced; unchanged without one, or with one that cannot be read."""
+    """Return the header block with `acc` of its request info replaced; unchanged without one, or with a malformed one."""
     if REQUEST_INFO not in header:
         return header
     value = get(header, REQUEST_INFO)

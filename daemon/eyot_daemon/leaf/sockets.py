@@ -1,7 +1,7 @@
-"""Sockets of leaf links: how much the kernel may hold back.
+"""Socket options of leaf links, which limit the kernel's buffer.
 
-What the kernel has accepted cannot be overtaken. `TCP_NOTSENT_LOWAT` keeps it from accepting more than a slice beyond what is already on
-the wire, so that on a slow link a PONG waits behind one slice and not behind megabytes of socket buffer.
+What the kernel has accepted cannot be overtaken. With `TCP_NOTSENT_LOWAT` it accepts at most a slice beyond what is
+already on the wire, so that on a slow link a PONG waits behind one slice and not behind megabytes of socket buffer.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def limit_unsent(sock: socket.socket) -> Callable[[int], None]:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def follow(slice_bytes: int) -> None:
-        # Not every kernel and socket family knows the option; the link works without.
+        # Not every kernel and socket family supports the option; the link works without.
         with suppress(OSError):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, max(UNSENT_BYTES_MIN, slice_bytes))
 

@@ -1,30 +1,29 @@
-"""Lets the peer of a new link know that requests of its copies got lost while there was no link (`stale_requests.py`).
+"""Refuses the peer's stale consumer requests on a new link, so that it repeats them at once (`stale_requests.py`).
 
-Only where a copy of ours is missed: while all who are known to read the account's streams read them, nobody is held up.
+Only while a downstream of this server is missing: when all known downstreams have their consumers, no request is
+delayed.
 """
 
 from __future__ import annotations
 
-import logging
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
-from eyot_daemon.turn.timers import TimerHandle
-from eyot_sync.sourcing.stale_requests import REFUSAL, StaleRequests, asks_again_sooner
+from eyot_daemon.turn.timers import TimerHandle, Timers
+from eyot_sync.sourcing.stale_requests import StaleRequests, asks_again_sooner
 from eyot_wire.frames import LeafMsg
-
-if TYPE_CHECKING:
-    from eyot_daemon.leaf.link import LeafConnection
-
-log = logging.getLogger("eyot.leaf")
 
 
 class StaleRequestRefuser:
-    """The stale requests of one link. `done` once there is nothing more to look at."""
+    """The stale requests of one link. `done`: nothing more to check.
 
-    __slots__ = ("_link", "_requests", "_timer", "done")
+    `refuse` is called with the inboxes of lost requests.
+    """
 
-    def __init__(self, link: LeafConnection) -> None:
-        self._link = link
+    __slots__ = ("_refuse_all", "_requests", "_timer", "_timers", "done")
+
+    def __init__(self, timers: Timers, refuse: Callable[[list[bytes]], None]) -> None:
+        self._timers = timers
+        self._refuse_all = refuse
         self._requests = StaleRequests()
         self._timer: TimerHandle | None = None
         self.done = False
@@ -38,15 +37,14 @@ class StaleRequestRefuser:
     def heard(self, messages: list[LeafMsg]) -> None:
         self._requests.heard(messages)
 
-    def complete(self) -> None:
-        """The peer's first interest is here."""
-        link, broker = self._link, self._link.links.broker
-        if not self._requests or not asks_again_sooner(link.state.peer_version):
+    def complete(self, now: float, peer_version: str, rtt_s: float) -> None:
+        """Process the peer's first interest, which is complete."""
+        if not self._requests or not asks_again_sooner(peer_version):
             self.stop()
             return
-        self._requests.complete(broker.clock.monotonic(), link.session.rtt_s or 0.0)
+        self._requests.complete(now, rtt_s)
         assert self._requests.due_at is not None
-        self._timer = broker.timers.call_at(self._requests.due_at, self._refuse)
+        self._timer = self._timers.call_at(self._requests.due_at, self._refuse)
 
     def stop(self) -> None:
         self.done = True
@@ -54,14 +52,5 @@ class StaleRequestRefuser:
             self._timer.cancel()
 
     def _refuse(self) -> None:
-        link = self._link
         self.done = True
-        if link.account is None or not link.links.messages_missed(link.account):
-            return
-        inboxes = [inbox for inbox in self._requests.take() if link.accepts(inbox, None)]
-        for inbox in inboxes:
-            link.deliver_leaf(inbox, b"", b"", REFUSAL, (), None)
-        if inboxes:
-            log.info(
-                "%r - %d requests of copies were sent before the link was up: told to ask again", link, len(inboxes)
-            )
+        self._refuse_all(list(self._requests.take()))

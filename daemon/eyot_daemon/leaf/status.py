@@ -20,7 +20,7 @@ _STATES = {
 }
 
 
-def link_statuses(links: LeafLinks) -> list[LinkStatus]:
+def link_statuses(links: LeafLinks[LeafConnection]) -> list[LinkStatus]:
     """Every remote, up or down, then every accepted link."""
     queued: dict[int, LeafConnection] = {}
     for link in links.connections.values():
@@ -29,7 +29,7 @@ def link_statuses(links: LeafLinks) -> list[LinkStatus]:
     return [_status(links, state, queued.get(id(state))) for state in links.states()]
 
 
-def leafz(links: LeafLinks, query: LeafzQuery) -> list[Json]:
+def leafz(links: LeafLinks[LeafConnection], query: LeafzQuery) -> list[Json]:
     """Entries of `/leafz`: established links only, as nats-server lists them."""
     return [
         _leaf(link, query)
@@ -38,7 +38,7 @@ def leafz(links: LeafLinks, query: LeafzQuery) -> list[Json]:
     ]
 
 
-def _status(links: LeafLinks, state: LinkState, link: LeafConnection | None) -> LinkStatus:
+def _status(links: LeafLinks[LeafConnection], state: LinkState, link: LeafConnection | None) -> LinkStatus:
     now_ns = links.broker.clock.now_ns()
     traffic = state.traffic
     full, large, refused = traffic.dropped_full, traffic.dropped_too_large, traffic.refused_inbound
@@ -83,7 +83,7 @@ def _status(links: LeafLinks, state: LinkState, link: LeafConnection | None) -> 
 
 
 def _twin(state: LinkState, now_ns: int) -> str | None:
-    """Who was refused dials again and again: when that ends, it is over. What the peer's interest tells lasts as long as that."""
+    """Return the server that claims the same domain, as seen lately: by refused connections, or by the peer's interest."""
     lasts = state.twin_by_interest or now_ns - state.twin_ns < TWIN_LASTS_NS
     return state.twin if state.twin and lasts else None
 

@@ -1,1 +1,6 @@
-"""Status pages, metrics, and the system account's events and services."""
+"""Status pages, metrics, and the system account's events and services.
+
+Entry points: `service.MonitoringService` (listeners and events), `pages.Monitoring` (each page by its path),
+`metrics.exposition`, `system_events.SystemEvents`.
+May import `config`, `router`, `client`, `leaf`, `net` and `process`; JetStream is known by `router.providers` only.
+"""

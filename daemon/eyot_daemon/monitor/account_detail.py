@@ -1,4 +1,4 @@
-"""One account in detail, as `/accountz?acc=` shows it: what it exports and imports, maps, and in operator mode its token."""
+"""One account in detail, as `/accountz?acc=` shows it: exports, imports, mappings, and in operator mode its token."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _NS = 1_000_000_000
 _RESPONSE_TYPES = {"singleton": "Singleton", "stream": "Streamed", "chunked": "Chunked"}
-#: What every account imports of the system account without being asked: what it imports, by which name, whether it is shared.
+#: The imports from the system account that every account has: subject, name, shared.
 _OF_THE_SYSTEM = (
     ("$SYS.REQ.ACCOUNT.{}.CONNZ", "$SYS.REQ.ACCOUNT.PING.CONNZ", False),
     ("$SYS.REQ.ACCOUNT.{}.STATZ", "$SYS.REQ.ACCOUNT.PING.STATZ", False),
@@ -31,12 +31,12 @@ _SYSTEM_EXPORTS = (
     ("$SYS.REQ.ACCOUNT.*.CONNZ", "Streamed"),
     ("$SYS.REQ.ACCOUNT.*.STATZ", "Streamed"),
 )
-#: What a domain's prefix is mapped to the plain API for.
+#: Why a domain's prefix is mapped to the plain API.
 _API_TOKENS = ("INFO", "STREAM.>", "CONSUMER.>", "DIRECT.>", "META.>", "SERVER.>", "ACCOUNT.>", "$KV.>", "$OBJ.>")
 
 
 def shared_members(broker: Broker, account: Account, configured: AccountOptions | None) -> Json:
-    """`mappings`, `exports` and `imports`, those that go without saying included; each only if there are any."""
+    """Return `mappings`, `exports` and `imports`, implicit ones included; each only if not empty."""
     shown: Json = {"mappings": _mappings(broker, account, configured), "exports": [], "imports": []}
     if configured is not None:
         latencies = _latencies(broker)
@@ -57,7 +57,7 @@ def shared_members(broker: Broker, account: Account, configured: AccountOptions 
 
 
 def token_members(claims: AccountClaims | None) -> Json:
-    """In operator mode, what the account's token says."""
+    """Return the content of the account's token, in operator mode."""
     if claims is None:
         return {}
     from eyot_wire.trust.jwt import open_token

@@ -8,13 +8,15 @@ from msgspec import Struct
 
 from eyot_daemon.client.connection import ClientConnection
 from eyot_daemon.config.accounts import GLOBAL_ACCOUNT, AccountOptions
+from eyot_daemon.leaf.link import LeafConnection
 from eyot_daemon.monitor.account_detail import shared_members, token_members
 from eyot_daemon.monitor.connz import subscription_row
 from eyot_daemon.router.account import Account
 from eyot_daemon.router.broker import Broker
 from eyot_daemon.router.providers import Json, JszQuery, LeafzQuery
+from eyot_daemon.router.subscription import Kind
 from eyot_wire.go.time import ns_to_rfc3339
-from eyot_wire.subject import is_valid, matches
+from eyot_wire.subject import is_literal, is_subset, is_valid, matches
 
 SUBSZ_LIMIT = 1024
 
@@ -30,7 +32,7 @@ class SubszQuery(Struct, frozen=True, kw_only=True):
 
 
 def sublist_stats(accounts: Iterable[Account]) -> Json:
-    """Figures over the subject lists. Lookups are not counted on the hot path: messages stand for them."""
+    """Return figures about subject lists. Lookups are not counted per message: the message count stands for them."""
     accounts = list(accounts)
     lookups = sum(account.in_msgs for account in accounts)
     misses = sum(account.sublist.misses for account in accounts)
@@ -77,7 +79,7 @@ def subsz(broker: Broker, query: SubszQuery) -> Json:
 
 
 def accountz(broker: Broker, account_name: str) -> Json:
-    """`/accountz`: all names, or one account in detail. KeyError if there is no such account."""
+    """Return `/accountz`: all names, or one account in detail. Raises KeyError for an unknown account."""
     page: Json = {"server_id": broker.server_id, "now": ns_to_rfc3339(broker.clock.now_ns())}
     if broker.system_account is not None:
         page["system_account"] = broker.system_account.name
@@ -88,7 +90,7 @@ def accountz(broker: Broker, account_name: str) -> Json:
     configured = next((one for one in broker.options.accounts if one.name == account_name), None)
     detail: Json = {
         "account_name": account.name,
-        **({"name_tag": account.name_tag} if account.name != GLOBAL_ACCOUNT else {}),
+        "name_tag": account.name_tag,
         "update_time": ns_to_rfc3339(broker.started_ns),
     }
     if account.is_system:
@@ -109,7 +111,7 @@ def accountz(broker: Broker, account_name: str) -> Json:
 
 
 def _has_jetstream(broker: Broker, account: Account, configured: AccountOptions | None) -> bool:
-    """By itself, the global account has JetStream only where there are no others."""
+    """Return whether an account has JetStream. By default, the global account has it only when it is the only one."""
     if broker.options.jetstream is None or account.is_system:
         return False
     if configured is not None:
@@ -155,6 +157,22 @@ def accstatz(broker: Broker, *, unused: bool, names: Iterable[str] = ()) -> Json
             if (not wanted or account.name in wanted) and (unused or account.connections or account.leafnodes)
         ],
     }
+
+
+def count_subscribers(account: Account, wanted: bytes, queue: bytes = b"") -> int:
+    """Subscriptions of clients and of leaf nodes below: those that `wanted` reaches or, if it is a pattern, those within it.
+
+    With `queue` only the members of that group.
+    """
+    if not is_valid(wanted):
+        return 0
+    literal = is_literal(wanted)
+    return sum(
+        sub.dest.kind is Kind.CLIENT or (isinstance(sub.dest, LeafConnection) and not sub.dest.session.is_spoke)
+        for sub in account.subscriptions()
+        if (not queue or sub.queue == queue)
+        and (matches(sub.subject, wanted) if literal else is_subset(sub.subject, wanted))
+    )
 
 
 def leafz(broker: Broker, query: LeafzQuery) -> Json:

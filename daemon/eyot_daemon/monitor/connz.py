@@ -31,6 +31,7 @@ class LeafRow(Struct, frozen=True):
     started_ns: int
     last_activity_ns: int
     name: str
+    version: str
     account_name: str
     user: str
     in_msgs: int
@@ -68,7 +69,7 @@ class ConnzQuery(Struct, frozen=True, kw_only=True):
 
 
 def connz(clients: Clients, query: ConnzQuery) -> Json:
-    """The page. BadQuery for an unknown sort key, or a subject without its account."""
+    """Return the page. Raises BadQuery for an unknown sort key, and for a subject without its account."""
     if query.filter_subject and not query.account:
         raise BadQuery("filter by subject only valid with account filtering")
     key, reverse = _sort_key(query)
@@ -90,18 +91,18 @@ def connz(clients: Clients, query: ConnzQuery) -> Json:
         "total": len(found),
         "offset": query.offset,
         "limit": limit,
-        "connections": [_shown(one, query, now_ns) for one in page],
+        "connections": [_shown(clients, one, query, now_ns) for one in page],
     }
 
 
-def _shown(row: _Row, query: ConnzQuery, now_ns: int) -> Json:
+def _shown(clients: Clients, row: _Row, query: ConnzQuery, now_ns: int) -> Json:
     if isinstance(row, ClientConnection):
         return open_row(row, query, now_ns)
-    return _leaf(row, query, now_ns) if isinstance(row, LeafRow) else _closed_row(row, query)
+    return _leaf(row, query, now_ns) if isinstance(row, LeafRow) else _closed_row(clients, row, query)
 
 
 def leaf_row(link: LeafConnection) -> LeafRow:
-    """What there is to say of a link."""
+    """Return the row of a leaf connection."""
     link.note_rtt()
     state, start = link.state, link.counts_at_start
     return LeafRow(
@@ -111,6 +112,7 @@ def leaf_row(link: LeafConnection) -> LeafRow:
         started_ns=link.started_ns,
         last_activity_ns=max(state.last_heard_ns, link.started_ns),
         name=state.peer_name,
+        version=state.peer_version,
         account_name=link.account_name,
         user=link.user,
         in_msgs=state.traffic.in_msgs - start.in_msgs,
@@ -242,7 +244,7 @@ def _leaf(leaf: LeafRow, query: ConnzQuery, now_ns: int) -> Json:
         "out_bytes": leaf.out_bytes,
         "subscriptions": len(leaf.subjects),
     }
-    row |= _described(leaf.name, "", "")
+    row |= _described(leaf.name, "", leaf.version)
     if query.authenticated:
         row |= _who(leaf.user, leaf.account_name, leaf.account_name)
     if query.subscriptions == "detail":
@@ -254,7 +256,7 @@ def _leaf(leaf: LeafRow, query: ConnzQuery, now_ns: int) -> Json:
     return row
 
 
-def _closed_row(closed: ClosedClient, query: ConnzQuery) -> Json:
+def _closed_row(clients: Clients, closed: ClosedClient, query: ConnzQuery) -> Json:
     row: Json = {
         "cid": closed.cid,
         "kind": "Client",
@@ -277,7 +279,10 @@ def _closed_row(closed: ClosedClient, query: ConnzQuery) -> Json:
     }
     row |= _described(closed.name, closed.lang, closed.version)
     if query.authenticated:
-        row |= _who(closed.user, closed.account, closed.account)
+        account_now = clients.broker.accounts.get(closed.account)
+        row |= _who(closed.user, closed.account, closed.account if account_now is None else account_now.name_tag)
+        shown = {"jwt": closed.jwt, "issuer_key": closed.issuer_key, "tags": list(closed.tags)}
+        row |= {key: value for key, value in shown.items() if value}
     if query.subscriptions == "detail" and closed.subjects:
         account = {"account": closed.account, "account_tag": closed.account} if query.authenticated else {}
         row["subscriptions_list_detail"] = [
@@ -311,7 +316,7 @@ def _who(user: str, account: str, tag: str) -> Json:
 
 
 def _token(client: ClientConnection) -> Json:
-    """In operator mode, by what a client came in. A bearer token is as good as a password, and not shown."""
+    """Return a client's token, in operator mode. A bearer token is equivalent to a password, and hidden."""
     token = client.token
     if token is None:
         return {}

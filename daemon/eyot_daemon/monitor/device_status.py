@@ -1,54 +1,81 @@
-"""The device's own status, published again and again for whoever keeps an eye on a fleet: `eyot { status { } }`.
+"""Publishes the device's own status periodically, for the operators of a fleet: `eyot { status { } }`.
 
-One JSON message (`eyot_wire.status.DeviceStatus`) on a subject of an account. Let a stream of the device take it in and the hub
-source that stream, and what the device went through while it was offline arrives with everything else.
+The status is one JSON message (`eyot_wire.status.DeviceStatus`) on a subject of an account. If a stream of the device
+stores it and the hub sources that stream, the device's history while offline arrives with everything else.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from eyot_daemon.config.jetstream import EyotStatusOptions
+from eyot_daemon.config.options import Options
+from eyot_daemon.process.service import ReloadSteps, Runtime
+from eyot_daemon.router.broker import Broker
+from eyot_daemon.router.providers import HealthzQuery, Unhealthy
+from eyot_daemon.turn.timers import TimerHandle
 from eyot_daemon.version import own_version
 from eyot_wire.go.time import ns_to_rfc3339
 from eyot_wire.status import DeviceStatus, all_synced
 
-if TYPE_CHECKING:
-    from eyot_daemon.router.broker import Broker
-
 log = logging.getLogger("eyot")
 
-#: The first status after the start: links have had a moment by then.
+#: Delay of the first status after the start, so that links can come up.
 FIRST_S = 2.0
 _SPOKE = "spoke"
 
 
-class StatusPublisher:
-    """`start` begins; it ends with the daemon."""
+class StatusService:
+    """Publishes while it is configured."""
 
-    def __init__(self, broker: Broker, options: EyotStatusOptions) -> None:
+    name = "device status"
+
+    def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self._options: EyotStatusOptions | None = None
+        self._timer: TimerHandle | None = None
+
+    def configure(self, options: Options) -> EyotStatusOptions | None:
+        return options.eyot.status
+
+    def start(self, prepared: EyotStatusOptions | None, runtime: Runtime) -> None:
+        runtime.when_open(lambda: self._begin(prepared))
+
+    def reload(self, prepared: EyotStatusOptions | None, steps: ReloadSteps) -> None:
+        """Restart the status after a changed configuration."""
+        if prepared != self._options:
+            steps.last(lambda: self._begin(prepared))
+
+    def health(self, query: HealthzQuery) -> Unhealthy | None:
+        return None
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _begin(self, options: EyotStatusOptions | None) -> None:
+        self.stop()
         self._options = options
+        if options is not None:
+            self._publish_in(min(FIRST_S, options.every_s), options)
 
-    def start(self) -> None:
-        """Needs the clock of a running daemon."""
-        self._broker.timers.call_later(min(FIRST_S, self._options.every_s), self._publish)
+    def _publish_in(self, wait_s: float, options: EyotStatusOptions) -> None:
+        self._timer = self._broker.timers.call_later(wait_s, lambda: self._publish(options))
 
-    def _publish(self) -> None:
-        options = self._options
-        self._broker.timers.call_later(options.every_s, self._publish)
+    def _publish(self, options: EyotStatusOptions) -> None:
+        self._publish_in(options.every_s, options)
         account = self._broker.accounts.get(options.account)
         if account is None:
-            log.warning("The status goes nowhere: there is no account %s", options.account)
+            log.warning("The device status is not published: there is no account %s", options.account)
             return
         account.publish(options.subject, payload=msgspec.json.encode(device_status(self._broker, options.every_s)))
 
 
 def device_status(broker: Broker, every_s: float) -> DeviceStatus:
-    """The status at this moment."""
+    """Return the present status."""
     providers, now_ns = broker.providers, broker.clock.now_ns()
     links = [link for link in providers.links() if link.role == _SPOKE]
     up = [link for link in links if link.state == "up"]

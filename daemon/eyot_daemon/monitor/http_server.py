@@ -1,8 +1,8 @@
 """A small HTTP/1.1 server for the monitoring pages: h11 for the protocol, Trio for the sockets.
 
-A request is answered by one synchronous function, so a page is a snapshot of the broker between two turns. Connections are kept alive.
-Everything that a peer controls is bounded: the number of connections, the size of a request, the time that a request or a
-response may take.
+One synchronous function answers a request, so a page is a snapshot of the broker between two turns. Connections are
+kept alive. Everything that a peer controls is bounded: the number of connections, the size of a request, the duration
+of a request and of a response.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import h11
 import trio
 
+from eyot_daemon.net.tls_alert import SmallReads, handshake
+
 log = logging.getLogger("eyot.monitor")
 
 #: Open connections. Further ones wait in the listening socket's backlog.
@@ -35,11 +37,11 @@ RESPONSE_S_MAX = 60.0
 #: After a refusal the client may send on for this time, unread.
 LINGER_S_MAX = 2.0
 _READ_BYTES = 16 << 10
-#: accept() fails with these when the client was gone first.
+#: accept() fails with these when the client disconnected first.
 _GONE = frozenset({errno.ECONNABORTED, errno.EPROTO, errno.EPERM})
-#: accept() fails with these when the listening socket itself is gone.
+#: accept() fails with these when the listening socket itself was closed.
 _CLOSED = frozenset({errno.EBADF, errno.EINVAL, errno.ENOTSOCK})
-#: Until accept() is tried again after any other error (no more files, no memory), seconds.
+#: Pause before the next accept() after any other error (no more files, no memory), seconds.
 ACCEPT_AGAIN_S = 0.1
 
 
@@ -65,19 +67,21 @@ class HttpResponse:
 Handler = Callable[[HttpRequest], HttpResponse]
 
 
-async def serve(listener: socket.socket, handler: Handler, tls: ssl.SSLContext | None = None) -> None:
-    """Serve a listening socket until cancelled, with `tls` as HTTPS. Takes over the socket."""
+async def serve(
+    listener: socket.socket, handler: Handler, tls: Callable[[], ssl.SSLContext | None] = lambda: None
+) -> None:
+    """Serve a listening socket until cancelled, as HTTPS with what `tls` gives for each connection. Takes over the socket."""
     limit = trio.CapacityLimiter(CONNECTIONS_MAX)
     with trio.socket.from_stdlib_socket(listener) as sock:
         async with trio.open_nursery() as nursery:
             while True:
                 await limit.acquire_on_behalf_of(token := object())
                 connection = await _accept(sock)
-                nursery.start_soon(_serve_connection, connection, handler, tls, limit, token)
+                nursery.start_soon(_serve_connection, connection, handler, tls(), limit, token)
 
 
 async def _accept(sock: trio.socket.SocketType) -> trio.socket.SocketType:
-    """The next connection. Errors of one connection, and a machine without room for it, end nothing."""
+    """Accept the next connection. Errors of one connection, and a lack of files or memory, are retried."""
     while True:
         try:
             connection, _ = await sock.accept()
@@ -101,7 +105,11 @@ async def _serve_connection(
     try:
         stream: trio.abc.Stream = trio.SocketStream(sock)
         if tls is not None:
-            stream = trio.SSLStream(stream, tls, server_side=True, https_compatible=True)
+            secured = trio.SSLStream(stream, tls, server_side=True, https_compatible=True)
+            with trio.fail_after(REQUEST_S_MAX):
+                await handshake(secured)
+            secured.transport_stream = SmallReads(secured.transport_stream)
+            stream = secured
         await _Connection(stream, handler).run()
     except (OSError, trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError) as error:
         log.debug("Monitoring connection ended: %r", error)
@@ -138,7 +146,7 @@ class _Connection:
             self._http.start_next_cycle()
 
     async def _request(self) -> h11.Request | None:
-        """The next request, its body passed over; None when the client has ended the connection."""
+        """Read the next request and skip its body; None when the client has closed the connection."""
         request, size = None, 0
         while True:
             event = self._http.next_event()
@@ -160,7 +168,7 @@ class _Connection:
     def _answer(self, request: h11.Request) -> HttpResponse:
         try:
             target = request.target.decode("ascii", "replace")
-            if not target.startswith("/"):  # the absolute form, as proxies ask
+            if not target.startswith("/"):  # the absolute form, which proxies send
                 target = urlsplit(target)._replace(scheme="", netloc="").geturl()
             path, _, query = target.partition("?")
             asked = HttpRequest(
@@ -186,7 +194,7 @@ class _Connection:
         await self._send(h11.EndOfMessage())
 
     async def _refuse(self, status: int) -> None:
-        """Answer what is no request, if an answer is still possible."""
+        """Answer a malformed request, if an answer is still possible."""
         if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             with trio.fail_after(RESPONSE_S_MAX):
                 await self._respond("GET", _plain(status, [("Connection", "close")]))
@@ -207,7 +215,7 @@ class _Connection:
 
 
 def plain_text(text: str, status: int = 200, headers: Sequence[tuple[str, str]] = ()) -> HttpResponse:
-    """A response of one or more lines of text."""
+    """Return a response of one or more lines of text."""
     return HttpResponse(f"{text}\n".encode(), "text/plain; charset=utf-8", status, headers)
 
 

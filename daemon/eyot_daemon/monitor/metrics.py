@@ -1,7 +1,7 @@
 """`/metrics`: the daemon's figures in Prometheus' text form.
 
-Everything is read when it is asked for; nothing is counted on the hot path for it. Names begin with `eyot_`; totals only
-ever grow. Streams, links and copies are labelled by what names them, connections are not: there may be thousands.
+All values are read on request; the hot path counts nothing extra. Names begin with `eyot_`; totals only increase.
+Streams, links, mirrors and sources have labels with their names. Connections have none: there may be thousands.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def exposition(clients: Clients) -> bytes:
-    """The page."""
+    """Return the page in Prometheus' text form."""
     from prometheus_client import CollectorRegistry
     from prometheus_client.exposition import generate_latest
     from prometheus_client.registry import Collector
@@ -34,7 +34,7 @@ def exposition(clients: Clients) -> bytes:
             yield from _accounts(clients)
             yield from _links(clients)
             yield from _streams(clients)
-            yield from _copies(clients)
+            yield from _sourcing(clients)
             yield from _synced(clients)
             yield from _store(clients)
 
@@ -163,7 +163,7 @@ def _streams(clients: Clients) -> Iterator[Metric]:
     yield from (messages, size, consumers, last, committed, refused)
 
 
-def _copies(clients: Clients) -> Iterator[Metric]:
+def _sourcing(clients: Clients) -> Iterator[Metric]:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
     labels = ["account", "stream", "kind", "origin"]
@@ -179,7 +179,7 @@ def _copies(clients: Clients) -> Iterator[Metric]:
     rate = GaugeMetricFamily("eyot_copy_rate", "Messages per second lately", labels=labels)
     waiting = GaugeMetricFamily("eyot_copy_waiting", "1: a policy makes it wait", labels=labels)
     failing = GaugeMetricFamily("eyot_copy_failing", "1: the last thing that happened was an error", labels=labels)
-    for copy in clients.broker.providers.copies():
+    for copy in clients.broker.providers.sourcing():
         values = [copy.account, copy.stream, copy.kind, copy.origin]
         if copy.backlog is not None:
             backlog.add_metric(values, copy.backlog)
@@ -195,7 +195,7 @@ def _copies(clients: Clients) -> Iterator[Metric]:
 
 
 def _synced(clients: Clients) -> Iterator[Metric]:
-    """What has reached those who copy from here. They are told apart by their server, what they copy into, and their filters."""
+    """Yield the progress of downstreams, labelled by server, target stream and filters."""
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
     labels = ["account", "stream", "peer", "kind", "target", "filters"]

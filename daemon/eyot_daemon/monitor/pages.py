@@ -1,8 +1,8 @@
-"""The monitoring listener: nats-server's HTTP pages, and Eyot's own, over TCP and over a Unix control socket.
+"""The monitoring listener: nats-server's HTTP pages and Eyot's own, over TCP and over a Unix control socket.
 
-The server underneath is `http_server.py`. The sockets are bound before it runs: early requests wait in their backlog.
+`http_server.py` serves them. The sockets are bound before it runs: early requests wait in their backlog.
 
-`/eyot/status` (`eyot_wire.status.StatusReport`) is what `eyot status` shows.
+`eyot status` shows `/eyot/status` (`eyot_wire.status.StatusReport`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ BACKLOG = 128
 #: Only the daemon's user and group may read and steer it through the control socket.
 CONTROL_MODE = 0o660
 
-#: What `?callback=` may be: a function's name, with its objects' names before it.
+#: Valid values of `?callback=`: a function's name, possibly qualified by object names.
 _CALLBACK = re.compile(r"[A-Za-z_$][\w$]*(\.[A-Za-z_$][\w$]*)*", re.ASCII)
 
 Page = Callable[[Query], object]
@@ -58,7 +58,8 @@ class Monitoring:
         self._cpu = monitor_server.CpuMeter()
         self._sockets: list[socket.socket] = []
         self._secure: list[socket.socket] = []
-        self._tls: ssl.SSLContext | None = None
+        #: of HTTPS connections accepted from now on
+        self.tls: ssl.SSLContext | None = None
         self._control: Path | None = None
 
     # -- sockets -------------------------------------------------------------------------------------------------
@@ -70,18 +71,17 @@ class Monitoring:
         return bound
 
     def open(self) -> None:
-        """Let connections come to what is bound. OSError if another process was faster."""
+        """Listen on the bound sockets. Raises OSError if another process was faster."""
         for sock in (*self._sockets, *self._secure):
             sock.listen(BACKLOG)
 
     def reserve(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> tuple[str, int]:
-        """Bind a TCP socket (`port` -1: any free one), with `tls` for HTTPS; returns where. OSError if that is not
-        possible."""
+        """Bind a TCP socket (`port` -1: any free one), with `tls` for HTTPS; return its address. Raises OSError."""
         sock = bind(host, max(port, 0))
         if tls is None:
             self._sockets.append(sock)
         else:
-            self._tls = tls
+            self.tls = tls
             self._secure.append(sock)
         bound = sock.getsockname()
         return bound[0], bound[1]
@@ -118,7 +118,7 @@ class Monitoring:
                 for sock in self._sockets:
                     nursery.start_soon(serve, sock.dup(), answer)
                 for sock in self._secure:
-                    nursery.start_soon(serve, sock.dup(), answer, self._tls)
+                    nursery.start_soon(serve, sock.dup(), answer, lambda: self.tls)
         except Exception:
             raise
         except BaseException:
@@ -126,7 +126,7 @@ class Monitoring:
             raise
 
     def close(self) -> None:
-        """Take the control socket away and close what was bound but never served."""
+        """Remove the control socket, and close sockets that were bound but never served."""
         for sock in (*self._sockets, *self._secure):
             sock.close()
         self._sockets.clear()
@@ -161,8 +161,10 @@ class Monitoring:
         }
 
     def _table(self) -> dict[str, tuple[str, Page]]:
-        """Every page by its whole path, with its name. Eyot's own pages have their place under any base path, too: `eyot` and reloads
-        look for them there."""
+        """Return every page by its whole path, with its name.
+
+        Eyot's own pages also keep their path without a base path: `eyot` and reloads use it.
+        """
         base = self._base
         pages = {base + name: (name, page) for name, page in self._pages().items()}
         return pages | {
@@ -174,7 +176,7 @@ class Monitoring:
         return self.broker.options.http_base_path.rstrip("/")
 
     def _answer(self, pages: dict[str, tuple[str, Page]], request: HttpRequest) -> HttpResponse:
-        """Any method asks for the page, and a path that is not clean is redirected, as at nats-server."""
+        """Return the page for any method; redirect a path that is not clean, as nats-server does."""
         path = _cleaned(request.path)
         if path != request.path:
             query = f"?{urlencode(request.query)}" if request.query else ""
@@ -200,13 +202,13 @@ class Monitoring:
 
 
 def _cleaned(path: str) -> str:
-    """A path without empty and dot segments; a slash at its end stays (Go's `ServeMux`)."""
+    """Return a path without empty and dot segments; a trailing slash stays (Go's `ServeMux`)."""
     clean = "/" + normpath("/" + path).lstrip("/")
     return clean + "/" if path.endswith("/") and clean != "/" else clean
 
 
 def _shown(name: str, page: Page, request: HttpRequest, *, jsonp: bool) -> HttpResponse:
-    """A page as JSON or text; as JSONP where that is allowed and `callback` names a function."""
+    """Return a page as JSON or text; as JSONP where that is allowed and `callback` names a function."""
     code = 200
     try:
         body = page(Query(request.query))

@@ -1,7 +1,7 @@
-"""What nats-server shows of its process, as far as Eyot has its like: `/debug/vars`, `/stacksz`, `/raftz`.
+"""nats-server's pages about its process, as far as Eyot has an equivalent: `/debug/vars`, `/stacksz`, `/raftz`.
 
-`/debug/vars` is Go's expvar page; of `memstats` it holds the figures that a process in Python has too. `/stacksz` shows where
-every thread and every Trio task is.
+`/debug/vars` is Go's expvar page; its `memstats` hold the figures that a Python process has, too. `/stacksz` shows the
+stack of every thread and every Trio task.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from eyot_daemon.router.providers import Json
 TASKS_MAX = 1000
 
 
-#: Flags whose value is a secret.
+#: Flags with a secret value.
 _SECRET_FLAGS = frozenset(("pass", "auth"))
 _REDACTED = "[REDACTED]"
 #: `scheme://user:password@host`, or with a token for the user.
@@ -30,7 +30,7 @@ _CREDENTIALS = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 
 
 def redacted(arguments: list[str]) -> list[str]:
-    """A command line without what lets anybody in: passwords, tokens, and those in addresses."""
+    """Return a command line without secrets: passwords, tokens, and those in addresses."""
     shown: list[str] = []
     secret = False
     for argument in arguments:
@@ -47,7 +47,7 @@ def redacted(arguments: list[str]) -> list[str]:
 
 
 def expvarz() -> Json:
-    """The command line and the memory."""
+    """Return the command line and the memory figures."""
     used = memory_bytes()
     return {
         "cmdline": redacted(sys.argv),
@@ -62,7 +62,7 @@ def expvarz() -> Json:
 
 
 def stacksz() -> str:
-    """The stacks of all threads, then of all tasks (coroutines, outermost first)."""
+    """Return the stacks of all threads, then of all tasks (coroutines, outermost first)."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     parts = []
     for ident, frame in sys._current_frames().items():
@@ -89,5 +89,5 @@ def _tasks(task: trio.lowlevel.Task) -> Iterator[trio.lowlevel.Task]:
 
 
 def raftz() -> tuple[int, str]:
-    """There is no Raft: an Eyot store has one owner."""
+    """Return nats-server's answer without Raft: an Eyot store has one owner."""
     return 404, "No Raft nodes registered"

@@ -29,7 +29,7 @@ FEATURE_FLAGS = ("js_ack_fc_v2", "js_raft_delete_range")
 
 
 class CpuMeter:
-    """CPU use in percent of one core since the last look."""
+    """CPU use in percent of one core since the previous call."""
 
     def __init__(self) -> None:
         self._at = time.monotonic()
@@ -64,7 +64,7 @@ def cores() -> int:
 
 
 def uptime(clients: Clients) -> str:
-    """How long the server runs, in nats-server's way: `1d2h3m4s`."""
+    """Return how long the server runs, in nats-server's way: `1d2h3m4s`."""
     seconds = max(0, (clients.broker.clock.now_ns() - clients.broker.started_ns) // _NS)
     return short_duration(seconds)
 
@@ -266,7 +266,7 @@ def healthz(clients: Clients, query: HealthzQuery) -> tuple[int, Json]:
         wrong = wrong or check(query)
     if wrong is None:
         store = clients.broker.providers.store()
-        # All is served, but somebody has to know what the start could not find any more.
+        # Everything that is left is served; the page names what the start found damaged.
         return 200, {"status": "ok"} | ({"damaged": store.damaged} if store is not None and store.damaged else {})
     code, text = wrong
     if query.details:
@@ -275,12 +275,13 @@ def healthz(clients: Clients, query: HealthzQuery) -> tuple[int, Json]:
 
 
 def _health_error(code: int, text: str, query: HealthzQuery) -> Json:
-    """One of the `errors` that `details` asks for: what it is about is named down to what was not found."""
+    """Return one of the `errors` that `details` requests, with the names down to the missing object."""
     kinds = ("account", "stream", "consumer")
     kind = next((word for word in kinds if text.startswith(f"JetStream {word} ")), "")
     named = zip(kinds, (query.account, query.stream, query.consumer), strict=True)
     depth = kinds.index(kind) + 1 if kind else 0
-    found: Json = {"type": "BAD_REQUEST" if code == 400 else kind.upper() or "JETSTREAM"}
+    whole = {400: "BAD_REQUEST", 500: "CONNECTION"}.get(code, "JETSTREAM")
+    found: Json = {"type": kind.upper() or whole}
     found |= dict(list(named)[:depth])
     return found | {"error": text}
 
@@ -307,7 +308,7 @@ def status_report(clients: Clients) -> StatusReport:
         uptime_s=(now_ns - broker.started_ns) / _NS,
         links=providers.links(),
         streams=providers.streams(),
-        copies=providers.copies(),
+        copies=providers.sourcing(),
         store=providers.store(),
     )
 
@@ -322,7 +323,7 @@ def sync_report(clients: Clients) -> SyncReport:
         synced=all_synced(out),
         out=out,
         peers=peer_totals(out),
-        copies=broker.providers.copies(),
+        copies=broker.providers.sourcing(),
         links_down=[each for each in broker.providers.links() if each.role == "spoke" and each.state != "up"],
         never_arrived=sum(each.never_arrived for each in out),
         unmatched=sum({(each.account, each.stream): each.unmatched for each in out}.values()),
@@ -330,7 +331,7 @@ def sync_report(clients: Clients) -> SyncReport:
 
 
 def peer_totals(out: list[SyncStatus]) -> list[PeerTotals]:
-    """What each server that copies from here lacks, over all its copies."""
+    """Return the totals for each server with downstreams, over all its mirrors and sources."""
     groups: dict[tuple[str, str], list[SyncStatus]] = {}
     for each in out:
         groups.setdefault((each.account, each.peer), []).append(each)
@@ -360,5 +361,5 @@ def _totals(account: str, peer: str, statuses: list[SyncStatus]) -> PeerTotals:
 
 
 def rtt_text(rtt_s: float) -> str:
-    """A round trip time as Go prints durations: `1.5ms`."""
+    """Return a round trip time as Go prints durations: `1.5ms`."""
     return format_duration(int(rtt_s * _NS))

@@ -1,20 +1,21 @@
-"""Monitoring as a part of the daemon: its pages over HTTP, HTTPS and the control socket, as far as they are configured."""
+"""Monitoring as a service of the daemon: its pages over HTTP, HTTPS and the control socket, as far as they are configured."""
 
 from __future__ import annotations
 
 import logging
 import ssl
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
 from eyot_daemon.client.clients import Clients
 from eyot_daemon.config.options import Options
-from eyot_daemon.config.tls import TlsOptions
-from eyot_daemon.net.tls_context import TlsError, monitoring_context, renew
+from eyot_daemon.net.tls_context import monitoring_context
 from eyot_daemon.process.ports_file import Ports, urls
+from eyot_daemon.process.service import ReloadSteps, Runtime
 from eyot_daemon.process.start_error import StartError, cannot_listen
+from eyot_daemon.router.providers import HealthzQuery, Unhealthy
 
 if TYPE_CHECKING:
     from eyot_daemon.monitor.pages import Monitoring
@@ -25,16 +26,32 @@ log = logging.getLogger("eyot")
 AGAIN_S = 0.2
 
 
+class MonitoringConfiguration(NamedTuple):
+    """The options, and the certificates of the HTTPS pages as they are on disk now."""
+
+    options: Options
+    tls: ssl.SSLContext | None
+
+
 class MonitoringService:
-    """The pages of one daemon. `start` raises StartError."""
+    """The pages of one daemon. `env` is the process's environment."""
 
-    def __init__(self, clients: Clients) -> None:
+    name = "monitoring"
+
+    def __init__(self, clients: Clients, env: Mapping[str, str]) -> None:
         self._clients = clients
+        self._env = env
         self._pages: Monitoring | None = None
-        self._https: ssl.SSLContext | None = None
 
-    def start(self, options: Options, nursery: trio.Nursery, ports: Ports, control: Path | None) -> None:
-        """Bind, and listen on the Unix socket `control`; `open` lets connections come to the others."""
+    def configure(self, options: Options) -> MonitoringConfiguration:
+        """Check the options and read the certificates. Raises TlsError."""
+        has_tls = options.https_port and options.tls is not None
+        return MonitoringConfiguration(options, monitoring_context(options.tls) if has_tls and options.tls else None)
+
+    def start(self, prepared: MonitoringConfiguration, runtime: Runtime) -> None:
+        """Bind, and listen on the Unix socket at once. Raises StartError."""
+        options = prepared.options
+        control = options.eyot.control_path(self._env)
         if not options.http_port and not options.https_port and control is None:
             return
         from eyot_daemon.monitor.pages import Monitoring  # a daemon without pages starts without their libraries
@@ -42,54 +59,61 @@ class MonitoringService:
         pages = self._pages = Monitoring(self._clients)
         host = options.http_host or options.host
         if options.http_port:
-            self._listen(pages, "http", host, options.http_port, ports)
-        if options.https_port and options.tls is not None:
-            self._https = _context(options.tls)
-            self._listen(pages, "https", host, options.https_port, ports)
+            self._listen(pages, "http", host, options.http_port, runtime.ports)
+        if options.https_port and prepared.tls is not None:
+            self._listen(pages, "https", host, options.https_port, runtime.ports, prepared.tls)
         if control is not None:
             try:
                 pages.listen_control(control)
             except OSError as error:
                 raise StartError(f"Error listening on control socket {control}: {error.strerror or error}") from error
             log.info("Listening for control connections on %s", control)
-        nursery.start_soon(_run, pages)
+        runtime.nursery.start_soon(_run, pages)
+        runtime.when_open(self._open)
 
-    def _listen(self, pages: Monitoring, scheme: str, host: str, wanted: int, ports: Ports) -> None:
+    def _listen(
+        self,
+        pages: Monitoring,
+        scheme: str,
+        host: str,
+        wanted: int,
+        ports: Ports,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         try:
-            _, port = pages.reserve(host, wanted, self._https)
+            _, port = pages.reserve(host, wanted, tls)
         except OSError as error:
             raise cannot_listen(f"{scheme} ", host, wanted, error) from error
         self._clients.broker.bound[scheme] = port
         ports.monitoring = ports.monitoring + urls(scheme, host, port)
         log.info("Starting %s monitor on %s:%d", scheme, host, port)
 
-    def open(self) -> None:
-        """The daemon is ready. Raises StartError."""
-        if self._pages is not None:
-            try:
-                self._pages.open()
-            except OSError as error:
-                raise StartError(f"Error listening for monitoring: {error.strerror or error}") from error
+    def _open(self) -> None:
+        assert self._pages is not None
+        try:
+            self._pages.open()
+        except OSError as error:
+            raise StartError(f"Error listening for monitoring: {error.strerror or error}") from error
 
-    def renew(self, options: Options) -> None:
-        """Read the certificates anew."""
-        if self._https is not None and options.tls is not None:
-            renew(self._https, options.tls)
+    def reload(self, prepared: MonitoringConfiguration, steps: ReloadSteps) -> None:
+        """Use the new certificates for new connections."""
+        pages = self._pages
+        if pages is not None and pages.tls is not None:
+            before = pages.tls
+            steps.undo(lambda: setattr(pages, "tls", before))
+            pages.tls = prepared.tls or before
 
-    def close(self) -> None:
+    def health(self, query: HealthzQuery) -> Unhealthy | None:
+        """Return None: a server that answers this request serves its pages."""
+        return None
+
+    def stop(self) -> None:
         if self._pages is not None:
             self._pages.close()
 
 
-def _context(tls: TlsOptions) -> ssl.SSLContext:
-    try:
-        return monitoring_context(tls)
-    except TlsError as error:
-        raise StartError(str(error)) from error
-
-
 async def _run(pages: Monitoring) -> None:
-    """Serve the pages. If the HTTP server fails, the broker goes on, and the server is started again."""
+    """Serve the pages. If the HTTP server fails, the broker continues, and the server is restarted."""
     try:
         while True:
             try:

@@ -1,13 +1,13 @@
-"""Events of the system account: connections that come, go or are refused, figures of the server, its end.
+"""Events of the system account: connections opened, closed or refused, figures of the server, its shutdown.
 
     $SYS.ACCOUNT.<acc>.CONNECT, .DISCONNECT            a client connected, its connection ended
-    $SYS.ACCOUNT.<acc>.SERVER.CONNS                    how many connections the account has now (and its older name)
-    $SYS.SERVER.<id>.CLIENT.AUTH.ERR                   a client could not say who it is
+    $SYS.ACCOUNT.<acc>.SERVER.CONNS                    the account's number of connections (and its older name)
+    $SYS.SERVER.<id>.CLIENT.AUTH.ERR                   a client failed to authenticate
     $SYS.ACCOUNT.CLIENT.AUTH.ERR                       the same in the account of auth callout, else in $G
-    $SYS.SERVER.<id>.STATSZ                            the server's figures, every now and then
-    $SYS.SERVER.<id>.LAMEDUCK, .SHUTDOWN               the server is about to go
+    $SYS.SERVER.<id>.STATSZ                            the server's figures, periodically
+    $SYS.SERVER.<id>.LAMEDUCK, .SHUTDOWN               the server is about to stop
 
-Nothing is made unless somebody listens.
+Events without a subscriber are not created.
 """
 
 from __future__ import annotations
@@ -64,9 +64,13 @@ class SystemEvents:
     def lame_duck(self) -> None:
         self._publish(f"$SYS.SERVER.{self._broker.server_id}.LAMEDUCK", lambda: {"server": self._server_info()})
 
-    def _figures(self) -> None:
+    def announce(self) -> None:
+        """Publish STATSZ now."""
         subject = f"$SYS.SERVER.{self._broker.server_id}.STATSZ"
         self._publish(subject, lambda: {"server": self._server_info(), "statsz": self._statsz()})
+
+    def _figures(self) -> None:
+        self.announce()
         self._interval_s = min(STATSZ_MAX_S, self._interval_s * 2)
         self._broker.timers.call_later(self._interval_s, self._figures)
 
@@ -104,7 +108,7 @@ class SystemEvents:
             )
 
     def account_connections(self, account: Account) -> Json:
-        """How many connections an account has, and its traffic."""
+        """Return how many connections an account has, and its traffic."""
         return self._event("account_connections") | monitor_accounts.account_stat(self._broker, account)
 
     def _event(self, kind: str) -> Json:

@@ -1,7 +1,8 @@
-"""Requests of the system account, member by member as nats-server's option structs read them.
+"""Requests of the system account as Structs equal to nats-server's option structs.
 
-Go callers marshal these structs whole: every member arrives, numbers as numbers (`"state": 0`). The structs have nats-server's
-names, for they stand in the words that refuse a member of the wrong type (`server/monitor.go`, `server/events.go` of 2.14).
+Go callers marshal these structs completely: every member is present, numbers as numbers (`"state": 0`). The Structs
+have nats-server's names, which appear in the errors for a member of the wrong type (`server/monitor.go`,
+`server/events.go` of 2.14).
 """
 
 from __future__ import annotations
@@ -157,7 +158,7 @@ class JszEventOptions(EventFilterOptions):
     stream_leader_only: bool = False
 
     def query(self, account: str = "") -> JszQuery:
-        """Of the whole server, or of one `account`, where consumers do not bring their streams along."""
+        """Return the query for the whole server, or for one `account`, where `consumer` does not imply `streams`."""
         streams = self.streams or (self.consumer and not account)
         return JszQuery(
             account=account or self.account,
@@ -218,9 +219,16 @@ class RaftzEventOptions(EventFilterOptions):
 
 
 class AccountConnections(msgspec.Struct):
-    """`CONNS` of an account: the account once more, or nothing."""
+    """`CONNS` of an account: the account repeated, or empty."""
 
     acc: str = ""
+
+
+class Requester(msgspec.Struct):
+    """Who asked through an import: `acc`, or `svc` where that account's own import was asked by another account."""
+
+    acc: str = ""
+    svc: str = ""
 
 
 class Chosen(msgspec.Struct):

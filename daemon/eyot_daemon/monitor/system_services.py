@@ -1,9 +1,10 @@
-"""Request services of the system account, and the few that every account has.
+"""Request services of the system account, and those that every account has.
 
 `$SYS.REQ.SERVER.PING[.X]`, `$SYS.REQ.SERVER.<id>.X` and `$SYS.REQ.ACCOUNT.<acc>.X` answer in the system account with
-the monitoring pages; every account can ask `$SYS.REQ.USER.INFO` about itself and `$SYS.REQ.ACCOUNT.PING.{CONNZ,STATZ}`
-and `$SYS.REQ.SERVER.PING.CONNZ` about its own connections. Answers are `{"server": {...}, "data": {...}}`; a request may
-filter servers by name, host, domain or tags, and who is not meant keeps quiet.
+the monitoring pages. Every account may request `$SYS.REQ.USER.INFO` about its user, and
+`$SYS.REQ.ACCOUNT.PING.{CONNZ,STATZ}` and `$SYS.REQ.SERVER.PING.CONNZ` about its own connections. Answers are
+`{"server": {...}, "data": {...}}`. A request may filter servers by name, host, domain or tags; a server that does not
+match stays silent.
 """
 
 from __future__ import annotations
@@ -23,20 +24,23 @@ from eyot_daemon.monitor import connz as monitor_connz
 from eyot_daemon.monitor import process as monitor_process
 from eyot_daemon.monitor import server as monitor_server
 from eyot_daemon.monitor import system_requests as requests
+from eyot_daemon.monitor.other_servers import OtherServers
 from eyot_daemon.monitor.server import CpuMeter
 from eyot_daemon.monitor.system_events import SystemEvents
 from eyot_daemon.router.account import Account
+from eyot_daemon.router.imports import REQUEST_INFO
 from eyot_daemon.router.providers import Json
-from eyot_daemon.router.subscription import CallbackDest, Kind, Origin, Subscription
+from eyot_daemon.router.subscription import IMPORTED, CallbackDest, Kind, Origin, SubjectSpace, Subscription
 from eyot_daemon.version import VERSION
 from eyot_wire.go.time import ns_to_rfc3339
+from eyot_wire.headers import get
 from eyot_wire.jetstream.struct import InvalidJson
 
 log = logging.getLogger("eyot.system")
 
 
 class Service(NamedTuple):
-    """`options`: what a request is read as; `data`: (options) -> the `data` of the answer, `SILENT` for none."""
+    """A service. `options`: type of the request; `data`: (options) -> the answer's `data`, `SILENT` for no answer."""
 
     options: type[requests.EventFilterOptions]
     data: Callable[[Any], object]
@@ -51,10 +55,10 @@ _NO_REQUESTS: Counter[str] = Counter()
 
 
 class Steering(Protocol):
-    """What a request may tell the daemon to do."""
+    """Commands of the system account to the daemon."""
 
     def reload(self) -> str:
-        """Take the configuration anew; what is wrong with it, "" if nothing is."""
+        """Reload the configuration; return the error, "" for success."""
         ...
 
     def lame_duck(self) -> None: ...
@@ -71,10 +75,12 @@ class SystemServices:
         self._cpu = CpuMeter()
         self._seq = 0
         self.events = SystemEvents(clients, self.server_info, self._statsz)
+        self._others = OtherServers(self.broker, self.events.announce)
 
     def start(self) -> None:
         """Subscribe in the system account and in all others, those made later included."""
         self.events.start()
+        self._others.start()
         self.broker.account_listeners.append(self._serve_account)
         for account in tuple(self.broker.each_account()):
             self._serve_account(account)
@@ -89,7 +95,11 @@ class SystemServices:
             subjects += [own + "RELOAD", own + "LDM", own + "KICK"]
         for subject in subjects:
             system.subscribe(subject.encode(), CallbackDest(self._server_request, Kind.SYSTEM, "server"))
-        system.subscribe(b"$SYS.REQ.ACCOUNT.*.*", CallbackDest(self._account_request, Kind.SYSTEM, "account"))
+        # One by one: an unknown request ends with "no responders".
+        for name in ("CONNS", *self._account_services("")):
+            dest = CallbackDest(self._account_request, Kind.SYSTEM, "account")
+            system.subscribe(b"$SYS.REQ.ACCOUNT.*.%b" % name.encode(), dest)
+        system.subscribe(b"$SYS.DEBUG.SUBSCRIBERS", CallbackDest(self._count_subscribers, Kind.SYSTEM, "subscribers"))
 
     def _serve_account(self, account: Account) -> None:
         account.subscribe(b"$SYS.REQ.USER.INFO", CallbackDest(self._user_info, Kind.SYSTEM, "user info"))
@@ -122,8 +132,8 @@ class SystemServices:
         if service is not None:
             self._answer(sub.account, reply, payload, service)
 
-    def _steer(self, what: str, account: Account, reply: bytes, payload: bytes) -> None:
-        """`RELOAD`, and `LDM` and `KICK` (`{"cid": n}`) for one connection; what cannot be read is not answered."""
+    def _steer(self, what: str, account: SubjectSpace, reply: bytes, payload: bytes) -> None:
+        """Handle `RELOAD`, and `LDM` and `KICK` (`{"cid": n}`) for one connection; a malformed request is not answered."""
         answer: Json = {}
         if what == "RELOAD":
             assert self._steering is not None
@@ -142,7 +152,7 @@ class SystemServices:
             account.publish(reply, payload=msgspec.json.encode({"server": self.server_info()} | answer))
 
     def _let_go(self, what: str, cid: int) -> str:
-        """Carry it out; returns what is wrong."""
+        """Carry out the request; return the error."""
         client = self.clients.connections.get(cid)
         if what == "LDM":
             if client is None:
@@ -204,7 +214,7 @@ class SystemServices:
             self._answer(sub.account, reply, payload, service)
 
     def _account_services(self, name: str) -> dict[str, Service]:
-        """What can be asked about one account; of `STATZ` the name "" means all."""
+        """Return the services for one account; for `STATZ` the name "" means all accounts."""
         clients, broker = self.clients, self.broker
         return {
             "SUBSZ": Service(
@@ -224,16 +234,32 @@ class SystemServices:
             "STATZ": Service(requests.AccountStatzEventOptions, lambda asked: self._statz(asked, name)),
         }
 
-    def _connections(self, system: Account, name: str, reply: bytes, payload: bytes) -> None:
-        """`CONNS`, whose answer is an event; nobody answers for an account without connections."""
+    def _connections(self, system: SubjectSpace, name: str, reply: bytes, payload: bytes) -> None:
+        """Answer `CONNS` with an event; an account without connections does not answer."""
         try:
             asked = requests.read(requests.AccountConnections, payload).acc or name
         except InvalidJson as error:
             log.error("Error unmarshalling account connections request message: %s", error)
             return
         account = self.broker.accounts.get(name)
-        if asked == name and account is not None and (account.connections or account.leafnodes) and reply:
+        if asked == name and account is not None and account.connections and reply:
             system.publish(reply, payload=msgspec.json.encode(self.events.account_connections(account)))
+
+    def _count_subscribers(
+        self, sub: Subscription, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Origin | None
+    ) -> None:
+        """`$SYS.DEBUG.SUBSCRIBERS`: how many subscribe to a subject, and to a queue group of it, in the requester's account."""
+        account = self._requester(header) if origin is IMPORTED else self.broker.accounts.get(sub.account.name)
+        if account is None or not reply:
+            return
+        wanted, _, queue = payload.strip().partition(b" ")
+        count = monitor_accounts.count_subscribers(account, wanted, queue)
+        sub.account.publish(reply, payload=b"%d" % count)
+
+    def _requester(self, header: bytes) -> Account | None:
+        """Return the account whose import brought a request, as the import says in the request's header."""
+        asked = requests.read(requests.Requester, get(header, REQUEST_INFO) or b"")
+        return self.broker.accounts.get(asked.svc or asked.acc)
 
     def _own_account(
         self, sub: Subscription, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Origin | None
@@ -253,13 +279,16 @@ class SystemServices:
             data["user_name"] = token.claims.name
         if origin.access is not None:
             data["permissions"] = _permissions(origin.access.permissions)
-        if token is not None and token.claims.exp:
-            data["expires"] = max(0, token.claims.exp * 10**9 - self.broker.clock.now_ns())
+        left_s = (origin.expires_ns - self.broker.clock.now_ns()) // 10**9
+        if left_s > 0:
+            data["expires"] = left_s * 10**9
         self._answer(sub.account, reply, b"", Service(requests.EventFilterOptions, lambda asked: data))
 
     # -- answers -------------------------------------------------------------------------------------------------
 
-    def _answer(self, account: Account, reply: bytes, payload: bytes, service: Service, member: str = "data") -> None:
+    def _answer(
+        self, account: SubjectSpace, reply: bytes, payload: bytes, service: Service, member: str = "data"
+    ) -> None:
         if not reply:
             return
         answer: Json = {}
@@ -280,7 +309,7 @@ class SystemServices:
         account.publish(reply, payload=msgspec.json.encode({"server": self.server_info()} | answer))
 
     def _is_meant(self, wanted: requests.EventFilterOptions) -> bool:
-        """Does the request's filter leave this server in?"""
+        """Return whether the request's filter includes this server."""
         options = self.broker.options
         domain = options.jetstream.domain if options.jetstream is not None else ""
         exact = wanted.exact_match
@@ -300,7 +329,7 @@ class SystemServices:
         return self.broker.server_name if self.broker.options.leafnodes.remotes else ""
 
     def server_info(self) -> Json:
-        """The `server` of an answer or event."""
+        """Return the `server` of an answer or event."""
         self._seq += 1
         options = self.broker.options
         info: Json = {"name": self.broker.server_name, "host": options.host, "id": self.broker.server_id}
@@ -336,7 +365,7 @@ class SystemServices:
             "received": {"msgs": broker.in_msgs, "bytes": broker.in_bytes},
             "received_from_clients": {"msgs": traffic.in_msgs, "bytes": traffic.in_bytes},
             "slow_consumers": broker.slow_consumers,
-            "active_servers": 1,
+            "active_servers": 1 + self._others.count(),
         }
         jetstream = broker.providers.jetstream_varz()
         if jetstream:
@@ -358,7 +387,7 @@ def _profilez(asked: requests.ProfilezEventOptions) -> Json:
 
 
 def _permissions(permissions: Permissions) -> Json:
-    """A user's permissions as `$SYS.REQ.USER.INFO` shows them."""
+    """Return a user's permissions as `$SYS.REQ.USER.INFO` shows them."""
     shown: Json = {}
     for key, part in (("publish", permissions.publish), ("subscribe", permissions.subscribe)):
         listed = _subjects(part)

@@ -1,1 +1,6 @@
-"""Listening sockets, transports, TLS and WebSocket."""
+"""Networking: listening sockets, transports, TLS and WebSocket.
+
+Entry points: `listener.TcpListener` accepts, `transport.SocketTransport` and `StreamTransport` serve one connection.
+A transport knows its session as `transport.Session` and the broker as `transport.TurnEnd`.
+May import `config` and `turn`; of other floors only wire.
+"""

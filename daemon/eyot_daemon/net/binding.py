@@ -1,4 +1,4 @@
-"""Sockets bound as Go binds them: where every address is meant, one socket takes IPv6 and IPv4."""
+"""Binds sockets as Go does: for all addresses, one socket accepts IPv6 and IPv4."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 #: Hosts that mean every address of the machine.
 EVERYWHERE = frozenset(("", "0.0.0.0", "::"))
 _MAPPED = "::ffff:"
-#: What a kernel without IPv6 says, or one where it is switched off.
+#: Errors of a kernel without IPv6, or with IPv6 disabled.
 _NO_IPV6 = frozenset((errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL))
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A bound socket that does not listen yet; `port` 0: any free one. Raises OSError."""
+    """Bind a socket that does not listen yet; `port` 0: any free one. Raises OSError."""
     if host in EVERYWHERE:
         try:
             return _bind(socket.AF_INET6, ("::", port))
@@ -40,5 +40,5 @@ def _bind(family: int, address: Any) -> socket.socket:
 
 
 def plain_host(host: str) -> str:
-    """An IPv4 address as people write it, where an IPv6 socket shows it as `::ffff:192.0.2.1`."""
+    """Return an IPv4 address in its usual form where an IPv6 socket shows `::ffff:192.0.2.1`."""
     return host.removeprefix(_MAPPED) if "." in host else host

@@ -1,4 +1,4 @@
-"""Whether the certificates, keys and authorities that a configuration names can be used: what `eyotd -t` asks."""
+"""Checks that the configured certificates, keys and authorities are usable, for `eyotd -t`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from eyot_daemon.net.tls_context import TlsError, client_context, server_context
 
 
 def unusable_certificates(options: Options) -> Iterator[str]:
-    """A line for each `tls { }` block of which a file is missing, cannot be read or does not fit; it names the files."""
+    """Yield a line for each `tls { }` block with a file that is missing, unreadable or does not fit; it names the files."""
     told: set[str] = set()
     for tls, make in _blocks(options):
         try:

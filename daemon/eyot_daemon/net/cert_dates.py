@@ -1,4 +1,4 @@
-"""Certificates of this server's own that are out of date, or soon will be: at a device that nobody visits, the link fails first."""
+"""Expiry of this server's own certificates: on an unattended device the failing link would otherwise be the first sign."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from eyot_daemon.config.tls import TlsOptions
 if TYPE_CHECKING:
     from cryptography import x509
 
-#: So long beforehand it is told that a certificate expires.
+#: How long before its expiry a certificate is reported.
 SOON = datetime.timedelta(days=7)
 
 
 def own_certificates(options: Options) -> list[str]:
-    """The files of all certificates that this server shows: to clients, leafs, browsers, and by remotes to hubs. Each once."""
+    """Return the files of all certificates that this server presents to clients, leaf nodes, browsers and hubs, each once."""
     leaf_links = options.leafnodes
     blocks: list[TlsOptions | None] = [options.tls]  # the monitoring pages show it, too
     blocks.append(None if options.websocket is None else options.websocket.tls)
@@ -36,9 +36,9 @@ def own_certificates(options: Options) -> list[str]:
 
 
 def out_of_date(options: Options, now: datetime.datetime) -> Iterator[str]:
-    """A line for each file with a certificate that is not good at `now` (with a time zone) or for `SOON` from then on.
+    """Yield a line for each file with a certificate that is invalid at `now` (with a time zone) or within `SOON` after.
 
-    A file that cannot be had is passed over: whoever needs it says so.
+    An unreadable file is skipped: the code that needs it reports it.
     """
     for file in own_certificates(options):
         try:
@@ -51,7 +51,7 @@ def out_of_date(options: Options, now: datetime.datetime) -> Iterator[str]:
 
 
 def not_after(file: str) -> datetime.datetime | None:
-    """Until when the first certificate of a file is good; None where that cannot be had. Read again when the file has changed."""
+    """Return the expiry of a file's first certificate, or None. A changed file is read again."""
     try:
         return _not_after(file, Path(file).stat().st_mtime_ns)
     except (OSError, ValueError):
@@ -66,7 +66,7 @@ def _not_after(file: str, _changed_ns: int) -> datetime.datetime:
 
 
 def _trouble(pem: bytes, now: datetime.datetime) -> str:
-    """What is wrong with the dates of a certificate, or else of the issuers' that come along with it; "" if nothing is."""
+    """Return the problem with the dates of a certificate or of its accompanying issuers; "" if there is none."""
     from cryptography import x509
 
     try:

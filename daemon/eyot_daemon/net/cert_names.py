@@ -1,4 +1,4 @@
-"""Names in a client's certificate, in the order in which `verify_and_map` looks for a user of that name."""
+"""Names in a client's certificate, in the order in which `verify_and_map` looks for a user."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _DOMAIN_COMPONENT = "0.9.2342.19200300.100.1.25"
 
 
 def find_user(certificate: bytes, users: Iterable[str], known: Callable[[str], bool]) -> str | None:
-    """The user a certificate (DER) stands for: its e-mail addresses, DNS names, URIs, then its subject; None: nobody.
+    """Return the user of a certificate (DER): by its e-mail addresses, DNS names, URIs, then its subject; None: no user.
 
-    A subject is compared part by part whatever their order, then as the text Go makes of it, with its domain components
-    and without.
+    The subject is compared part by part in any order, then as the text that Go makes of it, with and without its domain
+    components.
     """
     from cryptography import x509
 
@@ -49,7 +49,7 @@ def find_user(certificate: bytes, users: Iterable[str], known: Callable[[str], b
 
 
 def public_key_digest(certificate: bytes) -> str:
-    """SHA-256 of the certificate's SubjectPublicKeyInfo in hexadecimal: what `pinned_certs` lists."""
+    """Return the SHA-256 of the certificate's SubjectPublicKeyInfo in hexadecimal, as in `pinned_certs`."""
     from cryptography import x509
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
@@ -69,7 +69,7 @@ def _alternative_names(cert: x509.Certificate) -> Iterable[str]:
 
 
 def _parts(name: x509.Name) -> list[frozenset[tuple[str, str]]]:
-    """The parts of a distinguished name in an order of their own."""
+    """Return the parts of a distinguished name in a canonical order."""
     parts = [frozenset((one.oid.dotted_string, _text(one.value)) for one in rdn) for rdn in name.rdns]
     return sorted(parts, key=sorted)
 
@@ -82,7 +82,7 @@ def _parsed(text: str) -> list[frozenset[tuple[str, str]]] | None:
     try:
         return _parts(x509.Name.from_rfc4514_string(text, more))
     except ValueError:
-        return None  # a user's name that is no distinguished name
+        return None  # a user's name that is not a distinguished name
 
 
 def _of_type(name: x509.Name, dotted: str) -> list[x509.NameAttribute[str | bytes]]:
@@ -94,7 +94,7 @@ def _text(value: str | bytes) -> str:
 
 
 def _go_text(name: x509.Name) -> str:
-    """The subject as Go's `pkix.RDNSequence` prints it."""
+    """Return the subject as Go's `pkix.RDNSequence` prints it."""
     groups = []
     for dotted, short in _GO_ORDER:
         values = [f"{short}={_escape(_text(one.value))}" for one in _of_type(name, dotted)]

@@ -1,4 +1,4 @@
-"""A stream that tells how many bytes really cross: put beneath TLS or WebSocket, it counts records, frames and handshakes too."""
+"""A stream that counts the bytes on the wire: below TLS or WebSocket, it counts records, frames and handshakes, too."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import trio
 
 
 class CountedStream(trio.abc.Stream):
-    """`stream`, each send and each read of which is told to `crossed` (bytes)."""
+    """Wraps `stream`; every send and read calls `crossed` with its number of bytes."""
 
     def __init__(self, stream: trio.abc.Stream, crossed: Callable[[int], None]) -> None:
         self.stream = stream

@@ -1,15 +1,15 @@
-"""Sockets for clients that are bound before the daemon is loaded, and listen when it is ready.
+"""Binds the sockets for clients before the daemon is loaded; they listen when the daemon is ready.
 
-A port that is taken is found out at once, and a port that is ours is not taken by others while the daemon loads. Nobody can
-connect before the daemon serves: health checks see a server that is there when it is, and a second daemon on the same
-store fails without having accepted anybody.
+A port in use is detected at once, and no other process can take this server's port while the daemon loads. Clients
+cannot connect before the daemon serves: a health check sees a server only when it is ready, and a second daemon on the
+same store fails without having accepted any client.
 
-Some launchers give a server a tenth of a second and then connect once (that of the Java client's tests, for one); loading takes
-longer than that. With `EYOT_LISTEN_EARLY` in the environment the sockets listen from the first moment on, and who
-connects meanwhile waits in the kernel's queue.
+Some launchers wait a tenth of a second and then connect once (the one of the Java client's tests, for example); loading
+is slower. With `EYOT_LISTEN_EARLY` in the environment the sockets listen from the start, and early clients wait in
+the kernel's queue.
 
-`listen_early` never fails and says nothing: whatever is wrong with the command line, the file or a port is found again, and
-told, where it belongs. `take` gives out what is held.
+`listen_early` never fails and prints nothing: an error in the command line, the file or a port is found again, and
+reported, by the code responsible for it. `take` returns the bound sockets.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ _held: dict[tuple[str, int], socket.socket] = {}
 
 
 def take(host: str, port: int) -> socket.socket:
-    """A bound socket, that held for this address if there is one; `port` 0: any free one. Raises OSError."""
+    """Return a bound socket, the held one for this address if there is one; `port` 0: any free one. Raises OSError."""
     held = _held.pop((host, port), None)
     return held if held is not None else bind(host, port)
 
 
 def release() -> None:
-    """Close what nobody asked for."""
+    """Close sockets that were not used."""
     while _held:
         _held.popitem()[1].close()
 
 
 def listen_early(argv: Sequence[str]) -> None:
-    """Bind and hold the ports for which this command line and its configuration file ask."""
+    """Bind and hold the ports of this command line and its configuration file."""
     with suppress(UsageError, OSError, ValueError, RecursionError):
         for host, port in addresses(argv):
             _held[host, port] = bind(host, port)
@@ -69,7 +69,7 @@ def addresses(argv: Sequence[str]) -> list[tuple[str, int]]:
 
 
 def _plain_file(path: str) -> dict[str, object]:
-    # Not needed where there is no file.
+    # Not needed without a file.
     from eyot_wire.conf import ConfError, parse_file
 
     try:
@@ -80,7 +80,7 @@ def _plain_file(path: str) -> dict[str, object]:
 
 
 def _listener(block: dict[str, object], default: int) -> tuple[str, int]:
-    """Host and port of a block as `config/listen.py` reads them; UsageError or ValueError for what it would refuse."""
+    """Return host and port of a block as `config/listen.py` reads them; UsageError or ValueError for invalid values."""
     host, port = HOST_DEFAULT, default
     listen = block.get("listen")
     if isinstance(listen, int):

@@ -1,7 +1,7 @@
-"""Listening sockets: bind, accept, and give every connection its task.
+"""Listening sockets: bind, accept, and start a task for every connection.
 
-`TcpListener` is not about NATS: it hands each accepted socket to `serve`, an async function that runs as a task of the
-listener's nursery for as long as the connection lives. `client/listener.py` and the leaf links say what happens then.
+`TcpListener` knows nothing of NATS: it passes each accepted socket to `serve`, an async function that runs as a task of
+the listener's nursery during the connection. `client/listener.py` and the leaf links provide `serve`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ log = logging.getLogger("eyot.listener")
 
 #: Connections accepted before other tasks get their turn.
 ACCEPTS_PER_TURN = 64
-#: What to wait when the process is out of file descriptors or memory; pending connections stay in the backlog.
+#: Pause when the process is out of file descriptors or memory; pending connections stay in the backlog.
 ACCEPT_RETRY_S = 0.1
 
 _OUT_OF_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
@@ -30,7 +30,7 @@ Serve = Callable[[socket.socket, "tuple[str, int]"], Awaitable[None]]
 
 
 class TcpListener:
-    """One bound TCP socket; `listen` lets connections come, `run` accepts them."""
+    """One bound TCP socket; `listen` starts listening, `run` accepts."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
@@ -54,7 +54,7 @@ class TcpListener:
         return cls(take(host, max(port, 0)))
 
     def listen(self) -> None:
-        """Let connections come. OSError if another process was faster."""
+        """Start listening. Raises OSError if another process was faster."""
         self._sock.listen(BACKLOG)
 
     def close(self) -> None:
@@ -85,7 +85,7 @@ class TcpListener:
                             log.error("accept on %s:%d: %s", self.host, self.port, error)
                             await trio.sleep(ACCEPT_RETRY_S)
                             break
-                        continue  # the peer was gone before it was accepted
+                        continue  # the peer disconnected before it was accepted
                     nursery.start_soon(_serve, serve, sock, (plain_host(address[0]), address[1]))
         except trio.ClosedResourceError:
             return
@@ -94,7 +94,7 @@ class TcpListener:
 
 
 async def _serve(serve: Serve, sock: socket.socket, address: tuple[str, int]) -> None:
-    """Whatever goes wrong with one connection stays with it: nothing is raised but cancellation."""
+    """Serve one connection. An error ends only this connection; only cancellation propagates."""
     try:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -1,7 +1,7 @@
-"""Last words of a TLS handshake that failed.
+"""TLS handshakes: bounds what the peer sends, sends the alert of a failed one, and leaves no reference cycle behind.
 
-OpenSSL writes an alert that says why (no certificate, one of an unknown authority, one that is revoked); clients show it to their
-users and some tell by it whether trying again makes sense. Trio's SSLStream leaves it unsent when it breaks.
+OpenSSL writes an alert with the reason (no certificate, unknown authority, revoked certificate). Clients show it to
+their users, and some decide by it whether to retry. Trio's SSLStream leaves it unsent when it breaks.
 """
 
 from __future__ import annotations
@@ -12,18 +12,67 @@ from typing import Any
 
 import trio
 
-#: How long the peer gets to take the alert, so that what it sent meanwhile does not reset the connection before.
+#: How long the peer may take to read the alert, so that its earlier data does not reset the connection first.
 _TAKE_S = 0.2
 _READ_BYTES = 4096
+#: The most bytes of a peer's side of a handshake. OpenSSL itself keeps a first message of up to 128 KiB.
+HANDSHAKE_BYTES_MAX = 32 * 1024
+
+
+class SmallReads(trio.abc.Stream):
+    """A stream below TLS that is read in small pieces: Trio's SSLStream keeps what it has read until it is decrypted."""
+
+    def __init__(self, stream: trio.abc.Stream) -> None:
+        self._stream = stream
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
+        return await self._stream.receive_some(_READ_BYTES)
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        await self._stream.send_all(data)
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await self._stream.wait_send_all_might_not_block()
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+class _HandshakeReads(SmallReads):
+    """The peer's side of a handshake, up to `HANDSHAKE_BYTES_MAX`."""
+
+    def __init__(self, stream: trio.abc.Stream) -> None:
+        super().__init__(stream)
+        self._left = HANDSHAKE_BYTES_MAX
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
+        if self._left <= 0:
+            raise trio.BrokenResourceError from ssl.SSLError("the handshake is too large")
+        data = await super().receive_some()
+        self._left -= len(data)
+        return data
 
 
 async def handshake(stream: trio.SSLStream[Any]) -> None:
-    """`do_handshake`, which tells the peer when it fails. The connection is then to be closed. Raises trio.BrokenResourceError."""
+    """Run `do_handshake` and send the alert if it fails; then the caller closes the stream. Raises trio.BrokenResourceError."""
+    raw = stream.transport_stream
+    stream.transport_stream = _HandshakeReads(raw)
     try:
         await stream.do_handshake()
     except trio.BrokenResourceError:
+        stream.transport_stream = raw
         await _send_alert(stream)
         raise
+    finally:
+        stream.transport_stream = raw
+        _forget_handshake(stream)
+
+
+def _forget_handshake(stream: trio.SSLStream[Any]) -> None:
+    """Drop the stream's reference to its own handshake, which is begun once: a closed stream would wait for the garbage collector."""
+    once: Any = getattr(stream, "_handshook", None)  # no public way to it (Trio 0.35)
+    if once is not None and hasattr(once, "_afn"):
+        del once._afn
 
 
 async def _send_alert(stream: trio.SSLStream[Any]) -> None:

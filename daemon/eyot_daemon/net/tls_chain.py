@@ -1,8 +1,8 @@
-"""Which certificates a TLS listener sends: those of its file, and no others.
+"""Restricts the certificates that a TLS listener sends to those of its file.
 
-OpenSSL completes a chain from what the context trusts: with `ca_file`, the authority that clients' certificates are checked
-against went along. Go sends what is in the file. OpenSSL has a mode for that, `SSL_MODE_NO_AUTO_CHAIN`, which Python's `ssl` does not
-offer; it is set in OpenSSL itself, by the pointer that an `SSLContext` begins with.
+OpenSSL completes a chain from the trusted certificates: with `ca_file`, it would also send the authority that verifies
+clients. Go sends the file's content. OpenSSL's mode for that, `SSL_MODE_NO_AUTO_CHAIN`, is not available in Python's
+`ssl`; this module sets it in OpenSSL itself, through the pointer at the start of an `SSLContext`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import sys
 
 _CTRL_MODE = 33
 _NO_AUTO_CHAIN = 0x8
-#: The versions of CPython whose `SSLContext` is known to begin so.
+#: The versions of CPython whose `SSLContext` is known to start with the pointer.
 _KNOWN = (3, 11) <= sys.version_info < (3, 15) and sys.implementation.name == "cpython"
 
 
 def send_only_own(context: ssl.SSLContext) -> None:
-    """Let `context` add nothing to the certificates that were loaded. Where that is not possible, it goes on adding."""
+    """Let `context` send only the loaded certificates. Where that is impossible, the context stays unchanged."""
     if not _KNOWN:
         return
     try:

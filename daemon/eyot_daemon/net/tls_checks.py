@@ -1,4 +1,4 @@
-"""What a listener asks of a TLS connection beyond the handshake: pinned certificates, and a limit on how many there are."""
+"""Checks of a TLS connection beyond the handshake: pinned certificates, and a limit on concurrent handshakes."""
 
 from __future__ import annotations
 
@@ -29,8 +29,10 @@ class RateLimit:
 
 
 def check_certificate(tls: TlsOptions, stream: trio.SSLStream[Any]) -> None:
-    """Raise ssl.SSLError if the peer's certificate is not among `pinned_certs`, or has expired since it was verified: OpenSSL
-    does not look at it again when a session is resumed."""
+    """Check the peer's certificate against `pinned_certs` and its expiry. Raises ssl.SSLError.
+
+    OpenSSL does not check the expiry again when a session is resumed.
+    """
     if stream.session_reused and (tls.verify or tls.verify_and_map):
         certificate = stream.getpeercert()
         if not certificate or ssl.cert_time_to_seconds(str(certificate["notAfter"])) < time.time():

@@ -18,7 +18,7 @@ class TlsError(Exception):
 
 
 def server_context(tls: TlsOptions) -> ssl.SSLContext:
-    """The context of a listener. Raises TlsError."""
+    """Return the context of a listener. Raises TlsError."""
     context = _server_context(tls)
     if tls.more_certs:
         contexts = []
@@ -35,7 +35,7 @@ def _server_context(tls: TlsOptions) -> ssl.SSLContext:
     _apply(context, tls)
     if tls.verify or tls.verify_and_map:
         context.verify_mode = ssl.CERT_REQUIRED
-        # A resumed session would be taken without another look at the client's certificate.
+        # A resumed session would be accepted without another check of the client's certificate.
         context.num_tickets = 0
         context.options |= ssl.OP_NO_TICKET
         if not tls.ca_file:
@@ -44,20 +44,15 @@ def _server_context(tls: TlsOptions) -> ssl.SSLContext:
 
 
 def monitoring_context(tls: TlsOptions) -> ssl.SSLContext:
-    """The context of the HTTPS pages: the server's certificate, and nobody is asked for one. Raises TlsError."""
+    """Return the context of the HTTPS pages: the server's certificate, without client certificates. Raises TlsError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     send_only_own(context)
     _apply(context, tls)
     return context
 
 
-def renew(context: ssl.SSLContext, tls: TlsOptions) -> None:
-    """Let a context that cannot be replaced use what is in the files now. Raises TlsError."""
-    _apply(context, tls)
-
-
 def client_context(tls: TlsOptions | None) -> ssl.SSLContext:
-    """The context for dialling out; without a block the system's authorities are trusted. Raises TlsError."""
+    """Return the context for outgoing connections; without a block the system's authorities are trusted. Raises TlsError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if tls is None:
         tls = TlsOptions()
@@ -71,7 +66,7 @@ def client_context(tls: TlsOptions | None) -> ssl.SSLContext:
 
 
 def _words(error: OSError) -> str:
-    """Without Python's number in front of what the system says."""
+    """Return the system's words, without the number that Python puts in front."""
     return str(error) if isinstance(error, ssl.SSLError) or not error.strerror else error.strerror
 
 

@@ -1,4 +1,4 @@
-"""Who speaks first on a port with TLS: how a peer that begins its handshake at once is told from one that waits for INFO."""
+"""Distinguishes a peer that starts its TLS handshake at once from one that waits for INFO."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TLS_HANDSHAKE = 0x16
 
 
 async def first_byte(sock: socket.socket, timeout_s: float) -> int | None:
-    """The first byte the peer sends, left where it is; None if nothing comes in time."""
+    """Return the first byte that the peer sends without consuming it; None if nothing arrives in time."""
     with trio.move_on_after(timeout_s):
         await trio.lowlevel.wait_readable(sock)
         start = sock.recv(1, socket.MSG_PEEK)

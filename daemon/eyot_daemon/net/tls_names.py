@@ -1,4 +1,4 @@
-"""Which of several certificates a listener shows: the first for the name that the client asks for, else the first."""
+"""Selects the certificate of a listener with several: the first for the client's server name, else the first."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def dns_names(cert_file: str) -> frozenset[str]:
-    """The host names (lower case, `*.example.com` among them) of the first certificate of a PEM file."""
+    """Return the host names (lower case, `*.example.com` among them) of the first certificate of a PEM file."""
     from cryptography import x509
 
     certificate = x509.load_pem_x509_certificate(Path(cert_file).read_bytes())
@@ -20,7 +20,7 @@ def dns_names(cert_file: str) -> frozenset[str]:
 
 
 def matches(names: frozenset[str], wanted: str) -> bool:
-    """True if a certificate with these names is good for a host; a wildcard stands for one label."""
+    """Return whether a certificate with these names is valid for a host; a wildcard matches one label."""
     wanted = wanted.lower().rstrip(".")
     _, dot, rest = wanted.partition(".")
     return wanted in names or bool(dot and f"*.{rest}" in names)
@@ -29,7 +29,7 @@ def matches(names: frozenset[str], wanted: str) -> bool:
 def choose_by_name(
     context: ssl.SSLContext, own: frozenset[str], others: Sequence[tuple[frozenset[str], ssl.SSLContext]]
 ) -> None:
-    """Let connections of `context` go on with the first of `others` whose certificate has the name they ask for."""
+    """Let connections of `context` use the first of `others` whose certificate has their server name."""
 
     def choose(connection: ssl.SSLObject | ssl.SSLSocket, wanted: str | None, _: ssl.SSLContext) -> None:
         if wanted is None or matches(own, wanted):

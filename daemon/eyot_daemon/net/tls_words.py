@@ -1,4 +1,4 @@
-"""Why a TLS handshake failed, in Go's words where Go has some: what nats-server writes behind `TLS handshake error:`."""
+"""The reason of a failed TLS handshake in Go's words, where Go has some, as nats-server logs after `TLS handshake error:`."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _WORDS = {
 }
 _UNKNOWN_AUTHORITY = "x509: certificate signed by unknown authority"
 _EXPIRED = "x509: certificate has expired or is not yet valid"
-#: By OpenSSL's number of what is wrong with a certificate (`X509_V_ERR_*`).
+#: By OpenSSL's certificate error number (`X509_V_ERR_*`).
 _CERTIFICATE_WORDS = {2: _UNKNOWN_AUTHORITY, 19: _UNKNOWN_AUTHORITY, 20: _UNKNOWN_AUTHORITY, 21: _UNKNOWN_AUTHORITY}
 _CERTIFICATE_WORDS |= {9: _EXPIRED, 10: _EXPIRED}
-#: Alerts of the peer, where Go names them otherwise than OpenSSL.
+#: Alerts of the peer whose names differ between Go and OpenSSL.
 _ALERTS = {"UNKNOWN_CA": "unknown certificate authority"}
 
 
 def handshake_words(error: BaseException) -> str:
-    """The reason; never empty."""
+    """Return the reason; never empty."""
     cause = error.__cause__ or error
     if isinstance(cause, trio.TooSlowError):
         return "i/o timeout"

@@ -1,17 +1,16 @@
-"""Moving bytes between a socket and a session, without a task switch per message.
+"""Moves bytes between a socket and a session, without a task switch per message.
 
-A session (a client connection, a leaf link) is sans-IO: it gets `received(data)`, gathers output in `out`, and asks its
-transport to send at the end of the turn. Two transports do that:
+A session (a client connection, a leaf link) is sans-IO: it receives `received(data)`, gathers output in `out`, and asks
+its transport to send at the end of the turn. There are two transports:
 
 - `SocketTransport`, for plain TCP and Unix sockets: the broker's `Readers` call it when its non-blocking socket is
-  readable, it reads into one buffer shared by all connections; output is sent inline by whoever ends the turn, and only
-  when the kernel says EAGAIN a drain task is started for that connection.
-- `StreamTransport`, for anything that is a `trio.abc.Stream` (TLS, WebSocket, in-memory links in tests): a reader and a
-  writer task.
+  readable. It reads into one buffer shared by all connections. The end of the turn sends the output; only on EAGAIN a
+  drain task starts for that connection.
+- `StreamTransport`, for any `trio.abc.Stream` (TLS, WebSocket, in-memory links in tests): a reader and a writer task.
 
-What waits in `out` is bounded: more than `max_pending` bytes, or no progress for `write_deadline_s`, makes the session a
-slow consumer (`session.slow_consumer`), which closes it. A connection closed by this side gets a moment to take its
-last words (`-ERR ...`), and its input is drained, so that a reset does not destroy them on the way.
+`out` is bounded: more than `max_pending` bytes, or no progress for `write_deadline_s`, makes the session a slow
+consumer (`session.slow_consumer`), which closes it. When this side closes a connection, the peer gets a moment to read
+the last bytes (`-ERR ...`), and its input is drained, so that a reset does not destroy them.
 """
 
 from __future__ import annotations
@@ -32,22 +31,22 @@ from eyot_daemon.turn.readers import Readers
 
 log = logging.getLogger("eyot.transport")
 
-#: One read takes at most this much; bounds the work of one turn.
+#: The most bytes of one read; bounds the work of one turn.
 READ_SIZE = 256 * 1024
-#: The same before it is known who the peer is: all that it can make us hold.
+#: The most bytes of one read before the peer is authenticated: bounds the memory that an unknown peer can use.
 FIRST_READ_SIZE = 16 * 1024
 #: Reads through a `trio.abc.Stream`.
 STREAM_READ_SIZE = 64 * 1024
-#: A connection closed with last words is given this long to take them.
+#: How long a peer may take to read the last bytes of a closed connection.
 LINGER_S = 0.5
 
-#: A peer with more than this share of `max_pending` waiting slows down who publishes to it, by so much per read.
+#: A peer with more than this share of `max_pending` waiting delays its publishers by this long per read.
 STALL_SHARE = 0.75
 STALL_S = 0.01
 
-#: The longest that a peer waits at a gate before it is read once more: it may have asked for life, or hung up.
+#: The longest that a client waits at a closed gate before one more read: it may have sent PING, or disconnected.
 HOLD_S = 2.0
-#: The same for a leaf link, which carries what others send, and hears of a dead peer within seconds.
+#: The longest wait of a leaf link, which carries messages of others and must detect a dead peer within seconds.
 LEAF_HOLD_S = 0.25
 
 SLOW_PENDING = "Slow Consumer (Pending Bytes)"
@@ -60,48 +59,52 @@ SERVER_SHUTDOWN = "Server Shutdown"
 
 
 class Session(Protocol):
-    """What a transport serves."""
+    """A connection that a transport serves."""
 
     out: bytearray
     closed: bool
 
     def received(self, data: bytes | bytearray | memoryview) -> None:
-        """Bytes came in, in memory that is used again for the next read. The transport ends the turn afterwards."""
+        """Process received bytes, in memory that the next read reuses. The transport ends the turn afterwards."""
         ...
 
     def lost(self, reason: str) -> None:
-        """The connection is gone (peer closed it, or it failed). Called once, unless the session closed it itself."""
+        """Handle the loss of the connection (closed by the peer, or failed). Called once, unless the session closed it itself."""
         ...
 
     def slow_consumer(self, reason: str) -> None:
-        """The peer does not take what is sent to it: the session counts that and closes."""
+        """Handle a peer that does not read what is sent to it: count it and close."""
         ...
 
     def refill(self) -> bool:
-        """`out` has run empty after a backlog: a session that hands its bulk over in slices (a leaf link) puts the next
-        one in. True if there is something to send again."""
+        """Refill `out`, which is empty after a backlog; return whether there is something to send again.
+
+        A session with bulk data in slices (a leaf link) appends the next slice.
+        """
         ...
 
 
 class Transport(Protocol):
-    """What a session sees of its transport."""
+    """A transport as its session sees it."""
 
     @property
     def backlog(self) -> int:
-        """Bytes not yet taken by the kernel or the stream."""
+        """Bytes that neither the kernel nor the stream has accepted yet."""
         ...
 
     def input_waits(self) -> bool:
-        """Has the peer sent something that was not read yet? Asked before a peer is judged by its silence: a process that
-        is behind with its reading must not blame others for it."""
+        """Return whether the peer sent bytes that were not read yet.
+
+        Checked before silence counts against a peer: a process that lags with reading must not blame its peers.
+        """
         ...
 
     def send(self) -> None:
-        """Send from the front of the session's `out` what can be sent now; the rest follows by itself."""
+        """Send what can be sent now from the front of the session's `out`; the rest follows automatically."""
         ...
 
     def close(self, *, linger: bool) -> None:
-        """Stop reading and close; with `linger` the peer gets a moment to take what is still in `out`."""
+        """Stop reading and close; with `linger` the peer gets a moment to read what is still in `out`."""
         ...
 
     def hold(self, gate: Gate) -> None:
@@ -109,20 +112,20 @@ class Transport(Protocol):
         ...
 
     def admit(self, message_bytes_max: int) -> None:
-        """It is known who the peer is: from now on it may send much at once, messages of up to so many bytes."""
+        """Raise the limits for an authenticated peer, which may send messages of up to this many bytes."""
         ...
 
     async def run(self, session: Session) -> None:
-        """Serve the session until the connection is closed. Whoever made the transport must run it, closed or not."""
+        """Serve the session until the connection is closed. The creator of the transport must run it, closed or not."""
         ...
 
 
 @runtime_checkable
 class CompressedStream(Protocol):
-    """A stream (a WebSocket) that can stand for more than it carries."""
+    """A stream (a WebSocket) whose messages may expand when decompressed."""
 
     def allow_messages(self, bytes_max: int) -> None:
-        """One message may stand for so many bytes."""
+        """Set the largest decompressed size of a message."""
         ...
 
 
@@ -138,8 +141,11 @@ class TransportLimits:
 
 
 class TurnEnd(Protocol):
-    """The broker, as far as a transport knows it: `flush` ends the turn; a destination far behind asks the connection
-    whose turn it is to wait before it reads on; `readers` read from sockets."""
+    """The broker as a transport sees it.
+
+    `flush` ends the turn. A destination that lags asks the connection of the present turn to wait before its next read.
+    `readers` read from sockets.
+    """
 
     @property
     def readers(self) -> Readers: ...
@@ -194,7 +200,7 @@ class SocketTransport:
         self._linger = False
         self._stall_s = 0.0
         self._gate: Gate | None = None  # waited at before the next read
-        self._call = trio.Event()  # the task is wanted: to close, or to let the peer wait
+        self._call = trio.Event()  # wakes the task: to close, or to pause the peer
 
     @property
     def backlog(self) -> int:
@@ -244,7 +250,7 @@ class SocketTransport:
         return False
 
     async def _drain(self) -> None:
-        """Send the rest as the kernel takes it; ends when everything is out. The deadline is one of progress."""
+        """Send the rest as the kernel accepts it; ends when everything is sent. The deadline applies to progress."""
         session = self._session
         assert session is not None
         try:
@@ -258,7 +264,7 @@ class SocketTransport:
         except (trio.ClosedResourceError, OSError):
             return
         except Exception:
-            # The task is one of the daemon's: a fault of ours ends this connection, nobody else's.
+            # The task is one of the daemon's: an internal error ends this connection only.
             log.exception("connection failed")
             self.close(linger=False)
         finally:
@@ -300,7 +306,9 @@ class SocketTransport:
                 trio.lowlevel.notify_closing(self._sock)
                 with suppress(OSError):
                     self._sock.close()
-                self._session = None  # they know each other: what neither needs any more would wait for the collector
+                # These would be reference cycles, which wait for the garbage collector.
+                self._session = None
+                del self._spawn
 
     def _listen_to_peer(self) -> None:
         """Be read from now on. A kernel that has no room to watch one more socket ends this connection only."""
@@ -315,12 +323,12 @@ class SocketTransport:
             self.close(linger=False)
 
     def read(self) -> int:
-        """One read, taken in by the session; the readers end the turn."""
+        """Read once and let the session process the bytes; the readers end the turn."""
         session = self._session
         assert session is not None
         gate, self._gate = self._gate, None
         if gate is not None and gate.shut:
-            self.hold(gate)  # those who were let in before have filled it again
+            self.hold(gate)  # the connections admitted before have filled it again
             return 0
         reason, failed = CLIENT_CLOSED, False
         try:
@@ -334,11 +342,11 @@ class SocketTransport:
             if size:
                 session.received(_read_view[:size])
             else:
-                # A peer that only has nothing more to say (`printf ... | nc`) still hears what it asked for.
+                # A peer that only shut down its sending side (`printf ... | nc`) still receives its answers.
                 self.close(linger=not failed and bool(session.out))
                 session.lost(reason)
         except Exception:
-            # A fault of ours in handling this peer's bytes ends this connection, nobody else's.
+            # An internal error while processing this peer's bytes ends this connection only.
             log.exception("connection failed")
             session.lost(INTERNAL_ERROR)
             size = 0
@@ -384,7 +392,7 @@ class SocketTransport:
 
 
 class StreamTransport:
-    """The same over a `trio.abc.Stream`; what the writer has taken out of `out` still counts as pending."""
+    """A transport over a `trio.abc.Stream`; bytes that the writer removed from `out` still count as pending."""
 
     __slots__ = (
         "_cancel",
@@ -429,7 +437,7 @@ class StreamTransport:
             self._stream.allow_messages(max(message_bytes_max, READ_SIZE))
 
     def input_waits(self) -> bool:
-        return self._held  # a stream cannot tell: while it is not read there may be something
+        return self._held  # unknown for a stream: while it is not read there may be something
 
     def send(self) -> None:
         session = self._session
@@ -466,7 +474,7 @@ class StreamTransport:
                 session.lost(SERVER_SHUTDOWN)
             self._turn.flush()
             session.out.clear()
-            self._session = None  # they know each other: what neither needs any more would wait for the collector
+            self._session = None  # breaks a reference cycle, which would wait for the garbage collector
             await trio.aclose_forcefully(self._stream)
 
     async def _read(self, session: Session) -> None:
@@ -493,12 +501,12 @@ class StreamTransport:
             if not self._closing:
                 session.lost(self.why_broken(error))
         except Exception:
-            # A fault of ours in handling this peer's bytes ends this connection, nobody else's.
+            # An internal error while processing this peer's bytes ends this connection only.
             log.exception("connection failed")
             session.lost(INTERNAL_ERROR)
 
     def why_broken(self, error: Exception) -> str:
-        """What the session is told when reading failed."""
+        """Return the reason for the session when reading failed."""
         return CLIENT_CLOSED
 
     async def _wait_at(self, gate: Gate) -> None:
@@ -542,11 +550,14 @@ class StreamTransport:
 
 
 def further_record(stream: trio.abc.Stream) -> bytes | bytearray:
-    """A TLS record that came with the one just read. `receive_some` gives one at a time, and each would be a turn of its own;
-    Trio's stream has no public way to ask for what is there already."""
+    """Return a TLS record that arrived with the one just read, if any.
+
+    `receive_some` returns one record at a time, and each would be a turn of its own. Trio's stream has no public way to
+    read what is there already.
+    """
     if not isinstance(stream, trio.SSLStream):
         return b""
     try:
         return bytes(stream._ssl_object.read(STREAM_READ_SIZE))
     except ssl.SSLError:
-        return b""  # nothing is there, or the next read will say what is wrong
+        return b""  # nothing is there, or the next read will report the error

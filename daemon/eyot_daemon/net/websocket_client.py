@@ -1,7 +1,7 @@
-"""The client end of a WebSocket, for leaf remotes with `ws://` and `wss://` URLs.
+"""The client side of a WebSocket, for leaf remotes with `ws://` and `wss://` URLs.
 
-A leaf link over WebSocket is the ordinary leaf protocol in binary messages whose borders mean nothing. The request's path is the URL's with
-`/leafnode` behind it; the first INFO may come in the same segment as the server's answer.
+A leaf link over WebSocket is the ordinary leaf protocol in binary messages without meaningful boundaries. The request's
+path is the URL's path followed by `/leafnode`. The first INFO may arrive in the same segment as the server's answer.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from wsproto.events import AcceptConnection, RejectConnection, RejectData, Reque
 from wsproto.extensions import Extension
 from wsproto.utilities import RemoteProtocolError
 
-from eyot_daemon.net.websocket_stream import READ_BYTES, BoundedDeflate, WebSocketStream
+from eyot_daemon.net.websocket_stream import READ_BYTES, WebSocketStream
 from eyot_daemon.net.websocket_upgrade import UpgradeError
 
 LEAF_PATH = "/leafnode"
-#: What a compressed message of a hub may stand for: nats-server puts what waits into one, up to its `max_pending`.
+#: The largest decompressed message of a hub: nats-server puts pending data into one message, up to its `max_pending`.
 SERVER_MESSAGE_MAX = 64 * 1024 * 1024
 
 
@@ -32,10 +32,10 @@ class WebSocketClientStream(WebSocketStream):
         """Nothing changes: a hub may put all that waits into one message."""
 
     async def open(self, host: str, path: str, *, compress: bool) -> None:
-        """Ask the server for a WebSocket for a leaf link. Raises UpgradeError if it will not have one."""
+        """Request a WebSocket for a leaf link. Raises UpgradeError when the server refuses."""
         extensions: list[Extension] = []
         if compress:
-            extensions.append(BoundedDeflate(lambda: self.message_bytes_max))
+            extensions.append(self._deflate)
         target = path.rstrip("/") + LEAF_PATH
         await self.stream.send_all(self._ws.send(Request(host=host, target=target, extensions=extensions)))
         try:

@@ -1,16 +1,15 @@
-"""A WebSocket as a byte stream: NATS's protocol in the frames of wsproto, over any `trio.abc.Stream`.
+"""A WebSocket as a byte stream: the NATS protocol in wsproto's frames, over any `trio.abc.Stream`.
 
-Frame borders mean nothing to NATS: what a read brings is handed on as it is, what is sent becomes one message. Browsers
-get theirs in fragments of 4096 bytes, as from nats-server. PING is answered, CLOSE is answered and ends the stream.
+Frame boundaries mean nothing to NATS: received data is passed on as it is, and each send becomes one message. As from
+nats-server, browsers get fragments of 4096 bytes. PING is answered; CLOSE is answered and ends the stream.
 
-A few bytes can stand for very many. What a compressed message stands for is counted while it is inflated, and the stream ends where the
-count exceeds `message_bytes_max`.
+A few compressed bytes may expand to very many. The decompressed size of a message is counted during inflation, and the
+stream ends when it exceeds `message_bytes_max`.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
 
 import trio
 from wsproto import ConnectionType, WSConnection
@@ -32,9 +31,9 @@ from wsproto.utilities import LocalProtocolError, RemoteProtocolError
 from eyot_daemon.net.websocket_upgrade import UpgradeError
 
 READ_BYTES = 64 * 1024
-#: The same where it may stand for a thousand times as much.
+#: The read size with compression, which may expand data a thousandfold.
 COMPRESSED_READ_BYTES = 8 * 1024
-#: What one compressed message may stand for before it is known who the peer is, bytes: an INFO or a CONNECT.
+#: The largest decompressed message before the peer is authenticated, bytes: an INFO or a CONNECT.
 FIRST_MESSAGE_MAX = 32 * 1024
 #: Payload handed on in one piece, unless one frame has more.
 HANDED_ON = 64 * 1024
@@ -44,22 +43,22 @@ CLOSING_S = 0.1
 
 
 class BoundedDeflate(PerMessageDeflate):
-    """permessage-deflate that refuses a message as soon as it stands for more than `most()` bytes.
+    """permessage-deflate that refuses a message as soon as it expands to more than `bytes_max` bytes.
 
-    wsproto inflates what a read brings as a whole: a read of 64 KiB may stand for 64 MiB. It has no way to bound that, so that this
-    looks at the state which it keeps of the message under way.
+    wsproto inflates a read as a whole: 64 KiB may expand to 64 MiB. It has no bound of its own, so this class uses its
+    state of the current message.
     """
 
-    def __init__(self, most: Callable[[], int]) -> None:
+    def __init__(self, bytes_max: int) -> None:
         super().__init__(client_no_context_takeover=True, server_no_context_takeover=True)
-        self._most = most
+        self.bytes_max = bytes_max
         self._inflated = 0
 
     def frame_inbound_payload_data(self, proto: FrameDecoder | FrameProtocol, data: bytes) -> bytes | CloseReason:
         if not self._inbound_compressed or not self._inbound_is_compressible:
             return data
         assert self._decompressor is not None
-        most = self._most()
+        most = self.bytes_max
         try:
             inflated = self._decompressor.decompress(bytes(data), max(1, most - self._inflated + 1))
         except zlib.error:
@@ -80,16 +79,25 @@ class WebSocketStream(trio.abc.Stream):
         self.stream = stream
         self.fragment_bytes = 0  # 0: every send is one frame
         self.is_compressed = False
-        self.message_bytes_max = FIRST_MESSAGE_MAX  # what a compressed message may stand for
+        self._deflate = BoundedDeflate(FIRST_MESSAGE_MAX)
         self._ws = WSConnection(ConnectionType.SERVER)
         self._ended = False
         self._within_frame = False
         self._sending = trio.Lock()
 
+    @property
+    def message_bytes_max(self) -> int:
+        """The largest decompressed message."""
+        return self._deflate.bytes_max
+
+    @message_bytes_max.setter
+    def message_bytes_max(self, bytes_max: int) -> None:
+        self._deflate.bytes_max = bytes_max
+
     # -- opening -----------------------------------------------------------------------------------------------------
 
     async def receive_request(self) -> Request:
-        """The peer's request. Raises UpgradeError if there is none that wsproto understands."""
+        """Read the peer's request. Raises UpgradeError for a malformed one."""
         try:
             while True:
                 for event in self._ws.events():
@@ -108,7 +116,7 @@ class WebSocketStream(trio.abc.Stream):
         """Open the WebSocket; `compress` if the peer offers it, without memory from message to message."""
         extensions: list[Extension] = []
         if compress:
-            extensions.append(BoundedDeflate(lambda: self.message_bytes_max))
+            extensions.append(self._deflate)
         extra = [(name.encode(), value.encode()) for name, value in headers]
         await self._send(AcceptConnection(extensions=extensions, extra_headers=extra))
         self.is_compressed = any(extension.enabled() for extension in extensions)
@@ -148,7 +156,7 @@ class WebSocketStream(trio.abc.Stream):
                         self._ended = True
                         if self._ws.state is ConnectionState.REMOTE_CLOSING:
                             answer += self._ws.send(event.response())
-                        elif self._ws.state is ConnectionState.OPEN:  # what the peer sent breaks the rules
+                        elif self._ws.state is ConnectionState.OPEN:  # the peer violated the protocol
                             answer += self._ws.send(CloseConnection(code=event.code))
                     if len(taken) >= HANDED_ON:
                         break
@@ -157,9 +165,7 @@ class WebSocketStream(trio.abc.Stream):
                         await self.stream.send_all(answer)
                 if taken:
                     if not has_read:
-                        await (
-                            trio.lowlevel.checkpoint()
-                        )  # a read may stand for very many messages: others have their turn
+                        await trio.lowlevel.checkpoint()  # a read may contain very many messages: let other tasks run
                     return bytes(taken)
                 if self._ended:
                     break
@@ -173,7 +179,7 @@ class WebSocketStream(trio.abc.Stream):
         return b""
 
     def allow_messages(self, bytes_max: int) -> None:
-        """It is known who the peer is: a compressed message may stand for so many bytes."""
+        """Set the largest decompressed message, after the peer was authenticated."""
         self.message_bytes_max = bytes_max
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
@@ -195,7 +201,7 @@ class WebSocketStream(trio.abc.Stream):
         await self.stream.wait_send_all_might_not_block()
 
     async def aclose(self) -> None:
-        """Say goodbye if that goes quickly, even when cancelled, and close."""
+        """Send CLOSE if that is possible quickly, even when cancelled, and close."""
         try:
             with trio.move_on_after(CLOSING_S) as scope:
                 scope.shield = True
@@ -204,4 +210,13 @@ class WebSocketStream(trio.abc.Stream):
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass
         finally:
+            _end_parser(self._ws)
             await self.stream.aclose()
+
+
+def _end_parser(websocket: WSConnection) -> None:
+    """End wsproto's generator of frames, which refers to its owner: both would wait for the garbage collector."""
+    protocol = getattr(websocket.connection, "_proto", None)  # no public way to it (wsproto 1.3)
+    parser = getattr(protocol, "_parse_more", None)
+    if parser is not None:
+        parser.close()

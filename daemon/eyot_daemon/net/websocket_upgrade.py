@@ -1,7 +1,7 @@
-"""The HTTP request that opens a WebSocket: what is accepted, and what it is answered.
+"""The HTTP request that opens a WebSocket: which ones are accepted, and the answers.
 
-`check_upgrade` looks at a request (path, origin, headers) and gives a `Verdict`; no I/O. Any path is a client's, except one that
-ends in `/leafnode` (a leaf node) or `/mqtt`, which is not offered.
+`check_upgrade` checks a request (path, origin, headers) and returns a `Verdict`, without I/O. Any path is a client's,
+except one that ends in `/leafnode` (a leaf node) or `/mqtt`, which is not offered.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class UpgradeError(Exception):
 
 
 class Cookies(Struct, frozen=True, kw_only=True):
-    """Credentials from the cookies the configuration names; they stand in for what CONNECT leaves out."""
+    """Credentials from the configured cookies; they fill in what CONNECT leaves out."""
 
     jwt: str = ""
     user: str = ""
@@ -60,7 +60,7 @@ def check_upgrade(target: str, headers: dict[str, str], options: WebsocketOption
 
 
 def _wrong_origin(headers: dict[str, str], options: WebsocketOptions, *, secure: bool) -> str:
-    """Why a browser's page may not open this connection; "": it may. Programs send no Origin."""
+    """Return why a browser's page may not open this connection; "": it may. Programs send no Origin."""
     if not options.same_origin and not options.allowed_origins:
         return ""
     origin = headers.get("origin") or headers.get("sec-websocket-origin", "")
@@ -79,7 +79,7 @@ def _wrong_origin(headers: dict[str, str], options: WebsocketOptions, *, secure:
 
 
 def _place(url: str) -> tuple[str, str, int]:
-    """Scheme, host and port. ValueError if there is no host."""
+    """Return scheme, host and port. Raises ValueError without a host."""
     parts = urlsplit(url.strip().lower())
     if not parts.hostname:
         raise ValueError(url)

@@ -17,7 +17,7 @@ PAYLOAD_WARN_BYTES = 8 * 1024 * 1024
 
 
 def log_banner(broker: Broker, reading: Reading) -> None:
-    """Who is starting, and what about the configuration deserves a warning."""
+    """Log the server's identity, and warnings about the configuration."""
     options = broker.options
     log.info("Starting eyotd (nats-server protocol %s)", VERSION)
     log.info("  Version:  %s", VERSION)
@@ -35,7 +35,7 @@ def log_banner(broker: Broker, reading: Reading) -> None:
 
 
 def log_jetstream(jetstream: JetStreamOptions, store_path: str) -> None:
-    """JetStream's part of the start."""
+    """Log JetStream's part of the start."""
     log.info("---------------- JETSTREAM ----------------")
     log.info("  Max Memory:      %s", friendly_bytes(jetstream.memory_max))
     log.info("  Max Storage:     %s", friendly_bytes(jetstream.file_max))
@@ -46,7 +46,7 @@ def log_jetstream(jetstream: JetStreamOptions, store_path: str) -> None:
 
 
 def friendly_bytes(size: int) -> str:
-    """`95.37 MB`, as nats-server prints sizes; -1 is no limit of its own."""
+    """Return a size as nats-server prints it, `95.37 MB`; -1: no limit of its own."""
     if size < 0:
         return "unlimited"
     if size < 1024:

@@ -1,21 +1,22 @@
-"""Python's garbage collector in a broker.
+"""Settings of Python's garbage collector for a broker.
 
-What is there when the daemon is ready stays there: a collection that looks through all of it takes tens of milliseconds, in
-which nobody is served, and finds nothing. So it is set aside (`gc.freeze`). What comes later is freed by reference counts;
-cycles are rare (exceptions, closed connections), and looking for them after every 700 new objects, Python's habit, only
-costs.
+Objects that exist when the daemon is ready stay: a collection that scans all of them takes tens of milliseconds, in
+which no client is served, and frees nothing. They are therefore excluded (`gc.freeze`). Later objects are freed by
+reference counts. Cycles are rare (exceptions, closed connections), so Python's default of a collection after every 700
+new objects only costs time.
 """
 
 import gc
 
-#: New objects before the youngest are looked through, and how many such looks before the older ones are: about 0.2 ms each.
+#: New objects before a collection of the youngest generation, and such collections before older ones: about 0.2 ms
+#: each.
 YOUNG_OBJECTS = 10_000
 YOUNG_LOOKS = 20
 OLD_LOOKS = 20
 
 
 def settle() -> None:
-    """All that lives as long as the daemon has been made."""
+    """Freeze all objects that live as long as the daemon, after they were created."""
     gc.collect()
     gc.freeze()
     gc.enable()  # the launcher loads without it

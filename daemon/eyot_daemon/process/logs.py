@@ -1,8 +1,8 @@
 """Log lines in nats-server's form: `[pid] 2026/11/21 09:00:00.123456 [INF] text`.
 
-A record is one line, whatever names of peers are in it: what cannot be printed is escaped here, and here alone. Lines of a traceback are
-indented. Everything in the daemon logs to loggers below `eyot`; `Logs` puts the one handler there: stderr, a file that can be
-reopened and rotated, or syslog. `TRACE` is nats-server's protocol trace, `CRITICAL` its FTL.
+A record is one line, whatever names of peers it contains: unprintable characters are escaped here, and only here. Lines
+of a traceback are indented. Everything in the daemon logs to loggers below `eyot`; `Logs` installs their one handler:
+stderr, a file that can be reopened and rotated, or syslog. `TRACE` is nats-server's protocol trace, `CRITICAL` its FTL.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LABELS = {
     logging.CRITICAL: "FTL",
 }
 
-#: syslog's numbers, which systemd's journal takes from the beginning of a line: `<4>`.
+#: syslog's numbers, which systemd's journal reads from the start of a line: `<4>`.
 PRIORITIES = {
     TRACE: 7,
     logging.DEBUG: 7,
@@ -43,12 +43,12 @@ log = logging.getLogger("eyot")
 
 
 def priority(level: int) -> str:
-    """What says to the journal how much a line matters (sd-daemon(3))."""
+    """Return the prefix with a line's priority for systemd's journal (sd-daemon(3))."""
     return f"<{PRIORITIES.get(level, 6)}>"
 
 
 def stderr_is_journal() -> bool:
-    """Whether systemd gave this process its journal for stderr, and nobody has put another file there since (systemd.exec(5))."""
+    """Return whether stderr is still the journal's socket that systemd passed to this process (systemd.exec(5))."""
     device, _, inode = os.environ.get("JOURNAL_STREAM", "").partition(":")
     try:
         file = os.fstat(sys.stderr.fileno())
@@ -58,7 +58,7 @@ def stderr_is_journal() -> bool:
 
 
 class JournalFormatter(logging.Formatter):
-    """Puts the priority before every line of what `lines` makes of a record."""
+    """Puts the priority before every line that `lines` formats for a record."""
 
     def __init__(self, lines: logging.Formatter) -> None:
         super().__init__()
@@ -121,7 +121,7 @@ class FileHandler(logging.Handler):
             self.handleError(record)
 
     def reopen(self) -> None:
-        """Open the path anew: somebody moved the file away. The old one stays in use if that fails (OSError)."""
+        """Reopen the path, after the file was moved away. On failure (OSError) the old file stays in use."""
         fresh = self._open()
         os.close(self._fd)
         self._fd = fresh
@@ -152,7 +152,7 @@ class Logs:
         logging.addLevelName(TRACE, "TRACE")
 
     def configure(self, options: Options) -> None:
-        """Send log lines where the options say. OSError if the file cannot be opened; the old handler then stays."""
+        """Send log lines to the configured place. Raises OSError if the file cannot be opened; the old handler then stays."""
         handler = _make_handler(options)
         level = TRACE if options.trace else logging.DEBUG if options.debug else logging.INFO
         root = logging.getLogger()
@@ -164,11 +164,11 @@ class Logs:
             root.removeHandler(self._handler)
             self._handler.close()
         self._handler = handler
-        # Tracing everything includes what DEBUG would say only if debug is on.
+        # With trace alone, DEBUG lines are filtered.
         handler.addFilter(_without_debug if options.trace and not options.debug else _everything)
 
     def reopen(self) -> None:
-        """SIGUSR1: open the log file anew."""
+        """Reopen the log file on SIGUSR1."""
         if not isinstance(self._handler, FileHandler):
             log.info("File log re-open ignored, not a file logger")
             return

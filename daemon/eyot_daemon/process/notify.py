@@ -1,6 +1,6 @@
-"""Telling systemd how the service is doing: sd_notify's datagrams, without a library.
+"""Service status for systemd: sd_notify's datagrams, without a library.
 
-Nothing is sent when the daemon was not started by systemd with `Type=notify` (no NOTIFY_SOCKET).
+Without NOTIFY_SOCKET (not started by systemd with `Type=notify`) nothing is sent.
 """
 
 from __future__ import annotations
@@ -8,9 +8,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Callable, Mapping
-
-import trio
+from collections.abc import Mapping
 
 
 class Notifier:
@@ -18,6 +16,7 @@ class Notifier:
 
     def __init__(self, env: Mapping[str, str]) -> None:
         self._address = env.get("NOTIFY_SOCKET", "")
+        #: interval of systemd's watchdog, seconds; 0: no watchdog
         self.watchdog_s = _watchdog_s(env)
 
     def ready(self) -> None:
@@ -27,38 +26,33 @@ class Notifier:
         self._send("STOPPING=1")
 
     def reloading(self) -> None:
-        """Must be followed by `ready()`; carries the monotonic time, which `Type=notify-reload` asks for."""
+        """Announce a reload; `ready()` must follow. Contains the monotonic time, as `Type=notify-reload` requires."""
         self._send(f"RELOADING=1\nMONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
 
     def status(self, text: str) -> None:
         """One line for `systemctl status`."""
         self._send(f"STATUS={text}")
 
-    async def run_watchdog(self, healthy: Callable[[], bool]) -> None:
-        """Ping the watchdog twice an interval for as long as `healthy()` says so; returns at once without one."""
-        if not self.watchdog_s:
-            return
-        while True:
-            if healthy():
-                self._send("WATCHDOG=1")
-            await trio.sleep(self.watchdog_s / 2)
+    def watchdog(self) -> None:
+        """All is well; systemd restarts a service that does not say so for `watchdog_s`."""
+        self._send("WATCHDOG=1")
 
     def _send(self, state: str) -> None:
         if not self._address:
             return
-        # A leading @ stands for an abstract socket.
+        # A leading @ denotes an abstract socket.
         address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
             sock.setblocking(False)
             try:
                 sock.sendto(state.encode(), address)
             except OSError:
-                # systemd is gone or its queue is full: there is nobody to tell.
+                # systemd does not listen or its queue is full
                 pass
 
 
 def _watchdog_s(env: Mapping[str, str]) -> float:
-    """WATCHDOG_USEC in seconds, 0 if there is none or it is another process's."""
+    """Return WATCHDOG_USEC in seconds; 0 if it is missing or belongs to another process."""
     usec, pid = env.get("WATCHDOG_USEC", ""), env.get("WATCHDOG_PID", "")
     if not usec.isdecimal() or (pid and pid != str(os.getpid())):
         return 0.0

@@ -1,7 +1,7 @@
-"""The ports file: where a launcher that asked for port -1 reads which ports it got.
+"""The ports file, in which a launcher that requested port -1 reads the actual ports.
 
-nats-server's file: `nats-server_<pid>.ports` in `ports_file_dir`, JSON with the URLs of each listener, written
-complete or not at all, removed at the end.
+It is nats-server's file: `nats-server_<pid>.ports` in `ports_file_dir`, JSON with the URLs of each listener, written
+atomically and removed at the end.
 """
 
 from __future__ import annotations
@@ -69,10 +69,7 @@ class PortsFile:
         self.path = Path(directory) / f"nats-server_{os.getpid()}.ports"
 
     def write(self, ports: Ports) -> None:
-        """Write it under another name first, so that nobody reads half of it. OSError if that fails."""
+        """Write the file under a temporary name and rename it, so that readers never see half of it. Raises OSError."""
         partial = self.path.with_suffix(".tmp")
         partial.write_bytes(msgspec.json.encode(ports))
         partial.rename(self.path)
-
-    def remove(self) -> None:
-        self.path.unlink(missing_ok=True)

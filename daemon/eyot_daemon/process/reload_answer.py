@@ -1,7 +1,7 @@
-"""What became of a reload that a signal asked for.
+"""The result of a reload that was requested by a signal.
 
-A signal has no answer. So whoever sends SIGHUP looks at the daemon's control socket before and after: `/eyot/reloadz` counts the
-reloads and keeps what was wrong with the last one.
+A signal has no answer. The sender of SIGHUP therefore reads the daemon's control socket before and after:
+`/eyot/reloadz` counts the reloads and keeps the error of the last one.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ import msgspec
 from eyot_wire.status import ReloadReport
 
 PATH = "/eyot/reloadz"
-#: A reload reads files and asks nobody; after so long the daemon hangs.
+#: A reload reads files only; after this time the daemon hangs.
 WAIT_S = 30.0
 _PAUSE_S = 0.02
 
 
 class SignalError(Exception):
-    """`--signal` could not be carried out; the text says why."""
+    """`--signal` failed; the text gives the reason."""
 
 
 class ReloadAnswer:
-    """Waits for the answer to a reload that is about to be asked for. `before` is how many there were."""
+    """Waits for the result of a reload that is about to be requested. `before`: the count of earlier reloads."""
 
     def __init__(self, control: Path, before: ReloadReport) -> None:
         self._control = control
@@ -33,7 +33,7 @@ class ReloadAnswer:
 
     @classmethod
     def of(cls, control: Path, pid: int) -> ReloadAnswer | None:
-        """None where nobody answers at `control`, or another process than `pid`: then the signal has no answer."""
+        """Return None unless process `pid` answers at `control`: then the signal has no answer."""
         try:
             before = _ask(control)
         except (OSError, ValueError):
@@ -41,7 +41,7 @@ class ReloadAnswer:
         return cls(control, before) if before.pid == pid else None
 
     def wait(self) -> None:
-        """Until the daemon has reloaded. Raises SignalError with what it refused, or if it says nothing for `WAIT_S`."""
+        """Wait until the daemon has reloaded. Raises SignalError with its error, or after `WAIT_S` without an answer."""
         deadline = time.monotonic() + WAIT_S
         while time.monotonic() < deadline:
             try:
@@ -57,7 +57,7 @@ class ReloadAnswer:
 
 
 def _ask(control: Path) -> ReloadReport:
-    """The page as it is now. Raises OSError, ValueError."""
+    """Return the present report. Raises OSError, ValueError."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         sock.settimeout(5.0)
         sock.connect(str(control))

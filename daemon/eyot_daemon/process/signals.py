@@ -34,7 +34,7 @@ _COMMANDS = {
 
 
 class Reactions(Protocol):
-    """What the daemon does about signals."""
+    """The daemon's reactions to signals."""
 
     def stop(self) -> None: ...
 
@@ -49,7 +49,7 @@ async def watch_signals(reactions: Reactions, task_status: trio.TaskStatus[None]
     """React until cancelled: INT and TERM stop, HUP reloads, USR1 reopens the log, USR2 begins lame-duck mode."""
     handled = (*STOP_SIGNALS, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
     with trio.open_signal_receiver(*handled) as received:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, handled)  # those that came while it loaded come now
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, handled)  # signals that arrived while it loaded are delivered now
         task_status.started()
         async for number in received:
             log.info('Trapped "%s" signal', _SPOKEN[signal.Signals(number)])
@@ -66,7 +66,7 @@ async def watch_signals(reactions: Reactions, task_status: trio.TaskStatus[None]
 def send_signal(command: str, pid_file: str = "", control: Path | None = None) -> None:
     """Carry out `--signal COMMAND[=PID or pid file]`. Raises SignalError.
 
-    A reload is waited for where the daemon's control socket is `control`: what the daemon refuses is an error here, too.
+    With the daemon's control socket at `control`, a reload is awaited: the daemon's refusal is an error here, too.
     """
     name, _, target = command.partition("=")
     number = _COMMANDS.get(name)
@@ -85,7 +85,7 @@ def send_signal(command: str, pid_file: str = "", control: Path | None = None) -
 
 
 def _pid(target: str) -> int:
-    """A pid, the pid in a file, or the only eyotd of this machine."""
+    """Return a pid: given, from a file, or of the only eyotd on this machine."""
     if target:
         text = target
         if not target.isdecimal():
@@ -105,7 +105,7 @@ def _pid(target: str) -> int:
 
 
 def _running() -> list[int]:
-    """Daemons that run under this command's name: `eyotd`, or what launchers installed it as."""
+    """Return the daemons with this command's name: `eyotd`, or the name under which launchers installed it."""
     names = {"eyotd", Path("/proc/self/comm").read_text().strip()} - {"python", "python3"}
     found = []
     for path in Path("/proc").glob("[0-9]*/comm"):

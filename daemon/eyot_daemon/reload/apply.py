@@ -1,8 +1,8 @@
-"""Carrying out a reload: connections live on, and what they may do is judged anew.
+"""Effects of a reload on accounts and connections: connections stay open, and their permissions are computed again.
 
-Everything that can fail (reading files, certificates, refused changes) happened before; what is here succeeds. The
-order is nats-server's: options first, then accounts, then who is connected: users that are gone are told `Authorization
-Violation`, connections whose user is now in another account are closed, subscriptions that are no longer allowed end.
+The order is nats-server's: options first, then accounts, then connections: those of removed users end with `Authorization
+Violation`, those whose user is now in another account are closed, subscriptions that are no longer allowed end. The first two
+steps can be rolled back, by the same function; the third waits until no service can refuse the reload.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from eyot_daemon.client.connection import (
 )
 from eyot_daemon.config.check import account_names
 from eyot_daemon.config.options import Options
+from eyot_daemon.leaf.link import LeafConnection
 from eyot_daemon.router.access import Access
 from eyot_daemon.router.account import Account
 from eyot_daemon.router.account_setup import remove_accounts, update_accounts
@@ -30,15 +31,22 @@ log = logging.getLogger("eyot")
 CLIENT_CLOSED = "Client Closed"
 
 
-def apply_options(clients: Clients, authenticator: Authenticator, old: Options, new: Options) -> None:
-    """Make `new` the options of the broker and its connections. The caller ends the turn."""
-    broker = clients.broker
-    clients.options = broker.options = new
+def change_options(clients: Clients, authenticator: Authenticator, options: Options) -> None:
+    """Make `options` those of the broker, its limits and its accounts. No client is notified, and no connection is closed.
+
+    Accounts that `options` does not have any more are still there (`settle_connections`). Raises TransformError.
+    """
+    broker, old = clients.broker, clients.broker.options
+    broker.options = options
     clients.authenticator = authenticator
-    clients.limits.max_pending = new.max_pending
-    clients.limits.write_deadline_s = new.write_deadline_s
-    broker.sync.reload(new.eyot.sync)
-    update_accounts(broker, old, new)
+    clients.limits.max_pending = options.max_pending
+    clients.limits.write_deadline_s = options.write_deadline_s
+    update_accounts(broker, old, options)
+
+
+def settle_connections(clients: Clients, old: Options) -> None:
+    """Apply the broker's new options to the connections, which adapt or are closed. The caller ends the turn."""
+    broker, new = clients.broker, clients.broker.options
     if (old.max_control_line, old.max_payload) != (new.max_control_line, new.max_payload):
         for client in clients.connections.values():
             client.set_scan_limits(new.max_control_line, clients.max_payload_of(client))
@@ -55,7 +63,7 @@ def apply_options(clients: Clients, authenticator: Authenticator, old: Options, 
 def _reauthorize_clients(clients: Clients) -> None:
     for client in tuple(clients.connections.values()):
         if client.account is None:
-            continue  # it has yet to say who it is
+            continue  # not authenticated yet
         if client.external:
             if client.account.name not in account_names(clients.options):
                 client.fail(AUTHORIZATION_VIOLATION)
@@ -89,8 +97,8 @@ def _authenticated(clients: Clients, client: ClientConnection, login: Login | No
             client.reauthorized(None if permissions is None else Access(permissions))
 
 
-def _reauthorize_leaf_nodes(links: LeafLinks, options: Options) -> None:
-    """Accepted links whose user or account is gone. Users of `leafnodes { authorization }` do not change at a reload."""
+def _reauthorize_leaf_nodes(links: LeafLinks[LeafConnection], options: Options) -> None:
+    """Close accepted links whose user or account was removed. Users of `leafnodes { authorization }` do not change at a reload."""
     accounts = account_names(options)
     own_users = options.leafnodes.authorization is not None
     users = {user.user or user.nkey: user.account for user in options.users}
@@ -105,7 +113,7 @@ def _reauthorize_leaf_nodes(links: LeafLinks, options: Options) -> None:
 
 
 def keep_within_account(account: Account) -> None:
-    """An account's `max_connections` went down: the newest go."""
+    """Close the newest connections beyond an account's lowered `max_connections`."""
     most = account.connections_max
     if 0 <= most < len(account.connections):
         clients = [one for one in account.connections if isinstance(one, ClientConnection)]

@@ -1,8 +1,8 @@
-"""Reloading the configuration: what may change while the daemon runs, and the words for what did and what cannot.
+"""Reload of the configuration: which options may change while the daemon runs, and the messages about changes.
 
-A new configuration is taken as a whole or not at all. What nats-server cannot change while it runs refuses it, with
-nats-server's name of the option; values are shown only where they cannot hold a secret. Carrying it out is
-`reload/apply.py`'s work.
+A new configuration is applied as a whole or not at all. A change that nats-server refuses at runtime is refused, with
+nats-server's name of the option. Values appear only where they cannot hold a secret. `reload/apply.py` applies the
+changes.
 """
 
 from __future__ import annotations
@@ -14,29 +14,14 @@ from msgspec.structs import fields
 from eyot_daemon.config.jetstream import EyotOptions, JetStreamOptions
 from eyot_daemon.config.leaf import LeafNodesOptions
 from eyot_daemon.config.options import Options
+from eyot_daemon.process.log_service import LOGGING
 from eyot_wire.go.duration import format_duration
 
 if TYPE_CHECKING:
     from eyot_daemon.config.operator import OperatorOptions
 
-LOGGING = frozenset(
-    {
-        "debug",
-        "trace",
-        "trace_verbose",
-        "trace_headers",
-        "logtime",
-        "logtime_utc",
-        "log_file",
-        "log_size_limit",
-        "log_max_num",
-        "syslog",
-        "remote_syslog",
-        "max_traced_msg_len",
-    }
-)
 #: Options whose new value takes effect by itself or by `reload/apply.py`.
-RELOADABLE = LOGGING | {
+RELOADABLE = frozenset(LOGGING) | {
     "connect_error_reports",
     "reconnect_error_reports",
     "max_connections",
@@ -63,7 +48,7 @@ RELOADABLE = LOGGING | {
     "operator",
     "eyot",
 }
-#: What nats-server calls the options that cannot change.
+#: nats-server's names of options that cannot change.
 NAMES = {
     "host": "Host",
     "port": "Port",
@@ -99,7 +84,7 @@ _SPOKEN = {
 
 
 class ReloadError(Exception):
-    """A configuration that cannot be taken while running; the text names the option."""
+    """A configuration that cannot be applied at runtime; the text names the option."""
 
 
 def changed_fields(old: Options, new: Options) -> list[str]:
@@ -135,7 +120,7 @@ def _refusal(spoken: str, name: str, before: Any, after: Any) -> ReloadError:
 
 
 def _shown(name: str, value: object) -> str | None:
-    """A value as nats-server prints it; None: not shown."""
+    """Return a value as nats-server prints it; None: hidden."""
     if name.endswith("_s") and isinstance(value, (int, float)):
         return format_duration(int(value * 1e9))
     if isinstance(value, bool):
@@ -162,7 +147,7 @@ def _check_jetstream(before: JetStreamOptions | None, after: JetStreamOptions | 
 
 
 def _check_operator(before: OperatorOptions | None, after: OperatorOptions | None) -> None:
-    """Preloaded and pinned accounts may change; whom to believe, and where tokens are kept, needs a restart."""
+    """Check that only preloaded and pinned accounts changed; trusted keys and the resolver require a restart."""
     if before is None or after is None or before.trusted_keys != after.trusted_keys:
         raise ReloadError("config reload not supported for TrustedOperators")
     if before.resolver != after.resolver:
@@ -197,7 +182,7 @@ def _check_eyot(before: EyotOptions, after: EyotOptions) -> None:
 
 
 def applied_lines(changed: list[str], new: Options) -> list[str]:
-    """What is logged of a reload, in nats-server's words."""
+    """Return the log lines of a reload, in nats-server's words."""
     lines = []
     for name in changed:
         if name in ("authorization", "accounts", "operator", "mappings", "leafnodes"):

@@ -1,7 +1,7 @@
-"""Carrying changes of accounts' tokens into the running broker: an update, a deletion, an expiry.
+"""Applies changed account tokens to the running broker: an update, a deletion, an expiry.
 
-Accounts become what their tokens say now; who is connected is judged anew, without a new signature: revoked users, users
-of a signing key that is gone or has another scope, and everybody of an expired account are told and closed.
+Accounts follow their tokens. Connections are authorized again without a new signature: revoked users, users of a
+removed or rescoped signing key, and all users of an expired account are informed and disconnected.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from eyot_daemon.auth.operator import ACCOUNT_EXPIRED, OperatorAuthenticator, Re
 from eyot_daemon.auth.trust import Trust
 from eyot_daemon.client.clients import Clients
 from eyot_daemon.client.connection import AUTHORIZATION_VIOLATION, ClientConnection
-from eyot_daemon.config.options import Options
 from eyot_daemon.leaf.link import LeafConnection
 from eyot_daemon.reload.apply import keep_within_account
 from eyot_daemon.router.access import Access
@@ -24,36 +23,36 @@ from eyot_daemon.turn.timers import TimerHandle
 
 log = logging.getLogger("eyot.auth")
 
-#: A look at least this often, for clocks are set and timers count another clock's seconds.
+#: The longest interval between checks: wall clocks are set, and timers use another clock.
 LOOK_S_MAX = 3600.0
 
 
 class ClaimsKeeper:
-    """Keeps the broker true to the tokens. `take_options` gets the options that the tokens make."""
+    """Keeps the broker true to the tokens. `accounts_changed` is called when the broker's options are what the tokens say."""
 
     def __init__(
         self,
         clients: Clients,
         trust: Callable[[], Trust],
         authenticator: Callable[[], OperatorAuthenticator],
-        take_options: Callable[[Options], None],
+        accounts_changed: Callable[[], None],
     ) -> None:
         self._clients = clients
         self._trust = trust
         self._authenticator = authenticator
-        self._take_options = take_options
+        self._accounts_changed = accounts_changed
         self._timer: TimerHandle | None = None
 
     def start(self) -> None:
         self._set_timer()
 
     def changed(self, names: Iterable[str]) -> None:
-        """The tokens of these accounts are others now, gone, or have expired."""
-        broker, old = self._clients.broker, self._clients.options
-        new = self._trust().options(old)
-        self._clients.options = broker.options = new
+        """Apply changes of these accounts' tokens: replaced, removed, or expired."""
+        broker = self._clients.broker
+        old = broker.options
+        new = broker.options = self._trust().options(old)
         update_accounts(broker, old, new)
-        self._take_options(new)
+        self._accounts_changed()
         for name in names:
             account = broker.accounts.get(name)
             if account is not None:

@@ -1,13 +1,13 @@
-"""What one connection may publish and subscribe to: the compiled form of a user's `Permissions`.
+"""The compiled permissions of one connection.
 
-Answers are cached per subject (bounded), because a client asks about the same few subjects again and again. Rules
-(nats-server's): deny beats allow; an allow list that is absent allows everything, an empty one nothing; a wildcard
-subscription must be matched by an allow entry, its wildcards taken as plain tokens (so `*` lets a last `>` pass: whoever
-allows `in.*` allows to subscribe to `in.>`); a wildcard subscription that overlaps a deny entry is accepted, but
-denied messages are filtered at delivery; entries of a subscribe list may carry a queue pattern (`subject queue`).
+Answers are cached per subject (bounded), because a client uses the same few subjects again and again. Rules
+(nats-server's): deny overrides allow. A missing allow list allows everything, an empty one nothing. An allow entry must
+match a wildcard subscription, whose wildcards count as plain tokens (so `*` matches a last `>`: `in.*` allows a
+subscription to `in.>`). A wildcard subscription that overlaps a deny entry is accepted, and denied messages are
+filtered at delivery. Entries of a subscribe list may have a queue pattern (`subject queue`).
 
-`allow_responses` lets a connection answer the messages it got: the reply subject of each delivered message may be
-published to a few times for a while, whatever the publish lists say.
+`allow_responses` lets a connection answer received messages: for a while, the reply subject of each delivered message
+may be published to a few times, even if the publish lists deny it.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class SubjectSet:
         return bool(self.literals or self.patterns)
 
     def matches(self, subject: bytes) -> bool:
-        """Does an entry match this subject? Wildcards in it are tokens like others, for nats-server sees them so here."""
+        """Return whether an entry matches this subject, whose wildcards are plain tokens, as in nats-server."""
         return subject in self.literals or any(matches(pattern, subject) for pattern in self.patterns)
 
     def overlaps(self, subject: bytes) -> bool:
-        """Is there a literal subject that both an entry and `subject` match?"""
+        """Return whether some literal subject matches both an entry and `subject`."""
         return any(overlaps(entry, subject) for entry in self.patterns) or any(
             matches(subject, literal) for literal in self.literals
         )
@@ -58,14 +58,14 @@ class QueueEntries:
         self.entries = tuple((subject, queue) for subject, _, queue in (entry.partition(b" ") for entry in entries))
 
     def match(self, subject: bytes, queue: bytes) -> bool | None:
-        """None if no entry speaks about `subject`, else whether one of those that do names `queue`."""
+        """Return None without an entry for `subject`, else whether one of the matching entries names `queue`."""
         names = [name for pattern, name in self.entries if matches(pattern, subject)]
         if not names:
             return None
         return any(name == queue or matches(name, queue) for name in names)
 
     def overlaps(self, subject: bytes) -> bool:
-        """Is there a literal subject that both an entry and `subject` match?"""
+        """Return whether some literal subject matches both an entry and `subject`."""
         return any(overlaps(pattern, subject) for pattern, _ in self.entries)
 
 
@@ -83,7 +83,7 @@ class ReplyTracker:
         return len(self._replies)
 
     def delivered(self, reply: bytes, now: float) -> None:
-        """A message with this reply subject went to the connection at `now` (monotonic seconds)."""
+        """Record the reply subject of a message delivered at `now` (monotonic seconds)."""
         replies = self._replies
         replies.pop(reply, None)
         if len(replies) >= REPLIES_MAX:
@@ -115,7 +115,7 @@ class ReplyTracker:
 
 
 class Access:
-    """The permissions of one connection, ready to be asked on the hot path."""
+    """The permissions of one connection, in a form for the hot path."""
 
     __slots__ = (
         "_deliver_cache",
@@ -158,7 +158,7 @@ class Access:
         return allowed
 
     def may_publish_always(self, subject: bytes) -> bool:
-        """The part of the answer that does not depend on tracked replies, cached."""
+        """Return the cached part of the answer, which does not depend on tracked replies."""
         cache = self.publish_recent
         allowed = cache.get(subject)
         if allowed is None:
@@ -168,7 +168,7 @@ class Access:
         return allowed
 
     def may_subscribe(self, subject: bytes, queue: bytes = b"") -> bool:
-        """May a client subscribe to `subject` (wildcards allowed), as a member of `queue` if given?"""
+        """Return whether a client may subscribe to `subject` (wildcards allowed), as a member of `queue` if given."""
         allowed = True
         if self._subscribe_allow is not None:
             allowed = self._subscribe_allow.matches(subject)
@@ -180,19 +180,19 @@ class Access:
         return allowed
 
     def _denied(self, subject: bytes, queue: bytes) -> bool:
-        # An entry for another queue takes nothing back of what an entry without queue denies.
+        # An entry for another queue does not lift the denial of an entry without queue.
         if self._subscribe_deny.matches(subject):
             return True
         return bool(queue) and bool(self._subscribe_deny_queues.match(subject, queue))
 
     def needs_deny_filter(self, subject: bytes, queue: bytes = b"") -> bool:
-        """Must messages for a subscription on `subject` be checked one by one with `may_receive`?"""
+        """Return whether messages for a subscription on `subject` need individual checks with `may_receive`."""
         if is_literal(subject):
             return False
         return self._subscribe_deny.overlaps(subject) or (bool(queue) and self._subscribe_deny_queues.overlaps(subject))
 
     def may_receive(self, subject: bytes, queue: bytes = b"") -> bool:
-        """Is a message on this literal subject let through the deny filter, to a member of `queue` if given?"""
+        """Return whether the deny filter passes a message on this literal subject, for a member of `queue` if given."""
         cache = self._deliver_cache
         key = subject + b" " + queue
         allowed = cache.get(key)

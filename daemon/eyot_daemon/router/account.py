@@ -1,41 +1,40 @@
 """An account: one subject space, its subscriptions, and the routing of messages within it.
 
-`publish` is the general path: everything that is not the plain client-to-client case goes through it. The rules it
-keeps (nats-server's):
+`publish` is the general path for everything but the plain client-to-client case. Its rules (nats-server's):
 
-- Every plain subscription that matches gets the message; of every queue group one member does, a random one, local
+- Every matching plain subscription gets the message. One member of every queue group does, selected at random, local
   members before leaf links.
 - A leaf link gets a message at most once, through `LeafDestination.deliver_leaf(subject, reply, header, payload,
-  queues, origin)`, with the names of all groups for which it was chosen. Before a link is chosen it is asked
-  `accepts(subject, origin)` (permissions, cluster and hub/spoke rules are the link's own business). Nothing goes back
-  to the link it came from.
-- A message that came over a leaf link carries `queues`: the groups the peer chose. Other queue groups do not get it.
-- The account's subject mappings are applied to what clients and leaf links publish, before matching.
-- JetStream deliveries: `subject` is where the message is routed (deliver subject or inbox), `original` the subject that
-  receivers see. Over a leaf link it travels as `reply@original`, and is split again when it arrives from one; it goes
-  on to further leaf links unsplit.
+  queues, origin)`, with the names of all groups for which it was selected. Before that, `accepts(subject, origin)` is
+  called (permissions, cluster and hub/spoke rules belong to the link). A message never returns over the link it came
+  from.
+- A message from a leaf link carries `queues`: the groups that the peer selected. Other queue groups do not get it.
+- The account's subject mappings apply to what clients and leaf links publish, before matching.
+- JetStream deliveries: `subject` is the routing subject (deliver subject or inbox), `original` the subject that
+  receivers see. Over a leaf link it travels as `reply@original`, and is split again on arrival; further leaf links get
+  it unsplit.
 
-The `Route` of a subject hangs on its remembered `Match` (`Match.memo`), so it is exact as long as it exists: the
-`SubList` forgets precisely the matches that a coming or going subscription changes.
+The `Route` of a subject is stored in its remembered `Match` (`Match.memo`). It is exact as long as it exists: the
+`SubList` drops exactly the matches that an added or removed subscription changes.
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from eyot_daemon.router.delivery import Delivery
+from eyot_daemon.router.ack_sinks import AckSinks
+from eyot_daemon.router.core import BrokerCore
+from eyot_daemon.router.delivery import Delivery, deliver_run
 from eyot_daemon.router.route import NO_ROUTE, Route
-from eyot_daemon.router.subscription import IMPORTED, Destination, Kind, Origin, Subscription
+from eyot_daemon.router.subscription import IMPORTED, Destination, ImportHook, Kind, Origin, Subscription
+from eyot_wire.fan_out import RENAMES
+from eyot_wire.frames import Published
 from eyot_wire.mapping import DROPPED, MappingTable
-from eyot_wire.native import FanOut, Traffic
+from eyot_wire.native import FanOut, Publishes, Traffic
 from eyot_wire.sublist import SubList
-
-if TYPE_CHECKING:
-    from eyot_daemon.router.ack_sinks import AckSinks
-    from eyot_daemon.router.broker import Broker
 
 
 class InterestListener(Protocol):
-    """Who wants to know of every subscription that comes and goes in an account (leaf links, push consumers)."""
+    """A listener to every added and removed subscription of an account (leaf links, push consumers)."""
 
     def sub_added(self, sub: Subscription) -> None: ...
 
@@ -44,19 +43,13 @@ class InterestListener(Protocol):
     def weight_changed(self, sub: Subscription, previous: int) -> None: ...
 
 
-class ImportHook(Protocol):
-    """Makes shadow subscriptions for stream imports (see imports.py)."""
-
-    def shadow(self, sub: Subscription) -> tuple[Subscription, ...]: ...
-
-
 class Account(Traffic):
     """One account of the broker. Made by `Broker.add_account`."""
 
-    def __init__(self, name: str, broker: "Broker") -> None:
+    def __init__(self, name: str, broker: BrokerCore) -> None:
         super().__init__()
         self.name = name
-        self.name_tag = name  # what people call it
+        self.name_tag = name  # display name
         self.broker = broker
         self.sublist: SubList[Subscription] = SubList()
         self.mappings = MappingTable(rng=broker.rng)  # configured ones and the JetStream domain's
@@ -72,13 +65,13 @@ class Account(Traffic):
         # `msg_trace`: where messages with a sampled `traceparent` are traced to, and how many in a hundred
         self.trace_destination = b""
         self.trace_sampling = 100
-        # what is connected
+        # connections
         self.connections: set[Destination] = set()
         self.leafnodes: set[Destination] = set()
         self.connections_total = 0
-        # what Traffic counts: messages and payload bytes from and to clients and leaf links of this account
+        # Traffic counters: messages and payload bytes from and to clients and leaf links of this account
         self.slow_consumers = 0
-        #: what clients publish, as far as it is plain
+        #: the plain part of what clients publish
         self.fan_out = FanOut(self, self.sublist, self.mappings, broker.random, broker.mark_dirty)
         self._listeners: list[InterestListener] = []
 
@@ -123,39 +116,46 @@ class Account(Traffic):
             listener.sub_removed(sub)
 
     def set_weight(self, sub: Subscription, weight: int) -> None:
-        """A leaf link announced a new number of members for a queue group."""
+        """Set the number of a queue group's members that a leaf link announced."""
         if sub.weight == weight:
             return
         previous, sub.weight = sub.weight, weight
-        self.sublist.remove(sub)  # what was worked out with the former weight is forgotten
+        self.sublist.remove(sub)  # drops what was computed with the former weight
         self.sublist.insert(sub)
         for listener in self._listeners:
             listener.weight_changed(sub, previous)
 
     def subscriptions(self) -> Iterator[Subscription]:
-        """All subscriptions of the account, leaf links' and internal ones included."""
+        """Return all subscriptions of the account, leaf links' and internal ones included."""
         return iter(self.sublist)
 
     def has_interest(self, subject: bytes) -> bool:
-        """True if a message on `subject` would find a subscription."""
+        """Return whether a message on `subject` would reach a subscription."""
         return self.sublist.has_interest(subject)
 
     def add_interest_listener(self, listener: InterestListener) -> None:
-        """`listener` hears of every subscription added or removed from now on (not of those already there)."""
+        """Notify `listener` of every subscription added or removed from now on."""
         self._listeners.append(listener)
 
     def remove_interest_listener(self, listener: InterestListener) -> None:
         self._listeners.remove(listener)
 
+    def acknowledgement_sinks(self) -> AckSinks:
+        """Return the consumers that take acknowledgements directly, created on first use."""
+        if self.ack_sinks is None:
+            self.ack_sinks = AckSinks(self.sublist)
+            self.add_interest_listener(self.ack_sinks)
+        return self.ack_sinks
+
     # -- routing -------------------------------------------------------------------------------------------------
 
     def route(self, subject: bytes) -> Route:
-        """The compiled route of a subject."""
+        """Return the compiled route of a subject."""
         match = self.sublist.match(subject)
         route: Route | None = match.memo
         if route is None:
             if not match:
-                return NO_ROUTE  # the empty match is shared: nothing may hang on it
+                return NO_ROUTE  # the empty match is shared: no route may be stored in it
             route = match.memo = Route(subject, match)
             match.sink = route.sink
         return route
@@ -171,11 +171,11 @@ class Account(Traffic):
         queues: tuple[bytes, ...] | None = None,
         original: bytes = b"",
     ) -> int:
-        """Route one message; returns how many destinations took it.
+        """Route one message; return how many destinations accepted it.
 
-        `origin`    the client or leaf link it came from; None for the daemon's own messages.
-        `queues`    only for messages from a leaf link: the groups the peer chose (None: not from a leaf link).
-        `original`  the subject receivers shall see when it is not `subject`, the one it is routed by.
+        `origin`: its client or leaf link; None for the daemon's own messages. `queues`: only for messages from a leaf
+        link: the groups that the peer selected (None: not from a leaf link). `original`: the subject that receivers
+        see, if it differs from `subject`.
         """
         if origin is not None and origin.kind <= Kind.LEAF:
             mapped = self.mappings.apply(subject)
@@ -199,13 +199,12 @@ class Account(Traffic):
         original: bytes = b"",
         origin: Origin | None = IMPORTED,
     ) -> int:
-        """Publish what a service import brought, a request or its reply: as `publish`, but not to other accounts' stream imports."""
+        """Publish a service import's request or reply: as `publish`, but not to other accounts' stream imports."""
         route = self.route(subject).within(self)
         return self.deliver(route, reply, header, payload, origin=origin, original=original) if route else 0
 
     def answer(self, answers: list[tuple[bytes, bytes]]) -> None:
-        """Publish the daemon's own answers, (subject, payload) each: the same as `publish`, with little ado for the usual
-        subject, an inbox of one client."""
+        """Publish the daemon's own answers, (subject, payload) each, as `publish` does, with a fast path for one client's inbox."""
         at = 0
         while (at := self.fan_out.answer(answers, at)) < len(answers):
             subject, payload = answers[at]
@@ -226,29 +225,35 @@ class Account(Traffic):
         original: bytes = b"",
     ) -> int:
         """Hand one message to everything `route` leads to (mappings are already applied)."""
-        if route.local and not original and b"@" not in reply:
-            # The usual case without ceremony: local subscriptions that all see the subject as it is.
-            count = sent = 0
-            subject = route.subject
-            for sub, known in route.plain:
-                if not sub.active:
-                    continue
-                if sub.rewrite is not None:
-                    taken = sub.rewrite(sub, subject, subject, reply, header, payload, origin)
-                else:
-                    taken = sub.dest.deliver(sub, known or subject, reply, header, payload, origin)
-                count += taken
-                if sub.dest.kind is Kind.CLIENT:
-                    sent += taken
-        else:
-            delivery = Delivery(route, reply, header, payload, origin, original, self.broker.random)
-            count = delivery.run(queues)
-            sent = delivery.sent
-        self.out_msgs += sent
-        self.out_bytes += sent * (len(header) + len(payload))
+        return self.carry_out(Delivery(route, reply, header, payload, origin, original, self.broker.random), queues)
+
+    def carry_out(self, delivery: Delivery, queues: tuple[bytes, ...] | None = None) -> int:
+        """Deliver a prepared message and count it; return how many destinations accepted it."""
+        count = delivery.run(queues)
+        self.out_msgs += delivery.sent
+        self.out_bytes += delivery.sent * (len(delivery.header) + len(delivery.payload))
         return count
 
+    def deliver_run(self, route: Route, row: Publishes, run: range, origin: Origin) -> int | None:
+        """Deliver messages that a client published with one control line along `route`; `run`: their indexes in `row`.
+
+        Returns how many of them reached a destination; None: they must be delivered one by one.
+        """
+        line = row.line(run.start)
+        if route.sink is not None and RENAMES not in line.reply:
+            if not route.sink:
+                self.broker.mark_dirty(route.sink.owner)
+            for index in run:
+                route.sink.add(Published(line.subject, line.reply, *row.content(index)))
+            return len(run)
+        if not route.takes_frames(line.header_size > 0):
+            return None
+        outcome = deliver_run(self.fan_out, route, row, run, origin, self.broker.random)
+        self.out_msgs += outcome.crossed
+        self.out_bytes += outcome.crossed * line.total
+        return outcome.reached
+
     def count_in(self, msgs: int, size: int) -> None:
-        """Origins count what they bring in, a batch at a time: `size` is payload and header bytes."""
+        """Count messages at their origin, a batch at a time; `size`: bytes of payload and header."""
         self.in_msgs += msgs
         self.in_bytes += size

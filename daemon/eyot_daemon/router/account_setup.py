@@ -1,6 +1,7 @@
-"""Accounts from the configuration: limits, mappings, exports and imports joined.
+"""Accounts from the configuration: limits, mappings, exports and imports.
 
-What spans several options (unknown accounts, unauthorized imports, cycles) was checked when the options were read.
+Inconsistencies between options (unknown accounts, unauthorized imports, cycles) were refused when the options were
+read.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def set_up_accounts(broker: Broker, options: Options) -> None:
 
 
 def update_accounts(broker: Broker, old: Options, new: Options) -> None:
-    """A reload: accounts that are new are made; limits, mappings, exports and imports become what is configured now."""
+    """Apply a reload: create new accounts, and update limits, mappings, exports and imports."""
     for configured in new.accounts:
         _set_limits(broker.add_account(configured.name), configured)
     before, after = _mappings(old), _mappings(new)
@@ -48,7 +49,7 @@ def update_accounts(broker: Broker, old: Options, new: Options) -> None:
 
 
 def remove_accounts(broker: Broker, options: Options) -> None:
-    """Forget the accounts that `options` does not have any more. Nobody is connected to them by now."""
+    """Remove the accounts that `options` no longer contains. No connection uses them by now."""
     for name in tuple(broker.accounts):
         if name not in account_names(options):
             del broker.accounts[name]
@@ -59,7 +60,7 @@ def _mappings(options: Options) -> dict[str, tuple[MappingOptions, ...]]:
 
 
 def _joints(options: Options) -> list[object]:
-    """What exports and imports are made from."""
+    """Return the options that exports and imports are built from."""
     return [(one.name, one.exports, one.imports) for one in options.accounts]
 
 

@@ -1,27 +1,25 @@
-"""The short way for acknowledgements from clients to consumers.
+"""The fast path of acknowledgements from clients to consumers.
 
-Every acknowledgement is published on a subject of its own (`$JS.ACK.<stream>.<consumer>.<five numbers>`), so that the
-remembered routes of other subjects are of no use to it: finding the way to its consumer would cost several times as
-much as applying it. A consumer therefore registers the subscription it has for them here, by its literal prefix, and a
-publish that finds it hands acknowledgements over directly, all that follow each other in a read at once.
+Every acknowledgement has a subject of its own (`$JS.ACK.<stream>.<consumer>.<five numbers>`), so remembered routes do
+not help: to find its consumer would cost several times as much as to apply it. A consumer therefore registers its
+subscription here by its literal prefix. A publish that finds it passes acknowledgements directly, all consecutive ones
+of a read at once.
 
-That is right only as long as nobody else subscribes to these subjects (a client listening on `>`, a leaf link). The
-account tells of every subscription that comes and goes; whether others touch a prefix is looked up when the first acknowledgement for
-it comes, and forgotten when they change, so that neither many consumers nor many others make anything slow.
+This is correct only while no other subscription matches these subjects (a client on `>`, a leaf link). The account
+reports every added and removed subscription. Whether others overlap a prefix is computed when its first acknowledgement
+comes, and dropped when subscriptions change, so that neither many consumers nor many subscriptions slow publishing down.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from eyot_daemon.router.subscription import Subscription
 from eyot_wire.jetstream.ack import PREFIX
 from eyot_wire.pattern_set import PatternSet
 from eyot_wire.subject import overlaps
+from eyot_wire.sublist import SubList
 
-if TYPE_CHECKING:
-    from eyot_daemon.router.account import Account
-    from eyot_daemon.router.subscription import Subscription
-
-#: Tokens behind the prefix: deliveries, stream sequence, consumer sequence, time, pending.
+#: Tokens after the prefix: deliveries, stream sequence, consumer sequence, time, pending.
 NUMBERS = 5
 _ALL = PREFIX + b">"
 _TAIL = b".*" * NUMBERS
@@ -35,30 +33,29 @@ class AckSink(Protocol):
     """A consumer."""
 
     def acknowledge(self, acks: Sequence[Ack]) -> None:
-        """Take acknowledgements in the order in which they came."""
+        """Process acknowledgements in order of arrival."""
         ...
 
     def acknowledge_plain(self, sseqs: list[int]) -> None:
-        """Take acknowledgements that say no more than that, by the stream sequences that they acknowledge."""
+        """Process plain acknowledgements, given by the stream sequences that they acknowledge."""
         ...
 
 
 class AckSinks:
     """The registered subscriptions of one account; an InterestListener of it."""
 
-    def __init__(self, account: "Account") -> None:
+    def __init__(self, subscriptions: SubList[Subscription]) -> None:
         self._sinks: dict[bytes, tuple[Subscription, AckSink]] = {}
         self._others: set[Subscription] = set()
         self._patterns = PatternSet()  # theirs
-        #: what was looked up since the last change
+        #: results since the last change
         self._direct: dict[bytes, AckSink] = {}
         self._touched: set[bytes] = set()
-        account.add_interest_listener(self)
-        for sub in account.sublist.overlapping(_ALL):
+        for sub in subscriptions.overlapping(_ALL):
             self.sub_added(sub)
 
     def find(self, subject: bytes) -> AckSink | None:
-        """The only one whom an acknowledgement on `subject` can reach, if that is certain."""
+        """Return the only receiver of an acknowledgement on `subject`, if that is certain."""
         prefix = subject.rsplit(b".", NUMBERS)[0]
         sink = self._direct.get(prefix)
         return self._look_up(prefix) if sink is None and prefix in self._sinks else sink
@@ -75,18 +72,18 @@ class AckSinks:
 
     @staticmethod
     def prefix_of(subject: bytes) -> bytes:
-        """What all acknowledgement subjects of a consumer begin with, by one of them."""
+        """Return the common prefix of a consumer's acknowledgement subjects, from one of them."""
         return subject.rsplit(b".", NUMBERS)[0] + b"."
 
-    def register(self, sub: "Subscription", sink: AckSink) -> None:
-        """Who subscribed `sub` (of shape `$JS.ACK.<stream>.<consumer>.*.*.*.*.*`) may be reached directly."""
+    def register(self, sub: Subscription, sink: AckSink) -> None:
+        """Register `sink`, whose subscription `sub` has the shape `$JS.ACK.<stream>.<consumer>.*.*.*.*.*`."""
         prefix = sub.subject.removesuffix(_TAIL)
         self._sinks[prefix] = (sub, sink)
         self.sub_removed(sub)
         self._direct.pop(prefix, None)
         self._touched.discard(prefix)
 
-    def unregister(self, sub: "Subscription") -> None:
+    def unregister(self, sub: Subscription) -> None:
         prefix = sub.subject.removesuffix(_TAIL)
         known = self._sinks.get(prefix)
         if known is not None and known[0] is sub:
@@ -96,29 +93,22 @@ class AckSinks:
 
     # -- InterestListener ------------------------------------------------------------------------------------------
 
-    def sub_added(self, sub: "Subscription") -> None:
+    def sub_added(self, sub: Subscription) -> None:
         if overlaps(sub.subject, _ALL):
             self._others.add(sub)
             self._patterns.add(sub.subject)
             self._forget()
 
-    def sub_removed(self, sub: "Subscription") -> None:
+    def sub_removed(self, sub: Subscription) -> None:
         if sub in self._others:
             self._others.remove(sub)
             self._patterns.discard(sub.subject)
             self._forget()
 
-    def weight_changed(self, sub: "Subscription", previous: int) -> None:
+    def weight_changed(self, sub: Subscription, previous: int) -> None:
         """Whether others listen does not depend on how many they are."""
 
     def _forget(self) -> None:
-        """The others changed."""
+        """Drop results after a change of other subscriptions."""
         self._direct.clear()
         self._touched.clear()
-
-
-def sinks_of(account: "Account") -> AckSinks:
-    """The account's AckSinks, made on first use."""
-    if account.ack_sinks is None:
-        account.ack_sinks = AckSinks(account)
-    return account.ack_sinks

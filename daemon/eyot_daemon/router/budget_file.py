@@ -1,7 +1,7 @@
-"""`link-budgets.json` in the store's directory: what metered links have spent, by remote and month.
+"""`link-budgets.json` in the store's directory: the bytes that metered links have used, by remote and month.
 
-Written whole into a new file that then takes the old one's place, so that a power cut leaves one or the other. A file that cannot be read
-is said to be so and begun anew.
+The file is written whole under a temporary name and renamed, so that a power cut leaves one version or the other. An
+unreadable file is logged and replaced.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ class BudgetFile:
         self.path = directory / NAME
 
     def read(self) -> dict[str, dict[str, int]]:
-        """What was spent; nothing if there is no file yet."""
+        """Return the used bytes; empty without a file."""
         try:
             return msgspec.json.decode(self.path.read_bytes(), type=_Kept).spent
         except FileNotFoundError:
             return {}
         except (OSError, msgspec.MsgspecError) as error:
-            log.error("%s cannot be read, budgets of metered links begin anew: %s", self.path, error)
+            log.error("%s cannot be read, budgets of metered links start from zero: %s", self.path, error)
             return {}
 
     def write(self, spent: dict[str, dict[str, int]]) -> None:
-        """Make `spent` what the file says, on flash when this returns. Raises OSError. Blocks."""
+        """Write `spent` durably; blocks. Raises OSError."""
         data = msgspec.json.format(msgspec.json.encode(_Kept(1, spent)))
         new = self.path.with_suffix(".new")
         with new.open("wb") as file:

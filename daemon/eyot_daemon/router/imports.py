@@ -1,14 +1,14 @@
 """Imports of streams and services across accounts.
 
 *Stream import.* A subscription in the importing account that overlaps an imported stream gets a shadow subscription in
-the exporting account: same destination, the exporter's subject, and a `translate` function that gives the subject the
-importer knows. The router hands shadow matches to the destination under the original subscription.
+the exporting account: same destination, the exporter's subject, and a `translate` function to the importer's subject.
+The router passes shadow matches to the destination under the original subscription.
 
-*Service import.* The importing account holds a subscription of kind ACCOUNT on the local subject. A request that
-reaches it is published in the exporting account, with a reply subject `_R_.<account id>.<request id>` that leads back:
-`ServiceReplies` (`service_replies.py`) of the exporting account remembers for whom. A single reply ends that (response type singleton), an
-empty one (chunked), or the threshold passing without any. `$JS.ACK.` replies travel unchanged: a client that received a
-message through an import acknowledges through an import too.
+*Service import.* The importing account has a subscription of kind ACCOUNT on the local subject. A request to it is
+published in the exporting account, with a reply subject `_R_.<account id>.<request id>` that leads back:
+`ServiceReplies` (`service_replies.py`) of the exporting account remembers the requester. A single reply ends that
+(response type singleton), an empty one (chunked), or the threshold without any. `$JS.ACK.` replies travel unchanged: a
+client that received a message through an import acknowledges through an import, too.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _JS_ACK = b"$JS.ACK."
 
 
 class StreamImport:
-    """One imported stream: what `subject` in the exporting account is called here."""
+    """One imported stream: the local subject for `subject` in the exporting account."""
 
     def __init__(self, exporter: Account, subject: bytes, template: bytes, *, allow_trace: bool = False) -> None:
         self.exporter = exporter
@@ -55,7 +55,7 @@ class StreamImport:
             self._back = self.transform.reversed()
 
     def shadow(self, sub: Subscription) -> Subscription | None:
-        """The shadow of a local subscription, not yet attached; None if it does not concern this import."""
+        """Return the shadow of a local subscription, not yet attached; None if it does not concern this import."""
         if not overlaps(sub.subject, self.local):
             return None
         wanted = self.subject
@@ -64,7 +64,7 @@ class StreamImport:
             narrowed = sub.subject if self._back is None else self._back.apply_pattern(sub.subject)
             wanted = narrowed or self.subject
         elif not is_subset(self.local, sub.subject):
-            check = sub.subject  # they cross: every message is looked at
+            check = sub.subject  # they overlap: every message must be checked
         shadow = Subscription(self.exporter, wanted, sub.dest, sub.queue, sub.sid, sub.weight)
         shadow.parent = sub
         shadow.slow = True
@@ -93,7 +93,7 @@ class StreamImports:
         return tuple(shadow for shadow in shadows if shadow is not None)
 
     def traces(self, exporter: Account, subject: bytes, local: bytes) -> bool:
-        """Whether the exporter's publishers may learn what becomes here of `subject`, which is `local` here."""
+        """Return whether the exporter's publishers may trace what happens here to `subject`, which is `local` here."""
         return any(
             one.allow_trace
             for one in self.imports
@@ -105,9 +105,9 @@ class StreamImports:
 
 
 class RequestInfo(msgspec.Struct, omit_defaults=True):
-    """The header `Nats-Request-Info`: who asks. `rtt` in nanoseconds; `svc`: the last account on the way, if several.
+    """The header `Nats-Request-Info`, which identifies the requester. `rtt` in nanoseconds; `svc`: the last account on the way.
 
-    The account and the round trip are always said, the rest only where the import says `share`.
+    The account and the round trip are always present, other fields only where the import has `share`.
     """
 
     start: str = ""
@@ -177,7 +177,7 @@ class ServiceImport:
         return self.request(target, reply, header, payload, origin, self.exporter.publish_imported)
 
     def target(self, subject: bytes) -> bytes:
-        """Where a request leads in the exporting account, its mappings applied; b"": nowhere."""
+        """Return where a request leads in the exporting account, its mappings applied; b"": nowhere."""
         target = self.transform.apply(subject)
         if target is None:
             return b""
@@ -193,7 +193,7 @@ class ServiceImport:
         origin: Origin | None,
         publish: Callable[[bytes, bytes, bytes, bytes], int],
     ) -> bool:
-        """Ask in the exporting account. `publish` does it: subject, reply, header, payload; it returns how many got it."""
+        """Send a request into the exporting account with `publish` (subject, reply, header, payload), which returns the receivers."""
         exporter = self.exporter
         back = b""
         if reply and not reply.startswith(_JS_ACK):
@@ -222,8 +222,10 @@ class ServiceImport:
         return SampledRequest(self.exporter, self.importer, latency, origin, fields, share=self.share)
 
     def _request_info(self, header: bytes, origin: Origin | None) -> RequestInfo | None:
-        """Who asks. A request that comes from another import says so already; what a client claims itself, or a message that a consumer
-        delivers, counts nothing."""
+        """Return the requester's info. A request from another import already has one.
+
+        Info that a client claims itself, or that a consumer delivers, is ignored.
+        """
         if origin is IMPORTED:
             return self._passed_on(header)
         info = RequestInfo(acc=self.importer.name)
@@ -292,7 +294,7 @@ def add_import(
 
 
 def remove_imports(account: Account) -> None:
-    """Undo every `add_import` of an account, for a reload. Replies that are awaited still come through."""
+    """Undo every `add_import` of an account, for a reload. Pending replies still arrive."""
     account.stream_imports = None
     for sub in tuple(account.subscriptions()):
         if isinstance(sub.dest, ServiceImport):

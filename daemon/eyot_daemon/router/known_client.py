@@ -1,6 +1,7 @@
-"""A client as everybody else in the broker may know it: who it is, how far away, what it may get.
+"""A client as other parts of the broker see it: identity, round trip, permissions.
 
-Imports, latency samples and message traces describe clients in these words; only what serves a connection needs all of it.
+Imports, latency samples and message traces describe clients in these terms; only the code that serves a connection
+needs all of it.
 """
 
 from __future__ import annotations
@@ -13,18 +14,33 @@ from eyot_wire.native import OutBuffer
 if TYPE_CHECKING:
     from eyot_daemon.auth.login import Peer, UserToken
     from eyot_daemon.router.access import Access
+    from eyot_daemon.router.account import Account
 
 
 class KnownClient(OutBuffer):
-    """Who a client is.
+    """The identity of a client.
 
-    `user`, `name`, `lang`, `version`  as it said at CONNECT; empty before.
-    `rtt_s`       the last round trip in seconds, 0 before the first PONG; `started_ns`  when it connected, Unix time.
-    `token`       in operator mode, what it came in by.
-    `access`      what it may publish and receive (None: everything); `echo`  whether it gets what it publishes itself.
+    `user`, `name`, `lang`, `version`: as in CONNECT; empty before. `rtt_s`: the last round trip in seconds, 0 before
+    the first PONG. `started_ns`: connection time, Unix time. `token`: its JWT in operator mode. `account`: its account,
+    None before authentication and after the end. `nonce`: what it signs with its nkey. `access`: its permissions
+    (None: everything). `echo`: whether it receives its own messages.
     """
 
-    __slots__ = ("access", "cid", "echo", "lang", "name", "peer", "rtt_s", "started_ns", "token", "user", "version")
+    __slots__ = (
+        "access",
+        "account",
+        "cid",
+        "echo",
+        "lang",
+        "name",
+        "nonce",
+        "peer",
+        "rtt_s",
+        "started_ns",
+        "token",
+        "user",
+        "version",
+    )
 
     kind = Kind.CLIENT
 
@@ -32,6 +48,8 @@ class KnownClient(OutBuffer):
         super().__init__()
         self.peer = peer
         self.cid = cid
+        self.nonce = ""
+        self.account: Account | None = None
         self.access: Access | None = None
         self.token: UserToken | None = None
         self.user = ""
@@ -40,11 +58,13 @@ class KnownClient(OutBuffer):
         self.version = ""
         self.rtt_s = 0.0
         self.started_ns = started_ns
-        self.echo = True  # what nats-server assumes until CONNECT says otherwise
+        self.echo = True  # nats-server's assumption until CONNECT
 
     def token_members(self) -> dict[str, Any]:
-        """In operator mode, how descriptions of a client name its token. The text of a bearer token is as good as a password, and
-        not told."""
+        """Return the token's members for descriptions of a client, in operator mode.
+
+        The text of a bearer token is equivalent to a password, and left out.
+        """
         token = self.token
         if token is None:
             return {}

@@ -1,52 +1,76 @@
-"""The leaf links of one account: what interest each of them is told, and which link may not be there.
+"""The leaf links of one account: the interest that each is sent, and the links that must be refused.
 
-One `AccountLinks` listens to an account's subscriptions for all of the account's links. Leafs without permissions of their own are told
-together (`leaf/broadcast.py`); links to hubs, and leafs that may not subscribe to everything, are offered each subscription one by one.
-It also holds the account's loop subject and knows duplicates and circles.
+One `AccountLinks` listens to an account's subscriptions for all of its links. Leaf nodes without permissions of their
+own are served together (`leaf/broadcast.py`). Links to hubs, and leaf nodes with restricted permissions, are offered
+each subscription. It also holds the account's loop subject and detects duplicates and loops.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, cast
+from typing import Generic, Protocol, TypeVar, cast
 
 from eyot_daemon.router.account import Account
-from eyot_daemon.router.subscription import Kind, Subscription
+from eyot_daemon.router.subscription import Destination, Kind, Subscription
 from eyot_daemon.turn.timers import TimerHandle
-from eyot_sync.leaf.broadcast import InterestBroadcast, Source
+from eyot_sync.leaf.broadcast import BroadcastMember, InterestBroadcast, Source
 from eyot_sync.leaf.interest import LOCAL, InterestOrigin
-from eyot_sync.leaf.registry import LeafRegistry
+from eyot_sync.leaf.registry import LeafRegistry, RegisteredLink
 
-if TYPE_CHECKING:
-    from eyot_daemon.leaf.link import LeafConnection
-
-#: Interest that came over one link is passed on to the others together, after a wait that grows with the number of links: when a fleet
-#: reconnects, every leaf's interest concerns every other leaf. Messages never overtake it, whatever waits goes out before them.
+#: Interest from one link is passed to the others together, after a delay that grows with the number of links: when a
+#: fleet reconnects, every leaf node's interest concerns every other one. Messages never overtake it; pending interest
+#: is sent before them.
 PASS_ON_S_PER_LINK = 0.00025
 PASS_ON_S_MAX = 0.25
 
 
-class AccountLinks:
+class InterestLink(Destination, BroadcastMember, RegisteredLink, Protocol):
+    """A leaf link, as a listener of the account's interest."""
+
+    @property
+    def receives_all_interest(self) -> bool:
+        """Whether this link receives the same interest as all links of its kind."""
+        ...
+
+    @property
+    def interest_origin(self) -> InterestOrigin: ...
+
+    @property
+    def source(self) -> Source: ...
+
+    def offer(self, subject: bytes, queue: bytes, weight: int, origin: InterestOrigin) -> None: ...
+
+    def withdraw(self, subject: bytes, queue: bytes, weight: int, origin: InterestOrigin) -> None: ...
+
+    def told(self, lines: bytes) -> None:
+        """Send interest protocol lines that many links share."""
+        ...
+
+
+L = TypeVar("L", bound=InterestLink)
+
+
+class AccountLinks(Generic[L]):
     """Established links of one account; the account's interest listener while there are any."""
 
     def __init__(self, account: Account) -> None:
         self.account = account
-        self.registry: LeafRegistry[LeafConnection] = LeafRegistry(account.broker.ids)
-        self._broadcast: InterestBroadcast[LeafConnection] | None = None
-        self._single: list[LeafConnection] = []
+        self.registry: LeafRegistry[L] = LeafRegistry(account.broker.ids)
+        self._broadcast: InterestBroadcast[L] | None = None
+        self._single: list[L] = []
         self._timer: TimerHandle | None = None
         self._dirty = False
 
     # -- links -----------------------------------------------------------------------------------------------------
 
-    def join(self, link: LeafConnection) -> None:
-        """A link was established: it is told all interest there is, and the account's own loop subject."""
+    def join(self, link: L) -> None:
+        """Add an established link: send it all interest and the account's own loop subject."""
         account = self.account
         if not len(self.registry):
             account.add_interest_listener(self)
         self.registry.add(link)
         account.leafnodes.add(link)
-        if link.is_told_everything:
+        if link.receives_all_interest:
             if self._broadcast is None:
                 self._broadcast = self._start_broadcast()
             link.told(self._broadcast.join(link))
@@ -54,7 +78,7 @@ class AccountLinks:
             self._single.append(link)
             self.announce_all(link)
 
-    def leave(self, link: LeafConnection) -> None:
+    def leave(self, link: L) -> None:
         account = self.account
         if link not in account.leafnodes:
             return
@@ -69,8 +93,8 @@ class AccountLinks:
         if not len(self.registry):
             account.remove_interest_listener(self)
 
-    def announce_all(self, link: LeafConnection) -> None:
-        """Offer a link that is told one by one everything there is."""
+    def announce_all(self, link: L) -> None:
+        """Offer all interest to a link that is served individually."""
         for subject in self._own_subjects():
             link.offer(subject, b"", 1, LOCAL)
         for sub in self.account.subscriptions():
@@ -78,12 +102,12 @@ class AccountLinks:
                 link.offer(sub.subject, sub.queue, sub.weight, _origin_of(sub))
 
     def _own_subjects(self) -> Iterator[bytes]:
-        """What the account wants without a subscription: its loop subject, and what its mappings map."""
+        """Yield the account's interest without subscriptions: its loop subject, and the sources of its mappings."""
         yield self.registry.loop_subject
         yield from self.account.mappings.sources()
 
-    def _start_broadcast(self) -> InterestBroadcast[LeafConnection]:
-        broadcast: InterestBroadcast[LeafConnection] = InterestBroadcast()
+    def _start_broadcast(self) -> InterestBroadcast[L]:
+        broadcast: InterestBroadcast[L] = InterestBroadcast()
         for subject in self._own_subjects():
             broadcast.add(subject, b"", 1, None)
         for sub in self.account.subscriptions():
@@ -121,7 +145,7 @@ class AccountLinks:
                 link.withdraw(sub.subject, sub.queue, previous, _origin_of(sub))
 
     def mappings_changed(self, gone: Iterable[bytes], come: Iterable[bytes]) -> None:
-        """A reload changed what the account's mappings map: leafs publish only what somebody wants, so they are told."""
+        """Announce changed mappings after a reload: leaf nodes publish only subjects with interest."""
         for subject in come:
             if self._broadcast is not None:
                 self._broadcast.add(subject, b"", 1, None)
@@ -134,21 +158,21 @@ class AccountLinks:
                 link.withdraw(subject, b"", 1, LOCAL)
         self._flush_later()
 
-    # -- telling ---------------------------------------------------------------------------------------------------
+    # -- announcing --------------------------------------------------------------------------------------------------
 
     @property
     def pending(self) -> bool:
-        """Is there interest that leafs have not been told?"""
+        """Whether some interest is not announced to leaf nodes yet."""
         return self._broadcast is not None and self._broadcast.pending
 
     def distribute(self) -> None:
-        """Hand what has changed to the links; they send it at the end of the turn."""
+        """Pass the changes to the links; they send them at the end of the turn."""
         if self._broadcast is not None:
             for link, lines in self._broadcast.distribute():
                 link.told(lines)
 
     def flush(self) -> None:
-        """The end of a turn in which the account's own interest changed."""
+        """End a turn in which the account's own interest changed."""
         self._dirty = False
         self.distribute()
 
@@ -170,14 +194,14 @@ class AccountLinks:
 
 
 def _origin_of(sub: Subscription) -> InterestOrigin:
-    """Where a subscription lives, as far as links care."""
+    """Return where a subscription lives, as links distinguish it."""
     if sub.dest.kind is not Kind.LEAF:
         return LOCAL
-    return cast("LeafConnection", sub.dest).interest_origin
+    return cast(InterestLink, sub.dest).interest_origin
 
 
 def _source_of(sub: Subscription) -> Source | None:
-    """The same for the broadcast; None: at home."""
+    """Return a subscription's source for the broadcast; None: this server."""
     if sub.dest.kind is not Kind.LEAF:
         return None
-    return cast("LeafConnection", sub.dest).source
+    return cast(InterestLink, sub.dest).source

@@ -1,8 +1,8 @@
-"""All leaf links of the server: who is linked, who wants to know, and what the status pages show.
+"""All leaf links of the server: links by account, listeners, and the state for status pages.
 
-`broker.links` is one of these. A link enters with `bind` once its account is known and leaves with `unbind`. `on_link_up` calls back
-the moment a link of an account can be used: when the peer's first interest is here, and again when the peer announces a JetStream API
-later on. Nothing waits for a timer.
+`broker.links` is the only instance. A link joins its account's `AccountLinks` (`of`) once the account is known.
+`on_link_up` is called as soon as a link of an account is usable: when the peer's first interest is complete, and again
+when the peer announces a JetStream API later on. Nothing waits for a timer.
 """
 
 from __future__ import annotations
@@ -10,54 +10,77 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Generic, Protocol, TypeVar
 
-from eyot_daemon.router.leaf_account import AccountLinks
+from eyot_daemon.router.account import Account
+from eyot_daemon.router.core import BrokerCore
+from eyot_daemon.router.leaf_account import AccountLinks, InterestLink
 from eyot_daemon.version import API_LEVEL, VERSION
 from eyot_sync.leaf.events import LeafIdentity, LeafTimes
 from eyot_sync.link.state import LinkState, LinkTraffic
 from eyot_wire.status import MeteredStatus
 
-if TYPE_CHECKING:
-    from eyot_daemon.leaf.link import LeafConnection
-    from eyot_daemon.router.account import Account
-    from eyot_daemon.router.broker import Broker
-
 log = logging.getLogger("eyot.leaf")
 
-LinkCallback = Callable[["LeafConnection"], None]
+
+class CountedLink(InterestLink, Protocol):
+    """A leaf link, as the list of all links knows it."""
+
+    @property
+    def cid(self) -> int: ...
+
+    @property
+    def account(self) -> Account | None: ...
+
+    @property
+    def account_name(self) -> str: ...
+
+    @property
+    def established(self) -> bool: ...
+
+    @property
+    def state(self) -> LinkState: ...
+
+    @property
+    def counts_at_start(self) -> LinkTraffic: ...
+
+    def close(self, text: str = "", *, reason: str = "") -> None: ...
 
 
-class LeafLinks:
-    """The leaf links of one broker, solicited and accepted."""
+L = TypeVar("L", bound=CountedLink)
 
-    def __init__(self, broker: Broker) -> None:
+
+class LeafLinks(Generic[L]):
+    """The leaf links of one broker, solicited and accepted. `account_named` gives the account of a name, made if it is not there yet."""
+
+    def __init__(self, broker: BrokerCore, account_named: Callable[[str], Account]) -> None:
         self.broker = broker
-        self.connections: dict[int, LeafConnection] = {}
+        self.account_named = account_named
+        self.connections: dict[int, L] = {}
         # One record per remote, whether it is linked or not; accepted links bring their own.
         self.remotes: list[LinkState] = []
-        #: Does somebody who copied streams of this account not read them at the moment? JetStream knows.
+        #: Whether a downstream of this account is missing at present; set by JetStream.
         self.messages_missed: Callable[[Account], bool] = lambda _: False
-        #: By a remote's name: what it may still carry, if it is metered.
+        #: By a remote's name: the remaining budget, if it is metered.
         self.metered: dict[str, Callable[[], MeteredStatus | None]] = {}
-        self._accounts: dict[str, AccountLinks] = {}
+        self._accounts: dict[str, AccountLinks[L]] = {}
         self._past: dict[str, LinkTraffic] = {}  # of links that have ended, by account
-        self._watchers: dict[str, list[LinkCallback]] = {}
+        self._watchers: dict[str, list[Callable[[L], None]]] = {}
 
-    def established(self) -> list[LeafConnection]:
-        """The links that are up."""
+    def established(self) -> list[L]:
+        """Return the links that are up."""
         return [link for link in self.connections.values() if link.established]
 
     @property
     def domain(self) -> str:
-        """This server's JetStream domain, "" if it has none."""
+        """Return this server's JetStream domain, "" if it has none."""
         jetstream = self.broker.options.jetstream
         return "" if jetstream is None else jetstream.domain
 
-    # -- what links share ------------------------------------------------------------------------------------------
+    # -- shared by all links ---------------------------------------------------------------------------------------
 
     def identity(self, *, host: str = "0.0.0.0", port: int = 0) -> LeafIdentity:
-        """What this server says of itself. A server with remotes belongs to a cluster of its own name, as nats-server has it."""
+        """Return this server's identity for INFO. As in nats-server, a server with remotes belongs to a cluster of its own name."""
         options = self.broker.options
         return LeafIdentity(
             server_id=self.broker.server_id,
@@ -82,27 +105,27 @@ class LeafLinks:
             ping_max=options.ping_max,
         )
 
-    def of(self, account: Account) -> AccountLinks:
-        """The links of an account."""
+    def of(self, account: Account) -> AccountLinks[L]:
+        """Return the links of an account."""
         links = self._accounts.get(account.name)
         if links is None:
             links = self._accounts[account.name] = AccountLinks(account)
         return links
 
     def mappings_changed(self, account: Account, gone: Iterable[bytes], come: Iterable[bytes]) -> None:
-        """A reload changed which subjects are mapped in `account`: its links are told."""
+        """Announce changed mappings of `account` to its links."""
         links = self._accounts.get(account.name)
         if links is not None:
             links.mappings_changed(gone, come)
 
     # -- coming and going ------------------------------------------------------------------------------------------
 
-    def opened(self, link: LeafConnection) -> None:
-        """A connection exists; it is not linked to an account yet."""
+    def opened(self, link: L) -> None:
+        """Add a connection that is not bound to an account yet."""
         self.connections[link.cid] = link
 
-    def closed(self, link: LeafConnection) -> None:
-        """The link ended; what crossed it stays counted."""
+    def closed(self, link: L) -> None:
+        """Remove an ended link; its traffic stays counted."""
         if self.connections.pop(link.cid, None) is not None and link.established:
             _add(self._past.setdefault(link.account_name, LinkTraffic()), link)
 
@@ -115,11 +138,11 @@ class LeafLinks:
         return total
 
     def is_up(self, account_name: str) -> bool:
-        """Is any link of this account established?"""
+        """Return whether any link of this account is established."""
         links = self._accounts.get(account_name)
         return links is not None and len(links.registry) > 0
 
-    def on_link_up(self, account_name: str, callback: LinkCallback) -> Callable[[], None]:
+    def on_link_up(self, account_name: str, callback: Callable[[L], None]) -> Callable[[], None]:
         """Call `callback(link)` whenever a link of the account becomes usable, possibly more than once per link.
 
         It runs within the turn that brought the peer's interest. Returns a function that ends this.
@@ -133,14 +156,14 @@ class LeafLinks:
 
         return end
 
-    def usable(self, link: LeafConnection) -> None:
-        """A link's interest is known (or there is more of it): wake who waits for that."""
+    def usable(self, link: L) -> None:
+        """Notify the waiters for a link whose interest is complete, or has grown by an API."""
         assert link.account is not None
         for callback in tuple(self._watchers.get(link.account.name, ())):
             callback(link)
 
     def close_all(self, reason: str = "Server Shutdown") -> None:
-        """The server stops."""
+        """Close all links at shutdown."""
         for link in tuple(self.connections.values()):
             link.close(reason=reason)
         self.broker.flush()
@@ -148,15 +171,15 @@ class LeafLinks:
     # -- status ----------------------------------------------------------------------------------------------------
 
     def states(self) -> Iterator[LinkState]:
-        """The record of every remote, up or down, and of every accepted link."""
+        """Yield the record of every remote, up or down, and of every accepted link."""
         yield from self.remotes
         for link in self.connections.values():
             if not link.state.solicited and link.account is not None:
                 yield link.state
 
 
-def _add(total: LinkTraffic, link: LeafConnection) -> None:
-    """Add what crossed a link since it is up."""
+def _add(total: LinkTraffic, link: CountedLink) -> None:
+    """Add the traffic of an established link."""
     traffic, start = link.state.traffic, link.counts_at_start
     total.in_msgs += traffic.in_msgs - start.in_msgs
     total.in_bytes += traffic.in_bytes - start.in_bytes

@@ -1,16 +1,16 @@
-"""Message tracing: a publisher asks with a header what becomes of its message, and is told on a subject of its choice.
+"""Message tracing: a header requests a report of a message's path, which is published on the requested subject.
 
-`Nats-Trace-Dest: <subject>` asks; with `Nats-Trace-Only: true` the message goes nowhere. In an account with `msg_trace` a
-sampled `traceparent` (W3C) asks as well. The answer is one JSON document: who published, how the subject was mapped, which
-imports and exports it crossed, which stream and which subscriptions it reached, or why it did not reach them. Such messages
-take a way of their own: it is slow, nothing else shall be.
+`Nats-Trace-Dest: <subject>` requests a trace; with `Nats-Trace-Only: true` the message is not delivered. In an account
+with `msg_trace` a sampled `traceparent` (W3C) requests one as well. The report is one JSON document: the publisher, the
+mapped subject, crossed imports and exports, the stream and the subscriptions it reached, or why it did not. Traced
+messages take a slow path of their own, which leaves the others fast.
 
-Over a leaf link the message goes with the number of its hop (`Nats-Trace-Hop`: `1`, then `1.1` over the next link), and the server
-there tells its part on the same subject.
+Over a leaf link the message carries its hop number (`Nats-Trace-Hop`: `1`, then `1.1` over the next link), and the
+server there reports on the same subject.
 
-A trace ends where the message leaves the account, unless the exporter of a service or the importer of a stream says `allow_trace`:
-what lies behind is another account's business. So that no server farther on takes it up again, the message goes on with
-`Nats-Trace-Dest: trace disabled`, as does one that is stored.
+A trace ends where the message leaves the account, unless the exporter of a service or the importer of a stream sets
+`allow_trace`. The message continues with `Nats-Trace-Dest: trace disabled`, as does a stored one, so that no later
+server resumes the trace. Source: NATS ADR-41.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
+from typing import Protocol
 
 import msgspec
 
@@ -28,7 +28,7 @@ from eyot_daemon.router.imports import ServiceImport, StreamImports
 from eyot_daemon.router.known_client import KnownClient
 from eyot_daemon.router.route import LeafMember, Member, QueueGroup, Route
 from eyot_daemon.router.service_replies import service_replies
-from eyot_daemon.router.subscription import IMPORTED, Kind, LeafDestination, Origin, Subscription
+from eyot_daemon.router.subscription import IMPORTED, Kind, LeafDestination, Origin, SubjectSpace, Subscription
 from eyot_wire.fan_out import TRACE_HEADER
 from eyot_wire.frames import LeafMsg
 from eyot_wire.go.time import ns_to_rfc3339
@@ -37,13 +37,9 @@ from eyot_wire.mapping import DROPPED
 from eyot_wire.quoting import quoted
 from eyot_wire.subject import is_valid_literal, matches
 
-if TYPE_CHECKING:
-    from eyot_daemon.client.connection import ClientConnection
-    from eyot_daemon.leaf.link import LeafConnection
-
 log = logging.getLogger("eyot.client")
 
-#: A destination that is none: whoever traced before has decided that nobody shall.
+#: A destination that disables the trace: an earlier server decided so.
 DISABLED = b"trace disabled"
 HOP_HEADER = b"Nats-Trace-Hop"
 #: With which servers before 2.11 let traces cross accounts.
@@ -61,10 +57,27 @@ _SHOWN = 256
 Json = dict[str, object]
 
 
-class Asked(msgspec.Struct, frozen=True):
-    """What a header asks for. `hop`: which link it came over, "" from the publisher itself.
+class TracedOrigin(Origin, Protocol):
+    """A client or a leaf link whose message is traced."""
 
-    `destination` b"": nothing shall be told, here or farther on.
+    @property
+    def cid(self) -> int: ...
+
+
+class TracedClient(TracedOrigin, Protocol):
+    def send_error(self, text: str) -> None: ...
+
+
+class TracedLink(TracedOrigin, Protocol):
+    def peer_may_receive(self, subject: bytes) -> bool:
+        """May the peer get messages on this subject?"""
+        ...
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """The requested trace. `hop`: the link it came over, "" from the publisher itself.
+
+    `destination` b"": no report, here or later.
     """
 
     destination: bytes
@@ -74,8 +87,10 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 def asked_for(header: bytes, account: Account, *, linked: bool = False) -> Asked | None:
-    """What the header of a message asks for, None if it asks for no trace. `linked`: it came over a leaf link, so that
-    the server it came from has drawn the sample."""
+    """Return the trace that a message's header requests, or None.
+
+    `linked`: it came over a leaf link, whose other end has drawn the sample.
+    """
     try:
         pairs = [(name, value) for name, value in parse(header).fields if value]
     except HeaderError:
@@ -114,9 +129,7 @@ def _is_sampled(traceparent: bytes) -> bool:
 class MessageTrace:
     """The trace of one message of a client or of a leaf link."""
 
-    def __init__(
-        self, origin: ClientConnection | LeafConnection, account: Account, subject: bytes, size: int, asked: Asked
-    ) -> None:
+    def __init__(self, origin: TracedOrigin, account: Account, subject: bytes, size: int, asked: Asked) -> None:
         self.only = asked.only
         self.random = account.broker.random
         self._account = account
@@ -135,26 +148,26 @@ class MessageTrace:
         return {"type": kind_of_event, "ts": ns_to_rfc3339(self._broker.clock.now_ns())} | more
 
     def refused(self, subject: bytes) -> None:
-        """The client may not publish there."""
+        """Report that the client may not publish there."""
         self._ingress["error"] = f"Permissions Violation for Publish to {quoted(subject)}"
 
     def mapped(self, to: bytes) -> None:
         self._events.append(self._event("sm", to=_text(to)))
 
     def reached(self, sub: Subscription, subject: bytes, wanted: bytes, why_not: str = "") -> None:
-        """A local subscription to `wanted` got the message, or did not for a reason."""
+        """Report that a local subscription to `wanted` got the message, or why not."""
         dest = sub.dest
         if dest.kind is Kind.JETSTREAM and hasattr(dest, "config"):
             self._events.append(self._event("js", stream=dest.config.name, subject=_text(subject)))
         elif dest.kind is Kind.CLIENT:
             self._egress(_CLIENT, dest, sub.account, {"sub": _text(wanted), "queue": _text(sub.queue)}, why_not)
 
-    def exported(self, account: Account, local: bytes) -> None:
-        """A stream import of this account has it too, as `local`."""
+    def exported(self, account: SubjectSpace, local: bytes) -> None:
+        """Report that a stream import of this account got it, as `local`."""
         self._events.append(self._event("se", acc=account.name, to=_text(local)))
 
     def linked(self, link: LeafDestination) -> bytes:
-        """A leaf link takes it: the number of the hop. b"": its end tells nothing, and gets nothing of a mere trace."""
+        """Report a leaf link; return the hop number. b"": its end reports nothing, and gets no trace-only message."""
         account = getattr(link, "account", None) or self._account
         if not getattr(link, "traces", False):
             self._egress(_LEAF, link, account, {}, LEAF_ONLY if self.only else LEAF_SILENT)
@@ -164,7 +177,7 @@ class MessageTrace:
         self._egress(_LEAF, link, account, {"hop": hop}, "")
         return hop.encode()
 
-    def _egress(self, kind: int, dest: object, account: Account, more: dict[str, str], why_not: str) -> None:
+    def _egress(self, kind: int, dest: object, account: SubjectSpace, more: dict[str, str], why_not: str) -> None:
         event = self._event("eg", kind=kind, cid=getattr(dest, "cid", 0))
         said = {"name": _name(dest)} | more | {"error": why_not}
         if account is not self._account:
@@ -172,12 +185,12 @@ class MessageTrace:
         self._events.append(event | {key: value for key, value in said.items() if value})
 
     def imported(self, exporter: Account, subject: bytes, target: bytes) -> None:
-        """It is a request to a service of another account."""
+        """Report a request to another account's service."""
         self._events.append(self._event("si", acc=exporter.name, **{"from": _text(subject), "to": _text(target)}))
 
     @property
     def destination(self) -> bytes:
-        """Where it is told, in the account of the publisher."""
+        """Where the report goes, in the publisher's account."""
         return self._asked.destination
 
     @property
@@ -186,7 +199,7 @@ class MessageTrace:
         return self._account
 
     def tell(self) -> None:
-        """Publish what was found."""
+        """Publish the report."""
         document: Json = {"server": self._broker.server_info(), "request": self._request}
         if self._hops:
             document["hops"] = self._hops
@@ -195,12 +208,12 @@ class MessageTrace:
 
 
 def disabled(header: bytes) -> bytes:
-    """The header of a message that nobody shall trace any more."""
+    """Return the header with the trace disabled."""
     return set_field(header, TRACE_HEADER, DISABLED)
 
 
 class TracedDelivery(Delivery):
-    """A delivery in `account` that notes what it does, and with `only` does not do it."""
+    """A delivery in `account` that records its steps; with `only` it does not carry them out."""
 
     __slots__ = ("_account", "_trace")
 
@@ -235,11 +248,11 @@ class TracedDelivery(Delivery):
         return 0
 
     def _note_group(self, group: QueueGroup) -> LeafMember | None:
-        """One member stands for a group, as in a delivery; a leaf link is given back."""
+        """Record one member for a group, as in a delivery; return it if it is a leaf link."""
         if group.local:
             self.hand(group.local[int(self._random() * len(group.local))])
             return None
-        return self._draw(leaf for leaf in group.leaf_links if self._leaf_accepts(leaf))
+        return self._draw([leaf for leaf in group.leaf_links if self._leaf_accepts(leaf)])
 
     def cross(self, dest: LeafDestination, subject: bytes, queues: tuple[bytes, ...]) -> bool:
         account = getattr(dest, "account", None) or self._account
@@ -279,13 +292,13 @@ class TracedDelivery(Delivery):
         finally:
             self.header = kept
 
-    def _follows(self, importer: Account, local: bytes) -> bool:
-        """Whether the trace goes on in an account that imports the message as a stream."""
+    def _follows(self, importer: SubjectSpace, local: bytes) -> bool:
+        """Return whether the trace continues in an account that imports the message as a stream."""
         imports = importer.stream_imports
         return isinstance(imports, StreamImports) and imports.traces(self._account, self.route.subject, local)
 
     def _request(self, dest: ServiceImport) -> bool:
-        """Ask another account's service; if its exporter allows it, the trace goes on there."""
+        """Send the request to another account's service; the trace continues there if its exporter allows it."""
         subject = self.route.subject
         target = dest.target(subject)
         if not target:
@@ -310,7 +323,7 @@ class TracedDelivery(Delivery):
     def _trace_in(
         self, exporter: Account, target: bytes, message: tuple[bytes, bytes, bytes], threshold_s: float
     ) -> int:
-        """Go on in the exporting account. Servers behind its leaf links tell their part on a reply subject that leads back."""
+        """Continue in the exporting account. Servers behind its leaf links report on a reply subject that leads back."""
         route = exporter.route(target).within(exporter)
         reply, header, payload = message
         replies = service_replies(exporter)
@@ -318,11 +331,11 @@ class TracedDelivery(Delivery):
         header = set_field(header, TRACE_HEADER, back)
         taken = TracedDelivery(self._trace, exporter, route, (reply, header, payload), IMPORTED).run(None)
         if not route.leaf_links and not any(group.leaf_links for group in route.groups):
-            replies.forget(back)  # nobody else has something to tell
+            replies.forget(back)  # no other server reports
         return taken
 
     def _why_not(self, sub: Subscription, subject: bytes) -> str:
-        """Why a client will not get it, as far as that is known beforehand."""
+        """Return why a client will not receive the message, as far as known in advance."""
         dest = sub.dest
         if not isinstance(dest, KnownClient):
             return ""
@@ -336,13 +349,13 @@ class TracedDelivery(Delivery):
 
 
 def publish_traced(
-    client: ClientConnection,
+    client: TracedClient,
     account: Account,
     asked: Asked,
     message: tuple[bytes, bytes, bytes, bytes],
     may_publish: Callable[[bytes], bool],
 ) -> int | None:
-    """Publish one message of a client and tell what became of it; how many took it, None if it was refused.
+    """Publish one message of a client and report its path; return how many accepted it, None if it was refused.
 
     `message`: subject, reply, header, payload.
     """
@@ -373,16 +386,13 @@ def publish_traced(
         return None
     if mapped != DROPPED:
         delivery = TracedDelivery(trace, account, account.route(mapped or subject), (reply, header, payload), client)
-        taken = delivery.run(None)
-        account.out_msgs += delivery.sent
-        account.out_bytes += delivery.sent * (len(header) + len(payload))
+        taken = account.carry_out(delivery)
     trace.tell()
     return taken or (1 if asked.only else 0)
 
 
-def publish_from_link(account: Account, message: LeafMsg, origin: Origin) -> bool:
-    """Publish a message that came over a leaf link and tell what became of it here; False: it does not ask for that."""
-    link = cast("LeafConnection", origin)
+def publish_from_link(account: Account, message: LeafMsg, link: TracedLink) -> bool:
+    """Publish a message from a leaf link and report its path here; return False if it requests no trace."""
     asked = asked_for(message.header, account, linked=True)
     if asked is None:
         return False
@@ -396,7 +406,7 @@ def publish_from_link(account: Account, message: LeafMsg, origin: Origin) -> boo
             "%r - Destination %s is not valid, won't be able to trace events", link, quoted(asked.destination[:_SHOWN])
         )
         return asked.only
-    if not link.session.rules.receive.permits(asked.destination):
+    if not link.peer_may_receive(asked.destination):
         log.warning("%r - may not be told about its messages on %r", link, asked.destination)
         return True
     size = len(message.header) + len(message.payload)
@@ -411,15 +421,13 @@ def publish_from_link(account: Account, message: LeafMsg, origin: Origin) -> boo
         route = account.route(subject)
         content = (message.reply, message.header, message.payload)
         delivery = TracedDelivery(trace, account, route, content, link)
-        delivery.run(queues)
-        account.out_msgs += delivery.sent
-        account.out_bytes += delivery.sent * size
+        account.carry_out(delivery, queues)
     trace.tell()
     return True
 
 
 def _name(connection: object) -> str:
-    """What a connection calls itself; of a leaf link, the server at its other end."""
+    """Return a connection's name for itself; for a leaf link, the server at its other end."""
     state = getattr(connection, "state", None)
     return str(getattr(connection, "name", "") or getattr(state, "peer_name", "") or "")
 

@@ -1,7 +1,7 @@
-"""What the monitoring pages and `/eyot/status` get from other parts of the daemon.
+"""Functions through which the monitoring pages and `/eyot/status` read other parts of the daemon.
 
-The broker knows its clients and accounts; leaf links, JetStream, copies and the store are other rooms. Each of them
-registers a small function here when it starts; until then the page says that there is nothing.
+The broker knows its clients and accounts. Leaf links, JetStream, mirrors, sources and the store are other packages;
+each registers a small function here at its start. Until then the pages show nothing for it.
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from eyot_wire.status import CopyStatus, LinkStatus, StoreStatus, StreamStatus, SyncStatus
+from eyot_wire.status import LinkStatus, SourcingStatus, StoreStatus, StreamStatus, SyncStatus
 
 if TYPE_CHECKING:
     from eyot_wire.trust.jwt_account import AccountClaims
 
-#: What a JSON page is made of.
+#: The value types of a JSON page.
 Json = dict[str, Any]
+#: HTTP status, and the error in nats-server's words.
+Unhealthy = tuple[int, str]
 
 
 class LeafzQuery(Struct, frozen=True, kw_only=True):
@@ -58,7 +60,7 @@ class Providers:
     def __init__(self) -> None:
         self.links: Callable[[], list[LinkStatus]] = list
         self.streams: Callable[[], list[StreamStatus]] = list
-        self.copies: Callable[[], list[CopyStatus]] = list
+        self.sourcing: Callable[[], list[SourcingStatus]] = list
         self.downstream: Callable[[], list[SyncStatus]] = list
         self.store: Callable[[], StoreStatus | None] = _no_store
         #: entries of `/leafz`'s `leaf_links`
@@ -69,15 +71,19 @@ class Providers:
         self.jsz: Callable[[JszQuery], Json | None] = _no_jetstream
         #: the `jetstream` member of `/varz`; None: JetStream is disabled
         self.jetstream_varz: Callable[[], Json | None] = _no_jetstream_varz
-        #: each gives (HTTP status, error text) or None when all is well
-        self.health_checks: list[Callable[[HealthzQuery], tuple[int, str] | None]] = []
+        #: the health of each service; the page shows the first problem
+        self.health_checks: list[Callable[[HealthzQuery], Unhealthy | None]] = []
 
     def withdraw_jetstream(self) -> None:
-        """JetStream was switched off: the pages say so."""
+        """JetStream does not run: its pages are empty."""
         none = Providers()
         self.jsz, self.jetstream_varz = none.jsz, none.jetstream_varz
-        self.streams, self.copies, self.store, self.downstream = none.streams, none.copies, none.store, none.downstream
-        self.health_checks.clear()
+        self.streams, self.sourcing, self.store, self.downstream = (
+            none.streams,
+            none.sourcing,
+            none.store,
+            none.downstream,
+        )
 
 
 def _no_claims(account: str) -> AccountClaims | None:

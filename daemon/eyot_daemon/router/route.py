@@ -1,26 +1,23 @@
-"""What one subject leads to, worked out once: the compiled form of a `SubList` match.
+"""The route of one subject, computed once: the compiled form of a `SubList` match.
 
 A `Route` splits the matching subscriptions by how they are served: plain local ones, leaf links (each once, however
 many of its subscriptions match), and queue groups with local members and leaf members apart, because local members are
-preferred. Shadow subscriptions of stream imports are resolved to the subscription they serve and the subject it knows.
-A route lives on `Match.memo`, hence exactly as long as the subject list holds the match to be right.
+preferred. Shadow subscriptions of stream imports are resolved to the subscription they serve and its subject. A route
+is stored in `Match.memo`, hence it exists exactly as long as the match is valid.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
+from typing import NamedTuple, Protocol, cast
 
-from eyot_daemon.router.subscription import Destination, Kind, LeafDestination, Subscription
+from eyot_daemon.router.subscription import Destination, Kind, LeafDestination, SubjectSpace, Subscription
 from eyot_wire.native import IngestQueue, Match
 from eyot_wire.sublist import EMPTY
 
-if TYPE_CHECKING:
-    from eyot_daemon.router.account import Account
-
 
 class FastTarget(Destination, Protocol):
-    """A destination whose buffer a publish may append ready frames to (a client connection)."""
+    """A destination to whose buffer a publish may append ready frames (a client connection)."""
 
     out: bytearray
     out_msgs: int
@@ -31,22 +28,26 @@ class FastTarget(Destination, Protocol):
 
 
 class Member(NamedTuple):
-    """A local subscription that gets the message; `local` is the subject it knows if an import renames it."""
+    """A local subscription that gets the message; `local`: its subject, if an import renames it."""
 
     sub: Subscription
     local: bytes
 
 
 class LeafMember(NamedTuple):
-    """A leaf link that gets the message on `subject`; `weight`: how many members of a group it stands for."""
+    """A leaf link that gets the message on `subject`; `weight`: the members of a group that it represents."""
 
     dest: LeafDestination
     subject: bytes
     weight: int
 
 
-#: How a client connection is sent a message on the plain path: the subscription, the connection, MSG and HMSG prefix.
-Target = tuple[Subscription, FastTarget, bytes, bytes]
+class Target(NamedTuple):
+    """A client connection to whose buffer ready frames may be appended; `subject`: the one it sees."""
+
+    sub: Subscription
+    subject: bytes
+    dest: FastTarget
 
 
 class QueueGroup:
@@ -61,8 +62,8 @@ class QueueGroup:
         if all(_is_fast(member.sub) for member in self.local):
             self.targets = tuple(_target(subject, member) for member in self.local)
 
-    def within(self, account: Account) -> QueueGroup:
-        """The group without members of other accounts."""
+    def within(self, account: SubjectSpace) -> QueueGroup:
+        """Return the group without members of other accounts."""
         own = QueueGroup(self.queue, b"", ())
         own.local = tuple(member for member in self.local if member.sub.account is account)
         own.leaf_links, own.targets = self.leaf_links, ()
@@ -72,10 +73,10 @@ class QueueGroup:
 class Route:
     """Where messages on `subject` go.
 
-    `targets` are the client connections of the plain path. It can be taken (`fast`) if no others than client connections
-    and leaf links match plainly, and every queue group has local members that are all client connections. `simple`:
-    there is nothing but `targets`; `local`: there are no leaf links and no groups. `sink`: of the one destination,
-    if it is a stream. `exported`: subscriptions of other accounts get it too, by a stream import.
+    `targets`: the client connections of the plain path. It applies (`fast`) if only client connections and leaf links
+    match plainly, and every queue group has local members that are all client connections. `simple`: only `targets`;
+    `local`: no leaf links and no groups. `sink`: the ingest queue of the only destination. `exported`: stream imports
+    of other accounts get it, too.
     """
 
     __slots__ = ("exported", "fast", "groups", "leaf_links", "local", "plain", "simple", "sink", "subject", "targets")
@@ -118,8 +119,16 @@ class Route:
     def __bool__(self) -> bool:
         return bool(self.plain or self.groups or self.leaf_links)
 
-    def within(self, account: Account) -> Route:
-        """What of it is the account's own: a message that a service import brought is not exported again."""
+    def takes_frames(self, has_header: bool) -> bool:
+        """Return whether all local subscriptions are clients' that accept ready frames without individual checks."""
+        return (
+            self.fast
+            and all(_takes_frames(target, has_header) for target in self.targets)
+            and all(_takes_frames(target, has_header) for group in self.groups for target in group.targets)
+        )
+
+    def within(self, account: SubjectSpace) -> Route:
+        """Return the account's own part: a message of a service import is not exported again."""
         if not self.exported:
             return self
         own = Route(self.subject, EMPTY)
@@ -167,14 +176,16 @@ def _is_plain_client(sub: Subscription) -> bool:
     return sub.dest.kind is Kind.CLIENT and sub.rewrite is None and sub.translate is None and sub.parent is None
 
 
+def _takes_frames(target: Target, has_header: bool) -> bool:
+    return not target.sub.slow and (target.dest.headers or not has_header)
+
+
 def _is_fast(sub: Subscription) -> bool:
     return sub.dest.kind is Kind.CLIENT and sub.rewrite is None
 
 
 def _target(subject: bytes, member: Member) -> Target:
-    sub = member.sub
-    tail = b" %b %b " % (member.local or subject, sub.sid)
-    return sub, cast(FastTarget, sub.dest), b"MSG" + tail, b"HMSG" + tail
+    return Target(member.sub, member.local or subject, cast(FastTarget, member.sub.dest))
 
 
 NO_ROUTE = Route(b"", EMPTY)

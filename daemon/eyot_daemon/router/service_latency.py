@@ -1,9 +1,8 @@
-"""Service latency: what an exporting account hears of the requests to a service it has `latency` configured for.
+"""Service latency: metrics for an exporting account about requests to a service with `latency` configured.
 
-One message on the configured subject for each sampled request: `io.nats.server.metric.v1.service_latency`, with status 200
-when it was answered, 400 when it asked for no answer, 503 when nobody was there, 504 when nobody answered in time. All
-requests are sampled, or so many in a hundred, or those whose headers say that they belong to a trace: the headers of Zipkin
-(B3), Jaeger (Uber) and W3C (traceparent).
+Each sampled request gives one message on the configured subject: `io.nats.server.metric.v1.service_latency`, with
+status 200 for an answer, 400 for a request without reply, 503 without a responder, 504 after a timeout. All requests
+are sampled, or a percentage, or those with tracing headers: Zipkin (B3), Jaeger (Uber) and W3C (traceparent).
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ class SampledRequest:
         self.started_ns = exporter.broker.clock.now_ns()
 
     def ended(self, status: int, responder: Origin | None = None) -> None:
-        """Publish what became of it."""
+        """Publish the result."""
         broker = self.exporter.broker
         if not self.exporter.has_interest(self.options.subject):
             return
@@ -89,7 +88,7 @@ class SampledRequest:
 
 
 def sampled(options: LatencyOptions, header: bytes, random: Callable[[], float]) -> Fields | None:
-    """Is this request to be measured? The header fields that ask for it (none where it is chosen by chance), else None."""
+    """Return the header fields that request a measurement (empty for a random sample), None if there is none."""
     if options.sampling and random() * 100 < options.sampling:
         return {}
     if not header:
@@ -105,7 +104,7 @@ def sampled(options: LatencyOptions, header: bytes, random: Callable[[], float])
 
 
 def _asked_for(fields: Fields) -> Fields | None:
-    """The first kind of tracing that is spoken decides."""
+    """Return the fields of the first kind of tracing that is present."""
     if "Uber-Trace-Id" in fields:
         parts = fields["Uber-Trace-Id"][0].split(":")
         asked = len(parts) == 4 and len(parts[3]) <= 2 and _is_odd(parts[3])

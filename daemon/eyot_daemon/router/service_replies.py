@@ -1,7 +1,7 @@
-"""The replies that requesters of other accounts wait for, at the account whose service they asked.
+"""Pending replies of requesters in other accounts, at the account with the service.
 
-A request that crosses accounts carries a reply subject `_R_.<account id>.<request id>`; `ServiceReplies` remembers for whom. A single
-reply ends that (response type singleton), an empty one (chunked), or the threshold passing without any.
+A request that crosses accounts has a reply subject `_R_.<account id>.<request id>`; `ServiceReplies` remembers the
+requester. A single reply ends that (response type singleton), an empty one (chunked), or the threshold without any.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from eyot_daemon.turn.timers import TimerHandle
 REPLY_PREFIX = b"_R_."
 _JS_ACK = b"$JS.ACK."
 _ALPHABET = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-#: Replies awaited at one exporting account; when there are more, the oldest is given up of whoever waits for the most.
+#: The most pending replies of an exporting account; beyond it, the requester with the most loses its oldest.
 REPLIES_MAX = 65_536
 
 
@@ -40,7 +40,7 @@ class AwaitedReply:
 
 
 class ServiceReplies:
-    """The reply subjects an exporting account hands out, and who waits for them (kind ACCOUNT destination)."""
+    """The reply subjects of an exporting account, with their requesters (a destination of kind ACCOUNT)."""
 
     kind = Kind.ACCOUNT
 
@@ -58,7 +58,7 @@ class ServiceReplies:
         account.attach(sub)
 
     def expect(self, account: Account, reply: bytes, response_type: str, threshold_s: float) -> bytes:
-        """A reply subject in the exporting account that leads to `reply` in `account`."""
+        """Return a reply subject in the exporting account that leads to `reply` in `account`."""
         if len(self.awaited) >= REPLIES_MAX:
             self._give_one_up(account)
         now = self.account.broker.clock.monotonic()
@@ -74,7 +74,7 @@ class ServiceReplies:
         return subject
 
     def measure(self, subject: bytes, request: SampledRequest) -> None:
-        """The reply on `subject`, or that there is none, ends the measurement of a request."""
+        """Attach a measurement, which the reply on `subject`, or its absence, ends."""
         self.awaited[subject].measured = request
 
     def forget(self, subject: bytes) -> AwaitedReply | None:
@@ -87,8 +87,7 @@ class ServiceReplies:
         return awaited
 
     def _give_one_up(self, account: Account) -> None:
-        """Make room for a reply to `account`: the oldest goes of whoever waits for the most, so that nobody pushes out another's who
-        asks less."""
+        """Evict a pending reply: the oldest of the account with the most, so that a moderate requester never loses one to others."""
         mine = self._of.get(account)
         if mine is None or len(mine) * len(self._of) < len(self.awaited):
             mine = max(self._of.values(), key=len)
@@ -135,7 +134,7 @@ class ServiceReplies:
         self.expired += len(late)
         self._timer = None
         if self.awaited:
-            # Not one timer per deadline: a look every second at the most, at the next deadline at the earliest.
+            # One timer for all deadlines: it fires at most every second, and no earlier than the next deadline.
             soonest = min(awaited.deadline for awaited in self.awaited.values())
             self._timer = self.account.broker.timers.call_at(max(soonest, now + 1.0), self._expire)
 
@@ -149,7 +148,7 @@ class ServiceReplies:
 
 
 def service_replies(account: Account) -> ServiceReplies:
-    """The `ServiceReplies` of an account, made at the first use."""
+    """Return the `ServiceReplies` of an account, created on first use."""
     replies = account.service_replies
     if replies is None:
         replies = account.service_replies = ServiceReplies(account)

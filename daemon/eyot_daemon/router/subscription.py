@@ -1,26 +1,23 @@
-"""A subscription and what it leads to.
+"""A subscription and its destination.
 
-A `Subscription` sits in its account's `SubList` and points at a `Destination`: a client connection, a leaf link, a
-JetStream stream or consumer, a system service, or an import into another account. The router never looks inside a
-destination; it calls `deliver` (or, for leaf links, `deliver_leaf` once a message) and, at the end of the turn,
-`flush`.
+A `Subscription` is in its account's `SubList` and refers to a `Destination`: a client connection, a leaf link, a
+JetStream stream or consumer, a system service, or an import into another account. The router knows nothing of a
+destination's internals: it calls `deliver` (or, for leaf links, `deliver_leaf` once a message) and, at the end of the
+turn, `flush`.
 """
 
 from collections.abc import Callable
 from enum import IntEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from eyot_sync.policy.stream_gate import Hold
 from eyot_wire.first_deliveries import FirstDeliveries
 from eyot_wire.frames import FrameLine
 from eyot_wire.native import Interest
 
-if TYPE_CHECKING:
-    from eyot_daemon.router.account import Account
-
 
 class Kind(IntEnum):
-    """What a destination is; the routing rules differ by it."""
+    """The kind of a destination, on which routing rules depend."""
 
     CLIENT = 0
     LEAF = 1
@@ -33,7 +30,7 @@ class Flushing(Protocol):
     """Something that has to do with the end of a turn."""
 
     def flush(self) -> None:
-        """Send what the turn has gathered. Called once a turn for whoever marked itself dirty."""
+        """Send what the turn gathered. Called once a turn for destinations that marked themselves dirty."""
         ...
 
 
@@ -52,21 +49,25 @@ class Destination(Protocol):
         payload: bytes,
         origin: "Origin | None",
     ) -> bool:
-        """Take one message for `sub`. False: refused (closed, denied, own echo); a queue group then tries another
-        member. Must not block and must not send: sending happens in `flush`."""
+        """Accept one message for `sub`; must neither block nor send: `flush` sends.
+
+        False: refused (closed, denied, own echo); a queue group then tries another member.
+        """
         ...
 
     def flush(self) -> None:
-        """Send what the turn has gathered. Called once a turn if the destination marked itself dirty."""
+        """Send what the turn gathered. Called once a turn if the destination marked itself dirty."""
         ...
 
 
 class LeafDestination(Destination, Protocol):
-    """A leaf link: however many of its subscriptions match, it gets one message with the chosen queue names."""
+    """A leaf link: however many of its subscriptions match, it gets one message with the selected queue names."""
 
     def accepts(self, subject: bytes, origin: "Origin | None") -> bool:
-        """May a message on `subject` from `origin` go out on this link (permissions, cluster and role rules)?
-        Asked before a queue member is chosen, so that a link that refuses does not swallow a group's message."""
+        """Return whether a message on `subject` from `origin` may leave over this link (permissions, cluster and role rules).
+
+        Called before a queue member is selected, so that a refusing link does not lose a group's message.
+        """
         ...
 
     def deliver_leaf(
@@ -82,58 +83,82 @@ class LeafDestination(Destination, Protocol):
         ...
 
     def deliver_all_of(self, stream: bytes, subject: bytes, messages: list[tuple[bytes, bytes, bytes]]) -> int:
-        """Send deliveries of one stream on one subject: reply, header and payload of each. Returns how many were taken."""
+        """Send deliveries of one stream on one subject (reply, header and payload of each); return how many were accepted."""
         ...
 
     def deliver_stored(self, stream: bytes, subject: bytes, messages: FirstDeliveries) -> tuple[int, int] | None:
-        """Send stored messages of one stream as first deliveries (see `StoredRun.write_lmsgs`). Returns how many were taken, and
-        their bytes of header and payload; None when they have to be delivered as `deliver_all_of` does."""
+        """Send stored messages of one stream as first deliveries (see `StoredRun.write_lmsgs`).
+
+        Returns how many were accepted, and their bytes of header and payload; None when they need `deliver_all_of`.
+        """
         ...
 
     def deliver_run(self, subject: bytes, line: FrameLine, tails: list[bytes]) -> int:
-        """Send messages that share the control line of their PUB or HPUB: `tails` are the bytes behind its subject. Returns
-        how many were taken, -1 when they have to be delivered one by one."""
+        """Send messages that share the control line of their PUB or HPUB: `tails` are the bytes after its subject.
+
+        Returns how many were accepted; -1 when they must be delivered one by one.
+        """
         ...
 
     def hold(self, stream: bytes) -> Hold | None:
-        """What keeps deliveries of a stream back for now: a policy, or enough of it waits for the link already. None: nothing."""
+        """Return the reason that holds back deliveries of a stream: a policy, or enough waiting data; None: there is none."""
         ...
 
     def allowance(self, stream: bytes) -> int:
-        """Bytes of a stream's deliveries that the link takes at once when nothing holds them back."""
+        """Return the bytes of a stream's deliveries that the link accepts at once when nothing holds them back."""
         ...
 
 
 class Origin(Protocol):
-    """Where a message came from: a client connection, a leaf link, or an internal publisher."""
+    """The source of a message: a client connection, a leaf link, or an internal publisher."""
 
     @property
     def kind(self) -> Kind: ...
 
 
 class _Imported:
-    """The origin of a message that a service import brought: another account's, whose `Nats-Request-Info` says who asks."""
+    """The origin of a service import's message: another account's, whose `Nats-Request-Info` names the requester."""
 
     kind = Kind.ACCOUNT
 
 
 IMPORTED: Origin = _Imported()
 
+
+class ImportHook(Protocol):
+    """Makes shadow subscriptions for stream imports (see imports.py)."""
+
+    def shadow(self, sub: "Subscription") -> "tuple[Subscription, ...]": ...
+
+
+class SubjectSpace(Protocol):
+    """The account of a subscription, as destinations of messages know it."""
+
+    name: str
+    name_tag: str
+    stream_imports: ImportHook | None
+
+    def attach(self, sub: "Subscription") -> None: ...
+
+    def unsubscribe(self, sub: "Subscription") -> None: ...
+
+    def publish(self, subject: bytes, reply: bytes = b"", header: bytes = b"", payload: bytes = b"") -> int: ...
+
+
 #: (sub, routed subject, shown subject, reply, header, payload, origin) -> delivered
 Rewrite = Callable[["Subscription", bytes, bytes, bytes, bytes, bytes, "Origin | None"], bool]
 
 
 class Subscription(Interest):
-    """One interest: `subject` (may hold wildcards), `queue` (b"" for none), `sid` of the subscriber.
+    """One subscription: `subject` (may contain wildcards), `queue` (b"": none), `sid` of the subscriber.
 
-    `weight`     members a leaf link announces for a queue group; 1 elsewhere.
-    `delivered`  messages handed over so far; `max_msgs` (0: none) is where the subscription ends by itself.
-    `slow`       delivery needs the destination's full `deliver` (limits, deny filter, tracked replies, no echo);
-                 False lets a client's publish append a ready frame to the destination's buffer.
-    `rewrite`    set on service imports: called instead of `dest.deliver`, because it needs the routed subject as well
-                 as the shown one.
-    `shadows`    the shadow subscriptions this one caused in exporting accounts. Of a shadow, `parent` is the
-                 subscription it serves and `translate` gives the importer's subject (None: not for this one).
+    - `weight`: the members that a leaf link announces for a queue group; 1 elsewhere.
+    - `delivered`: messages delivered so far; `max_msgs` (0: unlimited) ends the subscription.
+    - `slow`: delivery needs the destination's full `deliver` (limits, deny filter, tracked replies, no echo); False
+      lets a client's publish append a ready frame to the destination's buffer.
+    - `rewrite`: set on service imports: called instead of `dest.deliver`, with the routed and the shown subject.
+    - `shadows`: the shadow subscriptions in exporting accounts. In a shadow, `parent` is the subscription it serves,
+      and `translate` returns the importer's subject (None: not for this one).
     """
 
     __slots__ = (
@@ -154,7 +179,7 @@ class Subscription(Interest):
 
     def __init__(
         self,
-        account: "Account",
+        account: SubjectSpace,
         subject: bytes,
         dest: Destination,
         queue: bytes = b"",

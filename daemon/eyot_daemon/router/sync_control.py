@@ -1,7 +1,8 @@
-"""The policies of `eyot { sync { } }` at work: one `LinkGate` a link, one meter a metered remote, and what the meters have spent on disk.
+"""The policies of `eyot { sync { } }` at runtime: one `LinkGate` per link, one meter per metered remote, and the meters' file.
 
-Whoever serves a stream to a link asks its gate (`hold`); the link tells its gate what left (`delivering`) and what crossed (`crossed`).
-A reload replaces the policies; gates follow at the next question, meters keep what was spent.
+A consumer checks the gate of a link before it delivers a stream (`hold`). The link reports to its gate what left
+(`delivering`) and what crossed (`crossed`). A reload replaces the policies: gates apply them at the next check, meters
+keep their counts.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from eyot_wire.status import MeteredStatus
 
 log = logging.getLogger("eyot.sync")
 
-#: Between two writes of what was spent, seconds.
+#: Interval of writes of the used bytes, seconds.
 SAVE_EVERY_S = 1.0
 
 
@@ -46,7 +47,7 @@ class SyncControl:
         return self.clock.now_ns() / 1e9
 
     def reload(self, policies: SyncPolicies) -> None:
-        """New policies hold from now on."""
+        """Apply new policies from now on."""
         if policies == self.policies:
             return
         self.policies = policies
@@ -58,11 +59,11 @@ class SyncControl:
     # -- remotes ---------------------------------------------------------------------------------------------------
 
     def remote(self, remote: RemoteOptions) -> RemotePolicy | None:
-        """The policy of a remote, if it has one."""
+        """Return the policy of a remote, if any."""
         return self.policies.remote(tuple((url.host, url.port) for url in remote.urls), remote.account)
 
     def meter(self, policy: RemotePolicy | None, account: str) -> Meter | None:
-        """What counts the bytes of a metered remote; None: it is not metered."""
+        """Return the byte meter of a metered remote; None: not metered."""
         if policy is None or policy.metered is None:
             return None
         name = f"{account}@{policy.host}:{policy.port}"
@@ -80,7 +81,7 @@ class SyncControl:
         return meter
 
     def remote_hold(self, remote: RemoteOptions) -> Hold | None:
-        """What keeps the link to a remote from being there at all."""
+        """Return the policy that prevents the link to a remote; None: none does."""
         policy = self.remote(remote)
         if policy is None:
             return None
@@ -106,10 +107,10 @@ class SyncControl:
             resets=ns_to_rfc3339(int(meter.budget.resets_at(now_s) * 1e9)),
         )
 
-    # -- what was spent, on disk -----------------------------------------------------------------------------------
+    # -- the meters' file ----------------------------------------------------------------------------------------------
 
     def keep_in(self, directory: Path) -> None:
-        """Budgets are kept in this directory: read what was spent before."""
+        """Keep the meters in this directory, and load the previous counts."""
         self._file = BudgetFile(directory)
         self._saved = self._file.read()
 
@@ -120,7 +121,7 @@ class SyncControl:
             self._save.set()
 
     async def run(self) -> None:
-        """Keep what was spent until cancelled; at the end exactly, before that never less."""
+        """Write the counts until cancelled; exact at the end, never too low before."""
         try:
             while True:
                 await self._save.wait()
@@ -145,11 +146,11 @@ class SyncControl:
         try:
             self._file.write(spent)
         except OSError as error:
-            log.error("What metered links have spent cannot be kept: %s", error)
+            log.error("The counters of metered links cannot be written: %s", error)
 
 
 class LinkGate:
-    """The policies as one link sees them. `remote` is None for accepted links: streams' policies hold there, remotes' do not."""
+    """The policies of one link. `remote` is None for accepted links: there only policies of streams apply."""
 
     def __init__(self, control: SyncControl, account: str, remote: RemoteOptions | None) -> None:
         self._control = control
@@ -159,7 +160,6 @@ class LinkGate:
         self._streams: dict[bytes, StreamGate] = {}
         self._timetable = Timetable(())
         self.meter: Meter | None = None
-        self.crossed_bytes = 0
 
     def _follow(self) -> None:
         """Policies may have been replaced."""
@@ -174,12 +174,12 @@ class LinkGate:
 
     @property
     def is_restricted(self) -> bool:
-        """Has the remote a policy that may end the link?"""
+        """Whether the remote has a policy that may end the link."""
         self._follow()
         return self.meter is not None or bool(self._timetable.windows)
 
     def bind(self, account: str) -> None:
-        """The account is known now."""
+        """Set the account, which is known now."""
         self._account = account
         self._generation = -1
 
@@ -192,7 +192,7 @@ class LinkGate:
         return gate
 
     def hold(self, name: bytes) -> Hold | None:
-        """What keeps a stream back on this link."""
+        """Return the policy that holds back a stream on this link; None: none does."""
         control = self._control
         gate = self.stream(name)
         return gate.hold(control.clock.monotonic(), control.now_s(), self.meter)
@@ -208,7 +208,7 @@ class LinkGate:
         return gate.policy.priority
 
     def crossed(self, size: int) -> Hold | None:
-        """`size` bytes were written or read; what ends the link because of that, or because of the time of day."""
+        """Count `size` bytes, read or written; return what ends the link because of them, or of the time of day."""
         if self._remote is None:
             return None
         self._follow()
@@ -217,13 +217,13 @@ class LinkGate:
         return self.link_hold()
 
     def link_hold(self) -> Hold | None:
-        """What ends the link now."""
+        """Return the policy that ends the link now; None: none does."""
         self._follow()
         if self._remote is not None and not self._timetable.at(self._control.now_s()).is_open:
             return self._control.remote_hold(self._remote)
         return None if self.meter is None else self.meter.link_hold(self._control.now_s())
 
     def ends_at_s(self) -> float:
-        """When its window closes, seconds since the epoch; infinity: never."""
+        """Return when its window closes, seconds since the epoch; infinity: never."""
         self._follow()
         return self._timetable.at(self._control.now_s()).until_s

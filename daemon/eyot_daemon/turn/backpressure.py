@@ -1,8 +1,8 @@
-"""What publishers wait at when somebody has taken in more than can be dealt with: their sockets are not read until it is open.
+"""Gates that pause publishers while a destination has accepted more than it can process: their sockets are not read.
 
-A connection waits at a gate for a while only, however long it stays shut: one more read then, so that a peer that asks for life is
-answered, one that hung up is noticed, and what a leaf link carries for others gets through. What is taken in that way is bounded by
-whoever shut the gate, who refuses when it is too much.
+A connection waits at a gate for a limited time, however long the gate stays shut, and is then read once. So a peer's
+PING is answered, a disconnect is noticed, and a leaf link's other traffic continues. The owner of the gate bounds what
+is accepted that way, and refuses the excess.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Resume = Callable[[], None]
 
 
 class Gate:
-    """`is_shut` says whether it is; whoever shuts it calls `open` when it no longer is."""
+    """`is_shut` is the gate's state; the owner calls `open` when it changes to open."""
 
     def __init__(self, timers: Timers, is_shut: Callable[[], bool]) -> None:
         self._timers = timers
@@ -23,7 +23,7 @@ class Gate:
         self._waiting: dict[Resume, TimerHandle] = {}
 
     def __len__(self) -> int:
-        """How many wait."""
+        """Return how many wait."""
         return len(self._waiting)
 
     @property
@@ -39,7 +39,7 @@ class Gate:
             resume()
 
     def open(self) -> None:
-        """Let everybody go on."""
+        """Release all waiting connections."""
         waiting, self._waiting = self._waiting, {}
         for resume, timer in waiting.items():
             timer.cancel()

@@ -1,7 +1,7 @@
-"""Time as the daemon sees it: one wall clock for what is stored, one monotonic clock for what is scheduled.
+"""The daemon's clocks: a wall clock for stored times, a monotonic clock for scheduling.
 
-Everything that decides gets time as an argument; the few places that ask for it ask a `Clock`, so that tests run
-weeks in a second (Trio's mock clock drives `monotonic`, `ManualClock` drives both).
+Decision code takes time as an argument. The few places that read time use a `Clock`, so that tests run weeks in a
+second (Trio's mock clock drives `monotonic`, `ManualClock` drives both).
 """
 
 import time
@@ -23,12 +23,12 @@ class Clock:
         return trio.current_time()
 
     def is_synchronized(self) -> bool:
-        """Does something that knows the time say that the wall clock is right?"""
+        """Return whether the system reports the wall clock as synchronized."""
         return is_synchronized(self.now_ns())
 
 
 class ManualClock(Clock):
-    """A clock that moves only when told to; needs no Trio run."""
+    """A clock that moves only on demand; needs no Trio run."""
 
     def __init__(self, now_ns: int = 1_700_000_000_000_000_000, monotonic_s: float = 1000.0) -> None:
         self._now_ns = now_ns
@@ -50,5 +50,5 @@ class ManualClock(Clock):
         self._monotonic_s += seconds
 
     def jump(self, seconds: float) -> None:
-        """Move only the wall clock: what an NTP correction or a dead RTC battery does."""
+        """Move only the wall clock, as an NTP correction or a dead RTC battery does."""
         self._now_ns += int(seconds * 1e9)

@@ -1,7 +1,7 @@
-"""Calls that other threads hand over to the loop's thread, which makes them as part of a turn of the broker.
+"""Calls from other threads that the loop's thread makes as part of a turn of the broker.
 
-They come the way bytes come: an eventfd among the `Readers`' sockets. A commit is thus answered in the stay in which its
-message was read, when the disk is quick; Trio's own way (`TrioToken.run_sync_soon`) takes two passes of its loop for that.
+They arrive like bytes: through an eventfd among the `Readers`' sockets. On a fast disk, a commit is therefore answered
+in the same pass in which its message was read; Trio's own way (`TrioToken.run_sync_soon`) needs two passes of its loop.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class HandOver:
     def soon(self, call: Callable[[], None]) -> None:
         """Have `call` made soon. From any thread. Raises OSError after `close`."""
         if self.closed:
-            raise OSError("the loop takes no more calls")
+            raise OSError("the loop accepts no more calls")
         self._calls.append(call)
         if not self._signalled:
-            # Set before the write: whoever finds it set has added its call before `read` looks for calls.
+            # Set before the write: a caller that finds it set added its call before `read` looks for calls.
             self._signalled = True
             os.eventfd_write(self._event, 1)
 
@@ -50,18 +50,18 @@ class HandOver:
             try:
                 call()
             except Exception:
-                # What fails must not take the daemon with it.
+                # A failing call must not end the daemon.
                 log.exception("after a commit")
         return 0
 
     def stall(self, seconds: float) -> None:
-        """Nobody to wait: what is handed over has happened already."""
+        """Do nothing: the calls have already happened."""
 
     def hold(self, gate: Gate) -> None:
-        """The same."""
+        """Do nothing: the calls have already happened."""
 
     def close(self) -> None:
-        """Take no more calls. Whoever hands over must have ended (another thread may be about to write)."""
+        """Accept no more calls. The calling threads must have ended (another thread may be about to write)."""
         if not self.closed:
             self.closed = True
             os.close(self._event)

@@ -1,4 +1,4 @@
-"""Whether the kernel's clock follows a time server, as adjtimex(2) and systemd-timesyncd tell."""
+"""Whether the kernel's clock follows a time server, by adjtimex(2) and systemd-timesyncd."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from pathlib import Path
 
 #: systemd-timesyncd makes it when the clock has been set (systemd-timesyncd.service(8)); it does not outlive a boot.
 _TIMESYNC = Path("/run/systemd/timesync/synchronized")
-#: What adjtimex returns when the clock is not synchronized (TIME_ERROR).
+#: adjtimex returns this when the clock is not synchronized (TIME_ERROR).
 _TIME_ERROR = 5
-#: Whoever shows this process another time than the kernel's (a test, a container's shim) is not vouched for by the kernel, seconds.
+#: The largest difference to the kernel's time, seconds: beyond it (a test, a container's shim) the kernel's state says
+#: nothing.
 _SAME_S = 2
 
 
@@ -33,7 +34,7 @@ class _Timex(ctypes.Structure):
 
 
 def is_synchronized(now_ns: int) -> bool:
-    """Is `now_ns` the kernel's time, and does the kernel or systemd-timesyncd say that it is right?"""
+    """Return whether `now_ns` is the kernel's time, and the kernel or systemd-timesyncd reports it as synchronized."""
     state, seconds = _kernel_clock()
     if seconds is None or abs(seconds - now_ns // 1_000_000_000) > _SAME_S:
         return False
@@ -41,7 +42,7 @@ def is_synchronized(now_ns: int) -> bool:
 
 
 def _kernel_clock() -> tuple[int, int | None]:
-    """(what adjtimex returns, the kernel's seconds since the epoch); None where that is forbidden."""
+    """Return (adjtimex's result, the kernel's seconds since the epoch); None where the call is forbidden."""
     adjtimex = _adjtimex()
     if adjtimex is None:
         return _TIME_ERROR, None

@@ -1,17 +1,18 @@
-"""Reading from very many sockets with little ado: one epoll, one task, a function called for each readable socket.
+"""Reads from very many sockets cheaply: one epoll, one task, a function call per readable socket.
 
-A Trio task per read costs 7 us and two system calls, as much as all else that is done for a request on its way through
-the broker. Here the sockets stay registered (level-triggered), and one task serves them all: it waits in Trio until one
-of them is readable, calls what belongs to each, and then stays a little while for what comes next, without a turn of
-Trio's loop in between, as long as Trio has nothing to do.
+A Trio task per read costs 7 us and two system calls, as much as all other work for a request in the broker. Here the
+sockets stay registered (level-triggered), and one task serves them all. It waits in Trio until a socket is readable,
+calls the socket's reader, and then stays a little while for further data, without a pass of Trio's loop in between, as
+long as Trio has nothing to do.
 
-Sockets that are readable at the same time, or become so meanwhile, share a turn of the broker, up to TURN_BYTES: what they
-brought is stored in one transaction and leaves in one send per destination. When a destination asks its publishers to slow down,
-it must be known whose turn it is, so that nobody else waits: until that is over, every read is a turn of its own.
+Sockets that are readable at the same time, or become so meanwhile, share a turn of the broker, up to TURN_BYTES: their
+data is stored in one transaction and leaves in one send per destination. When a destination slows its publishers down,
+the source of each turn must be known, so that no other connection waits: until that is over, every read is a turn of
+its own.
 
-It reads for ROUND_S at most before it looks whether anybody else wants to go on, and leaves at once when a task is runnable,
-something that Trio waits for has happened, or the next of Trio's deadlines is near (`_Loop`), so that Trio's own sockets,
-tasks and timers hardly notice. Reading is synchronous and must not raise.
+The task reads for at most ROUND_S before it yields. It yields at once when a task is runnable, an event that Trio waits
+for has occurred, or the next of Trio's deadlines is near (`_Loop`), so that Trio's own sockets, tasks and timers are
+hardly delayed. Reading is synchronous and must not raise.
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ from eyot_daemon.turn.backpressure import Gate
 
 log = logging.getLogger("eyot.transport")
 
-#: Reading without looking up: what a task of somebody else may have to wait for.
+#: Longest time of reading without yielding, which other tasks may have to wait.
 ROUND_S = 0.0005
-#: How long to look out for the next readable socket before leaving the field to Trio.
+#: How long to wait for the next readable socket before yielding to Trio.
 LOOK_S = 0.005
-#: The longest stay: a timer of Trio's that was set just before it is late by so much at most.
+#: The longest stay, and so the largest delay of a Trio timer that was set just before.
 STAY_S = 0.005
-#: Sockets taken from the kernel at once.
+#: Sockets per epoll call.
 READY_MAX = 64
-#: A turn ends when so much was read in it: destinations hold no more of it than that before they can send.
+#: A turn ends when this much was read in it: it bounds what destinations hold before they can send.
 TURN_BYTES = 256 * 1024
 
 
@@ -46,44 +47,43 @@ class Socket(Protocol):
 
 
 class Reader(Protocol):
-    """Who reads from a socket."""
+    """The user of a socket."""
 
     def read(self) -> int:
-        """The socket is readable (or has failed): read once and take in what came. Returns how many bytes that were."""
+        """Read once from the readable (or failed) socket and process the bytes; return their number."""
         ...
 
     def stall(self, seconds: float) -> None:
-        """Who is served is far behind with what this one sends: read on after a while only."""
+        """Pause reading for a while: a destination lags far behind this connection's messages."""
         ...
 
     def hold(self, gate: Gate) -> None:
-        """What this one sends is more than can be taken in: read on when the gate is open."""
+        """Pause reading until the gate is open: a destination cannot accept more of this connection's messages."""
         ...
 
 
 class TurnEnd(Protocol):
-    """The broker, as far as it is known here."""
+    """The broker as the readers see it."""
 
     def flush(self) -> None:
-        """End the turn: what was gathered is sent, and stored."""
+        """End the turn: gathered messages are sent and stored."""
         ...
 
     def take_stall_s(self) -> float:
-        """How long whoever was read in the turn that just ended shall wait; 0: go on."""
+        """Return and reset the pause for the connection that was read in the ended turn; 0: continue."""
         ...
 
     def take_gate(self) -> Gate | None:
-        """Where whoever was read in the turn that just ended shall wait; None: nowhere."""
+        """Return and reset the gate for the connection that was read in the ended turn; None: no gate."""
         ...
 
     def due_in_s(self) -> float:
-        """How long until the next timer falls due; infinity: there is none. A turn may have set one."""
+        """Return the time until the next timer is due; infinity without one. A turn may have set one."""
         ...
 
 
 class Readers:
-    """The sockets of one broker. `run` is a task of the daemon, started before the first connection and ended after the
-    last."""
+    """The sockets of one broker. `run` is a task of the daemon that outlives all connections."""
 
     def __init__(self, broker: TurnEnd) -> None:
         self._broker = broker
@@ -104,7 +104,7 @@ class Readers:
         self._readers[fd] = reader
 
     def remove(self, sock: Socket) -> None:
-        """No more reads from `sock`, which is still open. Removing what is not there does nothing."""
+        """Stop reading from `sock`, which is still open. An unknown socket is ignored."""
         fd = sock.fileno()
         if self._readers.pop(fd, None) is not None and self._epoll is not None:
             self._epoll.unregister(fd)
@@ -134,14 +134,14 @@ class Readers:
         leave_at = monotonic() + STAY_S
         while True:
             round_ends = monotonic() + ROUND_S
-            # What was not served in the last stay comes first.
+            # Sockets that were not served in the last pass are served first.
             ready = self._ready = self._ready or epoll.poll(0, READY_MAX)
             asked_to_stall = False
             while ready:
                 self._read(epoll, ready.pop()[0])
                 late = monotonic() > round_ends
                 if not (ready or late or self._one_by_one or self._turn_bytes >= TURN_BYTES):
-                    # What came meanwhile belongs to the same turn: one transaction, one send per destination.
+                    # Data that arrived meanwhile belongs to the same turn: one transaction, one send per destination.
                     ready = self._ready = epoll.poll(0, READY_MAX)
                 if late or not ready or self._one_by_one or self._turn_bytes >= TURN_BYTES:
                     asked_to_stall |= self._end_turn()
@@ -164,7 +164,7 @@ class Readers:
             epoll.unregister(fd)
 
     def _end_turn(self) -> bool:
-        """Returns whether a destination asked for a slower pace."""
+        """Return whether a destination asked for a slower pace."""
         turn, self._turn, self._turn_bytes = self._turn, [], 0
         self._broker.flush()
         stall_s, gate = self._broker.take_stall_s(), self._broker.take_gate()
@@ -180,12 +180,11 @@ class Readers:
 
 
 class _Loop(trio.abc.Instrument):
-    """What must be known of Trio's loop to keep it waiting for a moment: whether tasks want to run, whether anything that
-    it waits for has happened, and when its next timer is due.
+    """The state of Trio's loop that decides whether it can wait a moment longer.
 
-    The first and the last are learnt through Trio's instruments; of the daemon's own timers, which turns set during a stay,
-    the broker knows. For the second its epoll is looked at, which Trio shows nobody: should
-    it be somewhere else in a coming version, nothing is kept waiting, and reading costs more.
+    Whether tasks are runnable and when the next timer is due come from Trio's instruments; the broker knows the
+    daemon's own timers, which turns set during a stay. Whether an awaited event has occurred shows in Trio's epoll,
+    which is not public: if a later version moves it, the loop never waits, and reading costs more.
     """
 
     def __init__(self, ours: select.epoll) -> None:

@@ -45,7 +45,7 @@ class TimerHandle:
             self._owner.note_cancelled()
 
     def take(self) -> Callable[[], None] | None:
-        """The callback, once: afterwards the handle is no longer active."""
+        """Return the callback, once: afterwards the handle is no longer active."""
         fn, self._fn = self._fn, None
         return fn
 
@@ -79,7 +79,7 @@ class Timers:
 
     @property
     def next_deadline(self) -> float | None:
-        """When the earliest active timer falls due; None when there is none."""
+        """Return when the earliest active timer is due; None without one."""
         heap = self._heap
         while heap and not heap[0].active:
             heapq.heappop(heap)
@@ -87,7 +87,7 @@ class Timers:
         return heap[0].deadline if heap else None
 
     def note_cancelled(self) -> None:
-        """A handle was cancelled: rebuild the heap when dead handles outnumber live ones."""
+        """Note a cancelled handle: rebuild the heap when dead handles outnumber live ones."""
         self._cancelled += 1
         if self._cancelled > 64 and self._cancelled * 2 > len(self._heap):
             self._heap = [handle for handle in self._heap if handle.active]
@@ -95,9 +95,9 @@ class Timers:
             self._cancelled = 0
 
     def run_due(self, now: float, limit: int = TIMERS_PER_TURN) -> int:
-        """Run what is due at `now`, at most `limit` timers; returns how many ran.
+        """Run the timers due at `now`, at most `limit`; return how many ran.
 
-        A timer that raises is logged and counted in `failures`: one faulty owner must not stop everybody's timers.
+        A timer that raises is logged and counted in `failures`: one faulty timer must not stop the others.
         """
         ran = 0
         while ran < limit:

@@ -12,8 +12,11 @@ from eyot_wire.jetstream.model import ErrorPart, encode_response
 from eyot_wire.jetstream.struct import JsStruct
 
 if TYPE_CHECKING:
-    from eyot_daemon.jetstream.engine import JetStream
+    from collections.abc import Mapping
+
+    from eyot_daemon.jetstream.account import JetStreamAccount
     from eyot_daemon.jetstream.stream.stream import Stream
+    from eyot_store.store import Store
 
 log = logging.getLogger("eyot.jetstream")
 
@@ -26,10 +29,19 @@ class InitiatedPart(JsStruct, kw_only=True):
 
 
 class AccountPurge:
-    """Answers in the system account, once every stream is gone from the disk."""
+    """Answers in the system account, once every stream is removed from the disk."""
 
-    def __init__(self, engine: "JetStream", system: Account) -> None:
-        self.engine = engine
+    def __init__(
+        self,
+        accounts: "Mapping[str, JetStreamAccount]",
+        store: "Store",
+        unrestored: list[tuple[str, str, str]],
+        system: Account,
+    ) -> None:
+        """`unrestored`: streams on disk that were not brought back, as (account, stream, why)."""
+        self.accounts = accounts
+        self.store = store
+        self.unrestored = unrestored
         self._system = system
         system.subscribe(SUBJECT, CallbackDest(self._asked, Kind.JETSTREAM, "account purge"))
 
@@ -50,18 +62,17 @@ class AccountPurge:
 
 
 class _Purge:
-    """One request: how many deletions are still to be heard of."""
+    """One request, with the number of pending deletions."""
 
     def __init__(self, service: AccountPurge, name: str, reply: bytes) -> None:
         self._service = service
-        self._engine = service.engine
         self._name = name
         self._reply = reply
         self._left = 1  # this one itself, until all deletions are under way
         self._error: ApiError | None = None
 
     def run(self) -> None:
-        jsa = self._engine.accounts.get(self._name)
+        jsa = self._service.accounts.get(self._name)
         streams = [] if jsa is None else list(jsa.streams.values())
         log.info(
             "Purge request for account %s (streams: %d, hasAccount: %s)",
@@ -78,19 +89,20 @@ class _Purge:
         self._settled(None)
 
     def _forget_unused(self) -> None:
-        """What the account has on disk though JetStream is not enabled for it."""
-        store = self._engine.store
-        live = {} if (jsa := self._engine.accounts.get(self._name)) is None else jsa.streams
+        """Remove the account's stored streams when JetStream is not enabled for it."""
+        store = self._service.store
+        live = {} if (jsa := self._service.accounts.get(self._name)) is None else jsa.streams
         for stream_log in store.streams():
             if stream_log.account == self._name and stream_log.name not in live and self._unused(stream_log.name):
                 self._left += 1
                 txn = store.begin()
                 stream_log.delete(txn)
                 store.submit(txn, self._settled)
-        self._engine.unrestored = [one for one in self._engine.unrestored if one[0] != self._name]
+        unrestored = self._service.unrestored
+        unrestored[:] = [one for one in unrestored if one[0] != self._name]
 
     def _unused(self, stream: str) -> bool:
-        return any(one[:2] == (self._name, stream) for one in self._engine.unrestored)
+        return any(one[:2] == (self._name, stream) for one in self._service.unrestored)
 
     def _deleted(self, stream: "Stream", failure: StoreError | None) -> None:
         self._settled(failure)

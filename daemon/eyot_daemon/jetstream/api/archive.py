@@ -1,7 +1,7 @@
 """The API of backups: STREAM.SNAPSHOT and STREAM.RESTORE (`snapshot.py`, `restore.py` do the work)."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from eyot_daemon.jetstream.api_request import ApiRequest, Endpoint
 from eyot_daemon.jetstream.backup.restore import Restore
@@ -26,12 +26,9 @@ from eyot_wire.jetstream.errors import JetStreamError, error, fail
 from eyot_wire.jetstream.model import RestorePart, RestoreRequest, SnapshotPart, SnapshotRequest
 from eyot_wire.subject import is_valid_literal
 
-if TYPE_CHECKING:
-    from eyot_daemon.jetstream.account import JetStreamAccount
-
 #: Backups and restores at a time, in the whole server: each holds up to some 30 MiB. An account that has none may always begin one.
 TRANSFERS_MAX = 8
-#: The same of one account.
+#: Backups and restores of one account at a time.
 ACCOUNT_TRANSFERS_MAX = 4
 
 
@@ -47,7 +44,7 @@ def _snapshot(request: ApiRequest) -> None:
         raise fail(JSStreamSnapshotErrF, err="snapshot in progress")
     request.jsa.snapshots[stream] = None
     if asked.jsck:
-        check_messages(stream, lambda problem: _checked(request, stream, asked, problem))
+        check_messages(stream.core, lambda problem: _checked(request, stream, asked, problem))
     else:
         stream.after_commits(lambda failure: _begin_snapshot(request, stream, asked))
 
@@ -96,7 +93,7 @@ def _restore(request: ApiRequest) -> None:
     check_no_overlap(config, jsa.rules(config))
     if name in jsa.restores:
         raise fail(JSStreamNameExistRestoreFailedErr)
-    if jsa.engine.store.stream(jsa.account.name, name) is not None:
+    if jsa.server.store.stream(jsa.account.name, name) is not None:
         raise fail(JSStreamRestoreErrF, err="a stream of this name is on disk")
     _check_room(request)
     session = Restore(request, config, ended=_forget(jsa.restores, name))
@@ -110,14 +107,9 @@ def _forget(sessions: dict[Any, Any], what: Any) -> Callable[[], None]:
 
 
 def _check_room(request: ApiRequest) -> None:
-    own = _transfers(request.jsa)
-    total = sum(map(_transfers, request.jsa.engine.accounts.values()))
+    own, total = request.jsa.transfers, request.jsa.server.transfers()
     if own >= min(ACCOUNT_TRANSFERS_MAX, TRANSFERS_MAX) or (own and total >= TRANSFERS_MAX):
         raise JetStreamError(error(JSInsufficientResourcesErr))
-
-
-def _transfers(jsa: "JetStreamAccount") -> int:
-    return len(jsa.snapshots) + len(jsa.restores)
 
 
 ENDPOINTS = (

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from functools import partial
 
 from eyot_daemon.jetstream.api.messages import find_one
-from eyot_daemon.jetstream.api_request import ApiRequest, Endpoint, level_is_offered
+from eyot_daemon.jetstream.api_request import ApiRequest, Endpoint
+from eyot_daemon.jetstream.messages.headers import level_is_offered
 from eyot_daemon.jetstream.stream.stream import Stream
 from eyot_store import Log, StoredMessage
 from eyot_store.errors import StoreError
@@ -20,7 +21,7 @@ from eyot_wire.subject import is_valid
 
 #: Subjects that `multi_last` may lead to.
 MULTI_LAST_MAX = 1024
-#: Payload bytes of one batch when the request sets no limit: one turn's work, and what a client can hold unread.
+#: Payload bytes of one batch when the request sets no limit: the work of one turn, and what a client can buffer.
 BATCH_BYTES_MAX = 16 << 20
 _READ_MESSAGES = 256
 
@@ -81,7 +82,7 @@ def _contradicts_itself(asked: MsgGetRequest) -> bool:
 
 
 def _stream_for(request: ApiRequest) -> Stream | None:
-    """The stream of the subject if it answers direct gets, or a local mirror that answers for it."""
+    """Return the subject's stream if it answers direct gets, or a local mirror that answers for it."""
     name = request.tokens[4]
     stream = request.jsa.streams.get(name)
     if stream is not None:
@@ -107,7 +108,7 @@ def _answer(request: ApiRequest, stream: Stream, asked: MsgGetRequest) -> None:
             else:
                 _send(request, stream, message, (), no_header=asked.no_hdr)
     except StoreError:
-        # The record cannot be read. The protocol has no word for it; to the reader it is not there.
+        # The record is unreadable. The protocol has no error for that; for the client the message does not exist.
         request.send_status(_NOT_FOUND)
 
 
@@ -147,7 +148,7 @@ def _answer_batch(request: ApiRequest, stream: Stream, asked: MsgGetRequest) -> 
     last = 0
     found = _limited(_read_on(log, seq, filters), asked.batch, asked.max_bytes) if asked.batch > 0 else ()
     for message in found:
-        pending -= not asked.no_hdr  # told in headers, and else not kept by nats-server
+        pending -= not asked.no_hdr  # a header carries it; without headers nats-server does not keep it
         _send(request, stream, message, _progress(pending, last), no_header=asked.no_hdr)
         last = message.seq
     request.send_status(
@@ -156,7 +157,7 @@ def _answer_batch(request: ApiRequest, stream: Stream, asked: MsgGetRequest) -> 
 
 
 def _answer_multi_last(request: ApiRequest, stream: Stream, asked: MsgGetRequest) -> None:
-    """The last message of each subject that matches one of the filters, from `seq` up to `up_to_seq` or `up_to_time`."""
+    """Send the last message of each subject that matches a filter, from `seq` up to `up_to_seq` or `up_to_time`."""
     filters = [subject.encode() for subject in asked.multi_last]
     if not all(map(is_valid, filters)):
         request.send_status(_NO_RESULTS)
@@ -176,7 +177,7 @@ def _answer_multi_last(request: ApiRequest, stream: Stream, asked: MsgGetRequest
 def _look_for_subjects(
     request: ApiRequest, stream: Stream, asked: MsgGetRequest, subjects: LookingFor, up_to: int
 ) -> None:
-    """Look for the subjects, a slice a turn, and then for their last messages."""
+    """Search the subjects, a slice per turn, and then their last messages."""
     if not stream.live:
         return
     try:
@@ -192,7 +193,7 @@ def _look_for_subjects(
 
 
 def _find_lasts(request: ApiRequest, stream: Stream, asked: MsgGetRequest, lasts: LastsBelow, up_to: int) -> None:
-    """Look for the last messages, a slice a turn, and send them."""
+    """Search the last messages, a slice per turn, and send them."""
     if not stream.live:
         return
     try:

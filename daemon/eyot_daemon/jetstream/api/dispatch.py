@@ -1,33 +1,40 @@
-"""The JetStream API: which request goes to which handler, and what is common to all of them.
+"""Dispatch of JetStream API requests to handlers, and the checks common to all.
 
-Requests on `$JS.API.<words>` that no endpoint knows are not answered at all, as nats-server does. The order of the
-common checks: API level (10185), JetStream on in the account (10039), empty body (10038).
+An account with JetStream, or with an import of it, answers on `$JS.API.>` (`AccountApi`). As in nats-server, requests
+on unknown `$JS.API.<words>` are not answered. The order of the common checks: API level (10185), JetStream enabled for
+the account (10039), empty body (10038).
 """
 
 from typing import TYPE_CHECKING
 
-from eyot_daemon.jetstream.advisories import tell_system
 from eyot_daemon.jetstream.api import account as api_account
 from eyot_daemon.jetstream.api import archive as api_archive
 from eyot_daemon.jetstream.api import direct_get, packed_reads
 from eyot_daemon.jetstream.api import forget as api_forget
 from eyot_daemon.jetstream.api import messages as api_messages
 from eyot_daemon.jetstream.api import streams as api_streams
+from eyot_daemon.jetstream.api.audit import api_audit, tell_system
 from eyot_daemon.jetstream.api_request import ApiRequest, Endpoint, attempt
+from eyot_daemon.router.account_setup import add_domain_mappings
+from eyot_daemon.router.subscription import Kind, Origin, Subscription
 from eyot_wire.jetstream.error_codes import JSNotEmptyRequestErr, JSNotEnabledForAccountErr
 from eyot_wire.jetstream.errors import JetStreamError, error
+from eyot_wire.subject import matches
 
 if TYPE_CHECKING:
     from eyot_daemon.jetstream.account import JetStreamAccount
-    from eyot_daemon.router.subscription import Origin
 
+API_SUBJECT = b"$JS.API.>"
+_INFO_SUBJECT = b"$JS.API.INFO"
 _WORDS_MAX = 3
+
+_Queued = tuple[bytes, bytes, bytes, bytes, Origin | None]
 
 Table = dict[tuple[str, ...], Endpoint]
 
 
 def table(consumer_endpoints: tuple[Endpoint, ...]) -> Table:
-    """All endpoints by their words; consumers bring their own."""
+    """Return all endpoints by their words; consumers bring their own."""
     endpoints = (
         *api_account.ENDPOINTS,
         *api_streams.ENDPOINTS,
@@ -42,7 +49,7 @@ def table(consumer_endpoints: tuple[Endpoint, ...]) -> Table:
 
 
 def find(endpoints: Table, tokens: list[str]) -> Endpoint | None:
-    """The endpoint for a subject's tokens (`$JS`, `API`, ...), the one with the most words first."""
+    """Return the endpoint of a subject's tokens (`$JS`, `API`, ...), the one with the most words first."""
     for words in range(min(_WORDS_MAX, len(tokens) - 2), 0, -1):
         endpoint = endpoints.get(tuple(tokens[2 : 2 + words]))
         if endpoint is not None and endpoint.extra in (None, len(tokens) - 2 - words):
@@ -50,16 +57,78 @@ def find(endpoints: Table, tokens: list[str]) -> Endpoint | None:
     return None
 
 
-def dispatch(
-    jsa: "JetStreamAccount", subject: bytes, reply: bytes, header: bytes, body: bytes, origin: "Origin | None"
-) -> None:
-    """Answer one request."""
-    tokens = subject.decode("utf-8", "surrogateescape").split(".")
-    endpoint = find(jsa.engine.endpoints, tokens)
-    if endpoint is None:
-        return
-    request = ApiRequest(jsa, endpoint, subject, tokens, reply, header, body, origin)
-    attempt(request, _handle)
+class AccountApi:
+    """The API of one account. Requests are answered at the end of the turn, after messages that the turn published before them."""
+
+    kind = Kind.JETSTREAM
+
+    def __init__(self, jsa: "JetStreamAccount", endpoints: Table) -> None:
+        self._jsa = jsa
+        self._account = jsa.account
+        self._endpoints = endpoints
+        self._inbox: list[_Queued] = []
+        self._subscription: Subscription | None = None
+
+    def start(self) -> None:
+        """Answer from now on, under the domain's name too."""
+        if self._jsa.domain:
+            add_domain_mappings(self._account, self._jsa.domain)
+        self.answer()
+
+    def answer(self) -> None:
+        """Subscribe to the API or unsubscribe: an account without JetStream that imports `$JS.API.INFO` does not answer itself."""
+        wanted = self._jsa.enabled or not self._imports_info()
+        if wanted and self._subscription is None:
+            self._subscription = self._account.subscribe(API_SUBJECT, self)
+        elif not wanted:
+            self.stop()
+
+    def stop(self) -> None:
+        """Answer nothing more."""
+        if self._subscription is not None:
+            self._account.unsubscribe(self._subscription)
+            self._subscription = None
+
+    def _imports_info(self) -> bool:
+        configured = next(
+            (one for one in self._account.broker.options.accounts if one.name == self._account.name), None
+        )
+        imports = () if configured is None else configured.imports
+        return any(matches(one.to or one.subject, _INFO_SUBJECT) for one in imports if one.kind == "service")
+
+    # -- Destination -----------------------------------------------------------------------------------------------
+
+    def deliver(
+        self, sub: Subscription, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Origin | None
+    ) -> bool:
+        """Queue a request."""
+        if not self._inbox:
+            self._account.broker.mark_dirty(self)
+        self._inbox.append((subject, reply, header, payload, origin))
+        return True
+
+    def flush(self) -> None:
+        inbox, self._inbox = self._inbox, []
+        for subject, reply, header, payload, origin in inbox:
+            tokens = subject.decode("utf-8", "surrogateescape").split(".")
+            endpoint = find(self._endpoints, tokens)
+            if endpoint is not None:
+                request = ApiRequest(
+                    self._jsa, endpoint, subject, tokens, reply, header, payload, origin, self._answered
+                )
+                attempt(request, _handle)
+
+    def _answered(self, request: ApiRequest, response: bytes, failed: bool) -> None:
+        """Send the answer of a request."""
+        endpoint = request.endpoint
+        told = not endpoint.untold and (failed or not endpoint.quiet)
+        self._jsa.api_total += told
+        if told and failed:
+            self._jsa.api_errors += 1
+        if request.reply:
+            self._account.publish(request.reply, payload=response)
+        if told:
+            api_audit(request, response)
 
 
 def _handle(request: ApiRequest) -> None:

@@ -1,11 +1,10 @@
-"""`STREAM.EYOT_FORGET`: readers of a stream that will not come back."""
+"""`STREAM.EYOT_FORGET`: forgets downstreams of a stream that will not return."""
 
 from eyot_daemon.jetstream.api_request import ApiRequest, Endpoint
-from eyot_daemon.jetstream.downstream.tracker import downstreams_of
 from eyot_store.errors import StoreError
 from eyot_wire.jetstream.error_codes import JSBadRequestErr, JSConsumerStoreFailedErrF
 from eyot_wire.jetstream.errors import error, fail
-from eyot_wire.jetstream.forget_reader import WORDS, ForgetRequest, ForgottenPart
+from eyot_wire.jetstream.forget_downstream import WORDS, ForgetRequest, ForgottenPart
 
 
 def _forget(request: ApiRequest) -> None:
@@ -20,7 +19,7 @@ def _forget(request: ApiRequest) -> None:
         else:
             request.respond(ForgottenPart(forgotten=forgotten, reading=reading))
 
-    downstreams_of(stream).forget_those(asked, done)
+    stream.downstream.forget_those(asked, done)
 
 
 ENDPOINTS = (Endpoint(WORDS, "eyot_forget_response", _forget, untold=True),)

@@ -24,7 +24,7 @@ from eyot_wire.jetstream.model import (
 
 
 def is_one_message(asked: MsgGetRequest) -> bool:
-    """True if the request names exactly one way to find one message."""
+    """Return whether the request names exactly one way to find one message."""
     if asked.start_time is not None:
         return not asked.seq and not asked.last_by_subj
     if asked.last_by_subj:
@@ -33,7 +33,7 @@ def is_one_message(asked: MsgGetRequest) -> bool:
 
 
 def find_one(log: Log, asked: MsgGetRequest) -> StoredMessage | None:
-    """The committed message that a checked request means."""
+    """Return the committed message that a checked request selects."""
     if asked.last_by_subj:
         return log.last_for(asked.last_by_subj.encode())
     seq = asked.seq
@@ -97,7 +97,7 @@ def _delete(request: ApiRequest) -> None:
 
 
 def _beyond(stream: Stream, seq: int) -> ApiError | None:
-    """What nats-server's stores say of a message beyond the ends of the stream: they differ."""
+    """Return nats-server's error for a message beyond the ends of the stream; its two stores differ."""
     state = stream.log.state
     first = state.first_seq or state.last_seq + 1
     if stream.config.storage != "memory":

@@ -1,9 +1,8 @@
 """`STREAM.EYOT_RANGE`: many records of a stream in few messages, copied as they are stored (docs/packed-reads.md, ADR 0009).
 
-A request names a range and how many bytes the reader has room for; it is answered by one reply after the other until the
-range or the room is used up. Nothing is remembered between requests. The records are read beside the loop
-(`read_thread.py`), one reply at a time and in turn among the requests that are open, so that neither the broker nor another
-reader waits for a long range.
+A request names a range and a byte limit. It is answered by consecutive replies until the range or the limit is used up.
+The server keeps nothing between requests. Records are read outside the loop (`read_thread.py`), one reply at a time and
+in turn among the open requests, so that neither the broker nor another request waits for a long range.
 """
 
 from typing import TYPE_CHECKING
@@ -25,14 +24,14 @@ from eyot_wire.subject import is_valid
 if TYPE_CHECKING:
     from eyot_daemon.jetstream.stream.stream import Stream
 
-#: Bytes that one request may bring, and one reply. A reply is a copy on the loop's side: about 0.2 ms.
+#: Byte limits of one request and of one reply. A reply is a copy on the loop's side: about 0.2 ms.
 REQUEST_BYTES_MAX = 16 << 20
 REPLY_BYTES_MAX = 1 << 20
 #: Requests open at a time in the whole server; the next one is refused with 10023.
 OPEN_MAX = 64
-#: What is left of a request's bytes has to be more than this part of a reply to be worth another one.
+#: The rest of a request's bytes must exceed this part of a reply to justify another one.
 _WORTH_A_REPLY = 16
-#: A filtered read goes on until a reply is at least this full, or the range ends.
+#: A filtered read continues until a reply is at least this full, or the range ends.
 _FULL_ENOUGH = 2
 
 
@@ -44,10 +43,10 @@ def _range(request: ApiRequest) -> None:
     asked = request.decode(RangeRequest)
     if not asked.first_seq or not all(is_valid(pattern.encode()) for pattern in asked.filters):
         raise fail(JSBadRequestErr)
-    engine = request.jsa.engine
-    if engine.packed_reads_open >= OPEN_MAX:
+    server = request.jsa.server
+    if server.packed_reads_open >= OPEN_MAX:
         raise fail(JSInsufficientResourcesErr)
-    engine.packed_reads_open += 1
+    server.packed_reads_open += 1
     job = _PackedRead(request, stream, asked)
     stream.after_commits(lambda _: job.go_on())
 
@@ -65,10 +64,10 @@ class _PackedRead:
         most = min(request.jsa.account.broker.options.max_payload, asked.max_reply or REPLY_BYTES_MAX, REPLY_BYTES_MAX)
         self._reply_bytes = max(most - packed_range.HEAD_BYTES_MAX, 1)
         self._run = StoredRun(packed_range.DIRECTORY_BYTES)
-        self._held = 0  # messages of the run before the reading that goes on
+        self._held = 0  # messages of the run before the current read
 
     def go_on(self) -> None:
-        """Read what is still missing in the next reply."""
+        """Read the rest of the next reply."""
         stream = self._stream
         if not stream.live:
             self._refuse_gone()
@@ -77,7 +76,7 @@ class _PackedRead:
         self._held = len(run)
         room = max(self._room() - run.packed_size, 1)
         reading = stream.log.reading(run, self._next, up_to=self._last, max_bytes=room, filters=self._filters)
-        stream.jsa.engine.beside.run(reading, self._read)
+        self._request.jsa.server.beside.run(reading, self._read)
 
     def _room(self) -> int:
         return min(self._reply_bytes, self._left)
@@ -103,7 +102,7 @@ class _PackedRead:
         self._reply()
 
     def _reply(self) -> None:
-        """Send what was gathered; it ends before a record that cannot be read, which the next request is told about."""
+        """Send the gathered records; the reply ends before an unreadable record, which the next request reports."""
         log, payload = self._stream.log, self._run.packed()
         self._left -= len(payload)
         at_end = self._next > min(self._last, log.committed_seq)
@@ -130,7 +129,7 @@ class _PackedRead:
         self._request.refuse(error(JSStreamNotFoundErr))
 
     def _close(self) -> None:
-        self._request.jsa.engine.packed_reads_open -= 1
+        self._request.jsa.server.packed_reads_open -= 1
 
 
 ENDPOINTS = (Endpoint(packed_range.WORDS, "eyot_range_response", _range, quiet=True),)

@@ -5,7 +5,7 @@ from eyot_daemon.jetstream.config.rules import invalid
 from eyot_daemon.jetstream.config.stream import checked
 from eyot_daemon.jetstream.stream.info import SUBJECTS_PAGE, stream_info
 from eyot_daemon.jetstream.stream.stream import Stream, after_all_commits
-from eyot_daemon.jetstream.stream.subject_index_loader import SMALL, after_subjects_loaded
+from eyot_daemon.jetstream.subject_index_loader import SMALL, after_subjects_loaded
 from eyot_store.errors import StoreError
 from eyot_store.log.log import JUMP_MAX
 from eyot_wire.jetstream.error_codes import (
@@ -56,9 +56,9 @@ def _create(request: ApiRequest) -> None:
         if failure is not None:
             request.refuse(error(JSStreamCreateErrF, err=failure.message))
         else:
-            request.respond(stream_info(stream, created=True), DidCreatePart(did_create=True))
+            request.respond(stream_info(stream, request.jsa.sourcing, created=True), DidCreatePart(did_create=True))
 
-    # Only in the order of what is told does it matter whether the storage was named.
+    # Whether the storage was named only changes the order of errors.
     named = b'"storage"' in request.body
     request.jsa.create_stream(asked.plain(), pedantic=asked.pedantic, storage_named=named, done=done)
 
@@ -74,7 +74,7 @@ def _update(request: ApiRequest) -> None:
         if failure is not None:
             request.refuse(error(JSStreamUpdateErrF, err=failure.message))
         else:
-            request.respond(stream_info(stream))
+            request.respond(stream_info(stream, request.jsa.sourcing))
 
     request.jsa.update_stream(stream, config, pedantic=asked.pedantic, done=done)
 
@@ -87,7 +87,7 @@ def _delete(request: ApiRequest) -> None:
             request.respond(SuccessPart(success=True))
 
     name, jsa = request.tokens[4], request.jsa
-    if (jsa.account.name, name) in jsa.engine.offline:
+    if (jsa.account.name, name) in jsa.server.offline:
         jsa.delete_offline(name, done)
         return
     jsa.delete_stream(request.stream(name), lambda _, failure: done(failure))
@@ -109,21 +109,21 @@ def _purge(request: ApiRequest) -> None:
         else:
             request.respond(PurgePart(success=True, purged=removed))
 
-    below_seq = min(asked.seq, JUMP_MAX + 1)  # an empty stream goes on at it
+    below_seq = min(asked.seq, JUMP_MAX + 1)  # an empty stream continues at it
     stream.purge(below_seq=below_seq, subject_filter=asked.filter.encode(), keep=asked.keep, done=done)
 
 
 def _info(request: ApiRequest) -> None:
     asked = request.decode(StreamInfoRequest) if request.body_is_json else StreamInfoRequest()
     stream = request.stream(request.tokens[4])
-    # What was published before the request counts, also while it is on its way to flash.
+    # Messages published before the request count, even if they are not on flash yet.
     stream.after_commits(
         lambda _: stream.subject_index_loader.then(lambda: attempt(request, _answer_info, stream, asked))
     )
 
 
 def _answer_info(request: ApiRequest, stream: Stream, asked: StreamInfoRequest) -> None:
-    info = stream_info(stream, deleted_details=asked.deleted_details)
+    info = stream_info(stream, request.jsa.sourcing, deleted_details=asked.deleted_details)
     info.cluster = ClusterInfo(leader=stream.broker.server_name)
     if not asked.subjects_filter:
         request.respond(PagePart(), info)
@@ -144,13 +144,13 @@ def _answer_info(request: ApiRequest, stream: Stream, asked: StreamInfoRequest) 
         )
 
     if len(matched) > SMALL:
-        request.jsa.engine.beside.run(listed, answer)
+        request.jsa.server.beside.run(listed, answer)
     else:
         answer(listed(), None)
 
 
 def _matching(request: ApiRequest, asked: StreamNamesRequest) -> list[Stream]:
-    """The account's streams by name, those only whose subjects have something in common with `asked.subject`."""
+    """Return the account's streams by name, limited to those whose subjects overlap `asked.subject`."""
     streams = [stream for _, stream in sorted(request.jsa.streams.items())]
     if not asked.subject:
         return streams
@@ -175,10 +175,11 @@ def _list(request: ApiRequest) -> None:
     shown = streams[offset : offset + INFOS_PAGE]
 
     def answer(request: ApiRequest) -> None:
-        infos = [stream_info(stream, listed=True) for stream in shown]
+        infos = [stream_info(stream, request.jsa.sourcing, listed=True) for stream in shown]
         request.respond(PagePart(total=len(streams), offset=offset, limit=INFOS_PAGE), StreamListPart(streams=infos))
 
-    after_all_commits(shown, lambda: after_subjects_loaded(shown, lambda: attempt(request, answer)))
+    loaders = [stream.subject_index_loader for stream in shown]
+    after_all_commits(shown, lambda: after_subjects_loaded(loaders, lambda: attempt(request, answer)))
 
 
 def _clamp(offset: int, total: int) -> int:

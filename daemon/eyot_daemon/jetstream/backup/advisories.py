@@ -44,7 +44,7 @@ class RestoreComplete(Advisory, kw_only=True):
 
 
 class ArchiveAdvisories:
-    """What is said about one backup or restore, whose `request` began it."""
+    """The advisories of one backup or restore; `request` started it."""
 
     def __init__(self, request: "ApiRequest", stream: str) -> None:
         jsa = request.jsa

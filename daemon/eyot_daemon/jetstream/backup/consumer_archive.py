@@ -1,7 +1,7 @@
-"""Consumers in backups: where one stands, told and taken in nats-server's terms.
+"""Converts consumers to and from nats-server's terms in backups.
 
-What differs: nats-server counts redeliveries where Eyot counts deliveries, keeps the time of a delivery where Eyot keeps when it
-falls due again, and stores its ack floor, which Eyot computes from what is pending.
+The differences: nats-server counts redeliveries where Eyot counts deliveries, stores the time of a delivery where Eyot
+stores when it is due again, and stores its ack floor, which Eyot computes from the pending messages.
 """
 
 from typing import Any, cast
@@ -11,8 +11,7 @@ import msgspec
 from eyot_daemon.jetstream.consumer.codec import encode_state
 from eyot_daemon.jetstream.consumer.consumer import Consumer
 from eyot_daemon.jetstream.consumer.consumers import StoredConsumer
-from eyot_daemon.jetstream.consumer.rules import ack_rules
-from eyot_daemon.jetstream.consumer.state import QUEUED, ConsumerState
+from eyot_daemon.jetstream.consumer.state import QUEUED, ConsumerState, ack_rules
 from eyot_wire.archive.values import ConsumerPart, ConsumerProgress
 from eyot_wire.jetstream.model import ConsumerConfig, InvalidJson, decode, encode, ns_to_rfc3339, rfc3339_to_ns
 
@@ -29,7 +28,7 @@ class ArchivedConsumer(msgspec.Struct, frozen=True):
 
 
 def archived(consumer: Consumer) -> ArchivedConsumer:
-    """The consumer as it stands now."""
+    """Return the consumer's present state."""
     clock = consumer.broker.clock
     return ArchivedConsumer(
         consumer.name,
@@ -72,7 +71,7 @@ def state_of(progress: ConsumerProgress, config: ConsumerConfig, now: float, now
 
 
 def config_of(part: ConsumerPart) -> tuple[ConsumerConfig, int]:
-    """The configuration of a restored consumer and when it was created (ns; 0: not told). Raises InvalidJson."""
+    """Return the configuration of a restored consumer and its creation time (ns; 0: unknown). Raises InvalidJson."""
     config = decode(part.config, ConsumerConfig, strict=False)
     told = cast(dict[str, Any], msgspec.json.decode(part.config))
     created = told.get("Created") or told.get("created")
@@ -88,10 +87,10 @@ def config_of(part: ConsumerPart) -> tuple[ConsumerConfig, int]:
 def records_of(
     part: ConsumerPart, config: ConsumerConfig, created_ns: int, start_sseq: int, last_seq: int, now: float, now_ns: int
 ) -> tuple[bytes, bytes]:
-    """What the store holds of a restored consumer: its configuration and its state.
+    """Return the stored records of a restored consumer: configuration and state.
 
-    `start_sseq`  where one goes on that has done nothing yet and does not say where it would begin
-    `last_seq`    the stream's last sequence: up to there `last_per_subject` looks for the last messages
+    `start_sseq`: where a consumer without deliveries or a configured start begins. `last_seq`: the stream's last
+    sequence, up to which `last_per_subject` looks for last messages.
     """
     progress = part.progress
     if progress.delivered == (0, 0):

@@ -1,12 +1,14 @@
-"""A restore under way: chunks of an archive come in, a stream comes to be, or nothing does.
+"""A restore in progress: it receives the chunks of an archive; its result is a complete stream, or nothing.
 
-A client sends chunks to `$JS.SNAPSHOT.RESTORE.<stream>.<id>`, each with a reply subject, and an empty one at the end. A chunk is
-answered (empty) when little waits before it, so that a client that waits for answers never runs far ahead, and need not wait
-long for one (the `nats` tool waits five seconds); a client that does not is given up when it is too far ahead. The last answer
-is that of STREAM.CREATE: the stream, or what was wrong; that may be said to an earlier chunk, too.
+A client sends chunks to `$JS.SNAPSHOT.RESTORE.<stream>.<id>`, each with a reply subject, and an empty one at the end. A
+chunk is answered (empty) when little waits before it. A client that waits for answers therefore never runs far ahead
+and never waits long (the `nats` tool waits five seconds); one that does not wait is abandoned when it is too far ahead.
+The last answer is that of STREAM.CREATE: the stream, or the error, which may also answer an earlier chunk.
 
-One thing at a time: one block of the archive is taken apart beside the loop, the loop stores what was in it, then the next. What is
-stored is no stream before it is complete (`restoring_log.py`, `restored_stream.py`).
+One step runs at a time: a thread parses one block of the archive, the loop stores its content, then the next block
+follows. Stored data is not a stream before it is complete (`restored_parts.py`, `commit_stream`).
+
+The last step of a restore: one transaction adds configuration and consumers to the messages, and starts the stream.
 """
 
 import logging
@@ -14,9 +16,15 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from eyot_daemon.jetstream import advisories
 from eyot_daemon.jetstream.backup.advisories import ArchiveAdvisories
+from eyot_daemon.jetstream.backup.consumer_archive import config_of, records_of
 from eyot_daemon.jetstream.backup.restored_parts import RestoredParts
-from eyot_daemon.jetstream.backup.restored_stream import commit_stream
+from eyot_daemon.jetstream.config.stream import check_no_overlap, checked
+from eyot_daemon.jetstream.consumer.consumers import check_restored
+from eyot_daemon.jetstream.consumer.reader import ConsumerReader
+from eyot_daemon.jetstream.messages.batch import Batch
+from eyot_daemon.jetstream.retention import limits
 from eyot_daemon.jetstream.stream.info import stream_info
 from eyot_daemon.jetstream.stream.stream import Stream
 from eyot_daemon.router.subscription import Kind, Origin, Subscription
@@ -27,24 +35,103 @@ from eyot_wire.archive.values import Part
 from eyot_wire.jetstream.error_codes import (
     JSMemoryResourcesExceededErr,
     JSStorageResourcesExceededErr,
+    JSStreamNameExistRestoreFailedErr,
     JSStreamRestoreErrF,
 )
-from eyot_wire.jetstream.errors import ApiError, JetStreamError, error
-from eyot_wire.jetstream.model import ErrorPart, StreamConfig, encode_response
+from eyot_wire.jetstream.errors import ApiError, JetStreamError, error, fail
+from eyot_wire.jetstream.model import ConsumerConfig, ErrorPart, InvalidJson, StreamConfig, encode, encode_response
 from eyot_wire.nuid import nuid
 
 if TYPE_CHECKING:
+    from eyot_daemon.jetstream.account import JetStreamAccount
     from eyot_daemon.jetstream.api_request import ApiRequest
     from eyot_daemon.turn.timers import TimerHandle
+    from eyot_store.txn import Txn
 
 log = logging.getLogger("eyot.jetstream")
 
-#: So long nothing may come.
+#: (the stream, or the error)
+Done = Callable[[Stream | None, StoreError | None], None]
+
+
+def commit_stream(jsa: "JetStreamAccount", config: StreamConfig, parts: RestoredParts, done: Done) -> None:
+    """Commit a restored stream. Raises JetStreamError, ArchiveError; the store then holds no stream."""
+    if config.name in jsa.streams:
+        raise fail(JSStreamNameExistRestoreFailedErr)
+    config = checked(config, jsa.rules(config))  # again: there may be other streams now
+    check_no_overlap(config, jsa.rules(config))
+    restoring = parts.restoring
+    store, log = restoring.store, restoring.log
+    txn = store.begin()
+    try:
+        restoring.go_to(txn, parts.last_seq, parts.last_ts_ns)
+        parts.marks.stage(log, txn, jsa.account.broker.clock.now_ns())
+        in_memory = _stage_consumers(jsa, config, parts, txn)
+        log.set_config(txn, encode(config))
+    except BaseException:
+        store.abort(txn)
+        raise
+
+    def settle(failure: StoreError | None) -> None:
+        if failure is not None:
+            done(None, failure)
+            return
+        stream = jsa.restore_stream(log, config)
+        jsa.start_stream(stream)
+        advisories.stream_action(jsa.account, config.name, "create", jsa.domain)
+        _tidy(stream, in_memory)
+        done(stream, None)
+
+    store.submit(txn, settle)
+
+
+def _stage_consumers(jsa: "JetStreamAccount", config: StreamConfig, parts: RestoredParts, txn: "Txn") -> list[str]:
+    """Stage the consumers' records; returns the names of those that live in memory."""
+    log = parts.restoring.log
+    clock = jsa.account.broker.clock
+    found: dict[str, ConsumerConfig] = {}
+    for part in parts.consumers:
+        try:
+            consumer, created_ns = config_of(part)
+            if consumer.direct:
+                continue  # its downstream creates it again
+            check_restored(jsa, config, consumer, lambda: list(found.values()))
+            name = consumer.durable_name or consumer.name
+            if name in found:
+                raise InvalidJson("there are two of the name")
+            start = ConsumerReader(log, consumer).start(consumer, config)
+            records = records_of(
+                part, consumer, created_ns, start, log.state.last_seq, clock.monotonic(), clock.now_ns()
+            )
+        except (JetStreamError, InvalidJson) as problem:
+            why = problem.api_error.description if isinstance(problem, JetStreamError) else problem
+            raise ArchiveError(f'error restoring consumer ["{part.name}"]: {why}') from None
+        found[name] = consumer
+        log.put_consumer(txn, name, *records)
+    return [name for name, each in found.items() if each.mem_storage or config.storage == "memory"]
+
+
+def _tidy(stream: Stream, in_memory: list[str]) -> None:
+    """Consumers in memory have no records; and the stream may hold more than its limits now allow."""
+    batch = Batch()
+    with stream.staging() as txn:
+        for name in in_memory:
+            stream.log.delete_consumer(txn, name)
+        batch.removed = limits.enforce(stream.config, stream.log, txn, ())
+        if stream.config.max_msgs_per_subject > 0:
+            batch.removed += stream.sweep.begin(txn)
+        if not txn.parts:
+            stream.store.abort(txn)
+            return
+    stream.submit(txn, batch)
+
+
+#: Time limit between chunks.
 IDLE_S = 5.0
-#: Bytes of chunks that wait to be worked on: so many may be answered, and so many may there be.
+#: Bytes of waiting chunks: up to this many are answered, and up to this many are accepted.
 ANSWERED_MAX = 1 << 20
 WAITING_MAX = 16 << 20
-_CHUNK_OVERHEAD = 256  # what a chunk takes beside its payload
+_CHUNK_OVERHEAD = 256  # memory per chunk besides its payload
 
 _ANSWER = "stream_create_response"
 
@@ -61,7 +148,7 @@ class _Chunk:
 
 
 class Restore:
-    """One restore. `ended` is called once, whatever comes of it."""
+    """One restore. `ended` is called once, with any result."""
 
     kind = Kind.JETSTREAM
 
@@ -72,7 +159,7 @@ class Restore:
         self._jsa = request.jsa
         self._account = request.jsa.account
         self._timers = self._account.broker.timers
-        self._beside = request.jsa.engine.beside
+        self._beside = request.jsa.server.beside
         self._advisories = ArchiveAdvisories(request, config.name)
         self._ended = ended
         self._reader = ArchiveReader(config.name)
@@ -80,8 +167,8 @@ class Restore:
         self._waiting = 0  # bytes in them
         self._received = 0
         self._reply = b""  # of the end, once it is being worked on
-        self._muted = False  # a chunk came that cannot be answered
-        self._unread = False  # the reader may have more to give of what it was fed
+        self._muted = False  # a chunk came without a reply subject
+        self._unread = False  # the reader may have further parts of earlier bytes
         self._working = False
         self._refusal: ApiError | None = None  # waits for a chunk to be the answer of
         self._committing = False
@@ -94,25 +181,34 @@ class Restore:
         return f"<Restore {self._account.name}/{self.config.name}>"
 
     @property
+    def stored_bytes(self) -> int:
+        """Bytes stored so far."""
+        return self.parts.stored_bytes
+
+    @property
+    def stored_messages(self) -> int:
+        return self.parts.stored_messages
+
+    @property
     def _path(self) -> str:
         return f"'{self._account.name} > {self.config.name}'"
 
-    # -- life ------------------------------------------------------------------------------------------------------
+    # -- life cycle --------------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Take chunks from now on."""
+        """Accept chunks from now on."""
         log.info("Starting restore for stream %s", self._path)
         self._advisories.restore_created()
         self._subscription = self._account.subscribe(self.deliver_subject.encode(), self)
         self._idle_from_now()
 
     def stop(self) -> None:
-        """The daemon stops, or JetStream of the account: nothing is left."""
+        """Stop with the daemon, or with JetStream of the account; remove everything."""
         self._fail(StoreError("closed", "the server shuts down"))
         self._close()
 
     def _close(self) -> None:
-        """The end: nothing more is taken or said."""
+        """End: accept and answer nothing more."""
         if self._over:
             return
         self._over = True
@@ -181,7 +277,7 @@ class Restore:
     # -- work ------------------------------------------------------------------------------------------------------
 
     def _advance(self) -> None:
-        """Do the next thing that can be done."""
+        """Do the next possible step."""
         if self._over or self._working or self._committing:
             return
         if self._refusal is not None:
@@ -212,21 +308,21 @@ class Restore:
                 self._reply = chunk.reply
                 self._reader.end()
                 self._committing = True
-                self.parts.when_settled(self._commit)
+                self.parts.when_committed(self._commit)
                 return
             self._idle_from_now()
             self._reader.feed(chunk.payload)
             self._unread = True
 
     def _step(self) -> list[Part] | ArchiveError | None:
-        """Take one block apart, beside the loop."""
+        """Parse one block, outside the loop."""
         try:
             return self._reader.step()
         except ArchiveError as problem:
             return problem
 
     def _stepped(self, parts: list[Part] | ArchiveError | None, failure: StoreError | None) -> None:
-        """The reader has taken one block apart."""
+        """Process the parts of one block."""
         self._working = False
         if self._over:
             self.parts.discard()
@@ -246,7 +342,7 @@ class Restore:
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def _commit(self, failure: StoreError | None) -> None:
-        """All messages are on flash: the rest, and the stream lives."""
+        """Finish when all messages are on flash, and start the stream."""
         if self._over:
             return
         try:
@@ -262,11 +358,13 @@ class Restore:
             return
         log.info("Completed restore of %d bytes for stream %s", self._received, self._path)
         self._advisories.restore_complete(self._received)
-        self._account.publish(self._reply, payload=encode_response(_ANSWER, stream_info(stream, created=True)))
+        self._account.publish(
+            self._reply, payload=encode_response(_ANSWER, stream_info(stream, self._jsa.sourcing, created=True))
+        )
         self._close()
 
     def _fail(self, problem: Exception) -> None:
-        """Leave nothing behind, and say why as soon as there is a chunk to answer."""
+        """Remove everything, and report the reason with the next answer."""
         if self._over or self._refusal is not None:
             return
         self._refusal = self._error_of(problem)

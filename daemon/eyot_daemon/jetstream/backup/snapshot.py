@@ -1,14 +1,14 @@
-"""A backup under way: a stream's messages and consumers, sent as chunks of an archive to a subject.
+"""A backup in progress: a stream's messages and consumers, sent as chunks of an archive to a subject.
 
-The loop reads a slice of the log, bytes are made of it beside the loop, the loop sends what makes whole chunks; then the next slice.
-Each chunk asks for an answer on `$JS.SNAPSHOT.ACK.<stream>.<id>.<size>.<n>`; only so many bytes may be unanswered (the
-window), so a slow receiver slows the reading. What is in memory: a slice, a block, a chunk.
+The loop reads a slice of the log, a thread encodes it, the loop sends complete chunks; then the next slice follows.
+Each chunk requests an answer on `$JS.SNAPSHOT.ACK.<stream>.<id>.<size>.<n>`. A window limits the unanswered bytes, so a
+slow receiver slows the reading. Memory holds a slice, a block and a chunk.
 
-It holds what the stream held when it began: messages up to its last sequence then, consumers as they stood then. Messages
-that are deleted meanwhile may be missing.
+The archive contains what the stream held at the start: messages up to its last sequence then, consumers in their state
+then. Messages deleted meanwhile may be missing.
 
-The end is an empty message: `204` in its header if a whole chunk went before it (nats-server sends none else), `408` when the
-receiver has gone or does not answer, `500` when the stream cannot be read.
+The end is an empty message: `204` in its header if a whole chunk preceded it (as in nats-server), `408` when the
+receiver is disconnected or does not answer, `500` when the stream cannot be read.
 """
 
 import logging
@@ -37,11 +37,11 @@ log = logging.getLogger("eyot.jetstream")
 
 CHUNK_BYTES, CHUNK_BYTES_MIN, CHUNK_BYTES_MAX = 128 << 10, 1 << 10, 1 << 20
 WINDOW_BYTES, WINDOW_BYTES_MAX = 8 << 20, 32 << 20
-#: So long a full window may wait for an answer.
+#: How long a full window may wait for an answer.
 FLOW_WAIT_S = 5.0
-#: So long interest in the deliver subject may be on its way.
+#: Longest wait for interest in the deliver subject.
 INTEREST_WAIT_S = 2.0
-#: What is read and made into bytes at a time: a few milliseconds of the loop, and of the thread beside it.
+#: Bytes read and encoded at a time: a few milliseconds of the loop, and of the thread.
 SLICE_MESSAGES = 512
 SLICE_BYTES = 256 << 10
 
@@ -53,7 +53,7 @@ _Job = Callable[[], bytes]
 
 
 class Snapshot:
-    """One backup. `begin` when the request has been answered; `ended` is called once, whatever comes of it."""
+    """One backup. Call `begin` after the request was answered; `ended` is called once, with any result."""
 
     kind = Kind.JETSTREAM
 
@@ -64,7 +64,7 @@ class Snapshot:
         self.state = stream_state(stream)
         self._account = stream.account
         self._timers = stream.broker.timers
-        self._beside = request.jsa.engine.beside
+        self._beside = request.jsa.server.beside
         self._advisories = ArchiveAdvisories(request, stream.name)
         self._ended = ended
         self._deliver = asked.deliver_subject.encode()
@@ -87,10 +87,10 @@ class Snapshot:
     def __repr__(self) -> str:
         return f"<Snapshot {self._account.name}/{self.stream.name}>"
 
-    # -- life ------------------------------------------------------------------------------------------------------
+    # -- life cycle --------------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Start sending, as soon as somebody listens."""
+        """Start sending as soon as the deliver subject has a subscriber."""
         log.info("Starting snapshot for stream '%s > %s'", self._account.name, self.stream.name)
         self._advisories.snapshot_created(self.state)
         self._subscription = self._account.subscribe(self._ack_head + b".>", self)
@@ -103,7 +103,7 @@ class Snapshot:
             self._set_timer(INTEREST_WAIT_S, self._go_blind)
 
     def stop(self) -> None:
-        """The daemon stops, or JetStream of the account."""
+        """Stop with the daemon, or with JetStream of the account."""
         self._end(b"NATS/1.0 500 Server Shutdown\r\n\r\n", "server shutdown")
 
     def _end(self, header: bytes, error: str) -> None:
@@ -135,12 +135,12 @@ class Snapshot:
         if sub.subject != self._deliver or self._over:
             return
         if not self._interest and self._has_receiver():
-            # In a turn of our own, as below.
+            # In a turn of its own, as below.
             self._interest = True
             self._timers.call_later(0, self._heard)
 
     def sub_removed(self, sub: Subscription) -> None:
-        # The account is in the midst of telling all listeners: end in a turn of our own.
+        # The account is notifying all listeners: end in a turn of its own.
         if sub.subject == self._deliver and self._interest and not self._over and not self._has_receiver():
             self._interest = False
             self._timers.call_later(0, lambda: self._end(_NO_INTEREST, "no interest"))
@@ -149,8 +149,11 @@ class Snapshot:
         pass
 
     def _has_receiver(self) -> bool:
-        """True if a subscription is on the deliver subject itself. A client's inbox for all its requests (`_INBOX.x.*`) matches the
-        subject before the client has subscribed to it; nats-server does not count such a wildcard either."""
+        """Return whether a subscription is on the deliver subject itself.
+
+        A client's inbox for all its requests (`_INBOX.x.*`) matches before the client has subscribed to the subject;
+        nats-server does not count such a wildcard either.
+        """
         return has_interest(self._account, self._deliver, b"", copied=False)
 
     def _heard(self) -> None:
@@ -159,7 +162,7 @@ class Snapshot:
             self._go_on()
 
     def _go_blind(self) -> None:
-        """Nobody has come. nats-server sends all the same, until the window is full."""
+        """Send without a subscriber until the window is full, as nats-server does."""
         self._interest = True
         self._heard()
 
@@ -168,7 +171,7 @@ class Snapshot:
     def deliver(
         self, sub: Subscription, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Origin | None
     ) -> bool:
-        """A chunk was taken."""
+        """Process a chunk's acknowledgement."""
         if not self._over:
             self._slots += 1
             self._account.broker.mark_dirty(self)
@@ -179,7 +182,7 @@ class Snapshot:
             self._go_on()
 
     def _flow_late(self) -> None:
-        """So long nothing could be sent."""
+        """End after the time limit without progress."""
         if self._slots <= 0:
             self._end(_NO_FLOW, "no flow response")
         else:
@@ -193,7 +196,7 @@ class Snapshot:
     # -- sending ---------------------------------------------------------------------------------------------------
 
     def _go_on(self) -> None:
-        """Send what can be sent; have more made when there is less than a chunk."""
+        """Send what can be sent; start encoding when there is less than a chunk."""
         while len(self._ready) >= self._chunk and self._slots > 0:
             self._send_chunk()
         if len(self._ready) >= self._chunk or self._working or not self._interest:
@@ -237,16 +240,16 @@ class Snapshot:
         self._ready += data
         self._go_on()
 
-    # -- what is sent ----------------------------------------------------------------------------------------------
+    # -- content -----------------------------------------------------------------------------------------------------
 
     def _archived_consumers(self) -> list[ArchivedConsumer]:
-        """The consumers that belong into a backup, as they stand; those in memory only of a stream in memory."""
+        """Return the consumers that belong into a backup, in their present state; for a memory stream also those in memory."""
         found = [each for each in self.stream.consumers.values() if isinstance(each, Consumer)]
         keeps_all = self.stream.config.storage == "memory"
         return [archived(each) for each in found if not each.config.direct and (keeps_all or each.durable)]
 
     def _work(self) -> Generator[_Job, None, None]:
-        """The jobs that make the archive. Each slice is read when its job is asked for; raises StoreError."""
+        """Yield the jobs that make the archive. Each slice is read when its job is requested; raises StoreError."""
         stream = self.stream
         kind = FlatWriter if stream.config.storage == "memory" else TarWriter
         writer: Writer = kind(stream.name, stream.broker.clock.now_ns())
@@ -289,5 +292,5 @@ def _consumer_job(writer: Writer, each: ArchivedConsumer) -> _Job:
 
 
 def _failed(text: str) -> bytes:
-    """A status line of one line, whatever the text."""
+    """Return a status line with `text` on one line."""
     return b"NATS/1.0 500 %b\r\n\r\n" % " ".join(text.split()).encode()

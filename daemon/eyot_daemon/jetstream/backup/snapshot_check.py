@@ -1,4 +1,4 @@
-"""What `jsck` asks for before a backup: every record of the stream read, which holds each against its checksum."""
+"""The check that `jsck` requests before a backup: read every record of the stream and verify its checksum."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 from eyot_store.errors import StoreError
 
 if TYPE_CHECKING:
-    from eyot_daemon.jetstream.stream.stream import Stream
+    from eyot_daemon.jetstream.stream_core import StreamCore
 
 SLICE_MESSAGES = 1024
 SLICE_BYTES = 512 << 10
 
 
-def check_messages(stream: "Stream", done: Callable[[str], None]) -> None:
-    """Look at all messages, a slice a turn; `done` gets what is to be said against them, or nothing."""
-    timers = stream.broker.timers
+def check_messages(stream: "StreamCore", done: Callable[[str], None]) -> None:
+    """Check all messages, a slice per turn; `done` receives the problem, or ""."""
+    timers = stream.timers
     last = stream.log.committed_seq
     bad = 0
 

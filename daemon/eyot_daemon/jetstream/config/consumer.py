@@ -1,8 +1,8 @@
-"""A consumer's configuration: defaults, checks, and what an update may change. Codes and texts are nats-server 2.12's.
+"""A consumer's configuration: defaults, checks, and allowed updates. Codes and texts are nats-server 2.12's.
 
-`complete` fills in defaults, `check` refuses what cannot work; both run on creation and on update, in this order.
-`check_update` then compares with the configuration in force. Everything raises JetStreamError. Nothing here knows time
-or state; sizes are bytes, durations nanoseconds. Source: ADR-13, ADR-42, and nats-server's order of checks.
+`complete` fills in defaults, `check` refuses invalid configurations; both run on creation and on update, in this order.
+`check_update` then compares with the configuration in force. All raise JetStreamError. Nothing here knows time or
+state; sizes are bytes, durations nanoseconds. Source: ADR-13, ADR-42, and nats-server's order of checks.
 """
 
 import re
@@ -81,7 +81,7 @@ MAX_WAITING_DEFAULT = 512
 INACTIVE_THRESHOLD_DEFAULT_NS = 5 * S
 PINNED_TTL_DEFAULT_NS = 120 * S
 HEARTBEAT_NS_MIN = 100 * MS
-#: Consumers whose flow control acknowledges have this heartbeat: each asks how far the reader is.
+#: The heartbeat of consumers with acknowledging flow control: each one requests the receiver's position.
 FLOW_CONTROL_HEARTBEAT_NS = 1 * S
 REQUEST_EXPIRES_NS_MIN = 1 * MS
 NAME_MAX = 255
@@ -92,7 +92,7 @@ _GROUP_NAME = re.compile(r"[a-zA-Z0-9/_=-]{1,16}", re.ASCII)
 
 
 class ConsumerRules(msgspec.Struct, frozen=True, kw_only=True):
-    """What server and account allow; 0 or less: no limit."""
+    """Limits of server and account; 0 or less: unlimited."""
 
     max_ack_pending: int = 0
     max_ack_pending_account: int = 0
@@ -100,14 +100,14 @@ class ConsumerRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def filters_of(config: ConsumerConfig) -> tuple[bytes, ...]:
-    """The subject filters in effect; empty: everything."""
+    """Return the subject filters in effect; empty: everything."""
     if config.filter_subject:
         return (config.filter_subject.encode(),)
     return tuple(filter_.encode() for filter_ in config.filter_subjects)
 
 
 def consumer_level(config: ConsumerConfig) -> int:
-    """The lowest API level that knows everything `config` uses."""
+    """Return the lowest API level that supports everything in `config`."""
     if config.ack_policy == "flow_control":
         return 4
     pauses = config.pause_until is not None and rfc3339_to_ns(config.pause_until) > 0
@@ -117,19 +117,19 @@ def consumer_level(config: ConsumerConfig) -> int:
 
 
 def valid_group(name: str) -> bool:
-    """True if `name` may be a priority group's name."""
+    """Return whether `name` is a valid name of a priority group."""
     return _GROUP_NAME.fullmatch(name) is not None
 
 
 def sample_percent(config: ConsumerConfig) -> int:
-    """How many of a hundred acknowledgements are reported, 0 to 100."""
+    """Return how many of a hundred acknowledgements are reported, 0 to 100."""
     text = config.sample_freq.removesuffix("%")
     return min(100, int(text)) if text else 0
 
 
 # -- defaults ------------------------------------------------------------------------------------------------------
 
-#: (member, its default, what pedantic mode says of a value that would be put right silently)
+#: (member, its default, pedantic mode's error for a value that is otherwise corrected silently)
 _NOT_NEGATIVE = (
     ("max_waiting", 0, "max_waiting must not be negative"),
     ("max_ack_pending", -1, "max_ack_pending must be set to -1"),
@@ -149,8 +149,10 @@ def _pedantic(text: str) -> JetStreamError:
 def complete(
     config: ConsumerConfig, stream: StreamConfig, rules: ConsumerRules, *, pedantic: bool, durable: bool | None = None
 ) -> None:
-    """Fill in what was left open. In pedantic mode (2.11) values that contradict are refused, not corrected. `durable`: whether the
-    consumer is that is there already."""
+    """Fill in defaults. In pedantic mode (2.11) contradictory values are refused, not corrected.
+
+    `durable`: whether the existing consumer is durable.
+    """
     if config.max_deliver == 0 or config.max_deliver < -1:
         if pedantic and config.max_deliver < -1:
             raise _pedantic("max_deliver must be set to -1")
@@ -217,7 +219,7 @@ def _complete_limits(
 
 
 def check(config: ConsumerConfig, stream: StreamConfig, rules: ConsumerRules) -> None:
-    """Refuse a completed configuration that cannot work; the first mistake found is the one told."""
+    """Refuse an invalid completed configuration; the first mistake found is reported."""
     _check_basics(config, stream)
     if config.ack_policy == "flow_control":
         _check_flow_control(config)
@@ -261,7 +263,7 @@ def _check_basics(config: ConsumerConfig, stream: StreamConfig) -> None:
 
 
 def _check_flow_control(config: ConsumerConfig) -> None:
-    """What flow control that acknowledges does not go with: waits, redeliveries, pulls."""
+    """Refuse what acknowledging flow control does not support: waits, redeliveries, pulls."""
     if not config.deliver_subject:
         raise fail(JSConsumerAckFCRequiresPushErr)
     if config.max_ack_pending <= 0:
@@ -339,7 +341,7 @@ _POLICY_WORDS = {
 
 
 def _check_start(config: ConsumerConfig) -> None:
-    """The delivery policy and the optional start must fit."""
+    """Check that the delivery policy and the optional start fit."""
 
     def set_too(start: str) -> JetStreamError:
         text = f"consumer delivery policy is deliver {words}, but optional start {start} is also set"
@@ -422,13 +424,13 @@ def check_workqueue(config: ConsumerConfig, others: Iterable[ConsumerConfig]) ->
     """On a work queue every message has at most one consumer: `others` are those already there."""
     if config.ack_policy not in ("explicit", "flow_control"):
         raise fail(JSConsumerWQRequiresExplicitAckErr)
+    if config.deliver_policy != "all":
+        raise fail(JSConsumerWQConsumerNotDeliverAllErr)
     others = list(others)
     if others:
         if not filters_of(config):
             raise fail(JSConsumerWQMultipleUnfilteredErr)
         check_workqueue_filters(config, others)
-    if config.deliver_policy != "all":
-        raise fail(JSConsumerWQConsumerNotDeliverAllErr)
 
 
 def check_workqueue_filters(config: ConsumerConfig, others: Iterable[ConsumerConfig]) -> None:
@@ -456,7 +458,7 @@ _FIXED = (
 
 
 def check_update(old: ConsumerConfig, new: ConsumerConfig, *, bound: bool) -> None:
-    """Refuse what may not change; `bound`: somebody listens on the old deliver subject."""
+    """Refuse changes that are not allowed; `bound`: the old deliver subject has a subscriber."""
     for member, text in _FIXED:
         before, after = getattr(old, member), getattr(new, member)
         if member == "opt_start_time" and before and after:

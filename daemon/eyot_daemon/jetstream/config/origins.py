@@ -1,7 +1,7 @@
-"""Rules for streams that copy: mirrors (one origin, its sequences kept) and sources (any number, new sequences).
+"""Rules for mirrors (one origin, its sequences kept) and sources (any number, new sequences).
 
-Origins in other domains (`external`) are not looked at: they need not be reachable. Local origins need not exist
-either, but where they do, sizes and cycles are checked.
+Origins in other domains (`external`) are not checked: they need not be reachable. Local origins need not exist either,
+but where they do, sizes and cycles are checked.
 """
 
 from collections import deque
@@ -47,7 +47,10 @@ _API_PREFIX = "$JS.API"
 
 
 def check_origins(config: StreamConfig, rules: ConfigRules, *, pedantic: bool = False) -> None:
-    """`config.mirror` and `config.sources`, and what does not go with them. `mirror_direct` follows a local origin's `allow_direct`."""
+    """Check `config.mirror` and `config.sources`, and what they exclude.
+
+    `mirror_direct` follows a local origin's `allow_direct`. Raises JetStreamError.
+    """
     if config.mirror is not None:
         _check_mirror(config, config.mirror, rules, pedantic)
     if config.sources:
@@ -130,7 +133,7 @@ def _check_sources(config: StreamConfig, rules: ConfigRules) -> None:
 
 
 def check_filters(config: StreamConfig) -> None:
-    """Filters of origins, which nats-server looks at last of all. Raises JetStreamError 10049."""
+    """Check filters of origins, which nats-server checks last. Raises JetStreamError 10049."""
     mirror = config.mirror
     if mirror is not None and mirror.filter_subject and not is_valid(mirror.filter_subject.encode()):
         raise fail(JSStreamCreateErrF, err=f"subject filter '{mirror.filter_subject}' for the mirror invalid subject")
@@ -142,7 +145,7 @@ def check_filters(config: StreamConfig) -> None:
 
 
 def index_name(source: StreamSource) -> tuple[str, str, str, str, str]:
-    """What tells one source of a stream from another: origin, API prefix, filters, transforms, consumer."""
+    """Return the key of a stream's source: origin, API prefix, filters, transforms, consumer."""
     if source.subject_transforms:
         filters = "\f".join(transform.src or ">" for transform in source.subject_transforms)
         dests = "\f".join(transform.dest or ">" for transform in source.subject_transforms)
@@ -153,7 +156,7 @@ def index_name(source: StreamSource) -> tuple[str, str, str, str, str]:
 
 
 def _check_consumer(source: StreamSource, err_code: int) -> None:
-    """A consumer that is there beforehand brings its own filter and start."""
+    """Check a pre-created consumer, which has its own filter and start."""
     consumer = source.consumer
     if consumer is None:
         return
@@ -164,10 +167,10 @@ def _check_consumer(source: StreamSource, err_code: int) -> None:
 
 
 def _check_external(origins: list[StreamSource], rules: ConfigRules) -> None:
-    """Prefixes of origins elsewhere. Deliveries from there must not look like what local origins take."""
+    """Check prefixes of external origins. Their deliveries must not overlap subjects of local origins."""
     local = [rules.streams[one.name] for one in origins if one.external is None and one.name in rules.streams]
     externals = [one.external for one in origins if one.external is not None]
-    # `a.b` can only overlap `deliver.a.b` where one of them goes on with anything.
+    # `a.b` can only overlap `deliver.a.b` where one of them ends in a wildcard.
     subjects = list(dict.fromkeys(each for config in local for each in config.subjects if each.endswith(">")))
     endless = bounded(subject.encode() for subject in subjects)
     for external in externals:
@@ -190,14 +193,14 @@ def _check_external(origins: list[StreamSource], rules: ConfigRules) -> None:
 
 
 def _check_cycle(config: StreamConfig, rules: ConfigRules) -> None:
-    """Local streams that would copy from themselves round a corner, or take one origin twice: directly and through a mirror.
+    """Refuse local streams that would replicate themselves indirectly, or replicate one origin directly and through a mirror.
 
-    nats-server counts the second as a cycle too, and looks at the subjects of the copying stream.
+    nats-server counts the latter as a cycle, too, and considers the stream's own subjects.
     """
     waiting, visited = deque([config]), set[str]()
     while waiting:
         current = waiting.popleft()
-        goes_on = current.name not in visited  # else it is there twice, and what it copies from is known
+        goes_on = current.name not in visited  # else it occurs twice, and its origins are known
         visited.add(current.name)
         own = bounded(subject.encode() for subject in current.subjects)
         sources = [(source, _takes(own, source)) for source in current.sources]
@@ -212,7 +215,7 @@ def _check_cycle(config: StreamConfig, rules: ConfigRules) -> None:
 
 
 def _takes(own: PatternSet, source: StreamSource) -> bool:
-    """True if a source's filter touches what the copying stream takes itself."""
+    """Return whether a source's filter overlaps the stream's own subjects."""
     if not source.filter_subject:
         return True
     return own.overlaps(source.filter_subject.encode())

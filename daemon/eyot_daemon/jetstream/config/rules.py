@@ -1,24 +1,74 @@
-"""What the checks of stream and consumer configurations share."""
+"""Shared parts of the checks of stream and consumer configurations.
 
-from collections.abc import Mapping
+The subjects in use by the streams of an account, or by the consumers of a work queue.
+
+To compare a new configuration with every other one would cost more with each of them. This class keeps all patterns in
+one set, and updates it by what changed since the last use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from eyot_daemon.jetstream.config.taken import Taken
 from eyot_wire.jetstream.error_codes import JSStreamInvalidConfigF
 from eyot_wire.jetstream.errors import JetStreamError, fail
 from eyot_wire.jetstream.model import StreamConfig, SubjectTransform
+from eyot_wire.pattern_set import PatternSet, bounded
 from eyot_wire.subject import is_literal, is_valid
 from eyot_wire.transform import Transform, TransformError
+
+
+class Taken:
+    """The patterns of named configurations."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[object, tuple[bytes, ...]]] = {}
+        self._patterns: PatternSet = bounded()
+
+    def follow(self, configs: Iterable[tuple[str, object, Sequence[str | bytes]]]) -> None:
+        """Name, configuration (a changed one is another object) and patterns of all there are."""
+        known, gone = self._known, dict(self._known)
+        for name, config, patterns in configs:
+            before = gone.pop(name, None)
+            if before is not None and before[0] is config:
+                continue
+            if before is not None:
+                self._forget(name, before[1])
+            encoded = tuple(one if isinstance(one, bytes) else one.encode() for one in patterns)
+            known[name] = (config, encoded)
+            for pattern in encoded:
+                self._patterns.add(pattern)
+        for name, (_, patterns_gone) in gone.items():
+            self._forget(name, patterns_gone)
+
+    def _forget(self, name: str, patterns: tuple[bytes, ...]) -> None:
+        del self._known[name]
+        for pattern in patterns:
+            self._patterns.discard(pattern)
+
+    def overlaps(self, patterns: Iterable[bytes], *, but: str = "") -> bool:
+        """Return whether one of `patterns` overlaps one of a configuration of another name. Raises TooManySteps."""
+        own = self._known.get(but, (None, ()))[1]
+        self._patterns.steps = 0
+        for pattern in own:
+            self._patterns.discard(pattern)
+        try:
+            return any(self._patterns.overlaps(pattern) for pattern in patterns)
+        finally:
+            for pattern in own:
+                self._patterns.add(pattern)
+
 
 _NAME_FORBIDDEN = frozenset(" \t\r\n\f.*>/\\")
 
 
 class ConfigRules(msgspec.Struct, frozen=True, kw_only=True):
-    """What the checks depend on besides the configuration itself: the account's other streams and limits, and server limits."""
+    """The context of the checks: the account's other streams and limits, and the server's limits."""
 
     streams: Mapping[str, StreamConfig]
-    taken: Taken | None = None  # their subjects; None: to be found out from `streams`
+    taken: Taken | None = None  # their subjects; None: derive them from `streams`
     duplicate_window_max_ns: int = 0  # 0: no server limit
     max_bytes_required: bool = False
     stream_bytes_max: int = -1
@@ -30,12 +80,12 @@ def invalid(text: str) -> JetStreamError:
 
 
 def valid_name(name: str) -> bool:
-    """True if `name` may be a stream's or consumer's name."""
+    """Return whether `name` is a valid stream or consumer name."""
     return bool(name) and not _NAME_FORBIDDEN.intersection(name)
 
 
 def check_transform(transform: SubjectTransform, *, source_error: int, dest_error: int) -> None:
-    """Raises `source_error` or `dest_error` for a transform that cannot work; an empty `dest` is a filter only."""
+    """Raise `source_error` or `dest_error` for an invalid transform; an empty `dest` is a filter only."""
     src = transform.src or ">"
     if not is_valid(src.encode()):
         raise fail(source_error, err=f"invalid subject {transform.src}")
@@ -47,5 +97,5 @@ def check_transform(transform: SubjectTransform, *, source_error: int, dest_erro
 
 
 def literal_prefix(prefix: str) -> bool:
-    """True if `prefix` is a valid subject without wildcards."""
+    """Return whether `prefix` is a valid subject without wildcards."""
     return is_valid(prefix.encode()) and is_literal(prefix.encode())

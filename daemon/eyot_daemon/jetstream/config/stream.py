@@ -1,16 +1,19 @@
-"""What a stream may be configured as: nats-server's defaults, checks, error codes and words.
+"""A stream's configuration: nats-server's defaults, checks, error codes and words.
 
-`checked(config, rules, pedantic)` returns the configuration as it will be stored, or raises JetStreamError. Rules that
-concern mirrors and sources are in `jetstream/config/origins.py`, rules for changing an existing stream in `jetstream/config/update.py`.
-In pedantic mode (ADR-1, 2.11) the server refuses where it would otherwise correct what it was given.
+`checked(config, rules, pedantic)` returns the configuration as it will be stored, or raises JetStreamError. Rules for
+mirrors and sources are in `jetstream/config/origins.py`. In pedantic
+mode (ADR-1, 2.11) the server refuses where it would otherwise correct a value.
+
+Allowed changes of an existing stream (nats-server 2.12's rules).
 """
+
+from collections.abc import Iterable
 
 import msgspec
 
 from eyot_daemon.jetstream.config import metadata as api_metadata
 from eyot_daemon.jetstream.config.origins import check_origins
-from eyot_daemon.jetstream.config.rules import ConfigRules, check_transform, invalid, valid_name
-from eyot_daemon.jetstream.config.taken import Taken
+from eyot_daemon.jetstream.config.rules import ConfigRules, Taken, check_transform, invalid, valid_name
 from eyot_store.log.log import JUMP_MAX
 from eyot_wire.go.duration import format_duration
 from eyot_wire.jetstream.error_codes import (
@@ -18,12 +21,15 @@ from eyot_wire.jetstream.error_codes import (
     JSReplicasCountCannotBeNegative,
     JSStreamMaxBytesRequired,
     JSStreamMaxStreamBytesExceeded,
+    JSStreamMirrorNotUpdatableErr,
+    JSStreamReplicasNotSupportedErr,
     JSStreamSubjectOverlapErr,
     JSStreamTransformInvalidDestination,
     JSStreamTransformInvalidSource,
+    JSStreamUpdateErrF,
 )
 from eyot_wire.jetstream.errors import fail
-from eyot_wire.jetstream.model import Placement, Republish, StreamConfig
+from eyot_wire.jetstream.model import ConsumerConfig, Placement, Republish, StreamConfig
 from eyot_wire.pattern_set import first_overlapping
 from eyot_wire.subject import is_subset, is_valid, overlaps
 from eyot_wire.transform import Transform, TransformError
@@ -33,7 +39,7 @@ DESCRIPTION_LENGTH_MAX = 4096
 METADATA_BYTES_MAX = 128 * 1024
 REPLICAS_MAX = 5
 MS_NS = 1_000_000
-#: Duplicates are remembered this long unless the stream says otherwise.
+#: Default of the duplicate window.
 DUPLICATE_WINDOW_NS = 120_000 * MS_NS
 MAX_AGE_NS_MIN = 100 * MS_NS
 DUPLICATE_WINDOW_NS_MIN = 100 * MS_NS
@@ -43,8 +49,10 @@ _API_PREFIXES = (b"$JS.>", b"$JSC.>", b"$NRG.>")
 
 
 def checked(config: StreamConfig, rules: ConfigRules, *, pedantic: bool = False) -> StreamConfig:
-    """A copy of `config` with the defaults filled in. Raises JetStreamError with nats-server's code and words; where more than one
-    thing is wrong, for the one that nats-server finds first."""
+    """Return a copy of `config` with defaults filled in. Raises JetStreamError with nats-server's code and words.
+
+    Of several mistakes it reports the one that nats-server finds first.
+    """
     _check_names(config)
     config = _with_limits(config, pedantic)
     _check_times(config, rules, pedantic)
@@ -80,7 +88,7 @@ def checked(config: StreamConfig, rules: ConfigRules, *, pedantic: bool = False)
 
 
 def same(a: StreamConfig, b: StreamConfig) -> bool:
-    """True if both mean the same; the server's own metadata does not count."""
+    """Return whether both are equivalent; the server's own metadata does not count."""
     a_metadata, b_metadata = api_metadata.own(a.metadata), api_metadata.own(b.metadata)
     return a_metadata == b_metadata and msgspec.structs.replace(a, metadata={}) == msgspec.structs.replace(
         b, metadata={}
@@ -138,9 +146,9 @@ def _check_times(config: StreamConfig, rules: ConfigRules, pedantic: bool) -> No
 
 
 def _default_duplicate_window(config: StreamConfig, rules: ConfigRules, pedantic: bool) -> None:
-    """Copies are told apart by their origin's sequence, so streams that copy have no window unless they ask for one.
+    """Set the default window: none for a stream that replicates, whose messages are identified by the origin's sequence.
 
-    nats-server does so from 2.14; before, two devices that used the same message ids would lose messages at the hub.
+    nats-server does so from 2.14. Before, two devices with the same message ids would lose messages at the hub.
     """
     if config.duplicate_window or config.mirror is not None or config.sources:
         return
@@ -157,7 +165,7 @@ def _default_duplicate_window(config: StreamConfig, rules: ConfigRules, pedantic
 
 
 def _check_counter(config: StreamConfig) -> None:
-    """What counters do not go with."""
+    """Refuse what counters exclude."""
     if not config.allow_msg_counter:
         return
     if config.discard == "new":
@@ -236,7 +244,7 @@ def _check_subjects(config: StreamConfig) -> None:
 
 
 def check_no_overlap(config: StreamConfig, rules: ConfigRules) -> None:
-    """Two streams of an account do not take the same subject. Raises JetStreamError 10065."""
+    """Check that no other stream of the account has an overlapping subject. Raises JetStreamError 10065."""
     subjects = [subject.encode() for subject in config.subjects]
     taken = rules.taken
     if taken is None:
@@ -247,7 +255,7 @@ def check_no_overlap(config: StreamConfig, rules: ConfigRules) -> None:
 
 
 def _check_not_internal(subject: bytes) -> None:
-    """A stream that acknowledged its own traffic or the API's would feed itself."""
+    """Refuse internal subjects: a stream that acknowledged its own traffic or the API's would feed itself."""
     if subject[:1] not in b"$*>":
         return
     if subject == b">":
@@ -259,7 +267,7 @@ def _check_not_internal(subject: bytes) -> None:
 
 
 def _checked_republish(config: StreamConfig, republish: Republish, pedantic: bool) -> Republish:
-    """With `>` for a source that is empty; `>` to `>` follows a transform of the stream's one subject."""
+    """Return the checked `republish`: an empty source becomes `>`; `>` to `>` follows a transform of the stream's only subject."""
     if not republish.src:
         if pedantic:
             raise fail(JSPedanticErrF, err="republish source can not be empty")
@@ -279,3 +287,56 @@ def _checked_republish(config: StreamConfig, republish: Republish, pedantic: boo
             f"stream configuration for republish with transform from '{republish.src}' to '{republish.dest}' not valid"
         ) from None
     return republish
+
+
+def checked_update(old: StreamConfig, new: StreamConfig, rules: ConfigRules, *, pedantic: bool = False) -> StreamConfig:
+    """Return the configuration that `old` becomes. Raises JetStreamError."""
+    new = checked(new, rules, pedantic=pedantic)
+    if new.num_replicas > 1:
+        raise fail(JSStreamReplicasNotSupportedErr)
+    if new.name != old.name:
+        raise invalid("stream configuration name must match original")
+    if new.storage != old.storage:
+        raise invalid("stream configuration update can not change storage type")
+    if new.retention != old.retention and "workqueue" in (new.retention, old.retention):
+        raise invalid("stream configuration update can not change retention policy to/from workqueue")
+    if old.sealed and not new.sealed:
+        raise invalid("stream configuration update can not unseal a sealed stream")
+    if old.deny_delete and not new.deny_delete:
+        raise invalid("stream configuration update can not cancel deny message deletes")
+    if old.deny_purge and not new.deny_purge:
+        raise invalid("stream configuration update can not cancel deny purge")
+    if new.mirror is not None and new.mirror != old.mirror:
+        raise fail(JSStreamMirrorNotUpdatableErr)
+    if old.allow_msg_ttl and not new.allow_msg_ttl:
+        raise invalid("message TTL status can not be disabled")
+    if old.allow_msg_counter != new.allow_msg_counter:
+        raise invalid("stream configuration update can not change message counter setting")
+    if old.allow_msg_schedules and not new.allow_msg_schedules:
+        raise invalid("message schedules can not be disabled")
+    if old.persist_mode != new.persist_mode:
+        raise invalid("stream configuration update can not change persist mode")
+    if new.sealed:
+        new.max_age = 0
+        new.discard = "new"
+        new.deny_delete = new.deny_purge = True
+        new.allow_rollup_hdrs = False
+    return new
+
+
+def check_consumer_limits(old: StreamConfig, new: StreamConfig, consumers: Iterable[ConsumerConfig]) -> None:
+    """Check that the stream's new limits on consumers admit the existing ones. Raises JetStreamError 10069."""
+    before, after = old.consumer_limits, new.consumer_limits
+    threshold, pending = after.inactive_threshold, after.max_ack_pending
+    tighter = (threshold > 0 and threshold != before.inactive_threshold) or (
+        pending > 0 and pending != before.max_ack_pending
+    )
+    if not tighter:
+        return
+    beyond = [
+        each.name or each.durable_name
+        for each in consumers
+        if 0 < threshold < each.inactive_threshold or 0 < pending < each.max_ack_pending
+    ]
+    if beyond:
+        raise fail(JSStreamUpdateErrF, err=f"change to limits violates consumers: {', '.join(sorted(beyond))}")

@@ -1,14 +1,14 @@
-"""What subscribers answer on a consumer's acknowledgement subject, applied to its state.
+"""Applies messages on a consumer's acknowledgement subject to its state.
 
-Payloads: nothing, `+ACK`, `+OK` acknowledge; `-NAK` with an optional delay; `+WPI` still at work; `+TERM` with an optional
-reason; `+NXT` acknowledge and ask for more. A reply subject (double acknowledgement) is answered when the state that
-knows of it is on flash; for `+NXT` it is where the next messages go.
+Payloads: none, `+ACK`, `+OK` acknowledge; `-NAK` with an optional delay; `+WPI` resets the wait; `+TERM` with an
+optional reason; `+NXT` acknowledges and requests more. A reply subject (double acknowledgement) is answered when the
+new state is on flash; for `+NXT` it receives the next messages.
 
-Without acknowledgements a message is done with when it is delivered; one that was delivered to a mirror or source when its reader has
-confirmed it by flow control: until then it may be lost with the link.
+Without acknowledgements a message is finished when it is delivered. One that was delivered to a mirror or source is
+finished when flow control confirms it: until then it may be lost with the link.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from eyot_daemon.jetstream.config.consumer import sample_percent
@@ -16,17 +16,18 @@ from eyot_wire.frames import PLAIN_ACKS
 from eyot_wire.jetstream.ack import AckKind, parse_ack_payload
 
 if TYPE_CHECKING:
-    from eyot_daemon.jetstream.consumer.consumer import Consumer
+    from eyot_daemon.jetstream.consumer.core import ConsumerCore
+    from eyot_daemon.jetstream.consumer.writer import StateWriter
     from eyot_daemon.router.ack_sinks import Ack
 
 #: Position of the stream sequence among the tokens of a v1 acknowledgement subject.
 _SSEQ = 5
-#: What begins so confirms, and is not answered where there is nothing to confirm.
+#: Payloads with this prefix confirm, and are not answered when there is nothing to confirm.
 CONFIRMING = (b"+NXT", b"+TERM")
 
 
 class _AckedDelivery(NamedTuple):
-    """What an acknowledgement subject says of its delivery."""
+    """The delivery in an acknowledgement subject."""
 
     deliveries: int
     sseq: int
@@ -42,8 +43,13 @@ def _parse_ack_subject(subject: bytes, sseq: int) -> _AckedDelivery:
 class Acks:
     """Acknowledgements of one consumer."""
 
-    def __init__(self, consumer: "Consumer") -> None:
+    def __init__(
+        self, consumer: "ConsumerCore", writer: "StateWriter", request_next: "Callable[[bytes, bytes, bytes], None]"
+    ) -> None:
+        """`request_next(reply, header, body)` takes a pull request."""
         self._consumer = consumer
+        self._writer = writer
+        self._request_next = request_next
         self.moved = False
         self._percent = 0
         self._sent_at: dict[int, float] = {}
@@ -58,32 +64,32 @@ class Acks:
         self._drops = consumer.stream.config.retention != "limits"
 
     def sent(self, sseqs: Sequence[int], now: float) -> None:
-        """These messages were delivered: without acknowledgements that is all there is to wait for."""
+        """Note deliveries; without acknowledgements they are finished."""
         consumer = self._consumer
         if consumer.state.rules.policy == "none":
             if self._drops and consumer.config.direct and consumer.config.flow_control:
                 self._unconfirmed.update(dict.fromkeys(sseqs))
             elif self._drops:
-                consumer.writer.acknowledged(list(sseqs), drop=True)
+                self._writer.acknowledged(list(sseqs), drop=True)
         elif self._percent:
             for sseq in sseqs:
                 self._sent_at[sseq] = now
 
     def received(self, subject: bytes, reply: bytes, payload: bytes) -> None:
-        """A message on the consumer's acknowledgement subject."""
+        """Process a message on the consumer's acknowledgement subject."""
         consumer = self._consumer
         try:
             sseq = int(subject.split(b".", _SSEQ + 1)[_SSEQ])
         except (ValueError, IndexError):
             return
         if sseq > consumer.state.delivered_sseq:
-            # Not ours (or of a consumer of this name that is gone): nothing is confirmed. What confirms nothing is answered; an end is
-            # told all the same.
+            # Another consumer's (or a former one's of this name): nothing is confirmed. A payload that confirms nothing
+            # is answered anyway.
             ack = parse_ack_payload(payload) if payload.startswith(b"+TERM") else None
             if ack is not None:
                 self._terminated(_parse_ack_subject(subject, sseq), ack.reason)
             if reply and payload not in PLAIN_ACKS and not payload.startswith(CONFIRMING):
-                consumer.writer.answer(reply)
+                self._writer.answer(reply)
                 consumer.mark()
             return
         if payload in PLAIN_ACKS:
@@ -91,7 +97,7 @@ class Acks:
         elif self._special(_parse_ack_subject(subject, sseq), reply, payload):
             return
         if reply:
-            consumer.writer.answer(reply)
+            self._writer.answer(reply)
         consumer.mark()
 
     def received_all(self, acks: "Sequence[Ack]") -> None:
@@ -118,7 +124,7 @@ class Acks:
         consumer.mark()
 
     def received_plain(self, sseqs: list[int]) -> None:
-        """Plain acknowledgements of these messages, in the order in which they came."""
+        """Process plain acknowledgements of these messages, in order of arrival."""
         consumer = self._consumer
         if self._percent or consumer.state.rules.policy != "explicit":
             for sseq in sseqs:
@@ -134,7 +140,7 @@ class Acks:
             if self._sent_at:
                 self.forget(taken)
             self.moved = True
-            self._consumer.writer.acknowledged(taken, drop=self._drops)
+            self._writer.acknowledged(taken, drop=self._drops)
 
     def _acknowledge(self, sseq: int) -> None:
         consumer = self._consumer
@@ -145,14 +151,14 @@ class Acks:
             if self._sent_at:
                 self.forget(taken)
             self.moved = True
-            consumer.writer.acknowledged(taken, drop=self._drops)
+            self._writer.acknowledged(taken, drop=self._drops)
 
     def received_up_to(self, sseq: int) -> None:
-        """The reader has settled everything up to `sseq` (flow control that acknowledges)."""
+        """Process the receiver's confirmation of everything up to `sseq` (acknowledging flow control)."""
         self._acknowledge(min(sseq, self._consumer.state.delivered_sseq))
 
     def take_confirmed(self, sseq: int) -> list[int]:
-        """The mirror or source behind this consumer has everything up to `sseq`: what the stream may let go of."""
+        """Return the messages up to `sseq`, which the mirror or source has confirmed, for removal from the stream."""
         done = []
         for each in self._unconfirmed:
             if each > sseq:
@@ -163,14 +169,14 @@ class Acks:
         return done
 
     def give_back(self, sseqs: Sequence[int]) -> None:
-        """The stream could not let go of them: they are tried again with the next confirmation."""
+        """Take back messages that the stream could not remove: the next confirmation tries them again."""
         self._unconfirmed = dict.fromkeys([*sseqs, *self._unconfirmed])
 
     def is_unconfirmed(self, sseq: int) -> bool:
         return sseq in self._unconfirmed
 
     def _now(self) -> float:
-        return self._consumer.broker.clock.monotonic()
+        return self._consumer.clock.monotonic()
 
     def _special(self, told: "_AckedDelivery", reply: bytes, payload: bytes) -> bool:
         """Anything but a plain acknowledgement; True if `reply` is not to be answered."""
@@ -190,7 +196,7 @@ class Acks:
                 self._terminate(told, ack.reason)
             case AckKind.NEXT:
                 self._acknowledge(sseq)
-                consumer.request_next(reply, b"", ack.request)
+                self._request_next(reply, b"", ack.request)
                 return True
         return False
 
@@ -200,21 +206,21 @@ class Acks:
             return
         consumer.advisories.naked(told.cseq, told.sseq, told.deliveries)
         consumer.state.nak(told.sseq, delay_s, self._now())
-        consumer.writer.acknowledged((), drop=False)
+        self._writer.acknowledged((), drop=False)
 
     def _terminate(self, told: "_AckedDelivery", reason: str) -> None:
         consumer = self._consumer
         taken = list(consumer.state.ack(told.sseq))
         if taken:
             self.moved = True
-            consumer.writer.acknowledged(taken, drop=self._drops)
+            self._writer.acknowledged(taken, drop=self._drops)
         self._terminated(told, reason)
 
     def _terminated(self, told: "_AckedDelivery", reason: str) -> None:
         self._consumer.advisories.terminated(told.cseq, told.sseq, told.deliveries, reason)
 
     def removed(self, sseqs: Sequence[int], reason: str) -> None:
-        """Messages left the stream: what of it was pending needs no acknowledgement any more."""
+        """Drop pending messages that left the stream: they need no acknowledgement any more."""
         consumer = self._consumer
         state = consumer.state
         for sseq in sseqs:
@@ -225,15 +231,15 @@ class Acks:
             state.remove(sseq)
             self.forget((sseq,))
             consumer.advisories.terminated(held[0], sseq, deliveries, reason)
-            consumer.writer.acknowledged((), drop=False)
+            self._writer.acknowledged((), drop=False)
 
     def forget(self, sseqs: Sequence[int]) -> None:
-        """These messages will not be acknowledged (any more): no sample will be made of them."""
+        """Drop ack samples of messages that will not be acknowledged."""
         for sseq in sseqs:
             self._sent_at.pop(sseq, None)
 
     def forget_all(self) -> None:
-        """The consumer begins anew."""
+        """Drop everything after a reset of the consumer."""
         self._sent_at.clear()
 
     def _sample(self, sseq: int) -> None:

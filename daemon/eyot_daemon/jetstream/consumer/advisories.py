@@ -1,4 +1,4 @@
-"""What a consumer tells the world about itself (ADR-1's advisories), published only where somebody listens."""
+"""A consumer's advisories (ADR-1), published only with a subscriber."""
 
 from typing import TYPE_CHECKING
 
@@ -14,28 +14,35 @@ _METRIC = b"$JS.EVENT.METRIC.CONSUMER.ACK."
 
 
 class _Event(JsStruct, kw_only=True):
+    """Members in nats-server's order: `domain` is the last one, but before a pin's."""
+
     type: str = always("")
     id: str = always("")
     timestamp: str = always("")
-    account: str = ""  # said by some kinds only
+    account: str = ""  # in some kinds only
     stream: str = always("")
     consumer: str = always("")
-    domain: str = ""
 
 
 class _MaxDeliver(_Event, kw_only=True):
     stream_seq: int = always(0)
     deliveries: int = always(0)
+    domain: str = ""
 
 
 class _Nak(_Event, kw_only=True):
     consumer_seq: int = always(0)
     stream_seq: int = always(0)
     deliveries: int = always(0)
+    domain: str = ""
 
 
-class _Terminated(_Nak, kw_only=True):
+class _Terminated(_Event, kw_only=True):
+    consumer_seq: int = always(0)
+    stream_seq: int = always(0)
+    deliveries: int = always(0)
     reason: str = ""
+    domain: str = ""
 
 
 class _AckMetric(_Event, kw_only=True):
@@ -43,25 +50,33 @@ class _AckMetric(_Event, kw_only=True):
     stream_seq: int = always(0)
     ack_time: int = always(0)
     deliveries: int = always(0)
+    domain: str = ""
 
 
 class _Action(_Event, kw_only=True):
     action: str = always("")
+    domain: str = ""
 
 
 class _Pause(_Event, kw_only=True):
     paused: bool = always(False)
     pause_until: str = always(ZERO_TIME)
+    domain: str = ""
 
 
 class _Pinned(_Event, kw_only=True):
+    domain: str = ""
     group: str = always("")
     pinned_id: str = always("")
 
 
 class _Unpinned(_Event, kw_only=True):
+    domain: str = ""
     group: str = always("")
     reason: str = always("")
+
+
+_AnyEvent = _MaxDeliver | _Nak | _Terminated | _AckMetric | _Action | _Pause | _Pinned | _Unpinned
 
 
 class Advisories:
@@ -108,7 +123,7 @@ class Advisories:
         event = _AckMetric(consumer_seq=cseq, stream_seq=sseq, ack_time=ack_time_ns, deliveries=deliveries)
         self._publish(_METRIC, "metric.v1.consumer_ack", event)
 
-    def _publish(self, prefix: bytes, kind: str, event: "_Event") -> None:
+    def _publish(self, prefix: bytes, kind: str, event: _AnyEvent) -> None:
         account = self._account
         subject = prefix + self._tail
         if not account.has_interest(subject):

@@ -1,7 +1,6 @@
-"""The JetStream API of consumers: CONSUMER.CREATE in its three forms, INFO, NAMES, LIST, DELETE, PAUSE, RESET,
-UNPIN, MSG.NEXT.
+"""The JetStream API of consumers: CREATE in three forms, INFO, NAMES, LIST, DELETE, PAUSE, RESET, UNPIN, MSG.NEXT.
 
-The forms of creation differ in what their subject says:
+The subjects of creation:
 
     CONSUMER.CREATE.<stream>                         an ephemeral consumer, its name in the body or chosen here
     CONSUMER.CREATE.<stream>.<name>[.<filter>]       (2.9) the name, and the filter if there is exactly one
@@ -17,7 +16,6 @@ from eyot_daemon.jetstream.config.consumer import consumer_level, valid_group
 from eyot_daemon.jetstream.config.metadata import with_level
 from eyot_daemon.jetstream.consumer.consumer import Consumer
 from eyot_daemon.jetstream.downstream.stored_times import with_stored_times
-from eyot_daemon.jetstream.downstream.tracker import downstreams_of
 from eyot_daemon.jetstream.downstream.upstream_positions import with_upstream_positions
 from eyot_store.errors import StoreError
 from eyot_wire.jetstream.error_codes import (
@@ -63,7 +61,7 @@ LIST_PAGE = 256
 
 
 def endpoints(consumers: "Consumers") -> tuple[Endpoint, ...]:
-    """The table entries of all requests about consumers."""
+    """Return the table entries of all requests about consumers."""
 
     def bound(handler: "_Bound") -> Handler:
         return lambda request: handler(consumers, request)
@@ -104,7 +102,7 @@ def endpoints(consumers: "Consumers") -> tuple[Endpoint, ...]:
 
 
 def _create(consumers: "Consumers", request: ApiRequest) -> None:
-    """CONSUMER.CREATE.<stream>[.<name>[.<filter>]]"""
+    """Handle CONSUMER.CREATE.<stream>[.<name>[.<filter>]]."""
     if len(request.tokens) < 5:
         return
     asked = request.decode(CreateConsumerRequest)
@@ -133,7 +131,7 @@ def _create(consumers: "Consumers", request: ApiRequest) -> None:
 
 
 def _create_durable(consumers: "Consumers", request: ApiRequest) -> None:
-    """CONSUMER.DURABLE.CREATE.<stream>.<name>"""
+    """Handle CONSUMER.DURABLE.CREATE.<stream>.<name>."""
     asked = request.decode(CreateConsumerRequest)
     request.check_level()
     if len(request.tokens) != 7:
@@ -164,11 +162,13 @@ def _create_checked(consumers: "Consumers", request: ApiRequest, asked: CreateCo
         raise fail(JSStreamReplicasNotSupportedErr)
     stream = request.stream(asked.stream_name)
     if asked.config.direct and asked.config.sourcing and asked.config.name:
-        # Mirrors and sources of 2.14 ask for one name time and again; each time they get a consumer of its own.
+        # Mirrors and sources of 2.14 request the same name repeatedly; each time they get a consumer of its own.
         asked.config.name += f"-{short_id()}"
 
     def told(consumer: Consumer) -> None:
-        request.respond(with_upstream_positions(consumer, with_stored_times(stream, consumer.info())))
+        request.respond(
+            with_upstream_positions(consumer.upstream_positions, with_stored_times(stream.log, consumer.info()))
+        )
         if consumer.paused:
             consumer.advisories.paused(consumer.config.pause_until or "", paused=True)
 
@@ -179,16 +179,16 @@ def _create_checked(consumers: "Consumers", request: ApiRequest, asked: CreateCo
             stream.after_commits(lambda _: told(consumer))
 
     def create(_: ApiRequest) -> None:
-        consumers.create(stream, asked.config, asked.action, pedantic=asked.pedantic, done=done)
+        consumers.create(request.jsa, stream, asked.config, asked.action, pedantic=asked.pedantic, done=done)
 
     stream.subject_index_loader.for_consumer(asked.config, lambda: attempt(request, create))
 
 
-# -- asking --------------------------------------------------------------------------------------------------------
+# -- queries -----------------------------------------------------------------------------------------------------
 
 
 def _consumer(request: ApiRequest) -> Consumer:
-    """The consumer that `<stream>.<consumer>` at the end of the subject names. Raises JetStreamError 10059, 10014."""
+    """Return the consumer that `<stream>.<consumer>` at the end of the subject names. Raises JetStreamError 10059, 10014."""
     stream = request.stream(request.tokens[-2])
     consumer = stream.consumers.get(request.tokens[-1])
     if consumer is None:
@@ -226,7 +226,7 @@ def _list(request: ApiRequest) -> None:
 
 def _info(request: ApiRequest) -> None:
     consumer = _consumer(request)
-    # What was published before the request counts as pending, also while it is on its way to flash.
+    # Messages published before the request count as pending, even if they are not on flash yet.
     consumer.stream.after_commits(lambda _: request.respond(consumer.info()))
 
 
@@ -242,12 +242,12 @@ def _delete(request: ApiRequest) -> None:
 
     consumer = _consumer(request)
     if consumer.config.direct:
-        downstreams_of(consumer.stream).forget(consumer)
+        consumer.stream.downstream.forget(consumer)
     consumer.delete(done)
 
 
 def _pause(consumers: "Consumers", request: ApiRequest) -> None:
-    """Deliver nothing until `pause_until`; without it, or with a time that has passed, go on."""
+    """Pause deliveries until `pause_until`; without it, or with a past time, resume."""
     asked = request.decode(PauseRequest) if request.body_is_json else PauseRequest()
     request.check_level()
     consumer = _consumer(request)
@@ -272,7 +272,7 @@ def _pause(consumers: "Consumers", request: ApiRequest) -> None:
 
 
 def _reset(consumers: "Consumers", request: ApiRequest) -> None:
-    """Begin anew at a sequence (2.14). A consumer that is not there does not answer."""
+    """Reset to a sequence (2.14). A missing consumer does not answer."""
     stream = request.jsa.streams.get(request.tokens[-2])
     consumer = stream.consumers.get(request.tokens[-1]) if stream is not None else None
     if not isinstance(consumer, Consumer) or not request.reply:
@@ -310,7 +310,7 @@ def _unpin(request: ApiRequest) -> None:
 
 
 def _next(request: ApiRequest) -> None:
-    """A pull request. Where there is no such consumer there is nobody to respond, and the requester is told so."""
+    """Handle a pull request; for a missing consumer, answer as without responders."""
     stream = request.jsa.streams.get(request.tokens[-2])
     consumer = stream.consumers.get(request.tokens[-1]) if stream is not None else None
     if isinstance(consumer, Consumer):

@@ -34,7 +34,7 @@ class StateFormatError(ValueError):
 
 
 def encode_state(state: ConsumerState, now: float, now_ns: int) -> bytes:
-    """The record of `state`; `now` in monotonic seconds, `now_ns` in wall nanoseconds, both of this moment."""
+    """Return the record of `state`; `now` in monotonic seconds, `now_ns` in wall nanoseconds, both of this moment."""
     return _encoder.encode(
         (
             VERSION,
@@ -49,7 +49,7 @@ def encode_state(state: ConsumerState, now: float, now_ns: int) -> bytes:
 
 
 def decode_state(data: bytes, rules: AckRules, now: float, now_ns: int) -> ConsumerState:
-    """The state of a record, its waits reduced by the wall time since it was written. Raises StateFormatError."""
+    """Return the state of a record, its waits reduced by the wall time since it was written. Raises StateFormatError."""
     try:
         version, saved_ns, delivered_cseq, delivered_sseq, runs, queue, redelivered = _decoder.decode(data)
     except msgspec.DecodeError as err:

@@ -1,11 +1,12 @@
-"""A consumer: its configuration and state bound to a stream, an account and the clock.
+"""A consumer: its configuration and state, bound to a stream, an account and the clock.
 
-What is decided is decided elsewhere: by the delivery state (`jetstream/consumer/state.py`), the reader, the pull queue, the
-flow-control window. Here they are put together. Whatever happens to a consumer (an acknowledgement, a pull request, a
-commit of its stream, a subscription, a timer) is noted at once and worked on when the turn ends (`flush`): deliver what
-may be delivered, hand the changed state to the store, set the one timer.
+Decisions are made elsewhere: by the delivery state (`jetstream/consumer/state.py`), the reader, the pull queue, the
+flow-control window. This module combines them. Every event (an acknowledgement, a pull request, a commit of its stream,
+a subscription, a timer) is noted at once and processed when the turn ends (`flush`): deliver what may be delivered,
+submit the changed state to the store, set the one timer.
 
-Life: made by `Consumers` (create or restore), `start`, and then `delete` (API or inactivity), `stream_deleted`, or `stop`.
+Life cycle: created by `Consumers` (create or restore), `start`, and then `delete` (API or inactivity),
+`stream_deleted`, or `stop`.
 """
 
 import logging
@@ -17,19 +18,19 @@ import msgspec
 
 from eyot_daemon.jetstream.config.metadata import answered
 from eyot_daemon.jetstream.consumer.acks import Acks
-from eyot_daemon.jetstream.consumer.advisories import Advisories
 from eyot_daemon.jetstream.consumer.codec import encode_state
+from eyot_daemon.jetstream.consumer.core import ConsumerCore
 from eyot_daemon.jetstream.consumer.pull_delivery import PullDelivery
 from eyot_daemon.jetstream.consumer.push_delivery import PushDelivery
 from eyot_daemon.jetstream.consumer.reader import ConsumerReader
-from eyot_daemon.jetstream.consumer.rules import ack_rules
-from eyot_daemon.jetstream.consumer.state import ConsumerState
+from eyot_daemon.jetstream.consumer.state import ConsumerState, ack_rules
 from eyot_daemon.jetstream.consumer.writer import StateWriter
-from eyot_daemon.router.ack_sinks import Ack, sinks_of
+from eyot_daemon.jetstream.downstream.upstream_positions import UpstreamPositions
+from eyot_daemon.router.ack_sinks import Ack
 from eyot_daemon.router.subscription import Kind, Origin, Subscription
 from eyot_daemon.turn.timers import TimerHandle
 from eyot_store.errors import StoreError
-from eyot_wire.go.time import ns_to_rfc3339, rfc3339_to_ns
+from eyot_wire.go.time import ns_to_rfc3339
 from eyot_wire.jetstream.model import ConsumerConfig, ConsumerInfo, PriorityGroupState, SequenceInfo
 
 if TYPE_CHECKING:
@@ -38,9 +39,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("eyot.jetstream")
 
-_DURATION_MAX = 2**63 - 1
-
-#: Waiting for a wall-clock time is looked at again at least this often, because the clock may be set.
+#: The longest interval between checks of a wall-clock time, because the clock may be set.
 WALL_CHECK_S_MAX = 60.0
 
 _ACK = b"ack"
@@ -63,24 +62,27 @@ class Consumer:
         created_ns: int,
         reader: ConsumerReader,
         state: ConsumerState,
-        domain: str,
     ) -> None:
         self.stream = stream
         self.account = stream.account
         self.broker = stream.broker
         self.name = name
-        self.config = config
         self.created_ns = created_ns
-        self.reader = reader
         self.state = state
-        self.closed = False
+        core = self._core = ConsumerCore(stream.core, name, config, reader, state, self.mark)
         self.durable = not config.mem_storage and not config.direct and stream.log.durable
-        self.path = f"{stream.account.name}/{stream.name}/{name}"
-        self.advisories = Advisories(stream.account, stream.name, name, domain)
-        self.writer = StateWriter(self, persistent=self.durable)
-        self.acks = Acks(self)
-        self.push = PushDelivery(self) if config.deliver_subject else None
-        self.pull = None if config.deliver_subject else PullDelivery(self)
+        self.path = core.path
+        self.advisories = core.advisories
+        self.writer = StateWriter(
+            core, lambda seqs, txn: stream.consumer_acked(self, seqs, txn), persistent=self.durable
+        )
+        self.acks = Acks(core, self.writer, self.request_next)
+        self.push: PushDelivery | None = None
+        self.pull: PullDelivery | None = None
+        if config.deliver_subject:
+            self.push = PushDelivery(core, self.acks, self.sent, stream.downstream, self)
+        else:
+            self.pull = PullDelivery(core, self.acks, self.sent)
         self.delivery: PushDelivery | PullDelivery = self.push or self.pull  # type: ignore[assignment]
         self._subs: list[Subscription] = []
         self._stores: deque[list[Done]] = deque()
@@ -89,20 +91,37 @@ class Consumer:
         self._timer: TimerHandle | None = None
         self._delivered_ns = 0
         self._acked_ns = 0
-        self._pause_until_ns = 0
         self._was_paused = False
-        self._held = 0  # what is told of where it begins is on its way
-        self._read_pause()
+        self._held = 0  # announcements of its start that are in flight
 
     def __repr__(self) -> str:
         return f"<Consumer {self.path}>"
 
     @property
+    def config(self) -> ConsumerConfig:
+        """The configuration in force."""
+        return self._core.config
+
+    @property
+    def reader(self) -> ConsumerReader:
+        return self._core.reader
+
+    @property
+    def closed(self) -> bool:
+        """Deleted or stopped."""
+        return self._core.closed
+
+    @property
     def bound(self) -> bool:
-        """A push consumer to which somebody listens."""
+        """Return whether this is a push consumer with a subscriber."""
         return self.push is not None and self.push.bound
 
-    # -- life ------------------------------------------------------------------------------------------------------
+    @property
+    def upstream_positions(self) -> UpstreamPositions | None:
+        """The stream's positions in its own origins, as sent to the mirror on this consumer; None: the mirror does not ask."""
+        return self.push.upstream_positions if self.push is not None else None
+
+    # -- life cycle --------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Listen for acknowledgements and begin to deliver."""
@@ -112,7 +131,7 @@ class Consumer:
             subject = b"$JS.ACK.%b.%b.*.*.*.*.*" % (stream, name)
             sub = self.account.subscribe(subject, self, sid=_ACK)
             self._subs.append(sub)
-            sinks_of(self.account).register(sub, self)
+            self.account.acknowledgement_sinks().register(sub, self)
         if self.config.flow_control:
             subject = b"$JS.FC.%b.%b.*" % (stream, name)
             self._subs.append(self.account.subscribe(subject, self, sid=_FLOW))
@@ -144,10 +163,10 @@ class Consumer:
             self._close(deleted=False)
 
     def _close(self, *, deleted: bool) -> None:
-        self.closed = True
+        self._core.closed = True
         self.delivery.end(deleted=deleted)
         for sub in self._subs:
-            sinks_of(self.account).unregister(sub)
+            self.account.acknowledgement_sinks().unregister(sub)
             self.account.unsubscribe(sub)
         self._subs.clear()
         if self._timer is not None:
@@ -157,7 +176,7 @@ class Consumer:
     # -- storing ---------------------------------------------------------------------------------------------------
 
     def encoded_state(self) -> bytes:
-        """The delivery state as it is stored, as of now."""
+        """Return the present delivery state in its stored form."""
         clock = self.broker.clock
         return encode_state(self.state, clock.monotonic(), clock.now_ns())
 
@@ -183,21 +202,23 @@ class Consumer:
     # -- configuration ---------------------------------------------------------------------------------------------
 
     def update(self, config: ConsumerConfig) -> None:
-        """Take over a checked configuration; the caller stores it."""
-        old, self.config = self.config, config
+        """Apply a checked configuration; the caller stores it."""
+        old, self._core.config = self.config, config
         self.state.set_rules(ack_rules(config))
         if (old.filter_subject, old.filter_subjects) != (config.filter_subject, config.filter_subjects):
-            self.reader = ConsumerReader(self.stream.log, config)
+            self._core.reader = ConsumerReader(self.stream.log, config)
         if config.pause_until != old.pause_until:
-            self._was_paused = False  # who changed it tells
-        self._read_pause()
+            self._was_paused = False  # the requester publishes the advisory
+        self._core.read_pause()
         self.acks.config_changed()
         self.delivery.config_changed()
         self.mark()
 
     def reset(self, seq: int) -> int:
-        """Go on at `seq` as a new consumer would, at 0 after the ack floor; the caller stores it. Returns where it goes on.
-        JetStreamError 10204 when the delivery policy does not allow that."""
+        """Continue at `seq` as a new consumer would, at 0 after the ack floor; return where it continues.
+
+        The caller stores the result. Raises JetStreamError 10204 when the delivery policy does not allow that.
+        """
         if seq:
             self.reader.check_reset(self.config, seq)
             self.reader.last_per_subject = None
@@ -217,7 +238,7 @@ class Consumer:
         self._held += 1
 
     def go_on(self) -> None:
-        """What was told of where the consumer stands is out: deliver again."""
+        """Resume deliveries after the announcement of the start was sent."""
         self._held -= 1
         self.mark()
 
@@ -225,21 +246,15 @@ class Consumer:
         self.acks.config_changed()
         self.mark()
 
-    def _read_pause(self) -> None:
-        until = self.config.pause_until
-        self._pause_until_ns = rfc3339_to_ns(until) if until else 0
-
     @property
     def paused(self) -> bool:
-        return self.pause_left_ns() > 0
+        return self._core.paused
 
     def pause_left_ns(self) -> int:
-        """How long the consumer stays paused, at most what Go's durations can say; 0: it is not."""
-        if not self._pause_until_ns:
-            return 0
-        return min(max(0, self._pause_until_ns - self.broker.clock.now_ns()), _DURATION_MAX)
+        """Return how long the consumer stays paused, limited to Go's durations; 0: not paused."""
+        return self._core.pause_left_ns()
 
-    # -- what happens ----------------------------------------------------------------------------------------------
+    # -- events ------------------------------------------------------------------------------------------------------
 
     def mark(self) -> None:
         """Something is to be done when the turn ends."""
@@ -254,7 +269,7 @@ class Consumer:
     def deliver(
         self, sub: Subscription, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Origin | None
     ) -> bool:
-        """An acknowledgement or a flow-control answer."""
+        """Process an acknowledgement or a flow-control answer."""
         if self.closed:
             return False
         if sub.sid == _ACK:
@@ -264,17 +279,17 @@ class Consumer:
         return True
 
     def acknowledge(self, acks: Sequence[Ack]) -> None:
-        """Acknowledgements that came in a row."""
+        """Process consecutive acknowledgements."""
         if not self.closed:
             self.acks.received_all(acks)
 
     def acknowledge_plain(self, sseqs: list[int]) -> None:
-        """Plain acknowledgements that came in a row, by what they acknowledge."""
+        """Process consecutive plain acknowledgements, given by the sequences that they acknowledge."""
         if not self.closed:
             self.acks.received_plain(sseqs)
 
     def request_next(self, reply: bytes, header: bytes, body: bytes) -> None:
-        """A pull request. A push consumer refuses it."""
+        """Process a pull request. A push consumer refuses it."""
         if self.pull is not None:
             self.pull.request(reply, header, body)
         elif reply:
@@ -312,7 +327,7 @@ class Consumer:
         try:
             return self.stream.log.get(sseq) is not None
         except StoreError:
-            return True  # told when it is read
+            return True  # reported when it is read
 
     def sent(self, now: float) -> None:
         """Messages were delivered."""
@@ -385,20 +400,20 @@ class Consumer:
         return self.config.inactive_threshold / 1e9
 
     def _inactive_at(self) -> float:
-        """When to look whether the consumer is still of use to somebody; infinity without a threshold."""
+        """Return when to check whether the consumer is still in use; infinity without a threshold."""
         if not self.config.inactive_threshold:
             return float("inf")
         if self.push is not None:
             since = float("inf") if self.push.active else self.push.inactive_since
         else:
             assert self.pull is not None
-            since = self.pull.queue.last_active  # whether somebody waits is found out then
+            since = self.pull.queue.last_active  # waiting requests are checked then
         return since + self._threshold_s
 
-    # -- what is told ----------------------------------------------------------------------------------------------
+    # -- information -------------------------------------------------------------------------------------------------
 
     def info(self, *, listed: bool = False) -> ConsumerInfo:
-        """How the consumer is doing. `listed`: in the answer to LIST, where the configuration is shown as it is stored."""
+        """Return the consumer's info. `listed`: for the answer to LIST, which shows the stored configuration."""
         state = self.state
         floor_cseq, floor_sseq = state.ack_floor()
         left_ns = self.pause_left_ns()

@@ -1,11 +1,10 @@
-"""The room of the consumers: creating, changing and restoring them. Their API is in `jetstream/consumer/api.py`.
+"""All consumers: creating, changing and restoring them. Their API is in `jetstream/consumer/api.py`.
 
-A consumer is stored beside its stream's messages: its configuration (with what the configuration alone does not tell)
-and its state. Consumers with `mem_storage` and the hidden ones of mirrors and sources (`direct`) live in memory only.
+A consumer is stored beside its stream's messages: its configuration (with derived data) and its state. Consumers with
+`mem_storage` and the hidden ones of mirrors and sources (`direct`) exist in memory only.
 """
 
 import logging
-from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,12 +12,10 @@ import msgspec
 
 from eyot_daemon.jetstream.config import consumer as rules
 from eyot_daemon.jetstream.config.metadata import with_level
-from eyot_daemon.jetstream.consumer.api import endpoints
 from eyot_daemon.jetstream.consumer.codec import StateFormatError, decode_state
 from eyot_daemon.jetstream.consumer.consumer import Consumer
 from eyot_daemon.jetstream.consumer.reader import ConsumerReader
-from eyot_daemon.jetstream.consumer.rules import ack_rules
-from eyot_daemon.jetstream.consumer.state import ConsumerState
+from eyot_daemon.jetstream.consumer.state import ConsumerState, ack_rules
 from eyot_store.errors import StoreError
 from eyot_wire.jetstream.error_codes import JSConsumerAlreadyExists, JSConsumerDoesNotExist, JSMaximumConsumersLimitErr
 from eyot_wire.jetstream.errors import JetStreamError, error, fail
@@ -29,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from eyot_daemon.jetstream.account import JetStreamAccount
-    from eyot_daemon.jetstream.api_request import Endpoint
     from eyot_daemon.jetstream.stream.stream import Stream
 
     Created = Callable[[Consumer, StoreError | None], None]
@@ -40,8 +36,8 @@ log = logging.getLogger("eyot.jetstream")
 class StoredConsumer(msgspec.Struct, kw_only=True):
     """The configuration record of a consumer.
 
-    `resume_seq`  for `last_per_subject`: the stream's last sequence when the consumer was made; up to there it delivers
-                  the last message of each subject, behind it everything.
+    `resume_seq`: for `last_per_subject`, the stream's last sequence when the consumer was created: up to there it
+    delivers the last message of each subject, after it everything.
     """
 
     config: ConsumerConfig
@@ -50,27 +46,32 @@ class StoredConsumer(msgspec.Struct, kw_only=True):
 
 
 class Consumers:
-    """Implements ConsumersPort for the engine."""
+    """Makes, changes and restores the consumers of all streams."""
 
     def __init__(self) -> None:
         #: Consumers on disk that were not brought back, as (account, stream, consumer, why).
         self.unrestored: list[tuple[str, str, str, str]] = []
 
-    @property
-    def endpoints(self) -> "Sequence[Endpoint]":
-        return endpoints(self)
-
     # -- creating and changing -------------------------------------------------------------------------------------
 
     def create(
-        self, stream: "Stream", config: ConsumerConfig, action: ConsumerAction, *, pedantic: bool, done: "Created"
+        self,
+        jsa: "JetStreamAccount",
+        stream: "Stream",
+        config: ConsumerConfig,
+        action: ConsumerAction,
+        *,
+        pedantic: bool,
+        done: "Created",
     ) -> None:
-        """Create a consumer, or change the one of this name as far as that may be. `done` is called when it is on flash
-        and has been started. Raises JetStreamError."""
+        """Create a consumer, or update the one of this name. Raises JetStreamError.
+
+        `done` is called when it is on flash and started.
+        """
         existing = stream.consumers.get(config.durable_name or config.name)
         if existing is not None:
             config.pause_until = existing.config.pause_until  # only CONSUMER.PAUSE changes it
-        limits = _rules_of(stream.jsa)
+        limits = _rules_of(jsa)
         # As nats-server has it, an ephemeral that left its threshold to the server is another than the one that is there.
         differs = not config.durable_name and not config.inactive_threshold
         durable = bool(existing.config.durable_name) if existing is not None else None
@@ -83,7 +84,7 @@ class Consumers:
             return
         if action == "update":
             raise fail(JSConsumerDoesNotExist)
-        _check_room(stream.jsa, stream.config, config, partial(_other_configs, stream, None))
+        _check_room(jsa, stream.config, config, partial(_other_configs, stream, None))
         self._make(stream, config, done)
 
     def _change(
@@ -101,7 +102,7 @@ class Consumers:
 
     @staticmethod
     def reconfigure(consumer: Consumer, config: ConsumerConfig, done: "Callable[[StoreError | None], None]") -> None:
-        """Put a checked configuration in force and store it; taken back if that fails."""
+        """Apply a checked configuration and store it; rolled back if that fails."""
         old = consumer.config
         consumer.update(config)
 
@@ -114,7 +115,7 @@ class Consumers:
 
     @staticmethod
     def reset(consumer: Consumer, seq: int, done: "Callable[[int, StoreError | None], None]") -> None:
-        """Have a consumer go on at `seq` (0: after its ack floor); `done` gets where that is, when it is on flash."""
+        """Let a consumer continue at `seq` (0: after its ack floor); `done` receives that position when it is on flash."""
         at = consumer.reset(seq)
 
         def settle(failure: StoreError | None) -> None:
@@ -129,10 +130,10 @@ class Consumers:
         state = ConsumerState(ack_rules(config), start_sseq)
         name = config.durable_name or config.name or _free_name(stream)
         created_ns = stream.broker.clock.now_ns()
-        consumer = Consumer(stream, name, config, created_ns, reader, state, stream.jsa.domain)
+        consumer = Consumer(stream, name, config, created_ns, reader, state)
         stream.add_consumer(consumer)
         if config.deliver_policy != "by_start_sequence" and start_sseq > stream.log.committed_seq:
-            # It starts behind messages that are on their way to flash, and may not arrive there.
+            # It starts after messages that are not on flash yet, and may never be.
             stream.after_commits(lambda _: state.rewind_to(stream.log.state.last_seq))
 
         def settle(failure: StoreError | None) -> None:
@@ -140,8 +141,8 @@ class Consumers:
                 consumer.stream_deleted(told=False)
                 stream.remove_consumer(consumer)
             elif not consumer.closed:
-                # What is told of it, when all that was published before is on flash, is where it begins: who mirrors takes what lies
-                # before `delivered` for gone.
+                # Its start is announced when all earlier messages are on flash: a mirror regards everything before
+                # `delivered` as removed.
                 consumer.hold()
                 consumer.start()
             done(consumer, failure)
@@ -174,8 +175,8 @@ class Consumers:
         reader = ConsumerReader(stream.log, config)
         if stored.resume_seq > state.delivered_sseq:
             reader.begin_last_per_subject(stored.resume_seq, state.delivered_sseq)
-        consumer = Consumer(stream, name, config, stored.created_ns, reader, state, stream.jsa.domain)
-        consumer.purged()  # what left the stream while the state of this consumer was not written
+        consumer = Consumer(stream, name, config, stored.created_ns, reader, state)
+        consumer.purged()  # messages may have left the stream while this consumer's state was not written
         return consumer
 
 
@@ -202,8 +203,10 @@ def check_restored(
     config: ConsumerConfig,
     others: "Callable[[], list[ConsumerConfig]]",
 ) -> None:
-    """Whether a consumer from a backup may be on a stream that is about to live, beside `others`; fills in its defaults.
-    Raises JetStreamError."""
+    """Check a consumer from a backup for a stream about to start, beside `others`; fill in its defaults.
+
+    Raises JetStreamError.
+    """
     _complete(config, stream, _rules_of(jsa), pedantic=False)
     _check_room(jsa, stream, config, others)
 
@@ -217,13 +220,15 @@ def _complete(
     durable: bool | None = None,
 ) -> None:
     """Fill in the defaults and check. Raises JetStreamError."""
-    config.metadata = with_level(config.metadata, rules.consumer_level(config))  # of what was asked for
+    config.metadata = with_level(
+        config.metadata, rules.consumer_level(config)
+    )  # the level of the requested configuration
     rules.complete(config, stream, limits, pedantic=pedantic, durable=durable)
     rules.check(config, stream, limits)
 
 
 def _rules_of(jsa: "JetStreamAccount") -> rules.ConsumerRules:
-    limits = jsa.engine.options.limits
+    limits = jsa.server.options.limits
     account = jsa.limits
     return rules.ConsumerRules(
         max_ack_pending=limits.ack_pending_max,

@@ -1,12 +1,13 @@
-"""What pull and push delivery share: reading ahead, encoding deliveries, handing them to the account.
+"""The shared part of pull and push delivery: reading ahead, encoding deliveries, and passing them to the account.
 
-A turn of a consumer does a bounded amount of work; what is left goes on in a later turn (`resume_at`). One range read
-brings many messages; sequence numbers are taken for all of them before the first one leaves, because a subscriber
-within the daemon may answer while it is being delivered to.
+A turn of a consumer does a bounded amount of work; the rest follows in a later turn (`resume_at`). One range read
+returns many messages. Sequence numbers are assigned to all of them before the first one leaves, because a subscriber
+within the daemon may answer during the delivery.
 """
 
 import logging
 from bisect import bisect_right
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from eyot_daemon.router.route import LeafMember
@@ -16,7 +17,8 @@ from eyot_wire.first_deliveries import FirstDeliveries
 from eyot_wire.headers import add_field
 
 if TYPE_CHECKING:
-    from eyot_daemon.jetstream.consumer.consumer import Consumer
+    from eyot_daemon.jetstream.consumer.acks import Acks
+    from eyot_daemon.jetstream.consumer.core import ConsumerCore
     from eyot_daemon.router.route import FastTarget, Route
     from eyot_daemon.router.subscription import Destination, Subscription
     from eyot_store import StoredMessage
@@ -29,11 +31,11 @@ log = logging.getLogger("eyot.jetstream")
 
 #: Deliveries of one consumer in one turn.
 TURN_MESSAGES_MAX = 1024
-#: A read that brought nothing costs as much of the turn as this many deliveries (it looked at many records).
+#: The cost of an empty read in deliveries (it scanned many records).
 EMPTY_READ_COST = 256
-#: A client with more than this in its buffer, bytes, is given time to take it.
+#: A client with more than this in its buffer, bytes, gets time to read.
 BACKLOG_MAX = 4 << 20
-#: How long to wait before looking again, at first and at most, seconds.
+#: The first and the longest pause before the next check, seconds.
 BACKLOG_PAUSE_S_MIN = 0.005
 BACKLOG_PAUSE_S_MAX = 0.25
 #: Time to wait after the store could not be read.
@@ -43,23 +45,22 @@ NEVER = float("inf")
 
 
 def _only_client(route: "Route") -> "tuple[Subscription, FastTarget] | None":
-    """The connection that takes everything on `route` as it is; None if there is more to it."""
+    """Return the only connection on `route`, if it receives every message verbatim; else None."""
     if len(route.targets) != 1 or not route.simple:
         return None
-    sub, dest, _, _ = route.targets[0]
+    sub, _, dest = route.targets[0]
     if sub.slow or not sub.active or dest.closed or not dest.headers:
         return None
     return sub, dest
 
 
 def _only_leaf(route: "Route") -> "LeafMember | None":
-    """The leaf link that takes everything on `route`; None if there is more to it."""
+    """Return the only leaf link on `route`, if nothing else receives from `route`; else None."""
     return route.leaf_links[0] if len(route.leaf_links) == 1 and not route.plain and not route.groups else None
 
 
 def _hold(route: "Route", stream: bytes) -> "Hold | None":
-    """What keeps deliveries of a stream from leaving on a route: somebody has much to take that was sent before, or a policy of
-    a leaf link says so. None: nothing."""
+    """Return the reason that holds back deliveries of a stream on a route: a receiver's backlog, or a policy of a leaf link; or None."""
     for member in route.plain:
         if _is_full(member.sub.dest):
             return FULL
@@ -68,7 +69,7 @@ def _hold(route: "Route", stream: bytes) -> "Hold | None":
         if held is not None:
             return held
     for group in route.groups:
-        # One member takes a message; as long as any can, the group can.
+        # One member receives each message: the group can deliver as long as any member can.
         if not all(_is_full(member.sub.dest) for member in group.local):
             continue
         holds = [leaf.dest.hold(stream) for leaf in group.leaf_links]
@@ -79,7 +80,7 @@ def _hold(route: "Route", stream: bytes) -> "Hold | None":
 
 
 def _allowance(route: "Route", stream: bytes) -> int:
-    """Bytes of a stream that the links on the route take at once."""
+    """Return the bytes of a stream that the links on the route accept at once."""
     leaf_links = [leaf.dest for leaf in route.leaf_links] + [
         leaf.dest for group in route.groups for leaf in group.leaf_links
     ]
@@ -93,13 +94,16 @@ def _is_full(dest: "Destination") -> bool:
 class Delivery:
     """Base of PullDelivery and PushDelivery."""
 
-    def __init__(self, consumer: "Consumer") -> None:
+    def __init__(self, consumer: "ConsumerCore", acks: "Acks", sent: "Callable[[float], None]") -> None:
+        """`sent(now)` is called when messages were delivered."""
         self.consumer = consumer
+        self._acks = acks
+        self._sent = sent
         self.account = consumer.account
         self.state = consumer.state
         self.reader = consumer.reader
         self.resume_at = NEVER
-        #: What a link's policy makes deliveries wait for; "" if none does.
+        #: The link policy that deliveries wait for; "": none.
         self.held = ""
         self._stream = consumer.stream.name.encode()
         self.unreadable = 0
@@ -113,10 +117,9 @@ class Delivery:
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def read_new(self, count: int, now: float) -> "tuple[list[StoredMessage], int]":
-        """Up to `count` new messages and how far the log was searched.
+        """Return up to `count` new messages and how far the log was searched.
 
-        A damaged message (always the first of a read) is named and passed over, so that it does not hold up those
-        behind it.
+        A damaged message (always the first of a read) is logged and skipped, so that it does not block those after it.
         """
         above = self.state.delivered_sseq
         try:
@@ -126,21 +129,20 @@ class Delivery:
                 log.error("consumer %s cannot read: %s", self.consumer.path, failure)
                 self.resume_at = now + READ_RETRY_S
                 return [], above
-            log.error("consumer %s passes over a damaged message: %s", self.consumer.path, failure)
+            log.error("consumer %s skips a damaged message: %s", self.consumer.path, failure)
             self.unreadable += 1
             self.reader.gave_back()
             return [], failure.seq
 
     def read_run(self, count: int, now: float) -> "tuple[StoredRun, int] | None":
-        """The same as `read_new`, the messages unopened. None if `read_new` has to be asked: where they are picked one by one, or
-        cannot be read."""
+        """Return `read_new`'s messages unparsed; None if they must be read one by one, or cannot be read."""
         try:
             return self.reader.read_run(self.state.delivered_sseq, count)
         except StoreError:
             return None
 
     def read_again(self, sseq: int, now: float) -> "StoredMessage | None":
-        """A message to be redelivered; None when it is gone or damaged (it is pending no longer) or the store fails."""
+        """Return a message to redeliver; None when it is removed or damaged (then it is no longer pending) or the store fails."""
         try:
             message = self.consumer.stream.log.get(sseq)
         except StoreError as failure:
@@ -155,19 +157,19 @@ class Delivery:
         return message
 
     def searched(self, upto: int, more: bool) -> None:
-        """Everything up to `upto` was looked at; with `more`, messages below it are still to be delivered."""
+        """Note that everything up to `upto` was searched; `more`: messages below it are still to be delivered."""
         if not more:
             self.state.skip_to(upto)
 
     # -- sending ---------------------------------------------------------------------------------------------------
 
     def size_of(self, message: "StoredMessage") -> int:
-        """What a delivery counts for against the flow-control window and the rate limit, bytes."""
+        """Return a delivery's size for the flow-control window and the rate limit, bytes."""
         body = 0 if self._headers_only else len(message.payload)
         return len(message.subject) + len(message.header) + body + self.overhead
 
     def exact_size(self, message: "StoredMessage", reply: bytes) -> int:
-        """What a delivery counts for against a pull request's `max_bytes`."""
+        """Return a delivery's size for a pull request's `max_bytes`."""
         size = len(message.subject) + len(reply) + len(message.header)
         if not self._headers_only:
             return size + len(message.payload)
@@ -178,7 +180,7 @@ class Delivery:
         return b"%b%d.%d.%d.%d.%d" % (self.prefix, deliveries, message.seq, cseq, message.ts_ns, pending)
 
     def send(self, route: "Route", message: "StoredMessage", reply: bytes, pin_id: str | None = None) -> None:
-        """Hand one delivery to whoever `route` leads to; they see the message's own subject."""
+        """Send one delivery along `route`; receivers see the message's own subject."""
         header, payload = message.header, message.payload
         if self._headers_only:
             header = add_field(header, b"Nats-Msg-Size", b"%d" % len(payload))
@@ -188,12 +190,14 @@ class Delivery:
         self.account.deliver(route, reply, header, payload, origin=None, original=message.subject)
 
     def plain_target(self, route: "Route") -> "PlainTarget | None":
-        """Who takes first deliveries on `route` as they are stored (`send_run`); None if there is more to it."""
+        """Return the receiver of verbatim first deliveries on `route` (`send_run`); None in all other cases."""
         return None if self._headers_only else _only_client(route) or _only_leaf(route)
 
     def send_run(self, target: "PlainTarget", run: "StoredRun", start: int, stop: int, cseq: int, pending: int) -> None:
-        """Hand the messages of `run` from `start` to before `stop` out as first deliveries: `cseq` is the first one's, `pending`
-        what there was before it left."""
+        """Send the messages of `run` from `start` to before `stop` as first deliveries.
+
+        `cseq`: consumer sequence of the first one; `pending`: the count before it.
+        """
         if isinstance(target, LeafMember):
             self._send_run_to_leaf(target, FirstDeliveries(run, start, stop, self.prefix, cseq, pending))
             return
@@ -214,7 +218,7 @@ class Delivery:
         self.account.out_bytes += sent[1]
 
     def _count(self, sub: "Subscription", dest: "FastTarget", count: int, size: int) -> None:
-        """Messages, of so many bytes of header and payload together, are in a connection's buffer."""
+        """Count messages in a connection's buffer; `size`: their bytes of header and payload."""
         if not dest.dirty:
             dest.dirty = True
             self.consumer.broker.mark_dirty(dest)
@@ -225,10 +229,10 @@ class Delivery:
         self.account.out_bytes += size
 
     def send_all(self, route: "Route", messages: "list[StoredMessage]", cseq: int, pending: int) -> None:
-        """Hand out first deliveries: `cseq` is the first one's, `pending` what there was before it left.
+        """Send first deliveries; `cseq`: consumer sequence of the first one, `pending`: the count before it.
 
-        Where the route ends at one client connection, which is the rule, the frames are made here and appended to its
-        buffer in one piece; where it ends at one leaf link, that gets them together.
+        Where the route ends at one client connection, the usual case, the frames are built here and appended to its
+        buffer in one piece. One leaf link gets them together.
         """
         target = self.plain_target(route)
         if isinstance(target, LeafMember):
@@ -263,7 +267,7 @@ class Delivery:
         self._count(sub, dest, len(messages), size)
 
     def _send_to_leaf(self, leaf: "LeafMember", messages: "list[StoredMessage]", cseq: int, pending: int) -> None:
-        """As `Account.deliver` would, all at once: the reply tells the other side the message's own subject."""
+        """Send as `Account.deliver` would, all at once: the reply carries the message's own subject."""
         dest, prefix = leaf.dest, self.prefix
         if not dest.accepts(leaf.subject, None):
             return
@@ -280,8 +284,10 @@ class Delivery:
         self.account.out_bytes += sum(len(message.header) + len(message.payload) for message in messages)
 
     def backlogged(self, route: "Route", now: float) -> bool:
-        """True if somebody on the route has much to take that was sent before, or a policy of a link holds the stream back;
-        `resume_at` is then set, and `held` says what the policy says."""
+        """Return whether a receiver on the route has a backlog, or a link's policy holds the stream back.
+
+        Sets `resume_at`, and `held` with the policy.
+        """
         hold = _hold(route, self._stream)
         self._allowance = _allowance(route, self._stream) if hold is None else 0
         self.held = "" if hold is None or hold is FULL else hold.reason
@@ -296,8 +302,7 @@ class Delivery:
         return True
 
     def within_allowance(self, messages: "list[StoredMessage]") -> int:
-        """How many of `messages` may leave before links have as much as they take at once (at least one). Asked after
-        `backlogged`."""
+        """Return how many of `messages` may leave before links reach their allowance (at least one). Call after `backlogged`."""
         left = self._allowance
         if left >= UNLIMITED:
             return len(messages)
@@ -308,14 +313,14 @@ class Delivery:
         return len(messages)
 
     def cut_to_allowance(self, run: "StoredRun") -> None:
-        """The same for a run: what may not leave is dropped from it."""
+        """Drop from a run what exceeds the allowance."""
         if self._allowance < UNLIMITED:
             run.cut(max(1, bisect_right(run.sizes(self.overhead), self._allowance)))
 
-    # -- life ------------------------------------------------------------------------------------------------------
+    # -- life cycle --------------------------------------------------------------------------------------------------
 
     def reset(self) -> None:
-        """The consumer begins anew."""
+        """Start over after a reset of the consumer."""
 
     def config_changed(self) -> None:
         self._headers_only = self.consumer.config.headers_only

@@ -1,14 +1,14 @@
-"""The pull requests that wait at a consumer, and who gets the next message.
+"""The pending pull requests of a consumer, and the choice of the request for the next message.
 
-Requests are served in turn, one message each. With priority groups (ADR-42) the turn changes: `prioritized` serves the
-lowest priority number first, `overflow` passes over requests whose thresholds are not reached, `pinned_client` serves
-one client only, the one whose pin id is current, until it has been silent for the time to live of the pin.
+Requests are served in turn, one message each. Priority groups (ADR-42) change the order: `prioritized` serves the
+lowest priority number first, `overflow` skips requests whose thresholds are not reached, `pinned_client` serves only
+the client with the current pin id, until it has been silent for the pin's time to live.
 
-Nothing here sends: status lines are gathered in `out` as (reply subject, header block) for the caller to publish, and
-whether a request's reply subject has a listener is asked through `interested`, when something is to be sent there or when
-the requests are counted. One without is dropped without a word then, not before: a client that reconnects meanwhile gets
-what it asked for. The queue is bounded by `max_waiting`; a request too many is refused with a status, except
-if it asked for heartbeats: a client that hears nothing retries at its own pace.
+Nothing here sends: status lines gather in `out` as (reply subject, header block), and `interested` returns whether a
+request's reply subject has a subscriber. It is called when a message is to be sent there or requests are counted. Only
+then a request without one is dropped silently: a client that reconnects meanwhile gets its messages. `max_waiting`
+bounds the queue. A request beyond it is refused with a status, except one with heartbeats: its client retries at its
+own pace.
 """
 
 import math
@@ -29,12 +29,12 @@ from eyot_wire.jetstream.consumer import NextRequest
 
 #: A full queue is searched for requests without a listener at most this often.
 FULL_SWEEP_S = 1.0
-#: Of more requests than this, each message looks for its own.
+#: With more requests, each message searches its own.
 IN_TURN_MAX = 16
 
 
 class Pin:
-    """The pinned client of a group: its id, when it was pinned, and when it loses the pin unless heard of again."""
+    """The pinned client of a group: its id, when it was pinned, and when it loses the pin without activity."""
 
     __slots__ = ("group", "id", "pinned_at", "until")
 
@@ -82,13 +82,13 @@ class PullQueue:
         return iter(self._waiting)
 
     def demand(self) -> int:
-        """Messages asked for in all (a request for 0 still takes one)."""
+        """Return the number of messages requested in all (a request for 0 counts as one)."""
         return sum(max(1, request.batch) for request in self._waiting)
 
     # -- arriving --------------------------------------------------------------------------------------------------
 
     def add(self, wanted: NextRequest, reply: bytes, now: float, available: int, delivered: tuple[int, int]) -> None:
-        """A request arrives while `available` messages could be delivered. Raises RefusedRequest."""
+        """Add a request while `available` messages could be delivered. Raises RefusedRequest."""
         self.last_active = now
         if self.pin.id:
             if wanted.id == self.pin.id:
@@ -124,7 +124,7 @@ class PullQueue:
     # -- serving ---------------------------------------------------------------------------------------------------
 
     def solo(self, now: float) -> PullRequest | None:
-        """The only request, if it is one that takes whatever comes: the caller serves it at a stroke (`served`)."""
+        """Return the only request, if it has no conditions: the caller serves it at once (`served`)."""
         if len(self._waiting) == 1 and self.policy == "none":
             request = self._waiting[0]
             if not request.max_bytes and now < request.expires_at and self._interested(request.reply):
@@ -142,7 +142,7 @@ class PullQueue:
         self.last_active = now
 
     def in_turn(self, now: float) -> "Sequence[PullRequest]":
-        """All requests, if each takes whatever comes and it is only a matter of turns and of how much; else none."""
+        """Return all requests, if none has conditions, so that only turns and amounts matter; otherwise none."""
         waiting = self._waiting
         if self.policy != "none" or len(waiting) > IN_TURN_MAX:
             return ()
@@ -151,7 +151,7 @@ class PullQueue:
         return waiting
 
     def shared(self, sizes: "Sequence[int]") -> int:
-        """How many messages of these sizes (bytes) may be handed out in turn so that no request comes to its end by it."""
+        """Return how many messages of these sizes (bytes) can be delivered in turn without completing any request."""
         waiting, count = self._waiting, len(sizes)
         number = len(waiting)
         while count:
@@ -165,7 +165,7 @@ class PullQueue:
         return 0
 
     def hand_out(self, sizes: "Sequence[int]", now: float) -> None:
-        """Messages of these sizes, as many as `shared` said, went to those whose turn it was."""
+        """Account for messages of these sizes, as many as `shared` returned."""
         waiting = self._waiting
         number = len(waiting)
         for at, request in enumerate(waiting):
@@ -181,10 +181,10 @@ class PullQueue:
         self.last_active = now
 
     def take(self, size: int, now: float, num_pending: int, ack_pending: int) -> PullRequest | None:
-        """Who gets the next message, which is `size` bytes long; its share is taken off. None: nobody can.
+        """Return the request for the next message of `size` bytes, and subtract its share; None: no request has room for it.
 
-        `num_pending` counts the message itself. A request that is finished by it is no longer in the queue; if bytes of
-        it remain, the caller tells it so after the message (`batch_completed`).
+        `num_pending` includes the message itself. A request that is completed by it leaves the queue; if bytes of it
+        remain, the caller sends `batch_completed` after the message.
         """
         waiting = self._waiting
         passed_over = 0
@@ -214,7 +214,7 @@ class PullQueue:
 
     @staticmethod
     def batch_completed(request: PullRequest) -> bytes:
-        """The status after the last message of a request that had bytes left; b"" when there is nothing to say."""
+        """Return the status after the last message of a request with bytes left; b"" for none."""
         if request.batch <= 0 and request.max_bytes > 0:
             request.batch = 0
             return request.status("409 Batch Completed")
@@ -243,14 +243,14 @@ class PullQueue:
             if request.pin_id:
                 return False
             if not request.group:
-                return True  # a `+NXT`: it names no group, and nobody is pinned by it
+                return True  # a `+NXT`: it names no group, and pins no client
             self.pin.assign(self._new_pin_id(), request.group, now, self.pin_ttl_s)
             self.pinned.append(self.pin.id)
             request.pin_id = self.pin.id
         return request.pin_id == self.pin.id
 
     def unpin(self) -> None:
-        """The pinned client loses its pin; its waiting requests are told when it would be their turn."""
+        """Remove the pin; the client's waiting requests are informed when it is their turn."""
         self.pin.clear()
 
     def _insert(self, request: PullRequest) -> None:
@@ -264,7 +264,7 @@ class PullQueue:
 
     @property
     def next_deadline(self) -> float:
-        """When `sweep` has something to do: an expiry, a heartbeat, the end of a pin. Infinity: never."""
+        """Time of the next `sweep` (an expiry, a heartbeat, the end of a pin), monotonic seconds; infinity: never."""
         deadline = self.pin.until
         for request in self._waiting:
             if request.expires_at < deadline:
@@ -274,11 +274,11 @@ class PullQueue:
         return deadline
 
     def sweep(self, now: float, exhausted: bool, delivered: tuple[int, int]) -> None:
-        """Answer what has expired, send heartbeats that are due.
+        """Answer expired requests, and send due heartbeats.
 
-        `exhausted`: there is nothing to deliver at the moment, so no_wait requests end here. They do not when it is
-        max_ack_pending that holds the rest back, but then they end with the first heartbeat or expiry that is due.
-        `delivered` is the consumer's last delivery (cseq, sseq), which heartbeats tell.
+        `exhausted`: there is nothing to deliver at present, so no_wait requests end here. They do not end while
+        max_ack_pending holds back the rest, except with the first due heartbeat or expiry. `delivered`: the consumer's
+        last delivery (cseq, sseq), for heartbeats.
         """
         exhausted = exhausted or any(now >= min(one.expires_at, one.heartbeat_at) for one in self._waiting)
         for request in list(self._waiting):
@@ -294,13 +294,13 @@ class PullQueue:
                 request.heartbeat_at = now + request.heartbeat_s
 
     def drop_unheard(self) -> None:
-        """Forget the requests that nobody listens for at the moment."""
+        """Drop the requests without a subscriber."""
         unheard = [request for request in self._waiting if not self._interested(request.reply)]
         for request in unheard:
             self._waiting.remove(request)
 
     def end_all(self, header: Callable[[PullRequest], bytes]) -> None:
-        """The consumer ends: every waiting request is answered with `header(request)`."""
+        """Answer every waiting request with `header(request)` when the consumer ends."""
         while self._waiting:
             request = self._waiting.popleft()
             self.out.append((request.reply, header(request)))
@@ -314,7 +314,7 @@ class PullQueue:
 
 
 def _overflows(request: PullRequest, num_pending: int, ack_pending: int) -> bool:
-    """An overflow request that says how much must be waiting or unacknowledged is served while one of the two is so."""
+    """Return whether an overflow request's threshold of pending or unacknowledged messages is reached."""
     if not request.min_pending > 0 and not request.min_ack_pending > 0:
         return True
     return 0 < request.min_pending <= num_pending or 0 < request.min_ack_pending <= ack_pending

@@ -1,11 +1,11 @@
-"""Delivery to pull requests: who asked gets, redeliveries first, as far as `max_ack_pending` allows."""
+"""Delivery to pull requests, redeliveries first, within `max_ack_pending`."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from eyot_daemon.jetstream.api_request import level_is_offered
 from eyot_daemon.jetstream.consumer.delivery import EMPTY_READ_COST, NEVER, TURN_MESSAGES_MAX, Delivery
 from eyot_daemon.jetstream.consumer.pull import PullQueue
+from eyot_daemon.jetstream.messages.headers import level_is_offered
 from eyot_daemon.jetstream.pull_request import (
     API_LEVEL,
     CONSUMER_DELETED,
@@ -19,7 +19,8 @@ from eyot_wire.jetstream.consumer import NextRequest
 from eyot_wire.nuid import nuid
 
 if TYPE_CHECKING:
-    from eyot_daemon.jetstream.consumer.consumer import Consumer
+    from eyot_daemon.jetstream.consumer.acks import Acks
+    from eyot_daemon.jetstream.consumer.core import ConsumerCore
     from eyot_daemon.jetstream.consumer.delivery import PlainTarget
     from eyot_store import StoredMessage
 
@@ -30,8 +31,8 @@ CHOOSY = ("overflow", "pinned_client")
 class PullDelivery(Delivery):
     """The pull side of a consumer."""
 
-    def __init__(self, consumer: "Consumer") -> None:
-        super().__init__(consumer)
+    def __init__(self, consumer: "ConsumerCore", acks: "Acks", sent: "Callable[[float], None]") -> None:
+        super().__init__(consumer, acks, sent)
         config = consumer.config
         self.queue = PullQueue(
             config.max_waiting,
@@ -40,11 +41,11 @@ class PullDelivery(Delivery):
             policy=config.priority_policy,
             pin_ttl_s=config.priority_timeout / 1e9,
         )
-        self.queue.last_active = consumer.broker.clock.monotonic()
+        self.queue.last_active = consumer.clock.monotonic()
 
     @property
     def idle(self) -> bool:
-        """Nobody waits: a wake-up would find nothing to do."""
+        """Return whether no request waits: a wake-up would have nothing to do."""
         return not len(self.queue)
 
     @property
@@ -54,7 +55,7 @@ class PullDelivery(Delivery):
     # -- requests --------------------------------------------------------------------------------------------------
 
     def request(self, reply: bytes, header: bytes, body: bytes) -> None:
-        """A pull request (or the request part of `+NXT`). Served when the turn ends."""
+        """Add a pull request (or the request part of `+NXT`). Served when the turn ends."""
         if not reply:
             return
         config = self.consumer.config
@@ -63,13 +64,13 @@ class PullDelivery(Delivery):
                 raise RefusedRequest(API_LEVEL)
             wanted = read_request(body)
             check_limits(wanted, config.max_batch, config.max_expires, config.max_bytes)
-            if body.lstrip().startswith(b"{"):  # a number says nothing of priorities, and is taken
+            if body.lstrip().startswith(b"{"):  # a number has no priorities, and is accepted
                 check_priority(wanted, config.priority_policy, config.priority_groups)
         except RefusedRequest as refused:
             self.account.publish(reply, header=refused.header)
             return
         if wanted.no_wait:
-            # What was published before the request counts, also while it is on its way to flash.
+            # Messages published before the request count, even if they are not on flash yet.
             self.consumer.stream.after_commits(lambda _: self._add(wanted, reply))
         else:
             self._add(wanted, reply)
@@ -77,7 +78,7 @@ class PullDelivery(Delivery):
     def _add(self, wanted: NextRequest, reply: bytes) -> None:
         if self.consumer.closed:
             return
-        now = self.consumer.broker.clock.monotonic()
+        now = self.consumer.clock.monotonic()
         available = self.reader.pending(self.state.delivered_sseq) + self.state.queued if wanted.no_wait else 0
         try:
             self.queue.add(wanted, reply, now, available, self._delivered())
@@ -89,7 +90,7 @@ class PullDelivery(Delivery):
     # -- delivering ------------------------------------------------------------------------------------------------
 
     def run(self, now: float) -> None:
-        """Deliver what may be delivered to those who wait."""
+        """Deliver what may be delivered to the waiting requests."""
         self.resume_at = NEVER
         queue = self.queue
         budget = TURN_MESSAGES_MAX
@@ -108,13 +109,13 @@ class PullDelivery(Delivery):
                 break
             budget -= used
         if budget < TURN_MESSAGES_MAX:
-            self.consumer.sent(now)
+            self._sent(now)
         if len(queue):
             queue.sweep(now, exhausted, self._delivered())
         self._publish_statuses()
 
     def _redeliver(self, now: float) -> int:
-        """One message of the redelivery queue; 0 when nobody takes it."""
+        """Redeliver one message; return 0 when no request is open for it."""
         state = self.state
         sseq = state.next_redelivery()
         if not sseq:
@@ -130,11 +131,11 @@ class PullDelivery(Delivery):
             return 0
         state.redeliver(sseq, now)
         self._hand_over(request, message, reply)
-        self.consumer.acks.sent((sseq,), now)
+        self._acks.sent((sseq,), now)
         return 1
 
     def _deliver_new(self, budget: int, now: float) -> tuple[int, bool]:
-        """New messages; returns how much of the budget that took, and whether there is nothing more to deliver."""
+        """Deliver new messages; return the used budget, and whether there is nothing more to deliver."""
         room = self.state.room()
         if not room:
             return 0, False
@@ -151,7 +152,7 @@ class PullDelivery(Delivery):
                 used = self._deliver_in_turn(target, wanted, now)
                 if used is not None:
                     return used
-                wanted = min(wanted, len(requests))  # one of them comes to its end
+                wanted = min(wanted, len(requests))  # one of them is completed
         messages, upto = self.read_new(wanted, now)
         if not messages:
             return self._found_nothing(upto)
@@ -163,8 +164,7 @@ class PullDelivery(Delivery):
         return given, False
 
     def _deliver_run(self, request: PullRequest, count: int, now: float) -> tuple[int, bool] | None:
-        """`_deliver_new` where all there is to it is to copy messages to one client or link, whose request is the only one. None if that is
-        not so."""
+        """Do as `_deliver_new` when messages only need to be copied to one client or link with the only request; otherwise None."""
         route = self.account.route(request.reply)
         target = self.plain_target(route)
         found = None if target is None else self.read_run(count, now)
@@ -185,11 +185,11 @@ class PullDelivery(Delivery):
         self.queue.served(request, len(run), now)
         self.searched(upto, more=len(run) < read)
         self.send_run(target, run, 0, len(run), cseq, pending)
-        self.consumer.acks.sent(seqs, now)
+        self._acks.sent(seqs, now)
         return len(run), False
 
     def _one_client(self, requests: "Sequence[PullRequest]") -> "PlainTarget | None":
-        """The plain client from which all of these requests are, by one subscription: it gets the same whoever's turn it is."""
+        """Return the plain client of all these requests, if they share one subscription: it gets the same in any order."""
         found = None
         for request in requests:
             target = self.plain_target(self.account.route(request.reply))
@@ -199,8 +199,7 @@ class PullDelivery(Delivery):
         return found
 
     def _deliver_in_turn(self, target: "PlainTarget", count: int, now: float) -> tuple[int, bool] | None:
-        """`_deliver_new` for requests in turn that are all from one plain client, as long as none comes to its end. None if one does,
-        or there is more to it."""
+        """Do as `_deliver_new` for unconditional requests of one plain client, while none is completed; otherwise None."""
         found = self.read_run(count, now)
         if found is None:
             return None
@@ -223,11 +222,11 @@ class PullDelivery(Delivery):
         self.queue.hand_out(sizes[:shared], now)
         self.searched(upto, more=shared < read)
         self.send_run(target, run, 0, shared, cseq, pending)
-        self.consumer.acks.sent(seqs, now)
+        self._acks.sent(seqs, now)
         return shared, False
 
     def _found_nothing(self, upto: int) -> tuple[int, bool]:
-        """What a read that brought nothing costs of the turn, and whether there is nothing more to deliver."""
+        """Return the cost of an empty read, and whether there is nothing more to deliver."""
         searched = upto - self.state.delivered_sseq
         self.searched(upto, more=False)
         return (EMPTY_READ_COST, False) if searched and upto < self._end() else (0, upto >= self._end())
@@ -236,7 +235,7 @@ class PullDelivery(Delivery):
         return self.consumer.stream.log.committed_seq
 
     def _give_solo(self, messages: "list[StoredMessage]", now: float) -> int | None:
-        """All that may go to the only request waiting; None if it is not that simple. Takes the rest off `messages`."""
+        """Deliver all that may go to the only request, and remove the rest from `messages`; None if it has conditions."""
         request = self.queue.solo(now)
         if request is None:
             return None
@@ -251,11 +250,11 @@ class PullDelivery(Delivery):
         self.reader.consumed(len(seqs))
         self.queue.served(request, len(seqs), now)
         self.send_all(route, messages, cseq, pending)
-        self.consumer.acks.sent(seqs, now)
+        self._acks.sent(seqs, now)
         return len(seqs)
 
     def _give_in_turn(self, messages: "list[StoredMessage]", now: float) -> int:
-        """Message by message to whoever's turn it is."""
+        """Deliver message by message in turn."""
         state = self.state
         pending = self.reader.pending(state.delivered_sseq)
         given = 0
@@ -270,7 +269,7 @@ class PullDelivery(Delivery):
             state.deliver((message.seq,), now)
             self.reader.consumed(1)
             self._hand_over(request, message, reply)
-            self.consumer.acks.sent((message.seq,), now)
+            self._acks.sent((message.seq,), now)
         return given
 
     def _hand_over(self, request: PullRequest, message: "StoredMessage", reply: bytes) -> None:
@@ -299,7 +298,7 @@ class PullDelivery(Delivery):
         self._publish_statuses()
 
     def last_active(self, now: float) -> float:
-        """When somebody was last here: now, if somebody waits."""
+        """Return when the consumer was last in use: now, if a request waits."""
         if len(self.queue):
             self.sweep(now)
             self.queue.drop_unheard()
@@ -308,19 +307,19 @@ class PullDelivery(Delivery):
         return self.queue.last_active
 
     def num_waiting(self) -> int:
-        """Requests that have not expired and whose clients are there."""
-        self.sweep(self.consumer.broker.clock.monotonic())
+        """Return the number of requests that have not expired and whose clients are present."""
+        self.sweep(self.consumer.clock.monotonic())
         self.queue.drop_unheard()
         return len(self.queue)
 
     def unpin(self, group: str) -> None:
-        """CONSUMER.UNPIN: the pinned client, if there is one, loses its pin; told in any case."""
+        """Handle CONSUMER.UNPIN: remove the pin, if any; publish the advisory in any case."""
         self.queue.unpin()
         self.consumer.advisories.unpinned(group, "admin")
         self.consumer.mark()
 
     def end(self, *, deleted: bool) -> None:
-        """The consumer ends: tell who waits."""
+        """Inform the waiting requests that the consumer ends."""
         self.queue.end_all(lambda request: CONSUMER_DELETED if deleted else request.status("409 Server Shutdown"))
         self._publish_statuses()
 
@@ -336,7 +335,7 @@ class PullDelivery(Delivery):
         return self.state.delivered_cseq, self.state.delivered_sseq
 
     def _publish_statuses(self) -> None:
-        """Publish the statuses the queue has gathered."""
+        """Publish the statuses of the queue."""
         queue = self.queue
         if queue.out:
             out, queue.out = queue.out, []

@@ -1,14 +1,22 @@
-"""Delivery to a deliver subject: while somebody listens there, within window, rate and pace, with heartbeats."""
+"""Delivery to a deliver subject with a subscriber, within window, rate and pace, with heartbeats.
+
+Limits of a push consumer: the flow-control window, and the rate limit. Pure; times in monotonic seconds.
+
+Flow control (ADR-15 and nats-server): every delivery counts towards the bytes in flight. When more than half of the
+window is in flight, one request is sent on the deliver subject, with its name as reply subject. The answer subtracts
+what was in flight at the request, and doubles the window up to its limit. Above the window nothing is delivered, and
+heartbeats name the subject of the awaited answer, in case request or answer were lost.
+"""
 
 from bisect import bisect_right
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from eyot_daemon.jetstream.consumer.delivery import EMPTY_READ_COST, NEVER, TURN_MESSAGES_MAX, Delivery
-from eyot_daemon.jetstream.consumer.push import FLOW_CONTROL_REQUEST, LAST_CONSUMER, LAST_STREAM, FlowControl, RateLimit
 from eyot_daemon.jetstream.deliver_interest import has_interest, interest_of
 from eyot_daemon.jetstream.downstream.suspect_resume import SuspectResume
-from eyot_daemon.jetstream.downstream.tracker import CONFIRM_WITHIN_S, downstreams_of
-from eyot_daemon.jetstream.downstream.upstream_positions import upstream_positions_of
+from eyot_daemon.jetstream.downstream.tracker import CONFIRM_WITHIN_S
+from eyot_daemon.jetstream.downstream.upstream_positions import UpstreamPositions, asks_upstream_positions
 from eyot_daemon.jetstream.pull_request import idle_heartbeat
 from eyot_sync.sourcing.actions import CONFIRMED_CONSUMER
 from eyot_wire import headers
@@ -16,10 +24,91 @@ from eyot_wire.digits import parse_uint
 from eyot_wire.nuid import short_id
 
 if TYPE_CHECKING:
-    from eyot_daemon.jetstream.consumer.consumer import Consumer
+    from eyot_daemon.jetstream.consumer.acks import Acks
+    from eyot_daemon.jetstream.consumer.core import ConsumerCore
     from eyot_daemon.jetstream.consumer.delivery import PlainTarget
+    from eyot_daemon.jetstream.downstream.hidden_consumer import HiddenConsumer
+    from eyot_daemon.jetstream.downstream.tracker import DownstreamTracker
     from eyot_store import StoredMessage
     from eyot_wire.native import StoredRun
+
+#: The largest window, bytes.
+WINDOW_MAX = 32 * 1024 * 1024
+#: A window starts at this fraction of the largest one.
+WINDOW_START = 16
+
+#: In a receiver's answer (2.14, Eyot): its number of received deliveries.
+LAST_CONSUMER = b"Nats-Last-Consumer"
+#: In an acknowledging receiver's answer: the last stream sequence that it has processed (2.14).
+LAST_STREAM = b"Nats-Last-Stream"
+FLOW_CONTROL_REQUEST = b"NATS/1.0 100 FlowControl Request\r\n\r\n"
+
+
+class FlowControl:
+    """The window of one push consumer. `awaited`: the subject of the pending answer, b"": none."""
+
+    __slots__ = ("_asked_for", "awaited", "in_flight", "limit", "window")
+
+    def __init__(self, limit: int = WINDOW_MAX) -> None:
+        self.limit = limit
+        self.window = max(1, limit // WINDOW_START)
+        self.in_flight = 0
+        self.awaited = b""
+        self._asked_for = 0
+
+    @property
+    def stalled(self) -> bool:
+        """Return whether deliveries must wait for an answer."""
+        return self.in_flight > self.window
+
+    def delivered(self, size: int) -> bool:
+        """`size` bytes left; True if a request should follow them (`ask`)."""
+        self.in_flight += size
+        return not self.awaited and self.in_flight > self.window // 2
+
+    def ask(self, subject: bytes) -> None:
+        """Note that the request named `subject` is sent now."""
+        self.awaited = subject
+        self._asked_for = self.in_flight
+
+    def answered(self, subject: bytes) -> bool:
+        """Process an answer; return False if it is not the awaited one."""
+        if subject != self.awaited:
+            return False
+        self.window = min(self.window * 2, self.limit)
+        self.in_flight = max(0, self.in_flight - self._asked_for)
+        self.awaited = b""
+        self._asked_for = 0
+        return True
+
+    def reset(self) -> None:
+        """Start over with a new subscriber: nothing is in flight to it."""
+        self.window = max(1, self.limit // WINDOW_START)
+        self.in_flight = 0
+        self.awaited = b""
+        self._asked_for = 0
+
+
+class RateLimit:
+    """A bucket of bytes that fills at `bits_per_s`. A message may overdraw it; the next one waits for the balance."""
+
+    __slots__ = ("_balance", "_burst", "_filled_at", "_rate")
+
+    def __init__(self, bits_per_s: int, now: float) -> None:
+        self._rate = max(1.0, bits_per_s / 8)
+        self._burst = self._rate  # one second's worth
+        self._balance = self._burst
+        self._filled_at = now
+
+    def wait_s(self, now: float) -> float:
+        """Return how long the next message must wait; 0: it may leave now."""
+        self._balance = min(self._burst, self._balance + (now - self._filled_at) * self._rate)
+        self._filled_at = now
+        return 0.0 if self._balance > 0 else -self._balance / self._rate + 1e-6
+
+    def spend(self, size: int) -> None:
+        self._balance -= size
+
 
 #: Gaps between messages shorter than this are not replayed, seconds.
 REPLAY_GAP_S_MIN = 0.001
@@ -28,10 +117,20 @@ REPLAY_GAP_S_MIN = 0.001
 class PushDelivery(Delivery):
     """The push side of a consumer."""
 
-    def __init__(self, consumer: "Consumer") -> None:
-        super().__init__(consumer)
+    def __init__(
+        self,
+        consumer: "ConsumerCore",
+        acks: "Acks",
+        sent: "Callable[[float], None]",
+        downstream: "DownstreamTracker",
+        hidden: "HiddenConsumer",
+    ) -> None:
+        """`downstream` tracks the downstream of a hidden consumer, which it knows as `hidden`: the consumer itself."""
+        super().__init__(consumer, acks, sent)
+        self._downstream = downstream
+        self._hidden = hidden
         config = consumer.config
-        now = consumer.broker.clock.monotonic()
+        now = consumer.clock.monotonic()
         self._subject = config.deliver_subject.encode()
         self._group = config.deliver_group.encode()
         self._heartbeat_s = config.idle_heartbeat / 1e9
@@ -40,36 +139,39 @@ class PushDelivery(Delivery):
         self.inactive_since = now
         self.flow = FlowControl() if config.flow_control else None
         self._flow_acks = config.ack_policy == "flow_control"
-        #: The last sequence sent when flow control was asked, and the last whose answer came: what the reader has.
+        #: Last sequence sent at the latest flow-control request, and at the latest answered one: what the receiver has.
         self._asked_sseq = self._asked_cseq = 0
         self._asked_at = now
         self.confirmed_sseq = 0
         self.begun_after = consumer.state.delivered_sseq
         self._flow_prefix = b"$JS.FC.%b.%b." % (consumer.stream.name.encode(), consumer.name.encode())
         self._rate = RateLimit(config.rate_limit_bps, now) if config.rate_limit_bps else None
-        # `original` replay keeps the pace of what was there when it began; it catches up with the present
+        # `original` replay keeps the pace of the messages that existed when it began; it catches up with the present
         self._replay_upto = consumer.stream.log.state.last_seq if config.replay_policy == "original" else 0
         self._replay_last_ns = 0
         self._replay_at = 0.0
         self._suspect_resume: SuspectResume | None = None
         self._is_starting = False
-        self.upstream_positions = upstream_positions_of(consumer)
+        self.upstream_positions: UpstreamPositions | None = None
+        if asks_upstream_positions(config):
+            self.upstream_positions = UpstreamPositions(consumer.stream.log)
+            downstream.asked_by_mirror()
         interest_of(self.account).watch(self._subject, self)
 
     @property
     def idle(self) -> bool:
-        """Nobody listens: a wake-up would find nothing to do."""
+        """Return whether there is no subscriber: a wake-up would have nothing to do."""
         return not self.active
 
     # -- interest --------------------------------------------------------------------------------------------------
 
     def interest_changed(self) -> None:
-        """Somebody subscribed or unsubscribed; looked at when the turn ends."""
+        """Note a changed subscription; processed when the turn ends."""
         self.consumer.mark()
 
     @property
     def bound(self) -> bool:
-        """Somebody listens at this moment."""
+        """Return whether there is a subscriber at present."""
         return has_interest(self.account, self._subject, self._group, copied=self.consumer.config.direct)
 
     def _look_for_interest(self, now: float) -> None:
@@ -85,33 +187,33 @@ class PushDelivery(Delivery):
             self.inactive_since = now
             self._suspect_resume = None
             if self.consumer.config.direct:
-                downstreams_of(self.consumer.stream).left(self.consumer)
+                self._downstream.left(self._hidden)
             if self.flow is not None:
                 self.flow.reset()
 
     def _begin_copy(self, now: float) -> None:
-        """A mirror or source elsewhere listens."""
-        copied = downstreams_of(self.consumer.stream)
-        if copied.doubts(self.consumer):
+        """Start serving a downstream, which has subscribed."""
+        copied = self._downstream
+        if copied.is_uncertain(self._hidden):
             self._suspect_resume = SuspectResume(now)
         else:
             self._start_copy()
 
     def _start_copy(self) -> None:
-        """It is believed; messages follow when that is written down."""
+        """Start deliveries to an accepted downstream, once that is recorded."""
         self._is_starting = True
-        downstreams_of(self.consumer.stream).reading(self.consumer, self._copy_started)
+        self._downstream.reading(self._hidden, self._copy_started)
 
     def _copy_started(self) -> None:
         self._is_starting = False
         self.consumer.mark()
 
     def _is_doubted(self, now: float) -> bool:
-        """A copy is asked once more before it gets again what it has confirmed."""
+        """Return whether a downstream must resume again before it gets messages that it has confirmed."""
         asked = self._suspect_resume
         if asked is None or not self.active:
             return False
-        copied = downstreams_of(self.consumer.stream)
+        copied = self._downstream
         if asked.is_over(now):
             self._suspect_resume = None
             self._start_copy()
@@ -142,12 +244,12 @@ class PushDelivery(Delivery):
                 break
             budget -= used
         if budget < TURN_MESSAGES_MAX:
-            self.consumer.sent(now)
+            self._sent(now)
         if self._flow_acks and self.active and self.state.num_ack_pending * 2 >= self.consumer.config.max_ack_pending:
             self._ask_how_far()
 
     def _ask_how_far(self) -> None:
-        """Flow control acknowledges: ask before there is no room left, and with every heartbeat."""
+        """Request the receiver's position (acknowledging flow control): before the window is full, and with every heartbeat."""
         if self.flow is not None and not self.flow.awaited and self.state.num_ack_pending:
             self._ask_flow_control(self.flow)
 
@@ -186,7 +288,7 @@ class PushDelivery(Delivery):
             self._rate.spend(size)
         if self.flow is not None and self.flow.delivered(size):
             self._ask_flow_control(self.flow)
-        self.consumer.acks.sent((sseq,), now)
+        self._acks.sent((sseq,), now)
         return 1
 
     def _deliver_new(self, budget: int, now: float) -> int:
@@ -214,11 +316,11 @@ class PushDelivery(Delivery):
         self.reader.consumed(len(seqs))
         self.searched(upto, more=len(seqs) < count)
         self._push_all(messages, cseq, pending, now)
-        self.consumer.acks.sent(seqs, now)
+        self._acks.sent(seqs, now)
         return len(seqs)
 
     def _deliver_run(self, count: int, now: float) -> int | None:
-        """`_deliver_new` where all there is to it is to copy messages to one client or link. None if that is not so."""
+        """Do as `_deliver_new` when messages only need to be copied to one client or link; otherwise None."""
         target = self.plain_target(self.account.route(self._subject))
         found = None if target is None else self.read_run(count, now)
         if target is None or found is None:
@@ -239,11 +341,11 @@ class PushDelivery(Delivery):
         self._push_run(target, run, cseq, pending)
         self._last_sent = now
         self._ask_to_confirm(now)
-        self.consumer.acks.sent(seqs, now)
+        self._acks.sent(seqs, now)
         return len(run)
 
     def _push_run(self, target: "PlainTarget", run: "StoredRun", cseq: int, pending: int) -> None:
-        """Send first deliveries; the flow-control request stands where half of the window is passed."""
+        """Send first deliveries, with the flow-control request where half of the window is passed."""
         start, stop, flow = 0, len(run), self.flow
         if flow is not None:
             sizes = run.sizes(self.overhead)
@@ -263,13 +365,13 @@ class PushDelivery(Delivery):
             self.send_run(target, run, start, stop, cseq + start, pending - start)
 
     def _found_nothing(self, upto: int) -> int:
-        """What a read that brought nothing costs of the turn."""
+        """Return the cost of an empty read."""
         searched = upto - self.state.delivered_sseq
         self.searched(upto, more=False)
         return EMPTY_READ_COST if searched and upto < self.consumer.stream.log.committed_seq else 0
 
     def _push_all(self, messages: "list[StoredMessage]", cseq: int, pending: int, now: float) -> None:
-        """Send first deliveries; the flow-control request stands where half of the window is passed."""
+        """Send first deliveries, with the flow-control request where half of the window is passed."""
         route = self.account.route(self._subject)
         start = 0
         flow, rate = self.flow, self._rate
@@ -288,7 +390,7 @@ class PushDelivery(Delivery):
         self._ask_to_confirm(now)
 
     def _ask_to_confirm(self, now: float) -> None:
-        """A mirror or source is asked now and then, window or not, how far it is: status tells what has reached it."""
+        """Request a downstream's position now and then, with any window: status shows its progress."""
         flow, delivered = self.flow, self.state.delivered_sseq
         if flow is None or flow.awaited or not self.consumer.config.direct or delivered <= self.confirmed_sseq:
             return
@@ -299,7 +401,7 @@ class PushDelivery(Delivery):
         """`sseq`, `cseq`: the last delivery that the answer confirms; 0: the last of all."""
         self._asked_sseq = sseq or self.state.delivered_sseq
         self._asked_cseq = cseq or self.state.delivered_cseq
-        self._asked_at = self.consumer.broker.clock.monotonic()
+        self._asked_at = self.consumer.clock.monotonic()
         subject = self._flow_prefix + short_id(length=4).encode()
         flow.ask(subject)
         header = FLOW_CONTROL_REQUEST
@@ -308,7 +410,7 @@ class PushDelivery(Delivery):
         self.account.publish(self._subject, reply=subject, header=header)
 
     def _within_window(self, messages: "list[StoredMessage]") -> int:
-        """How many of `messages` may leave before the flow-control window is full (at least one)."""
+        """Return how many of `messages` may leave before the flow-control window is full (at least one)."""
         flow = self.flow
         if flow is None:
             return len(messages)
@@ -320,7 +422,7 @@ class PushDelivery(Delivery):
         return len(messages)
 
     def _admitted(self, messages: "list[StoredMessage]", now: float) -> int:
-        """With a rate or an original pace: the first message, unless its time has not come."""
+        """Return the deliverable messages; with a rate or original pace, the first one if it is due."""
         first = messages[0]
         if first.seq <= self._replay_upto:
             before, self._replay_last_ns = self._replay_last_ns, first.ts_ns
@@ -331,21 +433,24 @@ class PushDelivery(Delivery):
         return 1
 
     def flow_answered(self, subject: bytes, header: bytes) -> None:
-        """A message on one of our flow-control subjects; where flow control acknowledges it says how far the reader is."""
+        """Process a flow-control answer; an acknowledging one contains the receiver's position."""
         if self.flow is None or not self.flow.answered(subject):
             return
         if self.consumer.config.direct and self._is_believed(header):
             self.confirmed_sseq = self._asked_sseq
-            downstreams_of(self.consumer.stream).confirmed(self.consumer, self._asked_sseq)
+            self._downstream.confirmed(self._hidden, self._asked_sseq)
         if self._flow_acks:
             last = headers.get(header, LAST_STREAM) or b""
             if last.isdigit() and len(last) <= 20:
-                self.consumer.acks.received_up_to(int(last))
+                self._acks.received_up_to(int(last))
         self.consumer.mark()
 
     def _is_believed(self, header: bytes) -> bool:
-        """Is an answer about what was asked? nats-server's mirrors and sources answer whoever asks on their deliver subject, also a
-        second server of the same domain whose messages they do not take."""
+        """Return whether an answer comes from the receiver of this consumer's messages.
+
+        nats-server's mirrors and sources answer every request on their deliver subject, also that of a second server of
+        the same domain whose messages they do not accept.
+        """
         consumer = headers.get(header, CONFIRMED_CONSUMER)
         if consumer is not None:
             return consumer == self.consumer.name.encode()
@@ -356,13 +461,13 @@ class PushDelivery(Delivery):
         return not self._has_twin()
 
     def _has_twin(self) -> bool:
-        """Is whoever listens behind a link where another server answers for this one's domain?"""
-        links = self.consumer.broker.links.connections.values()
+        """Return whether the subscriber is behind a link where another server serves this one's domain."""
+        links = self.consumer.broker.leaf_connections()
         twins = {id(link) for link in links if link.state.twin}
         return bool(twins) and any(id(leaf.dest) in twins for leaf in self.account.route(self._subject).leaf_links)
 
     def reset(self) -> None:
-        """The consumer begins anew."""
+        """Start over after a reset of the consumer."""
         if self.flow is not None:
             self.flow.reset()
 
@@ -387,11 +492,11 @@ class PushDelivery(Delivery):
         self._ask_to_confirm(now)
 
     def sweep(self, now: float) -> None:
-        """While paused: see who listens, heartbeats go on."""
+        """Check the subscriber and send heartbeats while paused."""
         self._look_for_interest(now)
 
     def last_active(self, now: float) -> float:
-        """When somebody was last here: now, if somebody listens."""
+        """Return when the consumer was last in use: now, with a subscriber."""
         self._look_for_interest(now)
         return now if self.active else self.inactive_since
 
@@ -401,7 +506,7 @@ class PushDelivery(Delivery):
     def config_changed(self) -> None:
         super().config_changed()
         config = self.consumer.config
-        now = self.consumer.broker.clock.monotonic()
+        now = self.consumer.clock.monotonic()
         self._rate = RateLimit(config.rate_limit_bps, now) if config.rate_limit_bps else None
         subject = config.deliver_subject.encode()
         if subject != self._subject:

@@ -1,11 +1,11 @@
-"""Where a consumer reads its stream: start position, the next messages for it, and how many are still to come.
+"""A consumer's read position in its stream: start, next messages, and the number of pending ones.
 
-The position itself is the delivery state's `delivered_sseq`; this object knows the filters, the list of last messages
-for `last_per_subject`, and keeps the number of pending messages.
+The position itself is the delivery state's `delivered_sseq`. This object holds the filters, the list of last messages
+for `last_per_subject`, and the number of pending messages.
 
-Pending is exact but rarely counted: the number is known at one position of the log (`_known_upto`) and moves with what
-is delivered, committed and removed. A read that reaches the end of the log makes it certain again at no cost. Only when
-it is not known is the log asked to count.
+Pending is exact but rarely counted: the number is known at one position of the log (`_known_upto`) and follows
+deliveries, commits and removals. A read that reaches the end of the log makes it certain again at no cost. The log
+counts only when it is unknown.
 """
 
 from bisect import bisect_left
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 #: may bring into memory, bytes.
 READ_BYTES_MAX = 1 << 20
 
-_FEW = 16  # messages that are looked for one by one in a long list
+_FEW = 16  # messages that are searched one by one in a long list
 
 
 class LastPerSubject:
@@ -46,7 +46,7 @@ class LastPerSubject:
         return len(self._seqs) - self._at
 
     def next(self, above: int, count: int) -> list[int]:
-        """The next `count` sequences above `above`."""
+        """Return the next `count` sequences above `above`."""
         while self._at < len(self._seqs) and self._seqs[self._at] <= above:
             self._at += 1
         return self._seqs[self._at : self._at + count]
@@ -73,11 +73,11 @@ class ConsumerReader:
         self._matches_wild = matcher_of([filter_ for filter_ in self.filters if filter_ not in self._literals])
         self.last_per_subject: LastPerSubject | None = None
         self._pending = 0
-        self._known_upto = -1  # the pending number holds for messages up to this sequence; -1: not known
-        self._discounted: set[int] = set()  # removals already taken into account before they were told
+        self._known_upto = -1  # the pending number is valid up to this sequence; -1: unknown
+        self._discounted: set[int] = set()  # removals that were accounted for before they were reported
 
     def wants(self, subject: bytes) -> bool:
-        """True if the filters match a literal subject."""
+        """Return whether the filters match a literal subject."""
         if not self.filters or subject in self._literals:
             return True
         return self._matches_wild(subject)
@@ -85,7 +85,7 @@ class ConsumerReader:
     # -- beginning -------------------------------------------------------------------------------------------------
 
     def start(self, config: ConsumerConfig, stream: StreamConfig) -> int:
-        """The sequence before the first one to deliver, by the delivery policy, as things are now."""
+        """Return the sequence before the first one to deliver, by the delivery policy and the present state."""
         log = self._log
         first, last = max(1, log.state.first_seq), log.state.last_seq
         policy = config.deliver_policy
@@ -120,8 +120,8 @@ class ConsumerReader:
     def begin_last_per_subject(self, resume: int, above: int) -> None:
         """List the last message of every subject in (`above`, `resume`]; reading resumes after `resume`.
 
-        After a restart `resume` is the one the consumer began with. A subject that has got a newer message since is
-        not listed: that message comes after `resume` anyway.
+        After a restart `resume` is the value at the consumer's creation. A subject with a newer message is not listed:
+        that message comes after `resume` anyway.
         """
         seqs: Iterable[int]
         if len(self.filters) > SINGLY_MAX:
@@ -133,9 +133,11 @@ class ConsumerReader:
         self._known_upto = -1
 
     def _lasts(self, filter_: bytes, above: int, upto: int) -> list[int]:
-        """The last sequences in (`above`, `upto`] of the stream's subjects for a filter. `a*` is a literal everywhere, but here
-        nats-server's index takes it for the beginning of a token, and clients of KV list keys with it; `a>` likewise for the beginning of
-        several."""
+        """Return the last sequences in (`above`, `upto`] of the stream's subjects for a filter.
+
+        `a*` is a literal everywhere else, but nats-server's index treats it as a prefix of a token here, and KV clients
+        list keys with it; `a>` likewise as a prefix of several tokens.
+        """
         log = self._log
         if not self._is_beginning(filter_):
             return log.lasts_of_each(filter_, above, upto)
@@ -150,7 +152,7 @@ class ConsumerReader:
         return filter_ in self._literals and filter_[-1:] in (b"*", b">")
 
     def _lasts_of_many(self, above: int, upto: int) -> set[int]:
-        """The same for very many filters: the stream's subjects are gone through once or twice, and not for each filter."""
+        """Return the last sequence of each subject for very many filters, by one or two scans of the stream's subjects."""
         log = self._log
         beginnings = {filter_[:-1]: filter_.endswith(b">") for filter_ in self.filters if self._is_beginning(filter_)}
         seqs = set(log.lasts_of_any([each for each in self.filters if not self._is_beginning(each)], above, upto))
@@ -165,12 +167,12 @@ class ConsumerReader:
         return {seq for seq in seqs if above < seq <= upto}
 
     def begin_again(self, above: int) -> None:
-        """Reading goes on after `above`, which was passed before."""
+        """Read again after `above`, which was passed before."""
         if self.last_per_subject is not None:
             self.begin_last_per_subject(self.last_per_subject.resume, above)
 
     def check_reset(self, config: ConsumerConfig, seq: int) -> None:
-        """Raises JetStreamError 10204 when a consumer of this delivery policy cannot begin at `seq`."""
+        """Check that a consumer of this delivery policy may start at `seq`. Raises JetStreamError 10204."""
         policy = config.deliver_policy
         if policy == "by_start_sequence":
             start, what = config.opt_start_seq, "seq"
@@ -186,10 +188,10 @@ class ConsumerReader:
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def read(self, above: int, count: int) -> "tuple[list[StoredMessage], int]":
-        """Up to `count` messages above `above`, and how far the log was searched for them.
+        """Return up to `count` messages above `above`, and how far the log was searched for them.
 
-        The second value is at least the last message's sequence; when nothing came it may still be larger than
-        `above`: that much holds nothing for this consumer. Raises StoreError.
+        The second value is at least the last message's sequence; without messages it may still exceed `above`: the
+        range holds nothing for this consumer. Raises StoreError.
         """
         listed = self.last_per_subject
         if listed is not None:
@@ -206,7 +208,7 @@ class ConsumerReader:
         return result.messages, upto
 
     def read_run(self, above: int, count: int) -> "tuple[StoredRun, int] | None":
-        """The same as `read`, the messages unopened. None where they have to be picked one by one."""
+        """Return `read`'s messages unparsed; None where they must be picked one by one."""
         if self.last_per_subject is not None:
             return None
         log = self._log
@@ -237,10 +239,10 @@ class ConsumerReader:
                     break
         return messages
 
-    # -- what is still to come -------------------------------------------------------------------------------------
+    # -- pending -----------------------------------------------------------------------------------------------------
 
     def pending(self, above: int) -> int:
-        """How many committed messages above `above` are for this consumer. `above` is the position last read to."""
+        """Return how many committed messages above `above` are for this consumer. `above` is the position last read to."""
         log = self._log
         committed = log.committed_seq
         listed = self.last_per_subject
@@ -256,7 +258,7 @@ class ConsumerReader:
         return self._pending
 
     def _know(self, pending: int) -> None:
-        """`pending` is what is to come as of now. Staged removals are not in it, though we are told of them later."""
+        """Set the present number of pending messages; staged removals, reported later, are already excluded."""
         self._pending, self._known_upto = pending, self._log.committed_seq
         staged = self._log.staged_removals()
         if staged:
@@ -267,12 +269,12 @@ class ConsumerReader:
         self._pending -= count
 
     def gave_back(self) -> None:
-        """The position moved otherwise than by delivery: the number is not known any more."""
+        """Note a change of the position other than by delivery: the number becomes unknown."""
         self._known_upto = -1
         self._discounted.clear()
 
     def removed(self, seqs: Sequence[int], above: int) -> None:
-        """These messages left the stream; those above the position were pending if the filters want them."""
+        """Note messages that left the stream; those above the position were pending if the filters match."""
         if self.last_per_subject is not None:
             self.last_per_subject.remove(seqs)
         if self._known_upto < 0:

@@ -1,15 +1,27 @@
-"""What a consumer has delivered and what has been acknowledged: the deciding half of every consumer, without I/O.
+"""A consumer's deliveries and acknowledgements: the decisions of every consumer, without I/O.
 
 Sequences come in pairs: the stream's (`sseq`) and the consumer's own count of deliveries (`cseq`, contiguous from 1,
 redeliveries included). A delivered message of a consumer that expects acknowledgements is *pending* until it is
-acknowledged, terminated, given up (`max_deliver`) or gone from the stream. A pending message is either in the due
-table (it will be redelivered when its time comes) or in the redelivery queue (it may be redelivered now).
+acknowledged, terminated, given up (`max_deliver`) or gone from the stream. A pending message is either in the due table
+(it will be redelivered when due) or in the redelivery queue (it may be redelivered now).
 
-The ack floor is the last position below which nothing is pending. It is computed from the lowest pending message, not
-kept: gaps (filtered, deleted, given up) need no bookkeeping. Pending messages are held in order of their stream
-sequence, which is the order in which they were first delivered.
+The ack floor is the last position below which nothing is pending. It is computed from the lowest pending message: gaps
+(filtered, deleted, given up) need no bookkeeping. Pending messages are ordered by stream sequence, the order of their
+first delivery.
 
-Every time is an argument, in seconds of the monotonic clock. nats-server's rules: ADR-15, ADR-13, and observation.
+Time is always an argument, in seconds of the monotonic clock. nats-server's rules: ADR-15, ADR-13, and observation.
+
+When pending messages fall due for redelivery: a calendar of a few hundred buckets.
+
+A consumer may hold a million unacknowledged messages; each has a due time, most are acknowledged long before it. A
+heap would keep a dead entry per acknowledged message until its due time; a scan would touch every pending message at
+every expiry. Here a due time is rounded up to a tick, one set of stream sequences per tick, and an acknowledged
+message leaves its set at once. The tick grows with the distance (1/512 of it, at least 5 ms), so there are never more
+than about a thousand live buckets, and nothing falls due early.
+
+Times are seconds of the monotonic clock, handed in.
+
+A consumer's configuration as the delivery state needs it.
 """
 
 import math
@@ -18,7 +30,77 @@ from collections.abc import Iterable, Sequence
 from itertools import repeat
 from typing import Literal, NamedTuple
 
-from eyot_daemon.jetstream.consumer.due_table import DueTable
+from eyot_wire.jetstream.model import ConsumerConfig
+
+#: The finest distinction between due times, seconds.
+TICK_S_MIN = 0.005
+#: Buckets per distance: a message due in 30 s is redelivered at most 30/512 s late.
+TICKS_PER_DISTANCE = 512
+
+
+class DueTable:
+    """Stream sequences by due time. Every sequence is in at most one bucket; the caller keeps the bucket's key."""
+
+    __slots__ = ("_buckets", "_earliest")
+
+    def __init__(self) -> None:
+        self._buckets: dict[float, set[int]] = {}
+        self._earliest = math.inf
+
+    def __len__(self) -> int:
+        return sum(map(len, self._buckets.values()))
+
+    @staticmethod
+    def key_for(now: float, wait_s: float) -> float:
+        """Return the bucket of messages that are due `wait_s` from now: the next tick at or after it."""
+        tick = wait_s / TICKS_PER_DISTANCE
+        if tick < TICK_S_MIN:
+            tick = TICK_S_MIN
+        else:
+            # A power of two, so that nearby distances share their buckets.
+            tick = TICK_S_MIN * 2.0 ** math.ceil(math.log2(tick / TICK_S_MIN))
+        return math.ceil((now + wait_s) / tick) * tick
+
+    def add(self, key: float, seqs: Iterable[int]) -> None:
+        """Put `seqs` into the bucket `key` (a value of `key_for`)."""
+        bucket = self._buckets.get(key)
+        if bucket is None:
+            self._buckets[key] = set(seqs)
+            if key < self._earliest:
+                self._earliest = key
+        else:
+            bucket.update(seqs)
+
+    def discard(self, key: float, seq: int) -> None:
+        """Remove `seq` from bucket `key`; unknown keys and sequences are ignored."""
+        bucket = self._buckets.get(key)
+        if bucket is not None:
+            bucket.discard(seq)
+            if not bucket:
+                del self._buckets[key]
+                if key == self._earliest:
+                    self._earliest = math.nan
+
+    @property
+    def earliest(self) -> float:
+        """The earliest bucket's time; infinity when nothing is pending."""
+        if self._earliest != self._earliest:
+            self._earliest = min(self._buckets, default=math.inf)
+        return self._earliest
+
+    def pop_due(self, now: float) -> list[int]:
+        """Remove and return every due sequence, ascending."""
+        due: list[int] = []
+        while self.earliest <= now:
+            due.extend(self._buckets.pop(self._earliest))
+            self._earliest = math.nan
+        due.sort()
+        return due
+
+    def clear(self) -> None:
+        self._buckets.clear()
+        self._earliest = math.inf
+
 
 AckPolicyName = Literal["none", "all", "explicit"]
 
@@ -27,7 +109,7 @@ QUEUED = math.inf
 
 
 class AckRules(NamedTuple):
-    """The part of a consumer's configuration that rules acknowledgements; waits in seconds, -1: no limit."""
+    """The acknowledgement rules of a consumer's configuration; waits in seconds, -1: unlimited."""
 
     policy: AckPolicyName
     ack_wait_s: float = 30.0
@@ -36,7 +118,7 @@ class AckRules(NamedTuple):
     max_ack_pending: int = -1
 
     def wait_s(self, deliveries: int) -> float:
-        """How long the `deliveries`-th delivery (from 1) of a message waits for its acknowledgement."""
+        """Return how long the `deliveries`-th delivery (from 1) of a message waits for its acknowledgement."""
         backoff = self.backoff_s
         if backoff:
             return backoff[min(deliveries, len(backoff)) - 1]
@@ -81,7 +163,7 @@ class ConsumerState:
         self._given_up: list[GivenUp] = []
         self._removed = 0
 
-    # -- what is known ---------------------------------------------------------------------------------------------
+    # -- queries -----------------------------------------------------------------------------------------------------
 
     @property
     def num_ack_pending(self) -> int:
@@ -94,11 +176,11 @@ class ConsumerState:
 
     @property
     def next_due(self) -> float:
-        """When the earliest pending message falls due; infinity when none will."""
+        """Time at which the earliest pending message falls due, monotonic seconds; infinity: none does."""
         return self._due.earliest
 
     def room(self) -> int:
-        """How many new messages `max_ack_pending` still allows (a large number when it is not limited)."""
+        """Return how many new messages `max_ack_pending` still allows (a large number when it is not limited)."""
         if self.rules.policy == "none" or self.rules.max_ack_pending <= 0:
             return 1 << 62
         return max(0, self.rules.max_ack_pending - len(self.pending))
@@ -111,17 +193,17 @@ class ConsumerState:
         return self.delivered_cseq, self.delivered_sseq
 
     def deliveries(self, sseq: int) -> int:
-        """How often `sseq` has been delivered, at least 1 for anything that was."""
+        """Return how often `sseq` has been delivered, at least 1 for anything that was."""
         return self.redelivered.get(sseq, 1)
 
     def queue_order(self) -> list[int]:
-        """The redelivery queue, next first."""
+        """Return the redelivery queue, next first."""
         return list(self._queue)
 
     # -- delivering ------------------------------------------------------------------------------------------------
 
     def deliver(self, sseqs: Sequence[int], now: float) -> int:
-        """New messages `sseqs` (ascending, above `delivered_sseq`) leave now; returns the first one's cseq."""
+        """Deliver new messages `sseqs` (ascending, above `delivered_sseq`) now; return the first one's cseq."""
         count = len(sseqs)
         first = self.delivered_cseq + 1
         self.delivered_cseq += count
@@ -133,17 +215,17 @@ class ConsumerState:
         return first
 
     def skip_to(self, sseq: int) -> None:
-        """The stream was read up to `sseq` and held nothing (more) for this consumer."""
+        """Note that the stream was read up to `sseq` and held nothing (more) for this consumer."""
         if sseq > self.delivered_sseq:
             self.delivered_sseq = sseq
 
     def rewind_to(self, sseq: int) -> None:
-        """The stream's end moved back to `sseq` (a commit failed) before anything was delivered."""
+        """Return to `sseq`: the stream's end moved back (a commit failed) before anything was delivered."""
         if not self.delivered_cseq and sseq < self.delivered_sseq:
             self.delivered_sseq = sseq
 
     def next_redelivery(self) -> int:
-        """The head of the redelivery queue (0: none). It stays there until `redeliver`, an ack or the like takes it."""
+        """Return the head of the redelivery queue (0: none); it stays there until `redeliver`, an ack or a removal."""
         while self._queue:
             sseq = next(iter(self._queue))
             if not self._exhausted(sseq):
@@ -152,7 +234,7 @@ class ConsumerState:
         return 0
 
     def redeliver(self, sseq: int, now: float) -> tuple[int, int]:
-        """A queued message leaves again; returns its new (cseq, deliveries)."""
+        """Redeliver a queued message; return its new (cseq, deliveries)."""
         del self._queue[sseq]
         deliveries = self.redelivered[sseq] = self.redelivered.get(sseq, 1) + 1
         self.delivered_cseq += 1
@@ -162,23 +244,23 @@ class ConsumerState:
         return self.delivered_cseq, deliveries
 
     def expire(self, now: float) -> int:
-        """Move what has fallen due into the redelivery queue, or give it up; returns how many fell due."""
+        """Move due messages into the redelivery queue, or give them up; return how many were due."""
         due = self._due.pop_due(now)
         for sseq in due:
             self._enqueue(sseq)
         return len(due)
 
     def take_given_up(self) -> list[GivenUp]:
-        """The messages given up since the last call."""
+        """Return the messages given up since the last call."""
         taken = self._given_up
         if taken:
             self._given_up = []
         return taken
 
-    # -- what consumers answer -------------------------------------------------------------------------------------
+    # -- answers of clients ------------------------------------------------------------------------------------------
 
     def ack(self, sseq: int) -> Sequence[int]:
-        """`sseq` is acknowledged (with policy "all", so is everything below it); returns what was pending of it."""
+        """Acknowledge `sseq` (with policy "all" also everything below); return what was pending of it."""
         if self.rules.policy == "all":
             taken = []
             for each in self.pending:
@@ -195,7 +277,7 @@ class ConsumerState:
         return (sseq,)
 
     def ack_each(self, sseqs: Iterable[int]) -> list[int]:
-        """The same for many with policy "explicit"; returns those that were pending."""
+        """Acknowledge many with policy "explicit"; return those that were pending."""
         pending, discard = self.pending, self._due.discard
         taken = []
         for sseq in sseqs:
@@ -226,7 +308,7 @@ class ConsumerState:
         return True
 
     def progress(self, sseq: int, now: float) -> bool:
-        """Still at work: the wait starts anew. False if it is not pending."""
+        """Restart the wait of a message in progress. False if it is not pending."""
         held = self.pending.get(sseq)
         if held is None:
             return False
@@ -234,14 +316,14 @@ class ConsumerState:
         return True
 
     def remove(self, sseq: int) -> bool:
-        """The message is no longer pending for another reason (terminated, gone from the stream)."""
+        """Remove a pending message for another reason (terminated, removed from the stream)."""
         if sseq not in self.pending:
             return False
         self._drop(sseq)
         return True
 
     def remove_below(self, sseq: int) -> list[int]:
-        """Everything below `sseq` has left the stream; returns what of it was pending."""
+        """Remove everything below `sseq`, which left the stream; return what was pending of it."""
         gone = []
         for each in self.pending:
             if each >= sseq:
@@ -254,7 +336,7 @@ class ConsumerState:
         return gone
 
     def reset(self, sseq: int) -> None:
-        """Begin anew after `sseq`: nothing was delivered, nothing is pending."""
+        """Start over after `sseq`: nothing was delivered, nothing is pending."""
         self.delivered_cseq, self.delivered_sseq = 0, sseq
         self.pending.clear()
         self.redelivered.clear()
@@ -266,7 +348,7 @@ class ConsumerState:
     # -- changes and recovery --------------------------------------------------------------------------------------
 
     def set_rules(self, rules: AckRules) -> None:
-        """The configuration changed; messages already waiting keep their due times."""
+        """Apply a changed configuration; waiting messages keep their due times."""
         self.rules = rules
 
     def restore(
@@ -277,8 +359,11 @@ class ConsumerState:
         redelivered: dict[int, int],
         now: float,
     ) -> None:
-        """Take over stored state: `delivered` (cseq, sseq); pending (sseq, cseq, remaining wait in s) ascending; the
-        redelivery queue in order (its messages are also in `pending`, their remaining wait is not looked at)."""
+        """Restore stored state.
+
+        `delivered`: (cseq, sseq). `pending`: (sseq, cseq, remaining wait in s), ascending. `queued`: the redelivery
+        queue in order; its messages are also in `pending`, with their remaining wait ignored.
+        """
         self.delivered_cseq, self.delivered_sseq = delivered
         self.redelivered = dict(redelivered)
         queue = list(queued)
@@ -299,7 +384,7 @@ class ConsumerState:
         return 0 < self.rules.max_deliver <= self.redelivered.get(sseq, 1)
 
     def _enqueue(self, sseq: int) -> None:
-        """A message that is no longer in the due table: queue it, unless its deliveries are used up."""
+        """Queue a message that left the due table, unless its deliveries are used up."""
         self.pending[sseq] = (self.pending[sseq][0], QUEUED)
         if self._exhausted(sseq):
             self._give_up(sseq)
@@ -329,7 +414,25 @@ class ConsumerState:
         self._removed += 1
 
     def _compact(self) -> None:
-        """Rebuild the dict once mostly dead entries stand before its first live one, so that finding that stays cheap."""
+        """Rebuild the dict once mostly dead entries precede its first live one, so that finding it stays cheap."""
         if self._removed > 64 + 2 * len(self.pending):
             self.pending = dict(self.pending)
             self._removed = 0
+
+
+#: A wait for acknowledgements that does not end: a hundred years.
+NO_WAIT_S = 100 * 365 * 86_400.0
+
+
+def ack_rules(config: ConsumerConfig) -> AckRules:
+    """Nanoseconds become seconds, 0 and less become "no limit"."""
+    if config.ack_policy == "flow_control":
+        # The receiver reports its position, which acknowledges everything up to it; nothing is redelivered.
+        return AckRules(policy="all", ack_wait_s=NO_WAIT_S, max_ack_pending=config.max_ack_pending)
+    return AckRules(
+        policy=config.ack_policy,
+        ack_wait_s=config.ack_wait / 1e9,
+        backoff_s=tuple(wait / 1e9 for wait in config.backoff),
+        max_deliver=config.max_deliver,
+        max_ack_pending=config.max_ack_pending,
+    )

@@ -1,25 +1,26 @@
-"""Bringing a consumer's state to flash: many acknowledgements, few writes.
+"""Writes a consumer's state to flash: many acknowledgements, few writes.
 
 At the end of a turn the whole state is staged as one record in one transaction, together with the messages that the
-stream drops because of the acknowledgements. While that transaction is under way nothing more is handed in: what gathers
+stream removes because of acknowledgements. While that transaction is pending nothing more is submitted: what gathers
 meanwhile goes with the next one, so the disk sets the pace. Answers to double acknowledgements wait for the transaction
-that holds their acknowledgement.
+with their acknowledgement.
 
-Deliveries alone are no promise to anybody: they are written along with acknowledgements, or `DELIVERED_DELAY_S` later.
-After a crash within that time, messages are delivered once more as if for the first time.
+Deliveries alone are no promise: they are written along with acknowledgements, or `DELIVERED_DELAY_S` later. After a
+crash within that time, messages are delivered again as if for the first time.
 
 Consumers in memory (`mem_storage`, `direct`) write nothing; they still wait for the removal of messages.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from eyot_daemon.jetstream.consumer.codec import encode_state
 from eyot_store.errors import StoreError
 
 if TYPE_CHECKING:
-    from eyot_daemon.jetstream.consumer.consumer import Consumer
+    from eyot_daemon.jetstream.consumer.core import ConsumerCore
+    from eyot_store.txn import Txn
 
 log = logging.getLogger("eyot.jetstream")
 
@@ -33,8 +34,12 @@ RETRY_S_MAX = 30.0
 class StateWriter:
     """Writes for one consumer. `due_at` is when deliveries not yet written must be (infinity: there are none)."""
 
-    def __init__(self, consumer: "Consumer", *, persistent: bool) -> None:
+    def __init__(
+        self, consumer: "ConsumerCore", release: "Callable[[Iterable[int], Txn], None]", *, persistent: bool
+    ) -> None:
+        """`release(seqs, txn)` has the stream let go of acknowledged messages."""
         self._consumer = consumer
+        self._release = release
         self._persistent = persistent
         self._acked: list[int] = []
         self._replies: list[bytes] = []
@@ -46,12 +51,12 @@ class StateWriter:
         self.failures = 0
 
     def delivered(self, now: float) -> None:
-        """The delivery state moved."""
+        """Note a changed delivery state."""
         if self._persistent and self.due_at == float("inf"):
             self.due_at = now + DELIVERED_DELAY_S
 
     def acknowledged(self, seqs: Sequence[int], *, drop: bool) -> None:
-        """The acknowledgement state moved; with `drop` the stream may let go of `seqs`."""
+        """Note a changed acknowledgement state; `drop`: the stream may remove `seqs`."""
         self._urgent = True
         if drop:
             self._acked.extend(seqs)
@@ -61,7 +66,7 @@ class StateWriter:
         self._replies.append(reply)
 
     def flush(self, now: float) -> None:
-        """End of a turn: hand in what there is, unless a transaction is under way."""
+        """Submit the changes at the end of a turn, unless a transaction is pending."""
         if self._in_flight or not self._pending(now):
             return
         if not self._persistent and not self._acked:
@@ -91,10 +96,10 @@ class StateWriter:
         acked, self._acked = self._acked, []
         replies = self._take_replies()
         if self._persistent:
-            state = encode_state(consumer.state, now, consumer.broker.clock.now_ns())
+            state = encode_state(consumer.state, now, consumer.clock.now_ns())
             stream.log.put_consumer_state(txn, consumer.name, state)
         if acked:
-            stream.consumer_acked(consumer, acked, txn)
+            self._release(acked, txn)
         self._urgent = False
         self.due_at = float("inf")
         self._in_flight = True
@@ -109,20 +114,20 @@ class StateWriter:
         elif error.reason == "closed" or consumer.closed:
             return
         else:
-            # Nobody is told anything: the acknowledgements stand in memory and are written again.
+            # No client is informed: the acknowledgements are in memory and will be written again.
             self.failures += 1
             log.warning("consumer %s: state was not written: %s", consumer.path, error)
             self._acked = acked + self._acked
             self._urgent = True
             self._replies = replies + self._replies
-            self._not_before = consumer.broker.clock.monotonic() + self._retry_s
+            self._not_before = consumer.clock.monotonic() + self._retry_s
             self._retry_s = min(self._retry_s * 2, RETRY_S_MAX)
-        # What was delivered meanwhile has no timer yet.
+        # Deliveries since then have no timer yet.
         if not consumer.closed and self.next_deadline != float("inf"):
             consumer.mark()
 
     def close(self, now: float) -> None:
-        """The daemon stops: the last state goes along with what the store still commits."""
+        """Submit the last state when the daemon stops."""
         if self._persistent and (self._urgent or self._replies or self._acked or self.due_at != float("inf")):
             self._submit(now)
 

@@ -1,6 +1,6 @@
-"""What those who copy a stream do not have of it, in messages and bytes; worked out again when something has changed.
+"""The messages and bytes that each downstream lacks; computed again when something has changed.
 
-It is asked for by every look at `/eyot/syncz` and `/metrics`, while weeks of backlog wait for a link.
+Every read of `/eyot/syncz` and `/metrics` uses it, while weeks of backlog wait for a link.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from eyot_daemon.jetstream.downstream.tracker import Downstream
+    from eyot_daemon.jetstream.downstream.record import Downstream
     from eyot_store.log.log import Log
 
-#: Messages whose sizes are added up one by one; a larger backlog is reckoned from the stream's average.
+#: Backlog up to which sizes are summed; a larger one is estimated from the stream's average.
 _SUMMED_MAX = 1000
 _SUMMED_BYTES = 16 << 20
 
 
 class Backlog(NamedTuple):
-    """What a reader does not have: messages, their bytes, and when the oldest was stored (ns since the epoch, 0 for none)."""
+    """The backlog of a downstream: messages, their bytes, and the stored time of the oldest (ns since the epoch, 0: none)."""
 
     messages: int
     bytes: int
@@ -26,16 +26,16 @@ class Backlog(NamedTuple):
 
 
 class Backlogs:
-    """What the readers of one stream do not have."""
+    """The backlogs of one stream's downstreams."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
-        # By reader: what it was worked out from, and what it was.
+        # By downstream: the inputs of the last result, and the result.
         self._known: dict[bytes, tuple[object, Backlog]] = {}
         self._unmatched: tuple[object, int] = None, 0
 
     def of(self, key: bytes, downstream: Downstream, seq: int, passed_over: int) -> Backlog:
-        """Of a reader that has everything up to `seq`, besides the messages that it passes over."""
+        """Return the backlog of a downstream that has everything up to `seq`, without the messages that it skips."""
         log = self._log
         state = log.state
         present = (log.committed_seq, state.first_seq, state.messages, state.bytes)
@@ -46,7 +46,7 @@ class Backlogs:
         return known[1]
 
     def unmatched(self, readers: Iterable[Downstream]) -> int:
-        """How many stored messages match the filters of none of these."""
+        """Return how many stored messages match the filters of none of these."""
         log, state = self._log, self._log.state
         filters: set[bytes] = set()
         for downstream in readers:

@@ -1,17 +1,18 @@
-"""Messages that left a stream before a downstream had confirmed them: counted and named, by downstream and reason.
+"""Messages that left a stream before a downstream had confirmed them: counts and sequences, by downstream and reason.
 
-Limits, ages, purges, rollups and deletions take messages whether or not a mirror or source elsewhere has them. The log tells of each
-such removal (`Log.on_unconfirmed`); what it says is written in the same transaction as the removal itself.
+Limits, ages, purges, rollups and deletions remove messages whether or not a mirror or source elsewhere has them. The
+log reports each such removal (`LogRemovals.on_unconfirmed`); the record is written in the same transaction as the
+removal itself.
 
-A message that was never sent never arrives: it is counted at once. A message that was sent may have arrived all the same: it stays
-open until the downstream confirms it (it arrived), or asks for what comes after an earlier message (it did not).
+A message that was never sent never arrives: it counts at once. A message that was sent may have arrived anyway: it
+stays open until the downstream confirms it (it arrived), or resumes after an earlier message (it did not).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -21,30 +22,30 @@ from eyot_store.log.removals import UNWATCHED
 from eyot_wire.status import NeverArrivedStatus
 
 if TYPE_CHECKING:
-    from eyot_daemon.jetstream.downstream.tracker import DownstreamTracker
-    from eyot_daemon.jetstream.stream.stream import Stream
+    from eyot_daemon.jetstream.downstream.hidden_consumer import Delivered
+    from eyot_daemon.jetstream.stream_core import StreamCore
     from eyot_store.errors import StoreError
     from eyot_store.txn import Txn
 
 log = logging.getLogger("eyot.sync")
 
-#: What is kept of a downstream's losses stands under this and the rest of the downstream's own key.
+#: Prefix of the keys of losses; the rest is the downstream's own key.
 LOST_KEY = b"eyot.lost."
-#: More ranges of sequences than this are joined where they lie closest.
+#: Beyond this many ranges of sequences, the closest are joined.
 RANGES_MAX = 16
-#: The reason of what a damaged store lost.
+#: The reason for losses of a damaged store.
 DAMAGE = "damage"
-#: Under this key stands what a damaged store lost, for downstreams that are met later.
+#: The key for losses of a damaged store, for downstreams that are met later.
 _UNMET = b""
 OPEN_MAX = 32
-#: While messages go on being lost that is logged no more often than this, seconds.
+#: The shortest interval between log lines while messages are being lost, seconds.
 LOGGED_EVERY_S = 60.0
 
 Range = tuple[int, int]
 
 
 class Dropped(msgspec.Struct, array_like=True, frozen=True):
-    """What was lost for one reason: how many messages, and between which sequences (ascending; joined ones may span others)."""
+    """Losses of one reason: number of messages, and their ranges (ascending; joined ones may include others)."""
 
     messages: int = 0
     ranges: tuple[Range, ...] = ()
@@ -60,24 +61,24 @@ class Open(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Losses(msgspec.Struct, array_like=True, frozen=True):
-    """One downstream's. `never`: what never arrived, by reason. `sent`: what may have arrived."""
+    """The losses of one downstream. `never`: what never arrived, by reason. `sent`: what may have arrived."""
 
     never: dict[str, Dropped] = {}
     sent: tuple[Open, ...] = ()
 
     @property
     def messages(self) -> int:
-        """How many never arrived."""
+        """Number of messages that never arrived."""
         return sum(each.messages for each in self.never.values())
 
     def dropped(self, why: str, first: int, last: int, messages: int) -> Losses:
-        """With some more that never arrived."""
+        """Return the losses with a further range that never arrived."""
         before = self.never.get(why, Dropped())
         now = Dropped(before.messages + messages, joined((*before.ranges, (first, last)), RANGES_MAX))
         return replace(self, never={**self.never, why: now})
 
     def dropped_sent(self, each: Open) -> Losses:
-        """With some more that may have arrived."""
+        """Return the losses with a further range that was sent and may have arrived."""
         sent = [*self.sent, each]
         if len(sent) > 1:
             before = sent[-2]
@@ -89,7 +90,7 @@ class Losses(msgspec.Struct, array_like=True, frozen=True):
         return replace(self, sent=tuple(sent))
 
     def confirmed(self, seq: int) -> Losses:
-        """The downstream has what it was sent up to `seq`."""
+        """Note that the downstream has what it was sent up to `seq`."""
         if not self.sent or all(each.first > seq for each in self.sent):
             return self
         left = [
@@ -100,14 +101,14 @@ class Losses(msgspec.Struct, array_like=True, frozen=True):
         return replace(self, sent=tuple(left))
 
     def damaged(self, first: int, last: int) -> Losses:
-        """A damaged store lost what is between these: it may have arrived before."""
+        """Note that a damaged store lost these messages, which may have arrived before."""
         known = [(each.first, each.last) for each in self.sent if each.why == DAMAGE]
         if any(low <= first and last <= high for low, high in (*known, *self.never.get(DAMAGE, Dropped()).ranges)):
             return self
         return self.dropped_sent(Open(DAMAGE, first, last, last + 1 - first))
 
     def asked_after(self, seq: int) -> Losses:
-        """The downstream asks for what comes after `seq`: what else it was sent did not arrive."""
+        """Note that the downstream resumes after `seq`: later messages that it was sent did not arrive."""
         found = self.confirmed(seq)
         for each in found.sent:
             found = found.dropped(each.why, each.first, each.last, each.messages)
@@ -115,7 +116,7 @@ class Losses(msgspec.Struct, array_like=True, frozen=True):
 
 
 def joined(ranges: Iterable[Range], most: int) -> tuple[Range, ...]:
-    """Ranges in order, those that touch as one, and no more than `most` of them."""
+    """Join ranges in order: touching ones, and the closest until there are at most `most`."""
     found: list[Range] = []
     for first, last in sorted(ranges):
         if found and first <= found[-1][1] + 1:
@@ -133,17 +134,50 @@ _decode = msgspec.msgpack.Decoder(Losses).decode
 _NONE = Losses()
 
 
+class Lacks(NamedTuple):
+    """Messages from `first` to `last` that a downstream has not confirmed, and whether they were sent to it."""
+
+    first: int
+    last: int
+    messages: int
+    sent: bool
+
+
+class Readers(Protocol):
+    """The downstreams of a stream, as far as losses need them."""
+
+    def unconfirmed_from(self) -> Iterator[int]:
+        """Yield for each downstream the first sequence that it may lack."""
+        ...
+
+    def lacking(self, first: int, last: int, subject: bytes | None) -> Iterator[tuple[bytes, Lacks]]:
+        """Yield what downstreams have not confirmed of these messages, by key."""
+        ...
+
+    def name_of(self, key: bytes) -> str:
+        """Return a downstream's name for people."""
+        ...
+
+    def still_sending(self, key: bytes) -> list[Delivered]:
+        """Return the states of the consumers that a downstream reads at present."""
+        ...
+
+    def request_again(self, key: bytes) -> None:
+        """Make a downstream request messages again from where it stands."""
+        ...
+
+
 class NeverArrived:
     """The losses of one stream's downstreams, by the keys of their records."""
 
-    def __init__(self, stream: Stream, downstream: DownstreamTracker, met: Iterable[bytes]) -> None:
+    def __init__(self, stream: StreamCore, downstream: Readers, met: Iterable[bytes]) -> None:
         self._stream = stream
         self._downstream = downstream
         positions = stream.log.positions()
         self._committed = {
             key.removeprefix(LOST_KEY): _decode(value) for key, value in positions.items() if key.startswith(LOST_KEY)
         }
-        #: What is known of these could not be written down yet.
+        #: Downstreams with losses that could not be written yet.
         self._unwritten: set[bytes] = set()
         self._gone = gone_in(positions)
         for first, last in self._gone:
@@ -152,13 +186,15 @@ class NeverArrived:
                 self._unwritten.add(key)
         self._losses = dict(self._committed)
         self._logged_at: dict[bytes, float] = {}
-        stream.log.on_unconfirmed = self._removing
+        #: Per downstream: consumers that skipped messages whose removal then failed.
+        self._passed_over: dict[bytes, list[Delivered]] = {}
+        stream.log.removals.on_unconfirmed = self._removing
 
     def of(self, key: bytes) -> Losses:
         return self._losses.get(key, _NONE)
 
     def open_messages(self, key: bytes) -> int:
-        """How many messages it is not known of whether they arrived."""
+        """Return the number of messages that may or may not have arrived."""
         return sum(each.messages for each in self.of(key).sent)
 
     def statuses(self, key: bytes) -> list[NeverArrivedStatus]:
@@ -168,11 +204,11 @@ class NeverArrived:
         ]
 
     def watch(self) -> None:
-        """Be told of removals from the first sequence on that some downstream lacks."""
-        self._stream.log.unconfirmed_from = min(self._downstream.unconfirmed_from(), default=UNWATCHED)
+        """Watch removals from the first sequence on that a downstream lacks."""
+        self._stream.log.removals.unconfirmed_from = min(self._downstream.unconfirmed_from(), default=UNWATCHED)
 
     def start(self) -> None:
-        """Write down what a damaged store lost: who copies the stream may lack it."""
+        """Record what a damaged store lost: downstreams may lack it."""
         if self._gone:
             stream = self._stream
             txn = stream.store.begin()
@@ -181,7 +217,7 @@ class NeverArrived:
                 stream.log.delete_position(txn, gone_position(*span)[0])
             stream.store.submit(txn, lambda _: None)
 
-    # -- what changes ----------------------------------------------------------------------------------------------
+    # -- changes -----------------------------------------------------------------------------------------------------
 
     def confirmed(self, key: bytes, seq: int, txn: Txn) -> None:
         self._set(key, self.of(key).confirmed(seq), txn)
@@ -191,7 +227,7 @@ class NeverArrived:
         self._set(key, self.of(key).asked_after(seq), txn)
 
     def met(self, key: bytes, seq: int, txn: Txn) -> None:
-        """A downstream of which nothing is known asks for what comes after `seq`: what it may have known of it was lost, too."""
+        """Record a new downstream that resumes after `seq`: what it may have received before was lost, too."""
         losses = self.of(key)
         for each in self.of(_UNMET).sent:
             losses = losses.damaged(each.first, each.last)
@@ -200,11 +236,11 @@ class NeverArrived:
             self.asked_after(key, seq, txn)
 
     def forget(self, key: bytes, txn: Txn) -> None:
-        """What was lost is not to be told any more."""
+        """Forget a downstream's losses."""
         self._set(key, _NONE, txn)
 
     def move(self, key: bytes, other: bytes, txn: Txn) -> None:
-        """A downstream is kept under another key from now on."""
+        """Move a downstream's losses to another key."""
         self._set(other, self.of(key), txn)
         self._set(key, _NONE, txn)
 
@@ -214,9 +250,13 @@ class NeverArrived:
             self._note(txn).keys.add(key)
 
     def _removing(self, txn: Txn, why: str, first: int, last: int, subject: bytes | None) -> None:
-        """The log is about to remove messages: one on `subject`, or all from `first` to `last`."""
+        """Record a removal by the log: one message on `subject`, or all from `first` to `last`."""
         for key, lacks in self._downstream.lacking(first, last, subject):
-            self._note(txn).add(key, Open(why, lacks.first, lacks.last, lacks.messages), sent=lacks.sent)
+            note = self._note(txn)
+            if key not in note.before:
+                sending = self._downstream.still_sending(key)
+                note.before[key] = lacks.first, [state for state in sending if state.delivered_sseq < lacks.first]
+            note.add(key, Open(why, lacks.first, lacks.last, lacks.messages), sent=lacks.sent)
 
     def _note(self, txn: Txn) -> _Note:
         found = next((each for each in txn.closing if isinstance(each, _Note) and each.whose is self), None)
@@ -228,7 +268,7 @@ class NeverArrived:
     # -- transactions ----------------------------------------------------------------------------------------------
 
     def seal(self, txn: Txn, note: _Note) -> None:
-        """Stage what a transaction changes."""
+        """Stage the changes of a transaction."""
         stream = self._stream
         for key, each, sent in note.removed:
             before = self.of(key)
@@ -246,7 +286,7 @@ class NeverArrived:
     def settled(self, note: _Note, failure: StoreError | None) -> None:
         for key, losses in note.written.items():
             if failure is not None:
-                # What was staged on top of it has failed, too. What a downstream lacks it lacks all the same.
+                # What was staged on top of it has failed, too; the downstream's losses remain.
                 before = self._committed.get(key, _NONE)
                 if key in note.asked:
                     before = self._committed[key] = before.asked_after(note.asked[key])
@@ -257,9 +297,25 @@ class NeverArrived:
             if losses.messages > self._committed.get(key, _NONE).messages:
                 self._log(key, losses)
             self._committed[key] = losses
+        for key, (first, states) in note.before.items() if failure is not None else ():
+            self._stayed(key, first, states)
+
+    def _stayed(self, key: bytes, first: int, states: list[Delivered]) -> None:
+        """Make a downstream request again after a failed removal.
+
+        The removal began at `first`. A consumer of `states` that skipped the messages meanwhile does not send them any more.
+        """
+        passed = [one for one in self._downstream.still_sending(key) if one in states and one.delivered_sseq >= first]
+        if passed:
+            self._passed_over[key] = passed
+            self._downstream.request_again(key)
+
+    def was_passed_over(self, state: Delivered) -> bool:
+        """Return whether this consumer skipped stored messages; an answer to it confirms nothing."""
+        return any(state is one for passed in self._passed_over.values() for one in passed)
 
     def _log(self, key: bytes, losses: Losses) -> None:
-        now = self._stream.broker.clock.monotonic()
+        now = self._stream.clock.monotonic()
         if now < self._logged_at.get(key, now):
             return
         self._logged_at[key] = now + LOGGED_EVERY_S
@@ -274,15 +330,17 @@ class NeverArrived:
 
 
 class _Note:
-    """What one transaction means for the losses of one stream."""
+    """The changes of one transaction in the losses of one stream."""
 
     def __init__(self, whose: NeverArrived) -> None:
         self.whose = whose
-        #: Changed, besides by what is removed.
+        #: Changed other than by removals.
         self.keys: set[bytes] = set()
         self.asked: dict[bytes, int] = {}
         self.written: dict[bytes, Losses] = {}
         self.removed: list[tuple[bytes, Open, bool]] = []
+        #: Per downstream: the first removed sequence, and the consumers that had not reached it.
+        self.before: dict[bytes, tuple[int, list[Delivered]]] = {}
 
     def add(self, key: bytes, each: Open, *, sent: bool) -> None:
         """Messages are removed that the downstream has not confirmed. In a row they are one entry."""

@@ -1,4 +1,4 @@
-"""Why a mirror or source elsewhere does not get on with copying from here, as far as this end can tell, and what can be done."""
+"""Why a downstream does not make progress, as far as the origin's server knows, and the remedies."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ from msgspec import Struct
 
 from eyot_sync.link.state import LinkState
 
-#: A reader that is linked, reads and lacks something confirms more often than this, seconds.
+#: A linked downstream with a backlog confirms more often than this, seconds.
 SILENT_S = 30.0
 
 
 class Standing(Struct, kw_only=True):
-    """Where a reader stands. `downstream` is its server or cluster, `target` its stream ("": not known), `link` the link that failed.
-    `behind_s`: for how long it has lacked something and confirmed nothing; 0 while a policy has it wait. `passed_over`: messages that it
-    does not take since it is `ahead` of the stream. `through`: the linked server behind which the reader is, if it is not linked itself."""
+    """The state of a downstream.
+
+    `downstream`: its server or cluster; `target`: its stream ("": unknown); `link`: the failed link. `behind_s`: for
+    how long it has had a backlog without confirmation; 0 while a policy holds it. `passed_over`: messages that it skips
+    because it is `ahead` of the stream. `through`: the linked server behind which it is, if it is not linked itself.
+    """
 
     stream: str
     downstream: str
@@ -33,7 +36,7 @@ def trouble(at: Standing) -> tuple[str, str]:
         return (
             f"{at.downstream} had copied up to {at.ahead} of an earlier {at.stream}, and does not take the {at.passed_over} messages that "
             "are stored here under these sequences",
-            f"let it copy them under another name (a stream here that sources {at.stream}), or make {at.stream} anew with first_seq "
+            f"let it copy them under another name (a stream here that sources {at.stream}), or create {at.stream} again with first_seq "
             f"{at.ahead + 1} and publish them again",
         )
     if not at.linked:

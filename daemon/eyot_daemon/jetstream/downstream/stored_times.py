@@ -1,4 +1,4 @@
-"""The origin's side of `eyot.stored`: a copy asks along with its consumer when this stream stored what it has of it."""
+"""The origin's side of `eyot.stored`: a downstream requests stored times along with its consumer."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from eyot_sync.sourcing import stored_times
 from eyot_wire.jetstream.consumer import ConsumerInfo
 
 if TYPE_CHECKING:
-    from eyot_daemon.jetstream.stream.stream import Stream
+    from eyot_store.log.log import Log
 
 
-def with_stored_times(stream: Stream, info: ConsumerInfo) -> ConsumerInfo:
-    """What is said of a new consumer, with the times that its request asks for."""
+def with_stored_times(log: Log, info: ConsumerInfo) -> ConsumerInfo:
+    """Return a new consumer's info with the stored times that its request names."""
     config = info.config
     asked = config.metadata.get(stored_times.KEY) if config is not None and config.direct else None
     if config is None or asked is None:
@@ -23,9 +23,9 @@ def with_stored_times(stream: Stream, info: ConsumerInfo) -> ConsumerInfo:
 
     def time_of(seq: int) -> int:
         try:
-            message = stream.log.get(seq)
+            message = log.get(seq)
         except StoreError:
-            return 0  # damaged: it proves nothing
+            return 0  # damaged: no evidence
         return 0 if message is None else message.ts_ns
 
     metadata = config.metadata | {stored_times.KEY: stored_times.answer(asked, time_of)}

@@ -1,17 +1,18 @@
-"""A copy that asks for what it has confirmed is asked once more before it is believed.
+"""Lets a downstream that requests confirmed messages resume once more before it is served.
 
-It may be right: its stream was purged, deleted and made again, or restored. But a nats-server (2.10 to 2.14) that has just become the
-leader of a stream with several replicas does not know for up to 0.6 s where its sources stand, and if a leaf connects to it in that time it asks
-for everything from the first message on: all of it would be stored twice. So nothing is sent for a second. Then a heartbeat
-that it must object to makes it ask anew, from where it stands by now; what it then asks for it gets.
-Source: nats-server's stream.go, `setLeader`, `retryDisconnectedSyncConsumers` and `setupSourceConsumers`.
+Its request may be right: its stream was purged, created again, or restored. But a nats-server (2.10 to 2.14) that has
+just become the leader of a stream with several replicas does not know its sources' positions for up to 0.6 s. If a leaf
+node connects in that time, it requests everything from the first message on, which would all be stored twice. So
+nothing is sent for a second. Then a heartbeat that it must reject makes it request again, from its present position,
+and that request is served. Source: nats-server's stream.go, `setLeader`, `retryDisconnectedSyncConsumers` and
+`setupSourceConsumers`.
 """
 
 from __future__ import annotations
 
-#: After this a new leader has looked where it stands, seconds.
+#: After this time a new leader knows its position, seconds.
 ASK_AFTER_S = 1.0
-#: Who does not ask anew by then is believed, seconds. nats-server leaves two between its requests.
+#: Without a new request by then, the first one is accepted, seconds. nats-server waits two between requests.
 BELIEVE_AFTER_S = 6.0
 
 
@@ -30,12 +31,12 @@ class SuspectResume:
         return self._believe_at if self._told else self._ask_at
 
     def is_due(self, now: float) -> bool:
-        """True once: the reader is to be told to ask anew."""
+        """Return True once: the downstream must now request again."""
         if self._told or now < self._ask_at:
             return False
         self._told = True
         return True
 
     def is_over(self, now: float) -> bool:
-        """It did not ask anew: it is believed."""
+        """Return whether it did not request again: the first request is accepted."""
         return now >= self._believe_at

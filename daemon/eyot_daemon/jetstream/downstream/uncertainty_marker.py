@@ -1,9 +1,9 @@
-"""Whether what is on disk says too much of those who copy streams: kept where a full disk cannot prevent it.
+"""Whether the stored records of downstreams may claim too much, kept where a full disk cannot prevent it.
 
-A reader that was restored from a backup has less than it had confirmed. From the moment that this is known until the record that
-says so is on flash, what was written before is not true: should this server lose power in between, which a full disk makes long, it
-must not claim it again. A marker (`eyot_store.journal.marker`) says so; a server that finds it turned on believes no record until its reader
-has asked again.
+A downstream that was restored from a backup has less than it had confirmed. Until the corrected record is on flash, the
+stored one is wrong. If this server loses power in between (a full disk makes that time long), it must not trust the old
+record. A marker (`eyot_store.journal.marker`) says so. A server that finds it set trusts no record until the downstream
+has resumed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NAME = "readers-doubted"
 
 
 class UncertaintyMarker:
-    """The doubts about all readers of one store's streams. `at_start`: nothing that was written before it was opened is certain."""
+    """The open corrections for all downstreams of one store. `at_start`: records from before the start are uncertain."""
 
     def __init__(self, store: Store) -> None:
         self._marker = Marker(store.path, _NAME)
@@ -31,13 +31,13 @@ class UncertaintyMarker:
         self._open: set[object] = set()
 
     def begin(self, doubt: object) -> None:
-        """What is on disk says more than is true, or may do so."""
+        """Set the marker: a stored record claims too much, or may do so."""
         if not self._open and not self._marker.turn(on=True):
-            log.warning("What copies have lost cannot be written down: the store's directory cannot be changed")
+            log.warning("Losses of downstreams cannot be recorded: the store's directory is not writable")
         self._open.add(doubt)
 
     def end(self, doubt: object) -> None:
-        """What is on disk is true again, as far as this goes."""
+        """Clear a correction: the stored record is right again."""
         if doubt in self._open:
             self._open.discard(doubt)
             if not self._open:
@@ -48,7 +48,7 @@ _by_store: WeakKeyDictionary[Store, UncertaintyMarker] = WeakKeyDictionary()
 
 
 def uncertainty_of(store: Store) -> UncertaintyMarker:
-    """The store's UncertaintyMarker, made on first use."""
+    """Return the store's UncertaintyMarker, made on first use."""
     found = _by_store.get(store)
     if found is None:
         found = _by_store[store] = UncertaintyMarker(store)

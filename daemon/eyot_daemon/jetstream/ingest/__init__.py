@@ -1,4 +1,6 @@
-"""The way of messages into a stream: checks, staging, batches, and the limit on what is not committed yet.
+"""Ingest of messages into a stream: checks, staging, batches, schedules, and the limit on uncommitted messages.
 
-Entry point: `stream_ingest.StreamIngest`, which a stream's `flush` calls with the messages of one turn.
+Entry point: `stream_ingest.StreamIngest`, which a stream's `flush` calls with the messages of one turn. `message_stager.py` says what
+happens to one message.
+May import `messages/`, `retention/` and what the parts of a stream share (`stream_core.py`), not the stream.
 """

@@ -1,15 +1,20 @@
 """Atomic batch publishing (ADR-50): messages that are stored together or not at all.
 
-The messages of a batch are held here, in memory, until the one that commits it arrives; then the stream stores them in one
-transaction. A batch that is not heard of for a while, skips a number, or grows too large is dropped, and an advisory says so.
+The messages of a batch stay in memory until its commit message arrives; then the stream stores them in one transaction.
+A batch that stays silent, skips a number, or grows too large is dropped with an advisory.
 """
 
 from typing import TYPE_CHECKING, NamedTuple
 
 from eyot_daemon.jetstream import advisories
-from eyot_daemon.jetstream.api_request import level_is_offered
 from eyot_daemon.jetstream.messages.batch_budget import BatchBudget
-from eyot_daemon.jetstream.messages.headers import BATCH_COMMIT, BATCH_ID, BATCH_SEQUENCE, REQUIRED_LEVEL
+from eyot_daemon.jetstream.messages.headers import (
+    BATCH_COMMIT,
+    BATCH_ID,
+    BATCH_SEQUENCE,
+    REQUIRED_LEVEL,
+    level_is_offered,
+)
 from eyot_wire import headers
 from eyot_wire.digits import parse_uint
 from eyot_wire.jetstream.error_codes import (
@@ -26,7 +31,7 @@ from eyot_wire.jetstream.errors import ApiError, error
 
 if TYPE_CHECKING:
     from eyot_daemon.jetstream.advisories import AbandonReason
-    from eyot_daemon.jetstream.stream.stream import Stream
+    from eyot_daemon.jetstream.stream_core import StreamCore
     from eyot_daemon.turn.timers import TimerHandle
     from eyot_wire.frames import Published
 
@@ -34,12 +39,12 @@ MESSAGES_MAX = 1000
 ID_LENGTH_MAX = 64
 #: Batches that one stream holds at a time; the server's bounds are in `batch_budget.py`.
 OPEN_MAX = 50
-#: A batch of which nothing is heard for so long is dropped.
+#: How long a batch may be silent.
 IDLE_S_MAX = 10.0
 
 
 class Commit(NamedTuple):
-    """A complete batch, to be stored now. `reply` gets the PubAck."""
+    """A complete batch, to be stored now. `reply` receives the PubAck."""
 
     id: bytes
     messages: "list[Published]"
@@ -47,7 +52,7 @@ class Commit(NamedTuple):
 
 
 class Held(NamedTuple):
-    """The message is kept until its batch is complete; whoever asked gets an empty answer."""
+    """The message is held until its batch is complete; the publisher gets an empty answer."""
 
 
 HELD = Held()
@@ -65,7 +70,7 @@ class _OpenBatch:
 class AtomicBatches:
     """The open batches of one stream."""
 
-    def __init__(self, stream: "Stream", budget: BatchBudget) -> None:
+    def __init__(self, stream: "StreamCore", budget: BatchBudget) -> None:
         self._stream = stream
         self._budget = budget
         self._open: dict[bytes, _OpenBatch] = {}
@@ -74,10 +79,15 @@ class AtomicBatches:
     def __len__(self) -> int:
         return len(self._open)
 
-    def take(self, message: "Published", fields: dict[bytes, bytes]) -> Commit | Held | ApiError:
-        """The next message of a batch: `fields` are its `Nats-` headers, `Nats-Batch-Id` among them."""
+    def take(
+        self, message: "Published", fields: dict[bytes, bytes], unfit: ApiError | None
+    ) -> Commit | Held | ApiError:
+        """Return the next message of a batch: `fields` are its `Nats-` headers, `Nats-Batch-Id` among them.
+
+        `unfit`: why the stream refuses the message in any batch; None: it does not.
+        """
         batch_id = fields[BATCH_ID]
-        refused = self._refused(message, batch_id, fields.get(BATCH_SEQUENCE, b""))
+        refused = unfit or self._refused(batch_id, fields.get(BATCH_SEQUENCE, b""))
         if refused is not None:
             return refused
         seq, commit = int(fields[BATCH_SEQUENCE]), fields.get(BATCH_COMMIT)
@@ -108,11 +118,8 @@ class AtomicBatches:
             return error(JSAtomicPublishTooLargeBatchErrF, size=MESSAGES_MAX)
         return self._add(batch_id, batch, message, commit)
 
-    def _refused(self, message: "Published", batch_id: bytes, number: bytes) -> ApiError | None:
-        """What is wrong with a message before it is asked which batch it is of."""
-        refused = self._stream.refuses_batched(message)
-        if refused is not None:
-            return refused
+    def _refused(self, batch_id: bytes, number: bytes) -> ApiError | None:
+        """Return the error of a message that is refused before its batch is looked up; None: it is not."""
         if not self._stream.config.allow_atomic:
             return error(JSAtomicPublishDisabledErr)
         if len(batch_id) > ID_LENGTH_MAX:
@@ -126,7 +133,7 @@ class AtomicBatches:
     ) -> Commit | Held | ApiError:
         message = message._replace(header=headers.remove(message.header, REQUIRED_LEVEL))
         if commit == b"eob":
-            # Only the end is said: the message before it was the last.
+            # This message only ends the batch: the message before it was the last.
             last = batch.messages[-1]
             batch.messages[-1] = last._replace(header=headers.add_field(last.header, BATCH_COMMIT, b"1"))
         else:
@@ -137,14 +144,14 @@ class AtomicBatches:
             batch.size += size
             batch.messages.append(message._replace(reply=b""))
         if commit is None:
-            batch.heard_at = self._stream.broker.clock.monotonic()
+            batch.heard_at = self._stream.clock.monotonic()
             self._set_timer()
             return HELD
         self._close(batch_id)
         return Commit(batch_id, batch.messages, message.reply)
 
     def drop_all(self) -> None:
-        """The stream stops, or no longer takes batches."""
+        """Drop all batches: the stream stops, or no longer accepts batches."""
         for batch_id in list(self._open):
             self._close(batch_id)
         if self._timer is not None:
@@ -169,11 +176,11 @@ class AtomicBatches:
     def _set_timer(self) -> None:
         if self._timer is None or not self._timer.active:
             oldest = min(batch.heard_at for batch in self._open.values())
-            self._timer = self._stream.broker.timers.call_at(oldest + IDLE_S_MAX, self._time_passed)
+            self._timer = self._stream.timers.call_at(oldest + IDLE_S_MAX, self._time_passed)
 
     def _time_passed(self) -> None:
         self._timer = None
-        now = self._stream.broker.clock.monotonic()
+        now = self._stream.clock.monotonic()
         for batch_id, batch in list(self._open.items()):
             if now - batch.heard_at >= IDLE_S_MAX:
                 self._drop(batch_id, "timeout")
@@ -181,5 +188,5 @@ class AtomicBatches:
             self._set_timer()
 
 
-#: What tells that a header block may be of a batch, before it is read.
+#: A header block without these bytes is not of a batch; it need not be parsed.
 MARK = b"\r\n" + BATCH_ID + b":"

@@ -1,12 +1,12 @@
-"""Fast batch publishing (2.14, ADR-50): a publisher streams messages and is told now and then how far they are stored.
+"""Fast batch publishing (2.14, ADR-50): a publisher streams messages, and receives their progress now and then.
 
-What a message is within its batch stands in its reply subject:
+A message's role in its batch is in its reply subject:
 
     <prefix>.<batch>.<flow>.<ok|fail>.<sequence>.<operation>.$FI
 
-Operations: 0 begin, 1 append, 2 the last message, 3 the end (not stored), 4 a question. `flow` is how many messages may be
-under way unacknowledged. A gap or a refused message ends a `fail` batch; an `ok` batch goes on. Every answer leaves with the
-transaction that holds what it speaks of.
+Operations: 0 begin, 1 append, 2 the last message, 3 the end (not stored), 4 a query. `flow`: how many messages may be
+unacknowledged. A gap or a refused message ends a `fail` batch; an `ok` batch continues. Every answer leaves after the
+transaction that it describes.
 """
 
 from collections.abc import Callable
@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from eyot_daemon.jetstream.api_request import level_is_offered
 from eyot_daemon.jetstream.ingest.atomic_batches import ID_LENGTH_MAX, IDLE_S_MAX
 from eyot_daemon.jetstream.messages.batch_budget import BatchBudget
+from eyot_daemon.jetstream.messages.headers import level_is_offered
 from eyot_wire.jetstream.error_codes import (
     JSBatchPublishInvalidBatchIDErr,
     JSBatchPublishInvalidPatternErr,
@@ -28,13 +28,13 @@ from eyot_wire.jetstream.errors import ApiError, error
 from eyot_wire.jetstream.model import encode
 
 if TYPE_CHECKING:
-    from eyot_daemon.jetstream.stream.stream import Stream
+    from eyot_daemon.jetstream.stream_core import StreamCore
     from eyot_daemon.turn.timers import TimerHandle
     from eyot_wire.frames import Published
 
 MARK = b".$FI"
 FLOW_DEFAULT = 10
-#: More is not left unacknowledged, whatever is asked for; all batches of a stream share it.
+#: Most messages that a stream's batches leave unacknowledged together, even where publishers ask for more.
 FLOW_MAX = 500
 _UINT16_MAX = 65_535
 
@@ -42,7 +42,7 @@ BEGIN, APPEND, COMMIT, END, PING = range(5)
 
 
 class FastReply(NamedTuple):
-    """What a reply subject says of its message."""
+    """A parsed reply subject of a message in a fast batch."""
 
     batch: bytes
     flow: int
@@ -73,8 +73,12 @@ class Duplicate(NamedTuple):
 
 
 class _OpenBatch:
-    """`last`: the last number taken; `settled`: the last number stored, or stored before; `stored`: the stream's sequence of the
-    last message stored (0: none). `flow` messages may be under way at present, `flow_max` as far as the publisher goes."""
+    """An open batch.
+
+    `last`: the last accepted number. `settled`: the last number that is stored, now or before. `stored`: stream
+    sequence of the last stored message (0: none). `flow`: messages that may be unacknowledged at present, at most
+    `flow_max`, the publisher's limit.
+    """
 
     __slots__ = ("acked", "flow", "flow_max", "goes_on", "heard_at", "last", "settled", "stored")
 
@@ -112,7 +116,7 @@ def parse_reply(reply: bytes) -> FastReply | None:
 class FastBatches:
     """The open batches of one stream."""
 
-    def __init__(self, stream: "Stream", budget: BatchBudget) -> None:
+    def __init__(self, stream: "StreamCore", budget: BatchBudget) -> None:
         self._stream = stream
         self._budget = budget
         self._open: dict[bytes, _OpenBatch] = {}
@@ -122,7 +126,7 @@ class FastBatches:
         return len(self._open)
 
     def take(self, message: "Published", store: Store) -> list[bytes] | ApiError:
-        """The next message of a batch; returns the answers to its reply subject, in order, or why nothing was done."""
+        """Return the next message of a batch; returns the answers to its reply subject, in order, or why nothing was done."""
         asked = parse_reply(message.reply)
         if asked is None:
             return error(JSBatchPublishInvalidPatternErr)
@@ -138,14 +142,14 @@ class FastBatches:
         if message.header and not level_is_offered(message.header):
             self._close(asked.batch)
             return error(JSRequiredApiLevelErr)
-        batch.heard_at = self._stream.broker.clock.monotonic()
+        batch.heard_at = self._stream.clock.monotonic()
         self._set_timer()
         if asked.op == PING:
             return self._ping(batch, asked)
         return self._next(batch, asked, message, store)
 
     def drop_all(self) -> None:
-        """The stream stops, no longer takes batches, or cannot store: publishers find their batches unknown."""
+        """Drop all batches: the stream stops, no longer accepts batches, or cannot store. Publishers find them unknown."""
         for batch_id in list(self._open):
             self._close(batch_id)
         if self._timer is not None:
@@ -155,7 +159,7 @@ class FastBatches:
     # -- inside ----------------------------------------------------------------------------------------------------
 
     def _ping(self, batch: _OpenBatch, asked: FastReply) -> list[bytes]:
-        """A question how far the batch is; the messages up to its number have been sent."""
+        """Return a question how far the batch is; the messages up to its number have been sent."""
         answers: list[bytes] = []
         if asked.seq > batch.last:
             answers.append(encode(_Gap(batch.last + 1, asked.seq + 1)))
@@ -173,13 +177,13 @@ class FastBatches:
             if ahead:
                 answers.append(encode(_Gap(batch.last + 1, asked.seq)))
             if not (ahead and batch.goes_on):
-                # A gap, or it began anew or repeats itself: what it has sent so far is all there is.
+                # A gap, a restart or a repetition: what the batch has sent so far is all there is.
                 return [*answers, self._end(asked.batch, batch)]
         batch.last = asked.seq
         if asked.op == END:
             batch.last = asked.seq - 1
             return [*answers, self._end(asked.batch, batch)]
-        # A stream that does not acknowledge says nothing of how it begins; nats-server tells all that comes after.
+        # As in nats-server: with `no_ack` the first acknowledgement is left out, and later ones are sent.
         if asked.seq == 1 and asked.op != COMMIT and not self._stream.config.no_ack:
             answers.append(encode(_Ack(0, batch.flow)))
         stored = store(message)
@@ -194,7 +198,7 @@ class FastBatches:
         return answers
 
     def _repeated(self, batch: _OpenBatch, asked: FastReply, seq: int) -> list[bytes]:
-        """The message is in the stream already: passed over, but a batch of nothing else is told where."""
+        """Skip a message that the stream already holds. The answer to a batch of nothing else names the held message's sequence."""
         answers: list[bytes] = []
         batch.settled = asked.seq
         self._tell_progress(batch, answers)
@@ -218,8 +222,10 @@ class FastBatches:
         return [told, self._end(asked.batch, batch)]
 
     def _tell_progress(self, batch: _OpenBatch, answers: list[bytes]) -> bool:
-        """Say how far the batch is settled, if that is `flow` messages further than was said last. The flow doubles or halves
-        towards the batch's share."""
+        """Say how far the batch is settled, if that is `flow` messages further than was said last.
+
+        The flow doubles or halves towards the batch's share.
+        """
         steps = (batch.settled - batch.acked) // batch.flow
         if steps <= 0:
             return False
@@ -230,7 +236,7 @@ class FastBatches:
         return True
 
     def _end(self, batch_id: bytes, batch: _OpenBatch) -> bytes:
-        """The batch is over: its PubAck."""
+        """End a batch; return its PubAck."""
         self._close(batch_id)
         name = encode(batch_id.decode("utf-8", "replace"))
         return self._stream.ack_head + b'%d,"batch":%b,"count":%d}' % (batch.stored, name, batch.last)
@@ -242,11 +248,11 @@ class FastBatches:
     def _set_timer(self) -> None:
         if self._timer is None or not self._timer.active:
             oldest = min(batch.heard_at for batch in self._open.values())
-            self._timer = self._stream.broker.timers.call_at(oldest + IDLE_S_MAX, self._time_passed)
+            self._timer = self._stream.timers.call_at(oldest + IDLE_S_MAX, self._time_passed)
 
     def _time_passed(self) -> None:
         self._timer = None
-        now = self._stream.broker.clock.monotonic()
+        now = self._stream.clock.monotonic()
         for batch_id, batch in list(self._open.items()):
             if now - batch.heard_at >= IDLE_S_MAX:
                 self._close(batch_id)

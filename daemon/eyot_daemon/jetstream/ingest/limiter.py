@@ -1,7 +1,7 @@
-"""What was published to a stream and is not on flash yet: how much of it there may be, and who waits when it is much.
+"""Limits what was published to a stream and is not on flash yet.
 
-From half of what may be buffered on, and as long as the store is congested, the connections that publish to the stream are not read
-(`gate.py`). What comes all the same, when the whole is reached, is refused with error 10167, as nats-server does.
+From half of the buffer on, and while the store is congested, connections that publish to the stream are not read
+(`Gate`). As in nats-server, messages beyond the whole buffer are refused with error 10167.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from eyot_wire.jetstream.errors import error
 
 if TYPE_CHECKING:
     from eyot_daemon.jetstream.messages.batch import Batch
-    from eyot_daemon.jetstream.stream.stream import Stream
+    from eyot_daemon.jetstream.stream_core import StreamCore
     from eyot_daemon.turn.timers import Timers
     from eyot_store.store import Store
     from eyot_wire.frames import Published
@@ -28,14 +28,17 @@ MSGS_MAX = 100_000
 BYTES_MAX = 128 << 20
 #: How a client that sets no store by words learns of it.
 TOO_MANY_REQUESTS = b"NATS/1.0 429 Too Many Requests\r\n\r\n"
-#: With so much room left nobody looks at single messages: a turn brings less.
+#: With this much room single messages are not checked: a turn brings less.
 _ROOMY_BYTES = 16 << 20
 _NO_BOUND = 1 << 62
 
 
 class StoreGate(Gate):
-    """Shut while the store is congested; opens when half of that is done. `streams_refused` counts the messages that any stream has
-    refused since the start, `streams_held` how often a connection had to wait for one."""
+    """Shut while the store is congested; opens when half of the backlog is committed.
+
+    `streams_refused`: messages refused by any stream since the start; `streams_held`: how often a connection had to
+    wait.
+    """
 
     def __init__(self, timers: Timers, store: Store) -> None:
         super().__init__(timers, lambda: store.congested)
@@ -69,9 +72,9 @@ class StreamGate(Gate):
 
 
 class IngestLimiter:
-    """Of one stream. `refused` counts messages since the start."""
+    """Limit on the uncommitted messages of one stream. `refused` counts messages since the start."""
 
-    def __init__(self, stream: Stream, store_gate: StoreGate, msgs_max: int, bytes_max: int) -> None:
+    def __init__(self, stream: StreamCore, store_gate: StoreGate, msgs_max: int, bytes_max: int) -> None:
         """Bounds as configured: 0 for nats-server's, negative for none."""
         self._stream = stream
         self._store_gate = store_gate
@@ -81,10 +84,10 @@ class IngestLimiter:
         self._bytes = 0
         self._told = False
         self.refused = 0
-        self.gate = StreamGate(stream.broker.timers, self._is_half_full, store_gate)
+        self.gate = StreamGate(stream.timers, self._is_half_full, store_gate)
 
     def admitted(self, messages: list[Published]) -> list[Published]:
-        """Those of a turn's messages that may be stored; the others are refused here."""
+        """Return the messages of a turn that may be stored; refuse the others."""
         if self._msgs + len(messages) <= self._msgs_max and self._bytes + _ROOMY_BYTES <= self._bytes_max:
             return messages
         msgs, size = self._msgs, self._bytes
@@ -100,19 +103,19 @@ class IngestLimiter:
         return taken
 
     def shut(self) -> Gate | None:
-        """What publishers to the stream are to wait at, if they are."""
+        """Return the gate at which publishers to the stream wait; None: they need not wait."""
         if self._is_half_full():
             return self.gate
         return self._store_gate if self._store_gate.shut else None
 
     def note_staged(self, batch: Batch, size: int) -> None:
-        """A transaction of published messages is under way; `size` are its bytes."""
+        """Count a submitted transaction of published messages; `size`: its bytes."""
         batch.size = size
         self._msgs += batch.stored
         self._bytes += size
 
     def settled(self, batch: Batch, *, refused: bool) -> None:
-        """It is through; `refused`: the store did not take it."""
+        """Count a finished transaction; `refused`: the store did not accept it."""
         self._msgs -= batch.stored
         self._bytes -= batch.size
         if refused:

@@ -2,16 +2,20 @@
 
 The order is that of `messages/headers.py`, then size, account, interest, limits. `StreamIngest` decides what makes up a transaction and
 when its answers leave.
+
+Republishing of stored messages (ADR-28): another subject, and headers that say where the message is stored.
 """
 
 import logging
-from collections.abc import Collection
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from eyot_daemon.jetstream.ingest import fast_batches
 from eyot_daemon.jetstream.messages.batch import Batch, Republished
 from eyot_daemon.jetstream.messages.batch_headers import BatchSoFar, check_in_batch
 from eyot_daemon.jetstream.messages.counters import Counters, Sum
+from eyot_daemon.jetstream.messages.dedupe import DedupeWindow, IdsMark
 from eyot_daemon.jetstream.messages.headers import (
     BATCH_ID,
     EXPECTED_LAST_MSG_ID,
@@ -30,7 +34,6 @@ from eyot_daemon.jetstream.messages.headers import (
     nats_fields,
 )
 from eyot_daemon.jetstream.messages.message_ttl import parse_ttl
-from eyot_daemon.jetstream.messages.republish import Republisher
 from eyot_daemon.jetstream.messages.schedule import SCHEDULE, ended_scheduler
 from eyot_daemon.jetstream.retention import limits
 from eyot_store.errors import StoreError
@@ -46,17 +49,66 @@ from eyot_wire.jetstream.error_codes import (
     JSStreamSealedErr,
 )
 from eyot_wire.jetstream.errors import ApiError, error
-from eyot_wire.jetstream.model import NS_PER_S, PubAckError, StreamConfig, encode
+from eyot_wire.jetstream.model import NS_PER_S, Republish, StorageType, StreamConfig, ns_to_rfc3339
+from eyot_wire.subject import matches
 from eyot_wire.transform import Transform
 
 if TYPE_CHECKING:
-    from eyot_daemon.jetstream.stream.stream import Stream
+    from eyot_daemon.jetstream.ingest.atomic_batches import AtomicBatches
+    from eyot_daemon.jetstream.ingest.fast_batches import FastBatches
+    from eyot_daemon.jetstream.ingest.limiter import IngestLimiter
+    from eyot_daemon.jetstream.ingest.schedules import Schedules
+    from eyot_daemon.jetstream.retention.expiry import Expiry
+    from eyot_daemon.jetstream.retention.retention import Retention
+    from eyot_daemon.jetstream.retention.sweep import Sweep
+    from eyot_daemon.jetstream.stream_core import StreamCore
+    from eyot_daemon.jetstream.subject_index_loader import SubjectIndexLoader
+    from eyot_daemon.jetstream.wall_clock import WallClock
     from eyot_store.log.log import Log
     from eyot_store.txn import Txn
 
 log = logging.getLogger("eyot.jetstream")
 
-_USUAL_FIELDS = (
+
+class Republisher:
+    """Republishes messages of `stream` by a checked `republish` configuration. The stream stores messages on `subjects`.
+
+    A destination that an update left empty is `>`. Messages that the stream would then store, and republish, again are left out.
+    nats-server republishes them until the headers are too long.
+    """
+
+    def __init__(self, stream: str, config: Republish, subjects: Sequence[str] = ()) -> None:
+        self._stream = stream.encode()
+        self._own = [subject.encode() for subject in subjects] if config.dest == ">" else []
+        self._headers_only = config.headers_only
+        self._transform = Transform(config.src.encode(), config.dest.encode(), republish=True)
+
+    def make(
+        self, subject: bytes, header: bytes, payload: bytes, seq: int, ts_ns: int, last_seq: int
+    ) -> tuple[bytes, bytes, bytes] | None:
+        """(subject, header, payload) to publish for a stored message; None when `src` does not match it.
+
+        `last_seq` is the sequence of the message before on the same subject, 0 when there was none.
+        """
+        dest = self._transform.apply(subject)
+        if dest is None or any(matches(own, dest) for own in self._own):
+            return None
+        fields = [
+            (b"Nats-Stream", self._stream),
+            (b"Nats-Subject", subject),
+            (b"Nats-Sequence", b"%d" % seq),
+            (b"Nats-Time-Stamp", ns_to_rfc3339(ts_ns).encode()),
+            (b"Nats-Last-Sequence", b"%d" % last_seq),
+        ]
+        if self._headers_only:
+            fields.append((b"Nats-Msg-Size", b"%d" % len(payload)))
+            payload = b""
+        for name, value in fields:
+            header = headers.add_field(header, name, value)
+        return dest, header, payload
+
+
+_COMMON_FIELDS = (
     b"\r\n%b:" % MSG_ID,
     b"\r\n%b:" % EXPECTED_STREAM,
     b"\r\n%b:" % EXPECTED_LAST_SEQ,
@@ -69,7 +121,7 @@ CLOCK_STEP_NS = 1_000_000_000
 
 
 class _Checked(NamedTuple):
-    """A message as it is to be stored, what its headers ask for, and the sum of a counter."""
+    """A checked message in its stored form, the verdict on its headers, and the sum of a counter."""
 
     subject: bytes
     header: bytes
@@ -79,12 +131,49 @@ class _Checked(NamedTuple):
     total: Sum | None
 
 
-class MessageStager:
-    """Staging of single messages for one stream. Rebuilt when the stream's configuration changes."""
+class StorageRoom(Protocol):
+    """The room that the limits of account and server leave."""
 
-    def __init__(self, stream: "Stream") -> None:
+    @property
+    def storage_limited(self) -> Mapping[StorageType, bool]:
+        """Whether storage of each kind is limited, so that `no_storage_for` must be called."""
+        ...
+
+    def no_storage_for(self, storage: StorageType, size: int, messages: int = 1) -> ApiError | None:
+        """Return why `size` more bytes cannot be stored."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class IngestParts:
+    """The parts of a stream that take part in ingest."""
+
+    dedupe: DedupeWindow
+    ids: IdsMark
+    expiry: "Expiry"
+    schedules: "Schedules"
+    retention: "Retention"
+    sweep: "Sweep"
+    subject_index_loader: "SubjectIndexLoader"
+    limiter: "IngestLimiter"
+    batches: "AtomicBatches"
+    fast_batches: "FastBatches"
+    wall_clock: "WallClock"
+    room: StorageRoom
+
+
+class MessageStager:
+    """Staging of single messages for one stream. `configure` follows the stream's configuration."""
+
+    def __init__(self, stream: "StreamCore", parts: IngestParts) -> None:
         self._stream = stream
+        self._parts = parts
         self._log: Log = stream.log
+        self.configure()
+
+    def configure(self) -> None:
+        """Apply a changed configuration."""
+        stream = self._stream
         self.config: StreamConfig = stream.config
         transform = self.config.subject_transform
         self._transform: Transform | None = None
@@ -95,7 +184,6 @@ class MessageStager:
             self._republisher = Republisher(self.config.name, self.config.republish, self.config.subjects)
         # A marker must outlive what it marks. With one message a subject there is nothing older to come back.
         self._ttl_ns_min = 0 if self.config.max_msgs_per_subject == 1 else self.config.subject_delete_marker_ttl
-        domain = b'"domain":%b,' % encode(stream.jsa.domain) if stream.jsa.domain else b""
         self._counters = Counters(stream.log) if self.config.allow_msg_counter else None
         size_max = self.config.max_msg_size
         self._fast_path_rules = FastPathRules(
@@ -103,12 +191,12 @@ class MessageStager:
             header_max=HEADER_BYTES_MAX,
             reply_end=fast_batches.MARK,
             special=NATS_MARK,
-            fields=_USUAL_FIELDS,
+            fields=_COMMON_FIELDS,
             stream=self.config.name.encode(),
             cost=stream.log.message_bytes(b"", b"", b""),
-            header_cost=stream.log.header_bytes,
+            header_cost=stream.log.backend.header_bytes,
         )
-        # What is published without a header that asks for something is stored as it comes, as long as there is room for it.
+        # A message whose header asks for nothing is stored unchanged, as long as there is room for it.
         self._plain = (
             transform is None
             and self._republisher is None
@@ -119,10 +207,10 @@ class MessageStager:
         )
         self._refuses = self.config.discard == "new" and max(self.config.max_msgs, self.config.max_bytes) > 0
         self._limited = max(self.config.max_msgs, self.config.max_bytes, self.config.max_msgs_per_subject) > 0
-        self.ack_head = b'{"stream":%b,%b"seq":' % (encode(self.config.name), domain)
+        self.ack_head = stream.ack_head
         self._last_msg_id: bytes | None = None  # None: to be looked up
         self._now_ns = 0  # the stored time of the next message
-        self._taken_seq = 0  # the sequence under which the last message taken is stored
+        self._taken_seq = 0  # the sequence under which the last staged message is stored
 
     # -- StreamFacts -----------------------------------------------------------------------------------------------
 
@@ -145,24 +233,24 @@ class MessageStager:
         return newest is None or bool(headers.get(newest.header, SCHEDULE))
 
     def duplicate_of(self, msg_id: bytes) -> int:
-        return self._stream.dedupe.find(msg_id, self._now_ns)
+        return self._parts.dedupe.find(msg_id, self._now_ns)
 
     def _enforce(self, txn: "Txn", batch: Batch, subjects: Collection[bytes]) -> None:
         """Make room. A record that cannot be read stays where it is: that must not keep new ones from being stored."""
-        if self.config.max_msgs_per_subject > 0 and not self._stream.subject_index_loader.done:
-            sweep = self._stream.sweep
+        if self.config.max_msgs_per_subject > 0 and not self._parts.subject_index_loader.done:
+            sweep = self._parts.sweep
             sweep.overdue.update(subjects)
-            self._stream.subject_index_loader.then(sweep.enforce_overdue)
+            self._parts.subject_index_loader.then(sweep.enforce_overdue)
             subjects = ()
         try:
-            batch.removed += limits.enforce(self.config, self._log, txn, subjects, self._stream.sweep.overdue)
+            batch.removed += limits.enforce(self.config, self._log, txn, subjects, self._parts.sweep.overdue)
         except StoreError as failure:
             log.error("Stream '%s > %s': limits not enforced: %s", self._log.account, self._log.name, failure)
 
     def _start_ns(self) -> int:
-        """The time of the batch: the clock's, but not before the last message if the clock was only nudged."""
-        self._stream.jsa.engine.watch_clock()
-        now_ns = self._stream.broker.clock.now_ns()
+        """Return the time of the batch: the clock's, but not before the last message if the clock was only nudged."""
+        self._parts.wall_clock.watch()
+        now_ns = self._stream.clock.now_ns()
         last_ns = self._log.state.last_ts_ns
         return last_ns + 1 if 0 <= last_ns - now_ns < CLOCK_STEP_NS else now_ns
 
@@ -176,7 +264,7 @@ class MessageStager:
         so_far: BatchSoFar | None = None,
         scheduled: bool = False,
     ) -> ApiError | None:
-        """Stage one message, or say why it is refused. `so_far`: as `check_in_batch` takes it, `scheduled` as `check`."""
+        """Stage one message, or return why it is refused. `so_far` is for `check_in_batch`, `scheduled` for `check`."""
         subject, reply, _, payload = message
         if self._transform is not None:
             subject = self._transform.apply(subject) or subject
@@ -201,7 +289,7 @@ class MessageStager:
         refusal = self._too_large(header, payload)
         if refusal is not None:
             return refusal
-        if not self._stream.retention.has_interest(subject):
+        if not self._parts.retention.has_interest(subject):
             seq = self._skip(txn, batch, subject, verdict)
         else:
             kept = self._store_checked(txn, batch, _Checked(subject, header, payload, fields, verdict, total), so_far)
@@ -249,7 +337,7 @@ class MessageStager:
     def _check_header(
         self, message: Published, subject: bytes, so_far: BatchSoFar | None, *, scheduled: bool
     ) -> tuple[bytes, dict[bytes, bytes], Verdict]:
-        """The header as it is to be stored, NATS' fields in it, and what they say is to happen to the message."""
+        """Return the header in its stored form, the `Nats-` fields in it, and the verdict on them."""
         header, payload = message.header, message.payload
         if not header:
             return header, {}, STORE
@@ -267,7 +355,7 @@ class MessageStager:
         return header, fields, verdict
 
     def _lifetime(self, fields: dict[bytes, bytes], header: bytes) -> tuple[int, bytes]:
-        """How long the message may live (ns, 0: for ever), and its header, which says so. Raises ValueError."""
+        """Return the message's TTL (ns; 0: none) and the header that carries it. Raises ValueError."""
         ttl_ns = parse_ttl(fields[TTL]) if fields.get(TTL) else 0
         if 0 < ttl_ns < self._ttl_ns_min:
             ttl_ns = self._ttl_ns_min
@@ -284,37 +372,39 @@ class MessageStager:
             )
         if verdict.msg_id:
             batch.msg_ids[verdict.msg_id] = seq
-            self._stream.dedupe.add(verdict.msg_id, seq, self._now_ns)
+            self._parts.dedupe.add(verdict.msg_id, seq, self._now_ns)
         return seq
 
     def _plain_ids(self, messages: list[Published]) -> list[bytes] | None:
-        """The ids of messages of which nothing has to be looked at but sizes, `Nats-Msg-Id` and what they expect, if all is as they
-        expect, there is room, and no id was stored before: empty where there are none, b"" for a message without one. None: there is
-        more to one of them."""
+        """Return the ids of messages that need no checks besides sizes, `Nats-Msg-Id` and expectations, if all of these hold.
+
+        There must be room, and no id stored before. Empty without ids, b"" for a message without one. None: a message
+        needs more checks.
+        """
         if not self._plain:
             return None
         size, msg_ids, expected = scan_batch(messages, self._fast_path_rules)
         if size < 0 or (self._refuses and not self._has_room(len(messages), size)):
             return None
-        jsa = self._stream.jsa
+        room = self._parts.room
         storage = self.config.storage
-        if jsa.storage_limited[storage] and jsa.no_storage_for(storage, size, len(messages)) is not None:
+        if room.storage_limited[storage] and room.no_storage_for(storage, size, len(messages)) is not None:
             return None
         if expected and not self._is_as_expected(messages, msg_ids, expected):
             return None
-        if msg_ids and not self._stream.dedupe.all_new(msg_ids, self._now_ns):
+        if msg_ids and not self._parts.dedupe.all_new(msg_ids, self._now_ns):
             return None
         return msg_ids
 
     def _has_room(self, count: int, size: int) -> bool:
-        """Whether a stream that discards new messages has room for all of these, whatever they replace."""
+        """Return whether a stream that discards new messages has room for all of these, even if they replace nothing."""
         config, state = self.config, self._log.state
         return (config.max_msgs <= 0 or state.messages + count <= config.max_msgs) and (
             config.max_bytes <= 0 or state.bytes + size <= config.max_bytes
         )
 
     def _is_as_expected(self, messages: list[Published], msg_ids: list[bytes], expected: list[Expected]) -> bool:
-        """Whether what messages expect is so when it is their turn; all of them are stored, then."""
+        """Return whether what messages expect is so when it is their turn; all of them are stored, then."""
         last_seq = self._log.state.last_seq
         here: dict[bytes, int] = {}  # last sequences of the subjects of those before
         looked_at = 0
@@ -334,13 +424,13 @@ class MessageStager:
         return True
 
     def _last_soon(self, subject: bytes) -> int:
-        """The last sequence of a subject; -1 where it is not known at once."""
-        if not self._stream.subject_index_loader.done:
+        """Return the last sequence of a subject; -1 where it is not known at once."""
+        if not self._parts.subject_index_loader.done:
             return -1
         try:
             return self._log.last_seq_for(subject)
         except StoreError:
-            return -1  # who looks closer is told
+            return -1  # the read that follows reports the error
 
     def _take_plain(self, txn: "Txn", batch: Batch, messages: list[Published], msg_ids: list[bytes]) -> None:
         """Stage messages that are all plain: the same as `_stage` for each, at a fraction of its cost."""
@@ -353,15 +443,15 @@ class MessageStager:
         self._last_msg_id = b""
         if msg_ids:
             self._last_msg_id = msg_ids[-1]
-            batch.msg_ids = self._stream.dedupe.add_all(msg_ids, first, ts_ns)
+            batch.msg_ids = self._parts.dedupe.add_all(msg_ids, first, ts_ns)
             if batch.msg_ids:
-                self._stream.ids.record(txn)
+                self._parts.ids.record(txn)
         if not self.config.no_ack:
             batch.acks += pub_acks(messages, self.ack_head, first)
 
     def _note_schedules(self, txn: "Txn", batch: Batch, subject: bytes, seq: int, fields: dict[bytes, bytes]) -> None:
-        """What a stored message means for schedules: it is one, or ends its own subject's or another's."""
-        schedules = self._stream.schedules
+        """Apply a stored message to the schedules: it is one, or ends that of its own subject or another's."""
+        schedules = self._parts.schedules
         schedules.staged(txn, batch, subject, seq, fields, self._log.state.last_ts_ns)
         scheduler = ended_scheduler(fields)
         if scheduler:
@@ -369,12 +459,12 @@ class MessageStager:
             batch.note_purged(self._log.purge(txn, subject_filter=scheduler, why="schedule"))
 
     def refuses_batched(self, message: Published) -> ApiError | None:
-        """What nats-server looks at before it looks for the batch of a message."""
+        """Return the error that nats-server finds before it looks up the batch of a message; None: there is none."""
         subject, _, header, payload = message
-        jsa = self._stream.jsa
-        if jsa.storage_limited[self.config.storage]:
+        room = self._parts.room
+        if room.storage_limited[self.config.storage]:
             size = self._log.message_bytes(subject, header, payload)
-            refusal = jsa.no_storage_for(self.config.storage, size)
+            refusal = room.no_storage_for(self.config.storage, size)
             if refusal is not None:
                 return refusal
         return (
@@ -389,10 +479,10 @@ class MessageStager:
         return error(JSStreamHeaderExceedsMaximumErr) if len(header) > HEADER_BYTES_MAX else None
 
     def _no_space(self, size: int) -> ApiError | None:
-        """What account and server have left."""
-        jsa = self._stream.jsa
+        """Return the room that the limits of account and server leave."""
+        room = self._parts.room
         storage = self.config.storage
-        return jsa.no_storage_for(storage, size) if jsa.storage_limited[storage] else None
+        return room.no_storage_for(storage, size) if room.storage_limited[storage] else None
 
     def _store(self, txn: "Txn", batch: Batch, message: _Checked) -> int:
         subject, header, payload, _, verdict, total = message
@@ -415,17 +505,14 @@ class MessageStager:
 
     def _remember(self, txn: "Txn", batch: Batch, msg_id: bytes, seq: int, ts_ns: int) -> None:
         self._last_msg_id = msg_id
-        self._stream.ids.record(txn)
+        self._parts.ids.record(txn)
         batch.msg_ids[msg_id] = seq
-        self._stream.dedupe.add(msg_id, seq, ts_ns)
+        self._parts.dedupe.add(msg_id, seq, ts_ns)
 
     def _expire_later(self, txn: "Txn", batch: Batch, seq: int, due_ns: int) -> None:
         batch.ttls.append((seq, due_ns))
-        self._stream.expiry.record(txn, seq)
+        self._parts.expiry.record(txn, seq)
 
     def _acknowledge(self, batch: Batch, reply: bytes, seq: int, tail: bytes) -> None:
         if reply and not self.config.no_ack:
             batch.acks.append((reply, self.ack_head + b"%d" % seq + tail))
-
-    def refusal(self, api_error: ApiError) -> bytes:
-        return encode(PubAckError(error=api_error, stream=self.config.name))

@@ -1,8 +1,8 @@
-"""How messages get into a stream: a turn's messages at once, one transaction, answers after the flush.
+"""Stages the messages of a turn at once: one transaction, answers after the flush.
 
-An atomic batch (`atomic_batches.py`) is a transaction of its own when it is complete, and so is what schedules make. What is
-refused is answered at the end of the turn; what is stored, and what repeats something stored, is answered when the
-transaction that holds it is on flash. A turn that stores nothing but repeats what is still under way waits for that.
+A complete atomic batch (`atomic_batches.py`) is a transaction of its own, and so are messages of schedules. Refusals
+are answered at the end of the turn; stored messages and duplicates when the transaction that contains them is on flash.
+A turn with only duplicates of pending messages waits for these.
 """
 
 import logging
@@ -40,7 +40,7 @@ from eyot_wire.jetstream.errors import ApiError, JetStreamError, error
 from eyot_wire.jetstream.model import encode
 
 if TYPE_CHECKING:
-    from eyot_daemon.jetstream.messages.schedules import Due
+    from eyot_daemon.jetstream.ingest.schedules import Due
     from eyot_store.txn import Txn
 
 log = logging.getLogger("eyot.jetstream")
@@ -51,7 +51,7 @@ LAST_ID_FIELD = b"\r\n" + EXPECTED_LAST_MSG_ID + b":"
 
 
 class CopiedMessage(Protocol):
-    """A message of a mirror or source, as `ingest_copied` takes it. A mirror keeps `origin_seq` and `ts_ns`."""
+    """A message of a mirror or source for `ingest_copied`. A mirror keeps `origin_seq` and `ts_ns`."""
 
     @property
     def origin_seq(self) -> int: ...
@@ -70,7 +70,7 @@ class CopiedMessage(Protocol):
 
 
 class StreamIngest(MessageStager):
-    """The taking-in half of a stream."""
+    """The ingesting half of a stream."""
 
     # -- published messages ----------------------------------------------------------------------------------------
 
@@ -86,20 +86,20 @@ class StreamIngest(MessageStager):
             self._stream.account.publish(reply, payload=answer)
 
     def _run_mixed(self, messages: list[Published], answers: list[tuple[bytes, bytes]]) -> None:
-        """Messages of atomic batches among others: what comes before the commit of a batch is stored before it."""
+        """Store messages of which some are of atomic batches: messages before the commit of a batch are stored before it."""
         single: list[Published] = []
         for message in messages:
             fields = nats_fields(message.header) if MARK in message.header else {}
             if not fields.get(BATCH_ID) or self.config.sealed:
                 single.append(message)
                 continue
-            taken = self._stream.batches.take(message, fields)
+            taken = self._parts.batches.take(message, fields, self.refuses_batched(message))
             if isinstance(taken, Commit):
                 self._run_single(single, answers)
                 single = []
                 self._run_atomic(taken, answers)
             elif message.reply and not self.config.no_ack:
-                answers.append((message.reply, self.refusal(taken) if isinstance(taken, ApiError) else b""))
+                answers.append((message.reply, self._stream.refusal(taken) if isinstance(taken, ApiError) else b""))
         self._run_single(single, answers)
 
     def _run_single(self, messages: list[Published], answers: list[tuple[bytes, bytes]]) -> None:
@@ -124,18 +124,18 @@ class StreamIngest(MessageStager):
                 except StoreError as failure:
                     outcome = error(JSStreamStoreFailedF, err=failure.message)
                 if outcome is not None and message.reply and not self.config.no_ack:
-                    answers.append((message.reply, self.refusal(outcome)))
+                    answers.append((message.reply, self._stream.refusal(outcome)))
             stored = self._log.state.last_seq >= first_seq
             if stored:
                 self._enforce(txn, batch, subjects)
         if stored:
-            stream.ingest_limiter.note_staged(batch, txn.bytes)
+            self._parts.limiter.note_staged(batch, txn.bytes)
             stream.submit(txn, batch)
         elif batch.acks:
-            stream.after_commits(lambda failure: stream.send_acks(batch, failure))
+            stream.after_commits(lambda failure: self.answer(batch, failure))
 
     def _run_plain(self, messages: list[Published], msg_ids: list[bytes]) -> None:
-        """The same for messages that are all plain: the way of nearly all, with as little ado as can be."""
+        """Stage a turn of plain messages, nearly all of them, on the fast path."""
         stream = self._stream
         batch = Batch()
         txn = stream.store.begin()
@@ -148,11 +148,11 @@ class StreamIngest(MessageStager):
             stream.store.abort(txn)
             self.rolled_back(batch)
             raise
-        stream.ingest_limiter.note_staged(batch, txn.bytes)
+        self._parts.limiter.note_staged(batch, txn.bytes)
         stream.submit(txn, batch)
 
     def _take_fast(self, txn: "Txn", batch: Batch, message: Published, subjects: set[bytes]) -> ApiError | None:
-        """A message of a fast batch: its answers leave with the transaction."""
+        """Return a message of a fast batch: its answers leave with the transaction."""
         if self.config.sealed:
             return error(JSStreamSealedErr)
         refused = self.refuses_batched(message)
@@ -169,14 +169,14 @@ class StreamIngest(MessageStager):
                 return fast_batches.Duplicate(self._taken_seq)
             return self._taken_seq if refused is None else refused
 
-        answers = self._stream.fast_batches.take(message, store)
+        answers = self._parts.fast_batches.take(message, store)
         if isinstance(answers, ApiError):
             return answers
         batch.acks += [(message.reply, answer) for answer in answers]
         return None
 
     def _run_atomic(self, commit: Commit, answers: list[tuple[bytes, bytes]]) -> None:
-        """A complete batch: all of it, or none and the reason why."""
+        """Stage a complete batch: all of it, or nothing and the error."""
         batch = Batch()
         subjects: set[bytes] = set()
         so_far = BatchSoFar()
@@ -199,11 +199,11 @@ class StreamIngest(MessageStager):
                 else error(JSStreamStoreFailedF, err=failure.message)
             )
             if commit.reply and not self.config.no_ack:
-                answers.append((commit.reply, self.refusal(refused)))
+                answers.append((commit.reply, self._stream.refusal(refused)))
             return
         tail = b',"batch":%b,"count":%d}' % (encode(commit.id.decode("utf-8", "replace")), len(commit.messages))
         self._acknowledge(batch, commit.reply, self._log.state.last_seq, tail)
-        self._stream.ingest_limiter.note_staged(batch, txn.bytes)
+        self._parts.limiter.note_staged(batch, txn.bytes)
         self._stream.submit(txn, batch)
 
     def run_scheduled(self, due: "Sequence[Due]", now_ns: int) -> None:
@@ -215,7 +215,7 @@ class StreamIngest(MessageStager):
         try:
             with stream.staging() as txn:
                 for each in due:
-                    made = stream.schedules.make(txn, batch, each, now_ns)
+                    made = self._parts.schedules.make(txn, batch, each, now_ns)
                     if made is None:
                         continue
                     subject, header, payload = made
@@ -242,17 +242,17 @@ class StreamIngest(MessageStager):
     def stage_copied(
         self, txn: "Txn", messages: Sequence[CopiedMessage], *, mirror: bool, skip_to: int
     ) -> tuple[Batch, int, ApiError | None]:
-        """Stage messages of a mirror or source; stops at the first that a stream which discards new ones refuses.
+        """Stage messages of a mirror or source; stop at the first that a stream with discard new refuses.
 
-        Returns what hangs on the transaction, the last origin sequence that was taken (0: none), and the refusal if
-        there was one. Sources drop repeated `Nats-Msg-Id` where the stream has a duplicate window; mirrors never do.
+        Returns the batch of the transaction, the last origin sequence that was staged (0: none), and the refusal, if
+        any. Sources drop repeated `Nats-Msg-Id` where the stream has a duplicate window; mirrors never do.
         """
         batch = Batch()
         subjects: set[bytes] = set()
         self._now_ns = self._start_ns()
         refusal = None
         taken = 0
-        if not mirror and self._copies_plainly:
+        if not mirror and self._appends_plainly:
             taken = self._append_plain(txn, batch, messages, subjects)
             messages = messages[batch.stored :]
         for message in messages:
@@ -278,14 +278,16 @@ class StreamIngest(MessageStager):
         return batch, taken, refusal
 
     @property
-    def _copies_plainly(self) -> bool:
-        """Nothing is to be done about a source's message but to append it, if its header asks for nothing."""
+    def _appends_plainly(self) -> bool:
+        """Whether a source's message whose header asks for nothing is appended as it is."""
         special = (self._transform, self._counters, self._republisher)
         return self.config.discard != "new" and all(each is None for each in special)
 
     def _append_plain(self, txn: "Txn", batch: Batch, messages: Sequence[CopiedMessage], subjects: set[bytes]) -> int:
-        """Append a source's messages up to the first whose header holds more of NATS' than where it is from. Returns the last
-        origin sequence appended, 0 for none."""
+        """Append a source's messages up to the first whose header holds more of NATS' than where it is from.
+
+        Returns the last origin sequence appended, 0 for none.
+        """
         append, ts_ns = self._log.append, self._now_ns
         taken = 0
         for message in messages:
@@ -344,7 +346,7 @@ class StreamIngest(MessageStager):
     # -- afterwards ------------------------------------------------------------------------------------------------
 
     def republish(self, batch: Batch) -> None:
-        """Publish what a committed batch stored once more."""
+        """Republish the messages of a committed batch."""
         if self._republisher is None:
             return
         for item in batch.republished:
@@ -352,24 +354,31 @@ class StreamIngest(MessageStager):
             if made is not None:
                 self._stream.account.publish(made[0], header=made[1], payload=made[2])
 
+    def answer(self, batch: Batch, failure: StoreError | None) -> None:
+        """Answer the publishers of a batch."""
+        if failure is not None:
+            self.failed(batch, failure)
+        else:
+            self._stream.account.answer(batch.acks)
+
     def failed(self, batch: Batch, failure: StoreError) -> None:
-        """A batch did not reach the disk: forget what it would have left behind, tell its publishers."""
+        """Roll back a batch that was not committed, and inform its publishers."""
         self.rolled_back(batch)
-        self._stream.fast_batches.drop_all()
+        self._parts.fast_batches.drop_all()
         # Too much on its way to the disk is the publisher's pace; everything else is ours.
         busy = failure.reason == "busy"
-        text = self.refusal(
+        text = self._stream.refusal(
             error(JSStreamTooManyRequests) if busy else error(JSStreamStoreFailedF, err=failure.message)
         )
         for reply, _ in batch.acks:
             self._stream.account.publish(reply, header=TOO_MANY_REQUESTS if busy else b"", payload=text)
 
     def rolled_back(self, batch: Batch) -> None:
-        """What was staged with `batch` is not stored: forget it."""
-        self._stream.dedupe.forget(batch.msg_ids)
+        """Forget what was staged with `batch` and is not stored."""
+        self._parts.dedupe.forget(batch.msg_ids)
         self._last_msg_id = None
         if self._counters is not None:
             self._counters.forget()
-        self._stream.expiry.commit_failed()
-        self._stream.ids.commit_failed()
-        self._stream.schedules.rolled_back(batch)
+        self._parts.expiry.commit_failed()
+        self._parts.ids.commit_failed()
+        self._parts.schedules.rolled_back(batch)

@@ -1,1 +1,6 @@
-"""What messages tell a stream to do with them, and what hangs on the transaction that stores them."""
+"""The headers by which messages control a stream, and the actions after the transaction that stores them.
+
+Entry points: `headers.check` for the `Nats-` headers, `batch.Batch` for answers after a transaction. Windows, counters,
+TTLs and patterns of schedules are plain objects with time as an argument.
+May import nothing else of JetStream.
+"""

@@ -1,7 +1,7 @@
-"""One transaction of a stream on its way to the disk, and what is to be said when it is through.
+"""One transaction of a stream, and everything to be sent when it has a result.
 
-Everything that tells the outside about a change waits here: PubAcks, republished messages, answers of the API. When the
-transaction is committed they leave; when it failed, publishers get error 10077 and API requests get theirs.
+PubAcks, republished messages and API answers wait here. When the transaction is committed they are sent. When it
+failed, publishers get error 10077 and API requests their error.
 """
 
 from collections.abc import Callable
@@ -21,11 +21,11 @@ class Republished(NamedTuple):
     last_seq: int
 
 
-Settled = Callable[[StoreError | None], None]
+CommitCallback = Callable[[StoreError | None], None]
 
 
 class Batch:
-    """What hangs on one transaction of a stream.
+    """The effects of one transaction of a stream after its commit.
 
     `acks`         (reply, PubAck) to send once it is on flash
     `msg_ids`      ids that were put into the duplicate window, with their sequences
@@ -70,10 +70,10 @@ class Batch:
         self.schedules: list[tuple[int, int]] = []
         self.schedules_due: list[tuple[int, int]] = []
         self.schedules_before: list[tuple[bytes, int]] = []
-        self.then: list[Settled] = []
+        self.then: list[CommitCallback] = []
 
     def note_purged(self, count: int) -> None:
-        """A purge of some messages, by subject or down to a number, took away `count`."""
+        """Note that a purge by subject, or down to a number, removed `count` messages."""
         if count:
             self.purged = True
             self.singly = self.singly and count == 1

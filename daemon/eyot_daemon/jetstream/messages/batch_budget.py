@@ -1,4 +1,4 @@
-"""What batches that publishers have begun may hold in all of the server: a number of each kind, and bytes in memory."""
+"""Limits on open batches in the server: a number of each kind, and bytes in memory."""
 
 ATOMIC_MAX = 1000
 FAST_MAX = 1000
@@ -7,7 +7,7 @@ HELD_BYTES_MAX = 128 << 20
 
 
 class BatchBudget:
-    """One for the server, shared by its streams."""
+    """The budget of open batches; one object for the server, shared by its streams."""
 
     def __init__(self, bytes_max: int = HELD_BYTES_MAX) -> None:
         self.atomic = 0
@@ -16,7 +16,7 @@ class BatchBudget:
         self.bytes_max = bytes_max
 
     def begin(self) -> bool:
-        """One more atomic batch; False: there are enough."""
+        """Count a new atomic batch; return False when the limit is reached."""
         if self.atomic >= ATOMIC_MAX:
             return False
         self.atomic += 1
@@ -30,12 +30,12 @@ class BatchBudget:
         return True
 
     def end(self, size: int) -> None:
-        """An atomic batch that held `size` bytes is over."""
+        """Return the `size` bytes of a finished atomic batch to the budget."""
         self.atomic -= 1
         self.bytes -= size
 
     def begin_fast(self) -> bool:
-        """One more fast batch; False: there are enough."""
+        """Count a new fast batch; return False when the limit is reached."""
         if self.fast >= FAST_MAX:
             return False
         self.fast += 1

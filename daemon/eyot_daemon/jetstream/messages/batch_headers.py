@@ -1,6 +1,7 @@
-"""What the headers of a message in an atomic batch ask for, checked in nats-server's order, which is not that of single messages.
+"""Headers of a message in an atomic batch, checked in nats-server's order, which differs from that of single messages.
 
-Within a batch only what the batch itself does not change can be believed. Source: ADR-50 and the order as observed.
+Within a batch, only expectations about what the batch itself does not change can be checked. Source: ADR-50, and nats-server's
+order as observed.
 """
 
 from eyot_daemon.jetstream.messages.headers import (
@@ -35,8 +36,10 @@ CONTAINS_DUPLICATE = JSAtomicPublishContainsDuplicateMessageErr
 
 
 class BatchSoFar:
-    """What the messages of an atomic batch before this one store: their subjects and ids (ADR-50), and how full the stream would be
-    with them if nothing gave way."""
+    """The messages of an atomic batch before this one: their subjects and ids (ADR-50).
+
+    Also how full the stream would be with them if nothing were removed.
+    """
 
     __slots__ = ("_bytes", "_messages", "msg_ids", "subjects")
 
@@ -54,7 +57,7 @@ class BatchSoFar:
         return self._messages, self._bytes
 
     def touches(self, subject_filter: bytes) -> bool:
-        """True if one of them is on a subject that the filter matches."""
+        """Return whether one of them is on a subject that the filter matches."""
         return subject_filter in self.subjects or any(matches(subject_filter, subject) for subject in self.subjects)
 
 
@@ -62,7 +65,9 @@ def check_in_batch(
     fields: dict[bytes, bytes], subject: bytes, facts: StreamFacts, payload: bytes, so_far: BatchSoFar
 ) -> Verdict:
     """Go through the headers of a message for `subject`, `so_far` being what the messages before it in the batch store.
-    `Nats-Expected-Last-Msg-Id`, which atomic batches cannot have, is looked at before."""
+
+    `Nats-Expected-Last-Msg-Id`, which atomic batches cannot have, is checked before.
+    """
     refused = check_features(fields, facts.config, payload) or _check_ttl(fields)
     if refused is not None:
         return Verdict(refused)

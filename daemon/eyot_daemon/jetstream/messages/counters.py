@@ -1,8 +1,8 @@
-"""Counters (ADR-49): subjects whose messages hold a running sum, of any size.
+"""Counters (ADR-49): subjects whose messages hold a running sum of any size.
 
-A message with `Nats-Incr` is stored with the new sum as its payload, `{"val":"<sum>"}`. Where counters are sourced, each
-origin's last sum is kept beside it (`Nats-Counter-Sources`), so that what is added is what the origin's sum has changed by
-since: messages that never arrived are made up for by the next.
+A message with `Nats-Incr` is stored with the new sum as its payload, `{"val":"<sum>"}`. Where counters are sourced,
+each origin's last sum is kept beside it (`Nats-Counter-Sources`), and the difference to the new sum is added: a later
+message makes up for those that never arrived.
 """
 
 from typing import TYPE_CHECKING, NamedTuple
@@ -34,7 +34,7 @@ SUM_DIGITS_MAX = 4200
 
 
 class Sum(NamedTuple):
-    """What a subject has come to, and the message that says so."""
+    """The sum of a subject, and the header and payload of the message that stores it."""
 
     value: int
     sources: bytes  # the value of Nats-Counter-Sources, b"": none
@@ -50,7 +50,7 @@ class Counters:
         self._known: dict[bytes, tuple[int, int, bytes]] = {}  # subject -> sequence, sum, sources
 
     def added(self, subject: bytes, header: bytes, fields: dict[bytes, bytes], payload: bytes) -> Sum | ApiError:
-        """The message to be stored for one that adds to `subject` (a copy, if it names its origin)."""
+        """Return the message to store for one that adds to `subject`. A message that names its origin was sourced."""
         increment = fields.get(INCREMENT)
         if not increment:
             return error(JSMessageIncrMissingErr)
@@ -104,7 +104,7 @@ class Counters:
 
 
 def _sum_in(payload: bytes) -> int:
-    """Raises ValueError (as msgspec.DecodeError is one) when the message is no counter, or its sum has more digits than we write."""
+    """Return the sum in a payload. Raises ValueError (or msgspec.DecodeError) unless it is a counter of allowed length."""
     written = decode_json(payload, _Payload).val
     if len(written) > SUM_DIGITS_MAX:
         raise ValueError("more digits than a sum may have")
@@ -112,7 +112,7 @@ def _sum_in(payload: bytes) -> int:
 
 
 def _copied(origin: bytes, payload: bytes, sources: bytes) -> tuple[int, bytes] | None:
-    """What a copy adds, and the origins' sums with it; None when the copy is of no counter."""
+    """Return the increment of a sourced message, and the updated sums of all origins; None: the message is of no counter."""
     source = stream_source.parse(origin)
     try:
         total = _sum_in(payload)
@@ -129,7 +129,7 @@ def _copied(origin: bytes, payload: bytes, sources: bytes) -> tuple[int, bytes] 
 
 
 def _with_field(header: bytes, name: bytes, value: bytes) -> bytes:
-    """The block with `name` as `value`, where it stood if it was there."""
+    """Return the block with `name` as `value`, where it stood if it was there."""
     have = headers.get(header, name)
     if have is None:
         return headers.add_field(header, name, value)

@@ -29,7 +29,7 @@ class DedupeWindow:
         return len(self._seqs)
 
     def find(self, msg_id: bytes, now_ns: int) -> int:
-        """The sequence under which `msg_id` was stored within the window; 0: it was not."""
+        """Return the sequence under which `msg_id` was stored within the window; 0: it was not."""
         self.expire(now_ns)
         return self._seqs.get(msg_id, 0)
 
@@ -48,8 +48,10 @@ class DedupeWindow:
         return len(wanted) + missing == len(msg_ids) and self._seqs.keys().isdisjoint(wanted)
 
     def add_all(self, msg_ids: list[bytes], seq: int, ts_ns: int) -> dict[bytes, int]:
-        """Ids that are all new are stored from `seq` and `ts_ns` on, each 1 ns after the one before, b"" for none. Returns their
-        sequences."""
+        """Ids that are all new are stored from `seq` and `ts_ns` on, each 1 ns after the one before, b"" for none.
+
+        Returns their sequences.
+        """
         seqs = dict(zip(msg_ids, range(seq, seq + len(msg_ids)), strict=True))
         seqs.pop(b"", None)
         if self.window_ns > 0:
@@ -58,13 +60,13 @@ class DedupeWindow:
         return seqs
 
     def forget(self, msg_ids: dict[bytes, int]) -> None:
-        """These ids were not stored after all (id to the sequence they would have had)."""
+        """Remove ids that were not stored after all (id to the sequence they would have had)."""
         for msg_id, seq in msg_ids.items():
             if self._seqs.get(msg_id) == seq:
                 del self._seqs[msg_id]
 
     def expire(self, now_ns: int) -> None:
-        """Drop what is older than the window."""
+        """Drop the ids that are older than the window."""
         horizon = now_ns - self.window_ns
         order, seqs = self._order, self._seqs
         while order and order[0][0] < horizon:
@@ -77,11 +79,11 @@ class DedupeWindow:
                 order.appendleft((horizon, first + gone, msg_ids[gone:]))
 
     def clock_jumped(self, ns: int) -> None:
-        """The wall clock jumped by `ns`: that is no time by which the ids have aged."""
+        """Correct for a jump of the wall clock by `ns`, by which no id has aged."""
         self._order = deque((ts_ns + ns, seq, msg_ids) for ts_ns, seq, msg_ids in self._order)
 
     def set_window(self, window_ns: int, now_ns: int) -> None:
-        """The stream was given another window. What a shorter one already dropped does not come back."""
+        """Set the window; what a shorter one already dropped does not return."""
         self.window_ns = window_ns
         self.expire(now_ns)
         if window_ns <= 0:
@@ -106,17 +108,17 @@ class IdsMark:
         return self._found() == NONE_YET
 
     def created(self, txn: Txn) -> None:
-        """The stream is created in `txn`."""
+        """Record that the stream is created in `txn`."""
         self._log.put_position(txn, IDS_POSITION, NONE_YET)
 
     def record(self, txn: Txn) -> None:
-        """A message with an id is staged in `txn`."""
+        """Record that a message with an id is staged in `txn`."""
         if not self._recorded:
             self._recorded = True
             self._log.put_position(txn, IDS_POSITION, USED)
 
     def commit_failed(self) -> None:
-        """What was staged did not happen."""
+        """Roll back what was staged."""
         self._recorded = self._found() == USED
 
     def _found(self) -> bytes:

@@ -1,7 +1,7 @@
-"""The `Nats-` headers by which a publisher tells a stream what to do with a message, and the checks they ask for.
+"""The `Nats-` headers by which a publisher controls how a stream stores a message, and their checks.
 
-`check` goes through them in nats-server 2.12's order and says what comes out: store it, it is a duplicate, or it is
-refused with which error. Everything that must be known of the stream is asked through `StreamFacts`.
+`check` evaluates them in nats-server 2.12's order and returns the verdict: store the message, it is a duplicate, or the
+error that refuses it. `StreamFacts` supplies the facts about the stream.
 Source: ADR-1, ADR-22, ADR-43 and their order as observed.
 """
 
@@ -10,6 +10,8 @@ from typing import Protocol
 
 from eyot_daemon.jetstream.messages.message_ttl import has_ttl
 from eyot_daemon.jetstream.messages.schedule import SCHEDULE, check_schedule
+from eyot_daemon.version import API_LEVEL
+from eyot_wire import headers
 from eyot_wire.jetstream.error_codes import (
     JSMessageIncrDisabledErr,
     JSMessageIncrInvalidErr,
@@ -42,8 +44,9 @@ REQUIRED_LEVEL = b"Nats-Required-Api-Level"
 REQUEST_INFO = b"Nats-Request-Info"
 
 HEADER_BYTES_MAX = 65_535
+_LEVEL = re.compile(rb"[+-]?[0-9]{1,20}")
 
-#: A number that no sequence has: what an unreadable expectation is taken for, as nats-server does.
+#: A number that no sequence has: the value of an unreadable expectation, as in nats-server.
 NO_SEQ = (1 << 64) - 1
 
 #: What a field that asks for something begins with, with the line end before it.
@@ -57,12 +60,12 @@ _NOT_WITH_COUNTERS = (
     EXPECTED_LAST_SUBJECT_SEQ_SUBJECT,
     EXPECTED_LAST_MSG_ID,
 )
-# So long that no sum of such numbers comes to what Python refuses to write (4,300 digits).
+# Short enough that no sum of such numbers reaches the length that Python refuses to write (4,300 digits).
 _INCREMENT = re.compile(rb"[+-]?[0-9]{1,4000}")
 
 
 class StreamFacts(Protocol):
-    """What the checks need to know of a stream; staged messages count everywhere."""
+    """Facts of a stream for the checks; staged messages count everywhere."""
 
     @property
     def config(self) -> StreamConfig: ...
@@ -77,16 +80,16 @@ class StreamFacts(Protocol):
     def last_seq_for(self, subject_filter: bytes) -> int: ...
 
     def ends_with_schedule(self, subject: bytes) -> bool:
-        """True if the last message on `subject` is a schedule, or there is none."""
+        """Return whether the last message on `subject` is a schedule, or there is none."""
         ...
 
     def duplicate_of(self, msg_id: bytes) -> int:
-        """The sequence of a message with this id within the window; 0: none."""
+        """Return the sequence of a message with this id within the window; 0: none."""
         ...
 
 
 class Verdict:
-    """What is to happen to a message: `error` (refused), `duplicate` (its sequence), or it is stored.
+    """The verdict on a message: `error` (refused), `duplicate` (its sequence), or it is stored.
 
     `rollup`: b"sub", b"all" or b"".
     """
@@ -126,8 +129,10 @@ def check(
     *,
     scheduled: bool = False,
 ) -> Verdict:
-    """Go through the headers of a message for `subject`. Size, limits and interest are looked at elsewhere, afterwards.
-    `scheduled`: the stream's own schedule made the message. Messages of atomic batches: `batch_headers.py`.
+    """Return the verdict on the headers of a message for `subject`.
+
+    Size, limits and interest are checked elsewhere, afterwards. `scheduled`: the stream's own schedule made the
+    message. Messages of atomic batches: `batch_headers.py`.
     """
     if not fields:
         return STORE
@@ -152,10 +157,10 @@ def check(
 
 
 def check_rollup(fields: dict[bytes, bytes], facts: StreamFacts, msg_id: bytes) -> Verdict:
-    """Whether the message may take the place of others; the last check of the headers."""
+    """Return whether the message may take the place of others; the last check of the headers."""
     rollup = fields.get(ROLLUP, b"").lower()
     if fields.get(SCHEDULE):
-        rollup = b"sub"  # a new schedule takes the place of the subject's last one
+        rollup = b"sub"  # a new schedule replaces the subject's last one
     if rollup:
         if not facts.config.allow_rollup_hdrs or facts.config.deny_purge:
             return Verdict(error(JSStreamRollupFailedF, err="rollup not permitted"))
@@ -186,7 +191,7 @@ def check_features(fields: dict[bytes, bytes], config: StreamConfig, payload: by
 
 
 def _check_expected(fields: dict[bytes, bytes], subject: bytes, facts: StreamFacts) -> ApiError | None:
-    """The sequences that the publisher believes to be the last."""
+    """Compare the last sequences that the publisher expects with the stream's; return the error if they differ."""
     expected = fields.get(EXPECTED_LAST_SUBJECT_SEQ)
     filter_subject = fields.get(EXPECTED_LAST_SUBJECT_SEQ_SUBJECT)
     if expected:
@@ -202,5 +207,15 @@ def _check_expected(fields: dict[bytes, bytes], subject: bytes, facts: StreamFac
 
 
 def parse_seq(text: bytes) -> int:
-    """A sequence as text; NO_SEQ when it is none."""
+    """Return a sequence as text; NO_SEQ when it is none."""
     return int(text) if text.isdigit() and len(text) <= 20 else NO_SEQ
+
+
+def level_is_offered(header: bytes) -> bool:
+    """Return False if a request or message requires an API level that this server does not have (ADR-44)."""
+    if not header:
+        return True
+    wanted = headers.get(header, REQUIRED_LEVEL)
+    if not wanted:
+        return True
+    return _LEVEL.fullmatch(wanted) is not None and int(wanted) <= API_LEVEL

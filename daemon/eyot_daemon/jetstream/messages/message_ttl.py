@@ -17,7 +17,10 @@ _SLACK = 1024
 
 
 def parse_ttl(value: bytes) -> int:
-    """ns of a `Nats-TTL` header: seconds, or a Go duration of at least one second (which `0` is not); NEVER. Raises ValueError."""
+    """Parse a `Nats-TTL` header to ns: seconds, or a Go duration of at least one second (`0` is not one); NEVER.
+
+    Raises ValueError.
+    """
     if value.lower() == b"never":
         return NEVER
     if value.isdigit() and value != b"0":
@@ -29,7 +32,7 @@ def parse_ttl(value: bytes) -> int:
 
 
 def has_ttl(value: bytes) -> bool:
-    """True if a `Nats-TTL` header names a time; what cannot be read does not."""
+    """Return whether a `Nats-TTL` header names a time; a malformed one does not."""
     try:
         return parse_ttl(value) != 0
     except ValueError:
@@ -37,7 +40,7 @@ def has_ttl(value: bytes) -> bool:
 
 
 class TtlTable:
-    """When which sequence is due. Messages that leave for other reasons stay listed until they are due or `compact` runs."""
+    """Due times by sequence. Messages that are removed for other reasons stay listed until they are due or `compact` runs."""
 
     __slots__ = ("_heap",)
 
@@ -54,7 +57,7 @@ class TtlTable:
 
     @property
     def next_due_ns(self) -> int:
-        """When the first falls due; 0: none will."""
+        """Time at which the first message falls due, ns since the epoch; 0: none does."""
         return self._heap[0][0] if self._heap else 0
 
     def pop_due(self, now_ns: int, limit: int) -> list[int]:
@@ -65,11 +68,11 @@ class TtlTable:
         return due
 
     def shift(self, ns: int) -> None:
-        """Everything in the table falls due `ns` later."""
+        """Move all due times of the table by `ns`."""
         self._heap = [(due_ns + ns, seq) for due_ns, seq in self._heap]
 
     def compact(self, messages: int, exists: Callable[[int], bool]) -> None:
-        """Drop what is gone when the table lists far more than the stream's `messages`; a look at each is then paid for."""
+        """Drop removed messages when the table lists far more than the stream's `messages`; checking each is then worth its cost."""
         if len(self._heap) > 2 * messages + _SLACK:
             self._heap = [entry for entry in self._heap if exists(entry[1])]
             heapq.heapify(self._heap)

@@ -1,7 +1,7 @@
-"""What leaves a stream by time: messages older than max_age, and messages whose own TTL has passed.
+"""Removal by time: of messages older than max_age, and of messages whose own TTL has passed.
 
-One timer per stream, set for whichever comes first. Without per-message TTLs everything that is too old goes as one range.
-With them each message is looked at, because `Nats-TTL: never` stays and because the last message of a subject may leave a
+Each stream has one timer, set for the next due time. Without per-message TTLs, messages that are too old are removed as one range.
+With them, each message is checked, because `Nats-TTL: never` stays and because the last message of a subject may leave a
 marker behind (`subject_delete_marker_ttl`). TTLs are kept in memory; after a restart they are read back from the log, a
 bounded piece a turn, starting at the first message that ever had one (remembered among the stream's positions).
 """
@@ -9,28 +9,30 @@ bounded piece a turn, starting at the first message that ever had one (remembere
 import logging
 from typing import TYPE_CHECKING
 
-from eyot_daemon.jetstream.clock_watch import ClockCredits
 from eyot_daemon.jetstream.messages.batch import Batch, Republished
 from eyot_daemon.jetstream.messages.headers import MARKER_REASON, TTL, nats_fields
 from eyot_daemon.jetstream.messages.message_ttl import NEVER, TtlTable, parse_ttl
 from eyot_daemon.jetstream.retention import limits
+from eyot_daemon.jetstream.wall_clock import ClockCredits
 from eyot_store.errors import StoreError
 from eyot_wire import headers
 from eyot_wire.go.duration import format_duration
 from eyot_wire.jetstream.model import NS_PER_S
 
 if TYPE_CHECKING:
-    from eyot_daemon.jetstream.stream.stream import Stream
+    from eyot_daemon.jetstream.messages.dedupe import IdsMark
+    from eyot_daemon.jetstream.stream_core import StreamCore
+    from eyot_daemon.jetstream.wall_clock import WallClock
     from eyot_daemon.turn.timers import TimerHandle
     from eyot_store import Log, StoredMessage, Txn
 
 log = logging.getLogger("eyot.jetstream")
 
-#: Times are looked at no more often than this, so that a steady stream does not cause a transaction per message.
+#: Shortest interval between checks, seconds, so that a steady stream does not cause a transaction per message.
 CHECK_S_MIN = 0.25
-#: And at least this often, because the wall clock may be set.
+#: Longest interval between checks, seconds, because the wall clock may be set.
 CHECK_S_MAX = 3600.0
-#: Messages looked at in one turn where each one is.
+#: Messages checked in one turn, where each one is checked.
 MESSAGES_PER_TURN = 4096
 _READ_BYTES = 16 << 20
 #: The position record that holds the first sequence with a TTL.
@@ -42,9 +44,11 @@ CLOCK_POSITION = b"eyot.clock"
 class Expiry:
     """The timer and tables of one stream."""
 
-    def __init__(self, stream: "Stream") -> None:
+    def __init__(self, stream: "StreamCore", wall_clock: "WallClock", ids: "IdsMark") -> None:
         self._stream = stream
         self._log: Log = stream.log
+        self._wall_clock = wall_clock
+        self._ids = ids
         self._ttls = TtlTable()
         self._timer: TimerHandle | None = None
         self._age_from = 0  # everything below that is still there never expires by age
@@ -57,7 +61,7 @@ class Expiry:
         self._doubted: tuple[int, int] | None = None
 
     def start(self) -> None:
-        """The stream is live; TTLs that it holds from before are read in the coming turns."""
+        """Start with the stream; stored TTLs are read in the following turns."""
         positions = self._log.positions()
         self._credits = ClockCredits(positions.get(CLOCK_POSITION))
         first = positions.get(TTL_POSITION)
@@ -65,7 +69,7 @@ class Expiry:
             self._recorded = True
             self._scan_from = int.from_bytes(first, "big")
             self._scan_to = self._log.committed_seq
-        leap_ns = self._stream.jsa.engine.clock_trust.leap_of(self._log.state.last_ts_ns)
+        leap_ns = self._wall_clock.trust.leap_of(self._log.state.last_ts_ns)
         if leap_ns and self._log.state.last_seq:
             self._doubted = self._log.state.last_seq, self._credits.of(self._log.state.last_seq)
             self.clock_jumped(leap_ns)
@@ -77,8 +81,8 @@ class Expiry:
             self._timer = None
 
     def clock_jumped(self, ns: int) -> None:
-        """The wall clock jumped by `ns`: that is no time by which the messages here have aged."""
-        config, ids = self._stream.config, self._stream.ids
+        """Correct for a jump of the wall clock by `ns`, by which no message has aged."""
+        config, ids = self._stream.config, self._ids
         remembers = config.duplicate_window > 0 and not ids.none_yet
         if not self._log.state.last_seq or not (config.max_age or config.allow_msg_ttl or remembers):
             return
@@ -91,7 +95,7 @@ class Expiry:
         self.schedule()
 
     def clock_was_right(self) -> None:
-        """What seemed a leap of the clock at the start was time that had passed: what was stored before is as old as it looks."""
+        """Undo the correction of a suspected jump at the start: the time has passed, so stored messages are as old as they look."""
         if self._doubted is None:
             return
         (last_seq, before_ns), self._doubted = self._doubted, None
@@ -101,28 +105,28 @@ class Expiry:
         self._stream.submit(txn, Batch())
         first = self._log.positions().get(TTL_POSITION)
         if first is not None:
-            # When each falls due is reckoned anew.
+            # Recompute all due times.
             self._ttls = TtlTable()
             self._scan_from, self._scan_to = int.from_bytes(first, "big"), self._log.committed_seq
         self._age_from = 0
         self.schedule()
 
     def record(self, txn: "Txn", seq: int) -> None:
-        """A message with a TTL is staged in `txn`: if it is the first ever, that is remembered with it."""
+        """Record the first message with a TTL together with it, in `txn`."""
         if not self._recorded:
             self._log.put_position(txn, TTL_POSITION, seq.to_bytes(8, "big"))
             self._recorded = True
 
     def stored(self, ttls: list[tuple[int, int]]) -> None:
-        """Messages were committed; `ttls` are the (sequence, due time) of those that have one."""
+        """Note committed messages; `ttls`: (sequence, due time) of those that have a TTL."""
         if ttls:
             self._ttls.add(ttls)
         elif not self._stream.config.max_age or (self._timer is not None and self._timer.active):
-            return  # what came last is due last
+            return  # the newest message is due last
         self.schedule()
 
     def commit_failed(self) -> None:
-        """What was staged did not happen, the remembered first TTL perhaps among it."""
+        """Roll back what was staged, possibly the record of the first TTL."""
         self._recorded = TTL_POSITION in self._log.positions()
 
     # -- the timer -------------------------------------------------------------------------------------------------
@@ -133,7 +137,7 @@ class Expiry:
         if due_ns is None:
             self.stop()
             return
-        clock = self._stream.broker.clock
+        clock = self._stream.clock
         delay_s = min(max((due_ns - clock.now_ns()) / NS_PER_S, CHECK_S_MIN), CHECK_S_MAX)
         if self._more or self._scan_from:
             delay_s = 0.0
@@ -142,10 +146,10 @@ class Expiry:
             if self._timer.deadline <= deadline:
                 return
             self._timer.cancel()
-        self._timer = self._stream.broker.timers.call_at(deadline, self._run)
+        self._timer = self._stream.timers.call_at(deadline, self._run)
 
     def _next_due_ns(self) -> int | None:
-        """When the next message leaves; None: nothing will leave by time."""
+        """Return when the next message leaves; None: nothing will leave by time."""
         if not self._stream.live:
             return None
         if self._more or self._scan_from:
@@ -159,7 +163,7 @@ class Expiry:
         return min(dues, default=None)
 
     def _oldest_ns(self) -> int:
-        """The stored time of the oldest message that age can remove; 0: there is none."""
+        """Return the stored time of the oldest message that age can remove; 0: there is none."""
         state = self._log.state
         if self._age_from <= state.first_seq:
             return state.first_ts_ns + self._credits.of(state.first_seq)
@@ -170,10 +174,10 @@ class Expiry:
         self._timer = None
         if not self._stream.live:
             return
-        self._stream.jsa.engine.watch_clock()
+        self._wall_clock.watch()
         batch = Batch()
         self._more = False
-        now_ns = self._stream.broker.clock.now_ns()
+        now_ns = self._stream.clock.now_ns()
         try:
             self._scan()
             with self._stream.staging() as txn:
@@ -261,7 +265,7 @@ class Expiry:
 
 
 def due_of(seq: int, ts_ns: int, value: bytes) -> list[tuple[int, int]]:
-    """The table's entry for a stored message with a `Nats-TTL` of `value`; none if it does not expire by itself."""
+    """Return the table's entry for a stored message with a `Nats-TTL` of `value`; none if it does not expire by itself."""
     try:
         ttl_ns = parse_ttl(value)
     except ValueError:

@@ -1,14 +1,14 @@
-"""A stream's own limits: what is refused when it is full (discard new), what goes to make room (discard old), and age.
+"""A stream's own limits: refusal when it is full (discard new), removal to make room (discard old), and age.
 
-Counts and bytes are those of the log, staged messages included. Ages are judged by the stored times, with
-what jumps of the clock add to them, against wall time.
+Counts and bytes are those of the log, staged messages included. A message's age is wall time minus its stored time, which is
+corrected by jumps of the clock.
 """
 
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from eyot_daemon.jetstream.clock_watch import ClockCredits
 from eyot_daemon.jetstream.retention.purging import PURGE_SLICE
+from eyot_daemon.jetstream.wall_clock import ClockCredits
 from eyot_store.subjects.eviction import remove_oldest
 from eyot_wire.jetstream.error_codes import JSStreamStoreFailedF
 from eyot_wire.jetstream.errors import ApiError, error
@@ -25,7 +25,7 @@ ENFORCED_MAX = 4096
 
 
 def refusal(config: StreamConfig, log: "Log", subject: bytes, size: int, *, rollup: bool = False) -> ApiError | None:
-    """Why a stream that discards new messages does not take one of `size` counted bytes; None: it does.
+    """Return why a stream that discards new messages refuses one of `size` counted bytes; None: it does not.
 
     A message that will replace an older one of its subject (max_msgs_per_subject, a rollup) does not make the stream longer.
     """
@@ -44,7 +44,7 @@ def refusal(config: StreamConfig, log: "Log", subject: bytes, size: int, *, roll
 def refusal_in_batch(
     config: StreamConfig, log: "Log", subject: bytes, size: int, so_far: "BatchSoFar", *, rollup: bool
 ) -> ApiError | None:
-    """The same for a message of a batch: all that the batch stores counts, whatever it replaces."""
+    """Return why a message of a batch is refused; None: it is not. All messages of the batch count, also those that replace others."""
     messages, stored_bytes = so_far.with_one_more(log.state.messages, log.state.bytes, size)
     if 0 < config.max_msgs < messages:
         return error(JSStreamStoreFailedF, err="maximum messages exceeded")
@@ -56,7 +56,7 @@ def refusal_in_batch(
 
 
 def _makes_room(config: StreamConfig, log: "Log", subject: bytes, size: int) -> bool:
-    """True if what a new message on `subject` replaces is at least as large as what is missing."""
+    """Return whether the message that a new one on `subject` replaces frees enough bytes for it."""
     oldest = log.get(log.first_seq_for(subject))
     if oldest is None:
         return False
@@ -67,10 +67,12 @@ def _makes_room(config: StreamConfig, log: "Log", subject: bytes, size: int) -> 
 def enforce(
     config: StreamConfig, log: "Log", txn: "Txn", subjects: Collection[bytes], overdue: set[bytes] | None = None
 ) -> list[int]:
-    """Stage the removal of what is over the limits after messages on `subjects` came; returns what goes, in order. A stream that
-    discards new messages keeps what it holds, were its limits lowered below that. No more than
-    ENFORCED_MAX go at a time, besides one for each message staged: limits that were lowered come into force slice by slice.
-    Subjects whose turn that makes it another time are put into `overdue`, as are those whose oldest message takes long to find."""
+    """Stage the removal of messages over the limits after messages on `subjects` were staged; return the removed sequences, in order.
+
+    A stream that discards new messages keeps its messages when its limits are lowered below them. At most ENFORCED_MAX
+    messages are removed at a time, besides one for each staged message: lowered limits come into force slice by slice.
+    `overdue` receives the subjects that are postponed, and those whose oldest message is slow to find.
+    """
     gone: list[int] = []
     most = ENFORCED_MAX + log.state.last_seq - log.committed_seq
     if config.max_msgs_per_subject > 0 and subjects:
@@ -87,7 +89,7 @@ def enforce(
 
 
 def exceeded(config: StreamConfig, log: "Log") -> bool:
-    """Whether the stream is over limits that older messages make room for: there is more to enforce."""
+    """Return whether the stream is over limits that older messages make room for: there is more to enforce."""
     state = log.state
     if config.discard == "new":
         return False
@@ -101,8 +103,11 @@ def _remove(log: "Log", txn: "Txn", seq: int, gone: list[int], why: str) -> None
 
 
 def expire(log: "Log", txn: "Txn", horizon_ns: int, credits: ClockCredits) -> tuple[int, bool]:
-    """Stage the removal of the committed messages stored at or before `horizon_ns`, with what jumps of the clock add to
-    their times, a slice of them at most; returns how many go, and whether there are more."""
+    """Stage the removal of expired messages, at most a slice; return how many, and whether there are more.
+
+    Expired are committed messages stored at or before `horizon_ns`, with their times corrected for jumps of the clock
+    (`credits`).
+    """
     first = below = log.state.first_seq
     for last_seq, credit_ns in credits.segments(first, log.committed_seq):
         below = log.seq_at_time(horizon_ns - credit_ns + 1, from_seq=below, up_to=last_seq)

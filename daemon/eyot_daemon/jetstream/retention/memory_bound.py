@@ -1,8 +1,8 @@
-"""What streams in memory may take up where no limit is configured: three quarters of the machine's memory, as with nats-server.
+"""Limit of streams in memory where none is configured: three quarters of the machine's memory, as in nats-server.
 
-Of the machine, or of the control group (systemd's `MemoryMax=`) that the daemon runs in. What a message takes in this process beside
-its bytes counts, too: of small messages that is most of it. Adding up all streams for every message would be slow, so that a part of
-the room is handed out before it is looked at again.
+A control group of the daemon (systemd's `MemoryMax=`) bounds the machine's memory. The overhead of a message
+in this process counts, too: it is most of a small message. Adding up all streams for every message would be slow: a part of
+the room is handed out before the streams are added up again.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-#: What a message in memory takes up beside subject, header and payload.
+#: Overhead of a message in memory beside subject, header and payload, bytes.
 MESSAGE_OVERHEAD: Final = 640
 _CGROUPS: Final = Path("/sys/fs/cgroup")
 
 
 class MemoryBound:
-    """`bytes_max`: what may be taken up, below 0: without bound. `taken`: what is, when somebody has to look."""
+    """`bytes_max`: limit in bytes; below 0: none. `taken` counts the bytes used; it is called when the last allowance is used up."""
 
     def __init__(self, bytes_max: int, taken: Callable[[], int]) -> None:
         self.bytes_max = bytes_max
@@ -26,7 +26,7 @@ class MemoryBound:
         self._handed_out = 0
 
     def has_room(self, size: int, messages: int) -> bool:
-        """Whether so many bytes in so many messages may be stored, which then are."""
+        """Return whether `size` bytes in `messages` messages may be stored, and count them as stored."""
         if self.bytes_max < 0:
             return True
         size += messages * MESSAGE_OVERHEAD

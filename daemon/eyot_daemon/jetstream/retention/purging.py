@@ -1,7 +1,7 @@
-"""Purges of a stream that would take long: a slice a transaction, the next when that is on flash, so that nobody else waits.
+"""Long purges of a stream: one slice per transaction, the next when that is on flash, so that other work continues.
 
-A slice reads what it takes away (numbers of bytes and subjects move with it). A purge that the store does at one stroke, or
-that is small, stays one transaction. What is published meanwhile is never touched: how far the purge goes is settled when it begins.
+A slice reads the messages that it removes, because byte counts and subjects change. A purge that the store does at once, or a
+small one, is one transaction. Messages published meanwhile are never affected: the purge's end is fixed at its start.
 """
 
 from collections.abc import Callable
@@ -11,20 +11,20 @@ from eyot_daemon.jetstream.messages.batch import Batch
 from eyot_store.errors import StoreError
 
 if TYPE_CHECKING:
-    from eyot_daemon.jetstream.stream.stream import Stream
+    from eyot_daemon.jetstream.stream_core import StreamCore
     from eyot_store.log.log import Log
     from eyot_store.log.removals import FromEnd
 
-#: Messages that one transaction looks at (a few milliseconds).
+#: Messages that one transaction reads (a few milliseconds).
 PURGE_SLICE = 1024
-#: So many times as many are looked at where few of them may go.
+#: Factor on `PURGE_SLICE` where a filter may match few of the messages.
 LOOKED_AT = 4
 
 Done = Callable[[int, StoreError | None], None]
 
 
 def is_long(log: "Log", below_seq: int, subject_filter: bytes, keep: int) -> bool:
-    """Whether a purge has to look at more than a slice of messages."""
+    """Return whether a purge has to read more than a slice of messages."""
     state = log.state
     if state.messages <= PURGE_SLICE:
         return False
@@ -38,7 +38,7 @@ def is_long(log: "Log", below_seq: int, subject_filter: bytes, keep: int) -> boo
 class Purge:
     """One long purge under way; `done(removed, error)` at its end."""
 
-    def __init__(self, stream: "Stream", below_seq: int, subject_filter: bytes, keep: int, done: Done) -> None:
+    def __init__(self, stream: "StreamCore", below_seq: int, subject_filter: bytes, keep: int, done: Done) -> None:
         self._stream = stream
         self._log: Log = stream.log
         self._filter = b"" if subject_filter == b">" else subject_filter
@@ -62,7 +62,7 @@ class Purge:
         if self._seeking is not None and failure is None and self._stream.live:
             try:
                 if not self._seeking.step():
-                    self._stream.broker.timers.call_at(self._stream.broker.clock.monotonic(), self.run)
+                    self._stream.timers.call_at(self._stream.clock.monotonic(), self.run)
                     return
             except StoreError as error:
                 failure = error
@@ -79,7 +79,7 @@ class Purge:
         batch = Batch()
         with self._stream.staging() as txn:
             if self._filter:
-                # Those that are only looked at cost less than those that go: a smaller slice would be mostly its own cost.
+                # A message that is only read costs less than one that is removed: a smaller slice would be mostly overhead.
                 end = min(self._last, self._next + LOOKED_AT * PURGE_SLICE - 1)
                 gone, self._next = self._log.purge_some(txn, self._next, end, self._filter, self._left)
             else:
@@ -89,9 +89,9 @@ class Purge:
         self._removed += gone
         self._left -= gone
         if not txn.parts:
-            # Nothing to write: on with it in another turn.
+            # Nothing to write: continue in another turn.
             self._stream.store.abort(txn)
-            self._stream.broker.timers.call_at(self._stream.broker.clock.monotonic(), self.run)
+            self._stream.timers.call_at(self._stream.clock.monotonic(), self.run)
             return
         batch.purged, batch.singly = True, False
         batch.then.append(self.run)

@@ -1,10 +1,12 @@
-"""Walks through a whole stream, for what a changed configuration or a consumer that left has made superfluous.
+"""Walks through a whole stream after a changed configuration or a removed consumer, to remove messages that are no longer needed.
 
-A slice a transaction, the next when that is on flash, so that nobody else waits; a small stream is done at one stroke. Where the
-walk is under way is not kept, but that there is one: after a restart it begins anew. Tracking the log's subjects is such a walk, too.
+One slice per transaction, the next when that is on flash, so that other work continues; a small stream is done at once.
+The walk's progress is not stored, only that it runs: after a restart it begins again. Tracking the log's subjects is
+such a walk, too.
 """
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from eyot_daemon.jetstream.messages.batch import Batch
@@ -13,39 +15,44 @@ from eyot_store.errors import StoreError
 from eyot_store.log.subjects import TRACKED_MESSAGES_MAX
 
 if TYPE_CHECKING:
-    from eyot_daemon.jetstream.stream.stream import Stream
+    from eyot_daemon.jetstream.stream_core import StreamCore
     from eyot_store.log.log import Log, Unwanted
     from eyot_store.txn import Txn
 
 log = logging.getLogger("eyot.jetstream")
 
-#: Messages that one transaction takes away.
+#: Messages that one transaction removes.
 SWEEP_SLICE = 4096
 #: Among the stream's positions while a walk is under way.
 KEY = b"eyot.sweep"
-#: After a failure the walk goes on this much later, seconds.
+#: After a failure, the walk continues this much later, seconds.
 RETRY_S = 1.0
 
 
 class Sweep:
-    """Of one stream. `overdue` are subjects with more messages than they may have, whose oldest is still to be found."""
+    """The walk through one stream.
 
-    def __init__(self, stream: "Stream") -> None:
+    `unneeded` returns a predicate for messages that interest retention does not need any more. `overdue` are subjects with
+    more messages than allowed, whose oldest ones are still to be found.
+    """
+
+    def __init__(self, stream: "StreamCore", unneeded: "Callable[[], Unwanted]") -> None:
         self._stream = stream
+        self._unneeded = unneeded
         self._log: Log = stream.log
         self._next = 0  # 0: no walk is under way
         self._last = 0
         self._tracking = False
         self.overdue: set[bytes] = set()
-        self._log.on_slow = self._track_soon
+        self._log.index.on_slow = self._track_soon
 
     def start(self) -> None:
-        """The stream is live: go on with what was under way when the daemon ended."""
+        """Start with the stream: resume the walk that the daemon's end interrupted."""
         if KEY in self._log.positions():
             self._walk()
 
     def begin(self, txn: "Txn") -> list[int]:
-        """Stage what is superfluous in a small stream, and return it; else have it looked for from the next turn on."""
+        """Stage the removal of excess messages in a small stream, and return their sequences; in a large one, search from the next turn on."""
         state = self._log.state
         if state.messages <= SWEEP_SLICE:
             gone: list[int] = []
@@ -67,7 +74,7 @@ class Sweep:
             self._soon(0.0)
 
     def _soon(self, seconds: float) -> None:
-        self._stream.broker.timers.call_later(seconds, self._slice)
+        self._stream.timers.call_later(seconds, self._slice)
 
     def _slice(self) -> None:
         stream, begun = self._stream, self._next
@@ -91,9 +98,9 @@ class Sweep:
             self._soon(0.0)
 
     def _on(self, begun: int, failure: StoreError | None) -> None:
-        """A slice is through, or has failed."""
+        """Continue after a slice that is committed, or has failed."""
         if failure is not None:
-            log.warning("Stream '%s > %s': %s", self._stream.account.name, self._stream.name, failure)
+            log.warning("Stream '%s > %s': %s", self._log.account, self._log.name, failure)
             self._next = min(begun, self._next)
             self._soon(RETRY_S)
         elif self._next <= min(self._last, self._log.committed_seq):
@@ -104,7 +111,7 @@ class Sweep:
     def _unwanted(self) -> "Unwanted":
         config, count = self._stream.config, self._log.subject_count
         most = config.max_msgs_per_subject
-        unneeded = self._stream.retention.unneeded() if config.retention == "interest" else None
+        unneeded = self._unneeded() if config.retention == "interest" else None
 
         def unwanted(seq: int, subject: bytes) -> bool:
             return 0 < most < count(subject) or (unneeded is not None and unneeded(seq, subject))
@@ -114,10 +121,10 @@ class Sweep:
     # -- tracking --------------------------------------------------------------------------------------------------
 
     def _track_soon(self) -> None:
-        """Something took long that would not if the log were tracked."""
+        """Start tracking the log soon: a search took long that a tracked log answers at once."""
         if not self._tracking:
             self._tracking = True
-            self._stream.broker.timers.call_later(0.0, self._track)
+            self._stream.timers.call_later(0.0, self._track)
 
     def _track(self) -> None:
         stream = self._stream
@@ -128,15 +135,15 @@ class Sweep:
             if done:
                 self.enforce_overdue(begin=self._log.state.messages > TRACKED_MESSAGES_MAX)
         except StoreError as failure:
-            log.warning("Stream '%s > %s': %s", stream.account.name, stream.name, failure)
+            log.warning("Stream '%s > %s': %s", self._log.account, self._log.name, failure)
             done = True
         if done:
             self._tracking = False
         else:
-            stream.broker.timers.call_later(0.0, self._track)
+            stream.timers.call_later(0.0, self._track)
 
     def enforce_overdue(self, *, begin: bool = False) -> None:
-        """Take away what the subjects that are overdue have too many of. `begin`: that takes a walk through all."""
+        """Remove the excess messages of overdue subjects. `begin`: walk through all subjects."""
         stream = self._stream
         overdue, self.overdue = self.overdue, set()
         if not overdue or not stream.live:

@@ -1,8 +1,9 @@
-"""A mirror or source that was taken out of the configuration tells its origin, also if that was out of reach at the time.
+"""Deregistration: notifies the origin of a removed mirror or source, even if the origin was out of reach at the time.
 
-The origin keeps a record of each reader (`downstream.py`), shows it as behind, and may keep messages for it. So it is told to forget it,
-when the link is up and the copies that go on have begun, again and again until it answers. What is still to be told is kept among the
-positions of the stream that copied; of a stream that was deleted it is known until the daemon ends (then: `eyot sync forget`).
+The origin keeps a record of each downstream, shows it as behind, and may keep messages for it. The request to forget it
+is sent when the link is up and the remaining mirrors and sources have resumed, repeatedly until an answer comes.
+Pending deregistrations are kept among the positions of the stream; for a deleted stream until the daemon stops (then:
+`eyot sync forget`).
 """
 
 from __future__ import annotations
@@ -20,24 +21,26 @@ from eyot_daemon.turn.timers import TimerHandle
 from eyot_sync.sourcing import origin as origins
 from eyot_wire.jetstream.error_codes import JSStreamNotFoundErr
 from eyot_wire.jetstream.errors import ApiError
-from eyot_wire.jetstream.forget_reader import WORDS, ForgetRequest, ForgottenPart
+from eyot_wire.jetstream.forget_downstream import WORDS, ForgetRequest, ForgottenPart
 from eyot_wire.jetstream.stream import StreamConfig, StreamSource
 from eyot_wire.jetstream.struct import InvalidJson, decode, encode
 from eyot_wire.nuid import short_id
 
 if TYPE_CHECKING:
-    from eyot_daemon.jetstream.stream.stream import Stream
+    from eyot_daemon.jetstream.stream_core import StreamCore
+    from eyot_store.log.log import Log
     from eyot_store.txn import Txn
 
 log = logging.getLogger("eyot.sync")
 
 _KEY = OWN_KEYS + b"bye."
-#: After a link came up, so that copies of the same origin that go on are there first; then again if nothing is heard.
-TOLD_AFTER_S = 5.0
+#: Delay after a link came up, seconds: remaining mirrors and sources of the same origin reconnect first. Also the interval
+#: between attempts that get no answer.
+NOTICE_AFTER_S = 5.0
 _AGAIN_AFTER_S = 30.0
-#: An origin that leaves so many unanswered does not know of it (a nats-server, say): nothing more is to be done.
+#: Requests without an answer after which the origin counts as one without deregistration (nats-server); no more are sent.
 _TRIES_MAX = 10
-#: The stream that was read is gone, too.
+#: Answers that end a deregistration: the origin stream does not exist any more.
 _NO_STREAM = JSStreamNotFoundErr
 
 
@@ -46,7 +49,7 @@ class _Answer(ForgottenPart, kw_only=True):
 
 
 class RemovedSource(msgspec.Struct, frozen=True, array_like=True):
-    """A copy that is no more: the origin's API and stream, the request for a consumer there, and what the origin knows it by."""
+    """A removed mirror or source: the origin's API and stream, the consumer request there, and its identity at the origin."""
 
     api: str
     stream: str
@@ -66,25 +69,25 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(RemovedSource).decode
 
 
-def removed_source(stream: Stream, origin: origins.Origin, *, mirror: bool) -> RemovedSource:
-    """What is to be told of this copy."""
+def removed_source(stream: StreamCore, origin: origins.Origin, *, mirror: bool) -> RemovedSource:
+    """Return the deregistration of a mirror or source of `stream`."""
     return RemovedSource(
         api=origin.api,
         stream=origin.stream,
         asked_on=origin.api_subject.encode(),
         kind="mirror" if mirror else "source",
         target=origin.target,
-        server=origin.home or stream.broker.options.server_name,
+        server=origin.home or stream.account.broker.options.server_name,
         filters=origin.filters,
     )
 
 
 class Deregistration:
-    """One of them; a destination for the origin's answer. `done` hears that there is nothing more to tell."""
+    """One deregistration; a destination for the origin's answer. `done` is called when it is complete."""
 
     kind = Kind.JETSTREAM
 
-    def __init__(self, stream: Stream, what: RemovedSource, done: Callable[[Deregistration], None]) -> None:
+    def __init__(self, stream: StreamCore, what: RemovedSource, done: Callable[[Deregistration], None]) -> None:
         self.what = what
         self._stream = stream
         self._account = stream.account
@@ -95,40 +98,40 @@ class Deregistration:
 
     def begin(self) -> None:
         if self._account.has_interest(self.api_subject()):
-            self._tell_after(TOLD_AFTER_S)
+            self._tell_after(NOTICE_AFTER_S)
 
     def end(self) -> None:
-        """The daemon stops."""
+        """Stop with the daemon."""
         if self._timer is not None:
             self._timer.cancel()
         self._unsubscribe()
 
     def cancel(self) -> None:
-        """It was told, or the copy is back."""
+        """Stop: the origin has received the deregistration, or the mirror or source is back."""
         self.end()
-        if self._stream.jsa.streams.get(self._stream.name) is self._stream:
+        if self._stream.live:
             store = self._stream.store
             txn = store.begin()
             self._stream.log.delete_position(txn, self.what.key)
             store.submit(txn)
 
-    # -- as copies are found by their origin (`copies_by_origin.py`) ---------------------------------------------------
+    # -- found by origin, as mirrors and sources are (`sources_by_origin.py`) ------------------------------------------
 
     def api_subject(self) -> bytes:
         return self._mapped(self.what.asked_on)
 
     def interest_added(self) -> None:
-        self._tell_after(TOLD_AFTER_S)
+        self._tell_after(NOTICE_AFTER_S)
 
     def interest_removed(self) -> None:
-        """When it is back the origin is told."""
+        """Do nothing: the deregistration is sent when the interest is back."""
 
     # -- telling -------------------------------------------------------------------------------------------------------
 
     def _tell_after(self, seconds: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._stream.broker.timers.call_later(seconds, self._tell)
+        self._timer = self._stream.timers.call_later(seconds, self._tell)
 
     def _tell(self) -> None:
         self._timer = None
@@ -141,7 +144,7 @@ class Deregistration:
             return
         self._tries += 1
         what = self.what
-        reply = f"$JSC.R.{short_id(self._stream.broker.ids)}".encode()
+        reply = f"$JSC.R.{short_id(self._account.broker.ids)}".encode()
         self._sub = self._account.subscribe(reply, self)
         asked = ForgetRequest(server=what.server, kind=what.kind, target=what.target, filters=list(what.filters))
         self._account.publish(self._mapped(f"{what.api}.{WORDS}.{what.stream}".encode()), reply, b"", encode(asked))
@@ -161,7 +164,7 @@ class Deregistration:
         return True
 
     def flush(self) -> None:
-        """Nothing is gathered."""
+        """Do nothing: answers are handled at once."""
 
     def _mapped(self, subject: bytes) -> bytes:
         return self._account.mappings.apply(subject) or subject
@@ -172,22 +175,22 @@ class Deregistration:
             self._sub = None
 
 
-def stage_deregistrations(stream: Stream, txn: Txn, old: StreamConfig, new: StreamConfig) -> None:
-    """With a new configuration, what is to be told of the copies that are not in it any more."""
+def stage_deregistrations(stream: StreamCore, txn: Txn, old: StreamConfig, new: StreamConfig) -> None:
+    """Stage the deregistrations of mirrors and sources that the new configuration does not have any more."""
     copied_now = origins_of(new)
     for config, mirror in origins_of(old):
         if (config, mirror) not in copied_now:
-            origin = origins.Origin.of(config, stream.name, stream.jsa.domain)
+            origin = origins.Origin.of(config, stream.name, stream.domain)
             what = removed_source(stream, origin, mirror=mirror)
             stream.log.put_position(txn, what.key, _encode(what))
 
 
 def origins_of(config: StreamConfig) -> list[tuple[StreamSource, bool]]:
-    """What a stream's configuration says it copies, and whether as a mirror."""
+    """Return the origins in a stream's configuration, each with whether it is a mirror's."""
     mirror = [(config.mirror, True)] if config.mirror is not None else []
     return mirror + [(each, False) for each in config.sources]
 
 
-def kept(stream: Stream) -> list[RemovedSource]:
-    """What a stream still has to tell."""
-    return [_decode(value) for key, value in stream.log.positions().items() if key.startswith(_KEY)]
+def kept(log: Log) -> list[RemovedSource]:
+    """Return the stored deregistrations of a stream."""
+    return [_decode(value) for key, value in log.positions().items() if key.startswith(_KEY)]

@@ -1,9 +1,9 @@
-"""What a stream has from an origin already, through sources that were configured otherwise.
+"""Messages that a stream already has from an origin, through sources with another configuration.
 
-A source whose filters or transforms are changed is another source, and so is one whose origin is reached by another way, since its domain
-was renamed: it has a position of its own and begins anew. What its predecessors copied is known by their positions, which stay: it is
-not stored a second time. The same origin is one of the same name that was created at the same nanosecond. Where the origin was deleted and made
-again since, or its life is not known, nothing is taken for the same.
+A source whose filters or transforms changed is another source, and so is one whose origin has another API prefix, since
+its domain was renamed: it has a position of its own and starts from the beginning. The positions of its predecessors
+stay, so what they copied is not stored again. The same origin has the same name and was created at the same nanosecond.
+Nothing is regarded as a copy where the origin was created again since, or its epoch is unknown.
 """
 
 from __future__ import annotations
@@ -54,9 +54,12 @@ class Predecessors:
         return [position.seq for position, _ in self._predecessors]
 
     def without(self, batch: list[Copied], identity: str, stored: Mapping[int, int], ended: int | None) -> list[Copied]:
-        """What of a batch is new. `identity`: the life of the origin that it is from; `stored`: when that stored what `seqs` names, as
-        far as it is known; `ended`: its last sequence when it was asked, if it told. Of an origin that was set back, what is older than
-        the last message copied was copied."""
+        """Return the messages of a batch that were not copied before.
+
+        `identity`: epoch of the batch's origin; `stored`: times at which the origin stored the messages of `seqs`, as far as
+        known; `ended`: the origin's last sequence when it answered. If the origin was set back, messages older than the last
+        copied one count as copied.
+        """
         epoch = identity_of(identity)
         filters = [
             (position.seq, upto_ns, pattern)
@@ -78,7 +81,7 @@ class Predecessors:
 
 
 def _upto_ns(position: Position, stored_ns: int, ended: int | None) -> int:
-    """The newest time of what was copied; without a limit where the sequence says it all."""
+    """Return the newest time of what was copied; without a limit where the sequence says it all."""
     other = stored_ns and stored_ns != position.ts_ns
     lost = ended is not None and ended < position.seq
     return max(position.ts_ns, position.newest_ns) if position.ts_ns and (other or lost) else 1 << 63

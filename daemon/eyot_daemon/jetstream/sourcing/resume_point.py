@@ -1,7 +1,8 @@
-"""Where a mirror or source goes on: its position record, or what the messages themselves say.
+"""Where a mirror or source resumes: its position record, or its messages.
 
-The record commits with the messages it covers. A stream that came from elsewhere (a nats-server's backup, say) has none, and neither has
-a mirror that takes the place of its origin: the last message of each origin names it in `Nats-Stream-Source` (`source_header_index.py`).
+The record is committed with the messages it covers. A stream from elsewhere (a nats-server's backup, for example) has
+none, and neither has a mirror that is promoted: there the last message of each origin names it in `Nats-Stream-Source`
+(`source_header_index.py`).
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ MIRROR_KEY = OWN_KEYS + b"mirror"
 
 
 def stored_position(stream: Stream, key: bytes) -> Position:
-    """The record under `key`."""
+    """Return the record under `key`."""
     value = stream.log.positions().get(key)
     return Position() if value is None else read_position(value)
 
 
 def mirror_position(stream: Stream) -> OriginPosition:
-    """The last message of its origin that a mirror has, as long as it has it."""
+    """Return the last message of its origin that a mirror has, as long as it has it."""
     last_seq = stream.log.state.last_seq
     message = stream.log.get(last_seq) if last_seq else None
     if message is None:
@@ -43,7 +44,7 @@ def mirror_checkpoints(stream: Stream) -> list[tuple[int, int]]:
 
 
 def source_position(stream: Stream, origin: Origin) -> Position:
-    """Where a source goes on. An old mark names the origin only, not which source of it."""
+    """Return the position after which a source continues. An old header names the origin only, not which source of it."""
     positions = stream.log.positions()
     if origin.key in positions:
         return read_position(positions[origin.key])

@@ -1,9 +1,9 @@
-"""Where the messages of a stream are from: for each origin, up to where, of which life of it, and stored there when.
+"""The origins of a stream's messages: for each, the last sequence, its epoch, and its stored time there.
 
-A mirror may be told to take the place of what it copies (`mirror` is taken out of its configuration, the origin's `sources` are put in). What
-that stream knows of its own origins it tells (`upstream_positions.py`); of what came since, the messages are marked with their sequences at least
-(`Nats-Stream-Source`). A mirror notes both as it copies, in the transaction that stores the messages, as positions: those that its sources
-will go on from. A stream that came from elsewhere, and what a mirror stored before it noted anything, is looked through once.
+A mirror may be promoted to the place of its origin (`mirror` is removed from its configuration, the origin's `sources`
+are added). The origin tells its own positions (`upstream_positions.py`); later messages at least carry their sequences
+(`Nats-Stream-Source`). A mirror records both, in the transaction that stores the messages, as positions from which its
+future sources resume. A stream from elsewhere, and messages from before any record, are scanned once.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("eyot.sync")
 
-#: The key of the record that says which messages were looked at.
-MARKS_KEY = OWN_KEYS + b"marks"
+#: The key of the record of the messages that were scanned.
+HEADER_INDEX_KEY = OWN_KEYS + b"marks"
 #: What is looked through for marks at most: more would stop the daemon for too long.
 _SEARCH_MESSAGES_MAX = 200_000
 _CHUNK = 2048
@@ -33,12 +33,12 @@ _CHUNK_BYTES = 16 << 20
 #: Marks of more origins than this are not noted, and none that are longer than a key may be: messages say what they like.
 ORIGINS_MAX = 10_000
 _INDEX_MAX = 480
-#: A mirror that is behind keeps so many of the things that it was told for when it has come as far.
-TOLD_MAX = 16
+#: Position updates that a mirror keeps until it has reached their sequences.
+POSITION_UPDATES_MAX = 16
 
 
 class ScanProgress(msgspec.Struct, frozen=True, array_like=True):
-    """The marks of messages after `after` and up to `upto` are among the positions; `after` is 0 when there is nothing left to look at."""
+    """The headers of messages after `after` and up to `upto` are indexed; `after` is 0 when all messages are."""
 
     after: int = 0
     upto: int = 0
@@ -49,7 +49,7 @@ _decode = msgspec.msgpack.Decoder(ScanProgress).decode
 
 
 class Marked(Protocol):
-    """A message of a mirror, as it is stored."""
+    """A stored message of a mirror."""
 
     @property
     def origin_seq(self) -> int: ...
@@ -73,16 +73,16 @@ class LastOf:
             self.seen.append((position.seq, position.ts_ns))
 
     def take(self, mark: Mark, size: int) -> None:
-        """A later message of it."""
+        """Note a later message of the origin."""
         before = self._position
         newest_ns = before.newest_ns
         epoch = mark.identity
         if not epoch and mark.seq > before.seq:
-            epoch = before.identity  # as far as can be told
+            epoch = before.identity  # the header names no epoch; assume the one before
         if epoch != before.identity:
             newest_ns, self.seen = 0, []
         elif mark.seq <= before.seq:
-            self.seen = []  # the origin was set back: what was before is no witness
+            self.seen = []  # the origin was set back: earlier messages are no evidence
         stored_ns = mark.stored_ns
         if stored_ns:
             self.seen.append((mark.seq, stored_ns))
@@ -96,7 +96,7 @@ class LastOf:
 
 
 class SourceHeaderIndex:
-    """What a mirror notes of its messages."""
+    """Positions of a mirror in its origin's origins, from the headers of its messages and the origin's updates."""
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
@@ -106,10 +106,10 @@ class SourceHeaderIndex:
         self.reload()
 
     def reload(self) -> None:
-        """Go back to what is on flash: what was noted since is not."""
+        """Return to the committed state; drop what was noted since."""
         log_of = self._stream.log
         positions = log_of.positions()
-        record = positions.get(MARKS_KEY)
+        record = positions.get(HEADER_INDEX_KEY)
         last_seq = log_of.state.last_seq
         self._looked = ScanProgress(last_seq, last_seq) if record is None else _decode(record)
         self._last = {
@@ -117,21 +117,21 @@ class SourceHeaderIndex:
         }
 
     def told(self, told: PositionUpdate | None) -> None:
-        """The origin says what it knows of its origins: it counts when the mirror has got as far as that."""
+        """Note the origin's positions in its own origins; they count when the mirror has reached that point."""
         if told is None or told.upto < self._stream.log.state.last_seq:
             return
         if told.whole:
             self._told.clear()
         self._told.append(told)
-        if len(self._told) > TOLD_MAX:
-            # What is not told again is as it was.
+        if len(self._told) > POSITION_UPDATES_MAX:
+            # Positions that an update does not name are unchanged.
             first, second = self._told[:2]
             self._told[:2] = [
                 PositionUpdate(second.upto, first.positions | second.positions, first.whole or second.whole)
             ]
 
     def _believe(self, told: PositionUpdate) -> set[bytes]:
-        """What the messages up to here say is known better."""
+        """Adopt the positions of an origin's update; return the keys whose position changed."""
         last = self._last
         news = {key: at for key, at in told.positions.items() if key not in last or last[key].position != at}
         last |= {key: LastOf(position) for key, position in news.items()}
@@ -140,7 +140,7 @@ class SourceHeaderIndex:
         return set(news)
 
     def note(self, messages: Iterable[Marked], taken: int) -> Iterator[tuple[bytes, bytes]]:
-        """The records that say what messages up to `taken` are marked with, and what was told of those; nothing where there is nothing."""
+        """Yield (key, value) of the records of the source headers of messages up to `taken`, and of the origin's updates for them."""
         upto, last = self._looked.upto, self._last
         changed: set[bytes] = set()
         for each in messages:
@@ -157,7 +157,7 @@ class SourceHeaderIndex:
         if not changed:
             return
         self._looked = ScanProgress(self._looked.after, taken)
-        yield MARKS_KEY, _encode(self._looked)
+        yield HEADER_INDEX_KEY, _encode(self._looked)
         for index in changed:
             yield index, encode_position(last[index].position)
 
@@ -173,9 +173,12 @@ def _add(last: dict[bytes, LastOf], mark: Mark, size: int) -> bool:
 
 
 def look_through(stream: Stream) -> dict[bytes, Position]:
-    """What messages say whose marks nobody noted, by the source's key (or only its name): kept from now on, looked for once."""
+    """Return positions from the headers of messages that are not indexed yet, by the source's key, or by its name only.
+
+    The search runs once; its result is stored.
+    """
     positions = stream.log.positions()
-    record = positions.get(MARKS_KEY)
+    record = positions.get(HEADER_INDEX_KEY)
     if record is None:
         upto = stream.log.committed_seq
         if not stream.log.state.messages or any(not key.startswith(OWN_KEYS) for key in positions):
@@ -184,18 +187,18 @@ def look_through(stream: Stream) -> dict[bytes, Position]:
         upto = min(_decode(record).after, stream.log.committed_seq)
         if not upto or upto < stream.log.state.first_seq:
             return {}
-    found = {key: each.position for key, each in _marks_upto(stream, upto).items() if key not in positions}
+    found = {key: each.position for key, each in _last_headers_upto(stream, upto).items() if key not in positions}
     txn = stream.store.begin()
-    stream.log.put_position(txn, MARKS_KEY, _encode(ScanProgress(0, stream.log.committed_seq)))
+    stream.log.put_position(txn, HEADER_INDEX_KEY, _encode(ScanProgress(0, stream.log.committed_seq)))
     for key, position in found.items():
         stream.log.put_position(txn, key, encode_position(position))
-        log.info("%r goes on after %d of %r, as its messages say", stream, position.seq, key)
+        log.info("%r continues after %d of %r, as the headers of its messages say", stream, position.seq, key)
     stream.store.submit(txn)
     return found
 
 
-def _marks_upto(stream: Stream, upto: int) -> dict[bytes, LastOf]:
-    """The last marks of each origin among the messages up to `upto`."""
+def _last_headers_upto(stream: Stream, upto: int) -> dict[bytes, LastOf]:
+    """Return the last marks of each origin among the messages up to `upto`."""
     last: dict[bytes, LastOf] = {}
     seq = max(1, stream.log.state.first_seq, upto - _SEARCH_MESSAGES_MAX + 1)
     while seq <= upto:

@@ -1,8 +1,8 @@
-"""How fast a mirror or source takes messages, and what to do about what goes wrong with it."""
+"""The rate of a mirror or source, and remedies for its problems."""
 
 from __future__ import annotations
 
-#: How long the past counts, seconds; a copy that took nothing for this long has no rate.
+#: Time that the rate covers, seconds. A mirror or source that received nothing for this long has no rate.
 _SPAN_S = 10.0
 _REMEDIES = (
     ("stream not found", "create the origin, or correct its name in the mirror or source"),
@@ -47,11 +47,11 @@ class SourceRate:
         return self._count / max(now - self._since, 1.0)
 
     def eta_s(self, lag: int, now: float) -> float | None:
-        """When `lag` messages will be here, seconds from now; None: not known."""
+        """Return when `lag` messages will be here, seconds from now; None: not known."""
         rate = self.at(now)
         return lag / rate if lag and rate else None
 
 
 def source_remedy(error: str) -> str:
-    """What to do about an error of a copy; "" if that is not known."""
+    """Return the remedy for an error of a mirror or source; "" if none is known."""
     return next((remedy for words, remedy in _REMEDIES if words in error), "")

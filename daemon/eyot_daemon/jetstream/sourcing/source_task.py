@@ -1,7 +1,7 @@
-"""One mirror or source at work: its `SourceConsumer` decides, here it meets the account, the stream and the clock.
+"""One mirror or source: connects its `SourceConsumer` with the account, the stream and the clock.
 
-A `SourceTask` carries out what the copier decides: it subscribes and asks in the stream's account (through a leaf link, or at home),
-hands what arrives to the stream at the end of each turn, and reports back what is on flash.
+A `SourceTask` carries out the actions of the `SourceConsumer`: it subscribes and sends requests in the stream's account
+(over a leaf link, or locally), passes received messages to the stream at the end of each turn, and reports commits.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from eyot_daemon.jetstream.downstream.tracker import downstreams_of
 from eyot_daemon.jetstream.downstream.upstream_positions import read_position_update
 from eyot_daemon.jetstream.position import Position, encode_position
 from eyot_daemon.jetstream.sourcing.deregistration import RemovedSource, removed_source
@@ -33,14 +32,13 @@ from eyot_daemon.router.subscription import Kind, Origin, Subscription
 from eyot_daemon.turn.timers import TimerHandle
 from eyot_store.errors import StoreError
 from eyot_sync.sourcing import origin as origins
-from eyot_sync.sourcing import told_time
+from eyot_sync.sourcing import reported_time
 from eyot_sync.sourcing.actions import (
     Action,
     Answer,
     Copied,
     FetchLastMessage,
     Identify,
-    Phase,
     Release,
     Request,
     Skip,
@@ -48,16 +46,18 @@ from eyot_sync.sourcing.actions import (
     Unsubscribe,
 )
 from eyot_sync.sourcing.origin_check import OriginPosition
+from eyot_sync.sourcing.phase import Phase
 from eyot_sync.sourcing.source_consumer import SourceConsumer
+from eyot_sync.sourcing.source_state import ResumeState, SourceConfig
 from eyot_wire.frames import LeafMsg
 from eyot_wire.go.time import ns_to_rfc3339
 from eyot_wire.jetstream.stream import StreamSource, StreamSourceInfo
 from eyot_wire.jetstream.stream_source import epoch_field, identity_of
 from eyot_wire.nuid import short_id
-from eyot_wire.status import CopyStatus
+from eyot_wire.status import SourcingStatus
 
 if TYPE_CHECKING:
-    from eyot_daemon.jetstream.stream.stream import CopyResult, Stream
+    from eyot_daemon.jetstream.stream.stream import SourcedResult, Stream
 
 log = logging.getLogger("eyot.sync")
 
@@ -82,27 +82,26 @@ class SourceTask:
         self.config = config
         self.mirror = mirror
         self.account: Account = stream.account
-        origin = origins.Origin.of(config, stream.name, stream.jsa.domain)
+        origin = origins.Origin.of(config, stream.name, stream.core.domain)
         state = stream.log.state
         position = stored_position(stream, MIRROR_KEY) if mirror else source_position(stream, origin)
         self._marks = SourceHeaderIndex(stream) if mirror else None
         self._follows = (identity_of(position.identity), position.seq)
         self._before = Predecessors(() if mirror else predecessors(stream, origin))
         self.source_consumer = SourceConsumer(
-            origin,
-            mirror=mirror,
-            last=mirror_position(stream) if mirror else OriginPosition(position.seq, position.ts_ns, position.size),
+            SourceConfig(origin, mirror, skip_lost=_skips_lost(stream), asks_origins=mirror),
+            ResumeState(
+                last=mirror_position(stream) if mirror else OriginPosition(position.seq, position.ts_ns, position.size),
+                identity=position.identity,
+                newest_ns=position.newest_ns,
+                checkpoints=list(mirror_checkpoints(stream) if mirror else position.checkpoints),
+                last_stored_ns=state.last_ts_ns,
+                held_at=position.seq if mirror else 0,
+                whole=position.whole,
+                others=self._before.seqs,
+            ),
             make_id=lambda length: short_id(stream.broker.ids, length),
-            last_stored_ns=state.last_ts_ns,
             jitter=stream.broker.random,
-            identity=position.identity,
-            newest_ns=position.newest_ns,
-            skip_lost=_skips_lost(stream),
-            held_at=position.seq if mirror else 0,
-            whole=position.whole,
-            others=self._before.seqs,
-            checkpoints=mirror_checkpoints(stream) if mirror else position.checkpoints,
-            asks_origins=mirror,
             tells=self._tells_time,
         )
         self._held_at_stored = self.source_consumer.epoch.held_at
@@ -114,7 +113,13 @@ class SourceTask:
         self._dirty = False
         self._woken = False
         self._timer: TimerHandle | None = None
-        self.gate = SourceGate(self, others)
+        self.gate = SourceGate(
+            stream.broker,
+            self.account,
+            stream.name,
+            self.source_consumer,
+            others=lambda: (other.gate for other in others()),
+        )
         self._gate_timer: TimerHandle | None = None
         self._rate = SourceRate()
 
@@ -131,21 +136,18 @@ class SourceTask:
             self._do(self.source_consumer.unreachable(self._now()))
 
     def _link_up(self) -> None:
-        """The origin can be reached: ask it, at the rate that its policy has and with the patience that the link wants."""
-        self.source_consumer.rate_limit_bps, self.source_consumer.heartbeat_s = (
-            self.gate.rate_limit_bps,
-            self.gate.heartbeat_s,
-        )
+        """Request at once when the origin is reachable, with the policy's rate and the link's heartbeat."""
+        self.source_consumer.terms = self.gate.terms
         self._do(self.source_consumer.link_up(self._now()))
 
     def policy_changed(self) -> None:
-        """The stream's metadata may say something else about an origin that lost messages."""
+        """Apply changed stream metadata about an origin that lost messages."""
         self.source_consumer.epoch.skip_lost = _skips_lost(self.stream)
         if self.source_consumer.phase is Phase.WAITING and self.account.has_interest(self.api_subject()):
             self._link_up()
 
     def stop(self, *, release: bool) -> RemovedSource:
-        """`release`: it is gone for good. Returns what its origin knows of it."""
+        """Stop. `release`: the mirror or source was removed. Returns its deregistration."""
         if self._gate_timer is not None:
             self._gate_timer.cancel()
         self._do(self.source_consumer.stop(release=release))
@@ -153,12 +155,14 @@ class SourceTask:
 
     @property
     def known_as(self) -> RemovedSource:
-        return removed_source(self.stream, self._origin, mirror=self.mirror)
+        return removed_source(self.stream.core, self._origin, mirror=self.mirror)
 
     def interest_added(self) -> None:
-        """Interest in the origin's API came over a leaf link: it may have come within reach. Asked at the end of the turn, when all of
-        the peer's interest that came with it is in."""
-        if self.source_consumer.phase is not Phase.ACTIVE and not self._woken:
+        """Interest in the origin's API came over a leaf link: it may have come within reach.
+
+        Asked at the end of the turn, when all of the peer's interest that came with it is in.
+        """
+        if not self.source_consumer.is_connected and not self._woken:
             self._woken = True
             self._mark_dirty()
 
@@ -188,21 +192,21 @@ class SourceTask:
         return True
 
     def _tells_time(self) -> dict[str, str]:
-        if self.stream.jsa.engine.clock_trust.is_doubted:
+        if self.stream.wall_clock.trust.is_doubted:
             return {}
-        return {told_time.KEY: ns_to_rfc3339(self.stream.broker.clock.now_ns())}
+        return {reported_time.KEY: ns_to_rfc3339(self.stream.broker.clock.now_ns())}
 
     def _hear_time(self) -> None:
-        """The origin's answer says what time it is there."""
-        told, self.source_consumer.told_time = self.source_consumer.told_time, ""
-        engine = self.stream.jsa.engine
-        if told and engine.clock_trust.is_doubted:
+        """Report the time in the origin's answer."""
+        told, self.source_consumer.reported_time = self.source_consumer.reported_time, ""
+        wall_clock = self.stream.wall_clock
+        if told and wall_clock.trust.is_doubted:
             domain = self.source_consumer.origin.api.removeprefix("$JS.").removesuffix(".API")
             if any(each.is_up and each.peer_domain == domain for each in self.stream.broker.links.states()):
-                engine.heard_time(told)
+                wall_clock.heard(told)
 
     def take_run(self, sub: Subscription, run: Sequence[LeafMsg]) -> int:
-        """As many messages of one read as follow each other on the deliver subject; returns how many were taken."""
+        """Receive a run of messages on the deliver subject, all of one read. Returns the number of messages accepted."""
         if not self._subs or sub is not self._subs[0]:
             return 0
         taken = self.source_consumer.messages(run, self._now())
@@ -211,15 +215,16 @@ class SourceTask:
         return taken
 
     def flush(self) -> None:
-        """The end of the turn: what has gathered goes to the stream as one transaction with its position."""
+        """End the turn: pass what has gathered to the stream as one transaction with its position."""
         self._dirty = False
         if self._woken:
             self._woken = False
             if self.account.has_interest(self.api_subject()):
                 self._link_up()
-        if self._marks is not None and self.source_consumer.is_assessed:
-            while self.source_consumer.told:
-                self._marks.told(read_position_update(self.source_consumer.told.pop(0)))
+        if self._marks is not None and self.source_consumer.phase is Phase.ACTIVE:
+            told = self.source_consumer.request.told
+            while told:
+                self._marks.told(read_position_update(told.pop(0)))
         batch, mark = self.source_consumer.take_batch()
         if batch and self._before:
             batch = self._without_copied(batch, mark)
@@ -231,8 +236,8 @@ class SourceTask:
                 self._remember_hold()
             if self._marks is not None:
                 self._put(self._marks.note((), self.stream.log.state.last_seq))
-            if self.source_consumer.phase is Phase.ACTIVE:
-                self._do(self.source_consumer.committed(mark, 0, 0, self.source_consumer.reply))
+            if self.source_consumer.is_connected:
+                self._do(self.source_consumer.committed(mark, 0, 0, self.source_consumer.request.reply))
             return
         self.stream.ingest_copied(
             self._marked(self._as_stored(batch), batch),
@@ -240,20 +245,20 @@ class SourceTask:
             positions=self._positions_of(batch),
             skip_to=skip_to,
             on_done=partial(
-                self._stored, mark, len(batch), self.source_consumer.reply, batch[-1].origin_seq if batch else 0
+                self._stored, mark, len(batch), self.source_consumer.request.reply, batch[-1].origin_seq if batch else 0
             ),
         )
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
     def _without_copied(self, batch: list[Copied], mark: int) -> list[Copied]:
-        """What of a batch is not here yet. If nothing is, it is done when what came before it is on flash."""
+        """Return the messages of a batch that the stream lacks. A batch without any is done when the previous one is committed."""
         new = self._before.without(
-            batch, self.source_consumer.identity, self.source_consumer.stored, self.source_consumer.epoch.ended
+            batch, self.source_consumer.identity, self.source_consumer.verifier.stored, self.source_consumer.epoch.ended
         )
         self.source_consumer.progress.dropped_old += len(batch) - len(new)
         if not new:
-            asked = self.source_consumer.reply
+            asked = self.source_consumer.request.reply
 
             def settled(failure: StoreError | None) -> None:
                 if failure is None:
@@ -263,8 +268,10 @@ class SourceTask:
         return new
 
     def _as_stored(self, batch: list[Copied]) -> list[Copied]:
-        """What the stream gets: a source's messages say where they are from, subjects are rewritten, what was only meant for the
-        origin is left out."""
+        """Return a batch as the stream stores it.
+
+        A source's messages name their origin, subjects are rewritten, and headers for the origin only are dropped.
+        """
         origin, mirror = self._origin, self.mirror
         stamp, without = origin.stamp, origin.without_expectations
         if origin.transforms:
@@ -293,31 +300,35 @@ class SourceTask:
         ]
 
     def _marked(self, copies: list[Copied], batch: Sequence[Copied]) -> list[Copied]:
-        """The first of a source's copies says which life it is of, where those who mirror it would take it for something else: another
-        life of the origin begins, or it was set back."""
+        """Add the epoch to the header of a source's first message, where mirrors of this stream would otherwise misread it.
+
+        That is where another epoch of the origin begins, or it was set back.
+        """
         if self.mirror or not batch:
             return copies
         first = batch[0]
         (epoch, seq), self._follows = self._follows, (identity_of(self.source_consumer.identity), batch[-1].origin_seq)
         goes_on = not seq or (epoch == self._follows[0] and first.origin_seq > seq)
-        if goes_on or not downstreams_of(self.stream).mirrored:
+        if goes_on or not self.stream.downstream.mirrored:
             return copies
         field = epoch_field(self.source_consumer.identity)
         header = self._origin.stamp(first.header, first.origin_seq, first.subject, field, first.ts_ns)
         return [msgspec.structs.replace(copies[0], header=header), *copies[1:]]
 
     def _positions_of(self, batch: Sequence[Copied]) -> Callable[[int], Iterable[tuple[bytes, bytes]]]:
-        """What records the position for a batch of which some may be refused. A mirror's sequence is its stream's own: only
-        which life of the origin it belongs to is recorded, where an origin ended that lost its end, and what its messages are marked
-        with."""
+        """Return the function that records the position for a batch of which some messages may be refused.
+
+        A mirror's sequence is its stream's own: only which life of the origin it belongs to is recorded, where an
+        origin ended that lost its end, and what its messages are marked with.
+        """
         marks = self._marks
         if marks is not None:
             epoch = self._epoch_record()
             return lambda last_seq: (*epoch, *marks.note(batch, last_seq))
         identity, newest_ns, seen = (
             self.source_consumer.identity,
-            self.source_consumer.newest_ns,
-            self.source_consumer.checkpoints,
+            self.source_consumer.resume.newest_ns,
+            self.source_consumer.resume.checkpoints,
         )
 
         def positions(last_seq: int) -> Iterable[tuple[bytes, bytes]]:
@@ -329,7 +340,7 @@ class SourceTask:
         return positions
 
     def _epoch_record(self) -> list[tuple[bytes, bytes]]:
-        """Of a mirror; none where what is recorded is still so."""
+        """Return the record of a mirror's epoch; none where the stored one is current."""
         epoch = self.source_consumer.epoch
         known = Position(epoch.held_at, epoch.identity, whole=epoch.whole)
         if known == self._epoch_stored:
@@ -349,11 +360,11 @@ class SourceTask:
             store.abort(txn)
 
     def _remember_hold(self) -> None:
-        """Also after a restart the mirror must not go on as if nothing had happened."""
+        """Store that the mirror is held, so that it stays held after a restart."""
         self._put(self._epoch_record())
 
-    def _stored(self, mark: int, copied: int, asked: bytes, wanted_seq: int, result: CopyResult) -> None:
-        """A batch is on flash, whole or in part, or it failed."""
+    def _stored(self, mark: int, copied: int, asked: bytes, wanted_seq: int, result: SourcedResult) -> None:
+        """Process the result of a batch: committed, in whole or in part, or failed."""
         if result.error is not None and result.last_seq < wanted_seq:
             committed = max(result.last_seq, self.source_consumer.progress.committed_seq)
             if self.mirror:
@@ -404,14 +415,12 @@ class SourceTask:
         """Windows open and close, budgets are used up, configurations are reloaded."""
         if self.source_consumer.phase is Phase.STOPPED:
             return
-        asks = self.gate.rate_limit_bps, self.gate.heartbeat_s
-        before = self.source_consumer.rate_limit_bps, self.source_consumer.heartbeat_s
-        self.source_consumer.rate_limit_bps, self.source_consumer.heartbeat_s = asks
-        if self.source_consumer.phase is Phase.ACTIVE:
+        before, self.source_consumer.terms = self.source_consumer.terms, self.gate.terms
+        if self.source_consumer.is_connected:
             hold = self.gate.hold()
             if hold is not None:
                 self._do(self.source_consumer.held(hold.reason, hold.wait_s, self._now()))
-            elif asks != before:
+            elif self.source_consumer.terms != before:
                 self._link_up()
         self._look_at_policies_in(self.gate.look_again_s())
 
@@ -424,15 +433,15 @@ class SourceTask:
             self._do(self.source_consumer.unreachable(self._now()))
 
     def api_subject(self) -> bytes:
-        """The request's subject as it is routed here."""
+        """Return the subject of requests after this account's mappings."""
         return self._mapped(self.source_consumer.api_subject)
 
     def _mapped(self, subject: bytes) -> bytes:
-        """Mappings hold for clients and leaf links; a copy asks as a client would (the own domain's prefix is mapped)."""
+        """Apply the account's mappings, as for a client's request (the own domain's prefix is mapped)."""
         return self.account.mappings.apply(subject) or subject
 
     def _schedule(self) -> None:
-        """One timer for the copier's next deadline. Traffic moves the deadline back: the timer then sets itself again."""
+        """One timer for the source consumer's next deadline. Traffic moves the deadline back: the timer then sets itself again."""
         deadline = self.source_consumer.deadline
         if deadline is None:
             if self._timer is not None:
@@ -461,7 +470,7 @@ class SourceTask:
     # -- reports ---------------------------------------------------------------------------------------------------
 
     def info(self) -> StreamSourceInfo:
-        """As stream info shows it (`mirror`, `sources`)."""
+        """Return the entry in stream info (`mirror`, `sources`)."""
         heard = self.source_consumer.progress.heard_at
         return StreamSourceInfo(
             name=self.config.name,
@@ -473,10 +482,10 @@ class SourceTask:
             subject_transforms=self.config.subject_transforms,
         )
 
-    def status(self) -> CopyStatus:
-        """As `/eyot/status` shows it."""
+    def status(self) -> SourcingStatus:
+        """Return the entry in `/eyot/status`."""
         progress = self.source_consumer.progress
-        return CopyStatus(
+        return SourcingStatus(
             account=self.account.name,
             stream=self.stream.name,
             kind="mirror" if self.mirror else "source",
@@ -489,7 +498,7 @@ class SourceTask:
             else None,
             waiting=self.source_consumer.waiting or None,
             remedy=source_remedy("" if progress.error is None else progress.error.description) or None,
-            phase=self.source_consumer.phase.value,
+            phase=self.source_consumer.phase.status,
             backlog=None if progress.heard_at is None else progress.lag,
             last_seq=progress.last_seq,
             committed_seq=progress.committed_seq,
@@ -502,5 +511,5 @@ class SourceTask:
 
 
 def _skips_lost(stream: Stream) -> bool:
-    """The stream's policy for an origin that lost its end or was re-created: to go on behind what is held, or to hold still."""
+    """Return the stream's policy for an origin that lost its end or was re-created: True: continue after the last copied message."""
     return stream.config.metadata.get(ORIGIN_BEHIND, "hold") == "skip"

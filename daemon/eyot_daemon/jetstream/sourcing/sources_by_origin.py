@@ -1,7 +1,7 @@
-"""The copies of one account, by the subject on which each one's origin is asked.
+"""The mirrors and sources of one account, by the subject of their origin's API.
 
-A fleet that reconnects brings and takes interest by the ten thousand, nearly all of it in literal subjects that are no API of anybody:
-whose origin a change concerns is looked up, not searched for.
+A reconnecting fleet adds and removes interest by the ten thousand, nearly all of it in literal subjects outside of any
+API: the mirrors and sources that a change concerns are looked up, not searched for.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 class AsksOrigin(Protocol):
-    """Whoever wants to hear when its origin comes within reach: a copy, or what is left of one (`deregistration.py`)."""
+    """A listener for the reach of its origin: a mirror, a source, or the deregistration of one (`deregistration.py`)."""
 
     def api_subject(self) -> bytes:
-        """The subject on which the origin is asked, as it is routed here."""
+        """Return the subject of requests to the origin, after this account's mappings."""
 
     def interest_added(self) -> None: ...
 
@@ -27,7 +27,7 @@ class AsksOrigin(Protocol):
 
 
 class SourcesByOrigin:
-    """Subjects are as they are routed, so the table is made anew when the account's mappings have changed."""
+    """Subjects are as they are routed, so the table is rebuilt when the account's mappings have changed."""
 
     def __init__(self, account: Account) -> None:
         self._account = account
@@ -49,7 +49,7 @@ class SourcesByOrigin:
         self._mapped_at = -1
 
     def asked_on(self, pattern: bytes) -> Iterator[AsksOrigin]:
-        """Those whose origin hears what `pattern` matches."""
+        """Yield the listeners whose request subject `pattern` matches."""
         if self._mapped_at != self._account.mappings.changes:
             self._make()
         if is_literal(pattern):

@@ -1,5 +1,7 @@
-"""The mirrors and sources of all streams: starts and stops them as configurations change, and wakes those whose origin can be reached
-(again) the moment interest in its API appears."""
+"""Runs the mirrors and sources of all streams.
+
+Starts and stops them as configurations change, and resumes them as soon as interest in their origin's API appears.
+"""
 
 from __future__ import annotations
 
@@ -10,22 +12,22 @@ from eyot_daemon.jetstream.sourcing.deregistration import Deregistration, Remove
 from eyot_daemon.jetstream.sourcing.source_task import SourceTask
 from eyot_daemon.jetstream.sourcing.sources_by_origin import AsksOrigin, SourcesByOrigin
 from eyot_daemon.router.account import Account
-from eyot_daemon.router.subscription import Kind, Subscription
+from eyot_daemon.router.subscription import Kind, SubjectSpace, Subscription
 from eyot_wire.jetstream.stream import StreamConfig, StreamSourceInfo
 
 if TYPE_CHECKING:
     from eyot_daemon.jetstream.stream.stream import Stream
 
-#: Of more copies that are no more, the oldest are not told of.
+#: Deregistrations that wait for their origin. Beyond that, the oldest are dropped.
 DEREGISTRATIONS_MAX = 256
 
 
 class Sourcing:
-    """The copy tasks of all streams of the daemon."""
+    """The source tasks of all streams of the daemon."""
 
     def __init__(self) -> None:
         self._tasks: dict[Stream, list[SourceTask]] = {}
-        self._accounts: dict[Account, SourcesByOrigin] = {}
+        self._accounts: dict[SubjectSpace, SourcesByOrigin] = {}
         self._deregistrations: list[tuple[Account, Deregistration]] = []
 
     def tasks(self) -> Iterator[SourceTask]:
@@ -41,22 +43,24 @@ class Sourcing:
         for task in tasks:
             self._start(task)
         back = [task.known_as for task in tasks]
-        for left in kept(stream):
+        for left in kept(stream.log):
             if left in back:
-                Deregistration(stream, left, self._deregistered).cancel()
+                Deregistration(stream.core, left, self._deregistered).cancel()
             else:
                 self._deregister(stream, left)
 
     def _start(self, task: SourceTask) -> None:
-        """A copy that is back takes its farewell with it."""
+        """Start a task; a pending deregistration of the same mirror or source is cancelled."""
         for account, deregistration in [*self._deregistrations]:
             if account is task.account and deregistration.what == task.known_as:
                 self._deregistered(deregistration)
         task.start()
 
     def stream_updated(self, stream: Stream, old: StreamConfig) -> None:
-        """Origins that stay keep their copier; those that went are stopped. New ones start when what those that went have handed
-        to the writer is on flash: they begin where it ends."""
+        """Apply an update: unchanged origins keep their task, removed ones are stopped, new ones start.
+
+        New tasks start when the batches of removed ones are on flash: they begin where these end.
+        """
         wanted = origins_of(stream.config)
         before = self._tasks.get(stream, [])
         stay = [task for task in before if (task.config, task.mirror) in wanted]
@@ -70,7 +74,7 @@ class Sourcing:
         stream.after_commits(lambda _: self._start_new(stream))
 
     def _start_new(self, stream: Stream) -> None:
-        """Start what the configuration names and has no copier yet."""
+        """Start the configured mirrors and sources that have no task yet."""
         before = self._tasks.get(stream)
         if before is None:
             return  # deleted, or the daemon stops
@@ -102,7 +106,7 @@ class Sourcing:
         self._listen(stream.account, (), tasks)
 
     def stop(self) -> None:
-        """The daemon stops: the consumers at the origins lose their interest, nothing new comes in."""
+        """Stop with the daemon: the consumers at the origins lose their interest, and nothing new arrives."""
         for stream in list(self._tasks):
             self._end(stream, release=False)
         for account, deregistration in self._deregistrations:
@@ -110,11 +114,11 @@ class Sourcing:
             self._listen(account, (), (deregistration,))
         self._deregistrations.clear()
 
-    # -- copies that are no more -------------------------------------------------------------------------------------
+    # -- removed mirrors and sources ---------------------------------------------------------------------------------
 
     def _deregister(self, stream: Stream, left: RemovedSource) -> Deregistration:
-        """Its origin is told when it can be reached."""
-        deregistration = Deregistration(stream, left, self._deregistered)
+        """Send the deregistration when the origin can be reached."""
+        deregistration = Deregistration(stream.core, left, self._deregistered)
         self._deregistrations.append((stream.account, deregistration))
         self._listen(stream.account, (deregistration,), ())
         deregistration.begin()
@@ -147,14 +151,14 @@ class Sourcing:
                 each.interest_removed()
 
     def weight_changed(self, sub: Subscription, previous: int) -> None:
-        """Queue weights mean nothing to copies."""
+        """Do nothing: mirrors and sources do not depend on queue weights."""
 
     def _asked_on(self, sub: Subscription) -> Iterator[AsksOrigin]:
         copies = self._accounts.get(sub.account)
         return iter(()) if copies is None else copies.asked_on(sub.subject)
 
     def _listen(self, account: Account, now: Sequence[AsksOrigin], before: Sequence[AsksOrigin]) -> None:
-        """Listens to an account's interest while it has copies."""
+        """Listen to an account's interest while it has mirrors or sources."""
         copies = self._accounts.get(account)
         if copies is None:
             copies = self._accounts[account] = SourcesByOrigin(account)

@@ -1,1 +1,6 @@
-"""A stream: its configuration, its log, and those who read it."""
+"""A stream: its configuration, its log, and its consumers.
+
+Entry point: `stream.Stream`, which an account makes (`account.JetStreamAccount`). `Stream` composes the other packages, ingests what a turn published,
+and answers publishers and wakes consumers when a transaction is committed. `info.py` shows it to the API.
+May import `ingest/`, `retention/`, `downstream/` and `messages/`. It knows consumers by `ports.ConsumerPort` only.
+"""

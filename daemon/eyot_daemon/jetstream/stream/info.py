@@ -8,6 +8,7 @@ from eyot_daemon.jetstream.config import metadata as api_metadata
 from eyot_wire.jetstream.model import StreamConfig, StreamInfo, StreamState, ns_to_rfc3339
 
 if TYPE_CHECKING:
+    from eyot_daemon.jetstream.sourcing.port import SourcingPort
     from eyot_daemon.jetstream.stream.stream import Stream
 
 #: Subjects on one page of STREAM.INFO with a subjects filter.
@@ -17,17 +18,17 @@ DELETED_LISTED_MAX = 100_000
 
 
 def shown_config(config: StreamConfig) -> StreamConfig:
-    """The configuration as responses show it: with the metadata of the server that answers."""
+    """Return the configuration as responses show it: with the metadata of the server that answers."""
     return msgspec.structs.replace(config, metadata=api_metadata.answered(config.metadata))
 
 
 def stream_state(stream: "Stream", *, deleted_details: bool = False) -> StreamState:
-    """What the stream holds, messages on their way to flash included."""
+    """Return the state of the stream, uncommitted messages included."""
     state = stream.log.state
     return StreamState(
         messages=state.messages,
         bytes=state.bytes,
-        # A stream that is told to begin with 1 says so before it holds anything.
+        # An empty stream whose configured `first_seq` is 1 shows 1.
         first_seq=state.first_seq or int(stream.config.first_seq == 1),
         first_ts=ns_to_rfc3339(state.first_ts_ns),
         last_seq=state.last_seq,
@@ -40,17 +41,24 @@ def stream_state(stream: "Stream", *, deleted_details: bool = False) -> StreamSt
 
 
 def stream_info(
-    stream: "Stream", *, deleted_details: bool = False, created: bool = False, listed: bool = False
+    stream: "Stream",
+    sourcing: "SourcingPort",
+    *,
+    deleted_details: bool = False,
+    created: bool = False,
+    listed: bool = False,
 ) -> StreamInfo:
-    """Everything about a stream, except the per-subject counts. `created`: in the answer to CREATE, without the domain; `listed`: in
-    that to LIST, where the configuration is shown as it is stored."""
-    sourcing = stream.jsa.engine.sourcing
+    """Everything about a stream, except the per-subject counts.
+
+    `created`: in the answer to CREATE, without the domain; `listed`: in that to LIST, which shows the stored
+    configuration.
+    """
     config = stream.config
     return StreamInfo(
         config=config if listed else shown_config(config),
         created=ns_to_rfc3339(stream.created_ns),
         state=stream_state(stream, deleted_details=deleted_details),
-        domain="" if created else stream.jsa.domain,
+        domain="" if created else stream.core.domain,
         mirror=sourcing.mirror_info(stream) if config.mirror is not None else None,
         sources=sourcing.sources_info(stream) if config.sources else [],
         ts=ns_to_rfc3339(stream.broker.clock.now_ns()),

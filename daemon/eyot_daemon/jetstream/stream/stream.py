@@ -1,33 +1,35 @@
-"""A stream: a configuration, its log, and the consumers that read it.
+"""A stream: a configuration, its log, and its consumers.
 
-As a destination of the broker it collects what a turn publishes to its subjects and takes it in at the end of the turn
-(`ingest.py`). Every change goes to the store as one transaction with a `Batch` of what is to be said about it; `_settled`
-says it when the transaction is on flash, or takes back what it promised when it failed. Batches settle in order.
+As a destination of the broker it collects the messages that a turn publishes to its subjects, and stages them at the
+end of the turn (`ingest/stream_ingest.py`). Every change is submitted to the store as one transaction with a `Batch` of
+the answers to send. `_settled` sends them when the transaction is on flash, or rolls back when it failed. Batches
+complete in order.
 """
 
 import logging
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, NamedTuple
 
-from eyot_daemon.jetstream.clock_watch import ClockCredits
-from eyot_daemon.jetstream.downstream.tracker import DownstreamTracker, downstreams_of
+from eyot_daemon.jetstream.downstream.tracker import DownstreamTracker
 from eyot_daemon.jetstream.ingest.atomic_batches import AtomicBatches
 from eyot_daemon.jetstream.ingest.fast_batches import FastBatches
 from eyot_daemon.jetstream.ingest.limiter import IngestLimiter
+from eyot_daemon.jetstream.ingest.message_stager import IngestParts, StorageRoom
+from eyot_daemon.jetstream.ingest.schedules import Due, Schedules
 from eyot_daemon.jetstream.ingest.stream_ingest import CopiedMessage, StreamIngest
-from eyot_daemon.jetstream.messages.batch import Batch, Settled
+from eyot_daemon.jetstream.messages.batch import Batch, CommitCallback
 from eyot_daemon.jetstream.messages.dedupe import DedupeWindow, IdsMark
 from eyot_daemon.jetstream.messages.headers import MSG_ID, nats_fields
-from eyot_daemon.jetstream.messages.schedules import Due, Schedules
 from eyot_daemon.jetstream.ports import ConsumerPort
 from eyot_daemon.jetstream.retention import limits, purging
 from eyot_daemon.jetstream.retention.expiry import CLOCK_POSITION, Expiry
 from eyot_daemon.jetstream.retention.retention import Retention
 from eyot_daemon.jetstream.retention.sweep import Sweep
 from eyot_daemon.jetstream.sourcing.deregistration import stage_deregistrations
-from eyot_daemon.jetstream.stream.subject_index_loader import SubjectIndexLoader
+from eyot_daemon.jetstream.stream_core import StreamCore
+from eyot_daemon.jetstream.subject_index_loader import SubjectIndexLoader
+from eyot_daemon.jetstream.wall_clock import ClockCredits
 from eyot_daemon.router.subscription import Kind, Origin, Subscription
 from eyot_store.errors import StoreError
 from eyot_wire.frames import Published
@@ -37,7 +39,7 @@ from eyot_wire.jetstream.model import StreamConfig, encode
 from eyot_wire.native import IngestQueue
 
 if TYPE_CHECKING:
-    from eyot_daemon.jetstream.account import JetStreamAccount
+    from eyot_daemon.jetstream.server_context import ServerContext
     from eyot_daemon.router.account import Account
     from eyot_daemon.router.broker import Broker
     from eyot_store.log.log import Log
@@ -50,55 +52,87 @@ _REBUILD_MESSAGES = 1024
 _REBUILD_BYTES = 16 << 20
 
 
-class CopyResult(NamedTuple):
-    """What became of copied messages: everything up to `last_seq` of the origin is on flash; `error`: why not all."""
+class SourcedResult(NamedTuple):
+    """Result of storing copied messages: all up to the origin's `last_seq` are committed; `error`: why not all of them."""
 
     last_seq: int
     error: ApiError | None
 
 
 class Stream:
-    """A live stream. `start` makes it take messages; `stop` (daemon stops) and `delete` end it."""
+    """A live stream. `start` subscribes to its subjects; `stop` (the daemon stops) and `delete` end it."""
 
     kind = Kind.JETSTREAM
 
-    def __init__(self, jsa: "JetStreamAccount", stream_log: "Log", config: StreamConfig) -> None:
-        self.jsa = jsa
-        self.account: Account = jsa.account
-        self.broker: Broker = jsa.account.broker
-        self.store: Store = jsa.engine.store
+    def __init__(
+        self,
+        account: "Account",
+        stream_log: "Log",
+        config: StreamConfig,
+        server: "ServerContext",
+        room: StorageRoom,
+    ) -> None:
+        """`server`: what all streams share; `room`: what the account has left."""
+        self.account = account
+        self.broker: Broker = server.broker
+        self.store: Store = server.store
         self.log = stream_log
-        self.config = config
-        self.dedupe = DedupeWindow(config.duplicate_window)
-        self.ids = IdsMark(stream_log)
-        self.downstream: DownstreamTracker | None = None  # see `downstreams_of`
-        self.retention = Retention(self)
+        self.wall_clock = server.wall_clock
+        options = server.options
+        core = self.core = StreamCore(account, server.store, stream_log, config, options.domain, self._settled)
         self.failed_commits = 0
         self._failing = ""  # the reason of the last commit's failure
         self._consumers: dict[str, ConsumerPort] = {}
-        self.expiry = Expiry(self)
-        self.schedules = Schedules(self)
-        self.batches = AtomicBatches(self, jsa.engine.batch_budget)
-        self.fast_batches = FastBatches(self, jsa.engine.batch_budget)
-        self.sweep = Sweep(self)
-        self.subject_index_loader = SubjectIndexLoader(self)
-        self._ingest = StreamIngest(self)
+        self._subscriptions: dict[str, Subscription] = {}
         #: What was published since the last turn.
         self.ingest_queue = IngestQueue(self)
-        options = jsa.engine.options
+        self.dedupe = DedupeWindow(config.duplicate_window)
+        self.ids = IdsMark(stream_log)
+        self.downstream = DownstreamTracker(core, self._consumers, server.wall_clock)
+        self.sweep = Sweep(core, lambda: self.retention.unneeded())
+        self.retention = self.downstream.retention = Retention(core, self._consumers, self.downstream, self.sweep.begin)
+        self.expiry = Expiry(core, server.wall_clock, self.ids)
+        self.schedules = Schedules(core, self.store_scheduled)
+        self.batches = AtomicBatches(core, server.batch_budget)
+        self.fast_batches = FastBatches(core, server.batch_budget)
+        self.subject_index_loader = SubjectIndexLoader(core)
         self.ingest_limiter = IngestLimiter(
-            self, jsa.engine.store_gate, options.buffered_msgs_max, options.buffered_bytes_max
+            core, server.store_gate, options.buffered_msgs_max, options.buffered_bytes_max
         )
-        self._in_flight: deque[Batch] = deque()
-        self._subscriptions: dict[str, Subscription] = {}
-        self.live = False
+        self._ingest = StreamIngest(
+            core,
+            IngestParts(
+                dedupe=self.dedupe,
+                ids=self.ids,
+                expiry=self.expiry,
+                schedules=self.schedules,
+                retention=self.retention,
+                sweep=self.sweep,
+                subject_index_loader=self.subject_index_loader,
+                limiter=self.ingest_limiter,
+                batches=self.batches,
+                fast_batches=self.fast_batches,
+                wall_clock=server.wall_clock,
+                room=room,
+            ),
+        )
 
     def __repr__(self) -> str:
         return f"<Stream {self.account.name}/{self.name}>"
 
     @property
     def name(self) -> str:
-        return self.config.name
+        return self.core.name
+
+    @property
+    def config(self) -> StreamConfig:
+        """The configuration in force."""
+        return self.core.config
+
+    @property
+    def live(self) -> bool:
+        """Started and not ended."""
+        return self.core.live
 
     @property
     def created_ns(self) -> int:
@@ -112,7 +146,7 @@ class Stream:
 
     def start(self) -> None:
         """Subscribe, and start what runs by time."""
-        self.live = True
+        self.core.live = True
         self._subscribe()
         self.sweep.start()
         if self.config.max_msgs_per_subject > 0:
@@ -122,8 +156,11 @@ class Stream:
             self.schedules.start()
 
     def rebuild_dedupe(self, leap_ns: int = 0) -> None:
-        """Fill the duplicate window from the tail of the log (after a restart). `leap_ns`: by how much the clock leapt since the last
-        run; by that no id has aged, nor by the jumps that were noted."""
+        """Fill the duplicate window from the tail of the log (after a restart).
+
+        `leap_ns`: by how much the clock leapt since the last run; by that no id has aged, nor by the jumps that were
+        noted.
+        """
         messages, window = self.log, self.dedupe.window_ns
         if window <= 0 or not messages.state.messages or self.ids.none_yet:
             return
@@ -151,27 +188,27 @@ class Stream:
             first = last + 1
 
     def stop(self) -> None:
-        """The daemon stops: nothing new comes in, consumers say goodbye. What is under way still commits."""
+        """Stop with the daemon: nothing new is accepted, consumers end. Pending transactions still commit."""
         self._unsubscribe_all()
-        self.live = False
+        self.core.live = False
         for consumer in list(self._consumers.values()):
             consumer.stop()
         self._end_timers()
-        downstreams_of(self).stop()
+        self.downstream.stop()
 
-    def delete(self, done: Settled) -> None:
+    def delete(self, done: CommitCallback) -> None:
         """Remove the stream and all it holds; `done` is called when that is on flash."""
         self._unsubscribe_all()
-        self.live = False
+        self.core.live = False
         self._end_timers()
         for consumer in list(self._consumers.values()):
             consumer.stream_deleted()
         self._consumers.clear()
-        downstreams_of(self).stop()
+        self.downstream.stop()
         txn = self.store.begin()
         self.log.delete(txn)
         batch = Batch()
-        batch.then += [downstreams_of(self).deleted, done]
+        batch.then += [self.downstream.deleted, done]
         self.submit(txn, batch)
 
     def _end_timers(self) -> None:
@@ -180,10 +217,11 @@ class Stream:
         self.batches.drop_all()
         self.fast_batches.drop_all()
 
-    def update(self, config: StreamConfig, done: Settled) -> None:
+    def update(self, config: StreamConfig, done: CommitCallback) -> None:
         """Change the configuration (checked before); `done` is called when it is on flash."""
-        old, self.config = self.config, config
-        self._ingest = StreamIngest(self)
+        core = self.core
+        old, core.config = core.config, config
+        self._ingest.configure()
         self.dedupe.set_window(config.duplicate_window, self.broker.clock.now_ns())
         if not config.allow_atomic:
             self.batches.drop_all()
@@ -192,7 +230,7 @@ class Stream:
         batch = Batch()
         with self.staging() as txn:
             self.log.set_config(txn, encode(config))
-            stage_deregistrations(self, txn, old, config)
+            stage_deregistrations(core, txn, old, config)
             batch.removed = limits.enforce(config, self.log, txn, ())
             if config.retention == "interest" and old.retention == "limits" and self._consumers:
                 self.retention.drop_unneeded(txn)
@@ -201,9 +239,9 @@ class Stream:
                 batch.removed += self.sweep.begin(txn)
 
         def settle(failure: StoreError | None) -> None:
-            if failure is not None and self.config is config:
-                self.config = old
-                self._ingest = StreamIngest(self)
+            if failure is not None and core.config is config:
+                core.config = old
+                self._ingest.configure()
                 self._subscribe()
             done(failure)
             self._enforce_more(config, failure)
@@ -217,7 +255,7 @@ class Stream:
             consumer.stream_updated()
 
     def _enforce_more(self, config: StreamConfig, failure: StoreError | None) -> None:
-        """Limits that were lowered by much come into force a slice a transaction."""
+        """Enforce lowered limits, one slice a transaction."""
         if failure is not None or self.config is not config or not self.live or not limits.exceeded(config, self.log):
             return
         batch = Batch()
@@ -230,7 +268,7 @@ class Stream:
             self.store.abort(txn)
 
     def _subscribe(self) -> None:
-        """Make the subscriptions those of the configuration; what stays is not touched."""
+        """Subscribe to the configured subjects, and only to these; unchanged subscriptions stay."""
         if not self.live:
             return
         wanted = set(self.config.subjects)
@@ -253,14 +291,14 @@ class Stream:
     def deliver(
         self, sub: Subscription, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Origin | None
     ) -> bool:
-        """Take one published message; it is looked at when the turn ends."""
+        """Queue one published message for the end of the turn."""
         if not self.ingest_queue:
             self.broker.mark_dirty(self)
         self.ingest_queue.add(Published(subject, reply, header, payload))
         return True
 
     def flush(self) -> None:
-        """End of the turn: take in what was published."""
+        """End of the turn: ingest the queued messages."""
         messages = self.ingest_queue.take()
         if not messages or not self.live:
             return
@@ -271,52 +309,26 @@ class Stream:
         if gate is not None:
             self.broker.hold_back(gate)
 
-    @property
-    def ack_head(self) -> bytes:
-        """What PubAcks begin with, up to the sequence."""
-        return self._ingest.ack_head
-
-    def refusal(self, api_error: ApiError) -> bytes:
-        """What a publisher gets instead of a PubAck."""
-        return self._ingest.refusal(api_error)
-
-    def refuses_batched(self, message: Published) -> ApiError | None:
-        """Why a message of a batch is refused whatever its batch."""
-        return self._ingest.refuses_batched(message)
-
     def store_scheduled(self, due: Sequence[Due], now_ns: int) -> None:
         """Schedules fell due: store the messages they make."""
         self._ingest.run_scheduled(due, now_ns)
 
     # -- transactions ----------------------------------------------------------------------------------------------
 
-    @contextmanager
-    def staging(self) -> "Iterator[Txn]":
-        """A transaction that is taken back if what stages it fails (a record that cannot be read, say)."""
-        txn = self.store.begin()
-        try:
-            yield txn
-        except BaseException:
-            self.store.abort(txn)
-            raise
+    def staging(self) -> "AbstractContextManager[Txn]":
+        """Return a transaction that is rolled back if what stages it fails."""
+        return self.core.staging()
 
     def submit(self, txn: "Txn", batch: Batch) -> None:
         """Hand in a transaction of this stream; `batch` settles when it is through."""
-        self._in_flight.append(batch)
-        try:
-            self.store.submit(txn, lambda failure: self._settled(batch, failure))
-        except StoreError as failure:
-            self._settled(batch, failure)
+        self.core.submit(txn, batch)
 
-    def after_commits(self, fn: Settled) -> None:
+    def after_commits(self, fn: CommitCallback) -> None:
         """Call `fn` when everything staged so far is through; at once when nothing is under way."""
-        if self._in_flight:
-            self._in_flight[-1].then.append(fn)
-        else:
-            fn(None)
+        self.core.after_commits(fn)
 
     def _settled(self, batch: Batch, failure: StoreError | None) -> None:
-        self._in_flight.remove(batch)
+        """Process the result of a transaction: answer publishers, wake consumers."""
         if batch.size:
             self.ingest_limiter.settled(batch, refused=failure is not None)
         if failure is not None:
@@ -325,14 +337,12 @@ class Stream:
         else:
             self._failing = ""
             self._ingest.republish(batch)
-            self.send_acks(batch, None)
+            self.account.answer(batch.acks)
             self._tell_consumers(batch)
             if batch.stored:
                 self.expiry.stored(batch.ttls)
             if batch.schedules:
                 self.schedules.committed(batch)
-        for then in batch.then:
-            then(failure)
 
     def _note_failure(self, failure: StoreError) -> None:
         """Count it; say it once until something commits again."""
@@ -340,13 +350,6 @@ class Stream:
         if failure.reason != self._failing:
             self._failing = failure.reason
             log.error("Stream '%s > %s' cannot store: %s", self.account.name, self.name, failure)
-
-    def send_acks(self, batch: Batch, failure: StoreError | None) -> None:
-        """Answer the publishers of a batch."""
-        if failure is not None:
-            self._ingest.failed(batch, failure)
-            return
-        self.account.answer(batch.acks)
 
     def _tell_consumers(self, batch: Batch) -> None:
         if not self._consumers:
@@ -389,8 +392,8 @@ class Stream:
     ) -> None:
         """Remove messages (shapes as STREAM.PURGE); `done(removed, error)` when that is on flash."""
         if purging.is_long(self.log, below_seq, subject_filter, keep):
-            # What is under way comes first: it is part of what there is to be purged.
-            self.after_commits(lambda _: purging.Purge(self, below_seq, subject_filter, keep, done).run())
+            # Uncommitted messages are to be purged, too: wait for their commit.
+            self.after_commits(lambda _: purging.Purge(self.core, below_seq, subject_filter, keep, done).run())
             return
         with self.staging() as txn:
             removed = self.log.purge(txn, below_seq=below_seq, subject_filter=subject_filter, keep=keep)
@@ -403,7 +406,7 @@ class Stream:
         batch.then.append(lambda failure: done(removed, failure))
         self.submit(txn, batch)
 
-    def delete_message(self, seq: int, done: Settled) -> bool:
+    def delete_message(self, seq: int, done: CommitCallback) -> bool:
         """Remove one message; False when there is none (then `done` is not called)."""
         with self.staging() as txn:
             if not self.log.remove(txn, seq):
@@ -428,14 +431,14 @@ class Stream:
         mirror: bool,
         positions: Callable[[int], Iterable[tuple[bytes, bytes]]] = lambda taken: (),
         skip_to: int = 0,
-        on_done: Callable[[CopyResult], None],
+        on_done: Callable[[SourcedResult], None],
     ) -> None:
-        """Store messages of a mirror's or source's origin together with the position they bring the copy to.
+        """Store messages of a mirror's or source's origin together with the position that follows from them.
 
         `messages`  ascending by origin sequence. A mirror keeps sequence and time; a source gives new ones.
-        `positions` (key, value) of the position records for the last origin sequence taken; committed with the messages.
+        `positions` (key, value) of the position records for the last copied origin sequence; committed with the messages.
         `skip_to`   mirrors only: the origin holds nothing up to and including this sequence.
-        `on_done`   called when it is on flash, or has failed. A stream that discards new messages may take only some.
+        `on_done`   called after the commit, or its failure. A stream that discards new messages may accept only some.
         """
         try:
             with self.staging() as txn:
@@ -443,17 +446,17 @@ class Stream:
                 for key, value in positions(taken) if taken else ():
                     self.log.put_position(txn, key, value)
         except StoreError as failure:
-            on_done(CopyResult(0, error(JSStreamStoreFailedF, err=failure.message)))
+            on_done(SourcedResult(0, error(JSStreamStoreFailedF, err=failure.message)))
             return
         if not taken:
-            on_done(CopyResult(0, refusal))
+            on_done(SourcedResult(0, refusal))
             return
 
         def settle(failure: StoreError | None) -> None:
             if failure is not None:
-                on_done(CopyResult(0, error(JSStreamStoreFailedF, err=failure.message)))
+                on_done(SourcedResult(0, error(JSStreamStoreFailedF, err=failure.message)))
             else:
-                on_done(CopyResult(taken, refusal))
+                on_done(SourcedResult(taken, refusal))
 
         if not txn.parts:
             # All of it was staged before: whether it is there is known when that is through.

@@ -1,12 +1,13 @@
-"""The schedules of one stream: which subject makes which message next, and when.
+"""The schedules of one stream: which subject produces which message next, and when.
 
-A schedule is a message of the stream. When it falls due is remembered beside it, among the stream's positions, in the
-transaction that stores it; what it makes, and when it is due again (or that it has ended), are one transaction too. So a
-restart neither loses nor repeats anything: what fell due meanwhile is made once, at once.
+A schedule is a message of the stream. Its due time is stored beside it, among the stream's positions, in the same
+transaction. The message it produces and its next due time (or its end) are one transaction, too. A restart therefore
+neither loses nor repeats anything: what was due meanwhile is produced once, at once.
 """
 
 import heapq
 import logging
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from eyot_daemon.jetstream.messages.batch import Batch
@@ -25,7 +26,7 @@ from eyot_store.errors import StoreError
 from eyot_wire.jetstream.model import NS_PER_S
 
 if TYPE_CHECKING:
-    from eyot_daemon.jetstream.stream.stream import Stream
+    from eyot_daemon.jetstream.stream_core import StreamCore
     from eyot_daemon.turn.timers import TimerHandle
     from eyot_store import Log, StoredMessage, Txn
 
@@ -33,9 +34,9 @@ log = logging.getLogger("eyot.jetstream")
 
 #: Position records of schedules: this and the schedule's sequence, 8 bytes; the value is when it is due, ns in 8 bytes.
 POSITION = b"eyot.schedule."
-#: The wall clock may be set: due times are looked at again at least this often.
+#: Longest interval between checks of due times, seconds: the wall clock may be set meanwhile.
 CHECK_S_MAX = 30.0
-#: What could not be stored is tried again after so long.
+#: Delay before a failed store is repeated, seconds.
 RETRY_S = 1.0
 #: Messages made in one turn.
 DUE_PER_TURN = 1000
@@ -49,11 +50,16 @@ class Due(NamedTuple):
 
 
 class Schedules:
-    """Table and timer. The table holds what is on flash; `staged` says what is on its way there."""
+    """Table and timer.
 
-    def __init__(self, stream: "Stream") -> None:
+    The table holds committed schedules; `staged` holds uncommitted ones. `store_due(due, now_ns)` stores the messages of due
+    schedules.
+    """
+
+    def __init__(self, stream: "StreamCore", store_due: "Callable[[Sequence[Due], int], None]") -> None:
         self._stream = stream
         self._log: Log = stream.log
+        self._store_due = store_due
         self._seqs: dict[bytes, int] = {}  # subject -> sequence of its schedule, staged ones too
         self._heap: list[Due] = []
         self._timer: TimerHandle | None = None
@@ -64,7 +70,7 @@ class Schedules:
     # -- life ------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """The stream is live: bring back what it holds."""
+        """Load the stored schedules when the stream starts."""
         self._load()
         self.schedule()
 
@@ -90,7 +96,7 @@ class Schedules:
     def staged(
         self, txn: "Txn", batch: Batch, subject: bytes, seq: int, fields: dict[bytes, bytes], ts_ns: int
     ) -> None:
-        """A message on `subject` is staged: a schedule, or one that ends the subject's schedule."""
+        """Note a staged message on `subject`: a schedule, or one that ends the subject's schedule."""
         pattern = fields.get(SCHEDULE)
         if not pattern and subject not in self._seqs:
             return
@@ -104,7 +110,7 @@ class Schedules:
                 batch.schedules.append(Due(due_ns, seq))
 
     def ended(self, txn: "Txn", batch: Batch, subject: bytes) -> None:
-        """The schedule of `subject`, if there is one, is over."""
+        """End the schedule of `subject`, if there is one."""
         seq = self._seqs.pop(subject, 0)
         if seq:
             batch.schedules_before.append((subject, seq))
@@ -117,7 +123,7 @@ class Schedules:
             self.schedule()
 
     def rolled_back(self, batch: Batch) -> None:
-        """What was staged with `batch` did not happen: the table is as it was, and what was due is tried again."""
+        """Roll back what was staged with `batch`: the table is as before, and due schedules are tried again."""
         for subject, seq in reversed(batch.schedules_before):
             if seq:
                 self._seqs[subject] = seq
@@ -135,30 +141,32 @@ class Schedules:
         if not self._heap or not self._stream.live:
             self.stop()
             return
-        clock = self._stream.broker.clock
+        clock = self._stream.clock
         delay_s = min(max((self._heap[0].due_ns - clock.now_ns()) / NS_PER_S, delay_s_min), CHECK_S_MAX)
         deadline = clock.monotonic() + delay_s
         if self._timer is not None and self._timer.active:
             if self._timer.deadline <= deadline:
                 return
             self._timer.cancel()
-        self._timer = self._stream.broker.timers.call_at(deadline, self._run)
+        self._timer = self._stream.timers.call_at(deadline, self._run)
 
     def _run(self) -> None:
         self._timer = None
-        now_ns = self._stream.broker.clock.now_ns()
+        now_ns = self._stream.clock.now_ns()
         due: list[Due] = []
         while self._heap and self._heap[0].due_ns <= now_ns and len(due) < DUE_PER_TURN:
             due.append(heapq.heappop(self._heap))
         if due and self._stream.live:
-            self._stream.store_scheduled(due, now_ns)
+            self._store_due(due, now_ns)
         self.schedule()
 
     # -- making messages -------------------------------------------------------------------------------------------
 
     def make(self, txn: "Txn", batch: Batch, due: Due, now_ns: int) -> tuple[bytes, bytes, bytes] | None:
-        """(subject, header, payload) of the message that a due schedule makes, its next time staged; None if the schedule
-        is no longer there."""
+        """Stage a due schedule's next time; return (subject, header, payload) of its message.
+
+        None if the schedule no longer exists.
+        """
         batch.schedules_due.append(due)
         message = self._log.get(due.seq)
         if message is None or self._seqs.get(message.subject) != due.seq:
@@ -190,7 +198,7 @@ class Schedules:
         return fields.get(TARGET, b""), header, content.payload
 
     def _content(self, fields: dict[bytes, bytes], message: "StoredMessage") -> "StoredMessage":
-        """The message whose headers and payload are used: the last of the source's subject, if it names one that has any."""
+        """Return the message whose headers and payload are used: the last of the source's subject, if it names one that has any."""
         source = fields.get(SOURCE)
         if source:
             try:
@@ -201,5 +209,5 @@ class Schedules:
 
 
 def position_key(seq: int) -> bytes:
-    """Where the due time of the schedule at `seq` is kept."""
+    """Return where the due time of the schedule at `seq` is kept."""
     return POSITION + seq.to_bytes(8, "big")

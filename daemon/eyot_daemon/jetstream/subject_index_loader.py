@@ -1,8 +1,8 @@
-"""Waiting for what a stream knows of its subjects.
+"""Loads what a stream knows of its subjects, a slice per turn.
 
-Numbers per subject come from the index, or from all records where there is none, when they are first asked for; sequences of each
-subject from all records. With very many that takes long: it is done a slice a turn, and who needs it is called back. So is counting
-from the middle of a stream that is too large for its sequences to be kept.
+Counts per subject come from the index, or from all records without one, on first use; sequences of each subject from
+all records. With very many records, loading is slow: requests that need the index wait and are called back. So do counts from the
+middle of a stream that is too large to keep its sequences.
 """
 
 import logging
@@ -15,42 +15,42 @@ from eyot_store.errors import StoreError
 from eyot_wire.jetstream.model import ConsumerConfig, MsgGetRequest, rfc3339_to_ns
 
 if TYPE_CHECKING:
-    from eyot_daemon.jetstream.stream.stream import Stream
+    from eyot_daemon.jetstream.stream_core import StreamCore
     from eyot_store.log.log import Log
     from eyot_store.log.reads import Counting
 
 log = logging.getLogger("eyot.jetstream")
 
-#: In streams of fewer messages nobody has to wait.
+#: In streams with fewer messages, the index loads at once.
 SMALL: Final = 8192
 #: With more who wait, the rest is done at one stroke.
 WAITING_MAX: Final = 1024
 
 
 class SubjectIndexLoader:
-    """Of one stream."""
+    """Loads the subject index of one stream when a request first needs it."""
 
-    def __init__(self, stream: "Stream") -> None:
+    def __init__(self, stream: "StreamCore") -> None:
         self._stream = stream
         self._log: Log = stream.log
         self._waiting: list[tuple[Callable[[], None], bool]] = []
 
     @property
     def done(self) -> bool:
-        """Numbers are there, or take no time."""
+        """Whether the counts are loaded, or load at once."""
         return self._log.subjects_known or self._log.state.messages <= SMALL
 
     def then(self, fn: Callable[[], None], *, sequences: bool = False) -> None:
-        """Call `fn` when the numbers (and the sequences) are there; at once if that takes no time."""
+        """Call `fn` when the counts (and the sequences) are loaded; at once if they are."""
         if (self.done and not sequences) or len(self._waiting) >= WAITING_MAX or not self._stream.live:
             fn()
             return
         self._waiting.append((fn, sequences))
         if len(self._waiting) == 1:
-            self._stream.broker.timers.call_later(0.0, self._slice)
+            self._stream.timers.call_later(0.0, self._slice)
 
     def for_get(self, asked: MsgGetRequest, fn: Callable[[], None]) -> None:
-        """Call `fn` when what it takes to find the messages asked for is there."""
+        """Call `fn` when the index that finds the requested messages is loaded."""
         if asked.last_by_subj or asked.next_by_subj or asked.multi_last:
             self.then(lambda: self.then(fn, sequences=not self._finds_soon(asked)))
         else:
@@ -63,7 +63,7 @@ class SubjectIndexLoader:
             if asked.next_by_subj:
                 return self._finds_next_soon(asked, asked.next_by_subj.encode())
         except StoreError:
-            pass  # who reads is told
+            pass  # the read that follows reports the error
         return True
 
     def _finds_next_soon(self, asked: MsgGetRequest, wanted: bytes) -> bool:
@@ -73,7 +73,7 @@ class SubjectIndexLoader:
         return self._log.finds_next_soon(wanted, seq) and (not asked.batch or self._log.counts_soon(seq, (wanted,)))
 
     def for_consumer(self, config: ConsumerConfig, fn: Callable[[], None]) -> None:
-        """Call `fn` when what it takes to count a new consumer's messages is there."""
+        """Call `fn` when the index that counts a new consumer's messages is loaded."""
         filters, seq = filters_of(config), self._start_of(config)
         count = partial(self._count, seq, filters, fn)
         if filters or not self._log.counts_soon(seq, filters):
@@ -92,11 +92,11 @@ class SubjectIndexLoader:
         return 0
 
     def _count(self, seq: int, filters: tuple[bytes, ...], fn: Callable[[], None]) -> None:
-        """Call `fn` when counting from `seq` on takes no time, where the log is too large for its sequences to be kept."""
+        """Call `fn` when counting from `seq` on is fast, in a log that is too large to keep its sequences."""
         try:
             counting = self._log.counting(seq, filters) if seq > self._log.state.first_seq else None
         except StoreError:
-            counting = None  # who counts is told
+            counting = None  # the count that follows reports the error
         if counting is None or not self._stream.live:
             fn()
         else:
@@ -110,7 +110,7 @@ class SubjectIndexLoader:
         if done:
             fn()
         else:
-            self._stream.broker.timers.call_later(0.0, lambda: self._count_on(counting, fn))
+            self._stream.timers.call_later(0.0, lambda: self._count_on(counting, fn))
 
     def _slice(self) -> None:
         stream, done = self._stream, True
@@ -118,20 +118,20 @@ class SubjectIndexLoader:
             if stream.live:
                 sequences = any(wanted for _, wanted in self._waiting)
                 done = self._log.track_some() if sequences else self._log.subjects_some()
-        except StoreError as failure:  # who asks is told again
-            log.warning("Stream '%s > %s': %s", stream.account.name, stream.name, failure)
+        except StoreError as failure:  # the requests that wait report the error, too
+            log.warning("Stream '%s > %s': %s", self._log.account, self._log.name, failure)
         if not done:
-            stream.broker.timers.call_later(0.0, self._slice)
+            stream.timers.call_later(0.0, self._slice)
             return
         waiting, self._waiting = self._waiting, []
         for fn, _ in waiting:
             fn()
 
 
-def after_subjects_loaded(streams: Iterable["Stream"], fn: Callable[[], None]) -> None:
+def after_subjects_loaded(loaders: Iterable[SubjectIndexLoader], fn: Callable[[], None]) -> None:
     """Call `fn` when the numbers of all these streams are there."""
-    rest = [stream for stream in streams if not stream.subject_index_loader.done]
+    rest = [loader for loader in loaders if not loader.done]
     if rest:
-        rest[0].subject_index_loader.then(lambda: after_subjects_loaded(rest[1:], fn))
+        rest[0].then(lambda: after_subjects_loaded(rest[1:], fn))
     else:
         fn()

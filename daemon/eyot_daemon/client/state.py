@@ -1,0 +1,54 @@
+"""The state of a client connection that its operations read and change.
+
+`ClientConnection` is the state machine above it.
+"""
+
+from __future__ import annotations
+
+from eyot_daemon.auth.login import Peer
+from eyot_daemon.client.context import ClientContext
+from eyot_daemon.router.known_client import KnownClient
+from eyot_daemon.router.subscription import Origin, Subscription
+from eyot_wire.frames import encode_err
+
+
+class ClientState(KnownClient):
+    """A client while it is served.
+
+    `clients`        what it shares with others.
+    `subs`           its subscriptions by sid.
+    `verbose`, `pedantic`, `no_responders`  as in CONNECT; nats-server's assumptions before.
+    """
+
+    __slots__ = ("clients", "no_responders", "pedantic", "subs", "verbose")
+
+    def __init__(self, clients: ClientContext, peer: Peer, cid: int) -> None:
+        super().__init__(peer, cid, clients.broker.clock.now_ns())
+        self.clients = clients
+        self.nonce = clients.new_nonce()
+        self.verbose = True
+        self.pedantic = True
+        self.no_responders = False
+        self.subs: dict[bytes, Subscription] = {}
+
+    def queue_output(self, data: bytes) -> None:
+        """Add to `out`; it is sent when the turn ends."""
+        self.out.extend(data)
+        if self.clients.trace is not None:
+            self.clients.trace.sent(self, data)
+        if not self.dirty:
+            self.dirty = True
+            self.clients.broker.mark_dirty(self)
+
+    def send_error(self, text: str) -> None:
+        self.queue_output(encode_err(text))
+
+    def close(self, reason: str, *, linger: bool) -> None:
+        """End the connection: subscriptions go at once, `out` is sent if the peer may `linger`."""
+        raise NotImplementedError
+
+    def deliver(
+        self, sub: Subscription, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Origin | None
+    ) -> bool:
+        """One message for one of its subscriptions; see `Destination.deliver`."""
+        raise NotImplementedError
