@@ -1,4 +1,4 @@
-"""Options of `eyot` itself that stand behind a command: `eyot stream ls --json` is `eyot --json stream ls`."""
+"""Lets options of `eyot` itself stand after a command: `eyot stream ls --json` equals `eyot --json stream ls`."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from click.core import ParameterSource
 
 from eyot_cli.target import Target, TlsFiles
 
-#: Options of `eyot` to the members of `Target` and `TlsFiles`, where they are called otherwise.
+#: Options of `eyot` by the members of `Target` and `TlsFiles`, where the names differ.
 _MEMBERS = {"tlsca": "ca", "tlscert": "cert", "tlskey": "key", "tlsfirst": "first"}
-#: Before the names of parameters that options have behind a command.
+#: Prefix of the parameter names of options after a command.
 _BEHIND = "behind_"
 
 
 def take_anywhere(group: click.Group) -> None:
-    """Let every command below `group` take the options of `group`, too. Its own option of the same name stays its own."""
+    """Let every command below `group` accept the options of `group`. A command's own option of the same name keeps its meaning."""
     options = [each for each in group.params if isinstance(each, click.Option) and each.expose_value]
     for command in _below(group):
         own = {name for each in command.params for name in each.opts}
@@ -34,9 +34,9 @@ def _below(group: click.Group) -> Iterator[click.Command]:
 
 
 def _behind(option: click.Option) -> click.Option:
-    """The same option behind a command: it changes the target that is there by now."""
+    """Return an option for use after a command: it changes the target in the command's context."""
     made = copy.copy(option)
-    made.name = f"{_BEHIND}{option.name}"  # `eyot sync forget STREAM SERVER` has an argument called like the option
+    made.name = f"{_BEHIND}{option.name}"  # `eyot sync forget STREAM SERVER` has an argument with the option's name
     made.envvar = None
     made.hidden = True
     made.expose_value = False

@@ -13,19 +13,19 @@ from eyot_cli.target import TIMEOUT_S, Target
 
 
 async def ask(target: Target, client: Client, what: str, body: Any) -> dict[str, Any]:
-    """The answer to one request. Raises Failure with the server's words."""
+    """Send a request and return the answer. Raises Failure with the server's words."""
     prefix = f"$JS.{target.domain}.API" if target.domain else "$JS.API"
     payload = msgspec.json.encode(body) if body else b""
     try:
         reply = await client.request(f"{prefix}.{what}", payload, timeout=TIMEOUT_S)
     except NoRespondersError:
         known = f"domain {target.domain} cannot be reached" if target.domain else "the server has no JetStream"
-        raise Failure(f"nobody answers on {prefix}: {known}, or this account may not use it") from None
+        raise Failure(f"no responders on {prefix}: {known}, or this account may not use it") from None
     return answer_of(reply.data)
 
 
 def answer_of(data: bytes) -> dict[str, Any]:
-    """An answer decoded. Raises Failure with the server's words."""
+    """Decode an answer. Raises Failure with the server's words."""
     answer: dict[str, Any] = msgspec.json.decode(data)
     if "error" in answer:
         error = answer["error"]

@@ -1,9 +1,9 @@
 """`eyot backup` and `eyot restore`: a stream into a folder, and back.
 
-The folder is that of the `nats` tool's `stream backup`: `backup.json` with the stream's configuration and state,
-`stream.tar.s2` with its messages and consumers, as the server sent it. So either tool restores what the other took, into
-Eyot or into a nats-server. The archive is written as it comes and put in its place when it is complete and on the disk,
-`backup.json` last: a folder that has one is a whole backup.
+The folder has the layout of the `nats` tool's `stream backup`: `backup.json` with the stream's configuration and state,
+`stream.tar.s2` with its messages and consumers, as the server sent it. Either tool restores the other's backups, into
+Eyot or into a nats-server. The archive is written as it arrives, under a temporary name until it is complete and
+flushed. `backup.json` comes last: a folder that has one is a complete backup.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from eyot_cli.target import Target
 
 META, DATA = "backup.json", "stream.tar.s2"
 CHUNK_BYTES = 128 << 10
-#: So long the server may leave a backup without a chunk, or a chunk of a restore without its answer.
+#: The longest pause of the server between chunks of a backup, or before it answers a chunk of a restore.
 IDLE_S = 30.0
-#: So long it may take to make a stream of what it was sent.
+#: The longest time that the server may take to build the stream after the last chunk.
 COMPLETE_S = 3600.0
 
 
@@ -42,13 +42,13 @@ COMPLETE_S = 3600.0
 @click.option("--check", is_flag=True, help="have the server check all messages first")
 @click.pass_obj
 def backup(target: Target, stream: str, folder: Path, no_consumers: bool, check: bool) -> None:
-    """Back STREAM up into FOLDER, which is made."""
+    """Back STREAM up into FOLDER, which is created."""
     made = not folder.exists()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with Folder(folder) as files:
             if files.has(META) or files.has(DATA):
-                raise Failure(f"{folder} holds a backup already")
+                raise Failure(f"{folder} already holds a backup")
             with files.written(DATA) as file:
                 body = {"no_consumers": no_consumers, "jsck": check, "chunk_size": CHUNK_BYTES}
                 taken = target.with_client(lambda client: _take(target, client, stream, body, file))
@@ -60,7 +60,7 @@ def backup(target: Target, stream: str, folder: Path, no_consumers: bool, check:
     finally:
         if made:
             with suppress(OSError):
-                folder.rmdir()  # where nothing came of it
+                folder.rmdir()  # remove the folder of a failed backup
     written, state = (folder / DATA).stat().st_size, taken["state"]
     if target.as_json:
         print_json({"stream": stream, "folder": str(folder), "bytes": written, "state": state})
@@ -69,7 +69,7 @@ def backup(target: Target, stream: str, folder: Path, no_consumers: bool, check:
 
 
 async def _take(target: Target, client: Client, stream: str, body: dict[str, Any], file: BinaryIO) -> dict[str, Any]:
-    """Write the archive to `file`; the answer to the request. Raises Failure."""
+    """Write the archive to `file` and return the answer to the request. Raises Failure."""
     receiver = _Receiver(client, file)
     inbox = client.new_inbox()
     await client.subscribe(inbox, cb=receiver.take)
@@ -79,8 +79,10 @@ async def _take(target: Target, client: Client, stream: str, body: dict[str, Any
 
 
 class Folder:
-    """The files of a backup's folder, opened by their names in this very folder: whoever may write beside an operator's backups cannot
-    have other files read or written by a symbolic link, nor put another folder in its place meanwhile. Raises OSError.
+    """The files of a backup's folder, opened relative to this very folder. Raises OSError.
+
+    A user who may write beside an operator's backups can neither redirect files with a symbolic link nor exchange the
+    folder meanwhile.
     """
 
     def __init__(self, path: Path) -> None:
@@ -95,7 +97,7 @@ class Folder:
         os.close(self._fd)
 
     def has(self, name: str) -> bool:
-        """Whether there is anything of that name, a dangling link included."""
+        """Return whether an entry of that name exists, even a dangling link."""
         return name in os.listdir(self._fd)
 
     def _open(self, name: str, flags: int) -> int:
@@ -106,7 +108,7 @@ class Folder:
             raise type(error)(error.errno, words, str(self._path / name)) from None
 
     def read(self, name: str) -> BinaryIO:
-        """A regular file, for reading."""
+        """Open a regular file for reading."""
         fd = self._open(name, os.O_RDONLY | os.O_NONBLOCK)
         mode = os.fstat(fd).st_mode
         if stat.S_ISREG(mode):
@@ -117,10 +119,10 @@ class Folder:
 
     @contextmanager
     def written(self, name: str) -> Iterator[BinaryIO]:
-        """A new file, which is there under its name, and on the disk, when all of it is written; else it is not there."""
+        """Open a new file that appears under its name only when it is complete and flushed."""
         partial = f"{name}.partial"
         with suppress(FileNotFoundError):
-            os.unlink(partial, dir_fd=self._fd)  # of one that was broken off
+            os.unlink(partial, dir_fd=self._fd)  # left over by an interrupted backup
         with os.fdopen(self._open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
             try:
                 yield file
@@ -135,7 +137,7 @@ class Folder:
 
 
 class _Receiver:
-    """Writes chunks as they come and answers each when it is written."""
+    """Writes chunks as they arrive and acknowledges each after it is written."""
 
     def __init__(self, client: Client, file: BinaryIO) -> None:
         self._client = client
@@ -158,14 +160,14 @@ class _Receiver:
             await self._client.publish(msg.reply)
 
     async def finished(self) -> None:
-        """Wait for the end. Raises Failure."""
+        """Wait for the end of the backup. Raises Failure."""
         while self._end is None:
             if self._problem is not None:
                 raise Failure(f"{self._file.name}: {self._problem.strerror}")
             try:
                 await asyncio.wait_for(self._came.wait(), IDLE_S)
             except TimeoutError:
-                raise Failure(f"nothing has come from the server for {IDLE_S:.0f} s") from None
+                raise Failure(f"the server sent nothing for {IDLE_S:.0f} s") from None
             self._came.clear()
         headers = self._end.headers or {}
         status = headers.get("Status", "204")
@@ -177,25 +179,25 @@ class _Receiver:
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.pass_obj
 def restore(target: Target, folder: Path) -> None:
-    """Make a stream of the backup in FOLDER."""
+    """Restore a stream from the backup in FOLDER."""
     try:
         with Folder(folder) as files:
             with files.read(META) as file:
                 meta = msgspec.json.decode(file.read(), type=dict[str, dict[str, Any]])
             name = meta["config"]["name"]
             if not isinstance(name, str):
-                raise Failure(f"{folder / META} is not what a backup has: the name of its stream is none")
+                raise Failure(f"{folder / META} is malformed: the stream's name is not a string")
             body = {"config": meta["config"], "state": meta["state"]}
             with files.read(DATA) as file:
                 answer = target.with_client(lambda client: _give(target, client, name, body, file))
     except FileNotFoundError as error:
-        raise Failure(f"{folder} is no backup: it has no {Path(error.filename).name}") from error
+        raise Failure(f"{folder} is not a backup: it has no {Path(error.filename).name}") from error
     except OSError as error:
         raise Failure(f"{error.filename or folder}: {error.strerror or error}") from error
     except msgspec.MsgspecError as error:
-        raise Failure(f"{folder / META} is not what a backup has: {error}") from error
+        raise Failure(f"{folder / META} is malformed: {error}") from error
     except KeyError as error:
-        raise Failure(f"{folder / META} is not what a backup has: it lacks {error}") from error
+        raise Failure(f"{folder / META} is malformed: it lacks {error}") from error
     state = answer["state"]
     if target.as_json:
         print_json({"stream": name, "state": state})

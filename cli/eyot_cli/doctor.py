@@ -1,7 +1,7 @@
-"""`eyot doctor`: is this installation whole, are its links up, and do its copies reach their origins?
+"""`eyot doctor`: checks the installation, its links, and the connection of mirrors and sources to their origins.
 
-Everything is asked over the daemon's network interfaces. Exit code 0: nothing wrong; 3: warnings; 4: failures; 1: the daemon does not
-answer.
+All information comes over the daemon's network interfaces. Exit status 0: all checks passed; 3: warnings; 4: failures;
+1: the daemon does not answer.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from eyot_cli.doctor_sync import never_arrived
 from eyot_cli.failure import Failure
 from eyot_cli.show import console, lines, print_json, print_table, size, span
 from eyot_cli.target import Target
-from eyot_wire.status import CopyStatus, LinkStatus, StatusReport, SyncReport
+from eyot_wire.status import LinkStatus, SourcingStatus, StatusReport, SyncReport
 
 EXIT_WARNINGS, EXIT_FAILURES = 3, 4
 _CLOCK_S_MAX = 2.0
@@ -31,19 +31,19 @@ _FREE_SHARE_MIN = 0.1
 _USED_SHARE_MAX = 0.9
 _ANSWER_S = 3.0
 TWIN_REMEDY = (
-    "give each server its own jetstream { domain }; what the hub copies under this one may be the other server's, and the other's "
-    "messages are not copied"
+    "give each server its own jetstream { domain }; the hub may mirror or source the other server's streams under this domain, "
+    "and this server's messages do not arrive"
 )
 _COLOURS = {"ok": "green", "warning": "yellow", "failure": "red", "skipped": "dim"}
 
 
 @click.command()
-@click.option("--origin", "stream", help="also check this stream elsewhere, before a copy of it is configured")
-@click.option("--api-prefix", help="API prefix under which it is reached, as in external.api")
+@click.option("--origin", "stream", help="also check this origin stream, before a mirror or source of it is configured")
+@click.option("--api-prefix", help="API prefix of the origin, as in external.api")
 @click.option("--deliver-prefix", default="", help="delivery prefix, as in external.deliver")
-@click.option("--consumer", default="", help="an existing pull consumer of it that clients here shall use")
-@click.option("--origin-account", default="ORIGIN", help="its account, for the lines that are suggested")
-@click.option("--origin-domain", default="", help="its domain, for the lines that are suggested")
+@click.option("--consumer", default="", help="an existing pull consumer of the origin, for clients here")
+@click.option("--origin-account", default="ORIGIN", help="the origin's account, for suggested configuration lines")
+@click.option("--origin-domain", default="", help="the origin's domain, for suggested configuration lines")
 @click.pass_obj
 def doctor(
     target: Target,
@@ -54,7 +54,7 @@ def doctor(
     origin_account: str,
     origin_domain: str,
 ) -> None:
-    """Check this installation, its links, and the ways of its copies."""
+    """Check the installation, links and sourcing."""
     if (stream is None) != (api_prefix is None):
         raise click.UsageError("--origin and --api-prefix go together")
     report = _report(target)
@@ -107,10 +107,10 @@ def _installation(report: StatusReport) -> list[Check]:
         return checks
     if store.error:
         checks.append(
-            failure("store", f"cannot write: {store.error}", "see the log; a full disk needs room, not a restart")
+            failure("store", f"cannot write: {store.error}", "see the log; a full disk needs free space, not a restart")
         )
     else:
-        checks.append(ok("store", f"takes messages at {store.path}"))
+        checks.append(ok("store", f"stores messages at {store.path}"))
     repair = f"stop the daemon and run `eyot-check --repair {store.path}`"
     checks += [failure("stream", f"damaged, and offline: {stream}", repair) for stream in store.offline]
     checks += [warning("store", f"was damaged: {sentence}", "see the log of the start") for sentence in store.damaged]
@@ -127,12 +127,12 @@ def _domain(report: StatusReport) -> Check:
         return skipped("domain", "JetStream is not enabled")
     if not report.domain:
         remedy = 'set "jetstream { domain: NAME }", another one on each server'
-        return failure("domain", "none: streams here cannot be told from those of the hub", remedy)
+        return failure("domain", "none: the hub cannot distinguish streams here from its own", remedy)
     same = [link for link in report.links if link.peer_domain == report.domain]
     if same:
         return failure(
             "domain",
-            f"{same[0].name} has the same domain, {report.domain}: requests do not know which of the two is meant",
+            f"{same[0].name} has the same domain, {report.domain}: requests for it may reach either server",
             "give each server its own domain",
         )
     return ok("domain", report.domain)
@@ -145,11 +145,11 @@ def _link(link: LinkStatus, report: StatusReport) -> list[Check]:
     name = f"link {link.name}"
     if link.state == "up":
         rtt = "" if link.rtt_ms is None else f", round trip {link.rtt_ms:.1f} ms"
-        # The name is of the first address configured, which may not be the one that answers.
+        # The link's name is its first configured address, which may not be the connected one.
         through = f" through {link.url}" if link.url else ""
         checks = [ok(name, f"up for {span(link.age_s)}{through}{rtt}")]
     elif link.waiting:
-        checks = [warning(name, link.waiting, "this is a policy of eyot { sync { } }")]
+        checks = [warning(name, link.waiting, "a policy of eyot { sync { } } causes this")]
     elif link.state == "disabled":
         checks = [skipped(name, "disabled in the configuration")]
     else:
@@ -158,7 +158,7 @@ def _link(link: LinkStatus, report: StatusReport) -> list[Check]:
     if link.twin:
         checks.append(failure(f"{name}: domain", link.twin, TWIN_REMEDY))
     if link.refused:
-        remedy = "allow the subjects to the leaf's user, or stop publishing them"
+        remedy = "allow the subjects to the leaf node's user, or stop publishing them"
         checks.append(warning(f"{name}: permissions", f"{link.refused} messages of the peer were refused", remedy))
     dropped = {reason: count for reason, count in link.dropped.items() if count}
     if dropped:
@@ -176,7 +176,7 @@ def _link(link: LinkStatus, report: StatusReport) -> list[Check]:
     return checks
 
 
-# -- what only a client can see ----------------------------------------------------------------------------------------
+# -- checks over a client connection -----------------------------------------------------------------------------------
 
 
 def _over_nats(target: Target, report: StatusReport, asked: list[Origin]) -> list[Check]:
@@ -189,7 +189,7 @@ def _over_nats(target: Target, report: StatusReport, asked: list[Origin]) -> lis
             checks += await probe(client, origin, account)
         for account_name in sorted({copy.account for copy in report.copies} - {account}):
             remedy = "run again with --user, --creds or --nkey of that account"
-            checks.append(skipped(f"copies of account {account_name}", "not checked", remedy))
+            checks.append(skipped(f"mirrors and sources of account {account_name}", "not checked", remedy))
         return checks
 
     try:
@@ -199,7 +199,7 @@ def _over_nats(target: Target, report: StatusReport, asked: list[Origin]) -> lis
         return [failure("client", str(wrong), remedy)]
 
 
-def _origins(copies: list[CopyStatus], account: str) -> list[Origin]:
+def _origins(copies: list[SourcingStatus], account: str) -> list[Origin]:
     found = {
         (copy.api_prefix, copy.origin, copy.deliver_prefix, copy.kind): Origin(
             copy.origin, copy.api_prefix, copy.deliver_prefix, kinds=(copy.kind,)
@@ -219,7 +219,7 @@ async def _account(client: Client) -> str:
 
 
 async def _limits(client: Client) -> list[Check]:
-    """JetStream's limits of the account."""
+    """Check JetStream's limits of the account."""
     try:
         reply = await client.request("$JS.API.INFO", b"", timeout=_ANSWER_S)
     except NatsError:
@@ -241,7 +241,7 @@ async def _limits(client: Client) -> list[Check]:
 
 
 async def _clocks(client: Client, report: StatusReport, account: str) -> list[Check]:
-    """The daemon's clock against this machine's, and against that of each linked domain."""
+    """Compare the daemon's clock, and that of each linked domain, with this machine's."""
     checks = []
     here = time.time() - datetime.fromisoformat(report.now).timestamp()
     if abs(here) > _CLOCK_S_MAX + 5:
@@ -250,7 +250,7 @@ async def _clocks(client: Client, report: StatusReport, account: str) -> list[Ch
     for domain in sorted(each for each in domains if each):
         off_s = await _clock_of(client, f"$JS.{domain}.API")
         if off_s is None:
-            checks.append(skipped(f"clock of domain {domain}", "it has no stream that would tell its time"))
+            checks.append(skipped(f"clock of domain {domain}", "it has no stream to read the time from"))
         elif abs(off_s) > _CLOCK_S_MAX:
             remedy = "set the clocks: message ages, schedules and certificates depend on them"
             checks.append(warning(f"clock of domain {domain}", f"{off_s:+.1f} s off this machine's", remedy))
@@ -260,7 +260,7 @@ async def _clocks(client: Client, report: StatusReport, account: str) -> list[Ch
 
 
 async def _clock_of(client: Client, prefix: str) -> float | None:
-    """How much later it is there, seconds; None: not known."""
+    """Return by how many seconds the clock behind `prefix` is ahead; None: unknown."""
     try:
         names = msgspec.json.decode((await client.request(f"{prefix}.STREAM.NAMES", b"{}", timeout=_ANSWER_S)).data)
         streams = names.get("streams") or []
@@ -275,7 +275,7 @@ async def _clock_of(client: Client, prefix: str) -> float | None:
         return None
 
 
-# -- telling -----------------------------------------------------------------------------------------------------------
+# -- output ------------------------------------------------------------------------------------------------------------
 
 
 def _show(checks: list[Check]) -> None:

@@ -1,4 +1,4 @@
-"""What `eyot doctor` finds: one `Check` for each thing it looked at."""
+"""The results of `eyot doctor`: one `Check` per checked item."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ State = Literal["ok", "warning", "failure", "skipped"]
 
 
 class Check(Struct, frozen=True, kw_only=True):
-    """`name`: what was looked at, stable for scripts. `lines`: configuration that would mend it."""
+    """The result of one check. `name`: the checked item, stable for scripts. `lines`: configuration that would fix it."""
 
     name: str
     state: State

@@ -1,8 +1,9 @@
-"""Which of the five subjects between a copy (or a pull consumer's client) and its origin is missing.
+"""Finds which of the five subjects between a mirror or source (or a pull consumer's client) and its origin is missing.
 
-A mirror, source or pull consumer across accounts or domains needs, in its own account: the origin's API under the configured prefix, in
-it the consumer's part, the delivery subject, the way back for flow control (`$JS.FC`) and for acknowledgements (`$JS.ACK`). Each is
-tried as the copy uses it: a consumer is made at the origin and goes away by itself a few seconds later.
+A mirror, source or pull consumer across accounts or domains needs five subjects in its own account: the origin's API
+under the configured prefix, the consumer requests of that API, the delivery subject, and the subjects of flow control
+(`$JS.FC`) and of acknowledgements (`$JS.ACK`). The probe uses each one as sourcing does: it creates a consumer at the
+origin, which expires a few seconds later.
 """
 
 from __future__ import annotations
@@ -20,20 +21,23 @@ from nats.errors import TimeoutError as NatsTimeout
 
 from eyot_cli.doctor_check import Check, failure, ok, skipped
 
-#: A consumer of the probe sends a heartbeat so often, and is gone so long after the probe; nanoseconds.
+#: Heartbeat interval of the probe's consumer, and its inactivity threshold, in nanoseconds.
 _HEARTBEAT_NS = 500_000_000
 _THRESHOLD_NS = 5_000_000_000
 _ANSWER_S = 3.0
 _HEARTBEAT_WITHIN_S = 4.0
 _INTEREST_S = 0.7
-#: Refusals of a consumer that a work queue may not have.
+#: Error codes for consumers that a work-queue stream does not allow.
 _OF_WORK_QUEUES = (10098, 10099, 10100, 10101)
 
 
 @dataclass(frozen=True)
 class Origin:
-    """A stream somewhere else. `account` and `api` are of its home, for the lines that are suggested; `consumer`: an existing pull
-    consumer there, "" for a mirror or source; `kinds`: which of the two is meant."""
+    """A stream in another account or domain.
+
+    `account` and `api` are those of its home, for suggested configuration lines. `consumer`: an existing pull consumer
+    there, "" for a mirror or source. `kinds`: which of mirror and source to probe.
+    """
 
     stream: str
     prefix: str
@@ -49,22 +53,24 @@ class Origin:
 
 
 async def probe(client: Client, origin: Origin, mine: str) -> list[Check]:
-    """Try the five. `mine` is the client's account."""
+    """Probe the five subjects; `mine`: the client's account."""
     name = f"origin {origin.prefix} {origin.stream}"
     reached = await _has_interest(client, f"{origin.prefix}.STREAM.INFO.{origin.stream}")
     if origin.consumer:
         return await _probe_pull(client, origin, mine, name, reached)
     checks: list[Check] = []
     for kind in origin.kinds:
-        found = await _probe_copy(client, origin, mine, name, kind, reached)
+        found = await _probe_sourcing(client, origin, mine, name, kind, reached)
         checks += [each for each in found if each not in checks]
         if any(each.state == "failure" for each in found):
-            break  # what stops the one stops the other
+            break  # both kinds have the same missing subject
     return checks
 
 
-async def _probe_copy(client: Client, origin: Origin, mine: str, name: str, kind: str, reached: bool) -> list[Check]:
-    """As a mirror or a source does it, whose messages come on subjects of their own."""
+async def _probe_sourcing(
+    client: Client, origin: Origin, mine: str, name: str, kind: str, reached: bool
+) -> list[Check]:
+    """Probe as a mirror or source does; each has delivery subjects of its own."""
     subject = f"{origin.prefix}.CONSUMER.CREATE.{origin.stream}"
     deliver = f"{origin.deliver or '$JS'}.{kind[0].upper()}.{secrets.token_hex(4)}"
     heard = asyncio.Event()
@@ -82,8 +88,8 @@ async def _probe_copy(client: Client, origin: Origin, mine: str, name: str, kind
         return [
             failure(
                 f"{name}: consumer API",
-                f"nobody answers on {subject}, although somebody listens",
-                "is the link to the origin up, and may its account answer (allow_responses, response_type)?",
+                f"no answer on {subject}, although it has a subscriber",
+                "check that the link to the origin is up and that its account may answer (allow_responses, response_type)",
                 _service_lines(origin, mine, "CONSUMER.CREATE.>", f"{origin.prefix}.CONSUMER.CREATE.>"),
             )
         ]
@@ -95,9 +101,12 @@ async def _probe_copy(client: Client, origin: Origin, mine: str, name: str, kind
         if error.get("err_code") in _OF_WORK_QUEUES:
             return [
                 *checks,
-                skipped(f"{name}: delivery", "not tried: what a work queue gives to a probe it has no more"),
+                skipped(f"{name}: delivery", "not tried: a probe would remove messages from a work queue"),
             ]
-        return [*checks, failure(f"{name}: consumer", text, "is the stream's name right, and JetStream on there?")]
+        return [
+            *checks,
+            failure(f"{name}: consumer", text, "check the stream's name, and that JetStream is enabled there"),
+        ]
     consumer = str(answer.get("name"))
     try:
         await asyncio.wait_for(heard.wait(), _HEARTBEAT_WITHIN_S)
@@ -106,21 +115,21 @@ async def _probe_copy(client: Client, origin: Origin, mine: str, name: str, kind
         checks.append(
             failure(
                 f"{name}: delivery subject",
-                f"the consumer is there, but nothing arrives on {deliver}: {kind}s of this origin stay empty",
+                f"the consumer exists, but nothing arrives on {deliver}: {kind}s of this origin stay empty",
                 "export and import the delivery subject"
                 if origin.crosses_accounts
                 else f"allow {deliver[:-8]}> to the user of the link, there for publish and here for subscribe",
                 _stream_lines(origin, mine),
             )
         )
-    # Mirrors and sources do not acknowledge: flow control is all that goes back.
+    # Mirrors and sources do not acknowledge: flow control is their only answer.
     checks += (await _probe_back(client, origin, mine, name, consumer))[:1]
     await subscription.unsubscribe()
     return checks
 
 
 async def _probe_back(client: Client, origin: Origin, mine: str, name: str, consumer: str) -> list[Check]:
-    """The two ways back to the consumer."""
+    """Check the two subjects from here to the consumer."""
     checks = []
     for what, subject, kind in (
         ("flow control", f"$JS.FC.{origin.stream}.{consumer}.doct", "$JS.FC"),
@@ -132,9 +141,9 @@ async def _probe_back(client: Client, origin: Origin, mine: str, name: str, cons
             checks.append(
                 failure(
                     f"{name}: {what}",
-                    f"nobody listens on {kind}.{origin.stream}.>",
-                    "without it the copy stops after the first megabytes" if kind == "$JS.FC" else
-                    "without it everything is delivered again",
+                    f"no subscriber on {kind}.{origin.stream}.>",
+                    "without it the mirror or source stops after the first megabytes" if kind == "$JS.FC" else
+                    "without it the origin delivers every message again",
                     _back_lines(origin, mine, kind),
                 )
             )  # fmt: skip
@@ -142,17 +151,17 @@ async def _probe_back(client: Client, origin: Origin, mine: str, name: str, cons
 
 
 async def _probe_pull(client: Client, origin: Origin, mine: str, name: str, reached: bool) -> list[Check]:
-    """A client that pulls from an existing consumer: its request, and the way back for acknowledgements."""
+    """Probe as a client of an existing pull consumer: its request, and the subject of acknowledgements."""
     subject = f"{origin.prefix}.CONSUMER.MSG.NEXT.{origin.stream}.{origin.consumer}"
     tail = f"CONSUMER.MSG.NEXT.{origin.stream}.{origin.consumer}"
     checks = []
     if await _has_interest(client, subject, b'{"batch":1,"no_wait":true,"max_bytes":1}'):
-        checks.append(ok(f"{name}: pull requests", "somebody listens"))
+        checks.append(ok(f"{name}: pull requests", "has a subscriber"))
     elif not reached and not await _has_interest(client, f"{origin.prefix}.INFO"):
         checks.append(_no_api(name, origin, mine, reached, tail))
     else:
         lines = _service_lines(origin, mine, tail, f"{origin.prefix}.{tail}")
-        checks.append(failure(f"{name}: consumer API", f"nobody listens on {subject}", "export and import it", lines))
+        checks.append(failure(f"{name}: consumer API", f"no subscriber on {subject}", "export and import it", lines))
     checks += (await _probe_back(client, origin, mine, name, origin.consumer))[1:]
     return checks
 
@@ -162,7 +171,7 @@ def _no_api(name: str, origin: Origin, mine: str, reached: bool, tail: str = "CO
     if reached:
         return failure(
             f"{name}: consumer API",
-            f"{origin.prefix} leads to the origin, but nobody listens on {origin.prefix}.{tail}",
+            f"{origin.prefix} reaches the origin, but there is no subscriber on {origin.prefix}.{tail}",
             "export and import the consumer API too",
             lines,
         )
@@ -170,12 +179,12 @@ def _no_api(name: str, origin: Origin, mine: str, reached: bool, tail: str = "CO
         domain = origin.prefix.split(".")[1]
         return failure(
             f"{name}: API prefix",
-            f"nobody listens on {origin.prefix}.>",
-            f'is a server with "jetstream {{ domain: {domain} }}" linked to this account, and has its account JetStream?',
+            f"no subscriber on {origin.prefix}.>",
+            f'check that a server with "jetstream {{ domain: {domain} }}" is linked to this account, and that its account has JetStream',
         )
     return failure(
         f"{name}: API prefix",
-        f"nobody listens on {origin.prefix}.>",
+        f"no subscriber on {origin.prefix}.>",
         "import the origin's API under this prefix",
         lines,
     )
@@ -230,7 +239,7 @@ async def _ask(client: Client, subject: str, body: dict[str, Any]) -> dict[str, 
 
 
 async def _has_interest(client: Client, subject: str, payload: bytes = b"") -> bool:
-    """Does anybody listen? Who does not answer listens all the same."""
+    """Return whether the subject has a subscriber. A subscriber that does not answer counts."""
     try:
         await client.request(subject, payload, timeout=_INTEREST_S)
     except NoRespondersError:

@@ -1,31 +1,34 @@
-"""What the daemon knows of mirrors and sources over its links: theirs of our streams, and ours of theirs.
+"""Checks of mirrors and sources over links, in both directions, from the daemon's reports.
 
-Three things stop copying while every link is up: a link that does not carry one of the subjects it takes, a mirror or source that shows an
-error, and nobody who asks. The first two have a cause here. Of the third only the other end knows why: then that is said.
+Three causes stop replication while every link is up: a link whose permissions deny a needed subject, a mirror or source
+with an error, and a hub without any mirror or source. The report names the first two. The third is only visible at the
+hub, and the check says so.
 """
 
 from __future__ import annotations
 
 from eyot_cli.doctor_check import Check, failure, ok, warning
-from eyot_wire.status import CopyStatus, LinkStatus, StatusReport, SyncReport, SyncStatus
+from eyot_wire.status import LinkStatus, SourcingStatus, StatusReport, SyncReport, SyncStatus
 
 #: Streams named in one line.
 _NAMED_MAX = 3
 
 
 def replication(report: StatusReport, sync: SyncReport) -> list[Check]:
-    """All checks of mirrors and sources that need no client."""
+    """Return all checks of mirrors and sources that need no client connection."""
     links = [link for link in report.links if link.state == "up"]
     checks = [each for link in links for each in _denied(link, report, sync)]
-    checks += [_of_reader(each) for each in sync.out if each.error or each.uncertain]
-    checks += [_of_copy(each, report) for each in report.copies if each.error]
+    checks += [_of_downstream(each) for each in sync.out if each.error or each.uncertain]
+    checks += [_of_sourcing(each, report) for each in report.copies if each.error]
     if not checks and sync.out:
-        checks.append(ok("replication", f"{len(sync.out)} mirrors and sources elsewhere read streams of this server"))
-    return checks + _nobody_asks(links, report, sync)
+        checks.append(
+            ok("replication", f"{len(sync.out)} mirrors and sources elsewhere replicate streams of this server")
+        )
+    return checks + _unreplicated(links, report, sync)
 
 
 def _denied(link: LinkStatus, report: StatusReport, sync: SyncReport) -> list[Check]:
-    """What a link's permissions keep back."""
+    """Check for needed subjects that a link's permissions deny."""
     checks = []
     name = f"link {link.name}: permissions for"
     if link.denied_downstream:
@@ -37,7 +40,7 @@ def _denied(link: LinkStatus, report: StatusReport, sync: SyncReport) -> list[Ch
     if link.denied_sourcing:
         prefix = f"$JS.{link.peer_domain}.API"
         if any(each.account == link.account and each.api_prefix == prefix for each in report.copies):
-            text = f"this link does not carry {_list(link.denied_sourcing)}: mirrors and sources here cannot copy from {_peer(link)}"
+            text = f"this link does not carry {_list(link.denied_sourcing)}: mirrors and sources here cannot replicate from {_peer(link)}"
             checks.append(failure(f"{name} mirrors and sources here", text, _remedy(link, link.denied_sourcing)))
     return checks
 
@@ -50,18 +53,18 @@ def _remedy(link: LinkStatus, denied: list[str]) -> str:
     )
 
 
-def _of_reader(each: SyncStatus) -> Check:
-    """A mirror or source elsewhere that does not get on."""
+def _of_downstream(each: SyncStatus) -> Check:
+    """Report a downstream with an error or an uncertain position."""
     name = f"{each.kind} {each.target or each.stream} at {each.peer} of {each.stream}"
     if not each.error:
-        return warning(name, "lost something: nothing counts as confirmed until it asks again")
-    # While its link is down the link says so.
+        return warning(name, "its position is uncertain: nothing counts as confirmed until it resumes")
+    # A link that is down has a check of its own.
     found = failure if each.linked else warning
-    return found(name, each.error, each.remedy or f"see at {each.peer} what it says (eyot doctor, nats stream info)")
+    return found(name, each.error, each.remedy or f"see its state at {each.peer} (eyot doctor, nats stream info)")
 
 
-def _of_copy(each: CopyStatus, report: StatusReport) -> Check:
-    """A mirror or source here that shows an error."""
+def _of_sourcing(each: SourcingStatus, report: StatusReport) -> Check:
+    """Report a mirror or source here with an error."""
     name = f"{each.kind} {each.stream} of {each.origin} at {each.api_prefix or 'this server'}"
     domains = {
         f"$JS.{link.peer_domain}.API" for link in report.links if link.state == "up" and link.account == each.account
@@ -74,8 +77,8 @@ def _of_copy(each: CopyStatus, report: StatusReport) -> Check:
     return failure(name, str(each.error), remedy)
 
 
-def _nobody_asks(links: list[LinkStatus], report: StatusReport, sync: SyncReport) -> list[Check]:
-    """Accounts with a link to a hub, with messages in streams of their own, and without anybody who ever copied one."""
+def _unreplicated(links: list[LinkStatus], report: StatusReport, sync: SyncReport) -> list[Check]:
+    """Warn of accounts linked to a hub that have messages in streams of their own, but no downstream so far."""
     checks = []
     for account in sorted({link.account for link in links if link.role == "spoke"}):
         streams = _own_streams(account, report)
@@ -83,21 +86,21 @@ def _nobody_asks(links: list[LinkStatus], report: StatusReport, sync: SyncReport
             continue
         link = next(link for link in links if link.role == "spoke" and link.account == account)
         if link.denied_downstream:
-            continue  # told already
+            continue  # has a check already
         theirs = f" of its account {link.remote_account}" if link.remote_account else ""
         checks.append(
             warning(
                 f"replication of account {account}",
-                f"no mirror or source is known that reads {_list(streams)}; the link leads to {_peer(link)}{theirs}",
-                f"if {_peer(link)} should copy them: why it does not cannot be told from here. See there whether a mirror or source "
-                f"with the API prefix $JS.{report.domain}.API exists in that account, and what it says (eyot doctor, nats stream info)",
+                f"no mirror or source is known to replicate {_list(streams)}; the link leads to {_peer(link)}{theirs}",
+                f"if {_peer(link)} should replicate them: the cause is not visible from here. See there whether a mirror or source "
+                f"with the API prefix $JS.{report.domain}.API exists in that account, and its state (eyot doctor, nats stream info)",
             )
         )
     return checks
 
 
 def _own_streams(account: str, report: StatusReport) -> list[str]:
-    """Streams with messages that are no mirrors and have no sources."""
+    """Return streams with messages that are not mirrors and have no sources."""
     copies = {each.stream for each in report.copies if each.account == account}
     return [
         each.name for each in report.streams if each.account == account and each.last_seq and each.name not in copies
@@ -105,7 +108,7 @@ def _own_streams(account: str, report: StatusReport) -> list[str]:
 
 
 def _is_behind(each: SyncStatus, link: LinkStatus) -> bool:
-    """Is a mirror or source at the other end of this link?"""
+    """Return whether the downstream is at the other end of this link."""
     return each.linked and (each.peer in (link.peer_name, link.peer_domain) or each.peer_domain == link.peer_domain)
 
 

@@ -1,4 +1,4 @@
-"""What `eyot doctor` says of messages that never arrived at those who copy from here."""
+"""The check of `eyot doctor` for messages that never arrived at a downstream."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from eyot_wire.status import SyncReport
 
 
 def never_arrived(target: Target) -> list[Check]:
-    """A warning for each copy that lacks what left its stream before it was confirmed; none from an older daemon."""
+    """Return a warning for each downstream that lacks messages removed before it confirmed them; none from an older daemon."""
     try:
         report = msgspec.json.decode(target.get("/eyot/syncz"), type=SyncReport)
     except msgspec.MsgspecError:
@@ -20,7 +20,7 @@ def never_arrived(target: Target) -> list[Check]:
             "never arrived",
             f"{each.stream} at {each.peer}: {each.never_arrived} messages, "
             + "; ".join(f"{lost.messages} by {lost.reason} ({', '.join(lost.sequences)})" for lost in each.lost),
-            f"give the stream room for the time that its link is down; eyot sync forget {each.stream} {each.peer} --lost when it is seen to",
+            f"raise the stream's limits to cover the time without link; then eyot sync forget {each.stream} {each.peer} --lost clears this",
         )
         for each in report.out
         if each.never_arrived

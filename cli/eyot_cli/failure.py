@@ -1,4 +1,4 @@
-"""What goes wrong in front of the operator: one line, with the remedy where there is one."""
+"""Errors shown to the operator: one line, with a remedy where there is one."""
 
 from __future__ import annotations
 

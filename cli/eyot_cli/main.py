@@ -1,7 +1,7 @@
-"""`eyot`, the operator's tool: what a gateway holds, what has reached the hub, and a first look at messages.
+"""`eyot`, the operator's tool: state of a gateway, progress of replication, and simple messaging.
 
-It talks to the daemon over its network interfaces only: the control socket (or the monitoring port) for the status, the
-NATS protocol for streams and messages.
+The tool uses the daemon's network interfaces only: the control socket (or the monitoring port) for reports, the NATS
+protocol for streams and messages.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 @click.group(
     context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
-    epilog="These options may stand behind the command, too. Exit status: 0, or 1 when it did not succeed, 2 for a mistake on the command line; doctor says more by 3 and 4.",
+    epilog="These options may also follow the command. Exit status: 0, 1 on failure, 2 for a mistake on the command line; doctor and sync wait also use 3 and 4.",
 )
 @click.option(
     "--control",
@@ -92,7 +92,7 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     help="certificate to show to the server",
 )
 @click.option("--tlskey", type=FILE, envvar="NATS_KEY", show_envvar=True, metavar="FILE", help="its key")
-@click.option("--tlsfirst", is_flag=True, help="begin with TLS, where the server says handshake_first")
+@click.option("--tlsfirst", is_flag=True, help="start TLS before INFO, for servers with handshake_first")
 @click.option(
     "--domain",
     envvar="NATS_DOMAIN",
@@ -118,7 +118,7 @@ def cli(
     tlsfirst: bool,
     as_json: bool,
 ) -> None:
-    """Look after an Eyot daemon."""
+    """Operate an Eyot daemon."""
     context.obj = Target(
         control, server, user, password, creds, nkey, domain, as_json, TlsFiles(tlsca, tlscert, tlskey, tlsfirst)
     )
@@ -138,12 +138,12 @@ take_anywhere(cli)
 
 
 def main() -> int:
-    """Entry point; 0, or 1 with one line on stderr that says what failed and what to do about it."""
+    """Run the command; return 0, or 1 with one line on stderr: what failed and the remedy."""
     return until_closed(_main)
 
 
 def _main() -> int:
-    logging.getLogger("asyncio").setLevel(logging.ERROR)  # it warns of how nats-py closes connections with TLS
+    logging.getLogger("asyncio").setLevel(logging.ERROR)  # asyncio warns of how nats-py closes TLS connections
     try:
         code = cli.main(standalone_mode=False)
     except Failure as failure:

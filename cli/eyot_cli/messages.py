@@ -1,4 +1,4 @@
-"""`eyot pub`, `eyot req` and `eyot sub`: enough for a first look; the `nats` tool does the rest."""
+"""`eyot pub`, `eyot req` and `eyot sub`: basic messaging; the `nats` tool does more."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from eyot_cli.seconds import seconds
 from eyot_cli.show import console, print_json, print_payload
 from eyot_cli.target import Target
 
-#: How often `sub` looks whether its connection is still there.
+#: Interval at which `sub` checks its connection, seconds.
 LOOK_S = 0.5
 
 
@@ -38,7 +38,7 @@ def publish(target: Target, subject: str, payload: str | None, header: tuple[str
             try:
                 answer = await target.jetstream(client).publish(subject, body, headers=headers)
             except NoStreamResponseError:
-                raise Failure(f"no stream takes {subject}") from None
+                raise Failure(f"no stream stores {subject}") from None
             if target.as_json:
                 print_json({"stream": answer.stream, "seq": answer.seq, "duplicate": bool(answer.duplicate)})
             else:
@@ -70,7 +70,7 @@ def request(target: Target, subject: str, payload: str | None, header: tuple[str
         try:
             return await client.request(subject, body, timeout=timeout_s, headers=headers)
         except NoRespondersError:
-            raise Failure(f"nobody answers on {subject}") from None
+            raise Failure(f"no responders on {subject}") from None
 
     answer = target.with_client(ask)
     text = answer.data.decode("utf-8", "replace")
@@ -88,7 +88,7 @@ def request(target: Target, subject: str, payload: str | None, header: tuple[str
 
 
 def _headers(given: tuple[str, ...]) -> dict[str, str] | None:
-    """Headers as they stand on the command line. Raises UsageError."""
+    """Parse headers of the command line. Raises BadParameter."""
     found: dict[str, str] = {}
     for each in given:
         name, colon, value = each.partition(":")
@@ -104,7 +104,7 @@ def _headers(given: tuple[str, ...]) -> dict[str, str] | None:
 @click.option("--queue", "-q", default="", help="queue group")
 @click.pass_obj
 def subscribe(target: Target, subject: str, count: int | None, queue: str) -> None:
-    """Print what is published to SUBJECT."""
+    """Print messages published to SUBJECT."""
 
     async def listen(client: Client) -> None:
         done = asyncio.Event()

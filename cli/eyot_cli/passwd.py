@@ -1,4 +1,4 @@
-"""`eyot passwd`: the bcrypt hash of a password, as a configuration takes it."""
+"""`eyot passwd`: the bcrypt hash of a password, for the configuration."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 from eyot_cli.failure import Failure
 from eyot_cli.show import print_line
 
-#: What bcrypt looks at; it passes over the rest.
+#: bcrypt ignores all further bytes.
 BYTES_MAX = 72
 #: nats-server's own tools use 11.
 COST = 11
@@ -31,6 +31,6 @@ def passwd(cost: int) -> None:
     if not secret:
         raise Failure("there is no password on standard input")
     if len(secret) > BYTES_MAX:
-        raise Failure(f"the password is longer than {BYTES_MAX} bytes, which is all that bcrypt looks at")
-    # nats-server and its tools write $2a$; for what is hashed here both names mean the same.
+        raise Failure(f"the password is longer than {BYTES_MAX} bytes, bcrypt's limit")
+    # nats-server and its tools write $2a$; for these hashes $2a$ and $2b$ are equivalent.
     print_line(bcrypt.hashpw(secret, bcrypt.gensalt(cost, prefix=b"2a")).decode())

@@ -1,4 +1,4 @@
-"""A length of time on the command line: `60`, `90s`, `10m`."""
+"""Durations on the command line: `60`, `90s`, `10m`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from eyot_wire.go.duration import parse_duration_ns
 
 
 def seconds(_context: click.Context, _option: click.Parameter, text: str) -> float:
-    """Seconds as a number, or a duration with units as Go writes them; never negative. Raises BadParameter."""
+    """Parse seconds as a number, or a duration with units as Go writes them; never negative. Raises BadParameter."""
     try:
         found = float(text)
     except ValueError:
@@ -19,5 +19,5 @@ def seconds(_context: click.Context, _option: click.Parameter, text: str) -> flo
         except ValueError:
             found = math.nan
     if not 0 <= found < math.inf:
-        raise click.BadParameter(f"{text!r} is no length of time: 60, 90s, 10m or 1h30m")
+        raise click.BadParameter(f"{text!r} is not a duration: 60, 90s, 10m or 1h30m")
     return found

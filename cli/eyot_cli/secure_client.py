@@ -1,4 +1,4 @@
-"""NATS' client with the rule that its Python edition lacks: whoever asks for TLS gets TLS or no connection."""
+"""NATS's Python client, with the rule of nats.go that it lacks: with TLS requested, it connects over TLS or not at all."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ NOT_AVAILABLE = "nats: secure connection not available"
 class SecureClient(Client):
     """A client whose CONNECT, which carries the password, leaves over TLS only.
 
-    `_process_info` and `_connect_command` are nats-py's own: the first sees the server's INFO before anything is answered, the
-    second makes the line with the password. Should a later release call the first no more, the second refuses.
+    `_process_info` and `_connect_command` are nats-py's own methods. The first reads the server's INFO before any
+    answer; the second builds the line with the password. If a later release no longer calls the first, the second
+    refuses.
     """
 
     def __init__(self) -> None:
@@ -26,7 +27,7 @@ class SecureClient(Client):
         if initial_connection:
             if not (info.get("tls_required") or info.get("tls_available") or self.options["tls_handshake_first"]):
                 raise NatsError(NOT_AVAILABLE)
-            info["tls_required"] = True  # what is only offered is taken
+            info["tls_required"] = True  # the client accepts TLS that is only offered
             self._tls_agreed = True
         await super()._process_info(info, initial_connection)
 

@@ -1,6 +1,6 @@
-"""Tables for people, JSON for scripts: all that `eyot` writes goes through here.
+"""Output of `eyot`: tables for people, JSON for scripts.
 
-Names in it come from peers. They are shown, never obeyed: nothing is taken for markup, and what cannot be printed is escaped.
+Names in the output come from peers. This module treats none of them as markup and escapes unprintable characters.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from rich.text import Text
 
 from eyot_wire.quoting import printable
 
-#: In a pipe or a file nothing is folded to the width of a terminal that is not there.
+#: Output to a pipe or file is not folded to a terminal's width.
 PIPE_WIDTH = 240
-#: A piece of a line: plain, or with a style of rich (`bold`, `red`); or a whole line made of such.
+#: Part of a line: plain text, text with a style of rich (`bold`, `red`), or a whole line of such parts.
 Piece = str | tuple[str, str] | Text
 
 
 def line(*pieces: Piece) -> Text:
-    """One line of pieces."""
+    """Join parts to a line."""
     made = Text()
     for piece in pieces:
         if isinstance(piece, Text):
@@ -37,7 +37,7 @@ def line(*pieces: Piece) -> Text:
 
 
 def lines(*of: Piece) -> Text:
-    """Several lines, in one cell."""
+    """Join lines to the content of one cell."""
     return Text("\n").join([line(one) for one in of])
 
 
@@ -48,14 +48,14 @@ class Out:
         self._console = console
 
     def print(self, *pieces: Piece) -> None:
-        """One line."""
+        """Print one line."""
         self._console.print(line(*pieces))
 
     def table(self, table: Table) -> None:
         self._console.print(table)
 
     def holds(self, table: Table) -> bool:
-        """Whether the table is no wider than a line."""
+        """Return whether the table fits into a line."""
         return (
             Measurement.get(self._console, self._console.options.update(width=1 << 16), table).maximum
             <= self._console.width
@@ -66,26 +66,28 @@ console = Out(Console(highlight=False, width=None if sys.stdout.isatty() else PI
 
 
 def print_line(text: str, *, error: bool = False) -> None:
-    """A line that is not folded, for scripts; `error`: on standard error."""
+    """Print a line without folding it, for scripts; `error`: on standard error."""
     print(printable(text), file=sys.stderr if error else sys.stdout)
 
 
 def print_payload(text: str) -> None:
-    """What a message holds: as it is into a pipe or file, shown line by line on a terminal."""
+    """Print a message's payload: verbatim into a pipe or file, escaped line by line on a terminal."""
     if sys.stdout.isatty():
         text = "\n".join("\t".join(map(printable, each.split("\t"))) for each in text.split("\n"))
     print(text)
 
 
 def print_json(value: object) -> None:
-    """One JSON document on stdout."""
+    """Print one JSON document."""
     text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
     print("".join(char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text))
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Piece]], empty: str) -> None:
-    """A table; columns whose name starts with `>` are figures, set to the right. No names: no head.
-    Without rows, the line `empty`."""
+    """Print a table, or the line `empty` without rows.
+
+    Columns whose name starts with `>` hold numbers and are aligned right. Without column names there is no head.
+    """
     heads = any(column.lstrip(">") for column in columns)
     table = Table(title=title or None, title_justify="left", title_style="bold", header_style="bold", show_header=heads)
     for column in columns:
@@ -103,7 +105,7 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Piec
 
 
 def _print_records(title: str, names: Sequence[str], rows: Sequence[Sequence[Text]]) -> None:
-    """What is too wide for a table: one block a row, the column's name in front of each value that is there."""
+    """Print rows that are too wide for a table: one block per row, with a column's name before each value that is present."""
     if title:
         console.print((title, "bold"))
     width = max(map(len, names))
@@ -119,7 +121,7 @@ def count(value: int | None) -> str:
 
 
 def size(value: int | None) -> str:
-    """Bytes in binary units: `1.5 MiB`."""
+    """Format bytes in binary units: `1.5 MiB`."""
     if value is None:
         return "?"
     amount = float(value)
@@ -131,7 +133,7 @@ def size(value: int | None) -> str:
 
 
 def span(seconds: float | None, none: str = "never") -> str:
-    """A length of time at a glance: `0.2s`, `42s`, `3m05s`, `2h10m`, `9d4h`; `none` where there is none."""
+    """Format a duration: `0.2s`, `42s`, `3m05s`, `2h10m`, `9d4h`; `none` for None."""
     if seconds is None:
         return none
     if seconds < 10:

@@ -1,4 +1,4 @@
-"""`eyot status`: links, streams, what is still to be copied, and when the store last committed."""
+"""`eyot status`: links, streams, backlog, and the store's last commit."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import msgspec
 from eyot_cli.failure import Failure
 from eyot_cli.show import console, count, print_json, print_table, size, span
 from eyot_cli.target import Target
-from eyot_wire.status import CopyStatus, LinkStatus, StatusReport, StoreStatus, StreamStatus
+from eyot_wire.status import LinkStatus, SourcingStatus, StatusReport, StoreStatus, StreamStatus
 
 
 @click.command()
 @click.pass_obj
 def status(target: Target) -> None:
-    """Links, streams, backlog per mirror and source, last commit."""
+    """Show links, streams, backlog and commits."""
     body = target.get("/eyot/status")
     try:
         report = msgspec.json.decode(body, type=StatusReport)
@@ -27,13 +27,13 @@ def status(target: Target) -> None:
     console.print((report.server_name, "bold"), f"{domain}, Eyot {report.version}, up {span(report.uptime_s)}")
     _links(report.links)
     _streams(report.streams)
-    _copies(report.copies)
+    _print_sourcing(report.copies)
     if report.store is not None:
         _store(report.store)
 
 
 def _peer(link: LinkStatus) -> str:
-    """A remote is named after its first address, which may not be the one that it is linked through."""
+    """Return the peer's name. A remote's name is its first configured address, which may not be the connected one."""
     elsewhere = link.state == "up" and link.role == "spoke" and link.url.rpartition("//")[2] not in link.name
     return f"{link.name} through {link.url}" if elsewhere else link.name or link.url
 
@@ -66,7 +66,7 @@ def _streams(streams: list[StreamStatus]) -> None:
     print_table("Streams", columns, rows, "none")
 
 
-def _copies(copies: list[CopyStatus]) -> None:
+def _print_sourcing(copies: list[SourcingStatus]) -> None:
     columns = (
         "Account",
         "Stream",
@@ -91,7 +91,7 @@ def _store(store: StoreStatus) -> None:
     flush = "" if store.flush_ms is None else f", flush {store.flush_ms:.2f} ms"
     console.print(
         ("Store", "bold"),
-        f" {store.path}: last commit {store.last_commit or 'not since the start'}, {count(store.commits)} commits{flush}, "
+        f" {store.path}: last commit {store.last_commit or 'none since the start'}, {count(store.commits)} commits{flush}, "
         f"{size(store.backlog_bytes)} waiting",
         *((", ", (store.error, "red")) if store.error else ()),
     )

@@ -1,4 +1,4 @@
-"""`eyot stream ls|info`: the streams of an account, and one of them whole."""
+"""`eyot stream ls|info`: the streams of an account, and the details of one."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from eyot_wire.jetstream.struct import InvalidJson, decode
 
 @click.group()
 def stream() -> None:
-    """Streams of the account."""
+    """Inspect streams of the account."""
 
 
 @stream.command("ls")
 @click.pass_obj
 def listing(target: Target) -> None:
-    """All streams."""
+    """List all streams."""
 
     async def every(client: Client) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
@@ -47,14 +47,14 @@ def listing(target: Target) -> None:
         for each in infos
     ]  # fmt: skip
     print_table("Streams", columns, rows, "none in this account")
-    _copies([(each.config.name, kind, origin) for each in infos for kind, origin in _origins(each)])
+    _print_sourcing([(each.config.name, kind, origin) for each in infos for kind, origin in _origins(each)])
 
 
 @stream.command("info")
 @click.argument("name")
 @click.pass_obj
 def details(target: Target, name: str) -> None:
-    """Configuration and state of one stream."""
+    """Show configuration and state of one stream."""
     found = target.with_client(lambda client: ask(target, client, f"STREAM.INFO.{name}", {}))
     if target.as_json:
         print_json(found)
@@ -75,7 +75,7 @@ def details(target: Target, name: str) -> None:
         ("Deleted", count(state.num_deleted)), ("Consumers", count(state.consumer_count)),
     ]  # fmt: skip
     print_table("", ("", ""), pairs, "")
-    _copies([(config.name, kind, origin) for kind, origin in _origins(info)])
+    _print_sourcing([(config.name, kind, origin) for kind, origin in _origins(info)])
 
 
 def _origins(info: StreamInfo) -> list[tuple[str, StreamSourceInfo]]:
@@ -83,7 +83,7 @@ def _origins(info: StreamInfo) -> list[tuple[str, StreamSourceInfo]]:
     return found + [("Source", each) for each in info.sources]
 
 
-def _copies(copies: list[tuple[str, str, StreamSourceInfo]]) -> None:
+def _print_sourcing(copies: list[tuple[str, str, StreamSourceInfo]]) -> None:
     if not copies:
         return
     columns = ("Stream", "Kind", "API Prefix", "Source Stream", ">Active", ">Lag", "Error")
@@ -103,4 +103,4 @@ def _info(found: dict[str, Any]) -> StreamInfo:
     try:
         return decode(msgspec.json.encode(found), StreamInfo, strict=False)
     except InvalidJson as error:
-        raise Failure(f"the server's answer cannot be read: {error}") from error
+        raise Failure(f"malformed answer of the server: {error}") from error

@@ -1,4 +1,4 @@
-"""`eyot sync`: what of this server's streams has reached those who copy them, and `eyot sync wait` for scripts."""
+"""`eyot sync`: what downstreams have confirmed of this server's streams; `eyot sync wait` for scripts."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from eyot_cli.failure import Failure
 from eyot_cli.seconds import seconds
 from eyot_cli.show import console, count, print_json, print_table, size, span
 from eyot_cli.target import Target
-from eyot_wire.jetstream.forget_reader import WORDS, ForgetRequest
-from eyot_wire.status import CopyStatus, LinkStatus, PeerTotals, SyncReport, SyncStatus
+from eyot_wire.jetstream.forget_downstream import WORDS, ForgetRequest
+from eyot_wire.status import LinkStatus, PeerTotals, SourcingStatus, SyncReport, SyncStatus
 
 _POLL_S = 0.25
-#: Exit status: all that can still arrive has arrived, and something never will.
+#: Exit status: every message that can still arrive has arrived, and some never will.
 INCOMPLETE = 3
 _LINKED = {True: ("up", "green"), False: ("down", "red")}
 
@@ -24,7 +24,7 @@ _LINKED = {True: ("up", "green"), False: ("down", "red")}
 @click.group(invoke_without_command=True)
 @click.pass_context
 def sync(context: click.Context) -> None:
-    """What has reached the hub, and what has not."""
+    """Show what has reached the hub."""
     if context.invoked_subcommand is not None:
         return
     target: Target = context.obj
@@ -49,8 +49,11 @@ def sync(context: click.Context) -> None:
 )
 @click.pass_obj
 def wait(target: Target, timeout_s: float, streams: tuple[str, ...]) -> None:
-    """Wait until everything is confirmed; exit code 1 if that takes too long or nobody copies from here, 3 if everything that is left is
-    confirmed and messages never arrived."""
+    """Wait until everything is confirmed.
+
+    Exit status 1 on timeout, and when no mirror or source elsewhere replicates from here; 3 when everything that is
+    left is confirmed, but some messages never arrived.
+    """
     deadline = time.monotonic() + timeout_s
     while True:
         report = _report(target)
@@ -68,14 +71,14 @@ def wait(target: Target, timeout_s: float, streams: tuple[str, ...]) -> None:
 @sync.command()
 @click.argument("stream")
 @click.argument("server")
-@click.option("--copy", "target_stream", default="", metavar="NAME", help="only the copy with this name there")
-@click.option("--lost", is_flag=True, help="keep it, and forget what never arrived there and what it passes over")
+@click.option("--copy", "target_stream", default="", metavar="NAME", help="only the downstream stream with this name")
+@click.option("--lost", is_flag=True, help="keep it, and clear its counts of lost and unmatched messages")
 @click.pass_obj
 def forget(target: Target, stream: str, server: str, target_stream: str, lost: bool) -> None:
-    """Forget what copied STREAM to SERVER (its name or domain) and will not come back.
+    """Forget the mirror or source of STREAM at SERVER (a name or domain) that will not return.
 
-    A copy shows as behind, and messages of work-queue and interest streams are kept for it, until it is there again or forgotten. One that
-    is forgotten and comes back all the same goes on where it was, with what is still there.
+    Until then it shows as behind, and work-queue and interest streams keep their messages for it. One that returns
+    anyway resumes at its position, with the messages that still exist.
     """
     asked = ForgetRequest(server=server, target=target_stream, lost=lost)
     answer = target.with_client(lambda client: ask(target, client, f"{WORDS}.{stream}", asked))
@@ -83,16 +86,16 @@ def forget(target: Target, stream: str, server: str, target_stream: str, lost: b
         print_json(answer)
     forgotten, reading = answer.get("forgotten", 0), answer.get("reading", 0)
     if reading:
-        raise Failure(f"{server} reads {stream} at the moment: take it out of the configuration there")
+        raise Failure(f"{server} replicates {stream} at present: remove the mirror or source there first")
     if not forgotten:
-        raise Failure(f"nothing is known of a copy of {stream} at {server}: see eyot sync")
+        raise Failure(f"no mirror or source of {stream} at {server} is known: see eyot sync")
     if not target.as_json:
-        what = "what never arrived of " if lost else ""
+        what = "losses of " if lost else ""
         console.print(f"Forgotten: {what}{forgotten} of {stream} at {server}")
 
 
 def _is_synced(target: Target, report: SyncReport, out: list[SyncStatus]) -> None:
-    """All that can still arrive has arrived: say so, and what never will."""
+    """Report success, and the messages that never arrive."""
     if target.as_json:
         print_json(report)
     else:
@@ -108,16 +111,16 @@ def _synced(out: list[SyncStatus]) -> str:
 
 
 def _losses(out: list[SyncStatus]) -> None:
-    """What never arrived, and what nobody asks for."""
+    """Print the messages that never arrived, and those that no filter matches."""
     for each in out:
         for lost in each.lost:
             who = f"{each.kind} {each.target} at {each.peer}".replace("  ", " ")
             console.print(
                 f"{each.stream}: dropped unconfirmed by {who}: {lost.messages}, sequences {', '.join(lost.sequences)}, reason {lost.reason} "
-                f"(seen to: eyot sync forget {each.stream} {each.peer} --lost)",
+                f"(to clear: eyot sync forget {each.stream} {each.peer} --lost)",
             )
     for stream, messages in sorted({(each.stream, each.unmatched) for each in out if each.unmatched}):
-        console.print(f"{stream}: {messages} messages match no filter of those who copy it")
+        console.print(f"{stream}: {messages} messages match no filter of any mirror or source")
 
 
 def _why(
@@ -125,12 +128,12 @@ def _why(
 ) -> list[str]:
     if not out or missing:
         what = ", ".join(missing) or "any stream"
-        text = f"nobody has copied from {what} yet: a mirror or source elsewhere must name it as its origin"
+        text = f"no mirror or source elsewhere replicates {what} yet: one must name it as its origin"
         return [text, *(_down(link) for link in report.links_down)]
     worst = max(behind, key=lambda each: each.backlog)
     if worst.uncertain:
         text = (
-            f"after {timeout_s:g} s it is not known what {worst.peer} has of {worst.stream}: it has not asked again yet"
+            f"after {timeout_s:g} s the position of {worst.peer} in {worst.stream} is unknown: it has not resumed yet"
         )
         return [f"{text}; {worst.error} ({worst.remedy})" if worst.error else text]
     text = f"after {timeout_s:g} s {worst.peer} still lacks {worst.backlog} messages of {worst.stream}"
@@ -154,7 +157,7 @@ def _show(report: SyncReport) -> None:
     columns = (
         "Account",
         "Stream",
-        "Copied by",
+        "Downstream",
         "Link",
         ">Confirmed",
         ">Backlog",
@@ -173,7 +176,7 @@ def _show(report: SyncReport) -> None:
              "unknown" if each.uncertain else count(each.confirmed_seq), count(each.backlog),
              size(each.backlog_bytes), span(each.oldest_s, ""), f"{each.rate:.1f}", _eta(each), error)
         )  # fmt: skip
-    print_table("Copied from here", columns, rows, "nobody has copied anything yet")
+    print_table("Replicated from here", columns, rows, "no mirror or source elsewhere so far")
     if len(report.peers) < len(report.out):
         _totals(report.peers)
     if report.copies:
@@ -192,17 +195,17 @@ def _totals(peers: list[PeerTotals]) -> None:
          span(each.oldest_s, ""), f"{each.rate:.1f}", _eta(each), _trouble(each.waiting, each.error, each.remedy))
         for each in peers
     ]  # fmt: skip
-    print_table("Altogether", columns, rows, "")
+    print_table("Totals by server", columns, rows, "")
 
 
-def _inbound(copies: list[CopyStatus]) -> None:
+def _inbound(copies: list[SourcingStatus]) -> None:
     columns = (
         "Account",
         "Stream",
-        "Copied from",
+        "Origin",
         "State",
         ">On flash",
-        ">Lacking",
+        ">Backlog",
         ">Rate/s",
         ">ETA",
         ">Heard",
@@ -214,23 +217,23 @@ def _inbound(copies: list[CopyStatus]) -> None:
          _trouble(each.waiting, each.error, each.remedy))
         for each in copies
     ]  # fmt: skip
-    print_table("Copied to here", columns, rows, "")
+    print_table("Mirrors and sources here", columns, rows, "")
 
 
-def _eta(each: SyncStatus | PeerTotals | CopyStatus) -> str:
-    """How long it will take; a question mark where that is not known, nothing where nothing is missing."""
+def _eta(each: SyncStatus | PeerTotals | SourcingStatus) -> str:
+    """Format the time to completion; a question mark if unknown, nothing without a backlog."""
     return span(each.eta_s, "?" if each.backlog else "")
 
 
 def _down(link: LinkStatus) -> str:
-    """A remote that is not linked."""
+    """Format a remote that is not linked."""
     since = f" for {span(link.age_s)}" if link.age_s is not None else ""
     why = _trouble(link.waiting, link.last_error, link.remedy)
     return f"Link {link.name} is {'disabled' if link.state == 'disabled' else 'down'}{since}{f': {why}' if why else ''}"
 
 
 def _trouble(waiting: str | None, error: str | None, remedy: str | None) -> str:
-    """Why something does not move, in one cell."""
+    """Format the cause of a backlog that does not shrink, for one cell."""
     if waiting:
         return f"waiting: {waiting}"
     return f"{error}: {remedy}" if error and remedy else error or ""

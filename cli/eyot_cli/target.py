@@ -1,4 +1,4 @@
-"""Which daemon a command speaks to, and how it reaches it."""
+"""The daemon that a command addresses, and the connection to it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class TlsFiles:
-    """An authority that the system does not know, a certificate to show, its key, and whether TLS comes before INFO."""
+    """A certificate authority, a client certificate, its key, and whether TLS comes before INFO."""
 
     ca: Path | None = None
     cert: Path | None = None
@@ -40,11 +40,11 @@ class TlsFiles:
 
     @property
     def are_given(self) -> bool:
-        """Whether any of these asks for TLS, whatever the address says (as for nats.go)."""
+        """Whether any of these requests TLS, whatever the address says (as in nats.go)."""
         return self.ca is not None or self.cert is not None or self.first
 
     def context(self) -> ssl.SSLContext:
-        """What verifies the server. Raises Failure."""
+        """Return a TLS context that verifies the server. Raises Failure."""
         try:
             context = verifying_context(self.ca)
             if self.cert is not None:
@@ -57,7 +57,7 @@ class TlsFiles:
 
 @dataclass(frozen=True)
 class Target:
-    """The daemon: its control socket (or monitoring URL) and its NATS listener with credentials."""
+    """The daemon: its control socket (or monitoring URL), and its NATS listener with credentials."""
 
     control: str
     server: str
@@ -70,7 +70,7 @@ class Target:
     tls: TlsFiles
 
     def get(self, path: str) -> bytes:
-        """The body of a page of the control socket or the monitoring port. Raises Failure."""
+        """Return the body of a page of the control socket or the monitoring port. Raises Failure."""
         over_http = self.control.startswith(("http://", "https://"))
         transport = None if over_http else httpx.HTTPTransport(uds=self.control)
         base = self.control.rstrip("/") if over_http else "http://eyot"
@@ -85,7 +85,7 @@ class Target:
         return answer.content
 
     def with_client(self, action: Callable[[Client], Awaitable[T]]) -> T:
-        """Runs `action` with a connected NATS client. Raises Failure in the server's own words."""
+        """Run `action` with a connected NATS client. Raises Failure in the server's own words."""
 
         async def run() -> T:
             client = await self._connect()
@@ -105,7 +105,7 @@ class Target:
 
     @property
     def shown_server(self) -> str:
-        """The server's URL without what it may tell of passwords."""
+        """The server's URL without passwords."""
         try:
             parts = urlsplit(self.server)
             host = parts.netloc.rpartition("@")[2]
@@ -120,7 +120,7 @@ class Target:
         errors: list[Exception] = []
 
         async def note(error: Exception) -> None:
-            """The error that ends the command is raised and printed once."""
+            """Ignore the error: the one that ends the command is raised and printed once."""
             errors.append(error)
 
         if self.creds is not None and self.nkey is not None:
@@ -143,7 +143,7 @@ class Target:
                 user_credentials=str(self.creds) if self.creds else None,
                 nkeys_seed_str=seed,
                 allow_reconnect=False,
-                max_reconnect_attempts=1,  # what is less means 60, two seconds apart
+                max_reconnect_attempts=1,  # 0 would mean 60 attempts, two seconds apart
                 reconnect_time_wait=0,
                 connect_timeout=TIMEOUT_S,
                 error_cb=note,
@@ -157,7 +157,7 @@ class Target:
 
 
 def _check_creds(path: Path) -> None:
-    """The client passes over a file without credentials. Raises Failure."""
+    """Check a credentials file, since nats-py ignores a file without credentials. Raises Failure."""
     try:
         parse_creds(path.read_text(errors="replace"))
     except OSError as error:
@@ -167,7 +167,7 @@ def _check_creds(path: Path) -> None:
 
 
 def _read_seed(path: Path) -> str:
-    """The seed of a user's nkey, bare or between lines of dashes. Raises Failure."""
+    """Read the seed of a user's nkey, bare or between lines of dashes. Raises Failure."""
     try:
         credentials = parse_creds(path.read_text(errors="replace"))
     except OSError as error:
@@ -175,12 +175,12 @@ def _read_seed(path: Path) -> str:
     except NkeyError:
         raise Failure(f"{path}: not an nkey seed") from None
     if not is_public(credentials.public_key(), "U"):
-        raise Failure(f"{path}: the seed of a user's nkey is needed: it begins with SU")
+        raise Failure(f"{path}: not the seed of a user's nkey, which begins with SU")
     return credentials.seed
 
 
 def said(error: BaseException) -> str:
-    """An error of the client's in the server's own words."""
+    """Return a client error in the server's own words."""
     if isinstance(error, ssl.SSLError):
         return getattr(error, "verify_message", "") or str(error)
     if isinstance(error, OSError) and error.strerror and not isinstance(error, TimeoutError):
@@ -190,7 +190,7 @@ def said(error: BaseException) -> str:
 
 
 def _unanswered(error: Exception) -> str:
-    """Why the daemon did not answer, and what to do about it."""
+    """Return why the daemon did not answer, and the remedy."""
     text = str(error).partition("] ")[2] or str(error)
     if "Permission denied" in text:
         return "Permission denied: only root and members of the group that the daemon runs as may ask it"

@@ -1,4 +1,5 @@
-"""Eyot at the hub: JetStream streams as a Spark data source, and the jobs that keep tables true to them.
+"""Eyot at the hub: JetStream streams as a Spark data source, and the jobs that build tables from them.
 
-It needs PySpark, PyArrow and `eyot_wire`; the jobs need delta-rs (`deltalake`) as well. Nothing of the broker is imported.
+The package needs PySpark, PyArrow and `eyot_wire`; the jobs also need delta-rs (`deltalake`). It imports nothing of the
+broker.
 """

@@ -1,4 +1,4 @@
-"""The columns of the source: Spark's schema, the Arrow schema that belongs to it, and record batches from scanned frames."""
+"""The columns of the source: Spark's schema, the matching Arrow schema, and record batches from scanned frames."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from eyot_hub.origins import Origins, origin_columns
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 
-# What `format("jetstream")` gives. `headers` is left out when the option includeHeaders is false.
+# The columns of `format("jetstream")`. The option includeHeaders=false leaves out `headers`.
 DDL: Final = (
     "domain STRING, account STRING, stream STRING, sequence BIGINT, subject STRING, headers MAP<STRING, STRING>, "
     "payload BINARY, stored_at TIMESTAMP, origin_domain STRING, origin_stream STRING, origin_sequence BIGINT"
@@ -39,7 +39,7 @@ ARROW_SCHEMA: Final = pa.schema(
 
 @dataclass(frozen=True)
 class StreamLabels:
-    """What is the same for all rows of one stream."""
+    """Values that all rows of one stream share."""
 
     stream: str
     domain: str | None
@@ -48,7 +48,7 @@ class StreamLabels:
 
 
 def batch(buffer: bytearray, rows: Rows, labels: StreamLabels, *, with_headers: bool) -> pa.RecordBatch:
-    """The rows of one read as a record batch; everything is copied out of `buffer`."""
+    """Return the rows of one read as a record batch. The batch copies everything out of `buffer`."""
     data = pa.py_buffer(buffer)
     count = len(rows)
     lines = header_lines(data, rows)
@@ -74,17 +74,17 @@ def batch(buffer: bytearray, rows: Rows, labels: StreamLabels, *, with_headers: 
 
 
 def schema(*, with_headers: bool) -> pa.Schema:
-    """The Arrow schema of `batch`."""
+    """Return the Arrow schema of `batch`."""
     return ARROW_SCHEMA if with_headers else ARROW_SCHEMA.remove(ARROW_SCHEMA.get_field_index("headers"))
 
 
 def ddl(*, with_headers: bool) -> str:
-    """The same schema in Spark's words."""
+    """Return the schema of `batch` as DDL for Spark."""
     return DDL if with_headers else DDL.replace("headers MAP<STRING, STRING>, ", "")
 
 
 def text(octets: pa.BinaryArray) -> pa.StringArray:
-    """`octets` as text; bytes that are not UTF-8 become U+FFFD."""
+    """Return `octets` as text; bytes that are not UTF-8 become U+FFFD."""
     try:
         return octets.cast(pa.string())
     except pa.ArrowInvalid:

@@ -1,7 +1,7 @@
-"""One blocking connection to a NATS server: connect, authenticate, ask, and hand the raw socket to who reads in bulk.
+"""One blocking connection to a NATS server: connect, authenticate, request, and access to the raw socket for bulk reads.
 
-Executors and drivers of Spark are plain processes with one thing to do at a time, so this is a socket and a scanner; there
-is no thread and no event loop. A connection that broke is not mended: whoever uses it opens another one.
+Spark's drivers and executors are plain processes that do one thing at a time, so this is a socket and a scanner,
+without threads or an event loop. A broken connection stays broken: the user opens another one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SCHEMES: Final = ("nats", "tls")
 
 @dataclass(frozen=True)
 class ConnectOptions:
-    """Where to connect and as whom. Secrets stay out of repr; files are read where the connection is made."""
+    """Servers and credentials. repr() leaves secrets out; files are read when the connection is opened."""
 
     servers: tuple[str, ...]
     user: str | None = None
@@ -46,12 +46,12 @@ class ConnectOptions:
     tls_cert: str | None = None
     tls_key: str | None = None
     timeout_s: float = 10.0  # for connecting and for one answer
-    retry_s: float = 120.0  # how long to go on trying while servers are away
+    retry_s: float = 120.0  # for how long to retry while no server is reachable
     name: str = CLIENT_NAME
 
     @property
     def wants_tls(self) -> bool:
-        """Whether an option asks for TLS, whatever the address says: a file for TLS does (as for nats.go)."""
+        """Whether an option requests TLS, whatever the address says: a TLS file does (as in nats.go)."""
         return self.tls or self.tls_first or bool(self.tls_ca or self.tls_cert)
 
     def named(self, name: str) -> ConnectOptions:
@@ -59,7 +59,10 @@ class ConnectOptions:
 
 
 class Connection:
-    """An authenticated connection. Raises ConnectionFailed when it breaks and Refused when the server ends it."""
+    """An authenticated connection.
+
+    Raises ConnectionFailed when the connection breaks and Refused when the server rejects it.
+    """
 
     def __init__(self, options: ConnectOptions, sock: socket.socket) -> None:
         self.options = options
@@ -156,9 +159,10 @@ class Connection:
         *,
         delivery: bool = False,
     ) -> frames.Msg:
-        """Publish and wait for one answer; with `delivery` that may be a consumer's message, which has a subject of its own.
+        """Publish a request and return one answer.
 
-        Raises NoAnswer, NoResponders and what `send` raises.
+        With `delivery` the answer may be a consumer's message, whose subject differs from the reply subject. Raises
+        NoAnswer, NoResponders and what `send` raises.
         """
         self._requests += 1
         reply = b"%b.%d" % (self._inbox, self._requests)
@@ -172,13 +176,13 @@ class Connection:
                     self._overheard = op
                 elif op.subject == reply or (delivery and op.reply.startswith(b"$JS.ACK.")):
                     if headers.status(op.header) == (503, ""):
-                        raise NoResponders(f"nobody answers on {subject}")
+                        raise NoResponders(f"no responders on {subject}")
                     return op
 
     def request_behind(self, probe: str, subject: str, payload: bytes = b"") -> tuple[frames.Msg | None, frames.Msg]:
-        """Ask twice at once and wait for the second answer only; the first one is None when it has not come before.
+        """Send two requests at once and wait for the second answer only.
 
-        Raises what `request` raises for the second.
+        The first answer is None unless it came before the second. Raises what `request` raises for the second.
         """
         self._requests += 1
         reply = b"%b.%d" % (self._inbox, self._requests)
@@ -192,17 +196,17 @@ class Connection:
             self._listen_for = b""
 
     def messages(self, timeout_s: float) -> list[frames.Msg]:
-        """Messages that arrive within `timeout_s`, whatever their subscription; returns after the first read."""
+        """Return messages that arrive within `timeout_s`, of any subscription; returns after the first read."""
         return [op for op in self._take(time.monotonic() + timeout_s) if isinstance(op, frames.Msg)]
 
     def settle(self) -> None:
-        """Read on until no operation is half read, so that raw reading may begin at a frame's start."""
+        """Read until no operation is incomplete, so that raw reads begin at a frame's start."""
         deadline = time.monotonic() + self.options.timeout_s
         while self._scanner.pending:
             self._take(deadline)
 
     def answer(self, op: frames.Op) -> None:
-        """React to what the server says of the connection itself. Raises Refused or ConnectionFailed for -ERR."""
+        """Handle what the server says of the connection itself. Raises Refused or ConnectionFailed for -ERR."""
         match op:
             case frames.Ping():
                 self.send(frames.PONG)
@@ -225,7 +229,7 @@ class Connection:
 
     @property
     def peer(self) -> str:
-        """host:port for messages."""
+        """`host:port`, for messages."""
         try:
             host, port = self.sock.getpeername()[:2]
         except OSError:
@@ -235,12 +239,12 @@ class Connection:
     def _take(self, deadline: float) -> list[frames.Op]:
         left = deadline - time.monotonic()
         if left <= 0:
-            raise NoAnswer(f"{self.peer} does not answer in time")
+            raise NoAnswer(f"{self.peer} did not answer in time")
         self.sock.settimeout(left)
         try:
             data = self.sock.recv(READ_BYTES)
         except TimeoutError:
-            raise NoAnswer(f"{self.peer} does not answer in time") from None
+            raise NoAnswer(f"{self.peer} did not answer in time") from None
         except OSError as error:
             raise ConnectionFailed(f"the connection to {self.peer} broke: {error}") from None
         if not data:
@@ -255,11 +259,11 @@ class Connection:
 
 
 def split_server(server: str) -> tuple[str, int]:
-    """Host and port of `nats://host:port`, `tls://host` or `host:port`. Raises OptionError."""
+    """Return host and port of `nats://host:port`, `tls://host` or `host:port`. Raises OptionError."""
     try:
         url = urlsplit(server if "://" in server else f"nats://{server}")
     except ValueError as error:
-        raise OptionError("servers", f"has what is no URL: {error}") from None
+        raise OptionError("servers", f"contains an invalid URL: {error}") from None
     if url.scheme not in _SCHEMES:
         raise OptionError("servers", f"has a URL of an unknown kind: {url.scheme}:// (known: nats://, tls://)")
     if url.username or url.password:

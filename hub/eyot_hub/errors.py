@@ -1,4 +1,4 @@
-"""What can go wrong on the way to a stream, each with the server's own words or the option that is to be changed."""
+"""Errors of the Spark side, each with the server's own words or the option to change."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class HubError(Exception):
 
 
 class OptionError(HubError, ValueError):
-    """An option that is missing, unknown or not usable; the text names it."""
+    """A missing, unknown or unusable option; the text names it."""
 
     def __init__(self, option: str, problem: str) -> None:
         super().__init__(f"option '{option}' {problem}")
@@ -21,11 +21,11 @@ class OptionError(HubError, ValueError):
 
 
 class ConnectionFailed(HubError):
-    """No server could be reached, or the connection broke. Trying again may help."""
+    """No server is reachable, or the connection broke. A retry may help."""
 
 
 class Refused(HubError):
-    """The server does not want us (wrong credentials, TLS). Trying again does not help."""
+    """The server rejects the connection (wrong credentials, TLS). A retry does not help."""
 
 
 class NoAnswer(HubError):
@@ -33,11 +33,11 @@ class NoAnswer(HubError):
 
 
 class NoResponders(NoAnswer):
-    """The server says that nobody listens on the subject: JetStream off, wrong domain or prefix, no such stream."""
+    """The subject has no subscriber: JetStream is off, the domain or prefix is wrong, or the stream does not exist."""
 
 
 class ApiFailure(HubError):
-    """The JetStream API answered with an error of its own."""
+    """An error answer of the JetStream API."""
 
     def __init__(self, request: str, error: ApiError) -> None:
         super().__init__(f"{request}: {error.description} (code {error.code}, err_code {error.err_code})")
@@ -49,4 +49,4 @@ class ApiFailure(HubError):
 
 
 class DataLoss(HubError):
-    """Messages that were to be read are gone from the stream."""
+    """Requested messages are gone from the stream."""

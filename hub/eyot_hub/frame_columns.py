@@ -1,16 +1,16 @@
-"""Scans the MSG and HMSG frames of a whole read into columns, with numpy and slices instead of an object per message.
+r"""Scans the MSG and HMSG frames of a whole read into columns, with numpy and slices instead of an object per message.
 
-How it works. Frames of the client protocol are `MSG <subject> <sid> <reply> <size>\\r\\n<payload>\\r\\n` and
-`HMSG <subject> <sid> <reply> <header size> <size>\\r\\n<header><payload>\\r\\n`.
+Frames of the client protocol are `MSG <subject> <sid> <reply> <size>\r\n<payload>\r\n` and `HMSG <subject> <sid>
+<reply> <header size> <size>\r\n<header><payload>\r\n`.
 
-1. Every line feed of the read is found; a line that begins with `MSG ` or `HMSG` may be a frame. Its size, read from the
-   end of its control line, says where the frame ends. A payload may hold such a line too, so the truth is the chain: a
-   frame begins where the frame before it ends. Runs of candidates that agree with the chain are taken whole; only where
-   they do not agree (a PING between frames, a payload that looks like a frame) is a line looked at by itself.
-2. A JetStream delivery's reply is `$JS.ACK.<stream>.<consumer>.<delivered>.<sseq>.<cseq>.<ts>.<pending>`. Its numbers are
-   read from the right, eight digits a step for all frames at once. What is left before them must be the one known text
-   ` <sid> $JS.ACK.<stream>.<consumer>.`; a frame where it is not (a status, another form of the reply) is parsed alone.
-3. Columns of bytes are cut out by Arrow: an array whose offsets are begin and end of each slice in turn is laid over the
+1. The scan finds every line feed of the read. A line that begins with `MSG ` or `HMSG` is a candidate; the size at the
+   end of its control line gives the frame's end. A payload may hold such a line, too, so the chain decides: a frame
+   begins where the frame before it ends. Runs of candidates that agree with the chain are accepted together. Where they
+   disagree (a PING between frames, a payload that looks like a frame), lines are checked one by one.
+2. A JetStream delivery's reply is `$JS.ACK.<stream>.<consumer>.<delivered>.<sseq>.<cseq>.<ts>.<pending>`. Its numbers
+   are read from the right, eight digits a step for all frames at once. The text before them must be ` <sid>
+   $JS.ACK.<stream>.<consumer>.`; a frame where it is not (a status, another form of the reply) is parsed alone.
+3. Arrow slices columns of bytes: an array whose offsets alternate between begin and end of each slice refers to the
    read without a copy, and `take` of its even elements copies the slices.
 """
 
@@ -27,10 +27,9 @@ from eyot_wire.jetstream.ack import decode_ack_reply
 
 Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
-Octets = npt.NDArray[np.uint8]
 
-LEAD: Final = 64  # numbers are read up to so many bytes left of their end: a read must lie this deep in its buffer
-TAIL: Final = 8  # and eight-byte words may reach so far beyond it
+LEAD: Final = 64  # numbers are read up to this many bytes left of their end: a read must start this deep in its buffer
+TAIL: Final = 8  # eight-byte words may reach this far beyond the read
 
 _LF: Final = np.uint8(10)
 _MSG: Final = int.from_bytes(b"MSG ", "little")
@@ -52,7 +51,7 @@ _FOLDS: Final = (
 
 
 class FrameError(ValueError):
-    """What was received is not the client protocol."""
+    """Received bytes that are not the client protocol."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -62,7 +61,7 @@ class Rows:
     subject_start: Ints
     subject_end: Ints
     header_start: Ints
-    header_end: Ints  # where it starts: there is none
+    header_end: Ints  # equal to its start: no header
     payload_start: Ints
     payload_end: Ints
     stream_seq: Ints
@@ -77,25 +76,25 @@ class Rows:
 
 @dataclass(slots=True, kw_only=True)
 class Deliveries(Rows):
-    """The same from a consumer."""
+    """Messages of one read with the numbers of their consumer."""
 
     delivered: Ints
     consumer_seq: Ints
-    pending: Ints  # messages still to come, as the server saw it
+    pending: Ints  # messages still to come, as counted by the server
 
 
 @dataclass(slots=True)
 class Scan:
-    """What one read held."""
+    """The content of one read."""
 
     rows: Deliveries
-    others: list[bytes]  # every other frame whole, as received and in order: statuses, PING, INFO, -ERR
-    before: list[int]  # how many of the rows came before each of them
-    end: int  # where the first frame lies that is not complete yet
+    others: list[bytes]  # every other frame whole, in order: statuses, PING, INFO, -ERR
+    before: list[int]  # for each of them, the number of rows before it
+    end: int  # start of the first incomplete frame
 
 
 def slices(data: pa.Buffer, starts: Ints, ends: Ints) -> pa.BinaryArray:
-    """The bytes `data[starts[i]:ends[i]]` as an Arrow array; slices must be in order and not overlap."""
+    """Return the bytes `data[starts[i]:ends[i]]` as an Arrow array; slices must be in order and not overlap."""
     count = len(starts)
     if not count:
         return pa.array([], pa.binary())
@@ -107,9 +106,9 @@ def slices(data: pa.Buffer, starts: Ints, ends: Ints) -> pa.BinaryArray:
 
 
 def numbers_before(words: Words, ends: Ints) -> tuple[Ints, Ints]:
-    """Decimal numbers that end right before `ends`: their values and how many digits they have (0: none there).
+    """Read decimal numbers that end right before `ends`; return their values and digit counts (0: no number).
 
-    `words[i]` is the little-endian word of the bytes i..i+7. Numbers of more than 19 digits are not numbers here.
+    `words[i]` is the little-endian word of the bytes i..i+7. Numbers of more than 19 digits do not count as numbers.
     """
     values = np.zeros(len(ends), dtype=np.int64)
     digits = np.zeros(len(ends), dtype=np.int64)
@@ -117,7 +116,7 @@ def numbers_before(words: Words, ends: Ints) -> tuple[Ints, Ints]:
     while len(ends):
         word = words[at - 8] ^ _ASCII_ZEROS
         not_digit = (((word & _LOW_7_BITS) + _CARRY_ABOVE_9) | word) & _HIGH_BITS
-        # The exponent of the float tells the highest byte that is no digit.
+        # The exponent of the float gives the highest byte that is not a digit.
         exponent = np.frexp(not_digit.astype(np.float64))[1]
         here = 8 - (exponent >> 3)
         word &= _LAST_BYTES[here]
@@ -130,19 +129,20 @@ def numbers_before(words: Words, ends: Ints) -> tuple[Ints, Ints]:
             values = values + np.where(open_, part * _TENS[digits], 0)
             digits = digits + np.where(open_, here, 0)
             open_ &= here == 8
-        if not open_.any() or digits.max() > _MAX_DIGITS:
+        if not open_.any() or np.max(digits) > _MAX_DIGITS:
             break
         at = at - 8
     return values, digits
 
 
 class FrameColumns:
-    """Scans reads that belong to one subscription on one consumer."""
+    """Scans reads of one subscription to one consumer."""
 
     def __init__(self, sid: bytes, stream: bytes, consumer: bytes) -> None:
         self._before_reply = b" %b " % sid
         self._names = b".%b.%b." % (stream, consumer)
-        # The text between subject and numbers; the v2 form has domain and account hash in it and is learnt when seen.
+        # The text between subject and numbers. The v2 form also holds domain and account hash; the first delivery shows
+        # it.
         self._lead = b" %b $JS.ACK.%b.%b." % (sid, stream, consumer)
 
     def scan(self, buffer: bytearray, begin: int, end: int) -> Scan:
@@ -166,7 +166,7 @@ class FrameColumns:
         return Scan(rows, [bytes(memoryview(buffer)[a:b]) for a, b in spots], before, stop)
 
     def _deliveries(self, buffer: bytearray, frames: _Frames, others: list[tuple[int, int]]) -> Deliveries:
-        """The deliveries among the frames; where the others are is added to `others`."""
+        """Return the deliveries among the frames, and add the positions of all other frames to `others`."""
         rows = frames.rows(len(self._lead))
         leads: npt.NDArray[np.bytes_] = np.ndarray(
             (len(buffer) - len(self._lead) + 1,), f"S{len(self._lead)}", buffer, 0, (1,)
@@ -185,7 +185,7 @@ class FrameColumns:
         return rows.select(good)
 
     def _one(self, rows: Deliveries, index: int, frame: bytes, start: int) -> bool:
-        """Parse one frame alone into row `index`; False when it is no delivery of this consumer."""
+        """Parse one frame alone into row `index`; return False unless it is a delivery of this consumer."""
         line = frame[: frame.index(b"\r\n")]
         tokens = line.split()
         sizes = 2 if tokens[0] == b"HMSG" else 1
@@ -217,11 +217,11 @@ class FrameColumns:
 
 @dataclass(slots=True)
 class _Frames:
-    """The frames of a read that lie on the chain."""
+    """The frames of a read that are on the chain."""
 
     words: Words
     starts: Ints
-    line_ends: Ints  # the carriage return of the control line
+    line_ends: Ints  # position of the control line's carriage return
     headed: npt.NDArray[np.bool_]
     sizes: Ints
     size_digits: Ints
@@ -231,7 +231,7 @@ class _Frames:
         return self.line_ends + self.sizes + 4
 
     def rows(self, lead: int) -> Deliveries:
-        """All frames as if each were a delivery whose text between subject and numbers has `lead` bytes."""
+        """Read all frames as deliveries whose text between subject and numbers has `lead` bytes."""
         before_size = self.line_ends - self.size_digits - 1
         header_sizes = np.zeros_like(self.sizes)
         if self.headed.any():
@@ -264,7 +264,7 @@ class _Frames:
 def _follow(
     buffer: bytearray, begin: int, end: int, starts: Ints, ends: Ints, whole: npt.NDArray[np.bool_]
 ) -> tuple[Ints, list[tuple[int, int]], int]:
-    """Follow the chain of frames from `begin`: which candidates are on it, other lines on it, where it stops."""
+    """Follow the chain of frames from `begin`; return the candidates on it, other lines on it, and its end."""
     count = len(starts)
     breaks = np.flatnonzero(ends[:-1] != starts[1:]) if count else np.zeros(0, dtype=np.int64)
     runs: list[Ints] = []
@@ -277,7 +277,7 @@ def _follow(
             last = int(breaks[turn]) if turn < len(breaks) else count - 1
             if not whole[upcoming : last + 1].all():
                 raise FrameError("a control line does not end in a size")
-            if ends[last] > end:  # only the last of a run can be
+            if ends[last] > end:  # only the last frame of a run can end beyond `end`
                 runs.append(np.arange(upcoming, last))
                 at = int(starts[last])
                 break

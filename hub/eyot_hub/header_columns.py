@@ -1,11 +1,11 @@
-"""Turns the header blocks of a read into Arrow columns: the map of all headers, and lines for those that look for one.
+"""Converts the header blocks of a read to Arrow columns: a map of all headers, and header lines for lookups by name.
 
-How it works. The blocks are cut out into one contiguous text; its line feeds and colons, found with numpy, give begin and
-end of every name and value at once. A block that is not as ADR-4 has it, a repeated name or text that is not UTF-8 sends
-the whole read through the plain parser: slower, same result.
+The blocks are copied into one contiguous text. Its line feeds and colons, found with numpy, give begin and end of all
+names and values at once. A block that violates ADR-4, a repeated name, or text that is not UTF-8 sends the whole read
+through the plain parser, which is slower and gives the same result.
 
-Repeated values of one name are joined with ", " (as RFC 9110 section 5.3 does). A block that cannot be parsed is kept
-whole under the name "", so that nothing is lost.
+Repeated values of one name are joined with ", " (RFC 9110, section 5.3). A malformed block is kept whole under the name
+"", so that nothing is lost.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _BLANKS: Final = np.frombuffer(b" \t", dtype=np.uint8)
 
 @dataclass(slots=True)
 class HeaderLines:
-    """All header lines of a read: the row each belongs to, its name and its value."""
+    """All header lines of a read: row, name and value of each."""
 
     row: Ints
     names: pa.StringArray
@@ -38,7 +38,7 @@ class HeaderLines:
 
 
 def header_lines(data: pa.Buffer, rows: Rows) -> HeaderLines | None:
-    """The header lines of all rows, in order; None when no row has a header."""
+    """Return the header lines of all rows, in order; None when no row has a header."""
     if not len(rows) or not (rows.header_end > rows.header_start).any():
         return None
     blocks = slices(data, rows.header_start, rows.header_end)
@@ -50,9 +50,9 @@ def header_lines(data: pa.Buffer, rows: Rows) -> HeaderLines | None:
 
 
 def header_map(lines: HeaderLines, headed: npt.NDArray[np.bool_]) -> pa.MapArray:
-    """A map of name to value for each row; null for the rows that are not `headed`."""
+    """Return a map of name to value for each row; null for rows that are not `headed`."""
     counts = np.bincount(lines.row, minlength=len(headed))
-    if counts.max(initial=0) > 1:
+    if np.max(counts, initial=0) > 1:
         code = lines.names.dictionary_encode()
         keys = lines.row * max(len(code.dictionary), 1) + code.indices.to_numpy()
         if len(np.unique(keys)) < len(keys):
@@ -63,7 +63,7 @@ def header_map(lines: HeaderLines, headed: npt.NDArray[np.bool_]) -> pa.MapArray
 
 
 def _lines(blocks: pa.BinaryArray) -> HeaderLines | None:
-    """The fast way; None when the blocks are not as they should be. Raises ArrowInvalid for text that is not UTF-8."""
+    """Parse all blocks at once; None unless all of them have the usual form. Raises ArrowInvalid for text that is not UTF-8."""
     offsets = np.frombuffer(blocks.buffers()[1], dtype=np.int32)[: len(blocks) + 1].astype(np.int64)
     text = blocks.buffers()[2]
     octets = np.frombuffer(text, dtype=np.uint8)[: offsets[-1]]

@@ -1,7 +1,7 @@
-"""The JetStream API as a reader needs it: what streams there are, what they hold, consumers made and removed.
+"""The part of the JetStream API that a reader needs: streams, their state, and consumers.
 
-Only the members that are used are declared, so that answers of servers from 2.9 on are understood, newer ones included. All
-questions may be asked twice, so a connection that breaks is opened again and the question repeated, for `retry_s`.
+The Structs declare only the members in use, so that the answers of servers from 2.9 on decode, newer ones included.
+Every request is safe to repeat: a broken connection is opened again and the request repeated, for up to `retry_s`.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ DEFAULT_PREFIX: Final = "$JS.API"
 NS_PER_S: Final = 1_000_000_000
 STREAM_NOT_FOUND: Final = 10059
 MESSAGE_NOT_FOUND: Final = 10037
-ACK_TOKENS: Final = 9  # of the reply subject of a delivery; 11 and more where it names domain and account
+ACK_TOKENS: Final = 9  # tokens in the reply subject of a delivery; 11 and more with domain and account
 NEXT_ONE: Final = b'{"batch": 1, "no_wait": true}'
 ZERO_TIME: Final = "0001-01-01T00:00:00Z"
 RETRY_PAUSE_S: Final = 0.5
 ACCOUNT_QUESTION_S: Final = 2.0
-LISTED_FROM: Final = 16  # streams to be asked about: fewer are asked about one by one
+LISTED_FROM: Final = 16  # from this many streams on, one list request replaces a request for each stream
 
 
 class External(msgspec.Struct):
@@ -57,7 +57,7 @@ class Source(msgspec.Struct):
 
     @property
     def selective(self) -> bool:
-        """Whether not all of the origin's messages are copied."""
+        """Whether the source selects a part of the origin's messages."""
         started_late = self.opt_start_seq > 1 or self.opt_start_time is not None
         return started_late or bool(self.subject_transforms) or self.filter_subject not in ("", ">")
 
@@ -79,12 +79,12 @@ class State(msgspec.Struct):
     bytes: int
     first_seq: int
     last_seq: int
-    last_ts: str = ""  # when the last message was stored
+    last_ts: str = ""  # time of the last message
     deleted: list[int] | None = None
 
 
 class StreamInfo(msgspec.Struct):
-    """One stream: `created` tells it from another one that had or will have its name."""
+    """One stream; `created` distinguishes it from other streams of the same name, before or after."""
 
     config: Config
     state: State
@@ -101,13 +101,13 @@ class StreamInfo(msgspec.Struct):
 
     @property
     def last_row(self) -> LastRow | None:
-        """The last message, as it is noted in positions; None for a stream that never held one."""
+        """The last message, as positions record it; None for a stream that never held one."""
         if not self.state.last_seq or self.state.last_ts in ("", ZERO_TIME):
             return None
         return LastRow(self.state.last_seq, rfc3339_to_ns(self.state.last_ts))
 
     def origins(self) -> Origins:
-        """The origins that the configuration names, by how `Nats-Stream-Source` names them."""
+        """Return the origins in the configuration, by their index name in `Nats-Stream-Source`."""
 
         def origin(source: Source) -> Origin:
             return Origin(source.name, domain_of_prefix(source.api_prefix) if source.api_prefix else self.domain)
@@ -145,7 +145,7 @@ class _Names(msgspec.Struct):
 class _Listed(msgspec.Struct):
     total: int = 0
     streams: list[StreamInfo] | None = None
-    missing: list[str] | None = None  # in a cluster: whose leader did not answer in time
+    missing: list[str] | None = None  # in a cluster: streams whose leader did not answer in time
 
 
 class _StoredMessage(msgspec.Struct):
@@ -165,7 +165,7 @@ class _UserInfoAnswer(msgspec.Struct):
 
 
 class JetStream:
-    """Asks the JetStream API below `api_prefix`; opens its connection when first needed and again when it broke."""
+    """Client of the JetStream API below `api_prefix`; opens its connection on first use, and again when it broke."""
 
     def __init__(self, options: ConnectOptions, api_prefix: str = DEFAULT_PREFIX) -> None:
         self.options = options
@@ -185,7 +185,7 @@ class JetStream:
             self._connection = None
 
     def stream_names(self) -> list[str]:
-        """The names of all streams, sorted."""
+        """Return the names of all streams, sorted."""
         names: list[str] = []
         while True:
             page = self._ask("STREAM.NAMES", {"offset": len(names)}, _Names)
@@ -194,7 +194,7 @@ class JetStream:
                 return sorted(names)
 
     def stream(self, name: str) -> StreamInfo:
-        """Configuration and state of a stream. Raises ApiFailure with err_code 10059 when there is none."""
+        """Return configuration and state of a stream. Raises ApiFailure with err_code 10059 for an unknown stream."""
         return self._ask(f"STREAM.INFO.{name}", None, StreamInfo)
 
     def stream_or_none(self, name: str) -> StreamInfo | None:
@@ -206,16 +206,17 @@ class JetStream:
             raise
 
     def streams(self, names: Collection[str]) -> dict[str, StreamInfo]:
-        """The same of many streams, without those that do not exist: a page of 256 costs the server little more than one.
+        """Return the info of many streams, without those that do not exist.
 
-        Lists need a permission of their own (STREAM.LIST); without it the streams are asked about one by one.
+        A page of 256 costs the server little more than one stream. Lists need a permission of their own (STREAM.LIST);
+        without it, each stream is requested on its own.
         """
         found: dict[str, StreamInfo] = {}
         if len(names) >= LISTED_FROM:
             try:
                 found = {info.name: info for info in self._listed() if info.name in names}
             except Refused as refused:
-                log.info("asking for each stream by itself: %s", refused)
+                log.info("requesting the streams one by one: %s", refused)
                 self.close()
         for name in names:
             if name not in found:
@@ -225,7 +226,7 @@ class JetStream:
         return found
 
     def _listed(self) -> Iterator[StreamInfo]:
-        """All streams that say something of themselves, page by page."""
+        """Yield the info of all streams whose leader answers, page by page."""
         offset = 0
         while True:
             page = self._ask("STREAM.LIST", {"offset": offset}, _Listed)
@@ -236,19 +237,19 @@ class JetStream:
                 return
 
     def deleted(self, name: str) -> list[int]:
-        """Sequences between first and last that were deleted one by one."""
+        """Return the sequences between first and last that were deleted individually."""
         return self._ask(f"STREAM.INFO.{name}", {"deleted_details": True}, StreamInfo).state.deleted or []
 
     def sequence_at(self, stream: str, time_rfc3339: str) -> int:
-        """The sequence of the first message stored at or after a time; one beyond the last when there is none."""
+        """Return the sequence of the first message stored at or after a time; last + 1 when there is none."""
         consumer = self._consumer(stream, {"deliver_policy": "by_start_time", "opt_start_time": time_rfc3339})
         self._ask(f"CONSUMER.DELETE.{stream}.{consumer.name}", None, _Head)
         return consumer.delivered.stream_seq + 1
 
     def stored_ns(self, stream: str, sequence: int, subjects: Collection[str] = ()) -> int | None:
-        """When the message with this sequence was stored; None when the stream does not hold it (any more).
+        """Return the stored time of the message with this sequence; None when the stream does not hold it.
 
-        A user without the permission for STREAM.MSG.GET is served by a consumer, with the filter that its reads have.
+        Without permission for STREAM.MSG.GET, a consumer with the filter of the reads serves the request.
         """
         if not self._no_message_get:
             try:
@@ -259,7 +260,7 @@ class JetStream:
                     return None
                 raise
             except Refused as refused:
-                log.info("asking a consumer for single messages: %s", refused)
+                log.info("reading single messages through a consumer: %s", refused)
                 self._no_message_get = True
                 self.close()
         start: dict[str, object] = {"deliver_policy": "by_start_sequence", "opt_start_seq": sequence}
@@ -269,7 +270,7 @@ class JetStream:
             consumer = self._consumer(stream, start)
         except Refused as refused:
             log.warning(
-                "whether message %d of stream %s is the same as before cannot be asked: %s", sequence, stream, refused
+                "cannot check whether message %d of stream %s is the same as before: %s", sequence, stream, refused
             )
             self.close()
             return None
@@ -282,7 +283,7 @@ class JetStream:
         return delivered.stored_ns if delivered is not None and delivered.sequence == sequence else None
 
     def _consumer(self, stream: str, start: dict[str, object]) -> ConsumerInfo:
-        """A consumer that one question is asked of; the server removes it by itself when that fails."""
+        """Create a consumer for one message; the server removes it after its inactivity threshold if the removal fails."""
         config: dict[str, object] = {
             "name": f"eyot_{short_id()}",
             **start,
@@ -294,7 +295,7 @@ class JetStream:
         return self._ask(create_words(stream, config), {"stream_name": stream, "config": config}, ConsumerInfo)
 
     def account_name(self) -> str | None:
-        """The account this connection is in; None where the server does not say (before 2.10)."""
+        """Return the account of this connection; None where the server does not tell it (before 2.10)."""
         connection = self._retry(lambda connection: connection)
         if connection.info.remote_account:
             return connection.info.remote_account
@@ -316,7 +317,7 @@ class JetStream:
                     self._connection = Connection.open(self.options)
                 return act(self._connection)
             except NoResponders:
-                # JetStream may still be starting behind a server that is up; but it may also be another domain's name.
+                # JetStream may still be starting on a server that is up. The domain may also be misspelled.
                 patience_s = min(self.options.retry_s, self.options.timeout_s)
                 if time.monotonic() + RETRY_PAUSE_S > begun + patience_s:
                     raise
@@ -331,16 +332,17 @@ class JetStream:
 
 
 def create_words(stream: str, config: Mapping[str, object]) -> str:
-    """The subject (below the API prefix) that makes the consumer `config["name"]`.
+    """Return the subject (below the API prefix) that creates the consumer `config["name"]`.
 
-    It names stream, consumer and, of a single filter, the filter, as the official clients do: what permissions are given by.
+    As in the official clients, it holds stream, consumer and, for a single filter, the filter: permissions may depend
+    on these.
     """
     words = f"CONSUMER.CREATE.{stream}.{config['name']}"
     return f"{words}.{config['filter_subject']}" if config.get("filter_subject") else words
 
 
 def _delivered(reply: bytes | None) -> LastRow | None:
-    """Stream sequence and stored time of a delivery, from its reply subject ($JS.ACK...; newer ones name domain and account)."""
+    """Return stream sequence and stored time of a delivery from its reply subject ($JS.ACK...; v2 has domain and account)."""
     tokens = (reply or b"").split(b".")
     if tokens[:2] != [b"$JS", b"ACK"] or len(tokens) < ACK_TOKENS:
         return None
@@ -349,17 +351,17 @@ def _delivered(reply: bytes | None) -> LastRow | None:
 
 
 def call(connection: Connection, subject: str, body: object, kind: type[T]) -> T:
-    """One request to the JetStream API. Raises ApiFailure for its errors, ConnectionFailed for what is no answer."""
+    """Send one request to the JetStream API. Raises ApiFailure for its errors, ConnectionFailed for a malformed answer."""
     answer = connection.request(subject, b"" if body is None else msgspec.json.encode(body))
     return decoded(subject, answer.payload, kind)
 
 
 def decoded(subject: str, answer: bytes, kind: type[T]) -> T:
-    """The API's answer to a request on `subject`. Raises as `call`."""
+    """Decode the API's answer to a request on `subject`. Raises as `call`."""
     try:
         error = msgspec.json.decode(answer, type=_Head).error
         if error is None:
             return msgspec.json.decode(answer, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as mistake:
-        raise ConnectionFailed(f"the answer on {subject} is not understood: {mistake}") from None
+        raise ConnectionFailed(f"the answer on {subject} is malformed: {mistake}") from None
     raise ApiFailure(subject, error)

@@ -1,11 +1,11 @@
 """`eyot-hub`: the jobs, one command each.
 
-    eyot-hub ingest    -c hub.toml            bronze: every message of the streams into a Delta table, for ever
+    eyot-hub ingest    -c hub.toml            bronze: every message of the streams into a Delta table, continuously
     eyot-hub aggregate -c hub.toml            silver and gold: typed rows, windows corrected when late data arrives
     eyot-hub gaps      -c hub.toml            which sequences of which origin are not in the table, and why
     eyot-hub fleet     -c hub.toml            devices: last seen, delays, backlog
-    eyot-hub devices   -c hub.toml            the same as it changes: a streaming query with state per device
-    eyot-hub backfill  -c hub.toml [TABLE..]  fill silver and gold tables anew
+    eyot-hub devices   -c hub.toml            the same continuously: a streaming query with state per device
+    eyot-hub backfill  -c hub.toml [TABLE..]  rebuild silver and gold tables
     eyot-hub report    -c hub.toml -o FILE    all of it as one HTML page
 
 `--once` ends ingest, aggregate and devices when they have caught up. The same commands run under spark-submit.
@@ -47,7 +47,7 @@ from eyot_wire.quoting import printable
 
 
 class Show:
-    """Prints results: as lines and tables to read, or as JSON."""
+    """Prints results as lines and tables, or as JSON."""
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
@@ -56,11 +56,11 @@ class Show:
         print(json.dumps(value, default=_plain) if self.as_json else _shown(text), flush=True)
 
     def batch(self, done: BatchProgress) -> None:
-        """A batch of a streaming query."""
+        """Print a batch of a streaming query."""
         self.value(asdict(done), str(done))
 
     def table(self, rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> None:
-        """Rows as an aligned table."""
+        """Print rows as an aligned table."""
         if self.as_json:
             for row in rows:
                 print(json.dumps(row, default=_plain))
@@ -72,12 +72,12 @@ class Show:
 
 
 def _shown(text: str) -> str:
-    """Lines with names of devices and streams in them, which must not forge others or steer the terminal."""
+    """Escape text with names of devices and streams, which must not forge lines or control the terminal."""
     return "\n".join(map(printable, text.split("\n")))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit status."""
+    """Run one command; return the exit status."""
     return until_closed(lambda: _run(arguments))
 
 
@@ -101,7 +101,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         print(f"eyot-hub: {words}", file=sys.stderr)
         return 1
     except Exception as error:
-        # Nothing that anybody foresaw: all there is to know, and what it comes to in the last line.
+        # An unexpected error: print the whole traceback, and its cause in the last line.
         traceback.print_exc()
         print(f"eyot-hub: {_cause(error)}", file=sys.stderr)
         return 1
@@ -190,7 +190,7 @@ def _fleet(spark: SparkSession, config: Config, options: argparse.Namespace, sho
 def _devices(spark: SparkSession, config: Config, options: argparse.Namespace, show: Show) -> int:
     if not config.silver and not config.fleet.subjects:
         raise ConfigError(f"{options.config}: devices needs a silver table or fleet.subjects")
-    from eyot_hub.jobs.devices import SCHEMA, Devices  # pandas, which the other jobs do without
+    from eyot_hub.jobs.devices import SCHEMA, Devices  # pandas, which the other jobs do not need
 
     job = Devices(spark, config)
     job.run(once=options.once, stop=_stop_on_signal(), report=show.batch)
@@ -259,15 +259,15 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _time(text: str) -> float:
-    """Seconds of a duration on the command line."""
+    """Parse a duration of the command line, in seconds."""
     try:
         return seconds(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no duration (1s, 10m, 24h)") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a duration (1s, 10m, 24h)") from None
 
 
 def _stop_on_signal() -> Callable[[], bool]:
-    """SIGTERM and SIGINT end the job after the round it is in."""
+    """Let SIGTERM and SIGINT end the job after the current round."""
     wanted = threading.Event()
 
     def note(_number: int, _frame: FrameType | None) -> None:
@@ -306,13 +306,13 @@ def _gaps_text(report: Report) -> str:
 
 
 def _cause(error: Exception) -> str:
-    """What a person needs of an error, never nothing: of a task's traceback the last line, of Java's exceptions the first."""
+    """Return the cause for a person, never empty: the last line of a task's traceback, the first line of Java's exceptions."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     for line in lines:
         if line.startswith("eyot_hub.errors.") and line.partition(": ")[2]:
             return line.partition(": ")[2]
     if isinstance(error, Py4JError):
-        # "An error occurred while calling o65.collect." and then what occurred.
+        # "An error occurred while calling o65.collect." precedes the actual error.
         lines = [line.removeprefix(": ") for line in lines[1:]] or lines
     name = type(error).__name__
     if not lines:

@@ -1,9 +1,9 @@
-"""Positions in streams, as they stand in Spark's checkpoints: per stream the last sequence read and when it was created.
+"""Positions in streams, as Spark's checkpoints hold them: per stream the last sequence read and the creation time.
 
-`{"READINGS": {"created": "2026-01-31T08:00:00.123456789Z", "sequence": 1700, "row": 1700, "stored": "2026-01-31T09:00:00Z"}}`.
-The time of creation tells a stream that was deleted and created again, whose sequences start over, from the one that was being
-read. The stored time of a message that was read (`row`) tells a stream whose end moved back and that stored other messages
-under the same sequences since (a power cut of the server, a restored backup).
+`{"READINGS": {"created": "2026-01-31T08:00:00.123456789Z", "sequence": 1700, "row": 1700, "stored":
+"2026-01-31T09:00:00Z"}}`. The creation time reveals a stream that was deleted and created again, whose sequences start
+over. The stored time of a message that was read (`row`) reveals a stream whose end moved back and that has stored other
+messages under the same sequences since (a power cut of the server, a restored backup).
 """
 
 from __future__ import annotations
@@ -14,15 +14,17 @@ from eyot_wire.go.time import ns_to_rfc3339, rfc3339_to_ns
 
 
 class LastRow(NamedTuple):
-    """A message that was read, and when the stream stored it: another time at this sequence is another message."""
+    """A message that was read, and its stored time: another time at this sequence means another message."""
 
     sequence: int
     stored_ns: int
 
 
 class Position(NamedTuple):
-    """Everything up to `sequence` (inclusive) of the stream created at `created` has been read; `row` is the last message of it
-    that is known (None: nothing was noted)."""
+    """A position: everything up to `sequence` (inclusive) of the stream created at `created` has been read.
+
+    `row` is the last known message of it; None: none was recorded.
+    """
 
     sequence: int
     created: str
@@ -33,7 +35,7 @@ Positions: TypeAlias = dict[str, Position]
 
 
 def to_json(positions: Positions) -> dict[str, dict[str, Any]]:
-    """The form for Spark; the same positions always give the same text."""
+    """Return the form for Spark; equal positions give equal text."""
     return {stream: _as_json(at) for stream, at in sorted(positions.items())}
 
 
@@ -45,7 +47,7 @@ def _as_json(at: Position) -> dict[str, Any]:
 
 
 def from_json(offset: dict[str, Any]) -> Positions:
-    """Raises ValueError when the checkpoint holds something else."""
+    """Parse a checkpoint's offset. Raises ValueError."""
     try:
         return {stream: Position(int(at["sequence"]), str(at["created"]), _row(at)) for stream, at in offset.items()}
     except (AttributeError, KeyError, TypeError, ValueError):
@@ -53,12 +55,12 @@ def from_json(offset: dict[str, Any]) -> Positions:
 
 
 def _row(at: dict[str, Any]) -> LastRow | None:
-    """The noted message; older checkpoints have none."""
+    """Return the recorded message; older checkpoints have none."""
     return LastRow(int(at["row"]), rfc3339_to_ns(at["stored"])) if "row" in at else None
 
 
 def limited(start: Positions, latest: Positions, messages_max: int) -> Positions:
-    """`latest`, but at most `messages_max` messages beyond `start`, shared among streams by their backlogs.
+    """Return `latest`, limited to `messages_max` messages beyond `start`, divided among streams by their backlogs.
 
     Every stream with a backlog advances by at least one message, so that none starves.
     """

@@ -1,4 +1,4 @@
-"""The options of `format("jetstream")`, in the manner of Spark's Kafka source; every mistake names its option.
+"""The options of `format("jetstream")`, modelled on Spark's Kafka source; every error names its option.
 
 Names are case-insensitive, as everywhere in Spark; `api_prefix` and `apiPrefix` are the same.
 """
@@ -52,7 +52,7 @@ _READ: Final = [
     "packedReads",
 ]
 _WRITE: Final = ["subject", "expectStream", "maxInFlight", "job"]
-# What Spark itself puts among the options of a source or sink.
+# Options that Spark itself adds to those of a source or sink.
 _SPARKS_OWN: Final = frozenset({"path", "checkpointlocation", "queryname", "mergeschema", "recursivefilelookup"})
 _TABLE_OPTION: Final = "option."
 _SIZES: Final = {"": 1, "b": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
@@ -64,7 +64,7 @@ Edge = Literal["earliest", "latest"]
 
 @dataclass(frozen=True)
 class Bound:
-    """Where reading starts or ends: an edge, a time, or sequences per stream (streams not named: the edge)."""
+    """Where reading starts or ends: an edge, a time, or sequences per stream (for other streams: the edge)."""
 
     edge: Edge
     time: str | None = None  # RFC 3339
@@ -73,7 +73,7 @@ class Bound:
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """Everything a reader needs."""
+    """The options of a reader."""
 
     read: ReadOptions
     streams: tuple[str, ...]  # names and patterns with * and ?
@@ -88,17 +88,17 @@ class SourceOptions:
 
 @dataclass(frozen=True)
 class SinkOptions:
-    """Everything a writer needs."""
+    """The options of a writer."""
 
     connect: ConnectOptions
     subject: str | None
     expect_stream: str | None
     max_in_flight: int
-    job: str | None  # its name in the ids of messages; None: each write is one of its own
+    job: str | None  # part of the ids of messages; None: each write has its own
 
 
 class _Given:
-    """The options as given, with what has been asked for taken note of."""
+    """The given options, with a record of those that were read."""
 
     def __init__(self, options: Mapping[str, str], known: list[str]) -> None:
         self._values: dict[str, str] = {}
@@ -119,7 +119,7 @@ class _Given:
         return None if value is None else value.strip()
 
     def listed(self, name: str) -> tuple[str, ...]:
-        """Comma-separated values; a JSON array is taken as well."""
+        """Return comma-separated values; a JSON array is accepted as well."""
         value = self.text(name)
         if value is None:
             return ()
@@ -146,7 +146,7 @@ class _Given:
         return value.lower() == "true"
 
     def count(self, name: str) -> int | None:
-        """A positive integer."""
+        """Return a positive integer."""
         value = self.text(name)
         if value is None:
             return None
@@ -155,7 +155,7 @@ class _Given:
         return int(value)
 
     def size(self, name: str, default: int, least: int) -> int:
-        """Bytes, with an optional k, m or g."""
+        """Return a number of bytes, with an optional k, m or g."""
         value = self.text(name)
         if value is None:
             return default
@@ -168,7 +168,7 @@ class _Given:
         return int(number) * _SIZES[unit]
 
     def seconds(self, name: str, default: float) -> float:
-        """A duration such as 10s, 500ms or 2m; a bare number is seconds."""
+        """Return a duration such as 10s, 500ms or 2m, in seconds; a bare number is seconds."""
         value = self.text(name)
         if value is None:
             return default
@@ -177,26 +177,26 @@ class _Given:
         except ValueError:
             raise OptionError(name, f"must be a duration such as 10s or 500ms, not {value!r}") from None
         if seconds <= 0:
-            raise OptionError(name, "must be longer than nothing")
+            raise OptionError(name, "must be positive")
         return seconds
 
 
 def table_options(properties: Mapping[str, str]) -> dict[str, str] | None:
-    """What the OPTIONS clause of a `CREATE TABLE` says, which stands behind a prefix among the table's properties; else None."""
+    """Return the OPTIONS clause of a `CREATE TABLE`, which a prefix marks among the table's properties; else None."""
     if "provider" not in properties:
         return None
     return {key[len(_TABLE_OPTION) :]: text for key, text in properties.items() if key.startswith(_TABLE_OPTION)}
 
 
 def source_options(options: Mapping[str, str], *, streaming: bool | None = False) -> SourceOptions:
-    """Options of a reader; `streaming` None: it is not known yet which kind. Raises OptionError."""
+    """Parse a reader's options; `streaming` None: the kind is not known yet. Raises OptionError."""
     given = _Given(options, _CONNECT + _READ)
     streams = given.listed("stream")
     if not streams:
         raise OptionError("stream", "is missing: name a stream, several (a,b) or a pattern (EDGE_*)")
     for name in streams:
         if not _STREAM.fullmatch(name):
-            raise OptionError("stream", f"has what cannot be a stream's name: {name!r}")
+            raise OptionError("stream", f"has an invalid stream name: {name!r}")
     subjects = given.listed("subjects")
     for pattern in subjects:
         if not subject.is_valid(pattern.encode()):
@@ -234,7 +234,7 @@ def source_options(options: Mapping[str, str], *, streaming: bool | None = False
 
 
 def sink_options(options: Mapping[str, str]) -> SinkOptions:
-    """Options of a writer. Raises OptionError."""
+    """Parse a writer's options. Raises OptionError."""
     given = _Given(options, _CONNECT + _WRITE)
     target = given.text("subject")
     if target is not None and not subject.is_literal(target.encode()):
@@ -274,7 +274,7 @@ def _connect(given: _Given) -> ConnectOptions:
         token=token,
         creds=creds,
         nkey=nkey,
-        # Who gives certificates means TLS: a server that does not offer it is not told the password.
+        # Certificates imply TLS: a server that does not offer TLS never receives the password.
         tls=given.flag("tls", any(given.text(name) for name in ("tlsCa", "tlsCert"))),
         tls_first=given.flag("tlsFirst", False),
         tls_ca=given.text("tlsCa"),

@@ -1,8 +1,8 @@
 """Where a message came from before the stream that is read: the origin's stream, JetStream domain and sequence there.
 
-A sourcing stream writes the header `Nats-Stream-Source: <index name> <sequence> ...` on each message. The index name is
-the origin's stream, followed by `:<hash of the API prefix>` when the origin is elsewhere. The hash is turned back into a
-domain by hashing the prefixes of the sources that the stream's configuration names. In a mirror the sequence itself is the
+A stream with sources writes the header `Nats-Stream-Source: <index name> <sequence> ...` on each message. The index
+name is the origin's stream, followed by `:<hash of the API prefix>` when the origin is elsewhere. To turn the hash back
+into a domain, this module hashes the prefixes of the configured sources. In a mirror the sequence itself is the
 origin's. Messages published into the stream directly have no origin.
 """
 
@@ -24,7 +24,7 @@ _HEADER: Final = stream_source.HEADER.decode()
 
 
 class Origin(NamedTuple):
-    """Stream and JetStream domain; `domain` is None when the origin is in the same domain and that has no name."""
+    """Stream and JetStream domain; `domain` is None when the origin is in the same, unnamed domain."""
 
     stream: str
     domain: str | None
@@ -32,14 +32,14 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True)
 class Origins:
-    """What the configuration of one stream says about its origins."""
+    """The origins in one stream's configuration."""
 
     named: dict[str, Origin] = field(default_factory=dict)  # by index name
     mirror: Origin | None = None
     domain: str | None = None  # of the stream itself
 
     def resolve(self, index_name: str) -> Origin:
-        """The origin of an index name; one that the configuration does not name (any more) keeps its hash as domain."""
+        """Return the origin of an index name; one that is no longer configured keeps its hash as domain."""
         found = self.named.get(index_name)
         if found is None:
             stream, colon, digest = index_name.partition(":")
@@ -54,13 +54,13 @@ class OriginColumns(NamedTuple):
 
 
 def domain_of_prefix(api_prefix: str) -> str:
-    """The domain in `$JS.<domain>.API`; a prefix of another form (renamed by an import) stands for itself."""
+    """Return the domain in `$JS.<domain>.API`; a prefix of another form (renamed by an import) is returned unchanged."""
     tokens = api_prefix.split(".")
     return tokens[1] if len(tokens) == 3 and tokens[0] == "$JS" and tokens[2] == "API" else api_prefix
 
 
 def origin_columns(lines: HeaderLines | None, stream_seq: Ints, origins: Origins) -> OriginColumns:
-    """Origin of each row: from its header, else from the mirror, else null."""
+    """Return the origin of each row: from its header, else from the mirror, else null."""
     count = len(stream_seq)
     columns = _mirror_columns(stream_seq, origins)
     if lines is None or not len(lines.row):
@@ -100,7 +100,7 @@ def _mirror_columns(stream_seq: Ints, origins: Origins) -> OriginColumns:
 
 
 def _parse_values(values: pa.StringArray) -> tuple[pa.StringArray, pa.Int64Array]:
-    """Index names and sequences of header values; null where a value has none of the known forms."""
+    """Return index names and sequences of header values; null for values in an unknown form."""
     spaces = pc.count_substring(values, " ")
     if pc.min(spaces).as_py() >= 1:
         fields = pc.split_pattern(values, " ", max_splits=2)

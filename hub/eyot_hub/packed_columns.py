@@ -1,10 +1,10 @@
 """Finds the fields of packed records (docs/packed-reads.md) in a reply's payload, with numpy instead of an object per message.
 
-How it works. The directory in front of the records says where each begins and ends. A record is MessagePack
-`[ts_ns, subject, header, payload]`: nearly always `94 cf <8 bytes>` and three times `c4 <1 byte>`, `c5 <2>` or `c6 <4>` and the
-bytes. All records are taken to be of that form, field by field for all of them at once; a record is believed when its last
-field ends where the record does. What is not of that form (a clock in 1970 makes the time a shorter integer) is walked
-through by itself.
+The directory before the records gives each one's begin and end. A record is MessagePack `[ts_ns, subject, header,
+payload]`: nearly always `94 cf <8 bytes>` and three times `c4 <1 byte>`, `c5 <2>` or `c6 <4>` and the bytes. All
+records are first read in that form, field by field for all of them at once; a record is valid when its last field ends
+where the record does. Records of another form (a clock in 1970 makes the time a shorter integer) are parsed
+individually.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ Quads = npt.NDArray[np.uint32]
 
 _ARRAY_OF_4: Final = 0x94
 _UINT64: Final = 0xCF
-_TIME_END: Final = 10  # of a record with a uint64
+_TIME_END: Final = 10  # in a record with a uint64 time
 _BIN8, _BIN16, _BIN32 = 0xC4, 0xC5, 0xC6
 _INT_BYTES: Final = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8, 0xD0: 1, 0xD1: 2, 0xD2: 4, 0xD3: 8}
 _BIN_BYTES: Final = {_BIN8: 1, _BIN16: 2, _BIN32: 4}
 
 
 def packed_rows(buffer: bytearray, begin: int, end: int, count: int) -> Rows:
-    """The records of the payload `buffer[begin:end]`; the buffer has eight bytes more. Raises FrameError."""
+    """Return the records of the payload `buffer[begin:end]`; the buffer has eight bytes more. Raises FrameError."""
     lengths_at = begin + count * KEY_BYTES
     records_at = lengths_at + count * LENGTH_BYTES
     if records_at > end:
@@ -71,7 +71,7 @@ def _fields(buffer: bytearray, sequences: Ints, starts: Ints, ends: Ints) -> Row
 
 
 def _binary(quads: Quads, at: Ints) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
-    """Where the bytes of the binary fields at `at` begin, how many they are, and whether they are binary fields."""
+    """Return where the bytes of the binary fields at `at` begin, their lengths, and whether they are binary fields."""
     quad = quads[at].astype(np.int64)
     tag = quad >> 24
     short = tag == _BIN8
@@ -85,7 +85,7 @@ def _binary(quads: Quads, at: Ints) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
 
 
 def _one(buffer: bytearray, rows: Rows, index: int, start: int, end: int) -> None:
-    """Walk through one record of any form. Raises FrameError."""
+    """Parse one record of any form. Raises FrameError."""
     record = bytes(memoryview(buffer)[start:end])
     try:
         if record[0] != _ARRAY_OF_4:
@@ -109,7 +109,7 @@ def _one(buffer: bytearray, rows: Rows, index: int, start: int, end: int) -> Non
 
 
 def _integer(record: bytes, at: int) -> tuple[int, int]:
-    """The integer at `at` and what comes behind it."""
+    """Return the integer at `at` and its end."""
     tag = record[at]
     if tag < 0x80 or tag >= 0xE0:
         return (tag if tag < 0x80 else tag - 0x100), at + 1

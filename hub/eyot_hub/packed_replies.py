@@ -1,8 +1,7 @@
-"""Asks for a range of a stream packed (docs/packed-reads.md) and takes the replies off the socket whole.
+"""Requests a range of a stream in packed form (docs/packed-reads.md) and reads whole replies from the socket.
 
-A request says how many bytes there is room for: half of `fetch_bytes`. When its last reply is here, and before that is handed
-out, the next request leaves, so that the server reads ahead while the rows are written; no more than `fetch_bytes` are ever
-under way or unread.
+A request allows half of `fetch_bytes`. When its last reply has arrived, the next request leaves before that reply is
+processed, so that the server reads ahead while the rows are written. At most `fetch_bytes` are in flight or unread.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from eyot_wire.nuid import short_id
 from eyot_wire.scanner import ProtocolError, Scanner
 
 SID: Final = b"p"
-LINE_BYTES: Final = 512  # read at first, to see how long the reply is
-UNREADABLE: Final = 10051  # the server's store says what
+LINE_BYTES: Final = 512  # read first, to learn the reply's size
+UNREADABLE: Final = 10051  # error code for damage in the server's store
 LINE_BYTES_MAX: Final = 64 * 1024
-REPLY_BYTES_MAX: Final = 256 * 1024 * 1024  # more is no reply
+REPLY_BYTES_MAX: Final = 256 * 1024 * 1024  # larger replies are malformed
 
 
 class Unreadable(ApiFailure):
-    """The server cannot read the record at `sequence` (0: it does not say which)."""
+    """The server cannot read the record at `sequence` (0: unknown)."""
 
     def __init__(self, request: str, error: ApiError, sequence: int) -> None:
         super().__init__(request, error)
@@ -64,12 +63,12 @@ class PackedReplies:
         self._inbox = b"_INBOX.eyot.%b" % short_id(length=16).encode()
         self._asked = 0
         self._data = bytearray(LINE_BYTES + TAIL)
-        self._begin = self._end = 0  # what was read and not used yet
+        self._begin = self._end = 0  # bounds of bytes that were read and not used yet
         connection.settle()
         connection.send(frames.encode_sub(self._inbox + b".*", SID))
 
     def replies(self, first_seq: int) -> Iterator[PackedReply]:
-        """Raises ApiFailure, Unreadable, FrameError, ConnectionFailed, NoAnswer."""
+        """Yield the replies. Raises ApiFailure, Unreadable, FrameError, ConnectionFailed, NoAnswer."""
         upcoming = first_seq
         self._ask(upcoming)
         while True:
@@ -113,7 +112,7 @@ class PackedReplies:
             try:
                 head = decode_head(header)
             except ValueError as mistake:
-                raise FrameError(f"a packed reply is not understood: {mistake}") from None
+                raise FrameError(f"a packed reply is malformed: {mistake}") from None
             if head is None:
                 self._refused(header, bytes(memoryview(self._data)[begin + header_size : end]))
             else:
@@ -122,21 +121,21 @@ class PackedReplies:
     def _refused(self, header: bytes, body: bytes) -> None:
         status = headers.status(header)
         if status is not None and status[0] == 503:
-            raise NoResponders(f"nobody answers on {self._subject}")
+            raise NoResponders(f"no responders on {self._subject}")
         try:
             refusal = msgspec.json.decode(body, type=_Refusal)
         except (msgspec.DecodeError, UnicodeDecodeError) as mistake:
-            raise ConnectionFailed(f"the answer on {self._subject} is not understood: {mistake}") from None
+            raise ConnectionFailed(f"the answer on {self._subject} is malformed: {mistake}") from None
         if refusal.error is None:
-            raise ConnectionFailed(f"the answer on {self._subject} is not understood")
+            raise ConnectionFailed(f"the answer on {self._subject} is malformed")
         if refusal.error.err_code == UNREADABLE:
             raise Unreadable(self._subject, refusal.error, refusal.unreadable_seq)
-        if refusal.error.code == 503:  # busy: the same may be asked again
+        if refusal.error.code == 503:  # busy: the request may be repeated
             raise NoAnswer(f"{self._subject}: {refusal.error.description}")
         raise ApiFailure(self._subject, refusal.error)
 
     def _other(self, frame: bytes) -> None:
-        """What the server says of the connection."""
+        """Handle what the server says of the connection."""
         try:
             for op in Scanner("client").feed(frame):
                 self._connection.answer(op)
@@ -146,7 +145,7 @@ class PackedReplies:
     # -- the socket --------------------------------------------------------------------------------------------------
 
     def _line(self) -> bytes:
-        """The next control line, without its end."""
+        """Return the next control line, without its end."""
         while True:
             feed = self._data.find(b"\r\n", self._begin, self._end)
             if feed >= 0:
@@ -161,7 +160,7 @@ class PackedReplies:
             self._take(LINE_BYTES)
 
     def _body(self, size: int) -> tuple[int, int]:
-        """Where the next `size` bytes lie, once they are all there; what ends them is read as well."""
+        """Return where the next `size` bytes lie, once all have arrived; their CRLF is consumed as well."""
         if size > REPLY_BYTES_MAX:
             raise FrameError(f"a reply of {size} bytes")
         self._make_room(size + 2)
@@ -172,7 +171,7 @@ class PackedReplies:
         return begin, begin + size
 
     def _make_room(self, size: int) -> None:
-        """Let `size` bytes fit from where the unused ones begin."""
+        """Make room for `size` bytes from the start of the unused ones."""
         if self._begin + size + TAIL <= len(self._data):
             return
         rest = self._data[self._begin : self._end]

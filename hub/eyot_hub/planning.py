@@ -1,6 +1,6 @@
-"""On the driver: which streams are read, from where to where, and in how many ranges.
+"""The driver's planning: which streams are read, their ranges, and the number of pieces.
 
-Everything that is asked of the server is asked here, so that batch reader, stream reader and the ingest job agree.
+All requests to the server are here, so that batch reader, stream reader and the ingest job agree.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from eyot_wire.go.time import ns_to_rfc3339
 
 log = logging.getLogger(__name__)
 
-# A range of fewer messages is not worth a task of its own.
+# A smaller range does not justify a task of its own.
 MESSAGES_PER_PARTITION: Final = 50_000
 
 
@@ -46,13 +46,13 @@ class Planner:
         self._found: set[str] = set()
         self._compared: dict[
             str, tuple[LastRow, LastRow | None]
-        ] = {}  # by stream: a row, and the stream's end, when it was the same
+        ] = {}  # by stream: a row and the stream's end, when they last matched
 
     def close(self) -> None:
         self.jetstream.close()
 
     def streams(self, *, must_exist: bool = True) -> dict[str, StreamInfo]:
-        """The streams that the option `stream` names or matches. Raises OptionError when a named one does not exist."""
+        """Return the streams that the option `stream` names or matches. Raises OptionError for a named one that does not exist."""
         named = {name for name in self.options.streams if not _is_pattern(name)}
         patterns = [name for name in self.options.streams if _is_pattern(name)]
         wanted = named | self._found
@@ -62,7 +62,7 @@ class Planner:
         found = {name: _readable(info) for name, info in sorted(self.jetstream.streams(wanted).items())}
         for name in named - found.keys() if must_exist else ():
             raise OptionError("stream", f"names a stream that does not exist: {name!r}")
-        # Pages of names shift when streams come and go: one that was there is gone only when it says so itself.
+        # Pages of names shift when streams come and go: a known stream is gone only when its own info says so.
         self._found = set(found)
         return found
 
@@ -72,7 +72,7 @@ class Planner:
         return StreamLabels(info.name, info.domain or self.options.domain, self._account, info.origins())
 
     def starting(self, streams: dict[str, StreamInfo]) -> Positions:
-        """Where the option startingOffsets says that reading begins (positions before the first message)."""
+        """Return where the option startingOffsets begins (positions before the first message)."""
         found = {}
         for name, info in streams.items():
             before = max(0, self._sequence(info, self.options.starting, "startingOffsets") - 1)
@@ -81,7 +81,7 @@ class Planner:
         return found
 
     def ending(self, streams: dict[str, StreamInfo]) -> Positions:
-        """Where the option endingOffsets says that a batch read ends."""
+        """Return where the option endingOffsets ends a batch read."""
         bound = self.options.ending
         found = {}
         for name, info in streams.items():
@@ -90,7 +90,7 @@ class Planner:
         return found
 
     def _sequence(self, info: StreamInfo, bound: Bound, option: str) -> int:
-        """The first sequence at or after the bound."""
+        """Return the first sequence at or after the bound."""
         edge: int | str = bound.edge
         if bound.time is not None:
             return self.jetstream.sequence_at(info.name, bound.time)
@@ -103,14 +103,14 @@ class Planner:
             return edge
         if edge == "earliest":
             return info.state.first_seq
-        # As an end in JSON "latest" is the last message, elsewhere a bound lies before the message it names.
+        # As an end in JSON, "latest" is the last message; elsewhere a bound lies before the message it names.
         return info.state.last_seq + (0 if bound.sequences is not None and option == "endingOffsets" else 1)
 
     def checked_start(self, info: StreamInfo, start: Position | None) -> int:
-        """The first sequence to read behind `start`. Raises DataLoss when messages from there on are gone.
+        """Return the first sequence to read after `start`. Raises DataLoss when messages from there on are gone.
 
-        A stream whose end moved back has lost data, too. If that is accepted the sequence may be `start`'s or lower: the stream
-        holds other messages under sequences that were read.
+        A stream whose end moved back has lost data, too. If that is accepted, the result may be `start`'s sequence or
+        lower: the stream holds other messages under sequences that were read.
         """
         first = max(1, info.state.first_seq)
         if start is None:
@@ -127,7 +127,10 @@ class Planner:
         return max(start.sequence + 1, first)
 
     def moved_back(self, info: StreamInfo, start: Position) -> str | None:
-        """None, or how one sees that the stream's end was below `start` since: it still is, or other messages have taken the sequences."""
+        """Return evidence that the stream's end moved below `start` since, or None.
+
+        The end is still below, or other messages have the sequences.
+        """
         name, row = info.name, start.row
         if info.state.last_seq < start.sequence:
             return f"stream {name} ends at {info.state.last_seq}, and had been read up to {start.sequence}: its end moved back"
@@ -145,13 +148,13 @@ class Planner:
         )
 
     def first_not_read(self, info: StreamInfo, start: Position) -> int:
-        """Of a stream whose end moved back, the first message that cannot have been read: stored after the last one that was."""
+        """Return the first unread message of a stream whose end moved back: stored after the last one that was read."""
         if start.row is None:
             return min(start.sequence, info.state.last_seq) + 1
         return min(self.jetstream.sequence_at(info.name, ns_to_rfc3339(start.row.stored_ns + 1)), start.sequence + 1)
 
     def end(self, info: StreamInfo, at: Position, start: Position | None) -> Position:
-        """`at` with the last message up to there, so that it is known again: `start`'s where the stream does not hold the one there."""
+        """Return `at` with the last message up to there as its row; `start`'s row when the stream does not hold that message."""
         if info.last_row is not None and info.last_row.sequence == at.sequence:
             return at._replace(row=info.last_row)
         stored_ns = self.jetstream.stored_ns(info.name, at.sequence, self.options.read.subjects)
@@ -161,19 +164,19 @@ class Planner:
         return at._replace(row=start.row if same and start else None)
 
     def created_again(self, info: StreamInfo, read_up_to: int) -> None:
-        """Tell that a stream that was being read is another one now. Raises DataLoss."""
+        """Report that a stream was deleted and created again while it was read. Raises DataLoss."""
         self._lost(
             f"stream {info.name} was created again at {info.created}; the one before it had been read up to {read_up_to}"
         )
 
     def changed(self, name: str, row: LastRow) -> None:
-        """Tell that a message is another one than it was a moment ago. Raises DataLoss."""
+        """Report that a message was replaced by another one. Raises DataLoss."""
         self._lost(
             f"message {row.sequence} of stream {name} is not the one that was read: the stream's end moved back meanwhile"
         )
 
     def lost_stream(self, name: str) -> None:
-        """Tell that a stream that was being read does not exist any more. Raises DataLoss."""
+        """Report that a stream that was being read no longer exists. Raises DataLoss."""
         self._lost(f"stream {name} was deleted")
 
     def _lost(self, what: str) -> None:
@@ -182,7 +185,7 @@ class Planner:
         log.warning("%s; going on behind them (failOnDataLoss=false)", what)
 
     def pieces(self, spans: list[tuple[StreamRange, StreamLabels]]) -> list[Piece]:
-        """Ranges cut into tasks: by minPartitions and maxRecordsPerPartition, else by size and this machine's cores."""
+        """Cut ranges into tasks: by minPartitions and maxRecordsPerPartition, else by size and this machine's cores."""
         spans = [(span, labels) for span, labels in spans if span.last_seq >= span.first_seq]
         sizes = [span.last_seq - span.first_seq + 1 for span, _ in spans]
         total = sum(sizes)

@@ -1,7 +1,8 @@
-"""What a streaming query's progress says about the streams it reads.
+"""A streaming query's progress in the streams it reads.
 
-Spark asks only sources written for the JVM for metrics (`ReportsSourceMetrics`), so `sources[].metrics` stays empty for this one
-(PySpark 4.3); rates, offsets and the latest offset are there. What Kafka's source puts among the metrics is computed from them.
+Spark requests metrics only from JVM sources (`ReportsSourceMetrics`), so `sources[].metrics` stays empty for this
+source (PySpark 4.3); rates, offsets and the latest offset are present. This module computes the metrics of the Kafka
+source from them.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ Progress = StreamingQueryProgress | Mapping[str, Any]
 
 @dataclass(frozen=True)
 class BatchProgress:
-    """One batch of a query. Rates are rows/s; `seconds` is what the whole batch took."""
+    """One batch of a query. Rates are rows/s; `seconds`: duration of the whole batch."""
 
     query: str  # its name, or its id
     batch: int
@@ -48,7 +49,7 @@ class BatchProgress:
 
 
 def batch_progress(progress: Progress) -> BatchProgress:
-    """The figures of `query.lastProgress`, of one of `query.recentProgress`, or of a listener's event."""
+    """Return the figures of `query.lastProgress`, of one of `query.recentProgress`, or of a listener's event."""
     return BatchProgress(
         query=str(_field(progress, "name") or _field(progress, "id")),
         batch=int(_field(progress, "batchId")),
@@ -61,9 +62,9 @@ def batch_progress(progress: Progress) -> BatchProgress:
 
 
 def lag(progress: Progress) -> dict[str, int]:
-    """Messages that each stream held beyond the query's last batch, from `query.lastProgress` or a listener's event.
+    """Return the messages in each stream beyond the query's last batch, from `query.lastProgress` or a listener's event.
 
-    Sequences are counted, so messages that were deleted meanwhile count as well.
+    The result counts sequences, so messages that were deleted meanwhile count as well.
     """
     behind: dict[str, int] = {}
     for source in _field(progress, "sources"):
@@ -81,10 +82,10 @@ def lag(progress: Progress) -> dict[str, int]:
 
 
 class ProgressListener(StreamingQueryListener):
-    """Reports each batch of the queries that read JetStream: `spark.streams.addListener(ProgressListener())`."""
+    """Reports each batch of queries that read JetStream: `spark.streams.addListener(ProgressListener())`."""
 
     def __init__(self, report: Callable[[BatchProgress], None] | None = None) -> None:
-        """`report` is called in a thread of Spark's; without it a line goes to the log, at INFO."""
+        """Create a listener. `report` is called in a thread of Spark's; without it a line goes to the log, at INFO."""
         self._report = report
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:

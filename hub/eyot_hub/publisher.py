@@ -1,7 +1,7 @@
-"""Publishes to JetStream with acknowledgements: many in flight, none forgotten.
+"""Publishes to JetStream with acknowledgements and many messages in flight.
 
-What is not acknowledged yet is kept; when the connection breaks, another one is opened and all of it is published again with
-the same `Nats-Msg-Id`, so that the stream takes each message once (within its duplicate window).
+Unacknowledged messages are kept. When the connection breaks, they are published again over a new one with the same
+`Nats-Msg-Id`, so that the stream stores each message once (within its duplicate window).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from eyot_wire.nuid import nuid
 MSG_ID: Final = "Nats-Msg-Id"
 EXPECTED_STREAM: Final = "Nats-Expected-Stream"
 ACK_SID: Final = b"a"
-SEND_BYTES: Final = 256 * 1024  # gathered before it is sent
+SEND_BYTES: Final = 256 * 1024  # gathered before a send
 IN_FLIGHT_BYTES: Final = 16 * 1024 * 1024
 RETRY_PAUSE_S: Final = 0.5
 
@@ -33,7 +33,7 @@ class _PubAck(msgspec.Struct):
 
 
 class Publisher:
-    """One publisher; `close` after `flush`. Counts what was stored and what the stream had already."""
+    """One publisher; `close` after `flush`. Counts stored messages and duplicates."""
 
     def __init__(self, options: ConnectOptions, in_flight_max: int) -> None:
         self._options = options
@@ -49,7 +49,7 @@ class Publisher:
         self.duplicates = 0
 
     def publish(self, subject: bytes, header: bytes, payload: bytes) -> None:
-        """Raises ApiFailure when the stream refuses an earlier message, NoResponders when no stream takes one."""
+        """Publish a message. Raises ApiFailure when the stream refused an earlier one, NoResponders when no stream stores one."""
         number = self._count
         self._count += 1
         self._waiting[number] = (subject, header, payload)
@@ -62,7 +62,7 @@ class Publisher:
             self._settle(0)
 
     def flush(self) -> None:
-        """Returns when everything is acknowledged."""
+        """Wait until everything is acknowledged."""
         self._settle(0)
 
     def close(self) -> None:
@@ -74,7 +74,7 @@ class Publisher:
         subject, header, payload = self._waiting[number]
         limit = self._connection.info.max_payload if self._connection else 0
         if limit and len(header) + len(payload) > limit:
-            # The server would end the connection, and again after every attempt.
+            # The server would end the connection, and again after every retry.
             size = len(header) + len(payload)
             raise HubError(f"a message of {size} bytes on {subject.decode()}: the server's max_payload is {limit}")
         frame = frames.encode_pub(subject, b"%b.%d" % (self._inbox, number), header, payload)
@@ -82,7 +82,7 @@ class Publisher:
         self._out_bytes += len(frame)
 
     def _settle(self, waiting_max: int) -> None:
-        """Send what is gathered and wait until at most `waiting_max` messages are not acknowledged."""
+        """Send gathered messages, and wait until at most `waiting_max` are unacknowledged."""
         give_up = time.monotonic() + self._options.retry_s
         while True:
             try:
@@ -122,11 +122,11 @@ class Publisher:
             return
         subject = self._waiting[number][0].decode("utf-8", "replace")
         if headers.status(message.header) is not None:
-            raise NoResponders(f"no stream takes messages on {subject}")
+            raise NoResponders(f"no stream stores messages on {subject}")
         try:
             ack = msgspec.json.decode(message.payload, type=_PubAck)
         except msgspec.DecodeError:
-            raise HubError(f"what answers on {subject} is no stream") from None
+            raise HubError(f"the answer on {subject} is not a PubAck") from None
         if ack.error is not None:
             raise ApiFailure(f"publishing on {subject}", ack.error)
         self._waiting_bytes -= len(self._waiting.pop(number)[2])

@@ -1,20 +1,22 @@
-"""Reads one range of a stream's sequences as Arrow batches, through an ephemeral consumer that acknowledges nothing.
+"""Reads one range of a stream's sequences as Arrow batches, through an ephemeral consumer without acknowledgements.
 
-(Where it is asked for and the server offers it, `packed_replies.py` brings the same rows in packed form.)
+With the option for packed reads, and a server that offers them, `packed_replies.py` returns the same rows in packed
+form.
 
-How it works. The consumer is a pull consumer: each request asks for at most `fetch_bytes / 2`, two are open at a time, so the
-server always has something to send and never more than `fetch_bytes` are under way, however long the reader is kept waiting
-by what comes after it. (A push consumer with flow control was measured to be no faster, may have 32 MiB under way, and the
-server ends the connection when the reader pauses for longer than its write deadline.)
+The consumer is a pull consumer. Each request asks for at most `fetch_bytes / 2` and two are open at a time. The server
+always has something to send, and at most `fetch_bytes` are in flight, however slow the reader's output is. (A push
+consumer with flow control was no faster in measurements, may have 32 MiB in flight, and the server ends the connection
+when the reader pauses for longer than its write deadline.)
 
-The range is done when a message at or beyond its end arrives, or when the server says that nothing more is pending; never by a
-time-out. Consumer sequences must be contiguous and stream sequences ascending; otherwise, and whenever the connection breaks,
-a new consumer continues behind the last message handed out, so that every message leaves exactly once and in order.
+The range is complete when a message at or beyond its end arrives, or when the server reports nothing pending; never by
+a time-out. Consumer sequences must be contiguous and stream sequences ascending. Otherwise, and whenever the connection
+breaks, a new consumer continues after the last returned message, so that every message is returned exactly once and in
+order.
 
-Messages that should be in the range and are not: deleted ones are passed over silently, as every consumer does. If the
-stream's limits have passed the reader, if the stream's end moved back (a power cut of the server, a restored backup), or if the
-stream is no longer the one that was planned, that is loss of data. A reader that connects again looks whether the last message it
-read is still the one it read.
+Some messages of the range may be absent. Deleted ones are skipped silently, as by every consumer. It is data loss if
+the stream's limits removed messages before they were read, if the stream's end moved back (a power cut of the server, a
+restored backup), or if the stream is no longer the planned one. After a reconnect the reader checks that the last
+message it read is unchanged.
 """
 
 from __future__ import annotations
@@ -56,23 +58,23 @@ from eyot_wire.scanner import ProtocolError, Scanner
 
 log = logging.getLogger(__name__)
 
-READ_BYTES: Final = 1024 * 1024  # what is scanned at once
+READ_BYTES: Final = 1024 * 1024  # scanned at once
 DEFAULT_FETCH_BYTES: Final = 4 * 1024 * 1024
 OPEN_REQUESTS: Final = 2
-FEW_MESSAGES: Final = 2000  # a rest that one request covers well
-INACTIVE_S: Final = 300  # after how long the server removes a consumer whose reader died
+FEW_MESSAGES: Final = 2000  # a remainder that one request covers
+INACTIVE_S: Final = 300  # after this time the server removes the consumer of a dead reader
 DRAIN_S: Final = 2.0
 RETRY_PAUSE_S: Final = 0.5
-FILTER_NOT_SUBSET: Final = 10093  # before 2.10: the filter reaches beyond the stream's subjects
+FILTER_NOT_SUBSET: Final = 10093  # before 2.10: the filter exceeds the stream's subjects
 DATA_SID: Final = b"d"
 
-# Statuses that end one pull request; every other one of the 4xx and 5xx ends the consumer.
+# Statuses that end one pull request; every other status of 4xx and 5xx ends the consumer.
 _REQUEST_ENDED: Final = ("message size exceeds maxbytes", "batch completed", "request timeout", "no messages")
 
 
 @dataclass(frozen=True)
 class StreamRange:
-    """Sequences `first_seq` to `last_seq` (inclusive) of a stream created at `created` (RFC 3339, as the server says)."""
+    """Sequences `first_seq` to `last_seq` (inclusive) of a stream created at `created` (RFC 3339, as the server reports it)."""
 
     stream: str
     created: str
@@ -85,7 +87,7 @@ class StreamRange:
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """How ranges are read. Plain values: it travels to the executors."""
+    """How ranges are read. Plain values: sent to the executors."""
 
     connect: ConnectOptions
     api_prefix: str
@@ -93,11 +95,11 @@ class ReadOptions:
     fetch_bytes: int = DEFAULT_FETCH_BYTES
     include_headers: bool = True
     fail_on_data_loss: bool = True
-    packed: bool = False  # read packed where the server offers it
+    packed: bool = False  # use packed reads where the server offers them
 
 
 class _Interrupted(HubError):
-    """The consumer cannot go on; another one can."""
+    """The consumer cannot continue; a new one can."""
 
 
 class RangeReader:
@@ -110,13 +112,16 @@ class RangeReader:
         self._next = span.first_seq
         self._missing_from: int | None = None  # the first sequence that was not delivered
         self._filter_here = False
-        self.packed = False  # whether it reads packed
+        self.packed = False  # whether packed reads are in use
         self.last_row: LastRow | None = None  # the last message that was read
         self.rows = 0
         self.bytes = 0
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The messages of the range. Raises DataLoss, ApiFailure, Refused; ConnectionFailed after `retry_s` in vain."""
+        """Yield the messages of the range.
+
+        Raises DataLoss, ApiFailure, Refused; ConnectionFailed after `retry_s` without success.
+        """
         patience = self._options.connect.retry_s
         progress, give_up = self._next, time.monotonic() + patience
         while self._next <= self._span.last_seq:
@@ -127,7 +132,7 @@ class RangeReader:
                 if self._next > progress:
                     progress, give_up = self._next, time.monotonic() + patience
                 elif time.monotonic() + RETRY_PAUSE_S > give_up:
-                    raise HubError(f"reading {self._span} got stuck at {self._next}: {error}") from error
+                    raise HubError(f"reading {self._span} stopped at {self._next}: {error}") from error
                 log.warning("reading %s continues at %d: %s", self._span, self._next, error)
                 time.sleep(RETRY_PAUSE_S)
         self._check_missing()
@@ -150,12 +155,13 @@ class RangeReader:
             connection.close()
 
     def _same_stream(self, connection: Connection) -> bool:
-        """Whether the stream is the one that was planned; finds out whether it can be read packed, too."""
+        """Return whether the stream is the planned one; also detect packed reads."""
         stream = self._span.stream
         subject = f"{self._options.api_prefix}.STREAM.INFO.{stream}"
         try:
             if self._options.packed:
-                # Who speaks it answers, and answers first: if the other answer is here and this one is not, it does not.
+                # A server with packed reads answers both requests in order: if only the second answer is here, it has
+                # none.
                 offer, answer = connection.request_behind(self._packed_subject, subject)
                 info = decoded(subject, answer.payload, StreamInfo)
                 self.packed = _is_offer(offer)
@@ -170,7 +176,7 @@ class RangeReader:
         return self._same_end(info)
 
     def _same_end(self, info: StreamInfo) -> bool:
-        """Whether the stream still holds what was planned and what was read of it; else its end moved back meanwhile."""
+        """Return whether the stream still holds what was planned and read; otherwise its end moved back."""
         stream, row = self._span.stream, self.last_row
         if row is not None and info.state.first_seq <= row.sequence <= info.state.last_seq and row != info.last_row:
             with JetStream(self._options.connect, self._options.api_prefix) as jetstream:
@@ -181,7 +187,7 @@ class RangeReader:
                     f"the stream's end moved back while {self._span} was read"
                 )
         if info.state.last_seq < self._span.last_seq:
-            # What there still is of the range is read.
+            # Read the remaining messages of the range.
             self._lost(f"stream {stream} ends at {info.state.last_seq}: its end moved back while {self._span} was read")
         return True
 
@@ -190,14 +196,14 @@ class RangeReader:
         return f"{self._options.api_prefix}.{packed_range.WORDS}.{self._span.stream}"
 
     def _receive_packed(self, connection: Connection) -> Iterator[pa.RecordBatch]:
-        """What is missing is known at once: each reply covers a range, and says where the stream begins."""
+        """Read packed replies. Missing messages show at once: each reply covers a range and holds the stream's first sequence."""
         options, stream, last_seq = self._options, self._span.stream, self._span.last_seq
         replies = PackedReplies(connection, self._packed_subject, last_seq, options.subjects, options.fetch_bytes)
         created_ns = rfc3339_to_ns(self._span.created)
         try:
             for head, data, rows in replies.replies(self._next):
                 if head.created_ns != created_ns:
-                    raise _Interrupted("the stream is another one")
+                    raise _Interrupted("the stream was replaced")
                 self._check_expired(head, rows)
                 self._next = head.last_seq + 1
                 if len(rows):
@@ -214,7 +220,7 @@ class RangeReader:
             self._next = last_seq + 1 if not self._lost(f"stream {stream} was deleted") else self._next
 
     def _check_expired(self, head: RangeHead, rows: Rows) -> None:
-        """Messages of a packed reply that the stream's limits removed before they were read."""
+        """Detect messages of a packed reply that the stream's limits removed before they were read."""
         end = min(head.stream_first - 1, head.last_seq)
         below = rows.stream_seq[: int(np.searchsorted(rows.stream_seq, end, "right"))]
         if end < self._next or (not self._options.subjects and len(below) == end + 1 - self._next):
@@ -224,7 +230,7 @@ class RangeReader:
         self._lost(f"messages {first} to {end} of stream {self._span.stream} are gone")
 
     def _create(self, connection: Connection) -> ConsumerInfo:
-        """The consumer from `_next` on. Loss below its start is found here."""
+        """Create the consumer from `_next` on. Detects loss below its start."""
         config: dict[str, object] = {
             "name": f"eyot_spark_{short_id()}",
             "description": f"{self._options.connect.name} reads {self._span}",
@@ -293,7 +299,7 @@ class RangeReader:
                 break
 
     def _contiguous(self, rows: Deliveries, consumer_seq: int) -> int:
-        """How many rows, from the first, continue what came before without a hole."""
+        """Return how many rows, from the first, continue the previous ones without a hole."""
         expected = np.arange(consumer_seq + 1, consumer_seq + 1 + len(rows))
         good = (rows.consumer_seq == expected) & (rows.delivered == 1)
         good &= np.diff(rows.stream_seq, prepend=self._next - 1) > 0
@@ -321,7 +327,7 @@ class RangeReader:
         return batch
 
     def _check_missing(self) -> None:
-        """Messages that were not delivered: deleted (that is the stream's business) or expired before they were read?"""
+        """Check whether messages that were not delivered were deleted (which is allowed), or expired before they were read."""
         missing = self._missing_from
         if missing is None and self._next <= self._span.last_seq:
             missing = self._next
@@ -346,7 +352,7 @@ class RangeReader:
 
 
 class _ReadBuffer:
-    """Bytes received and not scanned yet; `data[begin:end]` begins at a frame."""
+    """Received bytes that are not scanned yet; `data[begin:end]` begins at a frame."""
 
     def __init__(self, frame_bytes_max: int) -> None:
         self._limit = frame_bytes_max + READ_BYTES
@@ -354,7 +360,7 @@ class _ReadBuffer:
         self.begin = self.end = LEAD
 
     def fill(self, connection: Connection) -> None:
-        """Wait for bytes, then take what has arrived, up to what fits."""
+        """Wait for bytes, then read what has arrived, up to the buffer's room."""
         rest = self.end - self.begin
         fresh = self.data
         if rest > len(self.data) // 2:
@@ -399,9 +405,9 @@ def _some(count: int, connection: Connection) -> int:
 
 
 class _Pull:
-    """The pull requests of one consumer: at most two open, each for half of the bytes that may be under way.
+    """The pull requests of one consumer: at most two open, each for half of the bytes in flight.
 
-    A message that is larger than that is asked for by itself: one message, whatever its size. No request ever asks for more.
+    A larger message gets a request of its own: one message, whatever its size.
     """
 
     def __init__(self, connection: Connection, options: ReadOptions, span: StreamRange, info: ConsumerInfo) -> None:
@@ -413,11 +419,11 @@ class _Pull:
         self._next_subject = f"{options.api_prefix}.CONSUMER.MSG.NEXT.{span.stream}.{info.name}".encode()
         self._expires_ns = int(options.connect.timeout_s * NS_PER_S / 2)
         self._max_bytes = max(options.fetch_bytes // OPEN_REQUESTS, 1024)
-        self._open: dict[bytes, int] = {}  # by reply subject: what `received` was when it was opened
+        self._open: dict[bytes, int] = {}  # by reply subject: `received` at the time of the request
         self._asked = 0
-        self._full_at = -1  # what `received` was when a message last did not fit into a request
-        self._oversized = False  # the next message is larger than what a request may bring
-        self._single = b""  # the request that is open for such a message, alone
+        self._full_at = -1  # `received` when a message last did not fit into a request
+        self._oversized = False  # the next message is larger than a request's limit
+        self._single = b""  # the only open request, for such a message
         self.received = 0  # messages
         connection.settle()
         connection.send(frames.encode_sub(self._inbox + b".*", DATA_SID))
@@ -429,7 +435,7 @@ class _Pull:
     def ask(self, remaining: int) -> None:
         """Open requests for the rest of the range: two, or one when little is left."""
         if self._single and self._open.get(self._single) != self.received:
-            # It brought its message (which ends a request without a status), or ended.
+            # It delivered its message (which ends a request without a status), or ended.
             self._open.pop(self._single, None)
             self._single = b""
         if self._single or (self._oversized and self._open):
@@ -449,8 +455,10 @@ class _Pull:
             self.connection.send(b"".join(out))
 
     def take(self, frame: bytes, deliveries: int) -> None:
-        """A frame that is no delivery, behind so many of the read that is not counted yet: a status, or what the server says of
-        the connection."""
+        """Handle a frame that is not a delivery: a status, or a message about the connection.
+
+        `deliveries`: preceding deliveries of the read that are not counted yet.
+        """
         try:
             ops = Scanner("client").feed(frame)
         except ProtocolError as error:
@@ -469,15 +477,15 @@ class _Pull:
             raise _Interrupted(f"the server ended the requests: {code} {text}")
         received_before = self._open.pop(message.subject, received)
         if code == 408 and received_before == received:
-            # Not just slow: nothing came as long as the request was open, although something was pending.
+            # Not just slow: nothing came while the request was open, although messages were pending.
             raise _Interrupted("messages that were pending did not come")
         if text.lower() == "message size exceeds maxbytes":
-            # Twice without a message in between: the next one is larger than what a request may bring.
+            # Twice without a message in between: the next message is larger than a request's limit.
             self._oversized = self._full_at == received
             self._full_at = received
 
     def finish(self) -> None:
-        """Remove the consumer and read what is still under way, so that the server gets to read the removal."""
+        """Remove the consumer, and read what is in flight, so that the server reads the removal."""
         deadline = time.monotonic() + DRAIN_S
         try:
             delete = f"{self._prefix}.CONSUMER.DELETE.{self._stream}.{self.info.name}".encode()
@@ -492,7 +500,7 @@ class _Pull:
                     break
                 tail = (tail + data)[-len(frames.PONG) :]
         except (ConnectionFailed, OSError):
-            pass  # the server removes the consumer by itself when it has been inactive for INACTIVE_S
+            pass  # the server removes the consumer after INACTIVE_S of inactivity
 
 
 __all__ = ["NoResponders", "RangeReader", "ReadOptions", "StreamRange"]

@@ -1,13 +1,12 @@
-"""The sink: rows become messages, each with a `Nats-Msg-Id`, so that a task that is run again publishes nothing twice.
+"""The sink: rows become messages, each with a `Nats-Msg-Id`, so that a repeated task publishes nothing twice.
 
-Columns: `subject` (or the option of that name), `payload` (binary or string; null is an empty payload), and if wanted
-`headers` (map of string to string) and `msg_id` (string). Without `msg_id` the id is made from the job, the task, what the row
-holds and how many equal rows came before it, which is the same when the task is run again. The job is the query and its batch;
-in a batch write every `save()` is a job of its own, unless the option `job` names it: what a job of that name wrote before is then
-not written again.
+Columns: `subject` (or the option of that name), `payload` (binary or string; null is an empty payload), and optionally
+`headers` (map of string to string) and `msg_id` (string). Without `msg_id`, the id is made from the job, the task, the
+row's content and the number of equal rows before it, all of which repeat with the task. The job is the query and its
+batch. In a batch write every `save()` is a job of its own, unless the option `job` names it: then messages that a job
+of that name wrote before are not written again.
 
-The stream drops duplicates within its duplicate window (2 minutes unless configured): a retry that comes later is stored
-twice.
+The stream drops duplicates within its duplicate window (2 minutes unless configured): a later retry is stored twice.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _COLUMNS: Final[dict[str, tuple[type[DataType], ...]]] = {
 
 
 class Published(WriterCommitMessage):
-    """What one task did."""
+    """The result of one task."""
 
     def __init__(self, stored: int, duplicates: int) -> None:
         self.stored = stored
@@ -46,11 +45,11 @@ class Published(WriterCommitMessage):
 
 
 class JetStreamWriter(DataSourceArrowWriter):
-    """Batch writes."""
+    """Writer of batch queries."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self._options = options
-        self._job = options.job or nuid()  # made on the driver, once for all tasks and their repetitions
+        self._job = options.job or nuid()  # chosen on the driver, once for all tasks and their retries
         check_schema(schema, options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -58,7 +57,7 @@ class JetStreamWriter(DataSourceArrowWriter):
 
 
 class JetStreamStreamWriter(DataSourceStreamArrowWriter):
-    """Streaming writes; a micro-batch that is run again publishes nothing twice."""
+    """Writer of streaming queries; a repeated micro-batch publishes nothing twice."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self._options = options
@@ -69,7 +68,7 @@ class JetStreamStreamWriter(DataSourceStreamArrowWriter):
 
 
 def check_schema(schema: StructType, options: SinkOptions) -> None:
-    """Raises OptionError or HubError when the columns cannot be published."""
+    """Check that the columns can be published. Raises OptionError or HubError."""
     have = {field.name: field.dataType for field in schema.fields}
     for name, kind in have.items():
         if name not in _COLUMNS:
@@ -88,7 +87,7 @@ def check_schema(schema: StructType, options: SinkOptions) -> None:
 
 
 def publish_rows(options: SinkOptions, job: str, batches: Iterator[pa.RecordBatch]) -> Published:
-    """Publish all rows of one task and wait for every acknowledgement."""
+    """Publish all rows of one task, and wait for every acknowledgement."""
     publisher = Publisher(options.connect, options.max_in_flight)
     ids = _Ids(job)
     try:
@@ -104,7 +103,7 @@ def publish_rows(options: SinkOptions, job: str, batches: Iterator[pa.RecordBatc
 def _publish(publisher: Publisher, options: SinkOptions, ids: _Ids, row: dict[str, Any]) -> None:
     target = options.subject or row["subject"]
     if target is None or not subjects.is_literal(target.encode()):
-        raise HubError(f"column 'subject' holds {target!r}, which is no subject to publish to")
+        raise HubError(f"column 'subject' holds {target!r}, which is not a valid subject")
     body = row["payload"] or b""
     payload = body.encode() if isinstance(body, str) else body
     fields = [(str(name), value or "") for name, value in row.get("headers") or () if name != MSG_ID]
@@ -119,7 +118,7 @@ def _publish(publisher: Publisher, options: SinkOptions, ids: _Ids, row: dict[st
 
 
 class _Ids:
-    """Ids that come out the same when the same task runs again over the same rows, in whatever order."""
+    """Ids that repeat when the same task repeats over the same rows, in any order."""
 
     def __init__(self, job: str) -> None:
         context = TaskContext.get()

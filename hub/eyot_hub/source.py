@@ -1,8 +1,8 @@
 """The data source `jetstream`: batch and streaming reads of JetStream streams, and the sink of `sink.py`.
 
-The driver plans (`planning.py`), the tasks read ranges (`range_reader.py`) and yield Arrow batches. There is no filter
-pushdown on purpose: Spark 4.3 keeps pushed filters between queries on one DataFrame; the option `subjects` filters at the
-server.
+The driver plans (`planning.py`), the tasks read ranges (`range_reader.py`) and yield Arrow batches. Filter pushdown is
+left out deliberately: Spark 4.3 keeps pushed filters between queries on one DataFrame. The option `subjects` filters at
+the server.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ class JetStreamDataSource(DataSource):
         if of_table is None:
             return columns.ddl(with_headers=options.read.include_headers)
         schema = from_arrow_schema(columns.schema(with_headers=options.read.include_headers))
-        # Spark (4.3) does not give a table's options to those who read it; but it gives them the columns, as they are here.
+        # Spark (4.3) does not pass a table's options to its readers, but passes its columns unchanged.
         schema.fields[0].metadata = {_TABLE_OPTIONS: json.dumps(of_table, sort_keys=True)}
         return schema
 
     def _given(self, schema: StructType) -> dict[str, str]:
-        """The options of a read or write, over those of the table that it is of."""
+        """Return the options of a read or write, merged over those of its table."""
         of_table = schema.fields[0].metadata.get(_TABLE_OPTIONS, "{}") if schema.fields else "{}"
         return {**json.loads(of_table), **self.options}
 
@@ -87,7 +87,7 @@ class JetStreamPartition(InputPartition):
 
 
 class JetStreamReader(DataSourceReader):
-    """Batch: from startingOffsets to endingOffsets, as the streams are when the query is planned."""
+    """Batch reader: from startingOffsets to endingOffsets, with the streams' state at planning time."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -112,12 +112,12 @@ class JetStreamReader(DataSourceReader):
 
 
 class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Streaming: the offset is the last sequence of each stream, with the stream's time of creation."""
+    """Streaming reader: an offset is the last sequence of each stream, with the stream's creation time."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._planner: Planner | None = None
-        self._target: Positions | None = None  # with the trigger availableNow
+        self._target: Positions | None = None  # for the trigger availableNow
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_planner": None}
@@ -154,7 +154,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             if same and latest.get(name, at).sequence <= at.sequence:
                 latest[name] = at
         if isinstance(limit, ReadMaxRows):
-            # From what the streams still hold, so that a limit is spent on messages that exist.
+            # Start at what the streams still hold, so that a limit counts existing messages.
             reading = {name: Position(firsts[name] - 1, info.created) for name, info in streams.items()}
             latest = offsets.limited(reading, latest, limit.max_rows)
         for name, at in latest.items():

@@ -1,4 +1,4 @@
-"""The job `aggregate`: bronze to silver, silver to gold, whatever is new, each table from its own position."""
+"""The job `aggregate`: bronze to silver, silver to gold, each table from its own position."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from eyot_hub.jobs.table import Fenced
 
 @dataclass
 class AggregateRound:
-    """What one round did for each table."""
+    """The results of one round for each table."""
 
     silver: list[SilverRound] = field(default_factory=list)
     gold: list[GoldRound] = field(default_factory=list)
@@ -28,7 +28,7 @@ class AggregateRound:
 
 
 class Aggregate:
-    """All silver and gold tables of a configuration; `round` as often as wanted."""
+    """All silver and gold tables of a configuration; call `round` repeatedly."""
 
     def __init__(self, spark: SparkSession, config: Config) -> None:
         self._spark = spark
@@ -37,7 +37,7 @@ class Aggregate:
         self.gold = {one.name: Aggregator(spark, config, one, self.silver[one.silver].table) for one in config.gold}
 
     def round(self) -> AggregateRound:
-        """Bring every table up to what bronze holds now. A round that another job got ahead of is done again."""
+        """Bring every table up to the present end of bronze. A round that another job overtook is repeated."""
         while True:
             try:
                 return self._round()
@@ -45,7 +45,7 @@ class Aggregate:
                 continue
 
     def rebuild(self, names: set[str]) -> AggregateRound:
-        """Fill the named silver and gold tables (all: empty) anew; gold follows the silver it is made from."""
+        """Rebuild the named silver and gold tables (empty: all); gold is rebuilt after its silver table."""
         self.bronze.refresh()
         streams = streams_in(self._spark, self.bronze)
         done = AggregateRound()

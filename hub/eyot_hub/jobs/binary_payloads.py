@@ -1,7 +1,7 @@
-"""Payloads of binary formats in JSON's terms: MessagePack (msgspec) and CBOR (cbor2, RFC 8949).
+"""Payloads of binary formats as JSON values: MessagePack (msgspec) and CBOR (cbor2, RFC 8949).
 
-What JSON has no word for becomes what a schema can declare: byte strings text, times RFC 3339, decimals and fractions numbers, keys
-of maps text.
+Types without a JSON equivalent become types that a schema can declare: byte strings become text, times RFC 3339,
+decimals and fractions numbers, map keys text.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ import msgspec
 
 
 def _cbor(payload: bytes) -> Any:
-    """One data item, and nothing behind it. Raises CBORError."""
+    """Decode one data item with nothing after it. Raises CBORError."""
     stream = BytesIO(payload)
     value = cbor2.CBORDecoder(stream).decode()
     if stream.tell() != len(payload):
-        raise cbor2.CBORDecodeError("there is something behind the data item")
+        raise cbor2.CBORDecodeError("trailing bytes after the data item")
     return value
 
 
@@ -31,12 +31,12 @@ DECODERS: Final[Mapping[str, Callable[[bytes], Any]]] = {"msgpack": msgspec.msgp
 
 
 def plain_value(form: str, payload: bytes) -> Any:
-    """What a payload holds. Raises whatever decoders find to raise when it is not of the form, or is no tree (a cycle)."""
+    """Decode a payload. Raises the decoder's errors for malformed payloads and for cyclic values."""
     return _plain(DECODERS[form](payload))
 
 
 def _plain(value: Any) -> Any:
-    """`value` in JSON's own types. Raises RecursionError for a cycle, ValueError for numbers that are no numbers."""
+    """Convert `value` to JSON types. Raises RecursionError for a cycle, ValueError for NaN-like decimals."""
     if value is None or isinstance(value, bool | str | int | float):
         return value
     if isinstance(value, Mapping):

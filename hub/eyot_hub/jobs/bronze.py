@@ -1,17 +1,17 @@
-"""Bronze: every message of the streams as it was stored, one row each, in a Delta table; the job `ingest`.
+"""Bronze: every stored message of the streams as one row of a Delta table; the job `ingest`.
 
-How it works. A round asks the streams where they end, reads from the table's own transactions how far it is, and cuts what
-lies between into ranges. Each task reads one range and writes it as Parquet files, without the detour through Spark's rows.
-The driver commits all files together with the new positions: `eyot:<stream>@<epoch>` is the last sequence in the table of that
-epoch of the stream, `eyot:<stream>` which epoch is being read. There is no checkpoint that could be lost.
+A round requests the ends of the streams, reads its positions from the table's own transactions, and cuts the range
+between them into pieces. Each task reads one piece and writes it as Parquet files, without a detour through Spark's
+rows. The driver commits all files together with the new positions. `eyot:<stream>@<epoch>` is the last sequence of that
+epoch in the table; `eyot:<stream>` is the epoch being read. There is no checkpoint that could be lost.
 
-An epoch is named by the time at which the stream was created, in ns. A stream whose end moved back (a power cut of the server, a
-restored backup) stores other messages under sequences that the table holds. That is loss of data; where the job goes on all the
-same, the messages stored since are an epoch of their own, named by one nanosecond more. To see it, the positions keep which message
-was read last and when the stream had stored it (`.../row`, `.../stored`).
+An epoch's name is the stream's creation time in ns. A stream whose end moved back (a power cut of the server, a
+restored backup) stores other messages under sequences that the table holds already. That is data loss. If the job
+continues anyway, the messages stored since form an epoch of their own, named one nanosecond later. To detect this, the
+positions also keep the last message read and its stored time (`.../row`, `.../stored`).
 
-A killed job leaves files that nobody refers to, and is started again. Of two jobs on one table, the slower one's commit is
-refused; it throws its files away and plans again from where the table is.
+A killed job leaves files that no commit refers to, and a new start continues. Of two jobs on one table, the slower
+one's commit is refused; it removes its files and plans again from the table's positions.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from eyot_hub.range_reader import RangeReader, ReadOptions, StreamRange
 log = logging.getLogger(__name__)
 
 BRONZE: Final = "bronze"
-EPOCHS_MAX: Final = 1000  # of one stream: so often may its end move back
+EPOCHS_MAX: Final = 1000  # the most epochs of one stream, that is, how often its end may move back
 PARTITION_BY: Final = ("stream", "date")
 SCHEMA: Final = pa.schema(
     [
@@ -61,14 +61,14 @@ SCHEMA: Final = pa.schema(
 
 @dataclass
 class Round:
-    """What one round did. `seconds` from question to commit."""
+    """The result of one round. `seconds`: from request to commit."""
 
     rows: int = 0
     bytes: int = 0
     files: int = 0
     seconds: float = 0.0
     advanced: dict[str, tuple[int, int]] = field(default_factory=dict)  # stream: first and last sequence
-    behind: int = 0  # messages that the streams hold beyond this round
+    behind: int = 0  # messages in the streams beyond this round
 
 
 @dataclass(frozen=True)
@@ -88,37 +88,37 @@ class _Work(NamedTuple):
 
 @dataclass(frozen=True)
 class _Start:
-    """Where reading a stream goes on, and in which epoch."""
+    """Where reading a stream continues, and in which epoch."""
 
     at: Position
     epoch_ns: int
-    new: bool = False  # an epoch that the table does not know yet, behind one that it does
-    begins: int = 1  # the epoch's first sequence: above 1 when the stream's end moved back to before it
+    new: bool = False  # an epoch that the table does not know yet, after one that it knows
+    begins: int = 1  # the epoch's first sequence: above 1 when the stream's end moved back
 
 
 def position_id(stream: str, created_ns: int) -> str:
-    """The name of a stream's position in the table's transactions; `created_ns`: of the epoch."""
+    """Return the transaction id of a stream's position; `created_ns` names the epoch."""
     return f"eyot:{stream}@{created_ns}"
 
 
 def row_ids(stream: str, epoch_ns: int) -> tuple[str, str]:
-    """Under which names stand the sequence of the last message that was read, and when the stream had stored it (ns)."""
+    """Return the transaction ids of the last message read: for its sequence, and for its stored time (ns)."""
     position = position_id(stream, epoch_ns)
     return f"{position}/row", f"{position}/stored"
 
 
 def begins_id(stream: str, epoch_ns: int) -> str:
-    """Under which name stands the first sequence of an epoch behind another one."""
+    """Return the transaction id of the first sequence of an epoch that follows another one."""
     return f"{position_id(stream, epoch_ns)}/begins"
 
 
 def same_stream(epoch_ns: int, created_ns: int) -> bool:
-    """Whether an epoch is of the stream created then: its first, or one after its end moved back."""
+    """Return whether an epoch belongs to the stream created then: as its first, or after its end moved back."""
     return 0 <= epoch_ns - created_ns < EPOCHS_MAX
 
 
 def incarnation_id(stream: str) -> str:
-    """The name under which stands which epoch of the streams with this name is read."""
+    """Return the transaction id of the epoch that is being read for streams of this name."""
     return f"eyot:{stream}"
 
 
@@ -128,7 +128,7 @@ def bronze_table(config: Config) -> LakeTable:
 
 
 def _noted(name: str, start: _Start) -> dict[str, int]:
-    """The positions that say that a stream is in a new epoch."""
+    """Return the positions that record a stream's new epoch."""
     positions = {position_id(name, start.epoch_ns): start.at.sequence, incarnation_id(name): start.epoch_ns}
     positions[begins_id(name, start.epoch_ns)] = start.begins
     if start.at.row is not None:
@@ -137,20 +137,20 @@ def _noted(name: str, start: _Start) -> dict[str, int]:
 
 
 class Ingest:
-    """The job; `round` once, or `run`."""
+    """The ingest job: call `round`, or `run`."""
 
     def __init__(self, spark: SparkSession, config: Config) -> None:
         self._spark = spark
         self._config = config
         self._planner = Planner(config.source())
         self.table = bronze_table(config)
-        self._reading: set[str] = set()  # streams that were there in an earlier round
+        self._reading: set[str] = set()  # streams that existed in an earlier round
 
     def close(self) -> None:
         self._planner.close()
 
     def run(self, *, once: bool, report: Callable[[Round], None], stop: Callable[[], bool] = lambda: False) -> None:
-        """Rounds until the table has caught up with what the streams held at the start (`once`), or for ever."""
+        """Run rounds until the table holds what the streams held at the start (`once`), or until `stop` returns True."""
         poll_s = seconds(self._config.bronze.poll)
         target = self._ends() if once else None
         while not stop():
@@ -163,7 +163,7 @@ class Ingest:
                 time.sleep(poll_s)
 
     def round(self, target: Positions | None = None) -> Round:
-        """Read and commit one portion. Raises DataLoss and whatever the readers raise; then nothing is committed."""
+        """Read and commit one portion. Raises DataLoss and the readers' errors; then nothing is committed."""
         while True:
             try:
                 return self._round(target)
@@ -175,7 +175,7 @@ class Ingest:
         return {name: Position(info.state.last_seq, info.created) for name, info in self._streams().items()}
 
     def _streams(self) -> dict[str, StreamInfo]:
-        """The streams there are. Raises OptionError for a name that never was there, DataLoss for one that is gone."""
+        """Return the streams. Raises OptionError for a name that never existed, DataLoss for a stream that disappeared."""
         streams = self._planner.streams(must_exist=not self._reading)
         for name in self._reading - streams.keys():
             self._planner.lost_stream(name)
@@ -201,7 +201,7 @@ class Ingest:
             return done
         spans = []
         positions: dict[str, int] = {}
-        for name in noted:  # also where there is nothing to read of it yet: data loss is told once
+        for name in noted:  # also without new messages: data loss is reported once
             positions |= _noted(name, starts[name])
         for name, at in until.items():
             info = streams[name]
@@ -219,11 +219,11 @@ class Ingest:
         return done
 
     def _start(self, info: StreamInfo) -> _Start:
-        """The position before the first message that the table does not have yet."""
+        """Return the position before the first message that the table lacks."""
         at, epoch_ns = table_position(self.table, info)
         if at is not None:
             first = self._planner.checked_start(info, at)
-            # At or below the position: what follows are other messages under sequences that the table has.
+            # At or below the position, other messages follow under sequences that the table holds.
             moved = first <= at.sequence
             return _Start(_before(first, info), epoch_ns + moved, moved, first if moved else 1)
         reading = self.table.position(incarnation_id(info.name))
@@ -236,7 +236,7 @@ class Ingest:
         return _Start(start, epoch_ns)
 
     def _compare(self, pieces: list[_Work], written: list[_Written]) -> None:
-        """Raises DataLoss when a stream's end moved back between one task's reading and the next one's."""
+        """Check that no stream's end moved back between the reads of two tasks. Raises DataLoss."""
         for name, row in _split(pieces, written):
             stored_ns = self._planner.jetstream.stored_ns(name, row.sequence, self._planner.options.read.subjects)
             if stored_ns not in (None, row.stored_ns):
@@ -256,7 +256,7 @@ class Ingest:
             raise
         for work, task in zip(pieces, written, strict=True):
             if task.last_row is not None:
-                # In ascending order of their sequences: the last one of a stream stands.
+                # Ascending by sequence: the last position of a stream wins.
                 ids = row_ids(work.piece.span.stream, work.epoch_ns)
                 positions |= dict(zip(ids, task.last_row, strict=True))
         try:
@@ -270,19 +270,19 @@ class Ingest:
 
 
 def _before(first: int, info: StreamInfo) -> Position:
-    """The position before a message, with the one there if it is the stream's last."""
+    """Return the position before a message; with that message's row, if it is the stream's last."""
     return Position(first - 1, info.created, info.last_row if info.state.last_seq == first - 1 else None)
 
 
 def _split(pieces: list[_Work], written: list[_Written]) -> Iterator[tuple[str, LastRow]]:
-    """The last rows of ranges behind which another task read on."""
+    """Yield the last rows of ranges after which another task continued."""
     for one, following, task in zip(pieces, pieces[1:], written, strict=False):
         if one.piece.span.stream == following.piece.span.stream and task.last_row is not None:
             yield one.piece.span.stream, task.last_row
 
 
 def table_position(table: LakeTable, info: StreamInfo) -> tuple[Position | None, int]:
-    """How far the table is in this stream (None: it holds nothing of it), and in which epoch."""
+    """Return the table's position in this stream (None: it holds nothing of it) and its epoch."""
     reading = table.position(incarnation_id(info.name))
     epoch_ns = reading if reading is not None and same_stream(reading, info.created_ns) else info.created_ns
     at = table.position(position_id(info.name, epoch_ns))
@@ -294,7 +294,7 @@ def table_position(table: LakeTable, info: StreamInfo) -> tuple[Position | None,
 
 
 def write_piece(read: ReadOptions, spec: TableSpec, piece: Piece, epoch_ns: int) -> _Written:
-    """One task: read a range and write its files."""
+    """Read a range and write its files, in one task."""
     reader = RangeReader(read, piece.span, piece.labels)
     writer = spec.writer()
     try:
@@ -309,7 +309,7 @@ def write_piece(read: ReadOptions, spec: TableSpec, piece: Piece, epoch_ns: int)
 
 
 def by_date(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """The rows of each UTC day of `stored_at`."""
+    """Yield the rows of each UTC day of `stored_at`."""
     days = batch.column("stored_at").cast(pa.int64()).to_numpy() // 86_400_000_000
     for day in np.unique(days).tolist():
         date = str(np.datetime64(day, "D"))
@@ -317,7 +317,7 @@ def by_date(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
 
 
 def bronze_rows(batch: pa.RecordBatch, created_ns: int) -> pa.RecordBatch:
-    """A batch of the source with the columns of the table's files."""
+    """Return a batch of the source with the columns of the table's files."""
     arrays = [
         pa.repeat(pa.scalar(created_ns, pa.int64()), batch.num_rows)
         if name == "stream_created_ns"

@@ -1,7 +1,7 @@
-"""Joins a table's small files: which ones, and the file they become.
+"""Joins a table's small files: selects the files and writes the result.
 
-(delta-rs has this as well, but does not see that another job compacted or replaced the same files meanwhile; then both results
-would stand.)
+delta-rs can compact, too, but does not detect that another job compacted or replaced the same files meanwhile; both
+results would then stand.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import pyarrow as pa
 from eyot_hub.jobs.file_rows import row_groups
 from eyot_hub.jobs.files import DataFile, FileWriter, Place
 
-SMALL_BYTES: Final = 32 * 1024 * 1024  # files below are joined
-JOINED_BYTES: Final = 128 * 1024 * 1024  # into files of about this
+SMALL_BYTES: Final = 32 * 1024 * 1024  # smaller files are joined
+JOINED_BYTES: Final = 128 * 1024 * 1024  # approximate size of the result
 
 
 @dataclass(frozen=True)
 class TableFile:
-    """A file of the table: where it is, its partition, and what its statistics say."""
+    """A file of the table: path, partition, and statistics."""
 
     uri: str
     path: str  # relative to the table
@@ -35,7 +35,7 @@ class TableFile:
 
 
 def small_files(files: Iterable[TableFile]) -> list[list[TableFile]]:
-    """Groups of two and more small files of one partition, each group a file to be."""
+    """Return groups of two and more small files of one partition; each group becomes one file."""
     partitions: dict[tuple[Any, ...], list[TableFile]] = defaultdict(list)
     for file in files:
         if file.size < SMALL_BYTES:
@@ -53,7 +53,7 @@ def small_files(files: Iterable[TableFile]) -> list[list[TableFile]]:
 
 
 def joined(place: Place, schema: pa.Schema, writer: FileWriter, files: Sequence[TableFile]) -> list[DataFile]:
-    """The rows of the files, which are of one partition, in a file of their own."""
+    """Write the rows of the files, which share a partition, into new files."""
     values = files[0].partition
     partition = tuple((name, partition_text(values[name]) or "") for name in schema.names if name in values)
     rest = pa.schema([field for field in schema if field.name not in values])
@@ -67,5 +67,5 @@ def joined(place: Place, schema: pa.Schema, writer: FileWriter, files: Sequence[
 
 
 def partition_text(value: Any) -> str | None:
-    """A partition's value as Delta writes it."""
+    """Return a partition's value as Delta writes it."""
     return value.isoformat() if isinstance(value, date) else None if value is None else str(value)

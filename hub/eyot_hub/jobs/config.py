@@ -1,6 +1,6 @@
-"""The jobs' one configuration file, TOML; every mistake names file and key.
+"""The jobs' configuration file, TOML; every error names file and key.
 
-    [nats]                                  # as the options of format("jetstream"): servers, user, creds, tls, domain, ...
+    [nats]                                  # the options of format("jetstream"): servers, user, creds, tls, domain, ...
     servers = ["nats://hub:4222"]
 
     [lake]
@@ -50,7 +50,7 @@ Positive = Annotated[int, msgspec.Meta(ge=1)]
 NS_PER_S: Final = 1_000_000_000
 VACUUM_HOURS_MIN: Final = 1
 NS_PER_DAY: Final = 86_400 * NS_PER_S
-# Columns that every silver table has of its own.
+# Columns that every silver table has.
 SILVER_OWN: Final = [
     "device",
     "event_time",
@@ -77,7 +77,7 @@ SILVER_TYPES: Final = ("string", "double", "bigint", "boolean", "timestamp")
 
 
 class ConfigError(HubError):
-    """The configuration file cannot be used; the text names file and key."""
+    """An unusable configuration file; the text names file and key."""
 
 
 class _Section(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -85,17 +85,17 @@ class _Section(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class Lake(_Section):
-    """Where the tables lie. `partition` is how gold and silver are cut by event time."""
+    """Where the tables are. `partition`: granularity of event time in the partitions of gold and silver."""
 
     path: str
     partition: Literal["day", "month"] = "day"
     compression: Literal["zstd", "snappy", "none"] = "zstd"
     storage_options: dict[str, str] = {}
-    checkpoints: str = ""  # where Spark keeps its checkpoints (devices, plain Parquet); default: `path`
+    checkpoints: str = ""  # Spark's checkpoints (devices, plain Parquet); default: `path`
 
 
 class Bronze(_Section):
-    """What is ingested, and in what portions."""
+    """The ingested streams and the size of commits."""
 
     streams: list[str]
     format: Literal["delta", "parquet"] = "delta"
@@ -106,8 +106,8 @@ class Bronze(_Section):
     poll: str = "1s"
     fail_on_data_loss: bool = True
     fetch_bytes: int | str = "4m"
-    packed_reads: bool = False  # where the hub is Eyot
-    compact_every: Annotated[int, msgspec.Meta(ge=0)] = 50  # commits, of every table; 0: never
+    packed_reads: bool = False  # for an Eyot hub
+    compact_every: Annotated[int, msgspec.Meta(ge=0)] = 50  # commits, for every table; 0: never
     vacuum_after: str = "168h"  # "0s": never
 
     @property
@@ -116,9 +116,9 @@ class Bronze(_Section):
 
 
 class Column(_Section):
-    """A column of silver: its type, and where in the payload its value is (default: `$.` and the column's name).
+    """A silver column: its type, and the path of its value in the payload (default: `$.` and the column's name).
 
-    `unit`: of a timestamp: iso, s, ms, us, ns, or a format of strptime.
+    `unit` of a timestamp: iso, s, ms, us, ns, or a format of strptime.
     """
 
     type: str
@@ -127,7 +127,7 @@ class Column(_Section):
 
 
 class Silver(_Section):
-    """Payloads of some subjects, parsed into typed columns."""
+    """Payloads of some subjects as typed columns."""
 
     name: Name
     subjects: list[str]
@@ -136,19 +136,19 @@ class Silver(_Section):
     columns: dict[Name, str | Column]
     format: Literal["json", "msgpack", "cbor"] = "json"
     event_time_unit: str = "iso"  # or s, ms, us, ns, or a format of strptime
-    non_finite: bool = False  # take NaN and infinities
+    non_finite: bool = False  # accept NaN and infinities
     required: list[str] = []
     earliest: str = "2000-01-01T00:00:00Z"
-    ahead: str = "24h"  # how far an event may lie after the time at which the hub stored it
+    ahead: str = "24h"  # the most that an event may lie after its storage at the hub
 
     @property
     def typed(self) -> dict[str, Column]:
-        """The columns, each with everything said."""
+        """The columns with all defaults filled in."""
         columns = {name: one if isinstance(one, Column) else Column(type=one) for name, one in self.columns.items()}
         return {name: structs.replace(one, path=one.path or f"$['{name}']") for name, one in columns.items()}
 
     def shape(self, *, by_month: bool) -> Shape:
-        """What tasks take from the payloads. Raises ValueError for a path that is none."""
+        """Return what tasks extract from payloads. Raises ValueError for an invalid path."""
         device: Field | str = self.device
         if self.device.startswith("$"):
             device = Field(self.device, field_path(self.device), "string")
@@ -171,7 +171,7 @@ class Silver(_Section):
 
 
 class Gold(_Section):
-    """Windows of one silver table: either `metrics` (one column each) or `metric` and `value` (one row each)."""
+    """Windows over one silver table: either `metrics` (one column each) or `metric` and `value` (one row each)."""
 
     name: Name
     silver: str
@@ -183,19 +183,19 @@ class Gold(_Section):
 
 
 class FleetStatus(_Section):
-    """Where the devices' own status messages are (`eyot { status { } }` of their daemons); no subjects: nowhere."""
+    """Subjects of the devices' status messages (`eyot { status { } }` of their daemons); no subjects: no statuses."""
 
     subjects: list[str] = []
-    streams: list[str] = []  # only in these; none: in all of bronze
-    device: str = "device"  # what names it: device (its server's name), domain, or subject:N
+    streams: list[str] = []  # only in these streams; none: in all of bronze
+    device: str = "device"  # the device's identity: device (its server's name), domain, or subject:N
 
 
 class Gaps(_Section):
-    """How gaps are looked for; `ask_origins`: ask the origins' domains what they still hold."""
+    """Settings of the job `gaps`; `ask_origins`: request from the origins' domains what they still hold."""
 
     ask_origins: bool = True
     in_flight_max: str = (
-        "24h"  # an origin's message that has not come by then, nor any other of that origin, is missing
+        "24h"  # after this time without any later message of the origin, a message in flight counts as missing
     )
 
     @property
@@ -214,13 +214,13 @@ class Config(_Section):
     spark: dict[str, Any] = {}
 
     def source(self) -> SourceOptions:
-        """The options of format("jetstream") that [nats] and [bronze] come to."""
+        """Return the options of format("jetstream") that [nats] and [bronze] define."""
         return source_options(self.source_mapping())
 
     def source_mapping(self) -> dict[str, str]:
-        """The same as texts, for `spark.read.format("jetstream").options(...)`."""
+        """Return the same options as text, for `spark.read.format("jetstream").options(...)`."""
         options = {key: _option_text(value) for key, value in self.nats.items()}
-        options["stream"] = json.dumps(self.bronze.streams)  # a name may hold a comma
+        options["stream"] = json.dumps(self.bronze.streams)  # a name may contain a comma
         options["startingOffsets"] = self.bronze.start
         options["failOnDataLoss"] = str(self.bronze.fail_on_data_loss).lower()
         options["fetchBytes"] = str(self.bronze.fetch_bytes)
@@ -234,20 +234,17 @@ class Config(_Section):
     def spark_settings(self) -> dict[str, str]:
         return {key: _option_text(value) for key, value in self.spark.items()}
 
-    def silver_named(self, name: str) -> Silver:
-        return next(silver for silver in self.silver if silver.name == name)
-
     def checkpoint(self, name: str) -> str:
-        """Where the checkpoint of a streaming query lies. Raises ConfigError where Spark cannot get there."""
+        """Return where a streaming query's checkpoint is. Raises ConfigError where Spark cannot reach it."""
         root = self.lake.checkpoints or self.lake.path
         if "://" in root and not self.lake.checkpoints:
             raise ConfigError(
-                f"lake.checkpoints: must name a folder for Spark's checkpoints: Spark itself cannot be relied on to reach {root}"
+                f"lake.checkpoints: must name a folder for Spark's checkpoints: Spark itself may be unable to reach {root}"
             )
         return f"{root.rstrip('/')}/{name}-checkpoint"
 
     def folder(self, *names: str) -> str:
-        """Where a table lies."""
+        """Return where a table is."""
         return "/".join([self.lake.path.rstrip("/"), *names])
 
 
@@ -259,14 +256,14 @@ def load(path: str | Path) -> Config:
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror or error}") from None
     except UnicodeDecodeError:
-        raise ConfigError(f"{path}: is no text in UTF-8") from None
+        raise ConfigError(f"{path}: is not UTF-8 text") from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path}: {error}") from None
     return convert(parsed, str(path))
 
 
 def convert(parsed: dict[str, Any], where: str) -> Config:
-    """A configuration from what TOML holds. Raises ConfigError, which begins with `where`."""
+    """Convert parsed TOML to a configuration. Raises ConfigError, whose text begins with `where`."""
     try:
         config = msgspec.convert(parsed, Config)
     except msgspec.ValidationError as error:
@@ -285,7 +282,7 @@ def convert(parsed: dict[str, Any], where: str) -> Config:
 
 
 def _misfit(problem: str, key: str) -> str:
-    """What does not fit, its key first; for a key that nobody knows the one that may have been meant."""
+    """Describe a mismatch, key first; for an unknown key, suggest a known one."""
     unknown = _UNKNOWN.fullmatch(problem)
     if unknown is None:
         return f"{key or 'file'}: {problem[0].lower()}{problem[1:]}"
@@ -297,18 +294,18 @@ def _misfit(problem: str, key: str) -> str:
 
 
 def seconds(text: str) -> float:
-    """Seconds of a duration such as 1s or 24h."""
+    """Return the seconds of a duration such as 1s or 24h."""
     return parse_duration_ns(text) / NS_PER_S
 
 
 def _secrets(nats: dict[str, Any], where: str) -> dict[str, str]:
-    """Values given as `{ env = "NAME" }` or `{ file = "PATH" }`, so that no secret need stand in the file."""
+    """Resolve values given as `{ env = "NAME" }` or `{ file = "PATH" }`, which keep secrets out of the file."""
     found = {}
     for key, value in nats.items():
         if isinstance(value, dict):
             if set(value) == {"env"}:
                 if value["env"] not in os.environ:
-                    raise ConfigError(f"{where}: nats.{key}: the environment has no {value['env']}")
+                    raise ConfigError(f"{where}: nats.{key}: the environment variable {value['env']} is not set")
                 found[key] = os.environ[value["env"]]
             elif set(value) == {"file"}:
                 try:
@@ -431,7 +428,7 @@ def _is_field(text: str) -> bool:
 
 
 def _is_unit(text: str) -> bool:
-    """Whether it says how a time is written, day and time of day included."""
+    """Return whether a text is a valid time unit; a format must contain day and time of day."""
     if "%" not in text:
         return text in ("iso", *US_PER_UNIT)
     signs = set(re.findall(r"%(.)", text))
@@ -449,7 +446,7 @@ def _duration_problems(key: str, text: str) -> list[tuple[str, str]]:
         if parse_duration_ns(text) < 0:
             return [(key, f"{text} is negative")]
     except ValueError:
-        return [(key, f"{text!r} is no duration (1s, 10m, 24h)")]
+        return [(key, f"{text!r} is not a duration (1s, 10m, 24h)")]
     return []
 
 

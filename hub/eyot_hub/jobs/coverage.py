@@ -1,11 +1,12 @@
 """Which sequences of which origin the bronze table holds, as ranges.
 
-Tasks turn rows into segments (consecutive sequences of one origin), so what reaches the driver is as large as there are
-origins and gaps, not as large as the table; `segments.py` keeps them. The driver joins segments to islands in the order in which the hub stored them.
+Tasks convert rows to segments (consecutive sequences of one origin). The driver therefore receives data in proportion
+to origins and gaps, not to the table; `segments.py` keeps the segments. The driver joins segments to islands in the
+order in which the hub stored them.
 
-An origin whose stream was deleted and created again counts from 1 anew. Within one stream of the hub an origin's sequences
-only ascend, so a step back means a new life of the origin, an `epoch`, unless the message is the same one again (equal subject
-and payload), which is a repeat. Streams of the hub are followed in the same way, their lives told apart by their creation.
+An origin whose stream was deleted and created again restarts at sequence 1. Within one stream of the hub, an origin's
+sequences only ascend. A step back therefore starts a new epoch of the origin, unless the message repeats an earlier one
+(equal subject and payload). Streams of the hub are treated alike; their creation time distinguishes their epochs.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from eyot_hub.jobs.bronze import EPOCHS_MAX
 ORIGIN: Final = "origin"
 STREAM: Final = "stream"
 _KEY: Final = ("kind", "domain", "name", "stream", "stream_created_ns")
-#: What segments are made of.
+#: Columns that segments are computed from.
 SEGMENT_COLUMNS: Final = (
     "stream",
     "stream_created_ns",
@@ -37,7 +38,7 @@ SEGMENT_COLUMNS: Final = (
     "origin_stream",
     "origin_sequence",
 )
-#: What repeats are told by.
+#: Columns that identify a repeated message.
 REPEAT_COLUMNS: Final = (*SEGMENT_COLUMNS, "subject", "payload")
 _SEGMENT_DDL: Final = (
     "kind STRING, domain STRING, name STRING, stream STRING, stream_created_ns BIGINT, hub_sequence BIGINT, "
@@ -46,7 +47,7 @@ _SEGMENT_DDL: Final = (
 
 
 class Source(NamedTuple):
-    """What sequences are counted of: an origin, or (kind `stream`) a stream of the hub itself."""
+    """A source of sequences: an origin, or (kind `stream`) a stream of the hub itself."""
 
     kind: str
     domain: str
@@ -54,7 +55,7 @@ class Source(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """Consecutive sequences of a source as they lie in one stream of the hub; times in microseconds since 1970."""
+    """Consecutive sequences of a source within one stream of the hub; times in microseconds since 1970."""
 
     source: Source
     stream: str
@@ -68,7 +69,7 @@ class Segment(NamedTuple):
 
 @dataclass
 class Island:
-    """A range without holes, and when the hub stored its first and last message."""
+    """A range without holes, with the hub's stored times of its first and last message."""
 
     first: int
     last: int
@@ -78,12 +79,12 @@ class Island:
 
 @dataclass
 class Epoch:
-    """One life of a source: its islands in ascending order."""
+    """One epoch of a source: its islands in ascending order."""
 
     number: int
     islands: list[Island] = field(default_factory=list)
-    created_ns: int | None = None  # known of the hub's own streams
-    continues: bool = False  # the stream's end had moved back: the epoch begins where the one before it was cut off
+    created_ns: int | None = None  # set for the hub's own streams
+    continues: bool = False  # the stream's end moved back: the epoch begins where the previous one was cut off
 
     def covers(self, sequence: int) -> bool:
         return any(island.first <= sequence <= island.last for island in self.islands)
@@ -97,7 +98,7 @@ class Epoch:
         return sum(island.last - island.first + 1 for island in self.islands)
 
     def add(self, segment: Segment) -> None:
-        """Take in a segment; it may overlap what is there."""
+        """Add a segment, which may overlap existing islands."""
         new = Island(segment.first, segment.last, segment.first_us, segment.last_us)
         if self.islands and new.first > self.islands[-1].last:
             if new.first == self.islands[-1].last + 1:
@@ -117,13 +118,13 @@ class Epoch:
 
 @dataclass
 class Coverage:
-    """All lives of all sources."""
+    """All epochs of all sources."""
 
     epochs: dict[Source, list[Epoch]]
 
 
 def coverage(found: list[Segment], rows: DataFrame) -> Coverage:
-    """What a table holds, from the segments of its rows."""
+    """Compute what a table holds from the segments of its rows."""
     by_source: dict[Source, list[Segment]] = defaultdict(list)
     for segment in found:
         by_source[segment.source].append(segment)
@@ -132,7 +133,7 @@ def coverage(found: list[Segment], rows: DataFrame) -> Coverage:
 
 
 def segments(rows: DataFrame) -> list[Segment]:
-    """The segments of bronze rows, in the order in which the hub stored them."""
+    """Return the segments of bronze rows, in the order in which the hub stored them."""
     origin = F.struct(
         F.lit(ORIGIN).alias("kind"),
         F.coalesce("origin_domain", "domain", F.lit("")).alias("domain"),
@@ -154,7 +155,7 @@ def segments(rows: DataFrame) -> list[Segment]:
 
 
 def _segments_of_task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """One task: rows of one or more files to segments; a segment that goes on in the next batch is joined with it."""
+    """Convert rows of one or more files to segments, in one task; segments that continue in the next batch are joined."""
     open_: dict[tuple[object, ...], list[int]] = {}
     done: list[tuple[object, ...]] = []
     for batch in batches:
@@ -176,7 +177,7 @@ def _segments_of_task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBa
 
 
 def _segments_of_batch(batch: pa.RecordBatch) -> Iterator[tuple[tuple[object, ...], list[list[int]]]]:
-    """For each source in a batch: its consecutive pieces as [hub sequence, first, last, first time, last time]."""
+    """Yield for each source of a batch its consecutive pieces as [hub sequence, first, last, first time, last time]."""
     code = np.zeros(batch.num_rows, dtype=np.int64)
     for name in _KEY:
         encoded = batch.column(name).dictionary_encode()
@@ -200,9 +201,9 @@ def _segments_of_batch(batch: pa.RecordBatch) -> Iterator[tuple[tuple[object, ..
 
 
 def _repeats(rows: DataFrame, by_source: dict[Source, list[Segment]]) -> set[tuple[str, int, int]]:
-    """Of the places where an origin's sequences step back: those whose message is one that was there before.
+    """Return the places where an origin's sequences step back and the message repeats an earlier one.
 
-    Given as (stream, its creation, hub sequence) of the segment.
+    A place is (stream, its creation time, hub sequence) of the segment.
     """
     suspects: list[Segment] = []
     for source, parts in by_source.items():
@@ -247,24 +248,24 @@ def _repeats(rows: DataFrame, by_source: dict[Source, list[Segment]]) -> set[tup
 
 
 def epochs_of(source: Source, parts: list[Segment], repeats: set[tuple[str, int, int]]) -> list[Epoch]:
-    """The lives of one source from its segments in hub order."""
+    """Return the epochs of one source from its segments in hub order."""
     epochs = [Epoch(1)]
     if source.kind == STREAM:
-        lives = sorted({part.stream_created_ns for part in parts})
-        epochs = [Epoch(number, created_ns=created_ns) for number, created_ns in enumerate(lives, 1)]
+        created_times = sorted({part.stream_created_ns for part in parts})
+        epochs = [Epoch(number, created_ns=created_ns) for number, created_ns in enumerate(created_times, 1)]
         for before, epoch in pairwise(epochs):
             epoch.continues = (epoch.created_ns or 0) - (before.created_ns or 0) < EPOCHS_MAX
         for part in parts:
-            epochs[lives.index(part.stream_created_ns)].add(part)
+            epochs[created_times.index(part.stream_created_ns)].add(part)
         return epochs
     last_in: dict[tuple[str, int], int] = {}
     for part in parts:
-        life = (part.stream, part.stream_created_ns)
-        stepped_back = part.first <= last_in.get(life, 0)
-        known_elsewhere = life not in last_in and epochs[-1].covers(part.first)
+        known_epoch = (part.stream, part.stream_created_ns)
+        stepped_back = part.first <= last_in.get(known_epoch, 0)
+        known_elsewhere = known_epoch not in last_in and epochs[-1].covers(part.first)
         repeated = (part.stream, part.stream_created_ns, part.hub_sequence) in repeats
         if (stepped_back or known_elsewhere) and not repeated:
             epochs.append(Epoch(len(epochs) + 1))
         epochs[-1].add(part)
-        last_in[life] = part.last
+        last_in[known_epoch] = part.last
     return epochs

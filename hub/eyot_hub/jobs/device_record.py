@@ -1,11 +1,11 @@
-"""What is remembered of one device, as the streaming job `devices` keeps it in Spark's state store.
+"""The state of one device, as the streaming job `devices` keeps it in Spark's state store.
 
-A record is MessagePack of a Struct, under one name in the state store: Spark sees bytes, so a release may add members without
-touching what is stored. A member that an older release did not know has its default; what a newer one added is left out by an
-older one. Times are integers (microseconds since 1970), never datetimes.
+A record is a Struct in MessagePack, under one name in the state store. Spark sees bytes, so a release may add members
+without a migration: a member that an older release did not write has its default, and an older release ignores newer
+members. Times are integers (microseconds since 1970), never datetimes.
 
-Delays are counted in classes by powers of two, in milliseconds: class n holds those below 2**n. That is stable over releases, 41
-numbers cover 34 years, and two records can be added.
+Delays are counted in classes by powers of two, in milliseconds: class n counts those below 2**n. The classes stay
+stable over releases, 41 numbers cover 34 years, and records can be added.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LATE_US: Final = 60_000_000
 
 
 class DeviceRecord(msgspec.Struct, kw_only=True, array_like=False):
-    """Everything about one device."""
+    """The state of one device."""
 
     first_event_us: int | None = None
     last_event_us: int | None = None
@@ -28,11 +28,11 @@ class DeviceRecord(msgspec.Struct, kw_only=True, array_like=False):
     readings: int = 0
     late: int = 0  # stored more than LATE_US after the event
     delays: list[int] = msgspec.field(default_factory=lambda: [0] * CLASSES)
-    backlog: int | None = None  # as the device last said
+    backlog: int | None = None  # as the device last reported
     backlog_at_us: int | None = None
 
     def reading(self, event_us: int, stored_us: int) -> None:
-        """Take in one reading."""
+        """Add one reading."""
         self.first_event_us = event_us if self.first_event_us is None else min(self.first_event_us, event_us)
         self.last_event_us = event_us if self.last_event_us is None else max(self.last_event_us, event_us)
         self._stored(stored_us)
@@ -42,14 +42,16 @@ class DeviceRecord(msgspec.Struct, kw_only=True, array_like=False):
         self.delays[min((delay_us // 1000).bit_length(), CLASSES - 1)] += 1
 
     def status(self, at_us: int, stored_us: int, backlog: int | None) -> None:
-        """Take in a status; one that arrives behind a newer one says nothing about the backlog."""
+        """Add a status; one that arrives after a newer one does not change the backlog."""
         self._stored(stored_us)
         if self.backlog_at_us is None or at_us >= self.backlog_at_us:
             self.backlog, self.backlog_at_us = backlog, at_us
 
     def delay_s(self, share: float) -> float | None:
-        """The delay that `share` of the readings do not pass, as the upper end of its class. A record that an older release
-        began has readings whose delay nobody noted: they do not count here."""
+        """Return the delay that `share` of the readings do not exceed, as the upper end of its class.
+
+        Readings from a release without delay classes do not count.
+        """
         wanted, seen = share * sum(self.delays), 0
         for number, count in enumerate(self.delays):
             seen += count
@@ -66,17 +68,17 @@ _decode = msgspec.msgpack.Decoder(DeviceRecord).decode
 
 
 def to_state(record: DeviceRecord) -> bytes:
-    """As it is stored."""
+    """Encode a record for the state store."""
     return _encode(record)
 
 
 def from_state(stored: bytes | bytearray | None) -> DeviceRecord:
-    """The inverse; a new record for a device without one. Raises msgspec.DecodeError for what is no record."""
+    """Decode a record; without one, return a new record. Raises msgspec.DecodeError."""
     return DeviceRecord() if stored is None else _decode(bytes(stored))
 
 
 def take(record: DeviceRecord, rows: Iterable[tuple[int, int, int, int | None]]) -> None:
-    """Take in rows of (event or status time, stored time, whether it is a status, backlog)."""
+    """Add rows of (event or status time, stored time, whether it is a status, backlog)."""
     for at_us, stored_us, is_status, backlog in rows:
         if is_status:
             record.status(at_us, stored_us, backlog)

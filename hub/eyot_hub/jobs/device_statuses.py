@@ -1,8 +1,8 @@
-"""What devices say of themselves: the status messages of their daemons (`eyot_wire.status.DeviceStatus`) in bronze.
+"""The devices' status messages (`eyot_wire.status.DeviceStatus`) in bronze.
 
-A device whose last status has not been followed by another for three of its intervals is silent: switched off, or offline with
-what it stores still to come. That is reckoned from when the table was last filled, not from now: what has not been ingested is not
-the device's silence. Statuses count by the device's own time, so those that arrive days late fall into their place.
+A device is silent when no status has followed the last one for three of its intervals: it is off, or offline with data
+still to come. The reference is the time of the last ingest, not the present: rows that are not ingested yet are not the
+device's silence. Statuses are ordered by the device's own time, so that late ones fall into place.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FIELDS: Final = (
 
 
 def statuses(spark: SparkSession, config: Config) -> DataFrame:
-    """Every status in bronze once: `device`, `at`, `stored_at` and `said`, a struct of what the message holds."""
+    """Return every status in bronze once: `device`, `at`, `stored_at` and `said`, a struct of the message's members."""
     table = bronze_table(config)
     if not config.fleet.subjects:
         files = []
@@ -40,7 +40,7 @@ def statuses(spark: SparkSession, config: Config) -> DataFrame:
 
 
 def said(rows: DataFrame, config: Config) -> DataFrame:
-    """The statuses among rows of bronze or of the source; what is none is left out."""
+    """Return the statuses among rows of bronze or of the source; other rows are left out."""
     rows = rows.select(
         "subject", "stream", "stored_at", F.from_json(F.col("payload").cast("string"), _FIELDS).alias("said")
     )
@@ -55,9 +55,10 @@ def said(rows: DataFrame, config: Config) -> DataFrame:
 
 
 def statuses_by_device(spark: SparkSession, config: Config, known_until: Mapping[str, int]) -> DataFrame:
-    """One row a device: its last status, and how its link was over all of them.
+    """Return one row per device: its last status, and the link's history over all statuses.
 
-    `known_until`: for each stream, up to when the table knows what was stored in it (microseconds from 1970); others: up to now.
+    `known_until`: for each stream, up to when the table holds its messages (microseconds since 1970); others: up to
+    now.
     """
     newest = F.max_by("said", "at")
     found = (

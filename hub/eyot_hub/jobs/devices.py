@@ -1,11 +1,12 @@
-"""The job `devices`: what is known of each device right now, by a streaming query that keeps state per device.
+"""The job `devices`: the present state of each device, by a streaming query with state per device.
 
-How it works. The query reads the streams with `format("jetstream")`, parses what `[[silver]]` and `[fleet]` declare, and groups by
-device. Spark's `transformWithState` keeps one record a device (`device_record.py`) in RocksDB, under the checkpoint; each batch
-writes the devices that it touched into the table `devices`. Writing a batch again writes the same, so it may be repeated.
+The query reads the streams with `format("jetstream")`, parses what `[[silver]]` and `[fleet]` declare, and groups by
+device. Spark's `transformWithState` keeps one record per device (`device_record.py`) in RocksDB, under the checkpoint.
+Each batch writes the devices it touched into the table `devices`. To write a batch again writes the same rows, so it
+may be repeated.
 
-In contrast to `fleet`, which computes everything from the tables, this costs the same however much the tables hold. A lost
-checkpoint costs a new start: the query begins at `bronze.start` and the rows are overwritten as it catches up.
+Unlike `fleet`, which computes everything from the tables, the cost does not depend on the tables' size. A lost
+checkpoint costs a restart: the query begins at `bronze.start` and overwrites the rows as it catches up.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ DEVICES: Final = "devices"
 ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 STATE: Final = "device"
 _PARTITIONS: Final = "spark.sql.shuffle.partitions"
-_PARTITIONS_DEFAULT: Final = "200"  # nobody chose it
+_PARTITIONS_DEFAULT: Final = "200"  # Spark's default, which means that the user chose none
 SCHEMA: Final = pa.schema(
     [
         ("device", pa.string()),
@@ -56,7 +57,7 @@ _OUTPUT: Final = (
 
 
 class DeviceTracker(StatefulProcessor):
-    """Keeps one record a device, and gives the record's figures whenever rows of it arrive."""
+    """Keeps one record per device, and emits its figures whenever rows of the device arrive."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._state = handle.getValueState(STATE, "record BINARY")
@@ -75,7 +76,7 @@ class DeviceTracker(StatefulProcessor):
 
 
 def figures(device: str, record: DeviceRecord) -> dict[str, Any]:
-    """A row of the query's output."""
+    """Return a row of the query's output."""
     return {
         "device": device,
         "readings": record.readings,
@@ -91,7 +92,7 @@ def figures(device: str, record: DeviceRecord) -> dict[str, Any]:
 
 
 class Devices:
-    """The job. `tracker` makes the processor; another release's may go on with the same state."""
+    """The devices job. `tracker` creates the processor; another release's may continue with the same state."""
 
     def __init__(
         self, spark: SparkSession, config: Config, tracker: Callable[[], StatefulProcessor] = DeviceTracker
@@ -109,10 +110,10 @@ class Devices:
         stop: Callable[[], bool] = lambda: False,
         report: Callable[[BatchProgress], None] = lambda _: None,
     ) -> None:
-        """Run the query until it has caught up (`once`), or until `stop` says so. Raises what the query fails with."""
+        """Run the query until it has caught up (`once`), or until `stop` returns True. Raises the query's failure."""
         self._spark.conf.set("spark.sql.streaming.stateStore.providerClass", ROCKSDB)
         if self._spark.conf.get(_PARTITIONS) == _PARTITIONS_DEFAULT:
-            # Each is a task and a store a batch. (A query that goes on keeps the number that it began with.)
+            # Each partition is a task and a state store per batch. A query that continues keeps its initial number.
             self._spark.conf.set(_PARTITIONS, str(self._spark.sparkContext.defaultParallelism))
         found = (
             self._rows()
@@ -132,7 +133,7 @@ class Devices:
             self.table.replace([row for _, row in sorted({**held, **fresh}.items())])
 
     def _rows(self) -> DataFrame:
-        """Readings and statuses as `device`, `at_us`, `stored_us`, `is_status`, `backlog`."""
+        """Return readings and statuses as `device`, `at_us`, `stored_us`, `is_status`, `backlog`."""
         parts, rows = [], self._stream()
         for silver in self._config.silver:
             read = parsing.parse(rows.where(parsing.matches(silver.subjects)), silver, ["stored_at"])
@@ -144,7 +145,7 @@ class Devices:
         return reduce(DataFrame.unionByName, parts)
 
     def _stream(self) -> DataFrame:
-        """One source for all of it: one position, and one process of Python that plans."""
+        """Return one source for all streams: one position, and one Python process that plans."""
         subjects = {subject for silver in self._config.silver for subject in silver.subjects}
         options = {
             **self._config.source_mapping(),
@@ -165,5 +166,5 @@ def _columns(at: Any, is_status: Any, backlog: Any) -> list[Any]:
 
 
 def _as_row(row: dict[str, Any]) -> dict[str, Any]:
-    """A row of the output with the table's columns; Arrow takes microseconds for times."""
+    """Convert an output row to the table's columns; Arrow accepts microseconds for times."""
     return {name: row[f"{name[:-3]}_us"] if name.endswith("_at") else row[name] for name in SCHEMA.names}

@@ -1,4 +1,4 @@
-"""Reads the rows of a table's Parquet files inside a task, a row group at a time: what is in memory does not grow with the files."""
+"""Reads a table's Parquet files inside a task, one row group at a time, so that memory does not grow with the files."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import pyarrow.parquet as pq
 
 from eyot_hub.jobs.files import READ_ROWS, Place, filesystem
 
-# What tasks compare and count by; read as numbers into a list of distinct texts.
+# The type of texts that tasks compare and count by: numbers into a list of distinct texts.
 CODED = pa.dictionary(pa.int32(), pa.string())
 
 
 def row_groups(
     place: Place, paths: Iterable[str], schema: pa.Schema, coded: Collection[str] = ()
 ) -> Iterator[pa.Table]:
-    """The columns of `schema` from files of the table at `place`; null where a file is older than a column.
+    """Yield the columns of `schema` from files of the table at `place`; null where a file is older than a column.
 
-    The texts named `coded` come as dictionaries.
+    Texts named in `coded` are dictionary-encoded.
     """
     files, root = filesystem(place)
     wanted = pa.schema([pa.field(field.name, CODED) if field.name in coded else field for field in schema])
@@ -41,9 +41,9 @@ class Range(NamedTuple):
 
 
 class FileRows:
-    """For mapInArrow: files by their paths and partitions, to their rows.
+    """For mapInArrow: converts files, given by path and partition, to their rows.
 
-    `ranges`: by stream, what is wanted of it; None: all rows.
+    `ranges`: wanted rows by stream; None: all rows.
     """
 
     def __init__(
@@ -97,6 +97,6 @@ def _fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def codes(column: pa.ChunkedArray) -> pa.DictionaryArray:
-    """A coded column in one piece."""
+    """Return a dictionary-encoded column in one chunk."""
     whole: pa.DictionaryArray = column.combine_chunks()
     return whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole

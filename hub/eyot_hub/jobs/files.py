@@ -1,9 +1,9 @@
-"""What tasks do for a table: write Parquet files, one a partition value, and say what is in them.
+"""Parquet files of a table, written by tasks, one per partition value, with Delta's statistics.
 
-A file is nothing until the driver commits it (`table.py`); what a killed task leaves behind is removed by a vacuum.
+A file does not count until the driver commits it (`table.py`); a vacuum removes what a killed task leaves behind.
 
-There is one way to the storage for all that jobs and tasks read and write: delta-rs, with the options that the configuration has for
-it. (Local folders are written by Arrow itself, which is the same and can be flushed.)
+Jobs and tasks access the storage in one way: delta-rs, with the options of the configuration. Local folders are written
+by Arrow itself, which is equivalent and allows flushes.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ PartitionValues: TypeAlias = tuple[tuple[str, str], ...]  # (column, value) in t
 
 ROW_GROUP_ROWS: Final = 256 * 1024
 ROW_GROUP_BYTES: Final = 128 * 1024 * 1024  # in memory
-# Spark holds so many rows of a row group at once, so large payloads make small groups.
+# Spark holds this many rows of a row group at once, so large payloads need small groups.
 READ_ROWS: Final = 4096
 READ_BYTES: Final = 32 * 1024 * 1024
 _HIVE_NULL: Final = "__HIVE_DEFAULT_PARTITION__"
-OPEN_FILES_MAX: Final = 64  # a task closes its files beyond this many and starts new ones
+OPEN_FILES_MAX: Final = 64  # beyond this many, a task closes its files and starts new ones
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,9 @@ class DataFile:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a table lies, and what delta-rs needs to get there. Travels to the executors; shows no secrets."""
+    """A table's location and delta-rs's storage options. Sent to the executors; repr() shows no secrets."""
 
-    root: str  # a folder, or a URL
+    root: str  # a folder or a URL
     storage: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     @property
@@ -69,7 +69,7 @@ class FileWriter:
         self._done: list[DataFile] = []
 
     def write(self, batch: pa.RecordBatch | pa.Table, partition: PartitionValues) -> None:
-        """Append rows, which hold the table's columns but for those it is partitioned by."""
+        """Append rows: the table's columns without its partition columns."""
         file = self._open.get(partition)
         if file is None:
             if len(self._open) >= OPEN_FILES_MAX:
@@ -78,13 +78,13 @@ class FileWriter:
         file.write(batch)
 
     def finish(self) -> list[DataFile]:
-        """Close all files, durably; returns what was written."""
+        """Close and flush all files; return what was written."""
         for partition in list(self._open):
             self._close(partition)
         return self._done
 
     def abandon(self) -> None:
-        """Close and remove what was written: the task failed."""
+        """Close and remove the files of a failed task."""
         for file in self._open.values():
             file.writer.close()
             self._remove(file.path)
@@ -100,7 +100,7 @@ class FileWriter:
         try:
             self._filesystem.delete_file(path)
         except OSError:
-            pass  # a vacuum finds it
+            pass  # a vacuum will remove it
 
     def _close(self, partition: PartitionValues) -> None:
         self._done.append(self._open.pop(partition).close())
@@ -163,21 +163,21 @@ class _OpenFile:
 
 
 def partition_folder(name: str, value: str) -> str:
-    """`name=value` as a folder's name: ASCII alone, whatever the locale of who reads it."""
+    """Return `name=value` as a folder's name, in ASCII, whatever the locale of readers."""
     text = quote(value, safe="")
-    # Spark would take the first form for null.
+    # Spark would read the plain form as null.
     return f"{name}=" + (text.replace("__", "%5F%5F", 1) if value == _HIVE_NULL else text)
 
 
 def filesystem(place: Place) -> tuple[pafs.FileSystem, str]:
-    """The file system that a table lies on, and what its files' paths begin with there."""
+    """Return the file system of a table, and the prefix of its files' paths there."""
     if place.local:
         return pafs.LocalFileSystem(), f"{Path(place.root).absolute()}/"
     return pafs.PyFileSystem(DeltaStorageHandler(place.root, dict(place.storage))), ""
 
 
 def sync(path: str) -> None:
-    """Make a file or folder survive a power cut."""
+    """Flush a file or folder to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -186,7 +186,7 @@ def sync(path: str) -> None:
 
 
 def by_partition(table: pa.Table, columns: tuple[str, ...]) -> list[tuple[PartitionValues, pa.Table]]:
-    """The rows of `table` for each combination of values of the partition columns, without those columns."""
+    """Return the rows of `table` for each combination of partition values, without those columns."""
     keys = table.select(list(columns)).group_by(list(columns), use_threads=False).aggregate([])
     rest = [name for name in table.column_names if name not in columns]
     found = []
@@ -208,7 +208,7 @@ def _partition_text(value: Any) -> str:
 
 
 def _stats(metadata: pq.FileMetaData) -> str:
-    """Row count, and smallest and largest values of integer and time columns."""
+    """Return row count, and smallest and largest values of integer and time columns, as Delta's JSON."""
     least: dict[str, Any] = {}
     most: dict[str, Any] = {}
     nulls: dict[str, int] = {}
@@ -236,7 +236,7 @@ def _stats(metadata: pq.FileMetaData) -> str:
 
 
 def _stat_value(value: Any, *, up: bool) -> Any:
-    """Delta keeps times to the millisecond: rounded down in a minimum, up in a maximum."""
+    """Round a time to Delta's milliseconds: down in a minimum, up in a maximum."""
     if not isinstance(value, datetime):
         return value
     whole_ms = value.microsecond // 1000 * 1000

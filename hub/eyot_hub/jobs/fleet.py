@@ -1,8 +1,9 @@
-"""The job `fleet`: per device, when it was last heard of, how late its readings arrive, and what it says of itself.
+"""The job `fleet`: per device the last contact, the delay of its readings, and its own status.
 
-Delay is from a reading's event time to its storage at the hub. The hub's view of the backlog comes from the table `origins`, which
-the job `gaps` keeps, for devices that are a JetStream domain of their own. The device's view (`reported_...`, its link) comes from
-the status messages that its daemon publishes, if it is told to (`device_statuses.py`); they show the time offline, too.
+Delay is the time from a reading's event time to its storage at the hub. The hub's view of the backlog comes from the
+table `origins` of the job `gaps`, for devices with a JetStream domain of their own. The device's view (`reported_...`,
+its link) comes from the status messages that its daemon publishes, if configured (`device_statuses.py`); they also give
+the time offline.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ FLEET_SCHEMA: Final = pa.schema(
         ("delay_s_p95", pa.float64()),
         ("delay_s_max", pa.float64()),
         ("late_readings", pa.int64()),  # stored more than LATE_S after the event
-        ("backlog", pa.int64()),  # messages; null when the device's origin has not been asked
+        ("backlog", pa.int64()),  # messages; null when the device's origin did not answer
         ("computed_at", TIMESTAMP),
         ("state", pa.string()),  # synced, behind or silent; null without status messages
         ("statuses", pa.int64()),
@@ -62,7 +63,7 @@ LATE_S: Final = 60.0
 
 
 class Fleet:
-    """The job."""
+    """The fleet job."""
 
     def __init__(self, spark: SparkSession, config: Config) -> None:
         self._spark = spark
@@ -71,7 +72,7 @@ class Fleet:
         self.table = LakeTable(spec, config.lake.storage_options)
 
     def run(self) -> list[dict[str, Any]]:
-        """Replace the table with the fleet as the tables show it now; returns its rows by device."""
+        """Replace the table with the present fleet; return its rows by device."""
         self.table.refresh()
         devices = self._readings().join(self._backlogs(), "device", "left")
         known_until = self._known_until() if self._config.fleet.subjects else {}
@@ -107,10 +108,13 @@ class Fleet:
         )
 
     def _known_until(self) -> dict[str, int]:
-        """For each stream that bronze is behind, when the last message in bronze was stored; also where the hub cannot be asked."""
+        """Return for each stream that bronze lags behind the stored time of its last message in bronze.
+
+        A hub that cannot be reached counts as ahead.
+        """
         bronze = bronze_table(self._config)
         found: dict[str, int] = {}
-        for name, epoch_ns in streams_in(self._spark, bronze):  # ascending: the last epoch of a stream stands
+        for name, epoch_ns in streams_in(self._spark, bronze):  # ascending: the last epoch of a stream wins
             stored_ns = bronze.position(row_ids(name, epoch_ns)[1])
             if stored_ns is not None:
                 found[name] = stored_ns // 1000
@@ -123,7 +127,7 @@ class Fleet:
                 if at is not None and at.sequence >= info.state.last_seq:
                     found.pop(info.name, None)
         except HubError as error:
-            log.warning("how far the table is behind the hub cannot be asked: %s", error)
+            log.warning("cannot request how far the table is behind the hub: %s", error)
         finally:
             planner.close()
         return found

@@ -1,21 +1,22 @@
-"""The job `gaps`: the proof, end to end, that what an origin acknowledged is in the table, or the list of what is not.
+"""The job `gaps`: checks end to end that every message an origin acknowledged is in the table, and lists those that are not.
 
-For every origin (and every stream of the hub itself) the sequences in bronze are compared with what the origin says it holds:
+For every origin (and every stream of the hub itself) the job compares the sequences in bronze with those that the
+origin holds:
 
 | status | meaning |
 |---|---|
 | `in_flight` | the origin holds it, beyond what has arrived: it is on its way |
-| `missing` | the origin holds it, and what came later has arrived, or nothing has come for `in_flight_max`: a hole that should not be |
-| `moved_back` | the table holds it, the hub's stream does not any more: the stream's end moved back, and ingest has not gone on since |
+| `missing` | the origin holds it, and later messages arrived, or nothing arrived for `in_flight_max`: an unexpected hole |
+| `moved_back` | the table holds it, the hub's stream no longer does: the stream's end moved back, and ingest has not continued since |
 | `expired` | below the origin's first sequence: its limits removed it before it was copied |
-| `deleted` | the origin says it was deleted one by one |
-| `filtered` | the copy selects by subject, so the hole may be a message that was not selected |
+| `deleted` | the origin reports it as deleted individually |
+| `filtered` | the source selects by subject, so the hole may be a message that was not selected |
 | `lost` | the origin was created again since; what was not copied before is gone |
-| `unknown` | the origin cannot be asked now |
+| `unknown` | the origin does not answer at present |
 
-What an origin said last is kept in the table `origins`, so that the tail of a life that ended is known afterwards. That is also how
-one sees that an origin's end moved back: it ends before what it said, or holds another message there. Then it is in a new epoch,
-which begins where the one before it was cut off.
+The table `origins` keeps each origin's last answer, so that the end of a past epoch stays known. It also reveals that
+an origin's end moved back: the origin ends before its last answer, or holds another message there. The origin is then
+in a new epoch, which begins where the previous one was cut off.
 """
 
 from __future__ import annotations
@@ -52,18 +53,18 @@ GAPS_SCHEMA: Final = pa.schema(
         ("kind", pa.string()),  # origin, or stream of the hub
         ("domain", pa.string()),
         ("stream", pa.string()),
-        ("epoch", pa.int64()),  # which life of it
+        ("epoch", pa.int64()),  # which epoch of the source
         ("first_sequence", pa.int64()),
         ("last_sequence", pa.int64()),
         ("count", pa.int64()),
         ("status", pa.string()),
-        ("after", TIMESTAMP),  # when the hub stored the message before the gap, and the one behind it
+        ("after", TIMESTAMP),  # hub's stored times of the messages before and after the gap
         ("before", TIMESTAMP),
         ("checked_at", TIMESTAMP),
         (
             "since",
             TIMESTAMP,
-        ),  # the first run that saw it at the origin and not in the table; only of in_flight and missing
+        ),  # the first run that found it at the origin and not in the table; only for in_flight and missing
     ]
 )
 ORIGINS_SCHEMA: Final = pa.schema(
@@ -73,22 +74,25 @@ ORIGINS_SCHEMA: Final = pa.schema(
         ("stream", pa.string()),
         ("epoch", pa.int64()),
         ("created_ns", pa.int64()),
-        ("first_sequence", pa.int64()),  # that the origin holds or held last
+        ("first_sequence", pa.int64()),  # first sequence that the origin holds or last held
         ("last_sequence", pa.int64()),
-        ("in_table", pa.int64()),  # messages of this life in the table
+        ("in_table", pa.int64()),  # messages of this epoch in the table
         ("last_in_table", pa.int64()),
         ("reachable", pa.bool_()),
-        ("heard_at", TIMESTAMP),  # when the origin was last asked successfully
+        ("heard_at", TIMESTAMP),  # time of the origin's last answer
         ("last_stored_at", TIMESTAMP),
-        ("last_sequence_ns", pa.int64()),  # when the origin stored its last message
-        ("begins", pa.int64()),  # above 1: the origin's end moved back, and what is below belongs to the epoch before
+        ("last_sequence_ns", pa.int64()),  # stored time of the origin's last message
+        (
+            "begins",
+            pa.int64(),
+        ),  # above 1: the origin's end moved back, and lower sequences belong to the previous epoch
     ]
 )
 
 
 @dataclass(frozen=True)
 class Gap:
-    """A range of sequences that the table does not hold; times in microseconds since 1970."""
+    """A range of sequences that the table lacks; times in microseconds since 1970."""
 
     source: Source
     epoch: int
@@ -106,7 +110,7 @@ class Gap:
 
 @dataclass(frozen=True)
 class Known:
-    """What an origin said of one of its lives."""
+    """An origin's answer about one of its epochs."""
 
     epoch: int
     created_ns: int
@@ -115,15 +119,15 @@ class Known:
     heard_us: int
     deleted: tuple[int, ...] = ()
     selective: bool = False
-    now: bool = True  # said in this run
-    last_ns: int | None = None  # when `last` was stored
+    now: bool = True  # answered in this run
+    last_ns: int | None = None  # stored time of `last`
     begins: int = 1  # above 1: the end moved back to before it, and this is another epoch of the same stream
-    halted: bool = False  # nothing is read before somebody decides
+    halted: bool = False  # ingest waits for an operator's decision
 
 
 @dataclass
 class Report:
-    """What the job found."""
+    """The result of the job."""
 
     coverage: Coverage
     gaps: list[Gap]
@@ -131,7 +135,7 @@ class Report:
 
     @property
     def bad(self) -> bool:
-        """Whether something is missing or lost."""
+        """Whether messages are missing or lost."""
         return any(self.count(status) for status in BAD)
 
     def count(self, status: str) -> int:
@@ -149,7 +153,7 @@ def origins_table(config: Config) -> LakeTable:
 
 
 class Gaps:
-    """The job."""
+    """The gaps job."""
 
     def __init__(self, spark: SparkSession, config: Config) -> None:
         self._spark = spark
@@ -160,7 +164,7 @@ class Gaps:
         self.segments = Segments(spark, config, self._bronze)
 
     def run(self) -> Report:
-        """Look for gaps and replace both tables with what was found."""
+        """Find the gaps and replace both tables."""
         self._bronze.refresh()
         self.origins.refresh()
         self.gaps.refresh()
@@ -168,7 +172,7 @@ class Gaps:
         remembered = self._remembered()
         said, moved = self._ask(remembered) if self._config.gaps.ask_origins else ({}, [])
         known = {
-            source: lives(found.epochs.get(source, []), remembered.get(source, []), said.get(source))
+            source: epochs_known(found.epochs.get(source, []), remembered.get(source, []), said.get(source))
             for source in sorted({*found.epochs, *remembered, *said})
         }
         gaps = [gap for source in known for gap in source_gaps(source, found.epochs.get(source, []), known[source])]
@@ -183,7 +187,7 @@ class Gaps:
             if row["created_ns"] is not None:
                 source = Source(row["kind"], row["domain"], row["stream"])
                 heard_us = _us(row["heard_at"])
-                life = Known(
+                known_epoch = Known(
                     row["epoch"],
                     row["created_ns"],
                     row["first_sequence"],
@@ -193,11 +197,11 @@ class Gaps:
                     last_ns=row["last_sequence_ns"],
                     begins=row["begins"] or 1,
                 )
-                kept.setdefault(source, []).append(life)
+                kept.setdefault(source, []).append(known_epoch)
         return kept
 
     def _seen_before(self) -> list[Gap]:
-        """The gaps that the run before this one found at origins."""
+        """Return the gaps that the previous run found at origins."""
         rows = self.gaps.dataframe(self._spark).where("since is not null").toArrow().to_pylist()
         return [
             Gap(
@@ -214,9 +218,9 @@ class Gaps:
         ]
 
     def _ask(self, remembered: dict[Source, list[Known]]) -> tuple[dict[Source, Known], list[Gap]]:
-        """What the hub's streams and their origins hold now; who does not answer is left out.
+        """Return what the hub's streams and their origins hold now, and what streams lost when their ends moved back.
 
-        Besides, what the hub's streams do not hold any more because their ends moved back.
+        Origins that do not answer are left out.
         """
         planner = Planner(self._config.source())
         try:
@@ -230,7 +234,10 @@ class Gaps:
                 said[own], gone = self._own(planner, info, known)
                 if gone is not None:
                     first, last = gone
-                    epoch = sum(life.created_ns <= said[own].created_ns for life in remembered.get(own, ())) or 1
+                    epoch = (
+                        sum(known_epoch.created_ns <= said[own].created_ns for known_epoch in remembered.get(own, ()))
+                        or 1
+                    )
                     moved.append(Gap(own, epoch, first, last, "moved_back", None, None))
                 for copied in info.config.copies:
                     prefix = copied.api_prefix or planner.options.read.api_prefix
@@ -243,14 +250,16 @@ class Gaps:
                             known = _known(there, origin.deleted(copied.name), selective=selective)
                             said[source] = in_epoch(origin, copied.name, known, remembered.get(source, []))
                     except HubError as error:
-                        log.info("origin %s in domain %s cannot be asked: %s", copied.name, domain, error)
+                        log.info("origin %s in domain %s does not answer: %s", copied.name, domain, error)
             return said, moved
         finally:
             planner.close()
 
     def _own(self, planner: Planner, info: StreamInfo, known: Known) -> tuple[Known, tuple[int, int] | None]:
-        """A stream of the hub in the epoch that bronze is in, or in the next one when the stream's end moved back since bronze
-        was last filled; then also the sequences that bronze holds and the stream does not any more."""
+        """Return the epoch of a hub's stream: bronze's, or the next one when the stream's end moved back since the last ingest.
+
+        In the latter case also return the sequences that bronze holds and the stream no longer does.
+        """
         at, epoch_ns = table_position(self._bronze, info)
         if at is None:
             return known, None
@@ -285,12 +294,14 @@ class Gaps:
 
 
 def in_epoch(origin: JetStream, name: str, said: Known, remembered: list[Known]) -> Known:
-    """What an origin says, in the epoch it is in: the one that it was in when it last answered, or another one when its end moved
-    back since. Epochs of one stream are named by its creation and one nanosecond more each."""
-    before = [life for life in remembered if same_stream(life.created_ns, said.created_ns)]
+    """Return an origin's answer with its epoch: the one of its last answer, or another one when its end moved back since.
+
+    The names of a stream's epochs are its creation time and one nanosecond more each.
+    """
+    before = [known_epoch for known_epoch in remembered if same_stream(known_epoch.created_ns, said.created_ns)]
     if not before:
         return said
-    last = max(before, key=lambda life: life.created_ns)
+    last = max(before, key=lambda known_epoch: known_epoch.created_ns)
     moved = said.last < last.last
     if not moved and last.last_ns is not None and (last.last, last.last_ns) != (said.last, said.last_ns):
         moved = origin.stored_ns(name, last.last) not in (None, last.last_ns)
@@ -299,15 +310,15 @@ def in_epoch(origin: JetStream, name: str, said: Known, remembered: list[Known])
     begins = said.last + 1
     if last.last_ns is not None:
         begins = min(origin.sequence_at(name, ns_to_rfc3339(last.last_ns + 1)), last.last + 1)
-    log.warning(
-        "the end of origin %s moved back to before %d; it had said that it ended at %d", name, begins, last.last
-    )
+    log.warning("the end of origin %s moved back to before %d; its last answer was %d", name, begins, last.last)
     return replace(said, created_ns=last.created_ns + 1, begins=begins)
 
 
 def overdue(gaps: list[Gap], before: list[Gap], found: Coverage, now_us: int, in_flight_us: int) -> list[Gap]:
-    """`gaps` with `since`, by what the run `before` saw; what has been in flight for longer than `in_flight_us`, while nothing else
-    arrived from its origin either, is missing."""
+    """Return `gaps` with `since` filled in from the previous run.
+
+    A message in flight for longer than `in_flight_us`, without any other arrival from its origin, becomes missing.
+    """
     seen: dict[tuple[Source, int], list[Gap]] = defaultdict(list)
     for gap in before:
         seen[gap.source, gap.epoch].append(gap)
@@ -331,7 +342,7 @@ def overdue(gaps: list[Gap], before: list[Gap], found: Coverage, now_us: int, in
 
 
 def _since(gap: Gap, seen: list[Gap], now_us: int) -> list[Gap]:
-    """A gap cut where an earlier run saw a part of it already."""
+    """Split a gap where an earlier run already saw a part of it."""
     parts, at = [], gap.first
     for one in sorted(seen, key=lambda one: one.first):
         first, last = max(one.first, at), min(one.last, gap.last)
@@ -346,17 +357,17 @@ def _since(gap: Gap, seen: list[Gap], now_us: int) -> list[Gap]:
     return parts
 
 
-def lives(epochs: list[Epoch], remembered: list[Known], said: Known | None) -> list[Known]:
-    """Which of a source's lives the origin's words are about: what was remembered, brought up to date with `said`.
+def epochs_known(epochs: list[Epoch], remembered: list[Known], said: Known | None) -> list[Known]:
+    """Assign an origin's answer to one of its epochs; return what was remembered, updated with `said`.
 
-    An origin created at another time than any that was remembered is in a new life: the table's newest one, if that is
-    newer than all remembered ones, else one of which nothing has arrived yet.
+    An origin with an unknown creation time is in a new epoch: the table's newest one, if that is newer than all
+    remembered ones, else one of which nothing has arrived yet.
     """
-    kept = {life.epoch: life for life in remembered}
+    kept = {known_epoch.epoch: known_epoch for known_epoch in remembered}
     newest = max(len(epochs), 1)
     if said is None:
         return [kept[number] for number in sorted(kept)]
-    same = [life.epoch for life in remembered if life.created_ns == said.created_ns]
+    same = [known_epoch.epoch for known_epoch in remembered if known_epoch.created_ns == said.created_ns]
     exact = {epoch.created_ns: epoch.number for epoch in epochs if epoch.created_ns is not None}
     if said.created_ns in exact:
         number = exact[said.created_ns]
@@ -374,55 +385,57 @@ def lives(epochs: list[Epoch], remembered: list[Known], said: Known | None) -> l
 
 
 def source_gaps(source: Source, epochs: list[Epoch], known: list[Known]) -> list[Gap]:
-    """All gaps of one source, oldest life first."""
+    """Return all gaps of one source, oldest epoch first."""
     by_number = {epoch.number: epoch for epoch in epochs}
-    words = {life.epoch: life for life in known}
+    words = {known_epoch.epoch: known_epoch for known_epoch in known}
     newest = max([*by_number, *words], default=0)
     gaps: list[Gap] = []
     for number in range(1, newest + 1):
-        epoch, life = by_number.get(number, Epoch(number)), words.get(number)
+        epoch, known_epoch = by_number.get(number, Epoch(number)), words.get(number)
         current = number == newest
-        for first, last, after_us, before_us in _holes(epoch, life):
-            for part_first, part_last, status in _statuses(first, last, epoch, life, current=current):
+        for first, last, after_us, before_us in _holes(epoch, known_epoch):
+            for part_first, part_last, status in _statuses(first, last, epoch, known_epoch, current=current):
                 gaps.append(Gap(source, number, part_first, part_last, status, after_us, before_us))
     return gaps
 
 
-def _holes(epoch: Epoch, life: Known | None) -> list[tuple[int, int, int | None, int | None]]:
-    """Ranges that are not in the table: before, between and behind the islands."""
+def _holes(epoch: Epoch, known_epoch: Known | None) -> list[tuple[int, int, int | None, int | None]]:
+    """Return the ranges that are not in the table: before, between and after the islands."""
     holes: list[tuple[int, int, int | None, int | None]] = []
-    at, after_us = _begin(epoch, life), None
+    at, after_us = _begin(epoch, known_epoch), None
     for island in epoch.islands:
         if island.first > at:
             holes.append((at, island.first - 1, after_us, island.first_us))
         at, after_us = island.last + 1, island.last_us
-    if life is not None and life.last >= at:
-        holes.append((at, life.last, after_us, None))
+    if known_epoch is not None and known_epoch.last >= at:
+        holes.append((at, known_epoch.last, after_us, None))
     return holes
 
 
-def _begin(epoch: Epoch, life: Known | None) -> int:
-    """The first sequence of an epoch: 1, or what its stream went on with when its end had moved back."""
-    if life is not None:
-        return life.begins
+def _begin(epoch: Epoch, known_epoch: Known | None) -> int:
+    """Return the first sequence of an epoch: 1, or where its stream continued after its end moved back."""
+    if known_epoch is not None:
+        return known_epoch.begins
     return epoch.islands[0].first if epoch.continues and epoch.islands else 1
 
 
-def _statuses(first: int, last: int, epoch: Epoch, life: Known | None, *, current: bool) -> list[tuple[int, int, str]]:
-    """Cut one hole into ranges of one status each."""
+def _statuses(
+    first: int, last: int, epoch: Epoch, known_epoch: Known | None, *, current: bool
+) -> list[tuple[int, int, str]]:
+    """Split one hole into ranges of one status each."""
     if not current:
         return [(first, last, "lost")]
-    if life is None or not life.now:
+    if known_epoch is None or not known_epoch.now:
         return [(first, last, "unknown")]
-    deleted = [number for number in life.deleted if first <= number <= last]
+    deleted = [number for number in known_epoch.deleted if first <= number <= last]
     parts: list[tuple[int, int, str]] = []
-    expired_to = min(last, life.first - 1)
+    expired_to = min(last, known_epoch.first - 1)
     if expired_to >= first:
         parts.append((first, expired_to, "expired"))
-    rest = "in_flight" if first > epoch.last else "filtered" if life.selective else "missing"
-    if life.halted:
+    rest = "in_flight" if first > epoch.last else "filtered" if known_epoch.selective else "missing"
+    if known_epoch.halted:
         rest = "missing"
-    at = max(first, life.first)
+    at = max(first, known_epoch.first)
     for number in deleted:
         if number < at:
             continue
@@ -439,25 +452,25 @@ def _statuses(first: int, last: int, epoch: Epoch, life: Known | None, *, curren
 
 
 def origin_rows(found: Coverage, known: dict[Source, list[Known]]) -> Iterable[dict[str, Any]]:
-    """The rows of the table `origins`: one for each life of each source."""
+    """Yield the rows of the table `origins`: one for each epoch of each source."""
     for source, words in known.items():
         by_number = {epoch.number: epoch for epoch in found.epochs.get(source, [])}
-        by_words = {life.epoch: life for life in words}
+        by_words = {known_epoch.epoch: known_epoch for known_epoch in words}
         for number in sorted({*by_number, *by_words}):
-            epoch, life = by_number.get(number, Epoch(number)), by_words.get(number)
+            epoch, known_epoch = by_number.get(number, Epoch(number)), by_words.get(number)
             yield {
                 **_named(source),
                 "epoch": number,
-                "created_ns": life.created_ns if life else None,
-                "first_sequence": life.first if life else None,
-                "last_sequence": life.last if life else None,
+                "created_ns": known_epoch.created_ns if known_epoch else None,
+                "first_sequence": known_epoch.first if known_epoch else None,
+                "last_sequence": known_epoch.last if known_epoch else None,
                 "in_table": epoch.count,
                 "last_in_table": epoch.last,
-                "reachable": bool(life and life.now),
-                "heard_at": _time(life.heard_us) if life else None,
+                "reachable": bool(known_epoch and known_epoch.now),
+                "heard_at": _time(known_epoch.heard_us) if known_epoch else None,
                 "last_stored_at": _time(max((island.last_us for island in epoch.islands), default=None)),
-                "last_sequence_ns": life.last_ns if life else None,
-                "begins": life.begins if life else None,
+                "last_sequence_ns": known_epoch.last_ns if known_epoch else None,
+                "begins": known_epoch.begins if known_epoch else None,
             }
 
 

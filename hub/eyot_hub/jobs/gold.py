@@ -1,8 +1,8 @@
-"""Gold: windows by event time for each device and metric, and corrected when late data arrives.
+"""Gold: windows by event time for each device and metric, corrected when late data arrives.
 
-There is no watermark, because devices that were away for days are normal. New silver rows say which windows they fall into;
-exactly those are computed again from all of silver, and the partitions they lie in are replaced in one commit. `revision`
-counts how often a window has been computed: 1 when it is first written.
+There is no watermark, because devices are regularly away for days. New silver rows determine the affected windows.
+Exactly these windows are recomputed from all of silver, and their partitions are replaced in one commit. `revision`
+counts how often a window was computed: 1 at first.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from eyot_hub.jobs.increments import Span, Streams, files_of, new_spans
 from eyot_hub.jobs.table import Fenced, LakeTable, TableSpec
 from eyot_wire.go.duration import parse_duration_ns
 
-ROWS_PER_TASK: Final = 4_000_000  # a partition of more is divided among tasks
+ROWS_PER_TASK: Final = 4_000_000  # a larger partition is divided among tasks
 
 
 @dataclass
 class GoldRound:
-    """What one round did for one gold table."""
+    """The result of one round for one gold table."""
 
     name: str
     rows: int = 0  # new silver rows
-    windows: int = 0  # computed, new ones included
-    corrected: int = 0  # of these, windows that had been written before
+    windows: int = 0  # computed windows, new ones included
+    corrected: int = 0  # of these, windows that existed before
     partitions: int = 0
 
 
@@ -62,7 +62,7 @@ def gold_table(config: Config, gold: Gold) -> LakeTable:
 
 
 class Aggregator:
-    """Keeps one gold table true to its silver table."""
+    """Keeps one gold table consistent with its silver table."""
 
     def __init__(self, spark: SparkSession, config: Config, gold: Gold, silver: LakeTable) -> None:
         self._spark = spark
@@ -88,16 +88,16 @@ class Aggregator:
         return done
 
     def rebuild(self, streams: Streams) -> GoldRound:
-        """Compute every window anew from all of silver, in one commit that replaces what was there."""
+        """Recompute every window from all of silver, in one commit that replaces the table's content."""
         done = GoldRound(self._gold.name)
         self.table.refresh()
         spans = new_spans(streams, lambda *_: 0, lambda *at: self.silver.position(position_id(*at)))
         if spans:
-            self._compute(spans, done, anew=True)
+            self._compute(spans, done, recompute=True)
         return done
 
-    def _compute(self, spans: list[Span], done: GoldRound, *, anew: bool = False) -> None:
-        work = self._work(spans, keep=not anew)
+    def _compute(self, spans: list[Span], done: GoldRound, *, recompute: bool = False) -> None:
+        work = self._work(spans, keep=not recompute)
         portions = self._portions(spans)
         context = self._spark.sparkContext
         context.setJobDescription(f"gold {self._gold.name}: {len({portion.day for portion in portions})} partitions")
@@ -105,7 +105,7 @@ class Aggregator:
         computed = tasks.map(lambda portion: compute(work, portion)).collect() if portions else []
         days = {task.day for task in computed if task.windows}
         replaced = self.table.files()
-        if not anew:
+        if not recompute:
             replaced = [file for file in replaced if _day(file) in days]
         unchanged = [file for task in computed if task.day not in days for file in task.files]
         work.gold.writer().discard(unchanged)
@@ -135,7 +135,7 @@ class Aggregator:
         )
 
     def _portions(self, spans: list[Span]) -> list[Portion]:
-        """The partitions that may hold new rows, the largest first."""
+        """Return the partitions that may hold new rows, the largest first."""
         held, before = defaultdict(list), defaultdict(list)
         for file in self.silver.files():
             held[_day(file)].append(file)

@@ -1,6 +1,6 @@
-"""What a task does for gold: compute the windows of one partition that new silver rows fall into, and write the partition anew.
+"""A task of gold: recomputes the windows of one partition that new silver rows fall into, and rewrites the partition.
 
-Files are read and written in Arrow; nothing passes through Spark's rows, and nothing is shuffled, because all readings of a
+Files are read and written in Arrow; nothing passes through Spark's rows. There is no shuffle, because all readings of a
 window lie in one partition of silver. A large partition is divided among tasks by device.
 """
 
@@ -26,9 +26,9 @@ from eyot_hub.jobs.window_values import Floats, WindowValues, window_values
 
 @dataclass(frozen=True)
 class Readings:
-    """Where a gold table's readings stand in silver: a column for the metric's name and one for its value, or one a metric."""
+    """The silver columns of a gold table's readings: one for the metric's name and one for its value, or one per metric."""
 
-    schema: pa.Schema  # of silver: the columns that are read
+    schema: pa.Schema  # silver's columns that are read
     metric: str
     value: str
     metrics: tuple[str, ...]
@@ -36,20 +36,20 @@ class Readings:
 
 @dataclass(frozen=True)
 class Work:
-    """The same for all tasks of a round."""
+    """Settings that all tasks of a round share."""
 
-    silver: Place  # where the silver table is
+    silver: Place  # the silver table
     gold: TableSpec
     readings: Readings
     spans: tuple[Span, ...]
     window_us: int
     percentiles: tuple[float, ...]
-    keep: bool  # the windows of the partition that are not touched
+    keep: bool  # keep the partition's windows that are not affected
 
 
 @dataclass(frozen=True)
 class Portion:
-    """One task: paths in the tables, of one partition; the devices of one share of them."""
+    """One task: files of one partition, and its share of the devices."""
 
     day: str
     fresh: tuple[str, ...]  # may hold new rows
@@ -61,7 +61,7 @@ class Portion:
 
 @dataclass(frozen=True)
 class Computed:
-    """What a task has done; `rows` new readings in `windows`, `corrected` of which gold had."""
+    """A task's result: `rows` new readings in `windows`, of which `corrected` existed in gold."""
 
     day: str
     files: list[DataFile]
@@ -77,7 +77,7 @@ class _Read(NamedTuple):
 
 
 def compute(work: Work, portion: Portion) -> Computed:
-    """Write the partition (of one share of the devices) as it has to be now; nothing is committed."""
+    """Write the partition (for one share of the devices) in its new state; nothing is committed."""
     keys = WindowKeys(begin_of(portion.day), work.window_us, portion.share, portion.shares)
     read = list(_read(work, keys, portion.fresh, of_new=True))
     touched = np.unique(np.concatenate([part.keys[part.new] for part in read] or [np.zeros(0, np.int64)]))
@@ -105,7 +105,7 @@ def compute(work: Work, portion: Portion) -> Computed:
 
 
 def _read(work: Work, keys: WindowKeys, paths: tuple[str, ...], *, of_new: bool) -> Iterator[_Read]:
-    """The readings of silver's files; `new`: of rows that gold has not taken in yet (asked for with `of_new`)."""
+    """Yield the readings of silver's files. `of_new`: also mark the rows that gold has not processed yet."""
     asked = work.readings
     schema = pa.schema([*asked.schema, *_PLACE]) if of_new else asked.schema
     coded = [field.name for field in schema if field.name in ("device", "stream", asked.metric) and _is_text(field)]
@@ -121,7 +121,7 @@ def _read(work: Work, keys: WindowKeys, paths: tuple[str, ...], *, of_new: bool)
 
 
 def _metrics(rows: pa.Table, asked: Readings) -> Iterator[tuple[pa.DictionaryArray, pa.ChunkedArray]]:
-    """Names and values of the readings in the rows."""
+    """Yield names and values of the readings in the rows."""
     if asked.metric:
         names = rows.column(asked.metric)
         if not pa.types.is_dictionary(names.type):
@@ -133,7 +133,7 @@ def _metrics(rows: pa.Table, asked: Readings) -> Iterator[tuple[pa.DictionaryArr
 
 
 def rows_in(rows: pa.Table, spans: tuple[Span, ...]) -> npt.NDArray[np.bool_]:
-    """Which rows lie in one of the spans."""
+    """Return which rows lie in one of the spans."""
     created, sequence = rows.column("stream_created_ns").to_numpy(), rows.column("sequence").to_numpy()
     streams = codes(rows.column("stream"))
     names = {name: number for number, name in enumerate(streams.dictionary.to_pylist())}
@@ -152,7 +152,7 @@ def _chosen(part: _Read, touched: Ints) -> tuple[Ints, Floats]:
 
 
 def _before(work: Work, keys: WindowKeys, portion: Portion, touched: Ints) -> tuple[Ints, list[pa.Table]]:
-    """The revision of each touched window (0: it is new), and the rows of the others."""
+    """Return the revision of each affected window (0: new), and the rows of all other windows."""
     revisions = np.zeros(len(touched), np.int64)
     kept = []
     schema = pa.schema([field for field in work.gold.schema if field.name not in work.gold.partition_by])
@@ -167,7 +167,7 @@ def _before(work: Work, keys: WindowKeys, portion: Portion, touched: Ints) -> tu
 
 
 def _table(work: Work, keys: WindowKeys, values: WindowValues, revisions: Ints) -> pa.Table:
-    """Rows of gold."""
+    """Return rows of gold."""
     devices, metrics = keys.series(values.keys)
     start_us, count = keys.start_us(values.keys), len(values.keys)
     fields = {
@@ -189,7 +189,7 @@ def _table(work: Work, keys: WindowKeys, values: WindowValues, revisions: Ints) 
 
 
 def percentile_name(fraction: float) -> str:
-    """p95 for 0.95, p99_9 for 0.999."""
+    """Return the column name of a percentile: p95 for 0.95, p99_9 for 0.999."""
     return "p" + f"{fraction * 100:.10g}".replace(".", "_")
 
 

@@ -1,7 +1,7 @@
-"""Which rows of a table another table has not taken in yet, by the positions of streams.
+"""Which rows of a table another table has not processed yet, by the positions of streams.
 
-Bronze grows by ascending sequences of each stream, and silver's rows keep stream and sequence, so "the rows of stream S above
-sequence N" is exactly what is new, whatever files they lie in and however often those were compacted.
+Bronze grows by ascending sequences of each stream, and silver's rows keep stream and sequence. "The rows of stream S
+above sequence N" is therefore exactly what is new, whatever files hold the rows and however often these were compacted.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ DESCRIBED_MAX: Final = 10
 _SPANS: Final = pa.schema(
     [("_stream", pa.string()), ("_created_ns", pa.int64()), ("_after", pa.int64()), ("_until", pa.int64())]
 )
-Streams: TypeAlias = list[tuple[str, int]]  # name and time of creation in ns
+Streams: TypeAlias = list[tuple[str, int]]  # name and creation time in ns
 
 
 @dataclass(frozen=True)
 class Span:
-    """Rows of one stream (as created then) with `after < sequence <= until`."""
+    """Rows of one stream (created at that time) with `after < sequence <= until`."""
 
     stream: str
     created_ns: int
@@ -39,7 +39,7 @@ class Span:
         return f"{self.stream} {self.after + 1}..{self.until}"
 
     def may_lie_in(self, file: TableFile) -> bool:
-        """Whether the file's statistics leave room for such rows."""
+        """Return whether the file's statistics allow for such rows."""
         if file.partition.get("stream", self.stream) != self.stream:
             return False
         least, most = file.least, file.most
@@ -54,7 +54,7 @@ def _within(value: int, least: int | None, most: int | None) -> bool:
 
 
 def streams_in(spark: SparkSession, table: LakeTable) -> Streams:
-    """Streams that the table has rows of, each with its time of creation."""
+    """Return the streams that the table has rows of, each with its creation time."""
     found: set[tuple[str, int]] = set()
     unclear: list[TableFile] = []
     for file in table.files():
@@ -74,7 +74,7 @@ def new_spans(
     have: Callable[[str, int], int | None],
     target: Callable[[str, int], int | None],
 ) -> list[Span]:
-    """What lies between the positions `have` of the table that is filled and `target` of the one it is filled from."""
+    """Return the spans between `have`, the position of the filled table, and `target`, that of its input."""
     spans = []
     for stream, created_ns in streams:
         after, until = have(stream, created_ns) or 0, target(stream, created_ns) or 0
@@ -84,7 +84,7 @@ def new_spans(
 
 
 def limited(spans: list[Span], rows: int) -> list[Span]:
-    """The first of the spans' rows: from each in proportion, `rows` together."""
+    """Return the beginnings of the spans, `rows` together, divided in proportion."""
     total = sum(span.until - span.after for span in spans)
     if total <= rows:
         return spans
@@ -92,9 +92,9 @@ def limited(spans: list[Span], rows: int) -> list[Span]:
 
 
 def marked(rows: DataFrame, spans: list[Span], name: str) -> DataFrame:
-    """`rows` with a column that tells whether a row lies in one of the spans, of which each stream has one at most.
+    """Return `rows` with a column that tells whether a row lies in one of the spans; each stream has at most one span.
 
-    The spans are a table of their own that every task gets: there may be as many as there are streams.
+    The spans are broadcast as a table, since there may be as many as streams.
     """
     same = (F.col("stream") == F.col("_stream")) & (F.col("stream_created_ns") == F.col("_created_ns"))
     found = rows.join(_table(rows.sparkSession, spans), same, "left")
@@ -107,7 +107,7 @@ def marked(rows: DataFrame, spans: list[Span], name: str) -> DataFrame:
 def rows_of(
     spark: SparkSession, table: LakeTable, spans: list[Span], columns: Sequence[str] | None = None
 ) -> DataFrame:
-    """The rows of all spans; only files that may hold some are read."""
+    """Return the rows of all spans; only files that may hold some are read."""
     ranges: dict[str, list[Range]] = defaultdict(list)
     for span in spans:
         ranges[span.stream].append(Range(span.created_ns, span.after, span.until))
@@ -115,7 +115,7 @@ def rows_of(
 
 
 def files_of(table: LakeTable, spans: list[Span]) -> list[TableFile]:
-    """The table's files that may hold rows of the spans."""
+    """Return the table's files that may hold rows of the spans."""
     by_stream: dict[str, list[Span]] = defaultdict(list)
     for span in spans:
         by_stream[span.stream].append(span)
@@ -128,7 +128,7 @@ def files_of(table: LakeTable, spans: list[Span]) -> list[TableFile]:
 
 
 def described(spans: list[Span]) -> str:
-    """The first spans, and how many there are."""
+    """Describe the first spans, and their number."""
     more = f" and {len(spans) - DESCRIBED_MAX} more" if len(spans) > DESCRIBED_MAX else ""
     return ", ".join(map(str, spans[:DESCRIBED_MAX])) + more
 

@@ -1,7 +1,7 @@
 """Bronze as plain Parquet, the simple option: Spark's own streaming query with a checkpoint beside the files.
 
-It is exactly once only for readers that know Spark's `_spark_metadata`; after a kill a plain listing of the folder shows files
-that do not count. The Delta table has no such trap.
+It is exactly once only for readers that honour Spark's `_spark_metadata`: after a kill, a plain listing of the folder
+shows files that do not count. The Delta table has no such trap.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from eyot_hub.jobs.config import Config
 from eyot_hub.jobs.streaming import run_query
 from eyot_hub.progress import BatchProgress
 
-# The day in UTC, whatever the session's time zone.
+# The day in UTC, in any time zone of the session.
 _UTC_DATE: Final = "date_from_unix_date(cast(floor(unix_micros(stored_at) / 86400000000) as int))"
 
 
@@ -28,7 +28,7 @@ def ingest_parquet(
     stop: Callable[[], bool],
     report: Callable[[BatchProgress], None] = lambda _: None,
 ) -> None:
-    """Run the query until it has caught up (`once`), or until `stop` says so. Raises what the query fails with."""
+    """Run the query until it has caught up (`once`), or until `stop` returns True. Raises the query's failure."""
     options = {**config.source_mapping(), "maxOffsetsPerTrigger": str(config.bronze.max_messages_per_commit)}
     rows = spark.readStream.format("jetstream").options(**options).load().withColumn("date", F.expr(_UTC_DATE))
     writer = (

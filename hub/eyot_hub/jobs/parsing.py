@@ -1,8 +1,8 @@
-"""Payloads to typed columns, by the schema that the configuration declares; what does not fit gets a reason instead.
+"""Payloads to typed columns by the configured schema; a row that does not fit gets a reason.
 
-Tasks parse in Arrow batches (`payloads.py`). A payload that is no object, a field of another type, a missing device, required field
-or event time, and an event time that cannot be true (before `earliest`, or further ahead of the hub's clock than `ahead`) are reasons;
-no row stops the job.
+Tasks parse in Arrow batches (`payloads.py`). Reasons are: a payload that is not an object, a field of another type, a
+missing device, required field or event time, and an impossible event time (before `earliest`, or further ahead of the
+hub's clock than `ahead`). No row stops the job.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ _PLAIN_NAME: Final = re.compile(r"^[A-Za-z0-9_]+$")
 
 
 def matches(subjects: Iterable[str]) -> Column:
-    """Whether the column `subject` matches one of the patterns."""
+    """Return whether the column `subject` matches one of the patterns."""
     return F.col("subject").rlike("^(?:" + "|".join(_regex(pattern) for pattern in subjects) + ")$")
 
 
 def parse(rows: DataFrame, silver: Silver, kept: Sequence[str], *, by_month: bool = False) -> DataFrame:
-    """The columns `kept` of `rows` with `device`, `event_time`, `event_date`, the declared columns, and `reason`, which is null for
-    rows that are good. Payload and headers, if kept, are null where it is.
+    """Return the columns `kept` of `rows` with `device`, `event_time`, `event_date`, the declared columns, and `reason`.
 
-    `event_date` is the event's day in UTC, or the first of its month.
+    `reason` is null for good rows; payload and headers, if kept, are null for these. `event_date` is the event's day in
+    UTC, or the first of its month.
     """
     needed = ["subject", "payload", "stored_at"]
     if not silver.device.startswith(("$", "subject:")):
@@ -56,12 +56,12 @@ def parse(rows: DataFrame, silver: Silver, kept: Sequence[str], *, by_month: boo
 
 
 def subject_token(named: str) -> Column:
-    """Token N of the column `subject`, named `subject:N`."""
+    """Return token N of the column `subject`, named `subject:N`."""
     return F.get(F.split("subject", r"\."), F.lit(int(named.removeprefix("subject:")) - 1))
 
 
 def _regex(pattern: str) -> str:
-    """A subject pattern as a regular expression."""
+    """Return a subject pattern as a regular expression."""
     parts = []
     for part in pattern.split("."):
         if part in _WILDCARDS:

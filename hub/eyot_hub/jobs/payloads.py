@@ -1,8 +1,8 @@
-"""What a task does with payloads: Arrow batches in, typed columns and a reason for each row that does not fit out.
+"""A task's work on payloads: Arrow batches in; typed columns, and a reason for each row that does not fit, out.
 
-One decoder is made for a silver table and kept: it knows the fields that are declared, passes over all others, and takes JSON as RFC
-8259 has it (one value and nothing behind it, no single quotes, no NaN). Nothing is guessed: a number is no text that looks like
-one, a time is a date and a time of day, a place that is not what the path says is another type.
+Each silver table has one decoder, which is kept. It knows the declared fields, ignores all others, and accepts JSON as
+in RFC 8259 (one value with nothing after it, no single quotes, no NaN). It guesses nothing: a number is not text that
+looks like one, a time is a date and a time of day, and a value that is not at its path is of another type.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from eyot_hub.jobs.binary_payloads import DECODERS, plain_value
 REASON: Final = "reason"
 EVENT_DATE: Final = "event_date"
 US_PER_UNIT: Final = {"s": 1e6, "ms": 1e3, "us": 1.0, "ns": 1e-3}
-#: Beyond the years 1 to 9999 there are no times.
+#: Times exist in the years 1 to 9999 only.
 _TIME_US_MIN: Final = -62_135_596_800_000_000
 _TIME_US_MAX: Final = 253_402_300_799_999_999
 _ISO: Final = re.compile(r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(\.\d{1,9})?([Zz]|[+-]\d{2}:\d{2})?", re.ASCII)
-#: What Arrow reads by itself: up to microseconds, in UTC.
+#: Times that Arrow parses: up to microseconds, in UTC.
 _ISO_UTC: Final = r"^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}:\d{2}(\.\d{1,6})?Z?$"
 _INT64: Final = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -42,7 +42,7 @@ Path = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Field:
-    """A value in a payload: where, of what type; `unit` of times: iso, a number's unit, or a format of strptime."""
+    """A value in a payload: path and type; `unit` of times: iso, a number's unit, or a format of strptime."""
 
     name: str
     path: Path
@@ -52,11 +52,11 @@ class Field:
 
 @dataclass(frozen=True)
 class Shape:
-    """What is taken from the payloads of one silver table. Plain values: it travels to the executors."""
+    """What is extracted from the payloads of one silver table. Plain values: sent to the executors."""
 
     format: str  # json, msgpack or cbor
     columns: tuple[Field, ...]
-    device: Field | str  # or subject:N, or the name of a column
+    device: Field | str  # or subject:N, or a column's name
     event_time: Field | None  # None: stored_at
     required: tuple[str, ...]
     earliest: str
@@ -68,7 +68,7 @@ class Shape:
 
 
 def field_path(text: str) -> Path:
-    """The keys of `$.a.b`; a key that holds a dot or a bracket is written `$['a.b']`. Raises ValueError."""
+    """Return the keys of `$.a.b`; a key with a dot or a bracket is written `$['a.b']`. Raises ValueError."""
     if not text.startswith("$"):
         raise ValueError(text)
     keys, at = [], 1
@@ -87,9 +87,9 @@ _STEP: Final = re.compile(r"\.([^.\[\]]+)|\['([^']+)'\]")
 
 
 class PayloadParser:
-    """For mapInArrow: the rows with device, event time, date, declared columns and `reason`, which is null where a row is good.
+    """For mapInArrow: adds device, event time, date, declared columns and `reason`, which is null for good rows.
 
-    `kept`: columns of the input that go through; of the payload and the headers, where they are among them, only those of bad rows.
+    `kept`: input columns in the output; payload and headers among them are kept for bad rows only.
     """
 
     def __init__(self, shape: Shape, kept: Sequence[str]) -> None:
@@ -148,7 +148,7 @@ class PayloadParser:
     def _event_time(
         self, batch: pa.RecordBatch, decoder: RecordDecoder, records: list[Any], bad: _Reasons
     ) -> tuple[Ints, npt.NDArray[np.bool_]]:
-        """Microseconds from 1970, and where there are any."""
+        """Return microseconds since 1970, and which rows have an event time."""
         field = self._shape.event_time
         if field is None:
             return batch.column("stored_at").cast(pa.int64()).to_numpy(), np.ones(batch.num_rows, np.bool_)
@@ -163,7 +163,7 @@ class PayloadParser:
 
 
 class _Reasons:
-    """The first thing that is wrong with each row."""
+    """The first defect of each row."""
 
     def __init__(self, reasons: list[str | None]) -> None:
         self.reasons = reasons
@@ -179,14 +179,14 @@ class _Reasons:
 
 
 class RecordDecoder:
-    """Payloads to records with the declared fields, and records to columns."""
+    """Decodes payloads to records with the declared fields, and records to columns."""
 
     def __init__(self, shape: Shape) -> None:
         self._shape = shape
         fields = [*shape.columns]
         fields += [one for one in (shape.device, shape.event_time) if isinstance(one, Field)]
         tree: dict[str, Any] = {}
-        self._shared: set[Path] = set()  # wanted as more than one type: decoded as it comes, looked at afterwards
+        self._shared: set[Path] = set()  # wanted as more than one type: decoded untyped, checked afterwards
         for field in fields:
             if _grow(tree, field.path, _decoded_type(field, non_finite=shape.non_finite)):
                 self._shared.add(field.path)
@@ -197,16 +197,14 @@ class RecordDecoder:
         self._mistyped = f"payload is not {shape.format} of the declared types"
 
     def records(self, payloads: pa.BinaryArray) -> tuple[list[Any], list[str | None]]:
-        """A record for each payload (an empty one where there is a reason), and the reasons."""
+        """Return a record for each payload (an empty one where there is a reason), and the reasons."""
         decode = self._json if self._shape.format not in DECODERS else self._binary
         records: list[Any] = []
         reasons: list[str | None] = [None] * len(payloads)
         for index, payload in enumerate(payloads.to_pylist()):
             try:
                 records.append(decode(payload or b""))
-            except (
-                Exception
-            ) as error:  # whatever a device sends and a decoder finds to raise: the row is a bad one, not the job
+            except Exception as error:  # whatever a decoder raises for a device's payload: the row is bad, not the job
                 records.append(self._empty)
                 reasons[index] = self._why(error)
         if self._shape.format not in DECODERS:
@@ -223,7 +221,7 @@ class RecordDecoder:
         return self._mistyped if " - at `$" in str(error) else f"payload is no {self._shape.format} object"
 
     def values(self, field: Field, records: list[Any], bad: _Reasons) -> list[Any]:
-        """What the records hold for a field; None where they hold nothing, or another type."""
+        """Return the records' values of a field; None for a missing value or another type."""
         first, *rest = self._places[field.path]
         values = [getattr(record, first) for record in records]
         for name in rest:
@@ -241,7 +239,7 @@ class RecordDecoder:
             return None
 
     def column(self, field: Field, records: list[Any], bad: _Reasons) -> pa.Array:
-        """A field of all records with its column's type."""
+        """Return a field of all records with its column's type."""
         values = self.values(field, records, bad)
         if field.kind == "timestamp":
             times = times_us(values, field.unit)
@@ -267,7 +265,7 @@ class RecordDecoder:
 
 
 def times_us(values: list[Any], unit: str) -> pa.Int64Array:
-    """Microseconds from 1970; null for what is no time of this unit."""
+    """Return microseconds since 1970; null for values that are not times of this unit."""
     if unit in US_PER_UNIT:
         numbers = pa.array(values, pa.float64())
         with np.errstate(invalid="ignore", over="ignore"):
@@ -284,12 +282,12 @@ def times_us(values: list[Any], unit: str) -> pa.Int64Array:
             if (pc.min(whole).as_py() or 0) >= _TIME_US_MIN:
                 return whole
         except pa.ArrowInvalid:
-            pass  # there is no 30th of February
+            pass  # such as February 30th
     return pa.array([_by_iso(text) for text in texts], pa.int64())
 
 
 def _by_iso(text: str | None) -> int | None:
-    """A date and a time of day, with an offset or in UTC."""
+    """Parse a date and a time of day, with an offset or in UTC."""
     if text is None or not _ISO.fullmatch(text):
         return None
     try:
@@ -344,7 +342,7 @@ def _is_utf8(payload: bytes) -> bool:
 
 
 def _decoded_type(field: Field, *, non_finite: bool) -> Any:
-    """What the decoder takes there. (A text may be declared for what devices send as a number: it is taken as it stands.)"""
+    """Return the decoder's type for a field; text may be declared for numbers, whose digits are kept as they are."""
     if field.kind == "timestamp":
         return float | None if field.unit in US_PER_UNIT else str | None
     if field.kind == "double":
@@ -353,9 +351,9 @@ def _decoded_type(field: Field, *, non_finite: bool) -> Any:
 
 
 def _grow(tree: dict[str, Any], path: Path, kind: Any) -> bool:
-    """Put a leaf into the tree of fields; whether it is there as another type already (then it is Any from now on).
+    """Add a leaf to the tree of fields; return whether it exists there as another type (then its type becomes Any).
 
-    Raises ValueError where another one needs an object there.
+    Raises ValueError where an object and a value would share a path.
     """
     *above, last = path
     for key in above:
@@ -370,7 +368,7 @@ def _grow(tree: dict[str, Any], path: Path, kind: Any) -> bool:
 
 
 def _record_type(tree: dict[str, Any]) -> tuple[type[msgspec.Struct], dict[Path, tuple[str, ...]]]:
-    """A Struct for the tree, and the attributes that lead to each leaf."""
+    """Return a Struct for the tree, and the attribute path of each leaf."""
     members: list[tuple[str, Any, Any]] = []
     renamed: dict[str, str] = {}
     places: dict[Path, tuple[str, ...]] = {}

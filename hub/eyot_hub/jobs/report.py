@@ -1,4 +1,4 @@
-"""One HTML page about fleet and gaps: the verdict first, then pictures and tables (`report_charts.py`)."""
+"""One HTML page about fleet and gaps: the verdict first, then charts and tables (`report_charts.py`)."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from eyot_hub.jobs.gold import gold_table
 from eyot_hub.jobs.report_charts import Piece, amount, columns, duration, lag_bars, strips
 from eyot_hub.jobs.silver import quarantine_table, silver_table
 
-ROWS_MAX: Final = 500  # a page, not a data dump
+ROWS_MAX: Final = 500  # the most rows of a table
 PICTURED_MAX: Final = 60
 DAYS_MAX: Final = 60
-#: Worst first; what the classes mean stands in docs/hub/tables.md.
+#: Worst first; docs/hub/tables.md explains the classes.
 STATUSES: Final = ("missing", "lost", "moved_back", "unknown", "expired", "in_flight", "deleted", "filtered")
 _MEANINGS: Final = {
     "missing": "Missing: the origin holds them, and later ones have arrived, or nothing has for long.",
@@ -31,9 +31,9 @@ _MEANINGS: Final = {
     "moved_back": "Moved back: the stream does not hold them any more, and has taken their sequences for others.",
 }
 NAMED_MAX: Final = 5
-#: Columns that are left out where no row has anything in them.
+#: Columns that are left out when all rows lack a value.
 _OPTIONAL: Final = ("domain", "backlog")
-#: Columns of names and words of any length: they may be folded.
+#: Columns of free text, which may wrap.
 _TEXTS: Final = ("device", "domain", "stream", "reported_error", "table")
 _TITLES: Final = {"reported_backlog": "backlog, its own word", "rtt_ms_p50": "rtt", "link_up_share": "link up"}
 _STYLE: Final = """
@@ -75,7 +75,7 @@ def write_report(spark: SparkSession, config: Config, path: str) -> None:
 
 
 def collect(spark: SparkSession, config: Config) -> dict[str, Any]:
-    """Everything that the page shows."""
+    """Collect everything that the page shows."""
     bronze = bronze_table(config).files()
     per_day: Counter[str] = Counter()
     for file in bronze:
@@ -99,7 +99,7 @@ def collect(spark: SparkSession, config: Config) -> dict[str, Any]:
 
 
 def _gaps(frame: DataFrame) -> dict[str, Any]:
-    """How much there is of each kind, and the worst rows."""
+    """Return the amount of each kind of gap, and the worst rows."""
     totals = frame.groupBy("status").agg(F.sum("count").alias("sequences"), F.count("*").alias("rows")).collect()
     badness = F.array_position(F.array(*map(F.lit, STATUSES)), F.col("status"))
     rows = frame.orderBy(badness, "kind", "domain", "stream", "epoch", "first_sequence").limit(ROWS_MAX)
@@ -111,7 +111,7 @@ def _gaps(frame: DataFrame) -> dict[str, Any]:
 
 
 def _fleet(frame: DataFrame) -> dict[str, Any]:
-    """How many devices there are, those that need somebody first, and the slowest."""
+    """Return the number of devices, those that need attention first, and the slowest."""
     silent = F.col("state") == "silent"
     (totals,) = frame.agg(F.count("*").alias("devices"), F.count_if(silent).alias("silent")).collect()
     worst = F.when(silent, 0).when(F.col("state") == "behind", 1).otherwise(2)
@@ -126,7 +126,7 @@ def _fleet(frame: DataFrame) -> dict[str, Any]:
 
 
 def render(found: dict[str, Any]) -> str:
-    """The page."""
+    """Render the page."""
     gaps, fleet, counts = found["gaps"], found["fleet"], Counter(found["gap_counts"])
     troubled = {_epoch(gap) for gap in gaps}
     origins = sorted(found["origins"], key=lambda row: _epoch(row) not in troubled)
@@ -179,25 +179,25 @@ def render(found: dict[str, Any]) -> str:
 
 
 def _legend(counts: Counter[str]) -> str:
-    """What the colours of the strips mean; those that do not occur are left out."""
+    """Render the legend of the strips' colours that occur."""
     present = [status for status in STATUSES if counts[status]]
     chips = " ".join(f"<span class='chip {status}'>{status.replace('_', ' ')}</span>" for status in present)
     return f"<p class=note>Sequences from the first to the last; marked: {chips}</p>" if present else ""
 
 
 def _only(order: str, shown: int, total: int) -> str:
-    """What a shortened list leaves out."""
+    """Say what a shortened list leaves out."""
     return f"<p class=note>{order} {shown:,} of {total:,}.</p>" if total > shown else ""
 
 
 def _whose(gaps: Sequence[dict[str, Any]]) -> list[str]:
-    """Origins and streams of which something is missing or lost."""
+    """Return the origins and streams with missing or lost messages."""
     bad = (gap for gap in gaps if gap["status"] in _MEANINGS)
     return list(dict.fromkeys("/".join(filter(None, (gap["domain"], gap["stream"]))) for gap in bad))
 
 
 def verdict(counts: Counter[str], rows: int, devices: int, silent: int, whose: Sequence[str] = ()) -> str:
-    """The answer in a sentence."""
+    """Return the verdict in a sentence."""
     bad = [f"{counts[status]:,} {status.replace('_', ' ')}" for status in _MEANINGS if counts[status]]
     open_ = [f"{counts[status]:,} {status.replace('_', ' ')}" for status in ("in_flight", "unknown") if counts[status]]
     told = f" {silent:,} of {devices:,} devices {'is' if silent == 1 else 'are'} silent." if silent else ""
@@ -217,7 +217,7 @@ def verdict(counts: Counter[str], rows: int, devices: int, silent: int, whose: S
 
 
 def every_day(per_day: Sequence[tuple[str, int]]) -> list[tuple[str, float]]:
-    """The last days, those on which nothing was stored included."""
+    """Return the last days, including those without stored messages."""
     if not per_day:
         return []
     counts, last = dict(per_day), date.fromisoformat(per_day[-1][0])
@@ -227,24 +227,24 @@ def every_day(per_day: Sequence[tuple[str, int]]) -> list[tuple[str, float]]:
 
 
 def coverage(origins: Sequence[dict[str, Any]], gaps: Sequence[dict[str, Any]]) -> list[tuple[str, int, list[Piece]]]:
-    """For each epoch of each origin its name, its last sequence and what is not in the table."""
+    """Return name, last sequence and missing pieces of each epoch of each origin."""
     pieces: dict[tuple[Any, ...], list[Piece]] = defaultdict(list)
     for gap in gaps:
         pieces[_epoch(gap)].append(Piece(gap["first_sequence"], gap["last_sequence"], gap["status"]))
-    lives = Counter((row["kind"], row["domain"], row["stream"]) for row in origins)
+    epochs_of_origin = Counter((row["kind"], row["domain"], row["stream"]) for row in origins)
     lines = []
     for row in origins[:PICTURED_MAX]:
         missing = pieces[_epoch(row)]
         last = max([row["last_sequence"] or 0, row["last_in_table"] or 0, *(piece.last for piece in missing)])
         name = "/".join(filter(None, (row["domain"], row["stream"])))
-        if lives[row["kind"], row["domain"], row["stream"]] > 1:
+        if epochs_of_origin[row["kind"], row["domain"], row["stream"]] > 1:
             name += f" ({row['epoch']})"
         lines.append((name, last, missing))
     return lines
 
 
 def table(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> str:
-    """An HTML table; numbers to the right."""
+    """Render an HTML table; numbers aligned right."""
     if not rows:
         return "<p class=note>Nothing yet.</p>"
     names = [name for name in names if name not in _OPTIONAL or any(row.get(name) not in (None, "") for row in rows)]

@@ -1,4 +1,4 @@
-"""The pictures of the report as inline SVG, and numbers as people read them. No script, nothing loaded from elsewhere."""
+"""The report's charts as inline SVG, and numbers for people. No scripts, no external resources."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ WIDTH: Final = 960
 LABEL: Final = 205
 BAR: Final = 20
 COLUMNS_HEIGHT: Final = 150
-COLUMN_MAX: Final = 44  # one day alone would be a wall
+COLUMN_MAX: Final = 44  # limits the width when there is a single day
 LABELS_MAX: Final = 12
 NAME_MAX: Final = 26
 _STEPS: Final = ((86_400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"), (1e-3, "ms"))
 
 
 class Piece(NamedTuple):
-    """A part of a strip: sequences `first` to `last`, and the class that colours it."""
+    """Part of a strip: sequences `first` to `last`, and the class that colours it."""
 
     first: int
     last: int
@@ -26,7 +26,7 @@ class Piece(NamedTuple):
 
 
 def duration(seconds: float | None) -> str:
-    """`2.4 s`, `23 min`, `1.5 d`."""
+    """Format a duration: `2.4 s`, `23 min`, `1.5 d`."""
     if seconds is None:
         return "–"
     if not seconds:
@@ -38,7 +38,7 @@ def duration(seconds: float | None) -> str:
 
 
 def amount(count: float) -> str:
-    """`950`, `12.4 k`, `1.28 M`."""
+    """Format a count: `950`, `12.4 k`, `1.28 M`."""
     if abs(count) < 1e4:
         return f"{count:,.0f}"
     for size, unit in ((1e3, "k"), (1e6, "M")):
@@ -48,21 +48,21 @@ def amount(count: float) -> str:
 
 
 def top_of(most: float) -> float:
-    """Where an axis ends that goes from 0 to beyond `most`: a short number with a whole half."""
+    """Return the end of an axis from 0 to beyond `most`: a short number whose half is whole."""
     unit = 10 ** max(0, math.floor(math.log10(max(most, 1))))
     return float(next(unit * step for step in (1, 2, 3, 4, 6, 8, 10) if unit * step >= most and unit * step % 2 == 0))
 
 
 def shorten(labels: Sequence[str]) -> list[str]:
-    """Names cut to what fits beside a bar, so that they can be told apart: the words that all long ones begin with go, then the middle."""
+    """Shorten names to fit beside a bar and stay distinct: common leading words go first, then the middle."""
     long = [label for label in labels if len(label) > NAME_MAX]
-    # The names between the first and the last in order have at least as much in common as these two.
+    # All names between the first and the last in order share at least what these two share.
     same = _same(min(long), max(long)) if len(long) > 1 else 0
     return [_cut(f"…{label[same:]}" if same and len(label) > NAME_MAX else label) for label in labels]
 
 
 def _same(first: str, last: str) -> int:
-    """So many characters of whole words both begin with."""
+    """Return the number of leading characters, in whole words, that both share."""
     differ = next((at for at, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), len(first))
     return max(first.rfind(sign, 0, differ) + 1 for sign in "-._/ ")
 
@@ -75,12 +75,12 @@ def _cut(label: str) -> str:
 
 
 def _name(label: str, short: str, y: float) -> str:
-    """A name left of its bar; whole when pointed at."""
+    """Render a name left of its bar, with the full name as tooltip."""
     return f"<text x={LABEL - 8} y={y} text-anchor=end>{escape(short)}<title>{escape(label)}</title></text>"
 
 
 def columns(values: Sequence[tuple[str, float]], unit: str) -> str:
-    """Upright bars side by side, for something over time."""
+    """Render vertical bars side by side, for values over time."""
     if not values:
         return "<p class=note>Nothing yet.</p>"
     most = top_of(max(value for _, value in values))
@@ -110,7 +110,7 @@ def columns(values: Sequence[tuple[str, float]], unit: str) -> str:
 
 
 def lag_bars(values: Sequence[tuple[str, float]]) -> str:
-    """Durations as lying bars on a logarithmic scale from 0.1 s, since delays of a fleet span seconds to days."""
+    """Render durations as horizontal bars on a logarithmic scale from 0.1 s: a fleet's delays span seconds to days."""
     if not values:
         return "<p class=note>Nothing yet.</p>"
     least, most = 0.1, max([10.0, *(value for _, value in values)])
@@ -136,9 +136,9 @@ def lag_bars(values: Sequence[tuple[str, float]]) -> str:
 
 
 def strips(lines: Sequence[tuple[str, int, Sequence[Piece]]]) -> str:
-    """For each origin its sequences from 1 to the last, what is in the table and what is not.
+    """Render each origin's sequences from 1 to the last as a strip: what is in the table and what is not.
 
-    A piece is at least two pixels wide, so that one message among millions can be seen.
+    A piece is at least two pixels wide, so that one message among millions is visible.
     """
     if not lines:
         return "<p class=note>Nothing yet.</p>"

@@ -1,8 +1,8 @@
-"""The table `segments`: what `coverage.py` found in bronze so far, so that each run reads only rows that are new since.
+"""The table `segments`: what `coverage.py` found in bronze so far, so that each run reads only new rows.
 
-Bronze only grows, so a segment once found stays true. Each run takes in what lies behind the positions in this table and appends
-its segments in one commit with the new positions; when joining neighbours would halve the table, it is written anew. Segments of
-another bronze table (one that was deleted and begun again has another id) do not count and go with the next rewriting.
+Bronze only grows, so a segment stays valid. Each run processes the rows beyond this table's positions and appends their
+segments in one commit with the new positions. When joining neighbours would halve the table, it is rewritten. Segments
+of another bronze table (a re-created table has another id) do not count and disappear at the next rewrite.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from eyot_hub.jobs.table import LakeTable, TableSpec
 
 SCHEMA: Final = pa.schema(
     [
-        ("bronze", pa.string()),  # the id of the table they were found in
+        ("bronze", pa.string()),  # id of the bronze table
         ("kind", pa.string()),
         ("domain", pa.string()),
         ("name", pa.string()),
@@ -34,7 +34,7 @@ SCHEMA: Final = pa.schema(
         ("last_us", pa.int64()),
     ]
 )
-SLACK: Final = 1000  # so many segments more than needed do not matter
+SLACK: Final = 1000  # extra segments that do not justify a rewrite
 
 
 class Segments:
@@ -45,10 +45,10 @@ class Segments:
         self._bronze = bronze
         spec = TableSpec(config.folder("segments"), SCHEMA, (), config.lake.compression)
         self.table = LakeTable(spec, config.lake.storage_options)
-        self.rows_read = 0  # of bronze, by the last `found`
+        self.rows_read = 0  # bronze rows read by the last `found`
 
     def found(self) -> list[Segment]:
-        """Take in what is new and return everything, joined and in the order in which the hub stored it."""
+        """Process new rows; return all segments, joined, in the order in which the hub stored them."""
         self.table.refresh()
         bronze = self._bronze
         held = [_segment(row) for row in self._rows() if row["bronze"] == bronze.table_id]
@@ -90,7 +90,7 @@ class Segments:
 
 
 def joined(found: Iterable[Segment]) -> list[Segment]:
-    """Segments that go on where another one ended, in the same stream and behind it, become one."""
+    """Join segments that continue where another one ended in the same stream."""
     order = sorted(found, key=lambda one: (one.source, one.stream_created_ns, one.stream, one.hub_sequence, one.first))
     result: list[Segment] = []
     for one in order:

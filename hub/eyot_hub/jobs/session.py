@@ -1,4 +1,4 @@
-"""The Spark session of the jobs. Under `spark-submit` its settings win; on one machine sensible ones are filled in."""
+"""The jobs' Spark session. Settings of `spark-submit` win; on a single machine, defaults are filled in."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from eyot_hub.source import JetStreamDataSource
 
 _CORES: Final = os.cpu_count() or 1
 _LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.json")
-# Four attempts a task: plain local[N] would give up at the first failure.
+# Four attempts per task: plain local[N] gives up at the first failure.
 _LOCAL_MASTER: Final = f"local[{_CORES},4]"
 _LOCAL_DEFAULTS: Final = {
     "spark.ui.enabled": "false",
@@ -23,15 +23,15 @@ _LOCAL_DEFAULTS: Final = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}",
     "spark.sql.shuffle.partitions": str(2 * _CORES),
-    # A small machine may take long to start a Python worker.
+    # A small machine may need long to start a Python worker.
     "spark.python.authenticate.socketTimeout": "60s",
 }
 _DEFAULTS: Final = {"spark.sql.session.timeZone": "UTC", "spark.sql.execution.arrow.pyspark.enabled": "true"}
 
 
 def session(app_name: str, settings: Mapping[str, str] | None = None) -> SparkSession:
-    """The active session, or a new one; `format("jetstream")` is registered in it."""
-    # Workers run this interpreter, with the packages it sees, also where Spark would find another one first.
+    """Return the active session or a new one, with `format("jetstream")` registered."""
+    # Workers run this interpreter with its packages, even where Spark would find another one first.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     chosen = dict(settings or {})
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
@@ -39,7 +39,7 @@ def session(app_name: str, settings: Mapping[str, str] | None = None) -> SparkSe
         chosen.setdefault("spark.master", _LOCAL_MASTER)
         if chosen["spark.master"].startswith("local"):
             chosen = {**_LOCAL_DEFAULTS, **chosen}
-            # Or the JVM asks for this machine's own name, and ends where that resolves to nothing.
+            # Otherwise the JVM resolves this machine's own name, and fails where that resolves to nothing.
             os.environ.setdefault("SPARK_LOCAL_IP", chosen["spark.driver.host"])
     builder = SparkSession.builder.appName(app_name)
     for name, value in {**_DEFAULTS, **chosen}.items():

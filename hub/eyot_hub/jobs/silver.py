@@ -1,8 +1,8 @@
-"""Silver: the payloads of some subjects as typed rows, each message once; what cannot be parsed stands in quarantine.
+"""Silver: the payloads of some subjects as typed rows, each message once; messages that do not parse go to quarantine.
 
-A message is told from others by its origin (domain, stream, sequence there) and a hash of subject and payload. The same
-message that reached the hub twice, or lies in two of its streams, becomes one row; another message with the same number, from
-a device whose stream was created again, stays a row of its own.
+A message's identity is its origin (domain, stream, sequence there) and a hash of subject and payload. A message that
+reached the hub twice, or lies in two of its streams, becomes one row. Another message with the same sequence, from a
+device whose stream was created again, stays a row of its own.
 
 Quarantine and silver keep their own positions in bronze, so that a job killed between the two commits repeats neither.
 """
@@ -30,10 +30,10 @@ from eyot_hub.jobs.silver_task import KEY, RESULT, KnownFile, SilverTask, Writte
 from eyot_hub.jobs.table import Fenced, LakeTable, TableSpec
 
 QUARANTINE: Final = "quarantine"
-ROWS_PER_TASK: Final = 250_000  # a round of fewer is one task's
-ROWS_PER_TASK_MAX: Final = 1_000_000  # what one commit may ask of a task's memory; a larger backlog takes several
-ANY: Final = 1 << 62  # beyond every sequence
-#: What goes through a task's parsing as it is.
+ROWS_PER_TASK: Final = 250_000  # a smaller round is a single task
+ROWS_PER_TASK_MAX: Final = 1_000_000  # bounds a task's memory per commit; a larger backlog needs several commits
+ANY: Final = 1 << 62  # above every sequence
+#: Columns that pass through a task's parsing unchanged.
 _KEPT: Final = (
     "subject",
     "payload",
@@ -48,7 +48,7 @@ _KEPT: Final = (
     "sequence",
     "date",
 )
-#: What is read of bronze.
+#: Columns of bronze that are read.
 _READ: Final = tuple(name for name in SCHEMA.names if name != "account")
 QUARANTINE_SCHEMA: Final = pa.schema(
     [
@@ -71,7 +71,7 @@ QUARANTINE_SCHEMA: Final = pa.schema(
 
 @dataclass
 class SilverRound:
-    """What one round did for one silver table."""
+    """The result of one round for one silver table."""
 
     name: str
     read: int = 0
@@ -81,7 +81,7 @@ class SilverRound:
 
 
 def silver_schema(silver: Silver) -> pa.Schema:
-    """Device and time, the declared columns, then where the row comes from."""
+    """Return the columns: device and time, the declared ones, then the row's provenance."""
     return pa.schema(
         [
             ("device", pa.string()),
@@ -124,7 +124,7 @@ class Refiner:
         self.quarantine = quarantine_table(config)
 
     def round(self, streams: Streams) -> SilverRound:
-        """Take in everything that bronze has of these streams and silver has not, in portions of a commit each."""
+        """Process everything that bronze has of these streams and silver lacks, in several commits if needed."""
         done = SilverRound(self._silver.name)
         self.quarantine.refresh()
         self.table.refresh()
@@ -136,7 +136,7 @@ class Refiner:
         return done
 
     def rebuild(self, streams: Streams) -> SilverRound:
-        """Fill both tables anew from all of bronze, each in one commit that replaces what was there."""
+        """Rebuild both tables from all of bronze, each in one commit that replaces its content."""
         done = SilverRound(self._silver.name)
         self.quarantine.refresh()
         self.table.refresh()
@@ -154,7 +154,7 @@ class Refiner:
         return done
 
     def _portion(self, streams: Streams, done: SilverRound) -> bool:
-        """One commit to each of both tables; False when there is nothing new."""
+        """Commit one portion to both tables; return False when there is nothing new."""
 
         def target(stream: str, created_ns: int) -> int | None:
             return self._bronze.position(position_id(stream, created_ns))
@@ -206,7 +206,7 @@ class Refiner:
         )
 
     def _divided(self, rows: DataFrame, spans: list[Span]) -> DataFrame:
-        """Rows to tasks, so that repeats meet in one task and a day's files are few: by day and, of a full day, by device."""
+        """Assign rows to tasks, so that repeats meet in one task and a day has few files: by day and, for full days, by device."""
         days = {file.partition["date"] for file in files_of(self._bronze, spans)}
         tasks = max(1, round(sum(span.until - span.after for span in spans) / ROWS_PER_TASK))
         is_bad = F.col(parsing.REASON).isNotNull()
@@ -218,7 +218,7 @@ class Refiner:
 
     @property
     def _moving(self) -> bool:
-        """Whether a message that comes again may have another event time or device than it had first."""
+        """Whether a repeated message may have another event time or device than before."""
         return self._silver.event_time == "stored_at" or self._silver.device == "stream"
 
     def _rows(self, spans: list[Span]) -> DataFrame:
@@ -245,7 +245,7 @@ class Refiner:
         return {self._quarantine_id(span.stream, span.created_ns): span.until for span in spans}
 
     def _identified(self, rows: DataFrame) -> DataFrame:
-        """With the origin filled in (a message published at the hub has its own stream as origin), and a hash."""
+        """Add origin and hash; a message published at the hub has its own stream as origin."""
         return rows.withColumns(
             {
                 "origin_domain": F.when(F.col("origin_stream").isNull(), F.col("domain")).otherwise(

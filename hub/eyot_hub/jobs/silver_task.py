@@ -1,7 +1,7 @@
-"""What a task does for silver: of the parsed rows it was given, leave out what is there already and write the rest, sorted.
+"""A task of silver: drops parsed rows that exist already, and writes the rest, sorted.
 
-A repeat has the hash and the origin sequence of the first, so the few rows whose 64-bit hash occurs twice are all that has
-to be looked at closely; of the files that are there, only those are read whose origin sequences overlap.
+A repeat has the hash and the origin sequence of the first occurrence. Only the few rows whose 64-bit hash occurs twice
+need a full comparison. Of the existing files, only those with overlapping origin sequences are read.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _KEY_SCHEMA: Final = pa.schema(
 
 @dataclass(frozen=True)
 class KnownFile:
-    """A file of silver, and which origin sequences are in it."""
+    """A file of silver, and its origin sequences."""
 
     path: str
     day: str
@@ -39,7 +39,7 @@ class KnownFile:
 
 
 class Written(msgspec.Struct):
-    """What one task did: rows read, files of silver and of the quarantine."""
+    """A task's result: rows read, files of silver and of the quarantine."""
 
     read: int
     good: list[DataFile]
@@ -48,7 +48,7 @@ class Written(msgspec.Struct):
 
 @dataclass(frozen=True)
 class SilverTask:
-    """The same for all tasks. `known`: silver's files; `any_day`: a repeat may have another event time than the first."""
+    """A task's settings. `known`: silver's files; `any_day`: a repeat may have another event time than the first occurrence."""
 
     silver: TableSpec
     quarantine: TableSpec
@@ -56,7 +56,7 @@ class SilverTask:
     any_day: bool
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """For mapInArrow: the columns of both tables, `reason` null in the rows that are good."""
+        """Process rows with the columns of both tables; `reason` is null in good rows. For mapInArrow."""
         good, bad = self.silver.writer(), self.quarantine.writer()
         try:
             read = self._write(list(self._without_poison(batches, bad)), good)
@@ -68,7 +68,7 @@ class SilverTask:
         yield pa.RecordBatch.from_pydict({"written": [msgspec.json.encode(done)]}, RESULT)
 
     def _without_poison(self, batches: Iterable[pa.RecordBatch], bad: FileWriter) -> Iterator[pa.RecordBatch]:
-        """The good rows, without the columns of quarantine; the bad ones are written as they come, for they keep their payloads."""
+        """Yield the good rows, without quarantine's columns. Bad rows are written at once, since they keep their payloads."""
         for batch in batches:
             rows, is_bad = pa.Table.from_batches([batch]), batch.column("reason").is_valid()
             if pc.any(is_bad).as_py():
@@ -93,7 +93,7 @@ class SilverTask:
         return read
 
     def _fresh(self, rows: pa.Table, day: str) -> pa.Table:
-        """The rows that neither an earlier one of them nor silver repeats."""
+        """Return the rows that repeat neither an earlier row nor silver."""
         hashes = rows.column("content_hash").to_numpy()
         order = np.argsort(hashes, kind="stable")
         ordered = hashes[order]
@@ -118,14 +118,14 @@ class SilverTask:
         ]
 
     def _repeated(self, rows: pa.Table, hashes: Ints, day: str) -> Iterator[Ints]:
-        """Hashes of the rows that silver's files hold as well."""
+        """Yield the hashes of the rows that silver's files contain as well."""
         schema = pa.schema([_KEY_SCHEMA.field("content_hash")])
         for group in row_groups(self.silver.place, self._overlapping(rows, day), schema):
             held = group.column("content_hash").to_numpy()
             yield held[found_in(held, hashes) != NONE]
 
     def _keys_of(self, rows: pa.Table, suspects: Ints, day: str) -> set[tuple[Any, ...]]:
-        """The keys in silver that have one of these hashes."""
+        """Return the keys in silver with one of these hashes."""
         found: set[tuple[Any, ...]] = set()
         for group in row_groups(self.silver.place, self._overlapping(rows, day), _KEY_SCHEMA):
             hit: npt.NDArray[np.bool_] = found_in(group.column("content_hash").to_numpy(), suspects) != NONE
@@ -135,7 +135,7 @@ class SilverTask:
 
 
 def _sorted(rows: pa.Table) -> pa.Table:
-    """By device and event time, so that one device's rows lie together."""
+    """Sort by device and event time, so that one device's rows lie together."""
     devices = rows.column("device").combine_chunks().dictionary_encode()
     devices = devices.combine_chunks() if isinstance(devices, pa.ChunkedArray) else devices
     rank = np.empty(len(devices.dictionary), np.int64)

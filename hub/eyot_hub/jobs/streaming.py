@@ -1,4 +1,4 @@
-"""Running a job that is a streaming query of Spark's."""
+"""Runs a job that is a streaming query of Spark's."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def run_query(
     stop: Callable[[], bool],
     report: Callable[[BatchProgress], None],
 ) -> None:
-    """Run the query until it has caught up (`once`), or until `stop` says so. Raises what the query fails with."""
+    """Run the query until it has caught up (`once`), or until `stop` returns True. Raises the query's failure."""
     if once:
         writer = writer.trigger(availableNow=True)
     else:
@@ -39,7 +39,7 @@ def run_query(
 
 
 def _tell(query: StreamingQuery, told: int, report: Callable[[BatchProgress], None]) -> int:
-    """Report the batches after `told` that had rows (Spark keeps the last hundred); returns the last one."""
+    """Report the batches after `told` that had rows (Spark keeps the last hundred); return the last one's number."""
     for done in map(batch_progress, query.recentProgress):
         if done.batch > told and done.rows:
             told = done.batch

@@ -1,10 +1,10 @@
-"""A Delta table as the jobs use it: tasks write the files, the driver commits them together with the positions.
+"""A Delta table of the jobs: tasks write the files, the driver commits them together with the positions.
 
-The position of whatever feeds the table stands in the table's own transactions (Delta's `txn` actions): one commit holds new
-files, removed files and new positions, or nothing does. A lost checkpoint or a second writer then costs nothing: who starts
-reads the position from the table, and of two that commit from the same position one is refused.
+The position of the table's input is kept in the table's own transactions (Delta's `txn` actions): one commit holds new
+files, removed files and new positions, or none of them. A lost checkpoint or a second writer therefore costs nothing: a
+starting job reads its position from the table, and of two commits from the same position one is refused.
 
-Tasks read the files of one version of the table by their names; no Delta jar is needed, and no file system of Spark's.
+Tasks read the files of one version of the table by name; no Delta jar and no file system of Spark is needed.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from eyot_hub.jobs.files import DataFile, FileWriter, Place, sync
 log = logging.getLogger(__name__)
 
 DEFAULT_COMPRESSION: Final = "zstd"
-# For commits that remove files. When somebody commits in between, delta-rs does not see that both removed the same files, and
-# both replacements would stand: whatever came in between, such a commit is refused.
+# For commits that remove files. delta-rs does not detect that an intervening commit removed the same files, and both
+# replacements would stand. Such a commit is refused after any intervening commit.
 NO_RETRY: Final = 0
 REPLACE_TRIES: Final = 20
 
 
 class Fenced(HubError):
-    """Somebody else committed to the table since its positions were read; nothing of this commit is in it."""
+    """Another writer committed since the positions were read; nothing of this commit is in the table."""
 
 
 @dataclass(frozen=True)
 class TableSpec:
-    """Everything a task needs to write for the table."""
+    """Everything that a task needs to write for the table."""
 
     root: str
     schema: pa.Schema
@@ -61,7 +61,7 @@ class TableSpec:
 
 
 class LakeTable:
-    """One Delta table; created when it does not exist. `refresh` to see what others committed."""
+    """One Delta table; created when missing. Call `refresh` to see other writers' commits."""
 
     def __init__(self, spec: TableSpec, storage_options: Mapping[str, str] | None = None) -> None:
         self.spec = replace(spec, storage=tuple(sorted((storage_options or {}).items())))
@@ -92,7 +92,7 @@ class LakeTable:
             return DeltaTable(self.spec.root, storage_options=self._storage)
 
     def _fit_schema(self) -> None:
-        """Columns that the table does not have yet are added: null in the rows it holds. Raises HubError for other types."""
+        """Add the columns that the table lacks: null in existing rows. Raises HubError for other types."""
         have = pa.schema(self._delta.schema().to_arrow())
         by = list(self._delta.metadata().partition_columns)
         if by != list(self.spec.partition_by):
@@ -123,7 +123,7 @@ class LakeTable:
 
     @property
     def table_id(self) -> str:
-        """Tells this table from another one at the same place, before or after it."""
+        """The table's id, which distinguishes it from another table at the same place, before or after."""
         return str(self._delta.metadata().id)
 
     def refresh(self) -> None:
@@ -132,8 +132,8 @@ class LakeTable:
             self._positions, self._positions_of = {}, self.version
 
     def position(self, app_id: str) -> int | None:
-        """The last position committed under this name, as of the last refresh or commit."""
-        # delta-rs takes milliseconds for each: thousands of streams ask once for each version that somebody else made.
+        """Return the last position committed under this name, as of the last refresh or commit."""
+        # delta-rs needs milliseconds for each: thousands of streams are read once per version of another writer.
         if app_id not in self._positions:
             found = self._delta.transaction_version(app_id)
             self._positions[app_id] = None if found is None else int(found)
@@ -149,8 +149,7 @@ class LakeTable:
     ) -> None:
         """Commit files and positions together; `changes` False: the rows stay the same.
 
-
-        Raises Fenced when another commit came in between: of these positions, or any where files are removed.
+        Raises Fenced when another commit came in between: one of these positions, or any commit if files are removed.
         """
         order = self.spec.partition_by
         actions: list[AddAction | RemoveAction] = [
@@ -177,7 +176,7 @@ class LakeTable:
             raise Fenced(f"table {self.root}: {error}") from error
         before = self._positions_of
         self._delta.update_incremental()
-        if self.version == before + 1:  # nobody else's commit came in between
+        if self.version == before + 1:  # no other commit came in between
             self._positions_of = self.version
             self._positions |= positions
         self.refresh()
@@ -187,7 +186,7 @@ class LakeTable:
             sync(log)
 
     def replace(self, rows: list[dict[str, Any]]) -> None:
-        """Make `rows` the whole content of the table, which is not partitioned; of two who do so the later one stands."""
+        """Make `rows` the whole content of the table, which is not partitioned; of two writers the later one wins."""
         writer = self.spec.writer()
         if rows:
             writer.write(pa.Table.from_pylist(rows, schema=self.spec.schema), ())
@@ -198,10 +197,10 @@ class LakeTable:
             except Fenced as fenced:
                 log.warning("again: %s", fenced)
                 self.refresh()
-        raise Fenced(f"table {self.root} is written by somebody else all the time")
+        raise Fenced(f"table {self.root} is written by another job continuously")
 
     def files(self, **partition: Any) -> list[TableFile]:
-        """The files of the current version; with arguments, those whose partition has one of the given values."""
+        """Return the files of the current version; with arguments, those whose partition has one of the given values."""
         actions = pa.table(self._delta.get_add_actions(flatten=True)).to_pylist()
         found = []
         for action in actions:
@@ -229,10 +228,10 @@ class LakeTable:
         columns: Sequence[str] | None = None,
         ranges: Mapping[str, Sequence[Range]] | None = None,
     ) -> DataFrame:
-        """The rows of the given files (all: None) with the table's columns in their order, or with `columns`.
+        """Return the rows of the given files (None: all) with the table's columns in order, or with `columns`.
 
-        `ranges`: only rows in one of the ranges of their stream (of a table that is partitioned by streams). Tasks read the files as
-        they write them: by the storage's own options, which Spark knows nothing of.
+        `ranges`: only rows in one of their stream's ranges (for a table partitioned by streams). Tasks read the files
+        as they write them, by the storage's own options, which Spark does not know.
         """
         wanted = self.spec.schema if columns is None else pa.schema([self.spec.schema.field(name) for name in columns])
         schema = from_arrow_schema(wanted)
@@ -253,9 +252,10 @@ class LakeTable:
         return sum(file.rows for file in self.files())
 
     def maintain_when_due(self, before: int, every: int, vacuum_hours: float) -> None:
-        """Maintain when one more of `every` versions is full since `before`; 0 hours: remove nothing, 0 versions: never.
+        """Maintain the table when a multiple of `every` versions was passed since version `before`.
 
-        Of two jobs that rewrite the same files one is refused; the next time is soon enough.
+        0 hours: remove nothing; 0 versions: never. Of two jobs that rewrite the same files one is refused; it succeeds the
+        next time.
         """
         if every and self.version // every > before // every:
             try:
@@ -265,7 +265,7 @@ class LakeTable:
                 self.refresh()
 
     def _compact(self) -> None:
-        # All columns of the table, more than this job's when its configuration is older.
+        # All columns of the table, which may be more than this job's older configuration has.
         spec = replace(self.spec, schema=pa.schema(self._delta.schema().to_arrow()))
         for group in small_files(self.files()):
             files = joined(spec.place, spec.schema, spec.writer(), group)

@@ -1,4 +1,4 @@
-"""Windows as numbers: which device and metric, and which window of the partition, in one integer that numpy sorts and looks up.
+"""Windows as numbers: device, metric and window of the partition in one integer that numpy can sort and look up.
 
 A partition is a day or a month, which windows divide, so a reading and its window lie in the same partition.
 """
@@ -15,32 +15,32 @@ import pyarrow as pa
 Ints = npt.NDArray[np.int64]
 Series = tuple[str, str]  # device and metric
 
-WINDOWS_MAX: Final = 1 << 22  # of a partition: seconds of a month
+WINDOWS_MAX: Final = 1 << 22  # in a partition: seconds of a month
 NONE: Final = -1
 _DENSE_MAX: Final = 1 << 22
 
 
 class WindowKeys:
-    """The keys of one partition; series are numbered as they come."""
+    """The keys of one partition; series are numbered in order of appearance."""
 
     def __init__(self, begin_us: int, window_us: int, share: int = 0, shares: int = 1) -> None:
-        """`begin_us`: midnight of the partition's first day. Devices of other shares than `share` have no keys."""
+        """Create the keys; `begin_us`: midnight of the partition's first day. Devices of other shares than `share` have no keys."""
         self._begin_us, self._window_us = begin_us, window_us
         self._share, self._shares = share, shares
         self._numbers: dict[Series, int] = {}
 
     def of(self, devices: pa.DictionaryArray, metrics: pa.DictionaryArray, times_us: Ints) -> Ints:
-        """The key of each reading; NONE where device or metric is null or the device is another task's."""
+        """Return the key of each reading; NONE where device or metric is null or the device belongs to another task."""
         windows = (times_us - self._begin_us) // self._window_us
         return self._keyed(devices, metrics, windows, known_only=False)
 
     def known(self, devices: pa.DictionaryArray, metrics: pa.DictionaryArray, times_us: Ints) -> Ints:
-        """The same without numbering new series: they are NONE as well."""
+        """Return the key of each reading without numbering new series: those are NONE as well."""
         windows = (times_us - self._begin_us) // self._window_us
         return self._keyed(devices, metrics, windows, known_only=True)
 
     def series(self, keys: Ints) -> tuple[pa.StringArray, pa.StringArray]:
-        """Device and metric of keys."""
+        """Return device and metric of keys."""
         numbers = pa.array(keys // WINDOWS_MAX)
         names = list(self._numbers)
         devices = pa.array([device for device, _ in names], pa.string())
@@ -48,11 +48,11 @@ class WindowKeys:
         return devices.take(numbers), metrics.take(numbers)
 
     def start_us(self, keys: Ints) -> Ints:
-        """When the windows of keys begin."""
+        """Return the start of the windows of keys."""
         return self._begin_us + keys % WINDOWS_MAX * self._window_us
 
     def mine(self, devices: pa.DictionaryArray) -> npt.NDArray[np.bool_]:
-        """Whether each row's device is this task's."""
+        """Return whether each row's device belongs to this task."""
         if self._shares == 1:
             return np.ones(len(devices), dtype=np.bool_)
         ours = [zlib.crc32(name.encode()) % self._shares == self._share for name in devices.dictionary.to_pylist()]
@@ -83,13 +83,13 @@ class WindowKeys:
 
 
 def _indices(coded: pa.DictionaryArray) -> Ints:
-    """Positions in the dictionary; one behind its end for null."""
+    """Return positions in the dictionary; one beyond its end for null."""
     found: Ints = coded.indices.fill_null(len(coded.dictionary)).to_numpy().astype(np.int64)
     return found
 
 
 def _distinct(values: Ints, size: int) -> tuple[Ints, Ints]:
-    """The distinct values (below `size`), and for each value its position among them."""
+    """Return the distinct values (below `size`), and for each value its position among them."""
     if size > _DENSE_MAX:
         present, positions = np.unique(values, return_inverse=True)
         return present, positions
@@ -102,7 +102,7 @@ def _distinct(values: Ints, size: int) -> tuple[Ints, Ints]:
 
 
 def found_in(keys: Ints, among: Ints) -> Ints:
-    """For each key its position in the sorted `among`, or NONE."""
+    """Return for each key its position in the sorted `among`, or NONE."""
     if not len(among):
         return np.full(len(keys), NONE, dtype=np.int64)
     at = np.minimum(np.searchsorted(among, keys), len(among) - 1)
@@ -110,5 +110,5 @@ def found_in(keys: Ints, among: Ints) -> Ints:
 
 
 def begin_of(day: str) -> int:
-    """Microseconds from 1970 to midnight (UTC) of a day such as 2026-01-31."""
+    """Return the microseconds since 1970 at midnight (UTC) of a day such as 2026-01-31."""
     return int(np.datetime64(day, "us").astype(np.int64))

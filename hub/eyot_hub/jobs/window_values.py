@@ -1,4 +1,4 @@
-"""What gold says of the readings of each window, computed for all windows of a task at once."""
+"""Gold's aggregates of each window's readings, computed for all windows of a task at once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class WindowValues:
-    """One entry a window, ascending by key."""
+    """One entry per window, ascending by key."""
 
     keys: Ints
     count: Ints
@@ -26,7 +26,7 @@ class WindowValues:
 
 
 def window_values(keys: Ints, values: Floats, percentiles: Sequence[float]) -> WindowValues:
-    """NaN counts as larger than every number; a percentile between two values is interpolated linearly."""
+    """Aggregate the values of each key. NaN counts as larger than every number; percentiles are interpolated linearly."""
     order = np.lexsort((values, keys))
     keys, ordered = keys[order], values[order]
     starts = np.flatnonzero(np.diff(keys, prepend=keys[:1] - 1))
