@@ -8,6 +8,7 @@ tests loss, repetition, order, trust or durability may not ask.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
+from nats.aio.client import DEFAULT_FLUSH_TIMEOUT, Client
 from nats.errors import TimeoutError as NatsTimeout
 
 from eyot_store.store import Store
@@ -24,12 +26,31 @@ HERE = Path(__file__).parent
 # How long an example takes says something about the machine only.
 settings.register_profile("eyot", deadline=None)
 settings.load_profile("eyot")
+# The JVMs of Spark live for a minute or two here: a compiler that optimises for hours to come takes half of their processor time.
+_SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+os.environ.setdefault("SPARK_SUBMIT_OPTS", _SHORT_LIVED_JVM)
+os.environ.setdefault("SPARK_LAUNCHER_OPTS", _SHORT_LIVED_JVM)
+_flush_once = Client.flush
+
+
+async def _flush(client: Client, timeout: int = DEFAULT_FLUSH_TIMEOUT) -> None:
+    """Wait until the server has processed everything sent before.
+
+    nats-py writes the PING ahead of commands that are still pending (`Client._send_ping`), so its PONG says nothing of them.
+    They are written before that PONG can be read; the second PING follows them.
+    """
+    await _flush_once(client, timeout)
+    await _flush_once(client, timeout)
+
+
+Client.flush = _flush
 
 
 @pytest.fixture(autouse=True)
 def no_store_left_open(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Let go of the stores that a test opened: thousands of them would bring the process to numbers of files that `select`, by which
-    Spark's callbacks are waited for, does not know."""
+    """Let go of the stores that a test opened: thousands of them would bring the process to numbers of files that
+    `select`, by which Spark's callbacks are waited for, does not know.
+    """
     opened: list[Store] = []
     open_store = Store.open.__func__  # type: ignore[attr-defined]
 

@@ -16,6 +16,8 @@ import pytest
 from support.server_process import ServerProcess
 
 TOP = Path(__file__).parents[2]
+#: What 0.1.0 shipped as /etc/eyot/eyotd.conf, to the byte: packaging/debian/rules knows its sum.
+FORMER_CONFFILE = Path(__file__).with_name("eyotd-0.1.0.conf")
 
 
 @pytest.fixture(scope="module")
@@ -90,16 +92,9 @@ def test_no_upgrade_asks_about_the_configuration(unpacked: Path) -> None:
     conf.unlink()
     script(unpacked, "postinst", "configure", "0.1.0+deb12")
     assert conf.read_text() == stub
-    conf.write_text(former_conffile())
+    conf.write_text(FORMER_CONFFILE.read_text())
     script(unpacked, "postinst", "configure", "0.1.0")
     assert conf.read_text() == stub
-
-
-def former_conffile() -> str:
-    """What 0.1.0 shipped as /etc/eyot/eyotd.conf: the example's text under another head."""
-    example = (TOP / "packaging/example.conf").read_text().replace("docs/operate/", "docs/operations.md")
-    rest = example.partition("# Check a change with:")[2]
-    return "# eyotd: configuration in nats-server's grammar. Check a change with:" + rest
 
 
 def test_what_is_the_devices_own_lies_in_conf_d(unpacked: Path) -> None:
@@ -117,8 +112,14 @@ def test_its_configuration_is_not_for_everybody(unpacked: Path) -> None:
     assert (unpacked / "etc/eyot/eyotd.conf").stat().st_mode & 0o007 == 0
 
 
+def unit_of(unpacked: Path) -> str:
+    """The service's unit: debhelper installs it below /lib in Debian 12, below /usr/lib in Debian 13."""
+    (unit,) = (path for top in ("lib", "usr/lib") if (path := unpacked / top / "systemd/system/eyotd.service").exists())
+    return unit.read_text()
+
+
 def test_its_unit_starts_what_it_ships(unpacked: Path) -> None:
-    unit = (unpacked / "lib/systemd/system/eyotd.service").read_text()
+    unit = unit_of(unpacked)
     assert "Type=notify" in unit
     assert "ExecStart=/usr/bin/eyotd -c /etc/eyot/eyotd.conf" in unit
     assert "StateDirectory=eyot" in unit
@@ -127,7 +128,7 @@ def test_its_unit_starts_what_it_ships(unpacked: Path) -> None:
 
 def test_pauses_between_starts_grow(unpacked: Path, tmp_path: Path) -> None:
     """By systemd where it can (254 and later), else by a script before each start; a start that succeeds begins anew."""
-    unit = (unpacked / "lib/systemd/system/eyotd.service").read_text()
+    unit = unit_of(unpacked)
     script = unpacked / "usr/lib/eyot/growing-pause"
     assert ("\nRestartSteps=" in unit) != script.exists()
     paused = tmp_path / "paused"

@@ -1,7 +1,7 @@
 """How fast a backlog that gathered at a leaf crosses the link into the hub's stream, for a pair of each kind.
 
-The hub's `sync_interval` is what decides how durable a nats-server's copy is: its default flushes every two minutes, `always` makes the
-promise that Eyot makes. Processor times are both processes' own; they hold on a machine that others use too.
+The hub's `sync_interval` decides how durable a nats-server's mirror is: by default it flushes every two minutes, with `always` it
+gives the guarantee that Eyot gives. Processor times are those of both processes, so that other load on the machine does not matter.
 """
 
 from __future__ import annotations

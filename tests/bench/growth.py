@@ -1,12 +1,13 @@
-"""What a message costs in a store that has grown: publishing and fetching with 100 MB and with 10 GB stored, with 10 subjects and with a
-million, in buckets of 10 keys and of a million; and the bytes written to disk for each message.
+"""What a message costs in a store that has grown: publishing and fetching with 100 MB and with 10 GB stored, with 10
+subjects and with a million, in buckets of 10 keys and of a million; and the bytes written to disk for each message.
 
     .venv/bin/python tests/bench/growth.py [--large 10G] [--subjects 1000000] [--rounds 3] [--directory DIR] [--write docs/measured.md]
 
-Each pair of stores is built beforehand; then, round by round in turn, eyotd is started on each, asked for the stream's subjects (so that
-they are in memory) and loaded: 128-byte messages with 256 in flight on random subjects of those it has, then on subjects that are new,
-and a pull consumer's fetches of 500 with explicit acknowledgements, from the first message on. What counts on a busy machine is the daemon's processor time for each message; the
-target is that it grows to at most 1.5 times. Needs a little more than `--large` of disk.
+Each pair of stores is built beforehand; then, round by round in turn, eyotd is started on each, asked for the stream's
+subjects (so that they are in memory) and loaded: 128-byte messages with 256 in flight on random subjects of those it
+has, then on subjects that are new, and a pull consumer's fetches of 500 with explicit acknowledgements, from the first
+message on. What counts on a busy machine is the daemon's processor time for each message; the target is that it grows
+to at most 1.5 times. Needs a little more than `--large` of disk.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a connection costs that says nothing: memory per connection of eyotd and of Debian's nats-server.
+"""Cost of an idle connection: memory per connection of eyotd and of Debian's nats-server.
 
     .venv/bin/python tests/bench/idle.py [--connections 10000] [--settle 15] [--burst] [--server PATH ...]
 

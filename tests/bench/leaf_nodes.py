@@ -1,6 +1,6 @@
-"""A thousand leafs that come back to one hub at once: how long until all are linked, and what an idle link costs in memory.
+"""A thousand leaf nodes that reconnect to one hub at once: time until all are linked, and memory of an idle link.
 
-The leafs are simulated in this process: each speaks the leaf protocol as a nats-server would (CONNECT, its interest behind the
+The leaf nodes are simulated in this process: each uses the leaf protocol as a nats-server would (CONNECT, its interest behind the
 second INFO, PING), with a domain of its own. The hub is a real process, killed and started again while all of them try.
 """
 
@@ -116,21 +116,21 @@ class Fleet:
         return list(self.linked.values())
 
 
-async def play(hub: Node, leafs: int) -> list[str]:
+async def play(hub: Node, leaf_nodes: int) -> list[str]:
     """Figures as the table shows them."""
     fleet = Fleet(hub.leaf_port)
     before = resident_bytes(hub)
     fleet.begun = time.perf_counter()
-    tasks = [asyncio.create_task(fleet.live(number)) for number in range(leafs)]
-    first = await fleet.all_linked(leafs)
+    tasks = [asyncio.create_task(fleet.live(number)) for number in range(leaf_nodes)]
+    first = await fleet.all_linked(leaf_nodes)
     await asyncio.sleep(SETTLED_S)
-    each = (resident_bytes(hub) - before) / leafs
+    each = (resident_bytes(hub) - before) / leaf_nodes
     hub.kill()
     while fleet.linked:
         await asyncio.sleep(0.02)
     await asyncio.to_thread(hub.start)
     fleet.begun, used = time.perf_counter(), cpu_s(hub)
-    again = await fleet.all_linked(leafs)
+    again = await fleet.all_linked(leaf_nodes)
     used = cpu_s(hub) - used
     for task in tasks:
         task.cancel()

@@ -1,4 +1,4 @@
-"""What the kernel says of a server process."""
+"""Figures of a server process from the kernel."""
 
 from __future__ import annotations
 

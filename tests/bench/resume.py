@@ -1,4 +1,4 @@
-"""From the return of a leaf link to the first message in the hub's copies, with every nats-server in either role.
+"""Time from the return of a leaf link to the first message in the hub's mirror and source, with every nats-server in either role.
 
 The hub holds a stream with a source and a mirror of a stream at the leaf. The link is cut for a random time, the leaf's
 client publishes meanwhile, the link comes back: counted is the time from the established link to the first new message

@@ -33,7 +33,7 @@ from eyot_daemon.config.leaf import CompressionOptions
 from eyot_sync.leaf.sender import LeafSender
 from eyot_sync.leaf.window import LinkWindow
 from offline_sync.fleet import quiet
-from offline_sync.slow_fixture import RADIO_BYTES_PER_S, SlowWorld, slow_world
+from offline_sync.slow_fixture import RADIO_BYTES_PER_S, SlowLinkFixture, slow_link_fixture
 
 BACKLOG = 2 << 20
 HOUR_S = 3600.0
@@ -103,38 +103,38 @@ def counted(frames: dict[bytes, int]) -> Iterator[None]:
 async def hour(size: int, compression: str) -> Outcome:
     frames: dict[bytes, int] = {}
     with counted(frames):
-        async with slow_world() as world:
-            for node in (world.hub, world.leaf):
+        async with slow_link_fixture() as fixture:
+            for node in (fixture.hub, fixture.leaf):
                 node.compression = CompressionOptions(mode=compression)
-            await world.start()
-            await world.stream("R", subjects=["r.>"])
+            await fixture.start()
+            await fixture.stream("R", subjects=["r.>"])
             payloads = readings(size)
             for payload in payloads:
-                world.publish("r.a", payload)
-            await world.until(lambda: world.leaf.broker.links.is_up("ACC"), 60)
-            await world.copy("ALL", "R")
+                fixture.publish("r.a", payload)
+            await fixture.until(lambda: fixture.leaf.broker.links.is_up("ACC"), 60)
+            await fixture.copy("ALL", "R")
             begun = trio.current_time()
             asked_s: list[float] = []
             drained_s = None
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(_ask, world, asked_s)
+                nursery.start_soon(_ask, fixture, asked_s)
                 while trio.current_time() - begun < HOUR_S:
-                    if world.last_seq(world.hub, "ALL") == len(payloads):
+                    if fixture.last_seq(fixture.hub, "ALL") == len(payloads):
                         drained_s = trio.current_time() - begun
                         break
                     await trio.sleep(0.5)
                 nursery.cancel_scope.cancel()
             await trio.sleep(max(0.0, HOUR_S - (trio.current_time() - begun)))
-            (state,) = world.leaf.broker.links.remotes
+            (state,) = fixture.leaf.broker.links.remotes
             return Outcome(drained_s, sum(map(len, payloads)), sum(frames.values()), state.connects, asked_s)
 
 
-async def _ask(world: SlowWorld, asked_s: list[float]) -> None:
+async def _ask(fixture: SlowLinkFixture, asked_s: list[float]) -> None:
     """One request after the other while the backlog drains."""
     while True:
         before = trio.current_time()
         answers: list[bytes] = []
-        world.leaf.client.ask(b"$JS.hub.API.INFO", b"", answers.append)
+        fixture.leaf.client.ask(b"$JS.hub.API.INFO", b"", answers.append)
         with trio.move_on_after(120):
             while not answers:
                 await trio.sleep(0.05)

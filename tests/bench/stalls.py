@@ -1,4 +1,4 @@
-"""How long everybody else waits while one request has to look at all of a large stream.
+"""How long other clients wait while one request reads all of a large stream.
 
     chrt -r 1 python tests/bench/stalls.py [--subjects 1000000] [--directory DIR]
 
@@ -108,10 +108,10 @@ def main() -> None:
                 laps.recv()
                 asked = time.perf_counter()
                 ask(node, peer, subject, body)
-                took = time.perf_counter() - asked
+                lasted = time.perf_counter() - asked
                 time.sleep(SETTLE_S)
                 laps.send(None)
-                print(f"| {what} | {took * 1e3:,.0f} | {laps.recv() * 1e3:,.1f} |", flush=True)
+                print(f"| {what} | {lasted * 1e3:,.0f} | {laps.recv() * 1e3:,.1f} |", flush=True)
             laps.close()
             pinging.join(5)
 

@@ -198,8 +198,9 @@ def publish_acknowledged(
     *,
     ids: bool = False,
 ) -> float:
-    """Seconds until `count` publishes to a stream's subject were acknowledged, `in_flight` at a time per connection; with `ids`:
-    each with a `Nats-Msg-Id` of its own."""
+    """Seconds until `count` publishes to a stream's subject were acknowledged, `in_flight` at a time per connection;
+    with `ids`: each with a `Nats-Msg-Id` of its own.
+    """
     peers = [Peer(port) for _ in range(connections)]
     epoll = select.epoll()
     by_fd: dict[int, tuple[Peer, Callable[[int], bytes]]] = {}  # with what gives the frames it publishes
@@ -305,8 +306,9 @@ def _take_and_ack(peer: Peer, wanted: int) -> int:
 
 
 def ordered_replay(port: int, stream: str, count: int) -> float:
-    """Seconds until an ordered consumer (push, no acknowledgements, flow control, as client libraries make it) has brought the first
-    `count` messages of a stream."""
+    """Seconds until an ordered consumer (push, no acknowledgements, flow control, as client libraries make it) has
+    brought the first `count` messages of a stream.
+    """
     peer = Peer(port)
     peer.socket.sendall(b"SUB _INBOX.o 3\r\n")
     consumer = {

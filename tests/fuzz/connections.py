@@ -25,7 +25,7 @@ from support.eyotd import Eyotd, PlainEyotd
 GROWTH_KB_MAX = 40_000
 WARM_UP_STEPS = 300
 
-_LEAFS = 'leafnodes { listen: "127.0.0.1:%LEAF_PORT%" }\n'
+_LEAF_NODES = 'leafnodes { listen: "127.0.0.1:%LEAF_PORT%" }\n'
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close with RST
 
 
@@ -34,8 +34,8 @@ class Daemons:
 
     def __init__(self, folder: Path) -> None:
         self._servers = (
-            _Checked(CONFIG + _LEAFS, folder / "compiled"),
-            _CheckedPlain(CONFIG + _LEAFS, folder / "plain"),
+            _Checked(CONFIG + _LEAF_NODES, folder / "compiled"),
+            _CheckedPlain(CONFIG + _LEAF_NODES, folder / "plain"),
         )
         self._services = Services(folder / "services")
         self._innocent: list[tuple[Listener, Listener]] = []

@@ -1,8 +1,8 @@
 """Random conversations about JetStream with eyotd and nats-server at once, one seed after the other:
 
-    python tests/fuzz/differential.py --first 0 --count 100 [--steps 60] [--theme buckets] [--restart stop|kill]
+    python tests/fuzz/differential.py --first 0 --count 100 [--steps 60] [--scenario buckets] [--restart stop|kill]
 
-Themes: `support/js_scenarios.py`. With --restart both servers are started again in the middle of each conversation. Prints the first difference of each conversation; exit code 1 if there was one. Where the two differ on purpose or by their nature is
+Scenarios: `support/js_scenarios.py`. With --restart both servers are started again in the middle of each conversation. Prints the first difference of each conversation; exit code 1 if there was one. Where the two differ on purpose or by their nature is
 left out by `support/js_peer.py`.
 """
 
@@ -16,31 +16,31 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from support.eyotd import Eyotd
-from support.js_differential import Talk
-from support.js_peer import Side
-from support.js_scenarios import THEMES, config_of, interrupted
+from support.js_differential import Conversation
+from support.js_peer import Peer
+from support.js_scenarios import SCENARIOS, config_of, interrupted
 from support.newer_nats_server import NewerNatsServer
 
 
-def _talk(seeds: range, options: argparse.Namespace, work: Path) -> int:
+def _play(seeds: range, options: argparse.Namespace, work: Path) -> int:
     """Hold these conversations with the same two servers; returns how many differ."""
     differing = 0
-    config = config_of(options.theme)
+    config = config_of(options.scenario)
     with Eyotd(config, work / "eyotd") as ours, NewerNatsServer(config, work / "nats") as theirs:
         for seed in seeds:
-            talker = THEMES[options.theme](seed)
+            talker = SCENARIOS[options.scenario](seed)
             steps = talker.steps(options.steps)
             if options.restart:
                 steps = interrupted(steps, kill=options.restart == "kill")
-            sides = Side(ours.client_port, **talker.connect), Side(theirs.client_port, **talker.connect)
-            talk = Talk(sides, (ours, theirs))
-            difference = next(talk.play(steps), None)
-            difference = talk.end() if difference is None else (talk.end(), difference)[1]
+            peers = Peer(ours.client_port, **talker.connect), Peer(theirs.client_port, **talker.connect)
+            conversation = Conversation(peers, (ours, theirs))
+            difference = next(conversation.play(steps), None)
+            difference = conversation.end() if difference is None else (conversation.end(), difference)[1]
             if difference is not None:
                 differing += 1
                 print(f"seed {seed}, {difference}", flush=True)
-            for side in sides:
-                side.client.sock.close()
+            for peer in peers:
+                peer.client.sock.close()
     return differing
 
 
@@ -49,15 +49,15 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--count", type=int, default=100, help="how many conversations")
     parser.add_argument("--steps", type=int, default=60, help="how long each is")
-    parser.add_argument("--theme", choices=THEMES, default="all", help="what is talked about")
+    parser.add_argument("--scenario", choices=SCENARIOS, default="all", help="what is talked about")
     parser.add_argument("--restart", choices=("stop", "kill"), help="how both servers end in the middle")
     options = parser.parse_args()
     differing = 0
-    with tempfile.TemporaryDirectory(prefix="eyot-talk-") as folder:
+    with tempfile.TemporaryDirectory(prefix="eyot-differential-") as folder:
         # What is begun to be restored is never ended: each of these conversations has servers of its own.
-        end, at_once = options.first + options.count, 1 if options.theme == "archives" else options.count
+        end, at_once = options.first + options.count, 1 if options.scenario == "archives" else options.count
         for first in range(options.first, end, at_once):
-            differing += _talk(range(first, first + at_once), options, Path(folder) / str(first))
+            differing += _play(range(first, first + at_once), options, Path(folder) / str(first))
     print(f"{differing} of {options.count} conversations differ")
     return 1 if differing else 0
 

@@ -2,9 +2,9 @@
 
 - differences between the compiled and the plain twin of the hot room;
 - faults: a process that dies, hangs, logs a traceback, keeps connections or memory;
-- effects on others: a pair of well-behaved clients talks all the time and must hear each other.
+- effects on others: a pair of well-behaved clients exchanges messages all the time and must receive them all.
 
-Each step has its own seed, which says all it does. A finding prints the step and its seed and ends the run with exit code
+Each step has its own seed, which determines it. A finding prints the step and its seed and ends the run with exit code
 1; `--only STEP --seed N --seconds 0` repeats it. What is found becomes a regression test beside its fix.
 """
 

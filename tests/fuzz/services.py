@@ -1,6 +1,6 @@
-"""The step of fuzzing that asks for things: requests to JetStream and the system account, publishes and acknowledgements, all of them odd.
+"""The fuzzing step of requests: odd requests to JetStream and the system account, odd publishes and acknowledgements.
 
-Whatever is asked is answered or refused; nothing ends in an exception that nobody expected, and the daemon goes on.
+Every request is answered or refused; none ends in an unexpected exception, and the daemon continues.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ max_payload: 262144
 """
 REQUESTS = 40
 #: Steps after which everything is thrown away, so that limits do not refuse all that comes.
-NEW_WORLD_STEPS = 200
+NEW_FIXTURE_STEPS = 200
 
 STREAMS = ("S", "M", "NEW", "no such", "S.x", "*")
 CONSUMERS = ("pull", "push", "new", "*", ">", "")
@@ -114,8 +114,8 @@ class Services:
     def ask(self, seed: int) -> None:
         """Forty odd requests and publishes, then all that came of them, and a PING that is answered."""
         rng = Random(seed)
-        if self._steps % NEW_WORLD_STEPS == 0:
-            self._new_world()
+        if self._steps % NEW_FIXTURE_STEPS == 0:
+            self._new_fixture()
         self._steps += 1
         user, system = self._clients
         self._over_the_link(rng)
@@ -175,7 +175,7 @@ class Services:
         leaf.send(b"PING\r\n")
         leaf.until(rb"PONG\r\n")
 
-    def _new_world(self) -> None:
+    def _new_fixture(self) -> None:
         """Both clients, two streams, two consumers."""
         for client in self._clients:
             client.close()

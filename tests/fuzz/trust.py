@@ -1,6 +1,6 @@
-"""Random operators' worlds at eyotd and nats-server 2.14.6: what is accepted when it is pushed, who may hear and say what, what traces tell.
+"""Random operator accounts on eyotd and nats-server 2.14.6: accepted pushes, permissions of users, contents of traces.
 
-A world is three accounts with random exports, imports, activations (good ones, and of another subject, kind, account, signer or time),
+A fixture is three accounts with random exports, imports, activations (good ones, and of another subject, kind, account, signer or time),
 revocations, mappings, default permissions, and users of their own, of signing keys and of scopes. Its tokens are pushed to both servers
 in turn, twice; after each round every user publishes on every subject, asks every service and asks for traces, while all listen.
 
@@ -61,7 +61,7 @@ NAMES = {key.public: f"account {number}" for number, key in enumerate(ACCOUNTS)}
 }
 
 
-class World(NamedTuple):
+class Fixture(NamedTuple):
     """Tokens in the order in which they are pushed, and the users: account, name, credentials."""
 
     rounds: tuple[tuple[str, ...], ...]
@@ -75,10 +75,10 @@ class Maker:
         self._random = random.Random(seed)
         self._now_s = now_s
 
-    def world(self) -> World:
+    def fixture(self) -> Fixture:
         rounds = tuple(tuple(self._account(number) for number in self._random.sample(range(3), 3)) for _ in range(2))
         users = tuple(self._user(number // 3, number) for number in range(9))
-        return World(rounds, users)
+        return Fixture(rounds, users)
 
     def _often(self, share: float) -> bool:
         return self._random.random() < share
@@ -315,7 +315,7 @@ def _shown(report: dict[str, Any]) -> str:
     return " ".join(sorted(events))
 
 
-def play(kind: str, world: World, folder: Path) -> list[Any]:
+def play(kind: str, fixture: Fixture, folder: Path) -> list[Any]:
     """What happens at a server of this kind."""
     preload = [OPERATOR.account(key) for key in ACCOUNTS]
     resolver = f'{{ type: full, dir: "{folder / "jwt"}", allow_delete: true }}'
@@ -325,8 +325,8 @@ def play(kind: str, world: World, folder: Path) -> list[Any]:
     async def run() -> list[Any]:
         found: list[Any] = []
         observer = Observer(process.client_url(), folder)
-        for tokens in world.rounds:
-            found += [await observer.push(tokens), *await observer.probe(world.users)]
+        for tokens in fixture.rounds:
+            found += [await observer.push(tokens), *await observer.probe(fixture.users)]
         return found
 
     try:
@@ -337,8 +337,8 @@ def play(kind: str, world: World, folder: Path) -> list[Any]:
 
 def differences(seed: int, folder: Path) -> list[str]:
     """What one server does and the other does not."""
-    world = Maker(seed, int(time.time())).world()
-    ours, theirs = (play(kind, world, folder / kind) for kind in KINDS)
+    fixture = Maker(seed, int(time.time())).fixture()
+    ours, theirs = (play(kind, fixture, folder / kind) for kind in KINDS)
     found = []
     for number, (mine, its) in enumerate(zip(ours, theirs, strict=True)):
         what = f"round {number // 4 + 1}, {('pushes', 'logins', 'messages', 'traces')[number % 4]}"

@@ -152,7 +152,7 @@ def test_errors_name_what_is_wrong(spark: SparkSession, streams: Streams) -> Non
     assert "stream WORK has retention workqueue" in failure(read(spark, streams, "WORK"))
     assert "names streams that are not read: T" in failure(read(spark, streams, "S", startingOffsets='{"T": 1}'))
     prefixed = failure(read(spark, streams, "S", domain="nowhere", timeout="600ms", retryFor="1s"))
-    assert "nobody answers on $JS.nowhere.API.STREAM.INFO.S" in prefixed
+    assert "no responders on $JS.nowhere.API.STREAM.INFO.S" in prefixed
     nobody = failure(
         spark.read.format("jetstream").options(servers="127.0.0.1:1", stream="S", retryFor="600ms", timeout="1s").load()
     )

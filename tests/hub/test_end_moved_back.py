@@ -1,4 +1,4 @@
-"""A stream whose end moved back (a power cut of the server, a restored backup): nothing is lost silently, whoever reads."""
+"""A stream whose end moved back (a power cut of the server, a restored backup): no reader loses messages silently."""
 
 from __future__ import annotations
 

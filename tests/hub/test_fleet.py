@@ -1,4 +1,4 @@
-"""The fleet as its devices tell it: eyotd publishes its status into a stream, the hub copies it, the job reads it."""
+"""The fleet by its devices' reports: eyotd publishes its status into a stream, the hub sources it, the job reads it."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ def test_three_devices(spark: SparkSession, streams: Streams, tmp_path: Path) ->
     """One device on time, one three days late, one created again before all of it was copied."""
     on_time = series("ontime", NEW_YEAR_MS, 300)
     late = series("late", NEW_YEAR_MS - 3 * DAY_MS, 200)
-    first_life, second_life = series("reimaged", NEW_YEAR_MS, 100), series("reimaged", NEW_YEAR_MS + DAY_MS, 30)
+    first_epoch, second_epoch = series("reimaged", NEW_YEAR_MS, 100), series("reimaged", NEW_YEAR_MS + DAY_MS, 30)
     for name in ("ontime", "late", "reimaged"):
         streams.create(f"DEV_{name}", [f"readings.{name}.>"])
 
@@ -153,26 +153,26 @@ def test_three_devices(spark: SparkSession, streams: Streams, tmp_path: Path) ->
     hub_stream("ontime", "late", "reimaged", action="CREATE", max_msgs=280, discard="new")
     streams.publish(map(message, on_time[:200]))
     arrived(streams, "READINGS", 200)
-    streams.publish(map(message, first_life))
+    streams.publish(map(message, first_epoch))
     arrived(streams, "READINGS", 280)
     config = jobs_config(streams.url, tmp_path)
     hub = Hub(spark, config)
     hub.round()
     assert of_origin(Gaps(spark, config).run(), "DEV_reimaged") == [(1, 81, 100, "in_flight")]
-    assert hub.gold() == truth(on_time[:200] + first_life[:80])
+    assert hub.gold() == truth(on_time[:200] + first_epoch[:80])
     # It is re-imaged: its stream is made anew, and what lay on it is gone.
     hub_stream("ontime", "late", max_msgs=-1, discard="old")
     streams.delete("DEV_reimaged")
     streams.create("DEV_reimaged", ["readings.reimaged.>"])
     hub_stream("ontime", "late", "reimaged", max_msgs=-1, discard="old")
     attached(streams, "DEV_reimaged")
-    streams.publish(map(message, [*second_life, *on_time[200:], *late]))
+    streams.publish(map(message, [*second_epoch, *on_time[200:], *late]))
     arrived(streams, "READINGS", 280 + 30 + 100 + 200)
     hub.round()
     report = Gaps(spark, config).run()
     assert of_origin(report, "DEV_reimaged") == [(1, 81, 100, "lost")]
     assert of_origin(report, "DEV_ontime") == of_origin(report, "DEV_late") == []
-    assert hub.gold() == truth(on_time + late + first_life[:80] + second_life)
+    assert hub.gold() == truth(on_time + late + first_epoch[:80] + second_epoch)
     fleet = {row["device"]: row["readings"] for row in Fleet(spark, config).run()}
     assert fleet == {"late": 200, "ontime": 300, "reimaged": 110}
     write_report(spark, config, str(tmp_path / "report.html"))

@@ -1,4 +1,4 @@
-"""Bronze: every message once, whatever happens to the job, its folders and the server."""
+"""Bronze: every message once, in spite of failures of the job, its folders and the server."""
 
 from __future__ import annotations
 

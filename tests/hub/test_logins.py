@@ -154,7 +154,7 @@ def test_a_stream_in_another_domain(tmp_path: Path, hub: str, leaf: str) -> None
             assert read(**at, **way) == list(range(COUNT))
         with pytest.raises(OptionError, match="option 'stream' names a stream that does not exist: 'S'"):
             read(**at)
-        with pytest.raises(NoResponders, match=r"nobody answers on \$JS\.nowhere\.API\.STREAM\.INFO\.S"):
+        with pytest.raises(NoResponders, match=r"no responders on \$JS\.nowhere\.API\.STREAM\.INFO\.S"):
             read(**at, domain="nowhere")
 
 
@@ -169,7 +169,7 @@ def test_a_stream_in_another_domain(tmp_path: Path, hub: str, leaf: str) -> None
         ({"domain": "a", "apiPrefix": "b"}, "option 'apiPrefix' cannot be used together with 'domain'"),
         ({"apiPrefix": "$JS.*.API"}, "option 'apiPrefix' must be a subject"),
         ({"timeout": "soon"}, "option 'timeout' must be a duration"),
-        ({"retryFor": "-1s"}, "option 'retryFor' must be longer"),
+        ({"retryFor": "-1s"}, "option 'retryFor' must be positive"),
         ({"fetchBytes": "4q"}, "option 'fetchBytes' must be a number of bytes"),
         ({"minPartitions": "0"}, "option 'minPartitions' must be an integer of at least 1"),
         ({"failOnDataLoss": ""}, "option 'failOnDataLoss' is empty"),
@@ -187,7 +187,7 @@ def test_a_stream_in_another_domain(tmp_path: Path, hub: str, leaf: str) -> None
         ({"servers": "nats://u:p@x"}, "option 'servers' must not hold a user or password"),
         ({"servers": "x:99999"}, "option 'servers' has no usable port"),
         ({"servers": "nats://[::1"}, "option 'servers'"),
-        ({"stream": "a b"}, "option 'stream' has what cannot be a stream's name"),
+        ({"stream": "a b"}, "option 'stream' has an invalid stream name"),
     ],
 )
 def test_wrong_values_name_their_option(given: dict[str, str], problem: str) -> None:

@@ -1,4 +1,4 @@
-"""What nobody expects to arrive, from the stream to the page: large and empty payloads, names of all kinds, the ends of time."""
+"""Unexpected input, from the stream to the page: large and empty payloads, names of all kinds, the ends of time."""
 
 from __future__ import annotations
 

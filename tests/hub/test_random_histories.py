@@ -1,4 +1,4 @@
-"""Random lives of a stream (ends moved back, overtaken, purged, made again) against a model in plain Python."""
+"""Random histories of a stream (ends moved back, overtaken, purged, re-created) against a model in plain Python."""
 
 from __future__ import annotations
 

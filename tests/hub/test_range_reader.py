@@ -101,7 +101,7 @@ def test_no_server_for_too_long(stream: Streams, server: NatsServer) -> None:
         reading = Reading(stream, link.port, retry_s=1.0)
         reading.some(10)
         link.cut()
-        with pytest.raises(HubError, match=r"reading S 1\.\.3000 got stuck at"):
+        with pytest.raises(HubError, match=r"reading S 1\.\.3000 stopped at"):
             reading.rest()
 
 

@@ -1,4 +1,4 @@
-"""spark.readStream.format("jetstream"): each message once across restarts, limits, and what is told when data is gone."""
+"""spark.readStream.format("jetstream"): each message once across restarts, limits, and the error for lost data."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def test_from_the_device_to_gold(spark: SparkSession, leaf: Eyotd, streams: Stre
     report = Gaps(spark, config).run()
     assert report.gaps == []
     assert {source.domain for source in report.coverage.epochs if source.kind == ORIGIN} == {"edge"}
-    assert all(life.now for lives in report.known.values() for life in lives)
+    assert all(known_epoch.now for epochs_known in report.known.values() for known_epoch in epochs_known)
     device.delete("READINGS")
 
 

@@ -1,4 +1,4 @@
-"""Auth callout beside nats-server 2.14: who is asked about, what the service is told, and which answers convince."""
+"""Auth callout beside nats-server 2.14: the users that it decides on, the service's requests, and which answers are accepted."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Backups between eyotd and real nats-servers, in both directions: what one wrote the other restores, message by message.
+"""Backups between eyotd and real nats-servers, in both directions: each restores the other's backup, message by message.
 
-Each round goes from a real server into eyotd and from there into every server, so that what comes out at the end has gone
-through both directions.
+Each round goes from a real server into eyotd and from there into every server, so that the last backup has passed both
+directions.
 """
 
 from __future__ import annotations
@@ -531,9 +531,9 @@ def test_the_operators_tool(servers: dict[str, ServerProcess], tmp_path: Path) -
     asyncio.run(seen("eyotd", keep=False))
     # What cannot be done is said in one line, and leaves nothing.
     for words, said in (
-        (("backup", name, str(ours)), "holds a backup already"),
+        (("backup", name, str(ours)), "already holds a backup"),
         (("backup", "none", str(tmp_path / "none")), "stream not found (10059)"),
-        (("restore", str(tmp_path)), "is no backup: it has no backup.json"),
+        (("restore", str(tmp_path)), "is not a backup: it has no backup.json"),
         (("backup", name, "/proc/none"), "/proc/none"),
     ):
         failed = eyot(servers["eyotd"], *words)

@@ -1,5 +1,6 @@
-"""A running daemon on a disk that hangs, fails or is full: what publishers, readers and consumers are told, and that it recovers
-by itself."""
+"""A running daemon on a disk that hangs, fails or is full: the errors for publishers, readers and consumers, and the recovery
+without a restart.
+"""
 
 from __future__ import annotations
 

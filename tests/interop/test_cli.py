@@ -1,4 +1,4 @@
-"""`eyot` against a running `eyotd`: requests, refusals and a connection that goes away, as somebody at a terminal sees them."""
+"""`eyot` against a running `eyotd`: requests, refusals and a lost connection, as a terminal shows them."""
 
 from __future__ import annotations
 
@@ -63,10 +63,10 @@ def test_what_somebody_does_first(eyot: Tool) -> None:
     assert status == 0
     assert "┃" not in out  # a table without names has no head
     status, out, _ = eyot("sync")
-    assert (status, out) == (0, "Copied from here\n  nobody has copied anything yet\n")
+    assert (status, out) == (0, "Replicated from here\n  no mirror or source elsewhere so far\n")
     status, out, err = eyot("sync", "wait", "--timeout", "10ms")
     assert (status, out) == (1, "")
-    assert err.startswith("eyot: nobody has copied from any stream yet")
+    assert err.startswith("eyot: no mirror or source elsewhere replicates any stream yet")
 
 
 def test_what_the_server_refuses(eyot: Tool) -> None:
@@ -77,15 +77,15 @@ def test_what_the_server_refuses(eyot: Tool) -> None:
         f"eyot: cannot connect to {where}: Authorization Violation\n",
     )
     assert eyot("stream", "info", "NONE") == (1, "", "eyot: stream not found (10059)\n")
-    assert eyot("pub", "--ack", "nobody.takes", "x") == (1, "", "eyot: no stream takes nobody.takes\n")
-    assert eyot("req", "nobody.answers", "x") == (1, "", "eyot: nobody answers on nobody.answers\n")
+    assert eyot("pub", "--ack", "nobody.takes", "x") == (1, "", "eyot: no stream stores nobody.takes\n")
+    assert eyot("req", "nobody.answers", "x") == (1, "", "eyot: no responders on nobody.answers\n")
     assert eyot("pub", "two words", "x") == (1, "", "eyot: invalid subject\n")
     status, out, err = eyot("req", "$JS.API.STREAM.INFO.NONE", "")
     assert (status, err) == (1, "eyot: stream not found (10059)\n")
     assert json.loads(out)["error"]["code"] == 404
     status, _, err = eyot("--domain", "elsewhere", "stream", "ls")
     assert status == 1
-    assert err.startswith("eyot: nobody answers on $JS.elsewhere.API: domain elsewhere cannot be reached")
+    assert err.startswith("eyot: no responders on $JS.elsewhere.API: domain elsewhere cannot be reached")
 
 
 def test_a_subscriber_whose_server_goes_away(eyot: Tool) -> None:

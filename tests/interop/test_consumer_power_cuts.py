@@ -1,5 +1,6 @@
 """A worker acknowledges with answers (double acks) while the daemon is killed at random: what was answered never comes
-again, and everything comes at least once."""
+again, and everything comes at least once.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random conversations of clients with eyotd and with a real nats-server 2.14: everybody hears the same.
+"""Random conversations of clients with eyotd and with a real nats-server 2.14: every client receives the same.
 
 One client says well-formed things in every spelling, three others listen; compared is what each gets, without regard to the order
 in which several subscriptions get one message, which is the server's choice. Left out are what clients never send and where

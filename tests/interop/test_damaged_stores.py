@@ -141,7 +141,7 @@ def test_core_is_served_where_the_database_cannot_be_opened(stopped: Eyotd) -> N
         core_works(server)
         code, page = health(server)
         assert code == 503
-        assert "JetStream storage is not available: neither of the database's two meta pages" in page["error"]
+        assert "JetStream not enabled (10076): neither of the database's two meta pages" in page["error"]
         assert "neither" in server.monitor("/eyot/status")["store"]["error"]
 
 

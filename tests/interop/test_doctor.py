@@ -1,4 +1,4 @@
-"""`eyot doctor`: with one of the five subjects of a copy across accounts removed at a time, it names that one; links and domains."""
+"""`eyot doctor` names the missing one of the five subjects that a mirror or source across accounts needs; links and domains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every row of the table of causes in `docs/operate/doctor.md`: what is broken, and what `eyot doctor` says of it on both ends."""
+"""Every row of the table of causes in `docs/operate/doctor.md`: the broken part, and the report of `eyot doctor` at both ends."""
 
 from __future__ import annotations
 
@@ -119,11 +119,11 @@ CAUSES = {
         mirror_of_hub, (4, r"\$JS\.hub\.API"), None, denied("$JS.hub.API.>"), log=r"does not carry \$JS\.hub\.API"
     ),
     "the link is in another account of the hub": Cause(
-        source, (3, "cannot be told from here"), (4, "no server of domain leaf is linked to account ACC"), user="other"
+        source, (3, "not visible from here"), (4, "no server of domain leaf is linked to account ACC"), user="other"
     ),
-    "the hub has no mirror or source": Cause(nothing, (3, "cannot be told from here"), (0, "")),
+    "the hub has no mirror or source": Cause(nothing, (3, "not visible from here"), (0, "")),
     "the hub lost its mirror or source": Cause(
-        source_and_wipe, (3, "cannot be told from here"), (0, ""), leaf_of_nats=(4, "does not read DATA")
+        source_and_wipe, (3, "not visible from here"), (0, ""), leaf_of_nats=(4, "does not read DATA")
     ),
     "the origin's domain is not linked": Cause(mirror_of_nobody, (4, "no server of domain elsewhere is linked"), None),
 }

@@ -1,4 +1,4 @@
-"""A leaf node never says `synced` of what its hub lacks; each way in which a real nats-server hub comes to lack something, played."""
+"""A leaf node never reports messages as `synced` that its hub lacks: every way in which a real nats-server hub loses messages."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """What 2.12 and 2.14 brought, the same requests to eyotd and to a real nats-server 2.14: every answer and every stored
-message compared. Times and ids are left out."""
+message compared. Times and ids are left out.
+"""
 
 from __future__ import annotations
 

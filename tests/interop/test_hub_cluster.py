@@ -1,4 +1,4 @@
-"""A hub that is a cluster of three real nats-servers with replicated copies: its servers stop one after the other, leaders change."""
+"""A hub that is a cluster of three real nats-servers with replicated mirrors: its servers stop one after the other, leaders change."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ async def _publish(leaf: Client, done: int) -> int:
 
 async def _payloads(hub: Client, stream: str, count: int) -> list[int]:
     js = hub.jetstream(timeout=5)
-    sub = await js.subscribe("", stream=stream, ordered_consumer=True)
+    sub = await _within(30, lambda: js.subscribe("", stream=stream, ordered_consumer=True))
     found = [int((await sub.next_msg(timeout=10)).data) for _ in range(count)]
     await sub.unsubscribe()
     return found
@@ -125,6 +125,6 @@ async def _play(hubs: dict[str, NatsServer], leaf: Eyotd) -> None:
     ]
     for name in ("ALL", "MIR"):
         assert await _payloads(hub, name, sent) == list(range(sent))
-        assert (await js.stream_info(name)).state.messages == sent
+        assert (await _within(30, lambda name=name: js.stream_info(name))).state.messages == sent
     await hub.close()
     await at_leaf.close()

@@ -1,4 +1,4 @@
-"""What becomes of a message over leaf links: each server tells its part, and the number of the hop joins them."""
+"""Traces of a message over leaf links: each server reports its own steps, and the hop's number joins them."""
 
 from __future__ import annotations
 

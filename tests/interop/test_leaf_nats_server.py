@@ -1,4 +1,4 @@
-"""Leaf links between eyotd and Debian's nats-server, in both roles, with unchanged clients on both sides."""
+"""Leaf links between eyotd and Debian's nats-server, in both roles, with unchanged clients at both ends."""
 
 from __future__ import annotations
 
@@ -233,7 +233,7 @@ def test_key_value_of_the_other_domain(pair: LeafPair) -> None:
 
 @pytest.mark.parametrize(("hub", "leaf"), PAIRS, ids=PAIR_IDS)
 def test_kill_and_restart_of_either_side(hub: str, leaf: str, tmp_path: Path) -> None:
-    async def talk(pair: LeafPair) -> None:
+    async def converse(pair: LeafPair) -> None:
         async with Clients(pair.hub, pair.leaf) as (at_hub, at_leaf):
             await linked(at_hub, at_leaf)
             inbox = await Inbox.on(at_hub, "a")
@@ -244,11 +244,11 @@ def test_kill_and_restart_of_either_side(hub: str, leaf: str, tmp_path: Path) ->
             assert inbox.payloads == [b"x"]
 
     with LeafPair(hub, leaf, tmp_path) as pair:
-        asyncio.run(talk(pair))
+        asyncio.run(converse(pair))
         for victim in (pair.hub, pair.leaf, pair.hub):
             victim.kill()
             victim.start()
-            asyncio.run(talk(pair))
+            asyncio.run(converse(pair))
 
 
 @pytest.mark.parametrize(("hub", "leaf"), PAIRS, ids=PAIR_IDS)

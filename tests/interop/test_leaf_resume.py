@@ -1,4 +1,4 @@
-"""Copies at a hub that is a real nats-server go on when their leaf returns, whatever became of their requests meanwhile."""
+"""Mirrors and sources on a real nats-server hub resume when their leaf node returns, even if their requests were lost meanwhile."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_requests_that_were_sent_before_the_link_was_up(pair: tuple[LeafPair, Li
     asyncio.run(_publish(servers, "o.second"))
     asyncio.run(asyncio.sleep(1.0))
     link.restore()
-    servers.leaf.wait_log("told to ask again", 60)
+    servers.leaf.wait_log("refused, so that they are repeated", 60)
     asyncio.run(_holds(servers, 2))
 
 

@@ -1,4 +1,4 @@
-"""A leaf node whose journal lost its end while it was down: what the hub copied of it, and what the leaf says of that."""
+"""A leaf node whose journal lost its end while it was down: the hub's copies of lost messages, and the leaf node's report."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from support.leaf_pair import LEAF, Clients, LeafPair
 from support.link import Link
 
 ORIGIN = StreamSource(name="R", external=ExternalStream(api="$JS.leaf.API"))
-COPIES = ("MIRROR", "SOURCE")
+DOWNSTREAMS = ("MIRROR", "SOURCE")
 KEPT, LOST, MORE = 10, 20, 5
 
 
@@ -142,13 +142,13 @@ def test_the_end_of_a_journal_is_lost(pair: tuple[LeafPair, Link], got: int, how
     servers, link = pair
     copied_twice(servers)
     publish_all(servers, range(1, KEPT + 1))
-    until(lambda: syncz(servers)["synced"] and set(outs(servers)) == set(COPIES), "the first are copied")
+    until(lambda: syncz(servers)["synced"] and set(outs(servers)) == set(DOWNSTREAMS), "the first are copied")
     servers.leaf.stop()
     servers.leaf.start()
     until(lambda: syncz(servers)["synced"], "the link is back")
     publish_all(servers, range(KEPT + 1, KEPT + got + 1))
     until(
-        lambda: all(held(servers, name) == KEPT + got for name in COPIES) and syncz(servers)["synced"],
+        lambda: all(held(servers, name) == KEPT + got for name in DOWNSTREAMS) and syncz(servers)["synced"],
         "some are copied",
     )
     link.cut()
@@ -161,7 +161,7 @@ def test_the_end_of_a_journal_is_lost(pair: tuple[LeafPair, Link], got: int, how
     assert (state["messages"], state["last_seq"]) == (KEPT, KEPT + LOST)
     report = syncz(servers)
     assert not report["synced"]
-    assert set(outs(servers)) == set(COPIES)
+    assert set(outs(servers)) == set(DOWNSTREAMS)
     assert all(each["uncertain"] for each in report["out"])
     assert wait(servers, 0.2).returncode == 1
     words = f"stream ACC/R: sequences {KEPT + 1} to {KEPT + LOST} are lost"
@@ -176,10 +176,12 @@ def test_the_end_of_a_journal_is_lost(pair: tuple[LeafPair, Link], got: int, how
     link.restore()
     until(lambda: agrees(servers, never), "what is left is copied, nothing more is known")
     assert publish_all(servers, range(1001, 1001 + MORE)) == list(range(KEPT + LOST + 1, KEPT + LOST + MORE + 1))
-    until(lambda: all(held(servers, name) == KEPT + got + MORE for name in COPIES), "what comes then is copied", 30)
+    until(
+        lambda: all(held(servers, name) == KEPT + got + MORE for name in DOWNSTREAMS), "what comes then is copied", 30
+    )
     until(lambda: agrees(servers, never), "and confirmed")
     wanted = [str(each) for each in (*range(1, KEPT + got + 1), *range(1001, 1001 + MORE))]
-    for name in COPIES:
+    for name in DOWNSTREAMS:
         assert contents(servers, name) == wanted
     done = wait(servers, 20)
     for each in outs(servers).values():
@@ -196,7 +198,9 @@ def test_what_was_known_of_the_readers_is_lost_too(pair: tuple[LeafPair, Link]) 
     servers, link = pair
     copied_twice(servers)
     publish_all(servers, range(1, 13))
-    until(lambda: all(held(servers, name) == 12 for name in COPIES) and syncz(servers)["synced"], "some are copied")
+    until(
+        lambda: all(held(servers, name) == 12 for name in DOWNSTREAMS) and syncz(servers)["synced"], "some are copied"
+    )
     link.cut()
     publish_all(servers, range(13, 21))
     servers.leaf.kill()
@@ -208,9 +212,9 @@ def test_what_was_known_of_the_readers_is_lost_too(pair: tuple[LeafPair, Link]) 
     assert not syncz(servers)["synced"]
     link.restore()
     assert publish_all(servers, range(21, 24)) == [21, 22, 23]
-    until(lambda: all(held(servers, name) == 15 for name in COPIES), "what comes then is copied")
-    until(lambda: bool(syncz(servers)["synced"]) and set(outs(servers)) == set(COPIES), "and confirmed")
-    for name in COPIES:
+    until(lambda: all(held(servers, name) == 15 for name in DOWNSTREAMS), "what comes then is copied")
+    until(lambda: bool(syncz(servers)["synced"]) and set(outs(servers)) == set(DOWNSTREAMS), "and confirmed")
+    for name in DOWNSTREAMS:
         assert contents(servers, name) == [str(each) for each in (*range(1, 13), *range(21, 24))]
     for each in outs(servers).values():
         lost = [(one["reason"], one["messages"], one["sequences"]) for one in each["lost"]]

@@ -1,6 +1,6 @@
 """Core NATS with the real nats-py against a real daemon, and against Debian's nats-server as the reference.
 
-Every scenario runs against both; what it observes must be what it says here, so that the two agree.
+Every scenario runs against both, with the same expectations, so that the two agree.
 """
 
 from __future__ import annotations

@@ -218,7 +218,7 @@ def test_what_monitoring_and_events_say_of_tokens(kind: str, tmp_path: Path) -> 
         events = await admin.subscribe(f"$SYS.ACCOUNT.{ALPHA.public}.CONNECT")
         await admin.flush()
         token = ALPHA.user(USER, tags=["team:a"])
-        await door.enter(token)
+        client = await door.enter(token)
         came = json.loads((await events.next_msg(timeout=WAIT_S)).data)["client"]
         row = door.process.monitor(f"/connz?auth=1&acc={ALPHA.public}")["connections"][0]
         name = f"account-{ALPHA.public[1:5]}"
@@ -229,7 +229,16 @@ def test_what_monitoring_and_events_say_of_tokens(kind: str, tmp_path: Path) -> 
         assert (detail["account_name"], detail["name_tag"], detail["expired"]) == (ALPHA.public, name, False)
         assert (detail["jwt"], detail["issuer_key"]) == (account, OPERATOR.public)
         assert (detail["decoded_jwt"]["sub"], detail["revoked_user"].keys()) == (ALPHA.public, {OTHER.public})
+        gone = await admin.subscribe(f"$SYS.ACCOUNT.{ALPHA.public}.DISCONNECT")
+        await admin.flush()
+        await client.close()
+        await gone.next_msg(timeout=WAIT_S)
+        closed: list[Any] = []
+        while not closed:  # the row follows the event
+            closed = door.process.monitor(f"/connz?auth=1&state=closed&acc={ALPHA.public}")["connections"]
+        assert {key: closed[0].get(key) for key in shown} == {key: row[key] for key in shown}
 
+    shown = ("authorized_user", "account", "name_tag", "jwt", "issuer_key", "tags")
     account = OPERATOR.account(ALPHA, revocations={OTHER.public: 1_700_000_000})
     play(kind, tmp_path, operator_conf(account), scenario)
 
@@ -294,93 +303,147 @@ def test_accounts_of_a_directory_outlive_the_server(tmp_path: Path) -> None:
         process.kill()
 
 
+async def push(admin: Client, token: str) -> str:
+    """What the server says of an account's token."""
+    answer = await ask(admin, "$SYS.REQ.CLAIMS.UPDATE", token)
+    return str(answer.get("error", {}).get("description", "") or answer["data"]["message"])
+
+
+def granted(subject: str, kind: str = "stream", **claims: Any) -> str:
+    """ALPHA's activation of `subject` for BETA."""
+    return ALPHA.sign(BETA.public, {"type": "activation", "kind": kind, "subject": subject}, **claims)
+
+
+def private_exporter(**revocations: dict[str, int]) -> str:
+    """ALPHA with three private exports; `revocations` by the first letter of the export."""
+    exports = [
+        {"type": kind, "subject": subject, "token_req": True, "revocations": revocations.get(subject[0], {})}
+        for kind, subject in (("stream", "p.>"), ("stream", "q.>"), ("service", "r.>"))
+    ]
+    return OPERATOR.account(ALPHA, exports=exports)
+
+
+def private_importer(*imports: tuple[str, str, str]) -> str:
+    """BETA with imports: kind, subject and activation ("" for none) of each."""
+    wanted = [
+        {"type": kind, "subject": subject, "account": ALPHA.public} | ({"token": token} if token else {})
+        for kind, subject, token in imports
+    ]
+    return OPERATOR.account(BETA, imports=wanted)
+
+
+async def heard_by_importer(door: Door) -> set[str]:
+    """Which of ALPHA's subjects BETA hears and reaches."""
+    speaker, listener = await door.enter(ALPHA.user(USER)), await door.enter(BETA.user(USER))
+    got: set[str] = set()
+
+    async def hear(msg: Any) -> None:
+        got.add(msg.subject)
+
+    async def asked(msg: Any) -> None:
+        got.add(f"asked {msg.subject}")
+
+    await listener.subscribe("p.*", cb=hear)
+    await listener.subscribe("q.*", cb=hear)
+    await speaker.subscribe("r.*", cb=asked)
+    end = await listener.subscribe("end")
+    await listener.flush()
+    await speaker.flush()
+    for subject in ("p.good", "p.secret", "q.good"):
+        await speaker.publish(subject, b"")
+    await speaker.flush()
+    for subject in ("r.good", "r.secret"):
+        await listener.publish(subject, b"")
+    await listener.publish("end", b"")
+    await end.next_msg(timeout=WAIT_S)
+    await speaker.flush()
+    await speaker.close()
+    await listener.close()
+    return got
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_activation_opens_its_own_import_alone(kind: str, tmp_path: Path) -> None:
     resolver = f'{{ type: full, dir: "{tmp_path / kind / "jwt"}", allow_delete: true }}'
-    now = int(time.time())
-
-    def granted(subject: str, kind: str = "stream", **claims: Any) -> str:
-        return ALPHA.sign(BETA.public, {"type": "activation", "kind": kind, "subject": subject}, **claims)
-
-    def exporter(**revocations: dict[str, int]) -> str:
-        exports = [
-            {"type": kind, "subject": subject, "token_req": True, "revocations": revocations.get(subject[0], {})}
-            for kind, subject in (("stream", "p.>"), ("stream", "q.>"), ("service", "r.>"))
-        ]
-        return OPERATOR.account(ALPHA, exports=exports)
-
-    def importer(*imports: tuple[str, str, str]) -> str:
-        wanted = [
-            {"type": kind, "subject": subject, "account": ALPHA.public} | ({"token": token} if token else {})
-            for kind, subject, token in imports
-        ]
-        return OPERATOR.account(BETA, imports=wanted)
-
     good = ("stream", "p.good", granted("p.good"))
-    config = operator_conf(exporter(), importer(good), resolver=resolver)
+    config = operator_conf(private_exporter(), private_importer(good), resolver=resolver)
 
     async def scenario(door: Door) -> None:
         admin = await door.system()
-
-        async def push(token: str) -> str:
-            answer = await ask(admin, "$SYS.REQ.CLAIMS.UPDATE", token)
-            return str(answer.get("error", {}).get("description", "") or answer["data"]["message"])
-
-        async def heard() -> set[str]:
-            """Which of the exporter's subjects the importer hears and reaches."""
-            speaker, listener = await door.enter(ALPHA.user(USER)), await door.enter(BETA.user(USER))
-            got: set[str] = set()
-
-            async def hear(msg: Any) -> None:
-                got.add(msg.subject)
-
-            async def asked(msg: Any) -> None:
-                got.add(f"asked {msg.subject}")
-
-            await listener.subscribe("p.*", cb=hear)
-            await listener.subscribe("q.*", cb=hear)
-            await speaker.subscribe("r.*", cb=asked)
-            end = await listener.subscribe("end")
-            await listener.flush()
-            await speaker.flush()
-            for subject in ("p.good", "p.secret", "q.good"):
-                await speaker.publish(subject, b"")
-            await speaker.flush()
-            for subject in ("r.good", "r.secret"):
-                await listener.publish(subject, b"")
-            await listener.publish("end", b"")
-            await end.next_msg(timeout=WAIT_S)
-            await speaker.flush()
-            await speaker.close()
-            await listener.close()
-            return got
-
-        assert await heard() == {"p.good"}
+        assert await heard_by_importer(door) == {"p.good"}
         refused = "activation token import subject"
         for subject in ("p.secret", "p.>"):
-            said = await push(importer(good, ("stream", subject, granted("p.good"))))
+            said = await push(admin, private_importer(good, ("stream", subject, granted("p.good"))))
             assert refused in said
             assert "doesn't match import" in said
-        assert refused in await push(importer(("service", "r.secret", granted("r.good", "service"))))
+        assert refused in await push(admin, private_importer(("service", "r.secret", granted("r.good", "service"))))
         assert "mismatch between token import type" in await push(
-            importer(("stream", "p.good", granted("p.good", "service")))
+            admin, private_importer(("stream", "p.good", granted("p.good", "service")))
         )
-        assert await heard() == {"p.good"}
-        await push(importer(good, ("stream", "p.secret", "")))
-        assert await heard() == {"p.good"}, "no token, no import"
-        late = granted("p.secret", exp=now - 5)
-        await push(importer(good, ("stream", "p.secret", late)))
-        assert await heard() == {"p.good"}, "an activation that has expired is none"
-        await push(importer(good, ("stream", "q.good", granted("q.good", iat=now - 9))))
-        assert await heard() == {"p.good", "q.good"}
-        await push(exporter(q={BETA.public: now - 5}))
-        assert await heard() == {"p.good"}, "what was revoked is gone, the rest stays"
-        await push(exporter())
-        assert await heard() == {"p.good", "q.good"}
-        await push(importer(("service", "r.good", granted("r.good", "service")), ("service", "r.secret", "")))
-        assert await heard() == {"asked r.good"}
+        assert await heard_by_importer(door) == {"p.good"}
+        await push(admin, private_importer(good, ("stream", "p.secret", "")))
+        assert await heard_by_importer(door) == {"p.good"}, "no token, no import"
 
     play(kind, tmp_path, config, scenario)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_activation_that_has_expired_or_was_revoked_closes_its_import_alone(kind: str, tmp_path: Path) -> None:
+    resolver = f'{{ type: full, dir: "{tmp_path / kind / "jwt"}", allow_delete: true }}'
+    now = int(time.time())
+    good = ("stream", "p.good", granted("p.good"))
+    config = operator_conf(private_exporter(), private_importer(good), resolver=resolver)
+
+    async def scenario(door: Door) -> None:
+        admin = await door.system()
+        await push(admin, private_importer(good, ("stream", "p.secret", granted("p.secret", exp=now - 5))))
+        assert await heard_by_importer(door) == {"p.good"}, "an activation that has expired is none"
+        await push(admin, private_importer(good, ("stream", "q.good", granted("q.good", iat=now - 9))))
+        assert await heard_by_importer(door) == {"p.good", "q.good"}
+        await push(admin, private_exporter(q={BETA.public: now - 5}))
+        assert await heard_by_importer(door) == {"p.good"}, "what was revoked is gone, the rest stays"
+        await push(admin, private_exporter())
+        assert await heard_by_importer(door) == {"p.good", "q.good"}
+        services = (("service", "r.good", granted("r.good", "service")), ("service", "r.secret", ""))
+        await push(admin, private_importer(*services))
+        assert await heard_by_importer(door) == {"asked r.good"}
+
+    play(kind, tmp_path, config, scenario)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_answers_about_tokens_have_nats_servers_members(kind: str, tmp_path: Path) -> None:
+    resolver = f'{{ type: full, dir: "{tmp_path / kind / "jwt"}" }}'
+
+    async def scenario(door: Door) -> None:
+        admin = await door.system()
+        listed = await admin.request("$SYS.REQ.CLAIMS.LIST", b"", timeout=WAIT_S)
+        assert list(json.loads(listed.data)) == ["data", "server"]
+        for signer in (OPERATOR, ALPHA):
+            delete = signer.sign(signer.public, {"type": "generic", "accounts": [ALPHA.public]})
+            assert (await ask(admin, "$SYS.REQ.CLAIMS.DELETE", delete))["error"] == {
+                "code": 500,
+                "description": f"delete accounts request by {signer.public} failed - "
+                "delete must be enabled in server config",
+            }
+        missing = await admin.request(f"$SYS.REQ.ACCOUNT.{BETA.public}.CLAIMS.LOOKUP", b"", timeout=WAIT_S)
+        assert missing.data == b""
+
+    play(kind, tmp_path, operator_conf(OPERATOR.account(ALPHA), resolver=resolver), scenario)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_login_ends_with_the_times_of_day_that_its_token_allows(kind: str, tmp_path: Path) -> None:
+    async def scenario(door: Door) -> None:
+        limits = {"times": [{"start": "00:00:00", "end": "23:59:59"}], "times_location": "UTC"}
+        client = await door.enter(ALPHA.user(USER, **limits))
+        told = (await ask(client, "$SYS.REQ.USER.INFO"))["data"]
+        assert 0 < told["expires"] < 86_400 * 10**9
+        assert told["expires"] % 10**9 == 0
+        forever = await door.enter(ALPHA.user(USER))
+        assert "expires" not in (await ask(forever, "$SYS.REQ.USER.INFO"))["data"]
+
+    play(kind, tmp_path, operator_conf(OPERATOR.account(ALPHA)), scenario)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -12,6 +12,7 @@ import nats
 import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
+from nats.errors import NoRespondersError
 from nats.js.api import StreamConfig
 
 from support.eyotd import Eyotd
@@ -23,9 +24,12 @@ CONFIG = """
 server_name: one
 accounts {
   ACC: { users: [ { user: acc, password: acc } ], jetstream: enabled }
-  OTHER: { users: [ { user: other, password: other } ], jetstream: enabled }
+  OTHER: {
+    users: [ { user: other, password: other } ], jetstream: enabled
+    imports: [ { service: { account: SYS, subject: "$SYS.DEBUG.SUBSCRIBERS" } } ]
+  }
   PLAIN: { users: [ { user: plain, password: plain } ] }
-  SYS: { users: [ { user: sys, password: sys } ] }
+  SYS: { users: [ { user: sys, password: sys } ], exports: [ { service: "$SYS.DEBUG.SUBSCRIBERS" } ] }
 }
 system_account: SYS
 jetstream { store_dir: "%WORKDIR%/js" }
@@ -252,6 +256,144 @@ def sent_by_account(system: RawClient) -> tuple[int, int]:
     return sent["msgs"], sent["bytes"]
 
 
+def test_subscribers_of_a_subject_are_counted(server: ServerProcess) -> None:
+    """In the system account, where nobody subscribes, and by an import in the account that asks."""
+
+    async def scene(connect: Callable[..., Awaitable[Client]]) -> None:
+        client, other, system = await connect("acc"), await connect("other"), await connect("sys")
+        for subject, queue in (("a.b", ""), ("a.*", ""), ("a.b", "q"), ("a.b", "r"), ("c", "")):
+            await client.subscribe(subject, queue)
+            await system.subscribe(subject, queue)
+        await client.flush()
+        await system.flush()
+        asked = ("a.b", "a.b q", "a.b none", "a.*", "a.> r", ">", "nobody", "")
+        for asker in (system, other):
+            counts = [json.loads((await asker.request("$SYS.DEBUG.SUBSCRIBERS", one.encode())).data) for one in asked]
+            if asker is system:
+                assert counts[:5] == [4, 1, 0, 4, 1]
+                assert counts[6:] == [0, 0]
+            else:
+                assert counts[0] == 0
+        with pytest.raises(NoRespondersError):
+            await client.request("$SYS.DEBUG.SUBSCRIBERS", b"a.b")
+        with pytest.raises(NoRespondersError):
+            await system.request("$SYS.REQ.ACCOUNT.ACC.NOTHING", b"")
+
+    play(server, scene)
+
+
+DOMAIN = """
+accounts { ACC: { users: [ { user: acc, password: acc } ], jetstream: enabled }, SYS: { users: [ { user: sys, password: sys } ] } }
+system_account: SYS
+jetstream { store_dir: "%WORKDIR%/js", domain: here }
+"""
+#: What is to be acknowledged in which way, and the last token of the event's prefix.
+ANSWERS = {"+ACK": "ACK", "-NAK": "MSG_NAKED", "+TERM why": "MSG_TERMINATED"}
+
+
+@pytest.mark.parametrize("kind", [Eyotd, NewerNatsServer])
+def test_the_domain_stands_where_it_does_in_nats_servers_events(
+    kind: Callable[[str, Path], ServerProcess], tmp_path: Path
+) -> None:
+    here = kind(DOMAIN, tmp_path)
+    here.start()
+
+    async def scene(connect: Callable[..., Awaitable[Client]]) -> None:
+        client = await connect("acc")
+        events = await client.subscribe("$JS.EVENT.>")
+        js = client.jetstream()
+        await js.add_stream(StreamConfig(name="S", subjects=["s"]))
+        for _ in ANSWERS:
+            await js.publish("s", b"")
+        config = {"durable_name": "C", "ack_policy": "explicit", "sample_freq": "100%", "max_deliver": 1}
+        await ask(client, "$JS.API.CONSUMER.DURABLE.CREATE.S.C", {"stream_name": "S", "config": config})
+        inbox = await client.subscribe("pulled")
+        await client.publish("$JS.API.CONSUMER.MSG.NEXT.S.C", b'{"batch":3}', reply="pulled")
+        for answer in ANSWERS:
+            await client.publish((await inbox.next_msg(timeout=30)).reply, answer.encode())
+        await client.flush()
+        await ask(client, "$JS.API.CONSUMER.PAUSE.S.C", {"pause_until": "2100-01-01T00:00:00Z"})
+        await ask(client, "$JS.API.CONSUMER.DELETE.S.C")
+        pinned = config | {"priority_policy": "pinned_client", "priority_groups": ["g"], "priority_timeout": 10**9}
+        await ask(client, "$JS.API.CONSUMER.DURABLE.CREATE.S.C", {"stream_name": "S", "config": pinned})
+        await client.publish("$JS.API.CONSUMER.MSG.NEXT.S.C", b'{"batch":1,"group":"g"}', reply="pulled")
+        await inbox.next_msg(timeout=30)
+        await ask(client, "$JS.API.CONSUMER.UNPIN.S.C", {"group": "g"})
+        members: dict[str, list[str]] = {}
+        wanted = {"consumer_action", "consumer_pause", "nak", "terminated", "consumer_ack", "consumer_group_pinned"}
+        while not (wanted | {"consumer_group_unpinned"}) <= members.keys():
+            event = json.loads((await events.next_msg(timeout=30)).data)
+            members[event["type"].rpartition(".")[2]] = [name for name in event if name not in ("id", "timestamp")]
+        begin = ["type", "stream", "consumer"]
+        counted = ["consumer_seq", "stream_seq"]
+        assert members["consumer_action"] == [*begin, "action", "domain"]
+        assert members["consumer_pause"] == [*begin, "paused", "pause_until", "domain"]
+        assert members["nak"] == [*begin, *counted, "deliveries", "domain"]
+        assert members["terminated"] == [*begin, *counted, "deliveries", "reason", "domain"]
+        assert members["consumer_ack"] == [*begin, *counted, "ack_time", "deliveries", "domain"]
+        account = ["type", "account", "stream", "consumer", "domain", "group"]
+        assert members["consumer_group_pinned"] == [*account, "pinned_id"]
+        assert members["consumer_group_unpinned"] == [*account, "reason"]
+
+    try:
+        play(here, scene)
+    finally:
+        here.kill()
+
+
+@pytest.mark.parametrize("kinds", [(Eyotd, Eyotd), (Eyotd, NewerNatsServer), (NewerNatsServer, Eyotd)])
+def test_servers_that_share_a_system_account_count_each_other(
+    kinds: tuple[Callable[[str, Path], ServerProcess], Callable[[str, Path], ServerProcess]], tmp_path: Path
+) -> None:
+    """`nats server list` and its reports wait for as many answers as the first STATSZ says."""
+    hub = kinds[0](SHARED_HUB, tmp_path / "hub")
+    hub.start()
+    leaf = kinds[1](SHARED_LEAF.replace("HUB_PORT", str(hub.leaf_port)), tmp_path / "leaf")
+
+    async def scene(connect: Callable[..., Awaitable[Client]]) -> None:
+        system = await connect("sys")
+        figures = await system.subscribe("$SYS.SERVER.*.STATSZ")
+        ends = await system.subscribe("$SYS.SERVER.*.SHUTDOWN")
+        await system.flush()
+        leaf.start()
+        counted: dict[str, int] = {}
+        while counted != {"hub": 2, "leaf": 2}:
+            event = json.loads((await figures.next_msg(timeout=60)).data)
+            counted[event["server"]["name"]] = event["statsz"]["active_servers"]
+        versions = await ask(system, "$SYS.REQ.SERVER.PING.CONNZ")
+        assert all(one["version"] for one in versions["data"]["connections"] if one["kind"] == "Leafnode")
+        here = await ask(system, "$SYS.REQ.SERVER.PING.HEALTHZ", {"account": "ACC", "server_name": "leaf"})
+        assert (here["data"]["status_code"], here["data"]["error"]) == (404, 'JetStream account "ACC" not found')
+        leaf.stop()
+        await ends.next_msg(timeout=30)
+        while (await ask(system, "$SYS.REQ.SERVER.PING.STATSZ", {"server_name": "hub"}))["statsz"][
+            "active_servers"
+        ] > 1:
+            pass
+
+    try:
+        play(hub, scene)
+    finally:
+        leaf.kill()
+        hub.kill()
+
+
+SHARED_HUB = """
+server_name: hub
+accounts { SYS: { users: [ { user: sys, password: sys } ] } }
+system_account: SYS
+leafnodes { listen: "127.0.0.1:%LEAF_PORT%" }
+"""
+SHARED_LEAF = """
+server_name: leaf
+accounts {
+  ACC: { users: [ { user: acc, password: acc } ], jetstream: enabled }
+  SYS: { users: [ { user: sys, password: sys } ] }
+}
+system_account: SYS
+jetstream { store_dir: "%WORKDIR%/js" }
+leafnodes { remotes: [ { url: "nats://sys:sys@127.0.0.1:HUB_PORT", account: SYS } ] }
+"""
 LEAF = """
 server_name: leaf
 accounts {

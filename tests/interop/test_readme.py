@@ -1,4 +1,4 @@
-"""README.md, line by line: its configurations start as they stand, its commands do what it says, and what it names is there."""
+"""README.md, line by line: its configurations start unchanged, its commands work as described, and the files that it names exist."""
 
 from __future__ import annotations
 

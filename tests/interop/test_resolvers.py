@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -101,6 +102,39 @@ def test_an_account_server(kind: str, tmp_path: Path) -> None:
             late = await enter(url, stranger.user(USER), tmp_path)
             assert late is not None, "it is asked for again"
             for client in (asker, responder, late):
+                await client.close()
+
+        try:
+            asyncio.run(run())
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_account_server_across_a_reload(kind: str, tmp_path: Path) -> None:
+    """Accounts that were fetched before are still there, connections stay, and unknown accounts are fetched as before."""
+    with account_server() as (known, address):
+        known.tokens = {each.public: OPERATOR.account(each) for each in (SYSTEM, ALPHA, BETA)}
+        config = f"operator: {operator_token()}\nresolver: URL({address})\n"
+        process = server(kind, config, tmp_path)
+        process.start()
+
+        async def run() -> None:
+            url = process.client_url()
+            before = await enter(url, ALPHA.user(USER), tmp_path)
+            assert before is not None
+            process.set_config(config + "max_payload: 2048\n")
+            process.signal(signal.SIGHUP)
+            await asyncio.to_thread(process.wait_log, "Reloaded server configuration", WAIT_S)
+            inbox = await before.subscribe("still.here")
+            await before.publish("still.here", b"yes")
+            assert (await inbox.next_msg(timeout=WAIT_S)).data == b"yes"
+            again = await enter(url, ALPHA.user(OTHER), tmp_path, OTHER)
+            assert again is not None, "an account that was fetched before"
+            assert again.max_payload == 2048
+            late = await enter(url, BETA.user(USER), tmp_path)
+            assert late is not None, "an account that is fetched after the reload"
+            for client in (before, again, late):
                 await client.close()
 
         try:

@@ -1,4 +1,4 @@
-"""Service latency: what the exporting account hears of its service's requests, from `eyotd` and from a real nats-server 2.14."""
+"""Service latency: the exporting account's reports on its service's requests, from `eyotd` and from a real nats-server 2.14."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the origin says has reached its hub, asked by `eyot sync wait`: with an Eyot hub and with nats-server."""
+"""`eyot sync wait` and the messages that really reached the hub: with an Eyot hub and with nats-server."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def _play(hub: str, path: Path) -> None:
         control = f"http://{pair.leaf.host}:{pair.leaf.monitor_port}"
         alone = await _wait(control, 0.2)
         assert alone.returncode == 1
-        assert "nobody has copied" in alone.stderr
+        assert "no mirror or source elsewhere replicates" in alone.stderr
         external = ExternalStream(api="$JS.leaf.API", deliver="")
         source = StreamSource(name="R", external=external)
         await at_hub.jetstream().add_stream(StreamConfig(name="ALL", sources=[source]))
@@ -40,14 +40,14 @@ async def _play(hub: str, path: Path) -> None:
         assert (await at_hub.jetstream().stream_info("ALL")).state.messages == 50
         server = pair.leaf.client_url("acc")
         reads = await _eyot(control, "--server", server, "sync", "forget", "R", "hub-server")
-        assert "reads R at the moment" in reads.stderr
+        assert "replicates R at present" in reads.stderr
         await at_hub.close()
         pair.hub.kill()
         forgotten = await _forgotten(control, server)
         assert "Forgotten: 1 of R at hub-server" in forgotten.stdout
         assert pair.leaf.monitor("/eyot/syncz")["out"] == []
         unknown = await _eyot(control, "--server", server, "sync", "forget", "R", "hub-server")
-        assert "nothing is known" in unknown.stderr
+        assert "no mirror or source of R at hub-server is known" in unknown.stderr
         await leaf.close()
 
 

@@ -116,8 +116,11 @@ def healths() -> list[str]:
 
 
 def shape(answer: Any) -> Any:
-    """What is compared: refusals whole, of answers how many of each thing there are. None and no list at all are the same, and
-    subscriptions of a server's own, and connections of the test's start, are many or few."""
+    """What is compared: refusals whole, of answers how many of each thing there are.
+
+    None and no list at all are the same, and subscriptions of a server's own, and connections of the test's start, are
+    many or few.
+    """
     if not isinstance(answer, dict):
         return answer
     answer.pop("server", None)
@@ -134,7 +137,7 @@ def shape(answer: Any) -> Any:
     return sorted(answer)
 
 
-async def talk(port: int) -> list[Any]:
+async def converse(port: int) -> list[Any]:
     """The shapes of all answers in their order; None where nothing came."""
     acc = await nats.connect(f"nats://127.0.0.1:{port}", user="acc", password="acc", name="a client")
     jetstream = acc.jetstream()
@@ -174,7 +177,7 @@ def ask(kind: Callable[[str, Path], ServerProcess], path: Path) -> list[Any]:
     server = kind(CONFIG, path)
     server.start()
     try:
-        return asyncio.run(talk(server.client_port))
+        return asyncio.run(converse(server.client_port))
     finally:
         server.kill()
 

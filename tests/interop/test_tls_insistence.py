@@ -1,4 +1,4 @@
-"""An address or an option that asks for TLS gets TLS or nothing: a server without it never hears a password, from any tool."""
+"""An address or an option that asks for TLS gets TLS or nothing: a server without TLS never receives a password, from any tool."""
 
 from __future__ import annotations
 

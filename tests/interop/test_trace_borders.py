@@ -1,4 +1,4 @@
-"""Message tracing at the border of an account, beside nats-server: what is told, and which headers go on."""
+"""Message tracing at the border of an account, beside nats-server: reported steps, and headers that cross the border."""
 
 from __future__ import annotations
 

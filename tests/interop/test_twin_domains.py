@@ -1,4 +1,4 @@
-"""Two leaf nodes with one JetStream domain (a cloned image): no message is lost by it, and whoever looks is told."""
+"""Two leaf nodes with one JetStream domain (a cloned image): no message is lost, and status pages and logs name the problem."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The documentation's walk-through gives the same tables whoever is hub and whoever is leaf."""
+"""The documentation's walk-through gives the same tables with either server as hub and as leaf node."""
 
 from __future__ import annotations
 

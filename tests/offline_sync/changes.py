@@ -15,13 +15,13 @@ from offline_sync.node import Node
 
 async def work(fleet: Fleet) -> None:
     """Somebody publishes."""
-    node, stream = fleet.chance.choice(list(fleet.model.lives))
+    node, stream = fleet.chance.choice(list(fleet.model.epochs))
     fleet.publish(node, stream, fleet.chance.choice((1, 3, 10, 40)))
 
 
 async def burst(fleet: Fleet) -> None:
     """Somebody publishes much at once."""
-    node, stream = fleet.chance.choice(list(fleet.model.lives))
+    node, stream = fleet.chance.choice(list(fleet.model.epochs))
     for _ in range(fleet.chance.randint(1, 3)):
         fleet.publish(node, stream, fleet.chance.choice((100, 200, 400)))
         await trio.sleep(fleet.chance.choice((0.0, 0.02)))
@@ -55,7 +55,7 @@ async def purge(fleet: Fleet) -> None:
     topic = chance.randrange(TOPICS) if chance.random() < 0.4 else None
     if topic is not None:
         body["filter"] = f"{stream.lower()}.{name}.t{topic}"
-    fleet.model.journals[fleet.model.lives[name, stream]].purges.append((below, topic))
+    fleet.model.journals[fleet.model.epochs[name, stream]].purges.append((below, topic))
     answer = await fleet.nodes[name].request(f"STREAM.PURGE.{stream}", body)
     fleet.say(f"{name} purges {stream}, {msgspec.json.encode(body).decode()}: {answer}")
 
@@ -154,13 +154,14 @@ async def _back_up(fleet: Fleet, node: Node) -> None:
 
 
 async def set_back(fleet: Fleet) -> None:
-    """A node is taken back to its backup while its link is down, and stores new messages under sequences that it gave before; its
-    readers come later."""
+    """A node is taken back to its backup while its link is down, and stores new messages under sequences that it gave
+    before; its readers come later.
+    """
     chance = fleet.chance
     node = fleet.nodes[chance.choice((HUB, *fleet.leaves))]
     if not node.running or node.disk_full:
         return
-    mine = [place for place in fleet.model.lives if place[0] == node.name]
+    mine = [place for place in fleet.model.epochs if place[0] == node.name]
     if node.backup is None or chance.random() < 0.5:
         await _back_up(fleet, node)
         for _ in range(chance.randint(1, 3)):
@@ -182,8 +183,11 @@ async def take_back(fleet: Fleet) -> None:
 
 
 async def fail_over(fleet: Fleet) -> None:
-    """The first hub fails. Leaves find the second by their list of addresses; it may be told to gather by itself from now on. The
-    first comes back as it was, or restored from a backup, or empty."""
+    """The first hub fails.
+
+    Leaves find the second by their list of addresses; it may be told to gather by itself from now on. The first comes
+    back as it was, or restored from a backup, or empty.
+    """
     chance, hub, second = fleet.chance, fleet.hub, fleet.second
     if second is None or not hub.running or hub.disk_full:
         return

@@ -1,4 +1,4 @@
-"""Domains of simulated nodes: a node's first is its name, `leaf1`; a leaf that is renamed goes on as `leaf1-2`."""
+"""Domains of simulated nodes: a node's first is its name, `leaf1`; a leaf node that is renamed continues as `leaf1-2`."""
 
 from __future__ import annotations
 

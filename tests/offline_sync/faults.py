@@ -1,4 +1,4 @@
-"""Faults of links, power, disks and clocks: the steps of a schedule that nobody wishes for."""
+"""Faults of links, power, disks and clocks, as steps of a schedule."""
 
 from __future__ import annotations
 
@@ -109,8 +109,9 @@ async def clock(fleet: Fleet) -> None:
 
 
 async def leap(fleet: Fleet) -> None:
-    """A node without a battery-backed clock starts once with another time, and is right again the next time, or while it runs; a time
-    server may be in reach then."""
+    """A node without a battery-backed clock starts once with another time, and is right again the next time, or while
+    it runs; a time server may be in reach then.
+    """
     chance = fleet.chance
     node = fleet.nodes[chance.choice(list(fleet.nodes))]
     if node.was_restored or not node.running:

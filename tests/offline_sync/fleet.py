@@ -1,4 +1,4 @@
-"""A fleet in one process: a hub, its leaves, the streams that copy from each other, publishers, and the faults that hit them.
+"""A fleet in one process: a hub, its leaf nodes, their streams, mirrors and sources, publishers, and the faults that hit them.
 
 Everything that happens is drawn from generators seeded with the seed, and Trio's scheduler is made deterministic: a seed replays
 exactly. `trace` is what happened, step by step.
@@ -17,10 +17,9 @@ from typing import Any
 import msgspec
 import trio
 
-from eyot_sync.sourcing.actions import Phase
 from offline_sync.domains import node_of
 from offline_sync.flows import Flow, subject_of
-from offline_sync.journal import Life
+from offline_sync.journal import StreamEpoch
 from offline_sync.layout import HUB, HUB_ADDRESSES, OTHER, OTHER_ADDRESSES, SECOND, SECOND_ADDRESSES, STREAM, Layout
 from offline_sync.model import Model, Violation
 from offline_sync.network import Network
@@ -123,8 +122,8 @@ class Fleet:
         """A stream of the layout; if it is published to and was there before, it is a new life of it."""
         config = self.layout.streams[node, stream]
         if (node, stream) in self.layout.published:
-            life = self.model.begin_life(node, stream, workqueue=config.get("retention") == "workqueue")
-            self.say(f"{life} begins")
+            epoch = self.model.begin_epoch(node, stream, workqueue=config.get("retention") == "workqueue")
+            self.say(f"{epoch} begins")
             # A backup would bring the former life back: a third one to copies, who keep no more than one.
             self.nodes[node].backup = None
         else:
@@ -136,26 +135,29 @@ class Fleet:
     # -- steps -----------------------------------------------------------------------------------------------------
 
     def publish(self, node_name: str, stream: str, count: int) -> None:
-        """A client publishes `count` messages at once and notes what is acknowledged. Subjects carry the node's name: what is
-        published on a leaf goes to every stream in reach of its links that listens."""
-        node, life = self.nodes[node_name], self.model.lives[node_name, stream]
+        """A client publishes `count` messages at once and notes what is acknowledged.
+
+        Subjects carry the node's name: what is published on a leaf goes to every stream in reach of its links that
+        listens.
+        """
+        node, epoch = self.nodes[node_name], self.model.epochs[node_name, stream]
         if node.stream(stream) is None:
             return
-        journal = self.model.journals[life]
+        journal = self.model.journals[epoch]
         for _ in range(count):
             journal.published += 1
             n = journal.published
             journal.published_at[n] = trio.current_time()
             padding = self.chance.choice((10, 10, 100, 1000))
             subject = subject_of(node_name, stream, n).encode()
-            node.client.ask(subject, life.payload(n, padding), self._ack(life, n))
+            node.client.ask(subject, epoch.payload(n, padding), self._ack(epoch, n))
         self.say(f"{node_name} publishes {count} to {stream}, {journal.published} in all")
 
-    def _ack(self, life: Life, n: int) -> Callable[[bytes], None]:
+    def _ack(self, epoch: StreamEpoch, n: int) -> Callable[[bytes], None]:
         def heard(payload: bytes) -> None:
             answer = msgspec.json.decode(payload)
             if "error" not in answer:
-                self.model.acked(life, n, answer["seq"])
+                self.model.acked(epoch, n, answer["seq"])
 
         return heard
 
@@ -187,7 +189,7 @@ class Fleet:
         restored = node.backup is not None
         self.say(f"{node.name} is {'restored from its backup' if restored else 'set up from nothing'}")
         if not restored:
-            self.model.copies_anew(node.name)
+            self.model.restarts_sourcing(node.name)
         await self.nursery.start(node.run)
         if restored:
             self.model.rolled_back(node)
@@ -196,7 +198,7 @@ class Fleet:
             await self._make_streams(lambda name: name == node.name)
         for worker in self.workers:
             if worker.domain == node.name:
-                worker.begin_anew()
+                worker.restart()
 
     def check(self) -> None:
         self.model.check(self.nodes.values())
@@ -239,8 +241,8 @@ class Fleet:
 
     def _undone(self, worker: Worker) -> list[int]:
         """What a worker has yet to do of what is there."""
-        life = self.model.lives[worker.domain, worker.stream]
-        left = sorted(n for n in self.model.journals[life].expected if (life, n) not in worker.came)
+        epoch = self.model.epochs[worker.domain, worker.stream]
+        left = sorted(n for n in self.model.journals[epoch].expected if (epoch, n) not in worker.came)
         stream = self.hub.stream(worker.stream)
         consumer = None if stream is None else stream.consumers.get(worker.name)
         return (left or ([] if consumer is None else sorted(consumer.state.pending)))[:5]  # type: ignore[attr-defined]
@@ -276,12 +278,13 @@ class Fleet:
                     task.stream.name == flow.target
                     and node_of(task.source_consumer.origin.api.split(".")[1]) == flow.origin_node
                 )
-                if mine and task.source_consumer.phase is not Phase.ACTIVE:
+                if mine and not task.source_consumer.is_connected:
                     raise Violation(f"{flow}: {WAKE_WITHIN_S} s after link-up it is {self.progress(flow)}")
 
     async def finish(self) -> None:
-        """Faults stop, all is copied; links return slowly while much is published; then one long cut, or links that are dead and do not
-        say so, after which everything goes on at once."""
+        """Faults stop, all is copied; links return slowly while much is published; then one long cut, or links that are
+        dead and do not say so, after which everything goes on at once.
+        """
         await self.heal()
         await self.completed(COMPLETE_WITHIN_S)
         self.chance = random.Random(f"busy return of {self.seed}")
@@ -309,17 +312,19 @@ class Fleet:
             await node.stop()
 
     def _everybody_publishes(self) -> None:
-        for node_name, stream in list(self.model.lives):
+        for node_name, stream in list(self.model.epochs):
             self.publish(node_name, stream, self.chance.randint(1, 50))
 
     async def _busy_return(self) -> None:
-        """Slow links are back after a cut, and all flash is slow. Commits are under way while mirrors and sources ask to go on, and answers
-        overtake bulk."""
+        """Slow links are back after a cut, and all flash is slow.
+
+        Commits are under way while mirrors and sources ask to go on, and answers overtake bulk.
+        """
         chance = self.chance
         for name in self.links:
             self.network.cut(name)
         self.say("slow links return while much is published")
-        places = list(self.model.lives)
+        places = list(self.model.epochs)
         for node_name, stream in places:
             self.publish(node_name, stream, chance.choice((50, 100, 200)))
         await trio.sleep(1)

@@ -1,4 +1,4 @@
-"""What copies from what in a simulated fleet, read off the configurations that are in force."""
+"""The flows of a simulated fleet (origin to mirror or source), computed from the present configurations."""
 
 from __future__ import annotations
 
@@ -21,8 +21,11 @@ def subject_of(node: str, stream: str, n: int) -> str:
 
 @dataclass(frozen=True)
 class Flow:
-    """A mirror or source: `target` of `node` copies `origin` of `origin_node`. `across`: the leaf over whose link, "" for none.
-    `filters`: what is asked for; `renames`: (subject at the origin, subject here)."""
+    """A mirror or source: `target` of `node` copies `origin` of `origin_node`.
+
+    `across`: the leaf over whose link, "" for none. `filters`: what is asked for; `renames`: (subject at the origin,
+    subject here).
+    """
 
     origin_node: str
     origin: str

@@ -1,7 +1,7 @@
-"""What the publishers of a simulated fleet know: what they published, what was acknowledged, what went on purpose.
+"""The records of a simulated fleet's publishers: messages published, acknowledged, and removed on purpose.
 
-Publishers number their messages for each stream and each life of it: the payload `<node>/<stream>/<life>/<n> ...` says what a message
-is, wherever it is found.
+Publishers number their messages for each stream and each of its epochs: the payload `<node>/<stream>/<epoch>/<n> ...` identifies
+a message wherever it is found.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from offline_sync.flows import TOPICS
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
+class StreamEpoch:
     """One life of a published stream: from its creation to its deletion."""
 
     node: str
@@ -26,23 +26,26 @@ class Life:
         return f"{self.node}/{self.stream}/{self.number}/{n} ".encode() + b"x" * padding
 
 
-_lives: dict[bytes, Life] = {}
+_epochs: dict[bytes, StreamEpoch] = {}
 
 
-def identify(payload: bytes) -> tuple[Life, int]:
+def identify(payload: bytes) -> tuple[StreamEpoch, int]:
     """Which message this is, by its payload."""
     head, _, number = payload.partition(b" ")[0].rpartition(b"/")
-    life = _lives.get(head)
-    if life is None:
+    epoch = _epochs.get(head)
+    if epoch is None:
         node, stream, count = head.decode().split("/")
-        life = _lives[head] = Life(node, stream, int(count))
-    return life, int(number)
+        epoch = _epochs[head] = StreamEpoch(node, stream, int(count))
+    return epoch, int(number)
 
 
 @dataclass
 class Journal:
-    """One life. `acked`: sequences by number. `lost`: numbers that a restored backup took back, or that were handed on to a copy
-    that was. `purges`: everything below a sequence, of one topic or of all (None)."""
+    """One life.
+
+    `acked`: sequences by number. `lost`: numbers that a restored backup took back, or that were handed on to a copy
+    that was. `purges`: everything below a sequence, of one topic or of all (None).
+    """
 
     workqueue: bool = False
     published: int = 0

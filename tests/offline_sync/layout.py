@@ -1,4 +1,4 @@
-"""Which streams a simulated fleet has, drawn from its seed: what is published where, and who copies it."""
+"""The streams of a simulated fleet, drawn from its seed: where messages are published, and which mirrors and sources replicate them."""
 
 from __future__ import annotations
 
@@ -32,9 +32,12 @@ LIMITS: tuple[Config, ...] = (
 
 class Layout:
     """`streams`: (node, stream) in the order of their making, with what their configuration says besides `STREAM`.
-    `published`: those of them that are published to. `workers`: leaves with a client that works through the hub's COMMANDS.
-    `has_second`: there is a second hub. `doubly`: leaves that are linked to another one besides, drawn from `others`: one at most, for
-    two would be a loop between the hubs. `limits` draws what published streams are limited to."""
+
+    `published`: those of them that are published to. `workers`: leaves with a client that works through the hub's
+    COMMANDS. `has_second`: there is a second hub. `doubly`: leaves that are linked to another one besides, drawn from
+    `others`: one at most, for two would be a loop between the hubs. `limits` draws what published streams are limited
+    to.
+    """
 
     def __init__(self, chance: Random, others: Random, limits: Random, leaves: list[str]) -> None:
         self.leaves = leaves

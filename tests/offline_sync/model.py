@@ -21,14 +21,12 @@ from dataclasses import dataclass, field
 
 import trio
 
-from eyot_daemon.jetstream.downstream.tracker import downstreams_of
 from eyot_daemon.jetstream.stream.stream import Stream
 from eyot_store.errors import StoreError
-from eyot_sync.sourcing.actions import Phase
 from eyot_wire.status import SyncStatus
 from offline_sync.domains import node_of
 from offline_sync.flows import TOPICS, Flow, Flows, subject_of
-from offline_sync.journal import Journal, Life, identify
+from offline_sync.journal import Journal, StreamEpoch, identify
 from offline_sync.node import ACCOUNT, Node
 
 _READ_BYTES = 16 << 20
@@ -53,16 +51,16 @@ class Holding:
     """What a stream was seen to hold: per life sequences by number, and how far it was read."""
 
     checked: int = 0
-    numbers: dict[Life, dict[int, int]] = field(default_factory=dict)
-    last: dict[tuple[Life, int], int] = field(default_factory=dict)
+    numbers: dict[StreamEpoch, dict[int, int]] = field(default_factory=dict)
+    last: dict[tuple[StreamEpoch, int], int] = field(default_factory=dict)
 
 
 class Model:
     """The truth about a fleet."""
 
     def __init__(self) -> None:
-        self.journals: dict[Life, Journal] = {}
-        self.lives: dict[tuple[str, str], Life] = {}
+        self.journals: dict[StreamEpoch, Journal] = {}
+        self.epochs: dict[tuple[str, str], StreamEpoch] = {}
         self.holdings: dict[tuple[str, str], Holding] = {}
         self.flows = Flows()
         #: Flows whose copier was at work since the copy was made or restored: their origin has heard of them.
@@ -78,41 +76,43 @@ class Model:
 
     # -- publishing ------------------------------------------------------------------------------------------------
 
-    def begin_life(self, node: str, stream: str, *, workqueue: bool = False) -> Life:
-        before = self.lives.get((node, stream))
-        life = Life(node, stream, before.number + 1 if before is not None else 1)
-        self.lives[node, stream] = life
-        self.journals[life] = Journal(workqueue)
+    def begin_epoch(self, node: str, stream: str, *, workqueue: bool = False) -> StreamEpoch:
+        before = self.epochs.get((node, stream))
+        epoch = StreamEpoch(node, stream, before.number + 1 if before is not None else 1)
+        self.epochs[node, stream] = epoch
+        self.journals[epoch] = Journal(workqueue)
         self.holdings[node, stream] = Holding()
-        return life
+        return epoch
 
-    def acked(self, life: Life, n: int, seq: int) -> None:
-        journal = self.journals[life]
+    def acked(self, epoch: StreamEpoch, n: int, seq: int) -> None:
+        journal = self.journals[epoch]
         if journal.acked.get(n, seq) != seq:
-            raise Violation(f"{life} {n} was acknowledged as {journal.acked[n]} and as {seq}")
+            raise Violation(f"{epoch} {n} was acknowledged as {journal.acked[n]} and as {seq}")
         journal.acked[n] = seq
 
     def rolled_back(self, node: Node) -> None:
         """A node is what it was when its backup was made: what came later is gone, and it has heard of nothing since."""
         looked_at = {place: holding.checked for place, holding in self.holdings.items()}
-        self.copies_anew(node.name)
+        self.restarts_sourcing(node.name)
         then = self.known_then.get(node.name, set())
         self.known = {flow for flow in self.known if flow.origin_node != node.name or flow in then}
         for stream in node.js.streams():
             place = node.name, stream.name
-            life = self.lives.get(place)
-            if life is None:
+            epoch = self.epochs.get(place)
+            if epoch is None:
                 if stream.log.committed_seq < looked_at.get(place, 0):
                     self.diverged |= {flow.place for flow in self.known if flow.mirror and flow.source == place}
                 continue
-            journal = self.journals[life]
+            journal = self.journals[epoch]
             gone = {n for n, seq in journal.acked.items() if seq > stream.log.committed_seq}
             # What is on its way to be acknowledged was of the time before, too.
             journal.lost |= gone | (set(range(1, journal.published + 1)) - journal.acked.keys())
             for n in gone:
                 del journal.acked[n]
             if gone:
-                self.diverged |= {flow.place for flow in self.known if flow.mirror and flow.source == life_place(life)}
+                self.diverged |= {
+                    flow.place for flow in self.known if flow.mirror and flow.source == epoch_place(epoch)
+                }
 
     def backed_up(self, node: str) -> None:
         """What a node is backed up with says nothing of readers that it had not heard of yet."""
@@ -120,18 +120,18 @@ class Model:
 
     def has_diverged(self, flow: Flow) -> bool:
         """Does this mirror hold what its origin has lost?"""
-        life = self.lives.get(flow.source)
-        if flow.place in self.diverged or life is None or not flow.mirror:
+        epoch = self.epochs.get(flow.source)
+        if flow.place in self.diverged or epoch is None or not flow.mirror:
             return flow.place in self.diverged
-        held = self.holdings.get(flow.place, Holding()).numbers.get(life, {})
-        return not self.journals[life].lost.isdisjoint(held)
+        held = self.holdings.get(flow.place, Holding()).numbers.get(epoch, {})
+        return not self.journals[epoch].lost.isdisjoint(held)
 
-    def copies_anew(self, node: str) -> None:
+    def restarts_sourcing(self, node: str) -> None:
         """All streams of a node were lost or taken back: what it copies begins anew, and its origins have to hear of it."""
         for place in [place for place in self.holdings if place[0] == node]:
-            for life, numbers in self.holdings[place].numbers.items():
-                if self.journals[life].workqueue and place != life_place(life):
-                    self.journals[life].lost |= numbers.keys()
+            for epoch, numbers in self.holdings[place].numbers.items():
+                if self.journals[epoch].workqueue and place != epoch_place(epoch):
+                    self.journals[epoch].lost |= numbers.keys()
             self.holdings[place] = Holding()
         self.known = {flow for flow in self.known if flow.node != node}
         for then in self.known_then.values():
@@ -155,24 +155,32 @@ class Model:
     def _note_gone(self, node: Node) -> None:
         """What limits took of what was published here, as they may."""
         for stream in node.js.streams():
-            life = self.lives.get((node.name, stream.name))
+            epoch = self.epochs.get((node.name, stream.name))
             config = stream.config
-            if life is None or max(config.max_msgs, config.max_bytes, config.max_msgs_per_subject, config.max_age) <= 0:
+            if (
+                epoch is None
+                or max(config.max_msgs, config.max_bytes, config.max_msgs_per_subject, config.max_age) <= 0
+            ):
                 continue
-            journal = self.journals[life]
+            journal = self.journals[epoch]
             held = {identify(payload)[1] for _, payload in _all(stream)}
             upto = stream.log.committed_seq
-            left = {n for n in journal.expected if journal.acked[n] <= upto} - held
+            # Acknowledged or not: a crash may have taken the answer.
+            seqs = self.holdings.get((node.name, stream.name), Holding()).numbers.get(epoch, {}) | journal.acked
+            known = journal.lost | journal.gone
+            left = {
+                n for n, seq in seqs.items() if seq <= upto and n not in known and not journal.purged(n, seq)
+            } - held
             for n in left:
-                after, same = stream.log.state.last_seq - journal.acked[n], (journal.published - n) // TOPICS
+                after, same = stream.log.state.last_seq - seqs[n], (journal.published - n) // TOPICS
                 age_ns = (trio.current_time() - journal.published_at[n] + BELIEVED_S) * 1e9
                 if not (
                     0 < config.max_msgs <= after
                     or 0 < config.max_msgs_per_subject <= same
-                    or 0 < config.max_bytes <= upto * _SIZE_MAX
+                    or 0 < config.max_bytes <= stream.log.state.last_seq * _SIZE_MAX
                     or 0 < config.max_age <= age_ns
                 ):
-                    raise Violation(f"{n} of {life} is gone, {after} messages and {age_ns / 1e9:.0f} s later")
+                    raise Violation(f"{n} of {epoch} is gone, {after} messages and {age_ns / 1e9:.0f} s later")
             journal.gone |= left
 
     def check_claims(self, nodes: Iterable[Node]) -> None:
@@ -180,15 +188,15 @@ class Model:
         running = {node.name: node for node in nodes if node.running}
         for node in running.values():
             for stream in node.js.streams():
-                life = self.lives.get((node.name, stream.name))
-                if life is None or self.journals[life].workqueue:
+                epoch = self.epochs.get((node.name, stream.name))
+                if epoch is None or self.journals[epoch].workqueue:
                     continue
-                for status in downstreams_of(stream).statuses():
+                for status in stream.downstream.statuses():
                     if status.is_synced:
-                        self._check_synced(node, stream, life, status, running)
+                        self._check_synced(node, stream, epoch, status, running)
 
     def _check_synced(
-        self, node: Node, stream: Stream, life: Life, status: SyncStatus, running: dict[str, Node]
+        self, node: Node, stream: Stream, epoch: StreamEpoch, status: SyncStatus, running: dict[str, Node]
     ) -> None:
         reader = running.get(node.name if status.peer == "this server" else node_of(status.peer))
         if reader is None:
@@ -203,83 +211,87 @@ class Model:
             if not place or copy is None or self.has_diverged(flow) or not (status.linked or flow in self.known):
                 continue  # one that was lost while the link is down nobody can know of
             self._check_new(reader, copy)
-            absent = self.absent(flow, life, status.last_seq)
+            absent = self.absent(flow, epoch, status.last_seq)
             stored = {identify(payload)[1] for _, payload in _all(stream)}
             if absent & stored:
                 raise Violation(f"{node.name} calls {flow} synced, but it has not {_few(absent & stored)}")
-            counted = self._counted(absent, flow, life)
+            counted = self._counted(absent, flow, epoch)
             if self._all_is_counted(node, reader, flow) and len(counted) > status.never_arrived:
                 raise Violation(
                     f"{node.name} calls {flow} synced, {status.never_arrived} never arrived: {len(counted)} did not, {_few(counted)}"
                 )
 
-    def _counted(self, absent: set[int], flow: Flow, life: Life) -> set[int]:
+    def _counted(self, absent: set[int], flow: Flow, epoch: StreamEpoch) -> set[int]:
         """What must be counted of what did not arrive: all that was published when its origin had heard of the copy."""
-        since, published_at = self.known_at.get(flow, 1e9), self.journals[life].published_at
-        return {n for n in absent if published_at[n] > since} if life.number == 1 else set()
+        since, published_at = self.known_at.get(flow, 1e9), self.journals[epoch].published_at
+        return {n for n in absent if published_at[n] > since} if epoch.number == 1 else set()
 
     def _all_is_counted(self, node: Node, reader: Node, flow: Flow) -> bool:
         """Was this copy there all the time, as it is, and nothing taken back at either end?"""
         mixed = (*flow.place, flow.origin_node) in self.flows.mixed
         return flow in self.first and not mixed and not node.was_restored and not reader.was_restored
 
-    def absent(self, flow: Flow, life: Life, upto: int) -> set[int]:
+    def absent(self, flow: Flow, epoch: StreamEpoch, upto: int) -> set[int]:
         """What was acknowledged at the origin up to a sequence, is for this copy, and never came there."""
-        journal, there = self.journals[life], self.holdings.get(flow.place, Holding()).numbers.get(life, {})
+        journal, there = self.journals[epoch], self.holdings.get(flow.place, Holding()).numbers.get(epoch, {})
         return {
             n
             for n, seq in journal.acked.items()
             if seq <= upto
             and n not in there
             and n not in journal.lost
-            and flow.takes(subject_of(life.node, life.stream, n))
+            and flow.takes(subject_of(epoch.node, epoch.stream, n))
         }
 
     def _note_known(self, running: list[Node]) -> None:
         for node in running:
             flows = self.flows.at(node)
             self.known = {flow for flow in self.known if flow.node != node.name or flow in flows}
-            active = {id(task.config) for task in node.sourcing.tasks() if task.source_consumer.phase is Phase.ACTIVE}
+            active = {id(task.config) for task in node.sourcing.tasks() if task.source_consumer.is_connected}
             for flow in flows:
                 if flow not in self.known and active.issuperset(id(each) for each in _configs(node, flow)):
                     self.known.add(flow)
                     self.known_at.setdefault(flow, trio.current_time())
 
     def _check_truth(self, node: Node, looked_at: dict[str, Node]) -> None:
-        """What a node says has reached others has, as far as those could be looked at. It cannot know that what was renamed, and set up
-        anew before it was heard of again, is the one that it knew by its former domain."""
+        """What a node says has reached others has, as far as those could be looked at.
+
+        It cannot know that what was renamed, and set up anew before it was heard of again, is the one that it knew by
+        its former domain.
+        """
         told: dict[str, list[SyncStatus]] = {}
         for flow in self.known:
             if flow.origin_node != node.name or flow.node not in looked_at or self.has_diverged(flow):
                 continue
-            life = self.lives.get(flow.source)
+            epoch = self.epochs.get(flow.source)
             stream = node.stream(flow.origin)
-            if stream is None or life is None:
+            if stream is None or epoch is None:
                 continue
             if flow.origin not in told:
-                told[flow.origin] = downstreams_of(stream).statuses()
+                told[flow.origin] = stream.downstream.statuses()
             for status in told[flow.origin]:
                 reader = looked_at[flow.node]
                 former = reader.was_restored and status.peer_domain not in ("", reader.domain)
                 if _is_of(status, flow) and not former:
-                    self._check_claim(node, flow, life, status.confirmed_seq)
+                    self._check_claim(node, flow, epoch, status.confirmed_seq)
 
-    def _check_claim(self, node: Node, flow: Flow, life: Life, upto: int) -> None:
-        there = self.holdings.get(flow.place, Holding()).numbers.get(life, {})
-        journal = self.journals[life]
+    def _check_claim(self, node: Node, flow: Flow, epoch: StreamEpoch, upto: int) -> None:
+        there = self.holdings.get(flow.place, Holding()).numbers.get(epoch, {})
+        journal = self.journals[epoch]
         suspects = {n for n, seq in journal.acked.items() if seq <= upto and n not in there}
-        false = suspects & self._wanted(flow, life) if suspects else suspects
+        false = suspects & self._wanted(flow, epoch) if suspects else suspects
         if false:
             raise Violation(f"{node.name} says {flow} is done up to {upto}, but it has not {_few(false)}")
 
     def check_forgotten(self, node: Node, nodes: dict[str, Node]) -> None:
-        """A server shows nobody as behind who copies no more, unless that was lost with a disk, or cannot be told any more, since the
-        server's domain was renamed meanwhile (`eyot sync forget` is for that)."""
+        """A server shows nobody as behind who copies no more, unless that was lost with a disk, or cannot be told any
+        more, since the server's domain was renamed meanwhile (`eyot sync forget` is for that).
+        """
         if node.domain != node.name:
             return
         flows = [flow for other in nodes.values() for flow in self.flows.at(other)]
         for stream in node.js.streams():
-            for status in downstreams_of(stream).statuses():
+            for status in stream.downstream.statuses():
                 reader = nodes.get(node_of(status.peer))
                 alive = any(_is_of(status, flow) and flow.source == (node.name, stream.name) for flow in flows)
                 # What was deleted with its stream the reader does not know any more after a restart.
@@ -294,14 +306,14 @@ class Model:
             stream = node.stream(flow.origin)
             if stream is None or self.missing(flow):
                 continue
-            mine = [each for each in downstreams_of(stream).statuses() if _is_of(each, flow)]
+            mine = [each for each in stream.downstream.statuses() if _is_of(each, flow)]
             if not any(each.backlog == 0 for each in mine):
                 raise Violation(f"{node.name} says of {flow}, which has everything: {mine or 'nothing'}")
-            life, reader = self.lives.get(flow.source), nodes.get(flow.node)
-            if life is None or self.journals[life].workqueue or reader is None:
+            epoch, reader = self.epochs.get(flow.source), nodes.get(flow.node)
+            if epoch is None or self.journals[epoch].workqueue or reader is None:
                 continue
-            absent = self.absent(flow, life, stream.log.committed_seq)
-            least, most = len(self._counted(absent, flow, life)), len(absent)
+            absent = self.absent(flow, epoch, stream.log.committed_seq)
+            least, most = len(self._counted(absent, flow, epoch)), len(absent)
             if self._all_is_counted(node, reader, flow) and not any(
                 least <= each.never_arrived <= most for each in mine
             ):
@@ -338,39 +350,39 @@ class Model:
         while seq <= log.committed_seq:
             read = log.read(seq, max_messages=10_000, max_bytes=_READ_BYTES)
             for message in read.messages:
-                life, n = identify(message.payload)
-                self._take(node, stream, holding, message.seq, life, n)
-                self._check_subject(node, stream, flows, life, n, message.subject.decode())
+                epoch, n = identify(message.payload)
+                self._take(node, stream, holding, message.seq, epoch, n)
+                self._check_subject(node, stream, flows, epoch, n, message.subject.decode())
             seq = read.next_seq
         holding.checked = log.committed_seq
 
-    def _take(self, node: Node, stream: Stream, holding: Holding, seq: int, life: Life, n: int) -> None:
+    def _take(self, node: Node, stream: Stream, holding: Holding, seq: int, epoch: StreamEpoch, n: int) -> None:
         place = f"{node.name}/{stream.name} sequence {seq}"
-        numbers = holding.numbers.setdefault(life, {})
+        numbers = holding.numbers.setdefault(epoch, {})
         if n in numbers:
-            raise Violation(f"{place}: {n} of {life} is there twice, first as {numbers[n]}")
-        row = life, n % TOPICS if self._is_mixed(node, stream, life) else -1
+            raise Violation(f"{place}: {n} of {epoch} is there twice, first as {numbers[n]}")
+        row = epoch, n % TOPICS if self._is_mixed(node, stream, epoch) else -1
         if n < holding.last.get(row, 0):
-            raise Violation(f"{place}: {n} of {life} comes after {holding.last[row]}")
+            raise Violation(f"{place}: {n} of {epoch} comes after {holding.last[row]}")
         numbers[n] = seq
         holding.last[row] = n
 
-    def _is_mixed(self, node: Node, stream: Stream, life: Life) -> bool:
+    def _is_mixed(self, node: Node, stream: Stream, epoch: StreamEpoch) -> bool:
         """What comes from there is in order for each topic only: here, or where this copies from in turn."""
         places = [(node.name, stream.name)] + [flow.source for flow in self.flows.of(node, stream)]
-        return any((*place, life.node) in self.flows.mixed for place in places)
+        return any((*place, epoch.node) in self.flows.mixed for place in places)
 
     def _check_subject(
-        self, node: Node, stream: Stream, flows: tuple[Flow, ...], life: Life, n: int, subject: str
+        self, node: Node, stream: Stream, flows: tuple[Flow, ...], epoch: StreamEpoch, n: int, subject: str
     ) -> None:
         """A copy of what was published bears the subject that some source gives it (before the sources were changed: any)."""
-        mine = [flow for flow in flows if flow.source == life_place(life)]
-        if not mine or (node.name, stream.name, life.node) in self.flows.mixed:
+        mine = [flow for flow in flows if flow.source == epoch_place(epoch)]
+        if not mine or (node.name, stream.name, epoch.node) in self.flows.mixed:
             return
-        published = subject_of(life.node, life.stream, n)
+        published = subject_of(epoch.node, epoch.stream, n)
         if not any(flow.takes(published) and flow.stored_as(published) == subject for flow in mine):
             raise Violation(
-                f"{node.name}/{stream.name}: {n} of {life} is stored as {subject}, published as {published}"
+                f"{node.name}/{stream.name}: {n} of {epoch} is stored as {subject}, published as {published}"
             )
 
     def check_whole(self, node: Node) -> None:
@@ -378,17 +390,17 @@ class Model:
         self._note_gone(node)
         for stream in node.js.streams():
             held = {identify(payload): seq for seq, payload in _all(stream)}
-            life = self.lives.get((node.name, stream.name))
-            journal = self.journals[life] if life is not None else Journal()
-            for n in journal.expected if life is not None and not journal.workqueue else ():
-                if held.get((life, n)) != journal.acked[n]:
-                    raise Violation(f"{n} of {life}: acknowledged as {journal.acked[n]}, is {held.get((life, n))}")
+            epoch = self.epochs.get((node.name, stream.name))
+            journal = self.journals[epoch] if epoch is not None else Journal()
+            for n in journal.expected if epoch is not None and not journal.workqueue else ():
+                if held.get((epoch, n)) != journal.acked[n]:
+                    raise Violation(f"{n} of {epoch}: acknowledged as {journal.acked[n]}, is {held.get((epoch, n))}")
             if journal.workqueue:
                 continue
             holding = self.holdings.get((node.name, stream.name), Holding())
             for origin, numbers in holding.numbers.items():
                 for n, seq in numbers.items():
-                    gone = origin == life and (n in journal.lost or n in journal.gone or journal.purged(n, seq))
+                    gone = origin == epoch and (n in journal.lost or n in journal.gone or journal.purged(n, seq))
                     if not gone and held.get((origin, n)) != seq:
                         raise Violation(
                             f"{node.name}/{stream.name}: {n} of {origin} was committed as {seq} and is gone"
@@ -397,36 +409,38 @@ class Model:
     def check_work(self, node: Node) -> None:
         """What is not in a work queue any more is in the copy it was handed to."""
         for stream in node.js.streams():
-            life = self.lives.get((node.name, stream.name))
-            if life is None or not self.journals[life].workqueue:
+            epoch = self.epochs.get((node.name, stream.name))
+            if epoch is None or not self.journals[epoch].workqueue:
                 continue
             left = {identify(payload)[1] for _, payload in _all(stream)}
-            handed = [each.numbers.get(life, {}) for place, each in self.holdings.items() if place != life_place(life)]
-            lost = self.journals[life].expected - left - {n for numbers in handed for n in numbers}
+            handed = [
+                each.numbers.get(epoch, {}) for place, each in self.holdings.items() if place != epoch_place(epoch)
+            ]
+            lost = self.journals[epoch].expected - left - {n for numbers in handed for n in numbers}
             if lost:
-                raise Violation(f"{life}: {_few(lost)} left the work queue and are nowhere")
+                raise Violation(f"{epoch}: {_few(lost)} left the work queue and are nowhere")
 
     # -- when the faults have stopped --------------------------------------------------------------------------------
 
     def missing(self, flow: Flow) -> set[int]:
         """Numbers of the origin's present life that its copy does not hold (yet)."""
         target = self.holdings.get(flow.place, Holding())
-        life = self.lives.get(flow.source)
-        if life is None:  # a copy of a copy: everything that the origin holds
+        epoch = self.epochs.get(flow.source)
+        if epoch is None:  # a copy of a copy: everything that the origin holds
             origin = self.holdings.get(flow.source, Holding())
             return {n for one, numbers in origin.numbers.items() for n in numbers.keys() - target.numbers.get(one, {})}
-        return self._wanted(flow, life) - target.numbers.get(life, {}).keys()
+        return self._wanted(flow, epoch) - target.numbers.get(epoch, {}).keys()
 
-    def _wanted(self, flow: Flow, life: Life) -> set[int]:
-        expected = self.journals[life].expected
+    def _wanted(self, flow: Flow, epoch: StreamEpoch) -> set[int]:
+        expected = self.journals[epoch].expected
         if not flow.filters:
             return expected
-        return {n for n in expected if flow.takes(subject_of(life.node, life.stream, n))}
+        return {n for n in expected if flow.takes(subject_of(epoch.node, epoch.stream, n))}
 
 
-def life_place(life: Life) -> tuple[str, str]:
+def epoch_place(epoch: StreamEpoch) -> tuple[str, str]:
     """(node, stream)"""
-    return life.node, life.stream
+    return epoch.node, epoch.stream
 
 
 def _is_of(status: SyncStatus, flow: Flow) -> bool:

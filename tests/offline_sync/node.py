@@ -21,7 +21,6 @@ from eyot_daemon.config.accounts import AccountJetStreamOptions, AccountOptions,
 from eyot_daemon.config.jetstream import JetStreamOptions
 from eyot_daemon.config.leaf import CompressionOptions, LeafNodesOptions, LeafUrl, RemoteOptions
 from eyot_daemon.config.options import Options
-from eyot_daemon.jetstream.consumer.consumers import Consumers
 from eyot_daemon.jetstream.engine import JetStream
 from eyot_daemon.jetstream.sourcing.sourcing import Sourcing
 from eyot_daemon.jetstream.stream.stream import Stream
@@ -123,8 +122,11 @@ class LocalClient:
 
 
 class Node:
-    """A daemon that can be crashed and started again on the same directory. `dials`: the addresses of its hub, none for a hub;
-    `other_hub`: those of a second one; `addresses`: where it can be dialled itself."""
+    """A daemon that can be crashed and started again on the same directory.
+
+    `dials`: the addresses of its hub, none for a hub; `other_hub`: those of a second one; `addresses`: where it can be
+    dialled itself.
+    """
 
     def __init__(
         self, name: str, network: Network, path: Path, seed: str, *, dials: Sequence[str] = (), addresses: Sequence[str]
@@ -244,7 +246,7 @@ class Node:
         self._watch_disk()
         self.sourcing = Sourcing()
         assert options.jetstream is not None
-        self.js = JetStream(broker, self.store, options.jetstream, consumers=Consumers(), sourcing=self.sourcing)
+        self.js = JetStream(broker, self.store, options.jetstream, sourcing=self.sourcing)
         self.js.start()
         listener = LeafListener(broker.links, ConfigAuthenticator(options).leaf, nursery)
 
@@ -308,15 +310,15 @@ class Node:
     def _watch_disk(self) -> None:
         """Stand between the store and its committer: on a full disk every group fails, and all that was built on it."""
         committer: Any = self.store._driver._committer  # type: ignore[attr-defined]
-        whole, fates = committer.commit, committer._failure_propagation
+        whole, failures = committer.commit, committer._failure_propagation
 
         def commit(group: Sequence[Txn]) -> list[StoreError | None]:
             if not self.disk_full:
                 return whole(group)  # type: ignore[no-any-return]
             results: list[StoreError | None] = []
             for txn in group:
-                failure = fates.inherited(txn) or StoreError("full", "no space left on device")
-                fates.fail(txn, failure)
+                failure = failures.inherited(txn) or StoreError("full", "no space left on device")
+                failures.fail(txn, failure)
                 results.append(failure)
             return results
 

@@ -10,16 +10,17 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
-from eyot_daemon.jetstream.clock_trust import ClockTrust
 from eyot_daemon.jetstream.consumer.acks import Acks
 from eyot_daemon.jetstream.consumer.consumer import Consumer
 from eyot_daemon.jetstream.consumer.push_delivery import PushDelivery
 from eyot_daemon.jetstream.downstream.never_arrived import NeverArrived
-from eyot_daemon.jetstream.downstream.tracker import DownstreamTracker, downstreams_of
+from eyot_daemon.jetstream.downstream.tracker import DownstreamTracker
 from eyot_daemon.jetstream.messages.batch import Batch
 from eyot_daemon.jetstream.sourcing import source_task as copy_task
 from eyot_daemon.jetstream.sourcing.source_task import SourceTask
-from eyot_daemon.jetstream.stream.stream import CopyResult, Stream
+from eyot_daemon.jetstream.stream.stream import SourcedResult, Stream
+from eyot_daemon.jetstream.stream_core import StreamCore
+from eyot_daemon.jetstream.wall_clock import ClockTrust
 from eyot_sync.sourcing import source_consumer
 from eyot_sync.sourcing.actions import Action, Skip
 from eyot_sync.sourcing.origin_answers import CreateResponse
@@ -33,7 +34,7 @@ def _position_apart() -> Any:
     whole = Stream.ingest_copied
 
     def ingest_copied(self: Stream, messages: Any, *, positions: Any = None, on_done: Any, **rest: Any) -> None:
-        def done(result: CopyResult) -> None:
+        def done(result: SourcedResult) -> None:
             if result.last_seq and positions is not None:
                 txn = self.store.begin()
                 for record in positions(result.last_seq):
@@ -48,14 +49,14 @@ def _position_apart() -> Any:
 
 def _ack_before_commit() -> Any:
     """Publishers are answered when their messages are staged: a crash loses what was acknowledged."""
-    whole = Stream.submit
+    whole = StreamCore.submit
 
-    def submit(self: Stream, txn: Any, batch: Batch) -> None:
-        self.send_acks(batch, None)
+    def submit(self: StreamCore, txn: Any, batch: Batch) -> None:
+        self.account.answer(batch.acks)
         batch.acks.clear()
         whole(self, txn, batch)
 
-    return mock.patch.object(Stream, "submit", submit)
+    return mock.patch.object(StreamCore, "submit", submit)
 
 
 def _wake_up_forgotten() -> Any:
@@ -69,7 +70,7 @@ def _removed_when_sent() -> Any:
 
     def sent(self: Acks, sseqs: Sequence[int], now: float) -> None:
         if self._consumer.config.direct and self._drops:
-            self._consumer.writer.acknowledged(list(sseqs), drop=True)
+            self._writer.acknowledged(list(sseqs), drop=True)
         else:
             whole(self, sseqs, now)
 
@@ -114,7 +115,7 @@ def _told_as_advanced() -> Iterator[None]:
         self.mark()
 
     def start_copy(self: PushDelivery) -> None:
-        downstreams_of(self.consumer.stream).reading(self.consumer, lambda: None)
+        self._downstream.reading(self._hidden, lambda: None)
 
     def told(payload: bytes, kind: type[Any], **how: Any) -> Any:
         answer = decode(payload, kind, **how)
@@ -123,12 +124,12 @@ def _told_as_advanced() -> Iterator[None]:
         return answer
 
     def read_on(self: SourceConsumer) -> list[Action]:
-        upto = self._before_first
-        if not self.mirror or upto <= self._asked.seq:
+        upto = self.verifier.before_first
+        if not self.mirror or upto <= self.verifier.asked.seq:
             return []
         self._batch = [each for each in self._batch if each.origin_seq > upto]
-        self._last = OriginPosition(max(upto, self._last.seq))
-        self.progress.last_seq = self._last.seq
+        self.resume.last = OriginPosition(max(upto, self.resume.last.seq))
+        self.progress.last_seq = self.resume.last.seq
         return [Skip(upto)]
 
     with (

@@ -97,11 +97,11 @@ def _outcomes(run: partial[Outcome], seeds: range, jobs: int) -> Iterator[Outcom
             pool.shutdown(cancel_futures=True)
 
 
-def _sum_up(outcomes: list[Outcome], took_s: float, options: argparse.Namespace) -> int:
+def _sum_up(outcomes: list[Outcome], lasted_s: float, options: argparse.Namespace) -> int:
     bad = [each for each in outcomes if each.violation]
     cpu_s = sum(each.cpu_s for each in outcomes)
     print(
-        f"{len(outcomes)} seeds, {sum(each.simulated_s for each in outcomes) / 3600:.1f} simulated hours, {took_s:.0f} s; "
+        f"{len(outcomes)} seeds, {sum(each.simulated_s for each in outcomes) / 3600:.1f} simulated hours, {lasted_s:.0f} s; "
         f"{cpu_s / len(outcomes):.2f} CPU seconds a seed, {cpu_s / options.jobs:.0f} s on {options.jobs} cores of their own"
     )
     if options.plant:

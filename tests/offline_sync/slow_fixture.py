@@ -34,7 +34,7 @@ class PolicyNode(Node):
         return replace(super()._options(), eyot=EyotOptions(sync=self.policies))
 
 
-class SlowWorld:
+class SlowLinkFixture:
     """`hub` and `leaf`, linked by `link`."""
 
     def __init__(self, path: Path, nursery: trio.Nursery, policies: SyncPolicies) -> None:
@@ -83,15 +83,15 @@ class SlowWorld:
 
 
 @asynccontextmanager
-async def slow_world(policies: SyncPolicies | None = None) -> AsyncIterator[SlowWorld]:
+async def slow_link_fixture(policies: SyncPolicies | None = None) -> AsyncIterator[SlowLinkFixture]:
     """A world that is gone afterwards; not started yet."""
     before, nodes._STORE = nodes._STORE, _STORE
     try:
         with tempfile.TemporaryDirectory() as path:
             async with trio.open_nursery() as nursery:
-                world = SlowWorld(Path(path), nursery, policies or SyncPolicies())
-                yield world
-                for node in (world.leaf, world.hub):
+                fixture = SlowLinkFixture(Path(path), nursery, policies or SyncPolicies())
+                yield fixture
+                for node in (fixture.leaf, fixture.hub):
                     if node.running:
                         await node.stop()
                 nursery.cancel_scope.cancel()

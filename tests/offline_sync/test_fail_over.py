@@ -1,4 +1,4 @@
-"""A second hub that is linked to the first, and takes its place: what the operator's guide describes."""
+"""A second hub that is linked to the first, and replaces it, as the operator's guide describes."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ import pytest
 import trio
 import trio.testing
 
-from eyot_daemon.jetstream.downstream.tracker import downstreams_of
 from eyot_daemon.jetstream.position import OWN_KEYS
-from eyot_daemon.jetstream.sourcing.source_header_index import MARKS_KEY
+from eyot_daemon.jetstream.sourcing.source_header_index import HEADER_INDEX_KEY
 from eyot_wire.jetstream.stream_source import read_mark
 from offline_sync.layout import external
 from offline_sync.node import Node
@@ -30,7 +29,7 @@ def _told(pair: Pair) -> dict[tuple[str, str, str], int]:
     """What the leaf says its copies have, by server, its domain and the stream that copies."""
     origin = pair.leaf.stream("ORIGIN")
     assert origin is not None
-    found = downstreams_of(origin).statuses()
+    found = origin.downstream.statuses()
     return {(each.peer, each.peer_domain, each.target): each.confirmed_seq for each in found}
 
 
@@ -79,12 +78,12 @@ def test_a_reader_behind_another_server_is_called_by_its_domain(tmp_path: Path) 
         assert _told(pair) == {("hub", "hub", "ALL"): 1}
         origin = pair.leaf.stream("ORIGIN")
         assert origin is not None
-        (status,) = downstreams_of(origin).statuses()
+        (status,) = origin.downstream.statuses()
         assert status.linked
         pair.network.cut("hub2")
         await trio.sleep(15)
         await pair.publish("in.a", "2")
-        (status,) = downstreams_of(origin).statuses()
+        (status,) = origin.downstream.statuses()
         assert (status.backlog, status.error) == (1, "hub2 is linked but hub does not read ORIGIN at the moment")
         await second.stop()
 
@@ -178,7 +177,7 @@ def test_what_a_mirror_stored_before_it_noted_marks_is_looked_through(tmp_path: 
         assert stream is not None
         txn = second.store.begin()
         for key in stream.log.positions():
-            if key == MARKS_KEY or not key.startswith(OWN_KEYS):
+            if key == HEADER_INDEX_KEY or not key.startswith(OWN_KEYS):
                 stream.log.delete_position(txn, key)
         second.store.submit(txn)
         await trio.sleep(1)

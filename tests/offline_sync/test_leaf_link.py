@@ -11,12 +11,12 @@ from eyot_daemon.config.jetstream import JetStreamOptions
 from eyot_daemon.config.options import Options
 from eyot_daemon.config.permissions import Permissions, SubjectPermission
 from eyot_daemon.router.account_setup import update_accounts
-from support.leaf_fixture import ACCOUNTS, hub_and_leaf, leaf_world, only_link, remote, settle, until
+from support.leaf_fixture import ACCOUNTS, hub_and_leaf, leaf_link_fixture, only_link, remote, settle, until
 
 
 async def test_messages_cross_both_ways_once(autojump_clock: trio.testing.MockClock) -> None:
-    async with leaf_world() as world:
-        hub, leaf = await hub_and_leaf(world)
+    async with leaf_link_fixture() as fixture:
+        hub, leaf = await hub_and_leaf(fixture)
         at_hub, at_leaf = hub.subscribe(b"up.>"), leaf.subscribe(b"down.*")
         also_at_hub = hub.subscribe(b"up.a")
         await until(lambda: leaf.knows(b"up.a") and hub.knows(b"down.a"))
@@ -35,8 +35,8 @@ async def test_messages_cross_both_ways_once(autojump_clock: trio.testing.MockCl
 
 
 async def test_interest_comes_and_goes(autojump_clock: trio.testing.MockClock) -> None:
-    async with leaf_world() as world:
-        hub, leaf = await hub_and_leaf(world)
+    async with leaf_link_fixture() as fixture:
+        hub, leaf = await hub_and_leaf(fixture)
         recorder = hub.subscribe(b"early")
         first = hub.add(b"a", recorder)
         second = hub.add(b"a", recorder)
@@ -50,8 +50,8 @@ async def test_interest_comes_and_goes(autojump_clock: trio.testing.MockClock) -
 
 
 async def test_one_member_of_a_group_over_all_brokers(autojump_clock: trio.testing.MockClock) -> None:
-    async with leaf_world() as world:
-        hub, leaf = await hub_and_leaf(world)
+    async with leaf_link_fixture() as fixture:
+        hub, leaf = await hub_and_leaf(fixture)
         members = [hub.subscribe(b"work", b"q"), hub.subscribe(b"work", b"q"), leaf.subscribe(b"work", b"q")]
         plain = hub.subscribe(b"work")
         await until(lambda: hub.knows(b"work") and leaf.knows(b"work"))
@@ -74,9 +74,9 @@ async def test_one_member_of_a_group_over_all_brokers(autojump_clock: trio.testi
 
 
 async def test_accounts_are_kept_apart(autojump_clock: trio.testing.MockClock) -> None:
-    async with leaf_world() as world:
-        hub = await world.node("hub")
-        leaf = await world.node("leaf", remote(), remote(user="other", password="other", account="OTHER"))
+    async with leaf_link_fixture() as fixture:
+        hub = await fixture.node("hub")
+        leaf = await fixture.node("leaf", remote(), remote(user="other", password="other", account="OTHER"))
         await until(lambda: leaf.links.is_up("ACC") and leaf.links.is_up("OTHER"))
         acc, other = hub.subscribe(b"a"), hub.subscribe(b"a", account="OTHER")
         await until(lambda: leaf.knows(b"a") and leaf.knows(b"a", "OTHER"))
@@ -89,10 +89,10 @@ async def test_accounts_are_kept_apart(autojump_clock: trio.testing.MockClock) -
 
 
 async def test_leafs_hear_each_other_through_the_hub(autojump_clock: trio.testing.MockClock) -> None:
-    async with leaf_world() as world:
-        hub = await world.node("hub")
-        east = await world.node("east", remote())
-        west = await world.node("west", remote())
+    async with leaf_link_fixture() as fixture:
+        hub = await fixture.node("hub")
+        east = await fixture.node("east", remote())
+        west = await fixture.node("west", remote())
         await until(lambda: len(hub.account().leafnodes) == 2)
         at_west = west.subscribe(b"a")
         await until(lambda: east.knows(b"a"))
@@ -111,10 +111,10 @@ async def test_leafs_hear_each_other_through_the_hub(autojump_clock: trio.testin
 
 
 async def test_isolated_leafs_do_not(autojump_clock: trio.testing.MockClock) -> None:
-    async with leaf_world() as world:
-        hub = await world.node("hub", leafnodes={"isolate_leafnode_interest": True})
-        east = await world.node("east", remote())
-        west = await world.node("west", remote())
+    async with leaf_link_fixture() as fixture:
+        hub = await fixture.node("hub", leafnodes={"isolate_leafnode_interest": True})
+        east = await fixture.node("east", remote())
+        west = await fixture.node("west", remote())
         await until(lambda: len(hub.account().leafnodes) == 2)
         west.subscribe(b"a")
         hub.subscribe(b"b")
@@ -124,10 +124,10 @@ async def test_isolated_leafs_do_not(autojump_clock: trio.testing.MockClock) -> 
 
 
 async def test_a_chain_of_three(autojump_clock: trio.testing.MockClock) -> None:
-    async with leaf_world() as world:
-        top = await world.node("top")
-        middle = await world.node("middle", remote("top"))
-        bottom = await world.node("bottom", remote("middle"))
+    async with leaf_link_fixture() as fixture:
+        top = await fixture.node("top")
+        middle = await fixture.node("middle", remote("top"))
+        bottom = await fixture.node("bottom", remote("middle"))
         await until(lambda: bottom.links.is_up("ACC") and middle.links.is_up("ACC"))
         at_top, at_bottom = top.subscribe(b"up"), bottom.subscribe(b"down")
         await until(lambda: bottom.knows(b"up") and top.knows(b"down"))
@@ -140,9 +140,9 @@ async def test_a_chain_of_three(autojump_clock: trio.testing.MockClock) -> None:
 
 
 async def test_no_bridge_between_two_hubs(autojump_clock: trio.testing.MockClock) -> None:
-    async with leaf_world() as world:
-        first, second = await world.node("first"), await world.node("second")
-        leaf = await world.node("leaf", remote("first"), remote("second"))
+    async with leaf_link_fixture() as fixture:
+        first, second = await fixture.node("first"), await fixture.node("second")
+        leaf = await fixture.node("leaf", remote("first"), remote("second"))
         await until(lambda: len(leaf.account().leafnodes) == 2)
         at_first = first.subscribe(b"a")
         await until(lambda: leaf.knows(b"a"))
@@ -157,8 +157,8 @@ async def test_no_bridge_between_two_hubs(autojump_clock: trio.testing.MockClock
 
 
 async def test_too_many_subscriptions_of_a_leaf(autojump_clock: trio.testing.MockClock) -> None:
-    async with leaf_world() as world:
-        hub, leaf = await hub_and_leaf(world)
+    async with leaf_link_fixture() as fixture:
+        hub, leaf = await hub_and_leaf(fixture)
         hub.account().subscriptions_max = 3
         for number in range(6):
             leaf.subscribe(b"s.%d" % number)
@@ -172,9 +172,9 @@ async def test_permissions_of_the_hubs_user(autojump_clock: trio.testing.MockClo
         publish=SubjectPermission(allow=(b"ok.>",)), subscribe=SubjectPermission(allow=(b"in.>",), deny=(b"in.secret",))
     )
     user = UserOptions(user="acc", password="acc", account="ACC", permissions=permissions)
-    async with leaf_world() as world:
-        hub = await world.node("hub", accounts=(AccountOptions(name="ACC", users=(user,)),))
-        leaf = await world.node("leaf", remote())
+    async with leaf_link_fixture() as fixture:
+        hub = await fixture.node("hub", accounts=(AccountOptions(name="ACC", users=(user,)),))
+        leaf = await fixture.node("leaf", remote())
         await until(lambda: leaf.links.is_up("ACC"))
         everything = hub.subscribe(b">")
         recorder = leaf.subscribe(b"in.>")
@@ -193,9 +193,9 @@ async def test_permissions_of_the_hubs_user(autojump_clock: trio.testing.MockClo
 
 
 async def test_denied_imports_and_exports(autojump_clock: trio.testing.MockClock) -> None:
-    async with leaf_world() as world:
-        hub = await world.node("hub")
-        leaf = await world.node("leaf", remote(deny_imports=(b"down.>",), deny_exports=(b"up.>",)))
+    async with leaf_link_fixture() as fixture:
+        hub = await fixture.node("hub")
+        leaf = await fixture.node("leaf", remote(deny_imports=(b"down.>",), deny_exports=(b"up.>",)))
         await until(lambda: leaf.links.is_up("ACC"))
         at_hub, at_leaf = hub.subscribe(b">"), leaf.subscribe(b">")
         await until(lambda: hub.knows(b"x") and leaf.knows(b"x"))
@@ -209,9 +209,9 @@ async def test_denied_imports_and_exports(autojump_clock: trio.testing.MockClock
 
 
 async def test_jetstream_api_of_the_domains(autojump_clock: trio.testing.MockClock) -> None:
-    async with leaf_world() as world:
-        hub = await world.node("hub", jetstream=JetStreamOptions(domain="hub"))
-        leaf = await world.node("leaf", remote(), jetstream=JetStreamOptions(domain="leaf"))
+    async with leaf_link_fixture() as fixture:
+        hub = await fixture.node("hub", jetstream=JetStreamOptions(domain="hub"))
+        leaf = await fixture.node("leaf", remote(), jetstream=JetStreamOptions(domain="leaf"))
         await until(lambda: leaf.links.is_up("ACC"))
         at_hub, at_leaf = hub.subscribe(b"$JS.API.>"), leaf.subscribe(b"$JS.API.>")
         hub_domain, leaf_domain = hub.subscribe(b"$JS.hub.API.>"), leaf.subscribe(b"$JS.leaf.API.>")
@@ -229,10 +229,10 @@ async def test_jetstream_api_of_the_domains(autojump_clock: trio.testing.MockClo
 
 
 async def test_leaf_without_jetstream_uses_the_hubs(autojump_clock: trio.testing.MockClock) -> None:
-    async with leaf_world() as world:
-        hub = await world.node("hub", jetstream=JetStreamOptions(domain="hub"))
+    async with leaf_link_fixture() as fixture:
+        hub = await fixture.node("hub", jetstream=JetStreamOptions(domain="hub"))
         api = hub.subscribe(b"$JS.API.>")
-        leaf = await world.node("leaf", remote(), default_js_domain=(("ACC", ""),))
+        leaf = await fixture.node("leaf", remote(), default_js_domain=(("ACC", ""),))
         await until(lambda: leaf.knows(b"$JS.API.INFO"))
         leaf.publish(b"$JS.API.INFO", b"", b"_INBOX.1")
         await settle()
@@ -240,10 +240,10 @@ async def test_leaf_without_jetstream_uses_the_hubs(autojump_clock: trio.testing
 
 
 async def test_deliveries_carry_their_subject_behind_an_at(autojump_clock: trio.testing.MockClock) -> None:
-    async with leaf_world() as world:
-        top = await world.node("top")
-        middle = await world.node("middle", remote("top"))
-        bottom = await world.node("bottom", remote("middle"))
+    async with leaf_link_fixture() as fixture:
+        top = await fixture.node("top")
+        middle = await fixture.node("middle", remote("top"))
+        bottom = await fixture.node("bottom", remote("middle"))
         at_middle, at_bottom = middle.subscribe(b"$JS.M.x"), bottom.subscribe(b"$JS.M.x")
         await until(lambda: top.knows(b"$JS.M.x"))
         await settle()
@@ -258,9 +258,9 @@ async def test_deliveries_carry_their_subject_behind_an_at(autojump_clock: trio.
 
 @pytest.mark.parametrize("hub_flag", [False, True])
 async def test_remote_that_is_the_hub(autojump_clock: trio.testing.MockClock, hub_flag: bool) -> None:
-    async with leaf_world() as world:
-        spoke = await world.node("spoke")
-        dialler = await world.node("dialler", remote("spoke", hub=hub_flag))
+    async with leaf_link_fixture() as fixture:
+        spoke = await fixture.node("spoke")
+        dialler = await fixture.node("dialler", remote("spoke", hub=hub_flag))
         await until(lambda: dialler.links.is_up("ACC") and spoke.links.is_up("ACC"))
         assert only_link(dialler).session.is_spoke is not hub_flag
         assert only_link(spoke).session.is_spoke is hub_flag
@@ -273,9 +273,9 @@ async def test_remote_that_is_the_hub(autojump_clock: trio.testing.MockClock, hu
 
 async def test_request_info_names_the_account_on_the_other_side(autojump_clock: trio.testing.MockClock) -> None:
     accounts = (*ACCOUNTS, AccountOptions(name="LOCAL"))
-    async with leaf_world() as world:
-        hub = await world.node("hub")
-        leaf = await world.node("leaf", remote(account="LOCAL"), accounts=accounts)
+    async with leaf_link_fixture() as fixture:
+        hub = await fixture.node("hub")
+        leaf = await fixture.node("leaf", remote(account="LOCAL"), accounts=accounts)
         recorder = hub.subscribe(b"svc")
         await until(lambda: leaf.knows(b"svc", "LOCAL"))
         header = b'NATS/1.0\r\nNats-Request-Info: {"acc":"LOCAL","rtt":5}\r\n\r\n'
@@ -285,12 +285,12 @@ async def test_request_info_names_the_account_on_the_other_side(autojump_clock: 
 
 
 async def test_full_lane_drops_and_the_link_stays(autojump_clock: trio.testing.MockClock) -> None:
-    async with leaf_world() as world:
-        hub = await world.node("hub")
-        leaf = await world.node("leaf", remote(), max_pending=100_000)
+    async with leaf_link_fixture() as fixture:
+        hub = await fixture.node("hub")
+        leaf = await fixture.node("leaf", remote(), max_pending=100_000)
         recorder = hub.subscribe(b"bulk")
         await until(lambda: leaf.knows(b"bulk"))
-        world.net.bytes_per_s = 1_000_000
+        fixture.net.bytes_per_s = 1_000_000
         taken = sum(leaf.publish(b"bulk", b"x" * 1000) for _ in range(1000))
         assert taken < 300
         link = only_link(leaf)
@@ -310,9 +310,9 @@ async def test_mappings_that_a_reload_brings_are_announced(
         mapping = MappingOptions(source=source, destinations=(MappingDestination(subject="there"),))
         return Options(accounts=(AccountOptions(name="ACC", users=(user,), mappings=(mapping,)),))
 
-    async with leaf_world() as world:
-        hub = await world.node("hub", accounts=options("old.a").accounts)
-        leaf = await world.node("leaf", remote())
+    async with leaf_link_fixture() as fixture:
+        hub = await fixture.node("hub", accounts=options("old.a").accounts)
+        leaf = await fixture.node("leaf", remote())
         await until(lambda: leaf.knows(b"old.a"))
         got = hub.subscribe(b"there")
         update_accounts(hub.broker, options("old.a"), options("new.a"))

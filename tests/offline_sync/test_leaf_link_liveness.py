@@ -14,39 +14,39 @@ from eyot_daemon.config.jetstream import JetStreamOptions
 from eyot_daemon.leaf.link import LeafConnection
 from eyot_daemon.monitor.accounts import account_stat
 from eyot_sync.link.state import LinkPhase
-from support.leaf_fixture import hub_and_leaf, leaf_world, only_link, remote, settle, until
+from support.leaf_fixture import hub_and_leaf, leaf_link_fixture, only_link, remote, settle, until
 
 
 async def test_loop_is_found_and_left_alone_for_30_seconds(autojump_clock: trio.testing.MockClock) -> None:
-    async with leaf_world() as world:
-        hub = await world.node("hub", remote("leaf"))
-        leaf = await world.node("leaf", remote("hub"))
+    async with leaf_link_fixture() as fixture:
+        hub = await fixture.node("hub", remote("leaf"))
+        leaf = await fixture.node("leaf", remote("hub"))
         await until(
             lambda: any("Loop detected" in state.last_error for state in (*hub.links.remotes, *leaf.links.remotes))
         )
         caught = next(node for node in (hub, leaf) if "Loop detected" in node.links.remotes[0].last_error)
         state = caught.links.remotes[0]
         assert "circle" in state.remedy
-        dials = len(world.net.dials)
+        dials = len(fixture.net.dials)
         await trio.sleep(25)
         assert state.phase is LinkPhase.WAITING
-        assert len(world.net.dials) - dials < 60, "no storm of attempts meanwhile"
+        assert len(fixture.net.dials) - dials < 60, "no storm of attempts meanwhile"
 
 
 async def test_loop_over_three_brokers(autojump_clock: trio.testing.MockClock) -> None:
-    async with leaf_world() as world:
+    async with leaf_link_fixture() as fixture:
         nodes = [
-            await world.node("a", remote("b")),
-            await world.node("b", remote("c")),
-            await world.node("c", remote("a")),
+            await fixture.node("a", remote("b")),
+            await fixture.node("b", remote("c")),
+            await fixture.node("c", remote("a")),
         ]
         await until(lambda: any("Loop detected" in node.links.remotes[0].last_error for node in nodes))
 
 
 async def test_second_remote_to_the_same_account_is_a_loop_or_duplicate(autojump_clock: trio.testing.MockClock) -> None:
-    async with leaf_world() as world:
-        hub = await world.node("hub")
-        leaf = await world.node("leaf", remote(), remote())
+    async with leaf_link_fixture() as fixture:
+        hub = await fixture.node("hub")
+        leaf = await fixture.node("leaf", remote(), remote())
         await until(lambda: any(state.last_error for state in leaf.links.remotes))
         await trio.sleep(5)
         assert len(hub.account().leafnodes) <= 1
@@ -58,9 +58,9 @@ async def test_second_remote_to_the_same_account_is_a_loop_or_duplicate(autojump
 
 
 async def test_wrong_password(autojump_clock: trio.testing.MockClock) -> None:
-    async with leaf_world() as world:
-        hub = await world.node("hub")
-        leaf = await world.node("leaf", remote(password="wrong"))
+    async with leaf_link_fixture() as fixture:
+        hub = await fixture.node("hub")
+        leaf = await fixture.node("leaf", remote(password="wrong"))
         await until(lambda: leaf.links.remotes[0].attempts > 3)
         state = leaf.links.remotes[0]
         assert state.last_error == "Authorization Violation"
@@ -70,23 +70,23 @@ async def test_wrong_password(autojump_clock: trio.testing.MockClock) -> None:
 
 
 async def test_too_many_leafnodes(autojump_clock: trio.testing.MockClock) -> None:
-    async with leaf_world() as world:
-        hub = await world.node("hub")
+    async with leaf_link_fixture() as fixture:
+        hub = await fixture.node("hub")
         hub.account().leafnodes_max = 1
-        await world.node("east", remote())
+        await fixture.node("east", remote())
         await until(lambda: hub.links.is_up("ACC"))
-        west = await world.node("west", remote())
+        west = await fixture.node("west", remote())
         await until(lambda: bool(west.links.remotes[0].last_error))
         assert west.links.remotes[0].last_error == "maximum account active connections exceeded"
 
 
 async def test_cut_and_return(autojump_clock: trio.testing.MockClock) -> None:
-    async with leaf_world() as world:
-        hub, leaf = await hub_and_leaf(world)
+    async with leaf_link_fixture() as fixture:
+        hub, leaf = await hub_and_leaf(fixture)
         recorder = hub.subscribe(b"a")
         gone = hub.add(b"gone", recorder)
         await until(lambda: leaf.knows(b"gone"))
-        world.net.cut()
+        fixture.net.cut()
         await until(lambda: not leaf.links.is_up("ACC") and not hub.links.is_up("ACC"))
         assert leaf.publish(b"a", b"lost") == 0, "no interest while the link is down"
         hub.remove(gone)
@@ -95,7 +95,7 @@ async def test_cut_and_return(autojump_clock: trio.testing.MockClock) -> None:
         state = leaf.links.remotes[0]
         assert state.attempts > 1000
         assert state.last_error == "no connection within 1 s"
-        world.net.restore()
+        fixture.net.restore()
         restored_at = trio.current_time()
         await until(lambda: leaf.knows(b"new"))
         assert trio.current_time() - restored_at < 3.5, "the next attempt is never far away"
@@ -109,12 +109,12 @@ async def test_cut_and_return(autojump_clock: trio.testing.MockClock) -> None:
 
 
 async def test_half_open_link_is_found_and_replaced(autojump_clock: trio.testing.MockClock) -> None:
-    async with leaf_world() as world:
-        hub, leaf = await hub_and_leaf(world)
+    async with leaf_link_fixture() as fixture:
+        hub, leaf = await hub_and_leaf(fixture)
         recorder = hub.subscribe(b"a")
         await until(lambda: leaf.knows(b"a"))
         old = only_link(hub)
-        world.net.swallow()
+        fixture.net.swallow()
         swallowed_at = trio.current_time()
         await until(lambda: not leaf.links.is_up("ACC"))
         assert trio.current_time() - swallowed_at <= 15
@@ -128,15 +128,15 @@ async def test_half_open_link_is_found_and_replaced(autojump_clock: trio.testing
 
 
 async def test_successor_of_a_half_open_link_takes_its_place_at_the_hub(autojump_clock: trio.testing.MockClock) -> None:
-    async with leaf_world() as world:
-        hub, leaf = await hub_and_leaf(world)
+    async with leaf_link_fixture() as fixture:
+        hub, leaf = await hub_and_leaf(fixture)
         at_leaf = leaf.subscribe(b"down")
         await until(lambda: hub.knows(b"down"))
         old = only_link(hub)
-        world.net.swallow()
+        fixture.net.swallow()
         # The leaf lost power and came back; the hub has not noticed anything yet.
         leaf.stop()
-        leaf = await world.node("leaf", remote())
+        leaf = await fixture.node("leaf", remote())
         at_leaf = leaf.subscribe(b"down")
         await until(lambda: hub.account().leafnodes != {old} and leaf.links.is_up("ACC"))
         await settle()
@@ -148,13 +148,13 @@ async def test_successor_of_a_half_open_link_takes_its_place_at_the_hub(autojump
 
 
 async def test_restart_of_the_hub(autojump_clock: trio.testing.MockClock) -> None:
-    async with leaf_world() as world:
-        hub, leaf = await hub_and_leaf(world)
-        world.net.cut()
+    async with leaf_link_fixture() as fixture:
+        hub, leaf = await hub_and_leaf(fixture)
+        fixture.net.cut()
         hub.stop()
-        world.net.restore()
+        fixture.net.restore()
         await until(lambda: leaf.links.remotes[0].last_error == "Connection refused")
-        hub = await world.node("hub")
+        hub = await fixture.node("hub")
         recorder = hub.subscribe(b"a")
         await until(lambda: leaf.knows(b"a"))
         leaf.publish(b"a", b"x")
@@ -163,11 +163,11 @@ async def test_restart_of_the_hub(autojump_clock: trio.testing.MockClock) -> Non
 
 
 async def test_link_up_wakes_who_waits_for_it_at_once(autojump_clock: trio.testing.MockClock) -> None:
-    async with leaf_world() as world:
-        hub = await world.node("hub", jetstream=JetStreamOptions(domain="hub"))
+    async with leaf_link_fixture() as fixture:
+        hub = await fixture.node("hub", jetstream=JetStreamOptions(domain="hub"))
         api = hub.subscribe(b"$JS.hub.API.>")
-        world.net.up = False
-        leaf = await world.node("leaf", remote())
+        fixture.net.up = False
+        leaf = await fixture.node("leaf", remote())
         seen: list[tuple[float, bool]] = []
 
         def woken(link: LeafConnection) -> None:
@@ -177,7 +177,7 @@ async def test_link_up_wakes_who_waits_for_it_at_once(autojump_clock: trio.testi
         end = leaf.links.on_link_up("ACC", woken)
         await trio.sleep(100)
         assert not seen
-        world.net.restore()
+        fixture.net.restore()
         await until(lambda: bool(seen))
         up_since = trio.current_time()
         await settle()
@@ -186,8 +186,8 @@ async def test_link_up_wakes_who_waits_for_it_at_once(autojump_clock: trio.testi
         assert api.got
         end()
         calls = len(seen)
-        world.net.cut()
-        world.net.restore()
+        fixture.net.cut()
+        fixture.net.restore()
         await until(lambda: leaf.links.remotes[0].connects == 2)
         await settle()
         assert len(seen) == calls
@@ -196,9 +196,9 @@ async def test_link_up_wakes_who_waits_for_it_at_once(autojump_clock: trio.testi
 async def test_hub_that_throws_out_at_once_is_not_dialled_in_a_tight_loop(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    async with leaf_world() as world:
-        hub = await world.node("hub")
-        leaf = await world.node("leaf", remote())
+    async with leaf_link_fixture() as fixture:
+        hub = await fixture.node("hub")
+        leaf = await fixture.node("leaf", remote())
 
         async def throw_out() -> None:
             while True:
@@ -215,11 +215,11 @@ async def test_hub_that_throws_out_at_once_is_not_dialled_in_a_tight_loop(
 
 
 async def test_slow_link_answers_pings_through_a_backlog(autojump_clock: trio.testing.MockClock) -> None:
-    async with leaf_world() as world:
-        hub, leaf = await hub_and_leaf(world)
+    async with leaf_link_fixture() as fixture:
+        hub, leaf = await hub_and_leaf(fixture)
         recorder = hub.subscribe(b"bulk")
         await until(lambda: leaf.knows(b"bulk"))
-        world.net.bytes_per_s = 6_250  # 50 kbit/s
+        fixture.net.bytes_per_s = 6_250  # 50 kbit/s
         for number in range(2_000):
             leaf.publish(b"bulk", b"%06d" % number + b"x" * 994)
         await until(lambda: len(recorder.got) == 2_000, 3600)
@@ -232,19 +232,19 @@ async def test_a_verdict_that_takes_a_while(
     autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch, welcome: bool
 ) -> None:
     """A bcrypt check in a thread, an auth callout: the link waits, and so does everything behind its CONNECT."""
-    judge = ConfigAuthenticator.leaf
+    authenticate = ConfigAuthenticator.leaf
     waiting: list[tuple[Deferred, AuthResult | None]] = []
 
     def slowly(self: ConfigAuthenticator, *presented: Any) -> Deferred:
-        login = judge(self, *presented)
+        login = authenticate(self, *presented)
         assert login is None or isinstance(login, AuthResult)
         waiting.append((Deferred(), login if welcome else None))
         return waiting[-1][0]
 
     monkeypatch.setattr(ConfigAuthenticator, "leaf", slowly)
-    async with leaf_world() as world:
-        hub = await world.node("hub")
-        leaf = await world.node("leaf", remote())
+    async with leaf_link_fixture() as fixture:
+        hub = await fixture.node("hub")
+        leaf = await fixture.node("leaf", remote())
         leaf.subscribe(b"a")
         await until(lambda: bool(waiting))
         await trio.sleep(0.2)
@@ -263,8 +263,8 @@ async def test_a_verdict_that_takes_a_while(
 
 
 async def test_what_crossed_the_links_of_an_account_stays_counted(autojump_clock: trio.testing.MockClock) -> None:
-    async with leaf_world() as world:
-        hub, leaf = await hub_and_leaf(world)
+    async with leaf_link_fixture() as fixture:
+        hub, leaf = await hub_and_leaf(fixture)
         got = hub.subscribe(b"up")
         await until(lambda: leaf.knows(b"up"))
         leaf.publish(b"up", b"abc")

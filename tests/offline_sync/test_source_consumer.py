@@ -1,4 +1,4 @@
-"""The copier against a model of its origin: cuts, losses, crashes, full disks in random order; exactly once at the end."""
+"""`SourceConsumer` against a model of its origin: cuts, losses, crashes, full disks in random order; exactly once at the end."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from eyot_sync.sourcing.actions import (
     Answer,
     FetchLastMessage,
     Identify,
-    Phase,
     Request,
     Skip,
     Subscribe,
-    settled_header,
+    ack_position_header,
 )
 from eyot_sync.sourcing.origin import Origin
 from eyot_sync.sourcing.origin_check import OriginPosition
+from eyot_sync.sourcing.phase import TRANSITIONS, Phase
 from eyot_sync.sourcing.source_consumer import SourceConsumer
+from eyot_sync.sourcing.source_state import ResumeState, SourceConfig
 from eyot_wire.jetstream.errors import ApiError
 from eyot_wire.jetstream.stream import External, StreamSource
 from eyot_wire.jetstream.stream_source import identity_of
@@ -32,13 +33,12 @@ from support.origin_model import ModelOrigin, ModelTarget, Wire
 FULL = ApiError(code=503, err_code=10047, description="insufficient storage resources available")
 
 
-def make_copier(last: int | OriginPosition, *, mirror: bool = False, seed: int = 1) -> SourceConsumer:
+def make_source_consumer(last: int | OriginPosition, *, mirror: bool = False, seed: int = 1) -> SourceConsumer:
     chance = random.Random(seed)
     source = StreamSource(name="ORIGIN", external=External(api="$JS.leaf.API", deliver=""))
     return SourceConsumer(
-        Origin.of(source),
-        mirror=mirror,
-        last=last if isinstance(last, OriginPosition) else OriginPosition(last),
+        SourceConfig(Origin.of(source), mirror),
+        ResumeState(last=last if isinstance(last, OriginPosition) else OriginPosition(last)),
         make_id=lambda length: "".join(chance.choices("abcdefgh", k=length)),
     )
 
@@ -60,7 +60,7 @@ class Run:
         self.seed += 1
         self.origin.consumers.clear()
         self.target.waiting.clear()
-        source_consumer = make_copier(self.target.position, mirror=self.mirror, seed=self.seed)
+        source_consumer = make_source_consumer(self.target.position, mirror=self.mirror, seed=self.seed)
         self.wire = Wire(source_consumer, self.origin, self.target)
         self.wire.restore(self.now)
 
@@ -165,7 +165,7 @@ def test_exactly_once_in_order_whatever_happens(mirror: bool, seed: int, steps: 
 
 
 def test_a_link_that_returns_is_used_at_once() -> None:
-    source_consumer = make_copier(41)
+    source_consumer = make_source_consumer(41)
     source_consumer.unreachable(10.0)
     assert source_consumer.phase is Phase.WAITING
     actions = source_consumer.link_up(10.3)
@@ -179,56 +179,60 @@ def test_a_link_that_returns_is_used_at_once() -> None:
 def answered(source_consumer: SourceConsumer, origin: ModelOrigin, now: float) -> list[Action]:
     """The origin gives the copier its consumer, and does not tell its life."""
     body = next(action.body for action in source_consumer.link_up(now) if isinstance(action, Request))
-    actions = source_consumer.response(source_consumer.reply, origin.create(body), now)
+    actions = source_consumer.response(source_consumer.request.reply, origin.create(body), now)
     return [*actions, *source_consumer.unidentified(now)]
 
 
 def test_flow_control_waits_for_the_flash() -> None:
-    source_consumer = make_copier(0)
+    source_consumer = make_source_consumer(0)
     answered(source_consumer, ModelOrigin(), 1.0)
     source_consumer.message(b"$JS.ACK.ORIGIN.c1.1.1.1.1000.0", b"readings.x", b"", b"one", 1.1)
-    current = source_consumer.reply
+    current = source_consumer.request.reply
     asked = source_consumer.message(b"$JS.FC.ORIGIN.c1.1", b"", b"NATS/1.0 100 FlowControl Request\r\n\r\n", b"", 1.2)
     assert asked == []
     batch, mark = source_consumer.take_batch()
     assert [each.payload for each in batch] == [b"one"]
-    assert source_consumer.committed(mark, 1, 1, current) == [Answer(b"$JS.FC.ORIGIN.c1.1", settled_header("c1", 1, 1))]
+    assert source_consumer.committed(mark, 1, 1, current) == [
+        Answer(b"$JS.FC.ORIGIN.c1.1", ack_position_header("c1", 1, 1))
+    ]
 
 
 def test_a_stalled_heartbeat_is_answered_when_all_is_on_flash() -> None:
-    source_consumer = make_copier(0)
+    source_consumer = make_source_consumer(0)
     body = next(action.body for action in source_consumer.link_up(1.0) if isinstance(action, Request))
-    source_consumer.response(source_consumer.reply, ModelOrigin().create(body), 1.0)
+    source_consumer.response(source_consumer.request.reply, ModelOrigin().create(body), 1.0)
     header = b"NATS/1.0 100 Idle Heartbeat\r\nNats-Last-Consumer: 0\r\nNats-Consumer-Stalled: $JS.FC.O.c1.9\r\n\r\n"
     assert source_consumer.message(b"", b"", header, b"", 1.1) == []  # what it has may be of another life of the origin
     source_consumer.unidentified(1.1)
-    assert Answer(b"$JS.FC.O.c1.9", settled_header("c1", 0, 0)) in source_consumer.message(b"", b"", header, b"", 1.1)
+    assert Answer(b"$JS.FC.O.c1.9", ack_position_header("c1", 0, 0)) in source_consumer.message(
+        b"", b"", header, b"", 1.1
+    )
 
 
 def test_a_heartbeat_tells_of_the_last_message_that_was_lost() -> None:
-    source_consumer = make_copier(0)
+    source_consumer = make_source_consumer(0)
     source_consumer.link_up(1.0)
     lost = b"NATS/1.0 100 Idle Heartbeat\r\nNats-Last-Consumer: 1\r\nNats-Last-Stream: 1\r\n\r\n"
     assert any(isinstance(action, Request) for action in source_consumer.message(b"", b"", lost, b"", 2.0))
 
 
 def test_silence_asks_again() -> None:
-    source_consumer = make_copier(7)
+    source_consumer = make_source_consumer(7)
     source_consumer.link_up(1.0)
     origin = ModelOrigin({8: b"m8"}, 8)
     body = next(action.body for action in source_consumer.link_up(2.0) if isinstance(action, Request))
-    source_consumer.response(source_consumer.reply, origin.create(body), 2.1)
-    assert source_consumer.phase is Phase.ACTIVE
+    source_consumer.response(source_consumer.request.reply, origin.create(body), 2.1)
+    assert source_consumer.phase is Phase.VERIFYING
     assert source_consumer.tick(7.0) == []
     assert source_consumer.deadline is not None
     assert any(isinstance(action, Request) for action in source_consumer.tick(7.2))
 
 
 def test_a_refusal_is_kept_and_tried_again_later() -> None:
-    source_consumer = make_copier(0)
+    source_consumer = make_source_consumer(0)
     source_consumer.link_up(1.0)
     error = b'{"error":{"code":404,"err_code":10059,"description":"stream not found"}}'
-    source_consumer.response(source_consumer.reply, error, 1.1)
+    source_consumer.response(source_consumer.request.reply, error, 1.1)
     assert source_consumer.progress.error is not None
     assert source_consumer.progress.error.err_code == 10059
     assert source_consumer.phase is Phase.WAITING
@@ -236,12 +240,12 @@ def test_a_refusal_is_kept_and_tried_again_later() -> None:
 
 
 def test_an_empty_mirror_begins_where_the_origin_does() -> None:
-    source_consumer = make_copier(0, mirror=True)
+    source_consumer = make_source_consumer(0, mirror=True)
     assert answered(source_consumer, ModelOrigin({10: b"m10"}, 10), 1.0) == [Skip(9)]
 
 
 def test_an_origin_that_went_back_is_said() -> None:
-    source_consumer = make_copier(100)
+    source_consumer = make_source_consumer(100)
     answered(source_consumer, ModelOrigin({1: b"new"}, 1), 2.0)
     assert source_consumer.progress.behind
     assert source_consumer.progress.error is not None
@@ -262,14 +266,9 @@ def resumed(
     source = StreamSource(name="ORIGIN", external=External(api="$JS.leaf.API", deliver=""))
     ids = iter(range(10_000_000, 99_999_999))
     source_consumer = SourceConsumer(
-        Origin.of(source),
-        mirror=mirror,
-        last=last,
+        SourceConfig(Origin.of(source), mirror, skip_lost=skip_lost),
+        ResumeState(last=last, identity=identity, held_at=held_at, whole=whole),
         make_id=lambda length: str(next(ids)),
-        identity=identity,
-        skip_lost=skip_lost,
-        held_at=held_at,
-        whole=whole,
     )
     wire = Wire(source_consumer, origin, ModelTarget())
     now = 1.0
@@ -301,7 +300,7 @@ def test_a_mirror_holds_still_when_its_origin_was_recreated() -> None:
     for number in range(200):
         origin.publish(b"m%d" % number)
     wire = resumed(origin, mirror=True, last=OriginPosition(100), identity="2026-01-01T00:00:00Z")
-    assert wire.source_consumer.phase is not Phase.ACTIVE
+    assert not wire.source_consumer.is_connected
     assert wire.source_consumer.progress.lag == 200
     assert wire.source_consumer.progress.error is not None
     assert "delete the mirror and create it again" in wire.source_consumer.progress.error.description
@@ -340,7 +339,7 @@ def test_a_mirror_holds_still_when_its_origin_was_set_back(tells_times: bool) ->
     origin.tells_times = tells_times
     last = OriginPosition(100, 100_000, 10)
     held = resumed(origin, mirror=True, last=last, identity=origin.created).source_consumer
-    assert held.phase is not Phase.ACTIVE
+    assert not held.is_connected
     assert held.progress.lag == 1
     assert held.progress.error is not None
     assert "another message under 100" in held.progress.error.description
@@ -369,20 +368,20 @@ def test_an_origin_that_is_as_it_was_is_gone_on_with(tells_times: bool, reached:
 def test_an_origin_that_does_not_answer_for_a_message_is_gone_on_with() -> None:
     """Its STREAM.MSG.GET may be denied: it holds up one request for as long as an answer may take, and is not asked again."""
     origin = ModelOrigin(dict.fromkeys(range(1, 121), b"m"), 120)
-    source_consumer = make_copier(OriginPosition(100, 100_000, 10))
+    source_consumer = make_source_consumer(OriginPosition(100, 100_000, 10))
     now = 1.0
     for proves in (True, False):
         body = next(action.body for action in source_consumer.link_up(now) if isinstance(action, Request))
         assert (
             any(
                 isinstance(each, FetchLastMessage)
-                for each in source_consumer.response(source_consumer.reply, origin.create(body), now)
+                for each in source_consumer.response(source_consumer.request.reply, origin.create(body), now)
             )
             is proves
         )
-        source_consumer.response(source_consumer.identity_reply, origin.info(), now)
+        source_consumer.response(source_consumer.verifier.identity_reply, origin.info(), now)
         source_consumer.message(
-            b"$JS.ACK.ORIGIN.%b.1.101.1.101000.0" % source_consumer.consumer.encode(), b"in.x", b"", b"m", now
+            b"$JS.ACK.ORIGIN.%b.1.101.1.101000.0" % source_consumer.request.consumer.encode(), b"in.x", b"", b"m", now
         )
         source_consumer.tick(now + 3.1)
         assert len(source_consumer.take_batch()[0]) == 1
@@ -396,7 +395,7 @@ def mirrored(origin: ModelOrigin, **options: Any) -> SourceConsumer:
 
 def test_a_mirror_whose_origin_lost_its_end_holds_still() -> None:
     source_consumer = mirrored(ModelOrigin({90: b"old", 91: b"new"}, 91))
-    assert source_consumer.phase is not Phase.ACTIVE
+    assert not source_consumer.is_connected
     assert source_consumer.progress.lag == 9
     assert source_consumer.progress.error is not None
     assert "ended at 91" in source_consumer.progress.error.description
@@ -407,7 +406,7 @@ def test_it_holds_still_when_the_origin_has_grown_again() -> None:
     """Under 92 to 100 the origin now has other messages than the mirror: nobody would notice later."""
     origin = ModelOrigin(dict.fromkeys(range(92, 121), b"other"), 120)
     source_consumer = mirrored(origin, held_at=92)
-    assert source_consumer.phase is not Phase.ACTIVE
+    assert not source_consumer.is_connected
     assert source_consumer.progress.error is not None
     assert "ended at 91" in source_consumer.progress.error.description
 
@@ -469,25 +468,25 @@ def test_a_mirror_that_begins_is_whole() -> None:
 
 def test_an_origin_that_does_not_clamp_tells_its_end_by_its_info() -> None:
     """nats-server 2.15 answers with the sequence that was asked for, also where it has not come so far."""
-    source_consumer = make_copier(100, mirror=True)
+    source_consumer = make_source_consumer(100, mirror=True)
     body = next(action.body for action in source_consumer.link_up(1.0) if isinstance(action, Request))
-    source_consumer.response(source_consumer.reply, ModelOrigin({}, 100).create(body), 1.1)
-    assert source_consumer.phase is Phase.ACTIVE
+    source_consumer.response(source_consumer.request.reply, ModelOrigin({}, 100).create(body), 1.1)
+    assert source_consumer.phase is Phase.VERIFYING
     info = {"created": "2026-01-01T00:00:00Z", "state": {"messages": 91, "last_seq": 91}}
-    source_consumer.response(source_consumer.identity_reply, json.dumps(info).encode(), 1.2)
-    assert source_consumer.phase is Phase.WAITING
+    source_consumer.response(source_consumer.verifier.identity_reply, json.dumps(info).encode(), 1.2)
+    assert not source_consumer.is_connected
     assert source_consumer.progress.lag == 9
 
 
 @pytest.mark.parametrize("told", [(0, 100), (100, 200)])
 def test_a_mirror_skips_only_what_it_was_told_is_gone(told: tuple[int, int]) -> None:
     """An origin that began to deliver before it answered tells how far it is, and what it sent is still on its way."""
-    source_consumer = make_copier(50, mirror=True)
+    source_consumer = make_source_consumer(50, mirror=True)
     body = next(action.body for action in source_consumer.link_up(1.0) if isinstance(action, Request))
     origin = ModelOrigin(last_seq=200, messages=dict.fromkeys(range(101, 201), b""))
     answer = json.loads(origin.create(body))
     answer["delivered"] = {"consumer_seq": told[0], "stream_seq": told[1]}
-    actions = source_consumer.response(source_consumer.reply, json.dumps(answer).encode(), 1.0)
+    actions = source_consumer.response(source_consumer.request.reply, json.dumps(answer).encode(), 1.0)
     actions += source_consumer.unidentified(1.0)
     assert [action.seq for action in actions if isinstance(action, Skip)] == ([] if told[0] else [100])
     for number, seq in enumerate(range(101, 201), 1):
@@ -495,3 +494,23 @@ def test_a_mirror_skips_only_what_it_was_told_is_gone(told: tuple[int, int]) -> 
     batch, _ = source_consumer.take_batch()
     assert [each.origin_seq for each in batch] == list(range(101, 201))
     assert not source_consumer.progress.behind
+
+
+def test_what_is_stopped_stays_stopped() -> None:
+    """A batch that was under way may fail after its mirror was taken out of the configuration: nothing is asked for again."""
+    source_consumer = make_source_consumer(0)
+    answered(source_consumer, ModelOrigin(), 1.0)
+    source_consumer.message(b"$JS.ACK.ORIGIN.c1.1.1.1.1000.0", b"readings.x", b"", b"one", 1.1)
+    source_consumer.take_batch()
+    source_consumer.stop(release=True)
+    assert source_consumer.failed(0, FULL, 1.2) == []
+    assert source_consumer.unreachable(1.2) == []
+    assert source_consumer.phase is Phase.STOPPED
+    assert source_consumer.deadline is None
+
+
+def test_every_phase_but_the_last_leads_to_a_stop_and_the_last_nowhere() -> None:
+    assert all(Phase.STOPPED in following for following in TRANSITIONS.values())
+    assert TRANSITIONS[Phase.STOPPED] == {Phase.STOPPED}
+    with pytest.raises(AssertionError, match="WAITING does not lead to ACTIVE"):
+        make_source_consumer(0)._enter(Phase.ACTIVE)

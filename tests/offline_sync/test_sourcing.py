@@ -1,4 +1,4 @@
-"""What the simulator found about copies, each in the smallest fleet that shows it: a hub and one leaf."""
+"""The simulator's findings about mirrors and sources, each in the smallest fleet that shows it: a hub and one leaf node."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ import pytest
 import trio
 import trio.testing
 
-from eyot_daemon.jetstream.downstream.tracker import downstreams_of
 from offline_sync.fleet import quiet
-from offline_sync.journal import Life
+from offline_sync.journal import StreamEpoch
 from offline_sync.layout import external
 from offline_sync.network import Network
 from offline_sync.node import Node
@@ -52,13 +51,13 @@ class Pair:
         """What the leaf says its copies have, by the stream that copies."""
         origin = self.leaf.stream("ORIGIN")
         assert origin is not None
-        return {each.target: each.confirmed_seq for each in downstreams_of(origin).statuses()}
+        return {each.target: each.confirmed_seq for each in origin.downstream.statuses()}
 
     def doubted(self) -> list[str]:
         """Of which of them it cannot say what they have."""
         origin = self.leaf.stream("ORIGIN")
         assert origin is not None
-        return [each.target for each in downstreams_of(origin).statuses() if each.uncertain]
+        return [each.target for each in origin.downstream.statuses() if each.uncertain]
 
 
 def simulated(tmp_path: Path, play: Callable[[Pair], Awaitable[None]]) -> None:
@@ -230,7 +229,7 @@ def test_two_hubs_copy_from_one_leaf(tmp_path: Path, retention: str) -> None:
         assert pair.held(pair.leaf, "ORIGIN") == ([] if retention == "interest" else ["1", "2", "3", "4"])
         origin = pair.leaf.stream("ORIGIN")
         assert origin is not None
-        told = {(each.peer, each.target): each.confirmed_seq for each in downstreams_of(origin).statuses()}
+        told = {(each.peer, each.target): each.confirmed_seq for each in origin.downstream.statuses()}
         assert told == {(hub.name, stream): 4 for hub in hubs for stream in ("ALL", "COPY")}
         await other.stop()
 
@@ -439,12 +438,12 @@ def test_a_client_behind_a_link_gets_all_of_a_large_batch(tmp_path: Path) -> Non
         await pair.start()
         await pair.make(pair.hub, "COMMANDS", subjects=["commands.>"])
         await trio.sleep(2)
-        life = Life("hub", "COMMANDS", 1)
+        epoch = StreamEpoch("hub", "COMMANDS", 1)
         for number in range(1, 401):
-            pair.hub.client.ask(b"commands.a", life.payload(number, 1000), lambda _: None)
+            pair.hub.client.ask(b"commands.a", epoch.payload(number, 1000), lambda _: None)
         worker = Worker(pair.leaf, pair.hub, "hub", "COMMANDS")
         pair.nursery.start_soon(worker.run)
         await trio.sleep(20)
-        assert worker.done.keys() == {(life, number) for number in range(1, 401)}
+        assert worker.done.keys() == {(epoch, number) for number in range(1, 401)}
 
     simulated(tmp_path, play)

@@ -13,7 +13,7 @@ import msgspec
 import trio
 
 from eyot_daemon.router.subscription import Kind, Origin, Subscription
-from offline_sync.journal import Life, identify
+from offline_sync.journal import StreamEpoch, identify
 from offline_sync.model import Violation
 from offline_sync.node import Node
 
@@ -25,8 +25,11 @@ UNDER_WAY_S = 15.0
 
 
 class Confirmed(NamedTuple):
-    """An acknowledgement was confirmed: when, by which run of the hub's daemon, and the last delivery that this had sent by then. A slow
-    link lets answers go before bulk, and one that is down one way holds back what it has: what was sent before may come later."""
+    """An acknowledgement was confirmed: when, by which run of the hub's daemon, and the last delivery that this had sent by then.
+
+    A slow link lets answers go before bulk, and one that is down one way holds back what it has: what was sent before
+    may come later.
+    """
 
     at: float
     by: object
@@ -43,8 +46,8 @@ class Worker:
         self.stream = stream
         self.name = f"W_{node.name}"
         #: What came at least once, and of that when it was confirmed (confirmations are lost with the link).
-        self.came: set[tuple[Life, int]] = set()
-        self.done: dict[tuple[Life, int], Confirmed] = {}
+        self.came: set[tuple[StreamEpoch, int]] = set()
+        self.done: dict[tuple[StreamEpoch, int], Confirmed] = {}
         self.failure: Violation | None = None
         self._client: object = None
         self._asked = 0
@@ -57,7 +60,7 @@ class Worker:
                 self._ask()
             await trio.sleep(_ASK_EVERY_S / 2)
 
-    def begin_anew(self) -> None:
+    def restart(self) -> None:
         """The hub was taken back to a backup, its consumers with it."""
         self.done.clear()
 
@@ -65,7 +68,7 @@ class Worker:
         node = self.node
         if self._client is not node.client:  # the daemon was started again: other subscriptions
             self._client = node.client
-            node.account.subscribe(self._inbox(b"*"), self)
+            node.account.subscribe(self._inbox(b"*"), self).slow = True  # hears by `deliver`, not through a buffer
         config = {"durable_name": self.name, "ack_policy": "explicit", "ack_wait": _ACK_WAIT_NS, "max_deliver": -1}
         body = msgspec.json.encode({"stream_name": self.stream, "config": config})
         api = f"$JS.{self.domain}.API.CONSUMER".encode()
@@ -84,14 +87,14 @@ class Worker:
     ) -> bool:
         if payload and reply.startswith(b"$JS.ACK."):
             self._heard_at = trio.current_time()
-            life, n = identify(payload)
-            self.came.add((life, n))
-            confirmed = self.done.get((life, n))
+            epoch, n = identify(payload)
+            self.came.add((epoch, n))
+            confirmed = self.done.get((epoch, n))
             if confirmed is not None and self._was_sent_later(confirmed, reply) and self.failure is None:
                 self.failure = Violation(
-                    f"{self.name}: {n} of {life} came again after its acknowledgement was confirmed"
+                    f"{self.name}: {n} of {epoch} came again after its acknowledgement was confirmed"
                 )
-            self.node.client.ask(reply.partition(b"@")[0], b"+ACK", self._confirmed(life, n))
+            self.node.client.ask(reply.partition(b"@")[0], b"+ACK", self._confirmed(epoch, n))
         return True
 
     kind = Kind.CLIENT
@@ -99,9 +102,9 @@ class Worker:
     def flush(self) -> None:
         """Nothing is sent anywhere."""
 
-    def _confirmed(self, life: Life, n: int) -> Callable[[bytes], None]:
+    def _confirmed(self, epoch: StreamEpoch, n: int) -> Callable[[bytes], None]:
         def heard(_: bytes) -> None:
-            self.done.setdefault((life, n), Confirmed(trio.current_time(), self.hub.broker, self._last_sent()))
+            self.done.setdefault((epoch, n), Confirmed(trio.current_time(), self.hub.broker, self._last_sent()))
 
         return heard
 

@@ -62,7 +62,7 @@ def have(program: str) -> str:
 
 
 class Machine:
-    """Built once in ``folder``; ``boot`` runs it until the plug is pulled."""
+    """A machine built once in `folder`; `boot` runs it until its power is cut."""
 
     def __init__(self, folder: Path, more: str = "") -> None:
         self.folder = folder

@@ -1,4 +1,4 @@
-"""A plug that is pulled for real: eyotd in a virtual machine, killed from outside while clients publish, again and again.
+"""Power loss in a virtual machine: eyotd in a virtual machine, killed from outside while clients publish, again and again.
 
     .venv/bin/python tests/power/power_loss.py [--rounds 5] [--seed 1] [--encrypted]
 
@@ -36,14 +36,14 @@ IN_FLIGHT = 32
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="A plug that is pulled for real.")
+    parser = argparse.ArgumentParser(description="Power loss of a virtual machine that runs eyotd.")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
     parser.add_argument("--encrypted", action="store_true")
     options = parser.parse_args()
     rng = random.Random(options.seed)
     keys = StoreKeys(KEY.encode()) if options.encrypted else None
-    with tempfile.TemporaryDirectory(prefix="eyot-plug-") as name:
+    with tempfile.TemporaryDirectory(prefix="eyot-power-") as name:
         folder = Path(name)
         machine = Machine(folder, f'key: "{KEY}"' if options.encrypted else "")
         acked: dict[int, bytes] = {}
@@ -56,29 +56,29 @@ def main() -> None:
                 except Exception:
                     print((folder / "console").read_text(errors="replace")[-3000:], file=sys.stderr)
                     raise
-            judge(machine.take_out_store(folder / "out"), keys, acked)
+            check_states(machine.take_out_store(folder / "out"), keys, acked)
             print(
                 f"round {number}: {len(acked) - before} more acknowledged, {len(acked)} in all, all there", flush=True
             )
-    print(f"{options.rounds} plugs pulled (seed {options.seed}), nothing acknowledged was lost")
+    print(f"{options.rounds} power losses (seed {options.seed}), nothing acknowledged was lost")
 
 
 async def publish(
     port: int, number: int, seconds: float, acked: dict[int, bytes], machine: subprocess.Popen[bytes]
 ) -> None:
-    """Publish for ``seconds`` once the machine answers, then pull the plug in the middle of it."""
+    """Publish for ``seconds`` once the machine answers, then cut its power meanwhile."""
     started = time.monotonic()
     client = await connected(port, started, machine)
     print(f"  up after {time.monotonic() - started:.0f} s", flush=True)
     js = client.jetstream(timeout=60)
     with contextlib.suppress(nats.js.errors.BadRequestError):
-        await js.add_stream(name="PLUG", subjects=["plug.>"])
+        await js.add_stream(name="POWER", subjects=["power.>"])
     counter = iter(range(1 << 60))
 
     async def publisher() -> None:
         while True:
             payload = b"%d/%d " % (number, next(counter)) + b"x" * random.randrange(400)
-            ack = await js.publish("plug.a", payload)
+            ack = await js.publish("power.a", payload)
             acked[ack.seq] = payload
 
     tasks = [asyncio.create_task(publisher()) for _ in range(IN_FLIGHT)]
@@ -112,13 +112,13 @@ async def ignore(_: Exception) -> None:
     """Errors before the machine is up."""
 
 
-def judge(path: Path, keys: StoreKeys | None, acked: dict[int, bytes]) -> None:
+def check_states(path: Path, keys: StoreKeys | None, acked: dict[int, bytes]) -> None:
     """Nothing is damaged, and what was acknowledged is there. Raises AssertionError."""
     report = check(path, keys)
     assert report.ok, report.problems
     store = Store.open(path, notify=lambda fn: fn(), options=StoreOptions(inline=True, keys=keys))
     assert store.damaged == store.recounted == [], (store.damaged, store.recounted)
-    log = store.stream("$G", "PLUG")
+    log = store.stream("$G", "POWER")
     assert log is not None or not acked, "the stream is gone"
     if log is not None:
         seq, found = 1, {}

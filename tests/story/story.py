@@ -94,9 +94,9 @@ class Story:
                 f"power cut: the leaf was killed (SIGKILL) after {acked} acknowledgements, with publishes in flight"
             )
             await asyncio.sleep(POWER_OFF_S)
-            took_s = self.leaf.timed_start()
+            lasted_s = self.leaf.timed_start()
             self.timeline.mark("power back")
-            self.tell(f"power back: the leaf was ready again in {took_s:.2f} s")
+            self.tell(f"power back: the leaf was ready again in {lasted_s:.2f} s")
             await self._until(publisher, self.messages + 1)
         finally:
             if publisher.poll() is None:
@@ -127,10 +127,10 @@ class Story:
                 raise RuntimeError(f"the hub has {sample.on_hub} of {sample.on_leaf} after {DRAIN_TIMEOUT_S} s")
             await asyncio.sleep(0.02)
         drained = self.timeline.mark("hub complete")
-        took = max(drained - (first or returned), 1e-3)
+        lasted = max(drained - (first or returned), 1e-3)
         self.tell(
             f"hub complete {drained - returned:.2f} s after the link's return: first message seen after "
-            f"{(first or drained) - returned:.2f} s, then {backlog / took:,.0f} messages/s"
+            f"{(first or drained) - returned:.2f} s, then {backlog / lasted:,.0f} messages/s"
         )
 
     async def _until(self, publisher: subprocess.Popen[str], wanted: int) -> None:

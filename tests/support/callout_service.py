@@ -1,4 +1,4 @@
-"""An auth callout service for tests: answers `$SYS.REQ.USER.AUTH` with what a function says."""
+"""An auth callout service for tests: answers `$SYS.REQ.USER.AUTH` with a function's result."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Whole conversations of a hostile client with a server, beside listeners whose output shows what came through.
 
-A seed says it all: who logs in, what is sent, and how it is cut. Played twice against one server, or against two servers
-that are one program, the same is heard.
+A seed determines the logins, the bytes sent, and how they are cut. Played twice against one server, or against two servers
+of one program, the listeners receive the same.
 """
 
 from __future__ import annotations

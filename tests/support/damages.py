@@ -175,7 +175,7 @@ class Seen:
         self.raised = ""
 
 
-def judge(base: Base, path: Path, seen: Seen) -> None:
+def check_states(base: Base, path: Path, seen: Seen) -> None:
     """Open, read, write, and open again."""
     try:
         named = list(check(path, base.options.keys).problems)
@@ -357,7 +357,7 @@ def play(cases: int, seed: int, only: int = -1, seconds: float = 1e9) -> tuple[C
             how = " and ".join(
                 damage(path, base.older, rng) for _ in range(rng.choice([1, 1, 1, 2])) if (path / "data.mdb").exists()
             )
-            seen, ended = in_child(lambda seen, base=base, path=path: judge(base, path, seen))
+            seen, ended = in_child(lambda seen, base=base, path=path: check_states(base, path, seen))
             figures["cases"] += 1
             figures["refused"] += bool(seen.refused)
             figures["fenced"] += bool(seen.fenced)

@@ -124,6 +124,16 @@ ssize_t pwritev(int fd, const struct iovec *parts, int count, off_t at) {
 PWRITEV2(pwritev2)
 PWRITEV2(pwritev64v2)
 
+/* Reads past the system's memory ask the disk; all others do not. */
+#define PREADV2(name)                                                                 \
+    ssize_t name(int fd, const struct iovec *parts, int count, off_t at, int flags) { \
+        REAL(name);                                                                   \
+        FAIL(fcntl(fd, F_GETFL) & O_DIRECT ? trouble() : 0);                          \
+        return real(fd, parts, count, at, flags);                                     \
+    }
+PREADV2(preadv2)
+PREADV2(preadv64v2)
+
 static int flush_trouble(void) {
     int error = file_says("plain unflushed") ? EIO : trouble();
     return error == ENOSPC ? 0 : error;

@@ -12,7 +12,7 @@ from support import hostile
 from support.twins import FAN_OUTS, GRAMMARS, SCANNERS
 
 
-class World:
+class Fixture:
     """An account in small, made of one twin's classes, with clients, subscriptions and a publisher."""
 
     def __init__(self, twin: ModuleType, seed: int) -> None:
@@ -78,6 +78,16 @@ class World:
             self.left += answers[at : at + 1]
             at += 1
 
+    def hand_out(self, rng: Random, tails: list[bytes]) -> None:
+        """Frames of messages for one client, and for the members of a group, as routes lead to them."""
+        clients = [sub for sub in self.subs if sub.dest in self.clients.values()]  # type: ignore[attr-defined]
+        has_header = rng.random() < 0.3
+        for sub in clients[:2]:
+            self.left.append(self.fan_out.append(sub, b"known", tails, sum(map(len, tails)), has_header))
+        members = [(sub, rng.choice([b"a", b"b.c"])) for sub in clients]
+        if members:
+            self.left.append(self.fan_out.share(members, tails, 7, has_header))
+
     def state(self) -> list[object]:
         counts = [
             (one.in_msgs, one.in_bytes, one.out_msgs, one.out_bytes) for one in (self.traffic, *self.clients.values())
@@ -129,11 +139,12 @@ def fanned_out(twin: int, seed: int) -> list[object]:
         else:
             frame = b"PUB %b %b%d\r\n%b\r\n" % (subject, reply, len(payload), payload)
         data += frame * rng.choice([1, 1, 1, 5])
-    world = World(FAN_OUTS[twin], seed)
+    fixture = Fixture(FAN_OUTS[twin], seed)
     scanner = SCANNERS[twin](GRAMMARS["PUB"], batches=True, max_control_line=4096, max_payload=1 << 20)
     for piece in hostile.cut(rng, data):
         for row in scanner.feed(piece):
-            world.publish(row)
+            fixture.publish(row)
     inboxes = [b"a", b"b", b"_INBOX.x.1", b"_INBOX.x.2", b"none", b"c.d.e"]
-    world.answer([(rng.choice(inboxes), b"y" * rng.choice([0, 3, 11, 1000])) for _ in range(rng.randrange(40))])
-    return world.state()
+    fixture.answer([(rng.choice(inboxes), b"y" * rng.choice([0, 3, 11, 1000])) for _ in range(rng.randrange(40))])
+    fixture.hand_out(rng, [b"%d\r\n%b\r\n" % (size, b"z" * size) for size in rng.sample(range(20), 3)])
+    return fixture.state()

@@ -1,6 +1,6 @@
 """Bytes that a peer may send: well-formed traffic in every spelling, the same damaged, and garbage; and ways to cut them.
 
-Everything comes from a `random.Random`, so that a seed says it all.
+Everything is drawn from a `random.Random`, so that a seed repeats it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A stream's random life, and what bronze, silver, quarantine and gaps must say of it, in plain Python.
+"""A stream's random history, and the expected content of bronze, silver, quarantine and gaps, in plain Python.
 
 The model knows a message by its number, which is never given twice. What bronze must hold is simple: every message that the stream
-held when it was ingested, once. What may be lost is told: a job that may not lose data fails exactly when something that it had
-not read can be gone.
+held when it was ingested, once. Losses are reported: a job that may not lose data fails exactly when messages that it has not read may be
+lost.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ def reading(number: int) -> Message:
 class State:
     """A stream: its messages by sequence, and its ends."""
 
-    life: int = 0
+    epoch: int = 0
     messages: dict[int, int] = field(default_factory=dict)  # sequence: number
     first: int = 1
     last: int = 0
 
     def copy(self) -> State:
-        return State(self.life, dict(self.messages), self.first, self.last)
+        return State(self.epoch, dict(self.messages), self.first, self.last)
 
 
 class History:
@@ -69,7 +69,7 @@ class History:
     def step(self) -> None:
         """Publish, remove, purge, save, put back or make again."""
         acts = {self._publish: 6, self._remove: 2, self._purge: 2, self._save: 2, self._create_again: 1}
-        if self.saved is not None and self.saved.life == self.state.life:
+        if self.saved is not None and self.saved.epoch == self.state.epoch:
             acts[self._put_back] = 4
         (act,) = self.chance.choices(list(acts), list(acts.values()))
         act()
@@ -114,13 +114,13 @@ class History:
         self.streams.purge(STREAM, below)
         self.state.messages = {one: number for one, number in self.state.messages.items() if one >= below}
         self.state.first = below
-        self.lost |= below > position + 1 and self.state.life == self.read_state.life
+        self.lost |= below > position + 1 and self.state.epoch == self.read_state.epoch
 
     def _create_again(self) -> None:
         self.told.append("create again")
         self.streams.delete(STREAM)
         self.streams.create(STREAM, ["readings.>"])
-        self.state = State(self.state.life + 1)
+        self.state = State(self.state.epoch + 1)
         self.lost |= self.noted
 
     def _save(self) -> None:

@@ -71,9 +71,9 @@ class Buckets(Talker):
     def lists(self) -> Operation:
         """Without the account's figures, in which nats-server counts the hidden consumers of mirrors."""
         while True:
-            saying = super().lists()
-            if not saying.subject.endswith(".INFO"):
-                return saying
+            listed = super().lists()
+            if not listed.subject.endswith(".INFO"):
+                return listed
 
     def put(self) -> Operation:
         """A put, create, update, delete or purge of a key, as clients do it."""

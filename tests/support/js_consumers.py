@@ -1,4 +1,4 @@
-"""A World (js_world.py) with consumers: subscribers that remember, pull requests, acknowledgements."""
+"""A fixture (`js_fixture.py`) with consumers: subscribers that remember, pull requests, acknowledgements."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import msgspec
 
 from eyot_daemon.client.publish import publish
 from eyot_daemon.jetstream.consumer.consumer import Consumer
-from eyot_daemon.jetstream.consumer.consumers import Consumers
 from eyot_daemon.router.account import Account
 from eyot_daemon.router.subscription import Kind, Origin, Subscription
 from eyot_wire.frames import Msg, encode_pub
@@ -18,7 +17,7 @@ from eyot_wire.jetstream.ack import AckReply, decode_ack_reply
 from eyot_wire.native import OutBuffer, Publishes
 from eyot_wire.scanner import Scanner
 from support.destinations import Got, Recorder
-from support.js_fixture import World
+from support.js_fixture import Fixture
 
 
 class Box(Recorder):
@@ -94,13 +93,14 @@ class AckingClient(OutBuffer):
         self.headers = True
 
 
-class ConsumerWorld(World):
-    """`pull` and `listen` make subscribers; everything commits unless `hold` says otherwise. With `clients` they are connections,
-    to which consumers may write."""
+class ConsumerFixture(Fixture):
+    """`pull` and `listen` make subscribers; everything commits unless `hold` says otherwise.
+
+    With `clients` they are connections, to which consumers may write.
+    """
 
     def __init__(self, path: Path, *, clients: bool = False, **options: Any) -> None:
         self._box_type = ClientBox if clients else Box
-        options.setdefault("consumers", Consumers())
         super().__init__(path, **options)
         self._boxes = 0
 
@@ -188,16 +188,16 @@ class ConsumerWorld(World):
                 return
             self.commit()
 
-    def restart(self) -> ConsumerWorld:
+    def restart(self) -> ConsumerFixture:
         self.js.stop()
         self.store.close()
         return self._again()
 
-    def crash(self) -> ConsumerWorld:
+    def crash(self) -> ConsumerFixture:
         self.store.crash()
         return self._again()
 
-    def _again(self) -> ConsumerWorld:
+    def _again(self) -> ConsumerFixture:
         clients = self._box_type is ClientBox
         sourcing = type(self.js.sourcing)()
-        return ConsumerWorld(self.path, clients=clients, options=self.js.options, sourcing=sourcing, clock=self.clock)
+        return ConsumerFixture(self.path, clients=clients, options=self.js.options, sourcing=sourcing, clock=self.clock)

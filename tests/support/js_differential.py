@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from support.js_peer import DELIVERED, INBOX, REPUBLISHED, Message, Side
+from support.js_peer import DELIVERED, INBOX, REPUBLISHED, Message, Peer
 from support.schemas import complaints
 from support.server_process import ServerProcess
 
@@ -18,13 +18,16 @@ CONFIG = 'server_name: TALKER\njetstream { store_dir: "%WORKDIR%/js" }'
 #: How long an answer is waited for when the other server gave it, and when none of them did, in seconds.
 PATIENCE_S, SILENCE_S = 10.0, 0.35
 #: Steps that change nothing are asked again until both answer the same, so long, in seconds.
-SETTLING_S = 3.0
+COMMIT_WITHIN_S = 3.0
 
 
 @dataclass
 class Operation:
-    """One thing to say. `answers`: how many messages end the answer at most (a status ends it too); `reads`: it changes nothing;
-    `tail`: what the reply subject ends with."""
+    """One thing to say.
+
+    `answers`: how many messages end the answer at most (a status ends it too); `reads`: it changes nothing; `tail`:
+    what the reply subject ends with.
+    """
 
     subject: str
     payload: bytes = b""
@@ -72,11 +75,14 @@ class Difference:
 
 
 @dataclass
-class Talk:
-    """A conversation. Both sides are the first in `sides`, ours, and the reference. `servers`: theirs, for conversations in which
-    they are started again."""
+class Conversation:
+    """A conversation.
 
-    sides: tuple[Side, Side]
+    Both sides are the first in `peers`, ours, and the reference. `servers`: theirs, for conversations in which they are
+    started again.
+    """
+
+    peers: tuple[Peer, Peer]
     servers: tuple[ServerProcess, ServerProcess] | None = None
     inbox: int = 0
     deliveries: list[tuple[Message, Message]] = field(default_factory=list)
@@ -101,37 +107,37 @@ class Talk:
     def end(self) -> Difference | None:
         """Compare what came of itself and what was announced; delete all streams."""
         paths = self._quiet(0.1) or self._settled_events()
-        for side in self.sides:
-            listed = self._asked(side, "$JS.API.STREAM.NAMES")
+        for peer in self.peers:
+            listed = self._asked(peer, "$JS.API.STREAM.NAMES")
             for name in listed.get("streams") or []:
-                self._asked(side, f"$JS.API.STREAM.DELETE.{name}")
-        for side in self.sides:
-            side.heard.clear()
-            side.events.clear()
-            side.invented.clear()
+                self._asked(peer, f"$JS.API.STREAM.DELETE.{name}")
+        for peer in self.peers:
+            peer.heard.clear()
+            peer.events.clear()
+            peer.invented.clear()
         self.deliveries.clear()
         self.seen.clear()
         return Difference("the end", -1, paths) if paths else None
 
-    def _asked(self, side: Side, subject: str, payload: bytes = b"") -> Any:
+    def _asked(self, peer: Peer, subject: str, payload: bytes = b"") -> Any:
         inbox = self._inbox()
-        side.say(subject, payload, reply=inbox)
-        while not side.heard[inbox]:
-            assert side.listen(PATIENCE_S), subject
-        return json.loads(side.heard.pop(inbox)[0].payload)
+        peer.say(subject, payload, reply=inbox)
+        while not peer.heard[inbox]:
+            assert peer.listen(PATIENCE_S), subject
+        return json.loads(peer.heard.pop(inbox)[0].payload)
 
     def _inbox(self) -> str:
         self.inbox += 1
         return f"{INBOX}.{self.inbox}"
 
     def _perform(self, step: Operation) -> list[str]:
-        deadline = time.monotonic() + SETTLING_S
+        deadline = time.monotonic() + COMMIT_WITHIN_S
         while True:
             inbox = "" if step.silent else self._inbox() + step.tail
-            for side in self.sides:
-                side.say(
-                    side.called(step.subject),
-                    side.called(step.payload.decode("latin-1")).encode("latin-1"),
+            for peer in self.peers:
+                peer.say(
+                    peer.called(step.subject),
+                    peer.called(step.payload.decode("latin-1")).encode("latin-1"),
                     step.header,
                     inbox,
                 )
@@ -146,14 +152,14 @@ class Talk:
             return []
         pair = self.deliveries[-1 - step.which % len(self.deliveries)]
         inbox = self._inbox() if step.answers else ""
-        for side, message in zip(self.sides, pair, strict=True):
-            side.say(message.reply, step.payload, reply=inbox)
+        for peer, message in zip(self.peers, pair, strict=True):
+            peer.say(message.reply, step.payload, reply=inbox)
         return self._compare(inbox, step.answers) if step.answers else []
 
     def _compare(self, inbox: str, answers: int) -> list[str]:
         """Collect what comes on the inbox from both, and compare."""
         self._collect(inbox, answers)
-        ours, theirs = (side.heard[inbox] for side in self.sides)
+        ours, theirs = (peer.heard[inbox] for peer in self.peers)
         paths = differences(*self._shown(ours, theirs)) or _against_schemas(ours, theirs)
         if not paths:
             self._remember(ours, theirs)
@@ -163,20 +169,20 @@ class Talk:
     def _collect(self, inbox: str, answers: int) -> None:
         start = time.monotonic()
         while True:
-            done = [_ended(side.heard[inbox], answers) for side in self.sides]
+            done = [_ended(peer.heard[inbox], answers) for peer in self.peers]
             if all(done):
                 return
             age = time.monotonic() - start
-            if age > (PATIENCE_S if any(done) or any(side.heard[inbox] for side in self.sides) else SILENCE_S):
+            if age > (PATIENCE_S if any(done) or any(peer.heard[inbox] for peer in self.peers) else SILENCE_S):
                 return
-            if len(self.sides[0].heard[inbox]) == len(self.sides[1].heard[inbox]) > 0 and age > 0.6 + SILENCE_S:
+            if len(self.peers[0].heard[inbox]) == len(self.peers[1].heard[inbox]) > 0 and age > 0.6 + SILENCE_S:
                 return
-            for side, over in zip(self.sides, done, strict=True):
+            for peer, over in zip(self.peers, done, strict=True):
                 if not over:
-                    side.listen(0.05)
+                    peer.listen(0.05)
 
     def _shown(self, ours: list[Message], theirs: list[Message]) -> tuple[Any, Any]:
-        return [self.sides[0].shown(each) for each in ours], [self.sides[1].shown(each) for each in theirs]
+        return [self.peers[0].shown(each) for each in ours], [self.peers[1].shown(each) for each in theirs]
 
     def _remember(self, ours: list[Message], theirs: list[Message]) -> None:
         for pair in zip(ours, theirs, strict=False):
@@ -185,19 +191,19 @@ class Talk:
 
     def _restart(self, kill: bool) -> None:
         assert self.servers is not None
-        Side.restarted = True
-        for side, server in zip(self.sides, self.servers, strict=True):
+        Peer.restarted = True
+        for peer, server in zip(self.peers, self.servers, strict=True):
             if kill:
                 server.kill()
             else:
                 server.stop()
             server.start()
-            side.connect(server.client_port)
+            peer.connect(server.client_port)
 
     def _quiet(self, seconds: float) -> list[str]:
-        deadline = time.monotonic() + SETTLING_S
+        deadline = time.monotonic() + COMMIT_WITHIN_S
         while True:
-            while any(side.listen(seconds / 2) for side in self.sides):
+            while any(peer.listen(seconds / 2) for peer in self.peers):
                 pass
             paths = self._of_themselves()
             if not paths or time.monotonic() > deadline:
@@ -206,32 +212,32 @@ class Talk:
     def _of_themselves(self) -> list[str]:
         """What came without being waited for, since it was last looked at."""
         paths: list[str] = []
-        subjects = sorted({subject for side in self.sides for subject in side.heard})
+        subjects = sorted({subject for peer in self.peers for subject in peer.heard})
         fresh = []
         for subject in subjects:
             at = self.seen.get(subject, 0)
             if at < 0:
                 continue
-            ours, theirs = (side.heard[subject][at:] for side in self.sides)
+            ours, theirs = (peer.heard[subject][at:] for peer in self.peers)
             where = subject if subject.startswith((DELIVERED, REPUBLISHED)) else "late"
             paths += [f"{where} {path}" for path in differences(*self._shown(ours, theirs))]
             fresh.append((subject, ours, theirs))
         if not paths:
             for subject, ours, theirs in fresh:
                 self._remember(ours, theirs)
-                self.seen[subject] = len(self.sides[0].heard[subject])
+                self.seen[subject] = len(self.peers[0].heard[subject])
         return paths
 
     def _settled_events(self) -> list[str]:
         """The same after a while: nats-server announces some things after it has answered."""
-        deadline = time.monotonic() + SETTLING_S
+        deadline = time.monotonic() + COMMIT_WITHIN_S
         while (paths := self._events()) and time.monotonic() < deadline:
-            for side in self.sides:
-                side.listen(0.05)
+            for peer in self.peers:
+                peer.listen(0.05)
         return paths
 
     def _events(self) -> list[str]:
-        ours, theirs = (sorted(json.dumps(side.shown(each)) for each in side.events) for side in self.sides)
+        ours, theirs = (sorted(json.dumps(peer.shown(each)) for each in peer.events) for peer in self.peers)
         rest = [_without(ours, theirs), _without(theirs, ours)]
         paths = [
             f"event {path}"
@@ -240,7 +246,7 @@ class Talk:
         ]
         for which, one, other in (("ours", *rest), ("theirs", *reversed(rest))):
             paths += [f"event only {which}: {each}" for each in one[len(other) :]]
-        return paths or _against_schemas(self.sides[0].events, self.sides[1].events)
+        return paths or _against_schemas(self.peers[0].events, self.peers[1].events)
 
 
 def _without(these: list[str], those: list[str]) -> list[str]:
@@ -253,7 +259,7 @@ def _without(these: list[str], those: list[str]) -> list[str]:
 
 def _against_schemas(ours: list[Message], theirs: list[Message]) -> list[str]:
     """What the published schemas say against our answers, and not against nats-server's."""
-    said, also = ([each for message in side for each in _complaints(message)] for side in (ours, theirs))
+    said, also = ([each for message in peer for each in _complaints(message)] for peer in (ours, theirs))
     return [f"schema: {each}" for each in said if each not in also]
 
 

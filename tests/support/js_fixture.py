@@ -5,7 +5,6 @@ The store commits only in `commit()`, so what must not happen before a flush can
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ import msgspec
 from eyot_daemon.config.accounts import AccountJetStreamOptions, AccountOptions
 from eyot_daemon.config.jetstream import JetStreamOptions
 from eyot_daemon.config.options import Options
-from eyot_daemon.jetstream.api_request import Endpoint
 from eyot_daemon.jetstream.engine import JetStream
 from eyot_daemon.jetstream.stream.stream import Stream
 from eyot_daemon.router.account import Account
@@ -27,16 +25,7 @@ from support.destinations import Client, Recorder
 OPTIONS = StoreOptions(inline=True, flush=False, map_size=8 << 20)
 
 
-class NoConsumers:
-    """The consumers' room left empty."""
-
-    endpoints: Sequence[Endpoint] = ()
-
-    def restore(self, stream: Stream) -> None:
-        pass
-
-
-class World:
+class Fixture:
     """One server. `client` publishes as a client would; replies are kept by inbox."""
 
     def __init__(
@@ -47,7 +36,6 @@ class World:
         limits: AccountJetStreamOptions | None = None,
         options: JetStreamOptions | None = None,
         store_options: StoreOptions = OPTIONS,
-        consumers: Any = None,
         sourcing: Any = None,
         clock: ManualClock | None = None,
     ) -> None:
@@ -58,9 +46,7 @@ class World:
         self.account: Account = self.broker.add_account("A" if accounts else "$G")
         self.store = Store.open(path, notify=lambda fn: fn(), options=store_options)
         js_options = options or JetStreamOptions(domain=domain)
-        self.js = JetStream(
-            self.broker, self.store, js_options, consumers=consumers or NoConsumers(), sourcing=sourcing
-        )
+        self.js = JetStream(self.broker, self.store, js_options, sourcing=sourcing)
         self.js.start()
         self.client = Client()
         self.inbox = Recorder()
@@ -131,16 +117,16 @@ class World:
         self.broker.timers.run_due(self.clock.monotonic())
         self.commit()
 
-    def restart(self) -> World:
+    def restart(self) -> Fixture:
         """Stop this server and start another on its store."""
         self.js.stop()
         self.store.close()
-        return World(self.path, options=self.js.options, clock=self.clock)
+        return Fixture(self.path, options=self.js.options, clock=self.clock)
 
-    def crash(self) -> World:
+    def crash(self) -> Fixture:
         """Lose what was not committed and start again."""
         self.store.crash()
-        return World(self.path, options=self.js.options, clock=self.clock)
+        return Fixture(self.path, options=self.js.options, clock=self.clock)
 
 
 def _block(header: dict[str, str] | bytes) -> bytes:

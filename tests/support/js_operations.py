@@ -1,7 +1,6 @@
-"""What can be said to JetStream, drawn at random: a seed decides a whole conversation.
+"""Random operations on JetStream: a seed decides a whole conversation.
 
-Most of what is drawn is in order, for only what is accepted leads anywhere; each saying may carry one or two members that
-are not.
+Most operations are valid, because only accepted ones have effects; each may have one or two invalid members.
 """
 
 from __future__ import annotations

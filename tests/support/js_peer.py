@@ -1,6 +1,6 @@
-"""One server's side of a conversation with JetStream: a raw connection that hears answers, deliveries and advisories.
+"""One server's peer in a JetStream conversation: a raw connection that receives answers, deliveries and advisories.
 
-What is heard is kept comparable: times, ids and the names that a server invents are replaced, each by what stands for it.
+Received messages are kept comparable: placeholders replace times, ids and the names that a server invents.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SET_ASIDE = {"last_ts", "active", "pause_remaining", "id", "server", "client"}
 _STAMPS = re.compile(rb"((?:Nats-Time-Stamp|Nats-Schedule-Next): )\d[^\r]*")
 _PIN = re.compile(rb"(Nats-Pin-Id: )[^\r]*")
 #: What mirrors and sources ask for themselves, as often as each server finds right, and the consumers that they get.
-_OF_COPIES = (
+_SOURCING_SUBJECTS = (
     b"$JS.S.",
     b"$JS.M.",
     b'"_nats.src',
@@ -57,9 +57,12 @@ class Message:
         return line.removeprefix(b"NATS/1.0").strip()
 
 
-class Side:
-    """A connection to one server. `heard` maps each subject of answers to what came on it. `copies`: there was a mirror or source,
-    whose questions are counted too. `restarted`: the servers were started again."""
+class Peer:
+    """A connection to one server.
+
+    `heard` maps each subject of answers to what came on it. `copies`: there was a mirror or source, whose questions are
+    counted too. `restarted`: the servers were started again.
+    """
 
     copies: ClassVar[bool] = False
     restarted: ClassVar[bool] = False
@@ -86,7 +89,7 @@ class Side:
     def say(self, subject: str, payload: bytes = b"", header: bytes = b"", reply: str = "") -> None:
         words = b" ".join(word.encode() for word in (subject, reply) if word)
         if b'"mirror"' in payload or b'"sources"' in payload:
-            Side.copies = True
+            Peer.copies = True
         if header:
             sizes = b"%d %d" % (len(header), len(header) + len(payload))
             self.client.send(b"HPUB %b %b\r\n%b%b\r\n" % (words, sizes, header, payload))
@@ -137,8 +140,8 @@ class Side:
 
     def _file(self, message: Message) -> None:
         if message.subject.startswith("$JS.EVENT."):
-            of_copies = any(mark in message.payload for mark in _OF_COPIES)
-            if not of_copies and not (self.copies and _OF_A_COPY.search(message.payload)):
+            of_sourcing = any(mark in message.payload for mark in _SOURCING_SUBJECTS)
+            if not of_sourcing and not (self.copies and _OF_A_COPY.search(message.payload)):
                 self.events.append(message)
         elif not message.status.startswith(b"100") or message.reply:
             self.heard[message.subject].append(message)

@@ -249,16 +249,16 @@ class Archives(Talker):
         return self.api(f"STREAM.RESTORE.{name}", chosen((body, body, body, None, {}, b"x", [])))
 
 
-THEMES: dict[str, Callable[[int], Talker]] = {
+SCENARIOS: dict[str, Callable[[int], Talker]] = {
     "all": Talker, "buckets": Buckets, "expiring": Expiring, "batches": Batches, "priorities": Priorities, "measured": Measured,
     "rules": Rules, "archives": Archives, "json": OddJson,
     "limits": Limits, "tiers": Tiers, "imported": Imported,
 }  # fmt: skip
 
 
-def config_of(theme: str) -> str:
+def config_of(scenario: str) -> str:
     """What both servers are configured with for conversations of this theme."""
-    match theme:
+    match scenario:
         case "limits":
             return js_limits.CONFIG
         case "imported":

@@ -100,7 +100,7 @@ class Node:
         self.scope.cancel()
 
 
-class LeafWorld:
+class LeafFixture:
     """Nodes on one network."""
 
     def __init__(self, nursery: trio.Nursery) -> None:
@@ -135,15 +135,15 @@ async def settle() -> None:
 
 
 @asynccontextmanager
-async def leaf_world() -> AsyncIterator[LeafWorld]:
+async def leaf_link_fixture() -> AsyncIterator[LeafFixture]:
     async with trio.open_nursery() as nursery:
-        yield LeafWorld(nursery)
+        yield LeafFixture(nursery)
         nursery.cancel_scope.cancel()
 
 
-async def hub_and_leaf(world: LeafWorld) -> tuple[Node, Node]:
-    hub = await world.node("hub")
-    leaf = await world.node("leaf", remote())
+async def hub_and_leaf(fixture: LeafFixture) -> tuple[Node, Node]:
+    hub = await fixture.node("hub")
+    leaf = await fixture.node("leaf", remote())
     await until(lambda: leaf.links.is_up("ACC") and hub.links.is_up("ACC"))
     return hub, leaf
 

@@ -1,4 +1,4 @@
-"""A hub and a leaf as real processes, each either eyotd or Debian's nats-server, and nats-py clients on both sides."""
+"""A hub and a leaf as real processes, each either eyotd or Debian's nats-server, and nats-py clients at both ends."""
 
 from __future__ import annotations
 

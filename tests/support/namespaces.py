@@ -1,4 +1,4 @@
-"""A network namespace with one wire to this one (iproute2, needs root): cutting the wire is a cut, nobody's kernel is told anything."""
+"""A network namespace with one wire to this one (iproute2, needs root): when the wire is cut, no kernel is notified."""
 
 from __future__ import annotations
 

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import functools
+import re
+import subprocess
 from types import TracebackType
 from typing import Self
 
 from support.server_process import ServerProcess, executable
 
 
+@functools.cache
+def debian_version() -> tuple[int, ...]:
+    """The version of the machine's own nats-server: (2, 9, 10) on Debian 12, (2, 10, 27) on Debian 13."""
+    text = subprocess.run([executable("nats-server"), "-v"], capture_output=True, text=True, check=True).stdout
+    return tuple(int(number) for number in re.findall(r"\d+", text)[:3])
+
+
 class NatsServer(ServerProcess):
-    """The reference: whatever version the machine has (Debian 12: 2.9.10)."""
+    """The reference: whatever version the machine has (Debian 12: 2.9.10, Debian 13: 2.10.27)."""
 
     name = "nats-server"
 

@@ -1,6 +1,6 @@
 """A model of the other end of a mirror or source: a stream and its consumers, as nats-server behaves, without I/O.
 
-It answers the copier's requests, delivers with consumer sequences, asks for flow control, beats when idle, forgets consumers
+It answers the requests of a `SourceConsumer`, delivers with consumer sequences, asks for flow control, beats when idle, forgets consumers
 without interest. `Wire` carries what both say; it can lose what is under way, as a cut link does.
 """
 
@@ -201,7 +201,7 @@ class Wire:
         """The end of a turn: what the copier took becomes a transaction that is not on flash yet."""
         batch, mark = self.source_consumer.take_batch()
         if batch:
-            self.target.waiting.append((batch, mark, self.source_consumer.reply))
+            self.target.waiting.append((batch, mark, self.source_consumer.request.reply))
 
     def commit(self, now: float) -> None:
         """The oldest transaction reaches the flash."""

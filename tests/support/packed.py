@@ -1,4 +1,4 @@
-"""Payloads of packed replies, whatever their records hold."""
+"""Payloads of packed replies, with any content of their records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every state of a store that a power cut could have left, rebuilt from a trace of its writes and flushes, and judged.
+"""Every state of a store that a power cut could have left, rebuilt from a trace of its writes and flushes, and checked.
 
     python power_cuts.py [--seconds S] [--seed N]     # for long: other seeds, more transactions, until the time is over
 
@@ -171,7 +171,7 @@ def cuts(disk: Disk, running: Event, rng: random.Random, torn_max: int) -> Itera
         yield "some", [write for write in writes if rng.random() < 0.5]
 
 
-def judge(recording: Recording, folder: Path, rng: random.Random, *, torn_max: int, part: float = 1.0) -> int:
+def check_states(recording: Recording, folder: Path, rng: random.Random, *, torn_max: int, part: float = 1.0) -> int:
     """Rebuild and open every state (or a random ``part`` of them); returns how many. Raises AssertionError."""
     disk = Disk()
     acknowledged, submitted, states, begun = 0, 0, 0, False
@@ -222,7 +222,7 @@ def main() -> None:
             for kind in KINDS:
                 play = folder / f"{kind}-{seed}"
                 recording = record(library, play, kind, options.txns, seed)
-                states = judge(recording, play, random.Random(seed), torn_max=12)
+                states = check_states(recording, play, random.Random(seed), torn_max=12)
                 print(f"seed {seed}, {kind}: {states} states after a power cut, each as it must be", flush=True)
                 shutil.rmtree(play)
             seed += 1

@@ -1,4 +1,4 @@
-"""A driver of the scenarios on raw sockets: what the other clients do, said byte by byte."""
+"""A driver of the scenarios on raw sockets: the other clients' operations, byte by byte."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A hub made of a listening socket, that says what it is told to say to a leaf that dials it."""
+"""A hub made of a listening socket: it sends given bytes to a leaf node that dials it."""
 
 from __future__ import annotations
 

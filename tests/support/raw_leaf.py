@@ -1,4 +1,4 @@
-"""A leaf node made of a socket, that says what it is told to say."""
+"""A leaf node made of a socket: it sends given bytes."""
 
 from __future__ import annotations
 

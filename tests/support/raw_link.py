@@ -1,4 +1,4 @@
-"""One end of a leaf link made of a socket, that says what it is told to say and remembers what it heard."""
+"""One end of a leaf link made of a socket: it sends given bytes and records the received ones."""
 
 from __future__ import annotations
 

@@ -25,32 +25,56 @@ from typing import Any
 READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 20.0
 
-_picked: set[int] = set()
-_random = random.Random(os.getpid() ^ time.time_ns())
+#: Below the ephemeral range, so that no outgoing connection takes a port while its server restarts.
+FIRST_PORT, PORTS, BLOCK = 20_000, 12_000, 250
 
 
-def _ports() -> range:
-    """Below the ephemeral range; of processes that test side by side (`make test`) each has a part of its own."""
-    number, count = map(int, os.environ.get("EYOT_TEST_PORTS", "0/1").split("/"))
-    size = 12_000 // count
-    return range(20_000 + number * size, 20_000 + (number + 1) * size)
+class Ports:
+    """A block of ports that no other process of this network takes: its name is bound in the abstract namespace of unix
+    sockets, which belongs to the network as ports do, until the process ends.
+    """
+
+    def __init__(self) -> None:
+        self.owner = os.getpid()
+        self._name = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.first = self._take()
+        self._given = 0
+
+    def _take(self) -> int:
+        blocks = list(range(FIRST_PORT, FIRST_PORT + PORTS, BLOCK))
+        random.SystemRandom().shuffle(blocks)
+        for first in blocks:
+            try:
+                self._name.bind(f"\0eyot-test-ports-{first}")
+            except OSError:
+                continue
+            return first
+        raise RuntimeError(f"{len(blocks)} other processes hold all blocks of ports")
+
+    def next(self) -> int:
+        """A port that nobody listens on; the one given longest ago comes again first."""
+        for _ in range(BLOCK):
+            port = self.first + self._given % BLOCK
+            self._given += 1
+            with socket.socket() as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                try:
+                    probe.bind(("127.0.0.1", port))
+                except OSError:
+                    continue
+            return port
+        raise RuntimeError(f"something listens on each port from {self.first} to {self.first + BLOCK - 1}")
+
+
+_ports: Ports | None = None
 
 
 def free_port() -> int:
-    """A free port below the ephemeral range, so that no outgoing connection takes it while a server restarts."""
-    ports = _ports()
-    while True:
-        port = _random.choice(ports)
-        if port in _picked:
-            continue
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        _picked.add(port)
-        return port
+    """A free port that nobody else who tests on this machine is given."""
+    global _ports
+    if _ports is None or _ports.owner != os.getpid():
+        _ports = Ports()
+    return _ports.next()
 
 
 def executable(kind: str) -> str:

@@ -79,8 +79,9 @@ class Shaper:
         self._call(self._drop())
 
     def swallow(self, direction: Direction = "both") -> None:
-        """Present connections lose every byte in this direction from now on, and nobody is told: half-open, or a black hole one
-        way. New connections work."""
+        """Present connections lose every byte in this direction from now on, and nobody is told: half-open, or a black
+        hole one way. New connections work.
+        """
         self._call(self._swallow(direction))
 
     def close(self) -> None:

@@ -65,25 +65,25 @@ class Trial:
     def run(self, kills: int, report: bool = False, seconds: float = 1e9) -> None:
         """Kill so often, but not for longer than `seconds`; then let one more batch end, and check."""
         plan = [self._random.choice(("driver", "worker")) for _ in range(kills)]
-        until, life = time.monotonic() + seconds, None
+        until, job = time.monotonic() + seconds, None
         while plan and time.monotonic() < until:
-            life = life if life is not None and life.running else self._live()
-            self._await_publishing(life)
+            job = job if job is not None and job.running else self._live()
+            self._await_publishing(job)
             time.sleep(self._random.uniform(0, 1.0))
             if plan[0] == "driver":
-                life.kill()
-            elif not life.kill_worker(self._random):
+                job.kill()
+            elif not job.kill_worker(self._random):
                 continue
             self.killed[plan.pop(0)] += 1
             if report:
                 print(f"{sum(self.killed.values())} killed, {self._messages():,} messages", flush=True)
-        life = life if life is not None and life.running else self._live()
+        job = job if job is not None and job.running else self._live()
         done = self._done()
         while self._done() < done + 1:
-            assert life.running, life.log()
+            assert job.running, job.log()
             time.sleep(0.02)
         (self.folder / "end").touch()
-        assert life.wait() == 0, life.log()
+        assert job.wait() == 0, job.log()
         self.check()
 
     def check(self) -> None:
@@ -124,11 +124,11 @@ class Trial:
         arguments = [__file__, "--live", self.url, str(self.folder), str(int(self.speculation))]
         return JobProcess(arguments, self.folder / "job.log")
 
-    def _await_publishing(self, life: JobProcess) -> None:
+    def _await_publishing(self, job: JobProcess) -> None:
         before, deadline = self._messages(), time.monotonic() + WAIT_S_MAX
         while self._messages() == before:
-            assert life.running, life.log()
-            assert time.monotonic() < deadline, life.log()
+            assert job.running, job.log()
+            assert time.monotonic() < deadline, job.log()
             time.sleep(0.01)
 
 

@@ -1,4 +1,4 @@
-"""What a run of stored messages says, by the frames that are written of it."""
+"""The content of a run of stored messages, by the frames that are written of it."""
 
 from __future__ import annotations
 

@@ -95,18 +95,18 @@ class Trial:
     def run(self, kills: int, report: bool = False, until: float = math.inf, jobs: tuple[str, ...] = JOBS) -> None:
         """Kill each job so often, but nothing after `until` (monotonic); let one turn end, and check everything."""
         plan = [job for job in jobs for _ in range(kills)]
-        life = None
+        job = None
         while plan and time.monotonic() < until:
             self.publish()
-            life = life if life is not None and life.running else self._live()
-            what = self._kill(life, plan)
+            job = job if job is not None and job.running else self._live()
+            what = self._kill(job, plan)
             if what == "driver":
-                life = None
+                job = None
             self.check_nothing_twice()
             if report:
                 print(f"{sum(self.killed.values())} killed, {len(plan)} to go: {what}", flush=True)
-        if life is not None:
-            life.kill()
+        if job is not None:
+            job.kill()
         self.publish()
         last = self._live("once")
         assert last.wait() == 0, last.log()
@@ -191,12 +191,12 @@ class Trial:
         self._now.unlink(missing_ok=True)
         return JobProcess([__file__, "--live", str(self._toml), str(self._now), *more], self.folder / "jobs.log")
 
-    def _kill(self, life: JobProcess, plan: list[str]) -> str:
+    def _kill(self, process: JobProcess, plan: list[str]) -> str:
         """Wait until a job begins that is to be killed, then for a part of the time that it takes, and kill."""
         deadline, seen, target = time.monotonic() + WAIT_S_MAX, "", self._random.choice(plan)
         while True:
-            assert time.monotonic() < deadline, life.log()
-            assert life.running, life.log()
+            assert time.monotonic() < deadline, process.log()
+            assert process.running, process.log()
             job = self._job()
             if job != target or job == seen:
                 seen = job if job == seen else ""
@@ -213,8 +213,8 @@ class Trial:
             # Of the fleet's work nothing is Python's but the driver.
             what = "driver" if job == "fleet" else self._random.choice(("driver", "worker"))
             if what == "driver":
-                life.kill()
-            elif not life.kill_worker(self._random):
+                process.kill()
+            elif not process.kill_worker(self._random):
                 continue
             plan.remove(job)
             self.killed[f"{job}'s {what}"] += 1

@@ -1,4 +1,4 @@
-"""Both twins of the hot room side by side, and what their scanners make of bytes in a form that can be compared."""
+"""Both twins of the compiled modules side by side, and their scanners' results in a form that can be compared."""
 
 from __future__ import annotations
 

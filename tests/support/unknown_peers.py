@@ -1,4 +1,4 @@
-"""Peers that have not said who they are and send as much as they can, on every listener of a server."""
+"""Peers that are not authenticated and send as much as they can, on every listener of a server."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ import time
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from eyot_wire.archive import s2
+from support.certificates import Authority
+from support.server_process import free_port
 
 CONFIG = """
 listen: 127.0.0.1:%CLIENT_PORT%
@@ -20,9 +23,33 @@ authorization { user: one, password: two, timeout: 60 }
 websocket { listen: 127.0.0.1:WEBSOCKET_PORT, no_tls: true, compression: true, handshake_timeout: "60s" }
 leafnodes { listen: "127.0.0.1:%LEAF_PORT%", authorization { user: one, password: two, timeout: 60 } }
 """
+#: The same listeners with TLS; the pages are on MONITOR_TLS_PORT.
+TLS_CONFIG = """
+listen: 127.0.0.1:%CLIENT_PORT%
+https: 127.0.0.1:MONITOR_TLS_PORT
+max_payload: 8MB
+authorization { user: one, password: two, timeout: 60 }
+CERTIFICATE
+websocket { listen: 127.0.0.1:WEBSOCKET_PORT, CERTIFICATE, compression: true, handshake_timeout: "60s" }
+leafnodes { listen: "127.0.0.1:%LEAF_PORT%", CERTIFICATE, authorization { user: one, password: two, timeout: 60 } }
+"""
 _MIB = 1 << 20
 #: Given up when nothing is taken for so long.
 _PATIENCE_S = 0.05
+
+
+def plain_config() -> tuple[str, int]:
+    """A configuration without TLS, and the port of its WebSocket listener."""
+    websocket = free_port()
+    return CONFIG.replace("WEBSOCKET_PORT", str(websocket)), websocket
+
+
+def tls_config(directory: Path) -> tuple[str, int, int]:
+    """A configuration with TLS everywhere, the port of its WebSocket listener, and that of its pages."""
+    websocket, monitor = free_port(), free_port()
+    certificate = Authority(directory / "ca").block("server", "timeout: 60")
+    config = TLS_CONFIG.replace("WEBSOCKET_PORT", str(websocket)).replace("MONITOR_TLS_PORT", str(monitor))
+    return config.replace("CERTIFICATE", certificate), websocket, monitor
 
 
 @dataclass
@@ -81,7 +108,9 @@ def frame(payload: bytes, *, compressed: bool, length: int = 0, final: bool = Tr
     return head + (length or len(payload)).to_bytes(8, "big") + bytes(4) + payload
 
 
+@cache
 def bomb(size: int) -> bytes:
+    """`size` spaces, deflated; packed once for a whole crowd."""
     packer = zlib.compressobj(9, zlib.DEFLATED, -15)
     return (packer.compress(b" " * size) + packer.flush(zlib.Z_SYNC_FLUSH))[:-4]
 
@@ -129,16 +158,81 @@ FORMS: dict[str, Callable[[Ports], socket.socket]] = {
 }
 
 
+def trusting() -> ssl.SSLContext:
+    """The context of a client that believes every server."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def hello() -> bytes:
+    """The first message of a TLS handshake."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    try:
+        trusting().wrap_bio(incoming, outgoing).do_handshake()
+    except ssl.SSLWantReadError:
+        pass
+    return outgoing.read()
+
+
+def half_hello(sock: socket.socket) -> socket.socket:
+    """A TLS handshake that stops in its middle."""
+    first = hello()
+    return push(sock, first[: len(first) // 2])
+
+
+def secured(sock: socket.socket) -> socket.socket:
+    """A finished TLS handshake."""
+    sock.settimeout(60)
+    return trusting().wrap_socket(sock)
+
+
+#: TLS records of a first message of 131,000 bytes, which OpenSSL would keep, but for its last ones.
+_LARGE_HELLO = b"\x16\x03\x01\x40\x00\x01\x01\xff\xb8" + bytes(16_380) + (b"\x16\x03\x01\x40\x00" + bytes(16_384)) * 6
+#: Records of a message of 16 MiB.
+_ENDLESS_HELLO = (
+    b"\x16\x03\x01\x40\x00\x01\xff\xff\xff" + bytes(16_380) + (b"\x16\x03\x01\x40\x00" + bytes(16_384)) * 64
+)
+
+TLS_FORMS: dict[str, Callable[[Ports], socket.socket]] = {
+    "nothing": lambda ports: greeted(ports.client),
+    "half a hello": lambda ports: half_hello(greeted(ports.client)),
+    "a hello and no more": lambda ports: push(greeted(ports.client), hello()),
+    "a hello without end": lambda ports: push(greeted(ports.client), _ENDLESS_HELLO),
+    "a large hello that is not at its end": lambda ports: push(greeted(ports.client), _LARGE_HELLO),
+    "no hello": lambda ports: push(greeted(ports.client), b"CONNECT {" + b" " * _MIB),
+    "a CONNECT without end": lambda ports: push(secured(greeted(ports.client)), b"CONNECT {" + b" " * _MIB),
+    "a CONNECT that is nearly there": lambda ports: push(secured(greeted(ports.client)), b"CONNECT {" + b"a" * 4000),
+    "half a leaf's hello": lambda ports: half_hello(greeted(ports.leaf)),
+    "a leaf's hello and no more": lambda ports: push(greeted(ports.leaf), hello()),
+    "a leaf's CONNECT that is nearly there": lambda ports: push(
+        secured(greeted(ports.leaf)), b"CONNECT {" + b"a" * 24_000
+    ),
+    "half a WebSocket's hello": lambda ports: half_hello(opened(ports.websocket)),
+    "a WebSocket's hello and no more": lambda ports: push(opened(ports.websocket), hello()),
+    "an HTTP request without end": lambda ports: push(
+        secured(opened(ports.websocket)), b"GET / HTTP/1.1\r\nA: " + b"x" * _MIB
+    ),
+    "half a page's hello": lambda ports: half_hello(opened(ports.monitor)),
+    "a page's hello and no more": lambda ports: push(opened(ports.monitor), hello()),
+    "a request for a page without end": lambda ports: push(
+        secured(opened(ports.monitor)), b"GET /varz HTTP/1.1\r\nHost: a\r\nA: " + b"x" * _MIB
+    ),
+}
+
+
 @dataclass
 class Crowd:
     """Peers of one form, all there at the same time."""
 
     ports: Ports
+    forms: dict[str, Callable[[Ports], socket.socket]] = field(default_factory=lambda: FORMS)
     sockets: list[socket.socket] = field(default_factory=list)
 
     def grow(self, form: str, count: int) -> None:
         for _ in range(count):
-            self.sockets.append(FORMS[form](self.ports))
+            self.sockets.append(self.forms[form](self.ports))
 
     def leave(self) -> None:
         """All hang up, half of them without a word."""
@@ -153,19 +247,3 @@ def own_bytes(pid: int) -> int:
     """Memory that is a process's own: not what is mapped from files."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon:"))
-
-
-def half_hello(port: int) -> socket.socket:
-    """A TLS handshake that stops in its middle."""
-    sock = opened(port)
-    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    client = context.wrap_bio(incoming, outgoing)
-    try:
-        client.do_handshake()
-    except ssl.SSLWantReadError:
-        pass
-    hello = outgoing.read()
-    return push(sock, hello[: len(hello) // 2])

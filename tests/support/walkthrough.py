@@ -100,7 +100,7 @@ class WalkThrough:
         async with Clients(self.pair.hub, self.pair.leaf) as (hub, leaf):
             await linked(hub, leaf)
             await self._domains(hub)
-            await self._copies(hub)
+            await self._check_sourcing(hub)
             await self._mirror_of_another_account()
             await self._client_of_another_account(hub)
         return self.reports
@@ -114,7 +114,7 @@ class WalkThrough:
             await _until(lambda domain=domain: _messages(hub, f"$JS.{domain}.API", "test", 1))
             await self._streams(f"Stream Report, domain {domain}", hub, f"$JS.{domain}.API")
 
-    async def _copies(self, hub: Client) -> None:
+    async def _check_sourcing(self, hub: Client) -> None:
         origin = {"name": "test", "external": {"api": "$JS.leaf.API", "deliver": ""}}
         await _create(hub, "$JS.hub.API", {"name": "backup-test-leaf", "mirror": origin})
         await _create(hub, "$JS.hub.API", {"name": "aggregate-test-leaf", "sources": [origin]})

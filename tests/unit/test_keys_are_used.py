@@ -1,7 +1,7 @@
-"""Every key of the configuration and every claim of a token does something: what is read into a field is asked for somewhere.
+"""Every key of the configuration and every claim of a token has an effect: some module reads the field that holds it.
 
-A field that only its reader knows is a rule that nobody keeps (`allow_trace` was one). Fields are told apart by name, and by the places that
-merely carry them on; what is known and deliberately without effect is listed with the reason.
+A field that only its parser knows is a rule without enforcement. Fields are distinguished by name, and by the places that only
+pass them on. Fields that deliberately have no effect are listed with the reason.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ LISTED = {
     if not line.startswith("#")
     for groups, package, _ in [line.split("|", 2)]
 }
-OF_TESTS = {"nodejs", "npm", "libnats-dev", "util-linux"}
+OF_TESTS = {"nodejs", "npm", "libnats-dev", "util-linux", "systemd-standalone-sysusers"}
 OF_DEB = {"debhelper", "dpkg-dev", "man-db", "fakeroot"}
 
 
@@ -38,6 +38,7 @@ BASE = {"python3", "python3-venv", "gcc", "python3-dev", "ca-certificates"}
         (["venv"], set()),
         (["lint"], set()),
         (["unit"], set()),
+        (["slow"], set()),
         (["simulate"], set()),
         (["fuzz"], set()),
         (["soak"], set()),
@@ -51,7 +52,7 @@ BASE = {"python3", "python3-venv", "gcc", "python3-dev", "ca-certificates"}
         (["bench-hub"], {"nats-server", "default-jre-headless"}),
         (["hub-kills"], {"nats-server", "default-jre-headless"}),
         (["hub-wheel"], {"nats-server", "default-jre-headless"}),
-        (["plug"], {"qemu-system-x86", "busybox-static", "e2fsprogs"}),
+        (["power-loss"], {"qemu-system-x86", "busybox-static", "e2fsprogs"}),
         (["test"], {"nats-server", "iproute2", "default-jre-headless"} | OF_TESTS | OF_DEB),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -72,5 +73,5 @@ def test_no_target_was_forgotten() -> None:
         for target, recipe in re.findall(r"^([a-z-]+):[^\n]*\n((?:\t[^\n]*\n)+)", makefile, re.MULTILINE)
         if "$(NEEDS)" in recipe
     }
-    named = {"demo", "walkthrough", "bench", "bench-hub", "hub-kills", "hub-wheel", "cuts", "storm", "plug"}
+    named = {"demo", "walkthrough", "bench", "bench-hub", "hub-kills", "hub-wheel", "cuts", "storm", "power-loss"}
     assert needing == named | {"packages", "deb", "test-debian"}

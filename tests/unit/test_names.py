@@ -1,4 +1,8 @@
-"""Names in code are the field's words: none of those that `docs/glossary.md` lists as not used."""
+"""Names are the field's words: none of those that `docs/glossary.md` lists as not used.
+
+Checked are names of modules, classes, functions, parameters, variables and attributes in Python and Cython, of the documents'
+files and of the Makefile's targets. In tests, the name of a test is a sentence and free; names of helpers and fixtures are not.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +15,8 @@ from pathlib import Path
 import pytest
 
 TOP = Path(__file__).parents[2]
-FOLDERS = ("wire", "store", "sync", "daemon", "cli", "tests")
-#: Words in names of modules, classes, functions, parameters, variables and attributes, as whole parts of the name.
+FOLDERS = ("wire", "store", "sync", "daemon", "cli", "hub", "tests")
+#: Words that are not used, as whole parts of a name; with `_` between them, two parts that follow each other.
 UNUSED = frozenset(
     {
         "anew",
@@ -21,10 +25,15 @@ UNUSED = frozenset(
         "copied_out",
         "copier",
         "copiers",
+        "copy_result",
+        "copy_status",
         "copying",
+        "doubts",
         "farewell",
         "farewells",
+        "fate",
         "fates",
+        "forget_reader",
         "gathering",
         "goodbye",
         "inlet",
@@ -36,6 +45,7 @@ UNUSED = frozenset(
         "life",
         "lives",
         "look_over",
+        "origin_marks",
         "outlet",
         "plug",
         "sayings",
@@ -46,8 +56,10 @@ UNUSED = frozenset(
         "talk",
         "themes",
         "told_origins",
+        "told_time",
         "took",
         "trash",
+        "usual",
         "vault",
         "weigh",
         "witness",
@@ -56,7 +68,10 @@ UNUSED = frozenset(
         "worlds",
     }
 )
+#: Whole names that are not used: compression has copies, too, but nothing is just "the copies".
+UNUSED_ALONE = frozenset({"_copies", "COPIES"})
 _WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+")
+_CYTHON = re.compile(r"^\s*(?:cdef|cpdef|def|class|ctypedef)\b[^(=:#]*?(\w+)\s*(?=[(=:\n])", re.MULTILINE)
 
 
 def names(tree: ast.AST) -> Iterator[tuple[int, str]]:
@@ -70,20 +85,63 @@ def names(tree: ast.AST) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.id if isinstance(node, ast.Name) else node.attr
 
 
+def cython_names(text: str) -> Iterator[tuple[int, str]]:
+    """The names of functions, classes and typed variables in a Cython module, with their lines."""
+    for found in _CYTHON.finditer(text):
+        yield text.count("\n", 0, found.start(1)) + 1, found[1]
+
+
 def unused_words(name: str) -> set[str]:
     words = [word.lower() for word in _WORD.findall(name)]
     pairs = {"_".join(pair) for pair in pairwise(words)}
-    return (set(words) | pairs) & UNUSED
+    return (set(words) | pairs) & UNUSED | {name} & UNUSED_ALONE
+
+
+def found_in(path: Path) -> list[str]:
+    """The lines of a module whose names have unused words."""
+    place, text = path.relative_to(TOP), path.read_text()
+    if path.suffix == ".py":
+        defined = [(line, name) for line, name in names(ast.parse(text)) if not name.startswith("test_")]
+    else:
+        defined = list(cython_names(text))
+    return [f"{place}:{line} {name}" for line, name in defined if unused_words(name)]
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_names_are_the_fields_words(folder: str) -> None:
     found = []
-    for path in sorted((TOP / folder).rglob("*.py")):
-        place = path.relative_to(TOP)
-        if unused_words(path.stem):
-            found.append(str(place))
-        if path.name.startswith("test_") or folder == "tests":
-            continue  # a test's name is a sentence
-        found += [f"{place}:{line} {name}" for line, name in names(ast.parse(path.read_text())) if unused_words(name)]
+    for path in sorted((TOP / folder).rglob("*.p*")):
+        if path.suffix in {".py", ".pyx", ".pxd", ".pxi"}:
+            found += [str(path.relative_to(TOP))] * bool(unused_words(path.stem)) + found_in(path)
     assert not found, "\n".join(found)
+
+
+def test_documents_and_targets_have_the_fields_words() -> None:
+    documents = [path.relative_to(TOP) for path in (TOP / "docs").rglob("*.*") if path.parent.name != "decisions"]
+    assert len(documents) > 30
+    found = [str(path) for path in documents if unused_words(path.stem)]
+    targets = re.findall(r"^([a-z-]+):", (TOP / "Makefile").read_text(), re.MULTILINE)
+    assert "test" in targets
+    assert not found + [target for target in targets if unused_words(target)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "class CopyStatus: ...",
+        "def _copies(report): ...",
+        "def lives(): ...",
+        "def compute(*, anew): ...",
+        "told_time = 1",
+        "class Fate: ...",
+        "class World: ...",
+        "_USUAL_FIELDS = ()",
+    ],
+)
+def test_unused_words_are_found_in_python(text: str) -> None:
+    assert any(unused_words(name) for _, name in names(ast.parse(text)))
+
+
+@pytest.mark.parametrize("text", ["cdef class Taker:\n", "cdef inline int look_over(int x):\n", "cdef int life = 3\n"])
+def test_unused_words_are_found_in_cython(text: str) -> None:
+    assert any(unused_words(name) for _, name in cython_names(text))

@@ -1,4 +1,4 @@
-"""What nobody may foresee comes from the system's randomness: nonces, ids, inboxes."""
+"""Unpredictable values come from the system's randomness: nonces, ids, inboxes."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[2]
 #: Who draws from a generator that is not the system's, and what for. None of it is a secret.
 CHANCES = {
     "daemon/eyot_daemon/router/broker.py": "members of queue groups, samples, jitter, shares of mappings; the others are handed it",
+    "daemon/eyot_daemon/router/core.py": "members of queue groups, samples, jitter, shares of mappings; the others are handed it",
     "daemon/eyot_daemon/monitor/system_events.py": "ids of events",
     "sync/eyot_sync/leaf/liveness.py": "the moment of the first ping",
     "sync/eyot_sync/leaf/registry.py": "the name of the subject that finds loops",

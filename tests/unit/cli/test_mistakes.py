@@ -1,4 +1,4 @@
-"""`eyot` in front of what it cannot do: one line that says why, no traceback, and soon."""
+"""`eyot` with impossible commands: one line with the reason, no traceback, and at once."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_credentials_without_any(eyot: Run, tmp_path: Path) -> None:
     [
         ("nothing", "not an nkey seed"),
         (encode_seed("U", bytes(32))[:-1] + "A", "not an nkey seed"),
-        (encode_seed("A", bytes(32)), "the seed of a user's nkey is needed: it begins with SU"),
+        (encode_seed("A", bytes(32)), "not the seed of a user's nkey, which begins with SU"),
     ],
 )
 def test_seeds_that_are_none(eyot: Run, tmp_path: Path, text: str, why: str) -> None:
@@ -109,7 +109,7 @@ def test_a_backup_that_came_to_nothing_leaves_no_folder(eyot: Run, tmp_path: Pat
     ("meta", "why"),
     [
         ('{"config": {"name": "S"}}', "lacks 'state'"),
-        ('{"config": {"name": 5}, "state": {}}', "name of its stream is none"),
+        ('{"config": {"name": 5}, "state": {}}', "the stream's name is not a string"),
         ("[]", "Expected `object`"),
         ("{", "truncated"),
     ],
@@ -126,7 +126,7 @@ def test_backups_that_are_none(eyot: Run, tmp_path: Path, meta: str, why: str) -
 def test_times_that_are_none(eyot: Run, time: str) -> None:
     status, _, err = eyot("sync", "wait", "--timeout", time)
     assert status == 2
-    assert f"{time!r} is no length of time" in err
+    assert f"{time!r} is not a duration" in err
 
 
 @pytest.mark.parametrize("header", ["Name", ":value"])

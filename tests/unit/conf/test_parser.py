@@ -1,4 +1,4 @@
-"""The configuration grammar: what it accepts, what it makes of it, and where it says mistakes are."""
+"""The configuration grammar: accepted text, its values, and the positions of mistakes."""
 
 from __future__ import annotations
 

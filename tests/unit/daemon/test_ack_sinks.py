@@ -1,4 +1,4 @@
-"""Acknowledgements find their consumer directly only while nobody else could hear them."""
+"""Acknowledgements reach their consumer directly only while no other subscription could receive them."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eyot_daemon.router import ack_sinks
-from eyot_daemon.router.ack_sinks import Ack, AckSinks
+from eyot_daemon.router.ack_sinks import Ack
 from eyot_daemon.router.broker import Broker
 from eyot_wire.pattern_set import PatternSet
 from eyot_wire.subject import overlaps
@@ -26,7 +26,7 @@ class Counted(PatternSet):
         return super().overlaps(pattern)
 
 
-class Taker:
+class Sink:
     def acknowledge(self, acks: Sequence[Ack]) -> None: ...
 
 
@@ -34,8 +34,8 @@ def test_only_while_nobody_else_listens() -> None:
     account = Broker().add_account("A")
     early = account.subscribe(b"$JS.ACK.S.>", Recorder())
     account.subscribe(b"orders.>", Recorder())
-    sinks = AckSinks(account)
-    mine, other = Taker(), Taker()
+    sinks = account.acknowledgement_sinks()
+    mine, other = Sink(), Sink()
     sub_of_mine = account.subscribe(b"$JS.ACK.S.C.*.*.*.*.*", Recorder())
     sub_of_other = account.subscribe(b"$JS.ACK.S.D.*.*.*.*.*", Recorder())
     sinks.register(sub_of_mine, mine)
@@ -69,19 +69,19 @@ def test_consumers_and_listeners_cost_nothing_until_an_acknowledgement_comes(
     """3,000 consumers and as many listeners: each was compared with each when one of them came or went."""
     monkeypatch.setattr(ack_sinks, "PatternSet", Counted)
     account = Broker().add_account("A")
-    sinks = AckSinks(account)
+    sinks = account.acknowledgement_sinks()
     Counted.asked = 0
-    takers = {}
+    sinks_by_key = {}
     for number in range(3000):
         sub = account.subscribe(b"$JS.ACK.S.C%d.*.*.*.*.*" % number, Recorder())
-        takers[number] = Taker()
-        sinks.register(sub, takers[number])
+        sinks_by_key[number] = Sink()
+        sinks.register(sub, sinks_by_key[number])
     for number in range(others):
         account.subscribe(b"$JS.ACK.*.D%d.>" % number, Recorder())
     assert Counted.asked == 0
     for _ in range(3):
         for number in range(3000):
-            assert sinks.find(b"$JS.ACK.S.C%d.1.2.3.4.5" % number) is takers[number]
+            assert sinks.find(b"$JS.ACK.S.C%d.1.2.3.4.5" % number) is sinks_by_key[number]
     assert Counted.asked == 3000
 
 
@@ -94,11 +94,11 @@ OTHER = st.lists(TOKEN, min_size=1, max_size=9).map(b".".join) | st.lists(TOKEN,
 @given(st.lists(OTHER, max_size=6), st.lists(st.integers(0, 5), max_size=6))
 def test_what_is_found_is_what_nobody_else_hears(others: list[bytes], leaving: list[int]) -> None:
     account = Broker().add_account("A")
-    sinks = AckSinks(account)
-    takers = {name: Taker() for name in (b"C", b"D")}
-    subs = {name: account.subscribe(b"$JS.ACK.S.%b.*.*.*.*.*" % name, Recorder()) for name in takers}
+    sinks = account.acknowledgement_sinks()
+    sinks_by_key = {name: Sink() for name in (b"C", b"D")}
+    subs = {name: account.subscribe(b"$JS.ACK.S.%b.*.*.*.*.*" % name, Recorder()) for name in sinks_by_key}
     for name, sub in subs.items():
-        sinks.register(sub, takers[name])
+        sinks.register(sub, sinks_by_key[name])
     listening = [account.subscribe(pattern, Recorder()) for pattern in others]
     for index in [None, *leaving]:
         if index is not None and index < len(listening):
@@ -106,4 +106,4 @@ def test_what_is_found_is_what_nobody_else_hears(others: list[bytes], leaving: l
         for name, sub in subs.items():
             heard = any(overlaps(other.subject, sub.subject) for other in listening)
             found = sinks.find(b"$JS.ACK.S.%b.1.2.3.4.5" % name)
-            assert found is (None if heard else takers[name])
+            assert found is (None if heard else sinks_by_key[name])

@@ -1,4 +1,4 @@
-"""Who publishes more than can be taken in is not read for a while; nobody else notices."""
+"""A client that publishes faster than the server ingests is not read for a while; other clients are not affected."""
 
 from __future__ import annotations
 

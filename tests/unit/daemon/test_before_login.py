@@ -1,4 +1,4 @@
-"""What a peer may make the broker keep before it has said who it is, and what a connection leaves behind."""
+"""Memory that the broker keeps for a peer before authentication, and after a connection has ended."""
 
 import gc
 import logging

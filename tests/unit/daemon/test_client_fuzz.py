@@ -1,4 +1,4 @@
-"""Anything a peer may send: no fault, no leftovers, nobody else harmed."""
+"""Any bytes that a peer may send: no fault, no leftovers, no effect on other peers."""
 
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -49,7 +49,7 @@ class Sink:
         raise AssertionError("not served by a task here")
 
 
-class World:
+class Fixture:
     """A broker with one innocent client and one that is under test."""
 
     def __init__(self) -> None:
@@ -137,17 +137,17 @@ common = settings(deadline=None, max_examples=150, suppress_health_check=[Health
 @common
 @given(st.lists(lines, max_size=12), st.lists(st.integers(0, 400), max_size=5))
 def test_lines_that_look_nearly_right(sent: list[bytes], places: list[int]) -> None:
-    world = World()
-    world.feed(cut(b"".join(sent), places))
-    world.check()
+    fixture = Fixture()
+    fixture.feed(cut(b"".join(sent), places))
+    fixture.check()
 
 
 @common
 @given(st.binary(max_size=600), st.lists(st.integers(0, 600), max_size=5), st.booleans())
 def test_random_bytes(sent: bytes, places: list[int], connected: bool) -> None:
-    world = World()
-    world.feed(cut((PLAIN if connected else b"") + sent, places))
-    world.check()
+    fixture = Fixture()
+    fixture.feed(cut((PLAIN if connected else b"") + sent, places))
+    fixture.check()
 
 
 @common
@@ -160,15 +160,15 @@ def test_mutated_conversations(sent: bytes, changes: list[tuple[int, int]], plac
     mutated = bytearray(sent)
     for place, value in changes:
         mutated[place % len(mutated)] = value
-    world = World()
-    world.feed(cut(bytes(mutated), places))
-    world.check()
+    fixture = Fixture()
+    fixture.feed(cut(bytes(mutated), places))
+    fixture.check()
 
 
 def test_what_is_kept_of_an_unfinished_frame_is_bounded() -> None:
     for start in (b"PUB a 1000\r\n", b"SUB ", b"CONNECT {", b"HPUB a 12 1000\r\nNATS/1.0\r\n\r\n"):
-        world = World()
-        world.feed([PLAIN, start, *[b"x" * 500] * 200])
-        assert world.suspect.session is not None
-        assert world.suspect.session.closed
-        world.check()
+        fixture = Fixture()
+        fixture.feed([PLAIN, start, *[b"x" * 500] * 200])
+        assert fixture.suspect.session is not None
+        assert fixture.suspect.session.closed
+        fixture.check()

@@ -226,13 +226,13 @@ async def test_who_has_no_certificate_is_told_so(authority: Authority, first: bo
         made.maximum_version = version
         secured = trio.SSLStream(stream, made, server_hostname="localhost", https_compatible=True)
 
-        async def talk() -> None:
+        async def converse() -> None:
             await secured.do_handshake()
             await secured.send_all(b"CONNECT {}\r\nPING\r\n")
             await secured.receive_some(1)
 
         with pytest.raises(trio.BrokenResourceError) as told:
-            await talk()
+            await converse()
         assert "ALERT" in str(told.value.__cause__)
 
 

@@ -67,7 +67,7 @@ class Sink:
 
 
 @dataclass
-class World:
+class Fixture:
     """A broker with clients and leaf links that are driven by hand."""
 
     broker: Broker = field(default_factory=lambda: Broker(OPTIONS))
@@ -111,7 +111,7 @@ def heard(session: ClientConnection | LeafConnection) -> bytes:
     return session.transport.heard
 
 
-Play = Callable[[World, int], Callable[[], None]]
+Play = Callable[[Fixture, int], Callable[[], None]]
 
 
 def lines(shape: bytes, count: int) -> bytes:
@@ -121,8 +121,8 @@ def lines(shape: bytes, count: int) -> bytes:
 def sent(make: Callable[[int], bytes], before: bytes = b"") -> Play:
     """A client sends `make(n)`; what it sent before is not counted."""
 
-    def play(world: World, n: int) -> Callable[[], None]:
-        client = world.client()
+    def play(fixture: Fixture, n: int) -> Callable[[], None]:
+        client = fixture.client()
         feed(client, before)
         data = make(n) + b"PING\r\n"
 
@@ -138,11 +138,11 @@ def sent(make: Callable[[int], bytes], before: bytes = b"") -> Play:
 def linked(make: Callable[[int], bytes], others: int = 0) -> Play:
     """A leaf node sends `make(n)`; another link and a client are there."""
 
-    def play(world: World, n: int) -> Callable[[], None]:
-        world.leaf()
-        client = world.client()
+    def play(fixture: Fixture, n: int) -> Callable[[], None]:
+        fixture.leaf()
+        client = fixture.client()
         feed(client, lines(b"SUB own.%(n)d %(n)d\r\n", others))
-        link = world.leaf()
+        link = fixture.leaf()
         data = make(n) + b"PING\r\n"
 
         def act() -> None:
@@ -157,9 +157,9 @@ def linked(make: Callable[[int], bytes], others: int = 0) -> Play:
 def told(shape: bytes) -> Play:
     """A client's subscriptions are announced over two links, and withdrawn."""
 
-    def play(world: World, n: int) -> Callable[[], None]:
-        world.leaf(), world.leaf()
-        client = world.client()
+    def play(fixture: Fixture, n: int) -> Callable[[], None]:
+        fixture.leaf(), fixture.leaf()
+        client = fixture.client()
         data = lines(shape, n) + lines(b"UNSUB %(n)d\r\n", n)
         return lambda: feed(client, data)
 
@@ -169,14 +169,14 @@ def told(shape: bytes) -> Play:
 def ended(shape: bytes, link: bool) -> Play:
     """A connection with `n` subscriptions ends."""
 
-    def play(world: World, n: int) -> Callable[[], None]:
-        world.leaf()
-        session = world.leaf() if link else world.client()
+    def play(fixture: Fixture, n: int) -> Callable[[], None]:
+        fixture.leaf()
+        session = fixture.leaf() if link else fixture.client()
         feed(session, lines(shape, n))
 
         def act() -> None:
             session.lost("Client Closed")
-            world.broker.flush()
+            fixture.broker.flush()
 
         return act
 
@@ -188,14 +188,14 @@ def asked(
 ) -> Play:
     """A request of the system account; there are `n` subscriptions of one client, or `n` clients with a few each."""
 
-    def play(world: World, n: int) -> Callable[[], None]:
+    def play(fixture: Fixture, n: int) -> Callable[[], None]:
         if many:
             for _ in range(n // 4):
-                feed(world.client(), lines(subs, 3))
+                feed(fixture.client(), lines(subs, 3))
         else:
-            feed(world.client(), lines(subs, n))
-            feed(world.leaf(), lines(b"LS+ l.%(n)d.*\r\n", n))
-        admin = world.client("$SYS")
+            feed(fixture.client(), lines(subs, n))
+            feed(fixture.leaf(), lines(b"LS+ l.%(n)d.*\r\n", n))
+        admin = fixture.client("$SYS")
         body = json.dumps(query).encode()
         request = b"SUB answers 1\r\nPUB %b answers %d\r\n%b\r\n" % (subject, len(body), body)
 
@@ -309,9 +309,9 @@ CONVERSATIONS: dict[str, Play] = {
     "ACCOUNTZ": asked(SERVER + b"ACCOUNTZ", {"account": "$G"}),
     "an account's CONNZ": asked(b"$SYS.REQ.ACCOUNT.$G.CONNZ", {"subscriptions": True}),
     "an account's SUBSZ": asked(b"$SYS.REQ.ACCOUNT.$G.SUBSZ", {"limit": 1 << 30}),
-    "a request of very many tags": lambda world, n: asked(SERVER + b"VARZ", {"tags": ["t"] * 10 * n}, b"", many=False)(
-        world, 1
-    ),
+    "a request of very many tags": lambda fixture, n: asked(
+        SERVER + b"VARZ", {"tags": ["t"] * 10 * n}, b"", many=False
+    )(fixture, 1),
 }
 
 
@@ -328,7 +328,7 @@ MEASURED_MAX = 12
 
 
 def cost(play: Play, n: int) -> float:
-    act = play(World(), n)
+    act = play(Fixture(), n)
     begun = thread_time()
     act()
     return thread_time() - begun

@@ -28,7 +28,7 @@ async def served() -> AsyncIterator[int]:
         nursery.cancel_scope.cancel()
 
 
-async def talk(port: int, sent: bytes) -> bytes:
+async def converse(port: int, sent: bytes) -> bytes:
     """What the server says until it closes the connection."""
     async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
         await stream.send_all(sent)
@@ -42,7 +42,7 @@ async def talk(port: int, sent: bytes) -> bytes:
 
 async def test_requests_follow_one_another_on_a_connection() -> None:
     async with served() as port:
-        said = await talk(
+        said = await converse(
             port,
             b"GET /a?x=1&y=%20 HTTP/1.1\r\nHost: h\r\n\r\nPOST /b HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nhi",
         )
@@ -52,7 +52,7 @@ async def test_requests_follow_one_another_on_a_connection() -> None:
 
 async def test_head_has_a_length_and_no_body() -> None:
     async with served() as port:
-        said = await talk(port, b"HEAD /a HTTP/1.1\r\nHost: h\r\n\r\n")
+        said = await converse(port, b"HEAD /a HTTP/1.1\r\nHost: h\r\n\r\n")
     head, _, body = said.partition(b"\r\n\r\n")
     assert b"content-length: 10" in head.lower()
     assert body == b""
@@ -70,9 +70,9 @@ async def test_head_has_a_length_and_no_body() -> None:
 )
 async def test_what_is_wrong_is_answered_and_the_server_goes_on(sent: bytes, status: bytes) -> None:
     async with served() as port:
-        said = await talk(port, sent)
+        said = await converse(port, sent)
         assert said.startswith(b"HTTP/1.1 " + status), said
-        assert b"GET /next" in await talk(port, b"GET /next HTTP/1.1\r\nHost: h\r\n\r\n")
+        assert b"GET /next" in await converse(port, b"GET /next HTTP/1.1\r\nHost: h\r\n\r\n")
 
 
 async def test_a_client_that_says_nothing_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,7 +90,7 @@ async def test_more_connections_than_the_bound_wait(monkeypatch: pytest.MonkeyPa
             said: list[bytes] = []
 
             async def third() -> None:
-                said.append(await talk(port, b"GET /third HTTP/1.1\r\nHost: h\r\n\r\n"))
+                said.append(await converse(port, b"GET /third HTTP/1.1\r\nHost: h\r\n\r\n"))
 
             nursery.start_soon(third)
             await trio.sleep(0.1)

@@ -17,7 +17,8 @@ from support.server_process import free_port
 NOT_FOR_A_PLAIN_BROKER = {
     "asyncio",
     "cryptography",
-    "eyot_daemon.jetstream",
+    "eyot_daemon.jetstream.engine",
+    "eyot_daemon.jetstream.running",
     "eyot_daemon.leaf.remotes",
     "eyot_store",
     "httpx",

@@ -1,4 +1,4 @@
-"""What a publisher is told who asks with a header what becomes of a message."""
+"""Message traces: the events that a publisher requests with a header."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ASKS = b"NATS/1.0\r\nNats-Trace-Dest: t\r\n%b\r\n"
 
 
 @asynccontextmanager
-async def world(conf: str = "") -> AsyncIterator[Running]:
+async def fixture(conf: str = "") -> AsyncIterator[Running]:
     loaded = read_options(parse_text("listen: 127.0.0.1:-1\n" + conf, env={}))
     async with running(loaded.options, ConfigAuthenticator(loaded.options)) as up:
         yield up
@@ -45,7 +45,7 @@ def events(told: dict[str, Any], kind: str) -> list[dict[str, Any]]:
 
 
 async def test_subscriptions_that_got_it() -> None:
-    async with world("mappings { from: to }") as up:
+    async with fixture("mappings { from: to }") as up:
         client = await entered(up)
         await client.ask(b"SUB to 1\r\nSUB to q 2\r\nSUB other 3\r\n")
         told, got = await traced(client, b"from")
@@ -59,7 +59,7 @@ async def test_subscriptions_that_got_it() -> None:
 
 
 async def test_only_a_trace() -> None:
-    async with world() as up:
+    async with fixture() as up:
         client = await entered(up)
         await client.ask(b"SUB s 1\r\n")
         told, got = await traced(client, b"s", b"Nats-Trace-Only: true\r\n")
@@ -71,7 +71,7 @@ async def test_only_a_trace() -> None:
 
 async def test_why_it_was_not_delivered() -> None:
     users = "[{user: a, password: a, permissions: {publish: [s, t], subscribe: {deny: s.x}}}]"
-    async with world(f"authorization {{ users: {users} }}") as up:
+    async with fixture(f"authorization {{ users: {users} }}") as up:
         connect = (CONNECT % b"false").replace(b'"name"', b'"user":"a","pass":"a","name"')
         client, other = await up.raw(connect), await up.raw(connect)
         await client.ask(b"SUB s 1\r\n")
@@ -90,7 +90,7 @@ async def test_imports_are_followed_where_that_is_allowed(allowed: bool) -> None
         B { users: [{user: b, password: b}], imports: [
             {service: {account: A, subject: r}, to: mine}, {stream: {account: A, subject: s}, to: here, allow_trace: ALLOWED}] }
     }""".replace("ALLOWED", str(allowed))
-    async with world(conf) as up:
+    async with fixture(conf) as up:
 
         async def enter(name: bytes) -> Raw:
             user = b'"user":"%b","pass":"%b","name"' % (name, name)
@@ -112,7 +112,7 @@ async def test_imports_are_followed_where_that_is_allowed(allowed: bool) -> None
 async def test_traceparent_asks_where_the_account_says_so() -> None:
     parent = b"NATS/1.0\r\nTraceParent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-%b\r\n\r\n"
     conf = "accounts { A { users: [{user: a, password: a}], msg_trace: t } }\nno_auth_user: a"
-    async with world(conf) as up:
+    async with fixture(conf) as up:
         client = await entered(up)
         told, _ = await traced(client, b"s", b"01", parent)
         assert events(told, "in")[0]["subj"] == "s"
@@ -122,7 +122,7 @@ async def test_traceparent_asks_where_the_account_says_so() -> None:
 
 async def test_a_destination_has_to_be_allowed_and_valid() -> None:
     users = "[{user: a, password: a, permissions: {publish: s}}]"
-    async with world(f"authorization {{ users: {users} }}") as up:
+    async with fixture(f"authorization {{ users: {users} }}") as up:
         client = await up.raw((CONNECT % b"true").replace(b'"name"', b'"user":"a","pass":"a","name"'))
         block = ASKS % b""
         got = await client.ask(b"SUB s 1\r\nHPUB s %d %d\r\n%b\r\n" % (len(block), len(block), block))
@@ -139,7 +139,7 @@ async def test_what_one_account_exports_again_does_not_come_from_a_third() -> No
         B { users: [{user: b, password: b}], imports: [{service: {account: A, subject: r}}] }
         C { users: [{user: c, password: c}], imports: [{stream: {account: A, subject: r}}] }
     }"""
-    async with world(conf) as up:
+    async with fixture(conf) as up:
 
         async def enter(name: bytes) -> Raw:
             user = b'"user":"%b","pass":"%b","name"' % (name, name)

@@ -245,7 +245,7 @@ MISTAKES = [
         "leafnodes { remotes [{ url: 'h' }] }\neyot { sync { remotes [{ url: 'h', metered { budget: 1M } }] } }",
         "2:44",
         "metered",
-        "jetstream { } is needed",
+        "jetstream { } is required",
     ),
 ]
 

@@ -1,4 +1,4 @@
-"""`eyotd` as a process: start, exit codes, signals, files, and what it says when something is wrong."""
+"""`eyotd` as a process: start, exit codes, signals, files, and its error messages."""
 
 from __future__ import annotations
 

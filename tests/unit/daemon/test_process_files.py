@@ -7,6 +7,8 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -18,8 +20,10 @@ from eyot_daemon.config.options import Options
 from eyot_daemon.process.notify import Notifier
 from eyot_daemon.process.ports_file import Ports, PortsFile, urls
 from eyot_daemon.process.reload_answer import SignalError
+from eyot_daemon.process.service import Runtime
 from eyot_daemon.process.signals import send_signal
 from eyot_daemon.process.state_files import StateFiles
+from eyot_daemon.process.watchdog import Watchdog
 
 
 def received(sock: socket.socket) -> list[str]:
@@ -53,24 +57,87 @@ def test_without_systemd_nothing_happens() -> None:
     Notifier({"NOTIFY_SOCKET": "/nonexistent/socket"}).ready()
 
 
-async def test_watchdog(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
+class Store:
+    """A store that is as a test wants it. Its disk answers when `answers` is set."""
+
+    def __init__(self) -> None:
+        self.stalled_s = 0.0
+        self.answers = threading.Event()
+        self.answers.set()
+        self.asked = 0
+        self.was_asked = threading.Event()
+
+    def commit_stalled_s(self) -> float:
+        return self.stalled_s
+
+    def ask_disk(self) -> None:
+        self.asked += 1
+        self.was_asked.set()
+        self.answers.wait()
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Iterator[tuple[Notifier, socket.socket]]:
+    """A notifier with a watchdog of 10 s, and the socket on which systemd would listen."""
     name = str(tmp_path / "notify")
-    healthy = True
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
         sock.bind(name)
         env = {"NOTIFY_SOCKET": name, "WATCHDOG_USEC": "10000000", "WATCHDOG_PID": str(os.getpid())}
-        notifier = Notifier(env)
-        assert notifier.watchdog_s == 10.0
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(notifier.run_watchdog, lambda: healthy)
-            await trio.sleep(11)
-            assert received(sock) == ["WATCHDOG=1"] * 3
-            healthy = False
-            await trio.sleep(20)
-            assert received(sock) == []
-            nursery.cancel_scope.cancel()
+        yield Notifier(env), sock
+
+
+async def passes(seconds: float, clock: trio.testing.MockClock, watchdog: Watchdog, store: Store) -> None:
+    """So much time passes; a disk that answers does so at once."""
+    for _ in range(round(seconds * 4)):
+        await trio.testing.wait_all_tasks_blocked()
+        while watchdog.waits_for_disk and store.answers.is_set():
+            await trio.lowlevel.checkpoint()
+        clock.jump(0.25)
+    await trio.testing.wait_all_tasks_blocked()
+
+
+async def test_watchdog(watched: tuple[Notifier, socket.socket], mock_clock: trio.testing.MockClock) -> None:
+    notifier, sock = watched
+    store = Store()
+    assert notifier.watchdog_s == 10.0
+    async with trio.open_nursery() as nursery:
+        watchdog = Watchdog(notifier, lambda: store)
+        nursery.start_soon(watchdog.run)
+        await passes(11, mock_clock, watchdog, store)
+        assert received(sock) == ["WATCHDOG=1"] * 3
+        store.stalled_s = 4.0
+        await passes(20, mock_clock, watchdog, store)
+        assert set(received(sock)) == {"STATUS=Not well: the committing thread has not progressed for 4 s"}
+        store.stalled_s = float("inf")
+        await passes(20, mock_clock, watchdog, store)
+        assert set(received(sock)) == {"STATUS=Not well: the committing thread has ended"}
+        store.stalled_s = 0.0
+        await passes(2, mock_clock, watchdog, store)
+        assert received(sock) == ["STATUS=Serving", "WATCHDOG=1"]
+        nursery.cancel_scope.cancel()
     assert Notifier({"WATCHDOG_USEC": "5", "WATCHDOG_PID": "1"}).watchdog_s == 0.0
-    await Notifier({}).run_watchdog(lambda: True)
+    await Watchdog(Notifier({}), lambda: store).run()
+
+
+async def test_the_watchdog_waits_for_a_disk_that_does_not_answer(
+    watched: tuple[Notifier, socket.socket], mock_clock: trio.testing.MockClock
+) -> None:
+    notifier, sock = watched
+    store = Store()
+    store.answers.clear()
+    async with trio.open_nursery() as nursery:
+        watchdog = Watchdog(notifier, lambda: store)
+        nursery.start_soon(watchdog.run)
+        await passes(40, mock_clock, watchdog, store)
+        told = received(sock)
+        assert told
+        assert all(each.startswith("STATUS=Not well: the disk has not answered for ") for each in told)
+        await trio.to_thread.run_sync(store.was_asked.wait)
+        assert store.asked == 1, "a disk that hangs is not asked again and again"
+        store.answers.set()
+        await passes(4, mock_clock, watchdog, store)
+        assert received(sock) == ["STATUS=Serving", "WATCHDOG=1"]
+        nursery.cancel_scope.cancel()
 
 
 def test_ports_file(tmp_path: Path) -> None:
@@ -82,21 +149,25 @@ def test_ports_file(tmp_path: Path) -> None:
         "monitoring": ["http://[::1]:8222"],
     }
     assert list(tmp_path.iterdir()) == [ports_file.path]
-    ports_file.remove()
-    ports_file.remove()
-    assert not ports_file.path.exists()
 
 
-def test_the_pid_file_of_a_successor_stays(tmp_path: Path) -> None:
-    options = Options(pid_file=str(tmp_path / "x.pid"))
+async def test_the_pid_file_of_a_successor_stays(tmp_path: Path, nursery: trio.Nursery) -> None:
+    options = Options(pid_file=str(tmp_path / "x.pid"), ports_file_dir=str(tmp_path))
+    ports_file = PortsFile(str(tmp_path)).path
     for successor in (False, True):
-        files = StateFiles()
-        files.write(options, Ports())
+        files, runtime = StateFiles(), Runtime(nursery, nursery, Ports())
+        files.start(files.configure(options), runtime)
+        assert not (tmp_path / "x.pid").exists(), "written before the daemon is ready"
+        runtime.open()
         assert (tmp_path / "x.pid").read_text() == str(os.getpid())
+        assert ports_file.exists()
         if successor:
             (tmp_path / "x.pid").write_text("1")
-        files.remove()
+        files.stop()
+        files.stop()
         assert (tmp_path / "x.pid").exists() == successor
+        assert not ports_file.exists()
+        (tmp_path / "x.pid").unlink(missing_ok=True)
 
 
 def test_a_listener_on_all_addresses_is_reached_under_each() -> None:

@@ -1,4 +1,4 @@
-"""Readers: every readable socket is served, and Trio's own tasks go on beside them."""
+"""Readers: every readable socket is served, and Trio's own tasks continue beside them."""
 
 from __future__ import annotations
 

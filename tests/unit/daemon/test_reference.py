@@ -47,7 +47,7 @@ MEMBERS: dict[str, type[Struct]] = {
     "each of `links`, `links_down`": status.LinkStatus,
     "`metered` of a link": status.MeteredStatus,
     "each of `streams`": status.StreamStatus,
-    "each of `copies`": status.CopyStatus,
+    "each of `copies`": status.SourcingStatus,
     "`store`": status.StoreStatus,
     "`/eyot/reloadz`": status.ReloadReport,
     "`/eyot/syncz`": status.SyncReport,

@@ -8,16 +8,16 @@ import pytest
 from eyot_daemon.config.jetstream import EncryptionOptions, EyotStoreOptions, JetStreamOptions
 from eyot_daemon.config.options import Options
 from eyot_daemon.config.read import read_options
-from eyot_daemon.jetstream.service import JetStreamService
+from eyot_daemon.jetstream.running import RunningJetStream
 from eyot_daemon.router.broker import Broker
 from eyot_daemon.turn.clock import ManualClock
 from eyot_store.records.store_cipher import StoreKeys
 from eyot_wire.conf import parse_text
 
 
-def part(tmp_path: Path, store: EyotStoreOptions, env: dict[str, str], **options: Any) -> JetStreamService:
+def part(tmp_path: Path, store: EyotStoreOptions, env: dict[str, str], **options: Any) -> RunningJetStream:
     broker = Broker(Options(), clock=ManualClock())
-    return JetStreamService(broker, JetStreamOptions(store_dir=str(tmp_path), **options), store, env)
+    return RunningJetStream(broker, JetStreamOptions(store_dir=str(tmp_path), **options), store, env)
 
 
 @pytest.mark.parametrize(

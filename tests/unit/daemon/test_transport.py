@@ -1,4 +1,4 @@
-"""Transports: what is sent arrives in order, what is not taken is bounded, last words are heard."""
+"""Transports: sent bytes arrive in order, unsent bytes are bounded, the last bytes before a close arrive."""
 
 import math
 import socket

@@ -1,4 +1,4 @@
-"""The column scanner against the wire's own scanner: whatever frames there are, however they are cut, the same messages."""
+"""The column scanner against the wire's own scanner: for any frames, cut anywhere, the same messages."""
 
 from __future__ import annotations
 

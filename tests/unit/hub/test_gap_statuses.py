@@ -1,4 +1,4 @@
-"""Which lives an origin had, which ranges are not in the table, and what each is called."""
+"""The epochs of an origin, the ranges that are not in the table, and the status of each."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eyot_hub.jobs.coverage import ORIGIN, STREAM, Coverage, Epoch, Island, Segment, Source, epochs_of
-from eyot_hub.jobs.gaps import Gap, Known, in_epoch, lives, overdue, source_gaps
+from eyot_hub.jobs.gaps import Gap, Known, epochs_known, in_epoch, overdue, source_gaps
 
 EDGE = Source(ORIGIN, "edge", "READINGS")
 
@@ -93,25 +93,25 @@ def test_an_origin_that_cannot_be_asked() -> None:
 
 def test_what_a_device_lost_that_was_created_again() -> None:
     before = epochs_of(EDGE, [segment(1, 1, 80)], set())
-    first = lives(before, [], known(0, 1, 1, 100))
+    first = epochs_known(before, [], known(0, 1, 1, 100))
     assert found(before, first) == [(1, 81, 100, "in_flight")]
     after = epochs_of(EDGE, [segment(1, 1, 80), segment(81, 1, 30)], set())
-    second = lives(after, first, known(0, 2, 1, 30))
+    second = epochs_known(after, first, known(0, 2, 1, 30))
     assert found(after, second) == [(1, 81, 100, "lost")]
 
 
 def test_created_again_and_nothing_arrived_yet() -> None:
     epochs = epochs_of(EDGE, [segment(1, 1, 80)], set())
-    first = lives(epochs, [], known(0, 1, 1, 80))
-    second = lives(epochs, first, known(0, 2, 1, 30))
+    first = epochs_known(epochs, [], known(0, 1, 1, 80))
+    second = epochs_known(epochs, first, known(0, 2, 1, 30))
     assert found(epochs, second) == [(2, 1, 30, "in_flight")]
-    third = lives(epochs, second, known(0, 2, 1, 40))
+    third = epochs_known(epochs, second, known(0, 2, 1, 40))
     assert found(epochs, third) == [(2, 1, 40, "in_flight")]
 
 
 def test_created_again_before_anything_was_remembered() -> None:
     epochs = epochs_of(EDGE, [segment(1, 1, 80)], set())
-    assert found(epochs, lives(epochs, [], known(0, 2, 1, 30))) == [(2, 1, 30, "in_flight")]
+    assert found(epochs, epochs_known(epochs, [], known(0, 2, 1, 30))) == [(2, 1, 30, "in_flight")]
 
 
 @given(st.sets(st.integers(1, 60)), st.integers(0, 5), st.integers(0, 70), st.sets(st.integers(1, 60)))
@@ -183,8 +183,8 @@ def test_an_origin_whose_end_moved_back_is_in_a_new_epoch() -> None:
     assert (moved.created_ns, moved.begins) == (5001, 4)
     # It arrives from there on; the one before has lost what had not been copied.
     epochs = epochs_of(EDGE, [segment(1, 1, 4), segment(5, 4, 4)], set())
-    words = lives(epochs, [before], moved)
-    assert [(life.epoch, life.begins) for life in words] == [(1, 1), (2, 4)]
+    words = epochs_known(epochs, [before], moved)
+    assert [(known_epoch.epoch, known_epoch.begins) for known_epoch in words] == [(1, 1), (2, 4)]
     assert found(epochs, words) == [(1, 5, 5, "lost"), (2, 5, 5, "in_flight")]
     # The next time it is where it was, and so it is when it only grew.
     for stored in ((10, 20, 30, 90, 100), (10, 20, 30, 90, 100, 110)):

@@ -94,7 +94,11 @@ def test_a_secret_from_a_file(tmp_path: Path) -> None:
         ("partitions = 3", "partition = 3", r"bronze.partition: there is no such key, did you mean partitions\?"),
         ("partitions = 3", "other = 3", "bronze.other: there is no such key$"),
         ('event_time = "$.at"', 'evnt_time = "$.at"', r"silver\[0\].evnt_time: .* did you mean event_time\?"),
-        ('{ env = "HUB_PASSWORD" }', '{ env = "HUB_NONE" }', "nats.password: the environment has no HUB_NONE"),
+        (
+            '{ env = "HUB_PASSWORD" }',
+            '{ env = "HUB_NONE" }',
+            "nats.password: the environment variable HUB_NONE is not set",
+        ),
         ('{ env = "HUB_PASSWORD" }', '{ file = "/none" }', "nats.password: /none: No such file or directory"),
         ('partition = "month"', 'partition = "week"', "lake.partition"),
         ("partitions = 3", 'partitions = "3"', "bronze.partitions"),
@@ -152,7 +156,7 @@ def test_what_is_no_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[
     """Each job says so in a line, before Spark is started."""
     binary = tmp_path / "binary.toml"
     binary.write_bytes(b"\xff\xfe")
-    for path, why in ((tmp_path / "none", "No such file"), (tmp_path, "Is a directory"), (binary, "no text in UTF-8")):
+    for path, why in ((tmp_path / "none", "No such file"), (tmp_path, "Is a directory"), (binary, "not UTF-8 text")):
         assert main(["ingest", "-c", str(path)]) == 2
         said = capsys.readouterr().err
         assert said.startswith(f"eyot-hub: {path}: ")
@@ -160,7 +164,7 @@ def test_what_is_no_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[
         assert said.count("\n") == 1
     with pytest.raises(SystemExit, match="2"):
         main(["aggregate", "-c", "hub.toml", "--every", "5x"])
-    assert "'5x' is no duration (1s, 10m, 24h)" in capsys.readouterr().err
+    assert "'5x' is not a duration (1s, 10m, 24h)" in capsys.readouterr().err
 
 
 def test_the_page_names_every_key(monkeypatch: pytest.MonkeyPatch) -> None:

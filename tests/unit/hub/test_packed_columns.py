@@ -1,4 +1,4 @@
-"""The numpy reading of packed records against the plain one: whatever is in them, the same fields."""
+"""The numpy reading of packed records against the plain one: the same fields for any content."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Payloads to columns: what is taken, as what, and the reason for everything else; random JSON beside Python's own parser."""
+"""Payloads to columns: accepted values, their types, and the reason for every refusal; random JSON beside Python's own parser."""
 
 from __future__ import annotations
 

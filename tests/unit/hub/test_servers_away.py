@@ -1,4 +1,4 @@
-"""Servers that cannot be reached: said once while they are waited for, and in a sentence at the end."""
+"""Servers that cannot be reached: logged once while the job waits for them, and named in its final error."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from eyot_daemon.config.accounts import AccountJetStreamOptions
 from eyot_daemon.jetstream.api import dispatch as api
 from support.backup_fixture import take
 from support.destinations import Recorder
-from support.js_consumers import ConsumerWorld
+from support.js_consumers import ConsumerFixture
 from support.schemas import check_answer, check_pub_ack
 
 #: What one server always refuses.
@@ -43,15 +43,15 @@ UNFIT_FOR_ERRORS = {"consumer_pause_response", "consumer_unpin_response"}
 class Asker:
     """Asks, and remembers which endpoints have answered and refused."""
 
-    def __init__(self, world: ConsumerWorld) -> None:
-        self.world = world
+    def __init__(self, fixture: ConsumerFixture) -> None:
+        self.fixture = fixture
         self.answered: set[str] = set()
         self.refused: set[str] = set()
 
     def ask(self, words: str, body: Any = b"", *, refused: bool = False, **more: Any) -> Any:
-        endpoint = api.find(self.world.js.endpoints, f"$JS.API.{words}".split("."))
+        endpoint = api.find(self.fixture.js.endpoints, f"$JS.API.{words}".split("."))
         assert endpoint is not None, words
-        answer = self.world.request(words, body, **more)
+        answer = self.fixture.request(words, body, **more)
         assert answer["type"] == f"io.nats.jetstream.api.v1.{endpoint.kind}"
         if refused and endpoint.kind in UNFIT_FOR_ERRORS:
             check_answer({**answer, "type": "io.nats.jetstream.api.v1.consumer_info_response"})
@@ -73,7 +73,7 @@ def storage(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def asker(tmp_path: Path) -> Asker:
-    return Asker(ConsumerWorld(tmp_path / "store", domain="edge"))
+    return Asker(ConsumerFixture(tmp_path / "store", domain="edge"))
 
 
 FULL = {
@@ -101,7 +101,7 @@ FULL = {
 
 
 def streams(asker: Asker, storage: str) -> None:
-    world, ask, refuse = asker.world, asker.ask, asker.refuse
+    fixture, ask, refuse = asker.fixture, asker.ask, asker.refuse
     ask("STREAM.CREATE.S", {"name": "S", "subjects": ["s.>"], "storage": storage, **FULL})
     ask("STREAM.CREATE.PLAIN", {"name": "PLAIN", "subjects": ["p"], "storage": storage})
     ask("STREAM.CREATE.COUNT", {"name": "COUNT", "subjects": ["c"], "storage": storage, "allow_msg_counter": True})
@@ -113,11 +113,11 @@ def streams(asker: Asker, storage: str) -> None:
     refuse("STREAM.CREATE.R3", {"name": "R3", "subjects": ["r3"], "num_replicas": 3})
     refuse("STREAM.UPDATE.NONE", {"name": "NONE", "subjects": ["n"]})
     ask("STREAM.UPDATE.PLAIN", {"name": "PLAIN", "subjects": ["p", "p2"], "storage": storage})
-    world.fill(20)
-    check_pub_ack(world.put(b"s.a", b"x", {"Nats-Msg-Id": "1"}))
-    check_pub_ack(world.put(b"s.a", b"x", {"Nats-Msg-Id": "1"}))
-    check_pub_ack(world.put(b"c", b"", {"Nats-Incr": "5"}))
-    check_pub_ack(world.put(b"s.a", b"x", {"Nats-Expected-Last-Sequence": "7"}))
+    fixture.fill(20)
+    check_pub_ack(fixture.put(b"s.a", b"x", {"Nats-Msg-Id": "1"}))
+    check_pub_ack(fixture.put(b"s.a", b"x", {"Nats-Msg-Id": "1"}))
+    check_pub_ack(fixture.put(b"c", b"", {"Nats-Incr": "5"}))
+    check_pub_ack(fixture.put(b"s.a", b"x", {"Nats-Expected-Last-Sequence": "7"}))
     ask("STREAM.MSG.DELETE.S", {"seq": 7})
     for body in (b"", {"deleted_details": True, "subjects_filter": ">"}, {"offset": 1}):
         ask("STREAM.INFO.S", body)
@@ -137,8 +137,8 @@ def streams(asker: Asker, storage: str) -> None:
 
 
 def consumers(asker: Asker) -> None:
-    world, ask, refuse = asker.world, asker.ask, asker.refuse
-    world.listen(b"d")
+    fixture, ask, refuse = asker.fixture, asker.ask, asker.refuse
+    fixture.listen(b"d")
     full = {
         "durable_name": "C",
         "description": "every member",
@@ -197,12 +197,12 @@ def consumers(asker: Asker) -> None:
     ask("CONSUMER.RESET.S.C", {"seq": 8})
     ask("CONSUMER.RESET.S.C")
     refuse("CONSUMER.RESET.S.C", {"seq": -1})
-    assert world.request("CONSUMER.RESET.S.NONE") is None
+    assert fixture.request("CONSUMER.RESET.S.NONE") is None
 
 
 def backups(asker: Asker) -> None:
-    world, ask, refuse = asker.world, asker.ask, asker.refuse
-    answer, _ = take(world)
+    fixture, ask, refuse = asker.fixture, asker.ask, asker.refuse
+    answer, _ = take(fixture)
     asker.answered.add("stream_snapshot_response")
     refuse("STREAM.SNAPSHOT.S", b"", {"deliver_subject": ""})
     refuse("STREAM.SNAPSHOT.NONE", {"deliver_subject": "x"})
@@ -229,21 +229,21 @@ def test_every_endpoint_answers_and_refuses_by_its_schema(asker: Asker, storage:
     consumers(asker)
     backups(asker)
     endings(asker)
-    kinds = {endpoint.kind for endpoint in asker.world.js.endpoints.values() if is_nats(endpoint.kind)}
+    kinds = {endpoint.kind for endpoint in asker.fixture.js.endpoints.values() if is_nats(endpoint.kind)}
     assert asker.answered == kinds - CLUSTER_ONLY
     assert asker.refused == kinds
 
 
 def test_every_endpoint_refuses_by_its_schema_where_jetstream_is_off_or_too_old(asker: Asker) -> None:
     level = {"Nats-Required-Api-Level": "99"}
-    for words, endpoint in asker.world.js.endpoints.items():
+    for words, endpoint in asker.fixture.js.endpoints.items():
         if is_nats(endpoint.kind) and words != ("CONSUMER", "RESET"):  # a consumer that is not there does not answer
             tail = ".".join((*words, *("S" for _ in range(endpoint.extra if endpoint.extra is not None else 2))))
             refused = asker.ask(tail, b"", refused=True, header=level)
             of_clusters = words[-1] == "STEPDOWN" or words == ("STREAM", "PEER", "REMOVE")
             assert refused["error"]["err_code"] == (10010 if of_clusters else 10185)
-    asker.world.jsa.set_limits(None)
-    for words, endpoint in asker.world.js.endpoints.items():
+    asker.fixture.jsa.set_limits(None)
+    for words, endpoint in asker.fixture.js.endpoints.items():
         if is_nats(endpoint.kind):
             tail = ".".join((*words, *("S" for _ in range(endpoint.extra if endpoint.extra is not None else 2))))
             refused = asker.ask(tail, b"", refused=True)
@@ -252,18 +252,18 @@ def test_every_endpoint_refuses_by_its_schema_where_jetstream_is_off_or_too_old(
 
 def test_account_info_with_limits_and_tiers(tmp_path: Path) -> None:
     limits = AccountJetStreamOptions(file_max=1 << 20, memory_max=1 << 16, streams_max=3, consumers_max=5)
-    world = ConsumerWorld(tmp_path, limits=limits)
-    world.create(max_bytes=1000)
-    world.fill(3)
-    answer = check_answer(world.request("INFO"))
+    fixture = ConsumerFixture(tmp_path, limits=limits)
+    fixture.create(max_bytes=1000)
+    fixture.fill(3)
+    answer = check_answer(fixture.request("INFO"))
     assert (answer["limits"]["max_storage"], answer["reserved_storage"]) == (1 << 20, 1000)
 
 
 def test_refusals_of_publishers(asker: Asker) -> None:
-    world = asker.world
-    world.create(max_msg_size=5, max_msgs=1, discard="new")
-    said = [check_pub_ack(world.put(b"s.a", payload)) for payload in (b"too large", b"x", b"x")]
-    said.append(check_pub_ack(world.put(b"s.a", b"", {"Nats-Expected-Stream": "T"})))
+    fixture = asker.fixture
+    fixture.create(max_msg_size=5, max_msgs=1, discard="new")
+    said = [check_pub_ack(fixture.put(b"s.a", payload)) for payload in (b"too large", b"x", b"x")]
+    said.append(check_pub_ack(fixture.put(b"s.a", b"", {"Nats-Expected-Stream": "T"})))
     assert [answer.get("error", {}).get("err_code") for answer in said] == [10054, None, 10077, 10060]
 
 
@@ -271,16 +271,18 @@ def test_refusals_of_publishers(asker: Asker) -> None:
 
 
 def test_every_advisory_is_as_its_schema_says(tmp_path: Path, storage: str) -> None:
-    world = ConsumerWorld(tmp_path)  # without a domain: nats-server names it in some whose schema does not know that
-    asker = Asker(world)
+    fixture = ConsumerFixture(
+        tmp_path
+    )  # without a domain: nats-server names it in some whose schema does not know that
+    asker = Asker(fixture)
     heard = Recorder()
-    world.account.subscribe(b"$JS.EVENT.>", heard)
+    fixture.account.subscribe(b"$JS.EVENT.>", heard)
     streams(asker, storage)
     consumers(asker)
     backups(asker)
-    pins(world)  # before time passes: the stream's consumers do not outlive a second of silence
-    messages_of_a_consumer(world)
-    abandoned_batch(world)
+    pins(fixture)  # before time passes: the stream's consumers do not outlive a second of silence
+    messages_of_a_consumer(fixture)
+    abandoned_batch(fixture)
     endings(asker)
     kinds = set()
     for got in heard.got:
@@ -306,7 +308,7 @@ def test_every_advisory_is_as_its_schema_says(tmp_path: Path, storage: str) -> N
     }  # restore_complete is among the restores' own tests
 
 
-def messages_of_a_consumer(world: ConsumerWorld) -> None:
+def messages_of_a_consumer(fixture: ConsumerFixture) -> None:
     """One message each that is acknowledged (and sampled), refused, ended, and delivered for the last time."""
     config = {
         "durable_name": "M",
@@ -315,28 +317,28 @@ def messages_of_a_consumer(world: ConsumerWorld) -> None:
         "ack_wait": int(1e9),
         "sample_freq": "100",
     }
-    world.request("CONSUMER.CREATE.S.M", {"stream_name": "S", "config": config})
-    box = world.listen(b"fetched")
-    world.account.publish(b"$JS.API.CONSUMER.MSG.NEXT.S.M", b"fetched", b"", b'{"batch":4}', origin=world.client)
-    world.commit()
-    world.advance(0.1)
+    fixture.request("CONSUMER.CREATE.S.M", {"stream_name": "S", "config": config})
+    box = fixture.listen(b"fetched")
+    fixture.account.publish(b"$JS.API.CONSUMER.MSG.NEXT.S.M", b"fetched", b"", b'{"batch":4}', origin=fixture.client)
+    fixture.commit()
+    fixture.advance(0.1)
     for got, answer in zip(box.messages, (b"+ACK", b"-NAK", b"+TERM because"), strict=False):
-        world.account.publish(got.reply, payload=answer, origin=world.client)
-        world.commit()
+        fixture.account.publish(got.reply, payload=answer, origin=fixture.client)
+        fixture.commit()
     for _ in range(4):
-        world.advance(1)
+        fixture.advance(1)
 
 
-def abandoned_batch(world: ConsumerWorld) -> None:
-    world.publish(b"s.a", b"x", {"Nats-Batch-Id": "b", "Nats-Batch-Sequence": "1"})
-    world.commit()
+def abandoned_batch(fixture: ConsumerFixture) -> None:
+    fixture.publish(b"s.a", b"x", {"Nats-Batch-Id": "b", "Nats-Batch-Sequence": "1"})
+    fixture.commit()
     for _ in range(15):
-        world.advance(1)
+        fixture.advance(1)
 
 
-def pins(world: ConsumerWorld) -> None:
-    world.listen(b"pulled")
+def pins(fixture: ConsumerFixture) -> None:
+    fixture.listen(b"pulled")
     body = msgspec.json.encode({"batch": 1, "group": "g", "expires": int(1e9)})
-    world.account.publish(b"$JS.API.CONSUMER.MSG.NEXT.S.PIN", b"pulled", b"", body, origin=world.client)
-    world.commit()
-    world.request("CONSUMER.UNPIN.S.PIN", {"group": "g"})
+    fixture.account.publish(b"$JS.API.CONSUMER.MSG.NEXT.S.PIN", b"pulled", b"", body, origin=fixture.client)
+    fixture.commit()
+    fixture.request("CONSUMER.UNPIN.S.PIN", {"group": "g"})

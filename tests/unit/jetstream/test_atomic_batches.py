@@ -11,24 +11,24 @@ import pytest
 from eyot_daemon.jetstream.ingest import atomic_batches
 from eyot_store import StoreOptions
 from support.destinations import Recorder
-from support.js_fixture import World
+from support.js_fixture import Fixture
 from support.schemas import check_pub_ack
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    world = World(tmp_path)
-    world.create(allow_atomic=True)
-    return world
+def fixture(tmp_path: Path) -> Fixture:
+    fixture = Fixture(tmp_path)
+    fixture.create(allow_atomic=True)
+    return fixture
 
 
-def put(world: World, batch: str, seq: int, payload: bytes = b"x", subject: bytes = b"s.a", **more: Any) -> Any:
+def put(fixture: Fixture, batch: str, seq: int, payload: bytes = b"x", subject: bytes = b"s.a", **more: Any) -> Any:
     """One message of a batch: "" when it is held, else the decoded PubAck or error code."""
     header = {"Nats-Batch-Id": batch, "Nats-Batch-Sequence": str(seq)}
     header |= {f"Nats-{name.replace('_', '-')}": str(value) for name, value in more.items()}
-    reply = world.publish(subject, payload, header)
-    world.commit()
-    answer = world.answer(reply)
+    reply = fixture.publish(subject, payload, header)
+    fixture.commit()
+    answer = fixture.answer(reply)
     assert answer is not None
     if not answer:
         return ""
@@ -36,9 +36,9 @@ def put(world: World, batch: str, seq: int, payload: bytes = b"x", subject: byte
     return decoded["error"]["err_code"] if "error" in decoded else check_pub_ack(decoded)
 
 
-def abandoned(world: World) -> Recorder:
+def abandoned(fixture: Fixture) -> Recorder:
     recorder = Recorder()
-    world.account.subscribe(b"$JS.EVENT.ADVISORY.STREAM.BATCH_ABANDONED.>", recorder)
+    fixture.account.subscribe(b"$JS.EVENT.ADVISORY.STREAM.BATCH_ABANDONED.>", recorder)
     return recorder
 
 
@@ -46,35 +46,35 @@ def reasons(recorder: Recorder) -> list[tuple[str, str]]:
     return [(each["batch"], each["reason"]) for each in (msgspec.json.decode(got.payload) for got in recorder.got)]
 
 
-def test_nothing_is_stored_before_the_commit_and_all_of_it_then(world: World) -> None:
-    assert put(world, "b", 1, b"one") == ""
-    assert put(world, "b", 2, b"two") == ""
-    assert world.held() == []
-    commits = world.store.stats.txns
-    assert put(world, "b", 3, b"three", Batch_Commit=1) == {"stream": "S", "seq": 3, "batch": "b", "count": 3}
-    assert world.store.stats.txns == commits + 1
-    assert world.held() == [(1, b"one"), (2, b"two"), (3, b"three")]
+def test_nothing_is_stored_before_the_commit_and_all_of_it_then(fixture: Fixture) -> None:
+    assert put(fixture, "b", 1, b"one") == ""
+    assert put(fixture, "b", 2, b"two") == ""
+    assert fixture.held() == []
+    commits = fixture.store.stats.txns
+    assert put(fixture, "b", 3, b"three", Batch_Commit=1) == {"stream": "S", "seq": 3, "batch": "b", "count": 3}
+    assert fixture.store.stats.txns == commits + 1
+    assert fixture.held() == [(1, b"one"), (2, b"two"), (3, b"three")]
 
 
-def test_the_end_of_a_batch_may_be_said_without_a_message(world: World) -> None:
-    put(world, "b", 1, b"one")
-    assert put(world, "b", 2, b"", Batch_Commit="eob") == {"stream": "S", "seq": 1, "batch": "b", "count": 1}
-    message = world.stream().log.get(1)
+def test_the_end_of_a_batch_may_be_said_without_a_message(fixture: Fixture) -> None:
+    put(fixture, "b", 1, b"one")
+    assert put(fixture, "b", 2, b"", Batch_Commit="eob") == {"stream": "S", "seq": 1, "batch": "b", "count": 1}
+    message = fixture.stream().log.get(1)
     assert message is not None
     assert message.header.endswith(b"Nats-Batch-Commit: 1\r\n\r\n")
 
 
-def test_a_turn_keeps_the_order_of_batches_and_single_messages(world: World) -> None:
+def test_a_turn_keeps_the_order_of_batches_and_single_messages(fixture: Fixture) -> None:
     replies = [
-        world.publish(b"s.a", b"first"),
-        world.publish(b"s.a", b"b1", {"Nats-Batch-Id": "b", "Nats-Batch-Sequence": "1"}),
-        world.publish(b"s.a", b"second"),
-        world.publish(b"s.a", b"b2", {"Nats-Batch-Id": "b", "Nats-Batch-Sequence": "2", "Nats-Batch-Commit": "1"}),
-        world.publish(b"s.a", b"third"),
+        fixture.publish(b"s.a", b"first"),
+        fixture.publish(b"s.a", b"b1", {"Nats-Batch-Id": "b", "Nats-Batch-Sequence": "1"}),
+        fixture.publish(b"s.a", b"second"),
+        fixture.publish(b"s.a", b"b2", {"Nats-Batch-Id": "b", "Nats-Batch-Sequence": "2", "Nats-Batch-Commit": "1"}),
+        fixture.publish(b"s.a", b"third"),
     ]
-    world.commit()
-    assert [payload for _, payload in world.held()] == [b"first", b"second", b"b1", b"b2", b"third"]
-    assert world.answer(replies[4]) == b'{"stream":"S","seq":5}'
+    fixture.commit()
+    assert [payload for _, payload in fixture.held()] == [b"first", b"second", b"b1", b"b2", b"third"]
+    assert fixture.answer(replies[4]) == b'{"stream":"S","seq":5}'
 
 
 @pytest.mark.parametrize(
@@ -95,90 +95,92 @@ def test_a_turn_keeps_the_order_of_batches_and_single_messages(world: World) -> 
         ({"TTL": "1h", "Batch_Commit": 1}, 10166),
     ],
 )
-def test_one_message_that_is_refused_refuses_the_batch(world: World, headers: dict[str, Any], code: int) -> None:
-    assert put(world, "b", 1, Msg_Id="same") == ""
-    assert put(world, "b", 2, **headers) == code
-    assert world.held() == []
-    assert world.stream().log.state.last_seq == 0
+def test_one_message_that_is_refused_refuses_the_batch(fixture: Fixture, headers: dict[str, Any], code: int) -> None:
+    assert put(fixture, "b", 1, Msg_Id="same") == ""
+    assert put(fixture, "b", 2, **headers) == code
+    assert fixture.held() == []
+    assert fixture.stream().log.state.last_seq == 0
     # Nothing of it is remembered either.
-    assert world.put(b"s.a", b"x", {"Nats-Msg-Id": "same"}) == {"stream": "S", "seq": 1}
+    assert fixture.put(b"s.a", b"x", {"Nats-Msg-Id": "same"}) == {"stream": "S", "seq": 1}
 
 
 def test_a_batch_that_would_pass_the_limits_is_refused(tmp_path: Path) -> None:
-    world = World(tmp_path)
-    world.create(allow_atomic=True, discard="new", max_msgs=2)
-    put(world, "b", 1)
-    put(world, "b", 2)
-    assert put(world, "b", 3, Batch_Commit=1) == 10077
-    assert world.held() == []
-    put(world, "b", 1)
-    assert put(world, "b", 2, Batch_Commit=1)["count"] == 2
+    fixture = Fixture(tmp_path)
+    fixture.create(allow_atomic=True, discard="new", max_msgs=2)
+    put(fixture, "b", 1)
+    put(fixture, "b", 2)
+    assert put(fixture, "b", 3, Batch_Commit=1) == 10077
+    assert fixture.held() == []
+    put(fixture, "b", 1)
+    assert put(fixture, "b", 2, Batch_Commit=1)["count"] == 2
 
 
-def test_ids_numbers_and_streams_that_do_not_fit(world: World) -> None:
-    assert put(world, "b", 2) == 10176
-    assert put(world, "b", 0) == 10176
-    assert put(world, "q" * 65, 1) == 10179
-    assert world.put(b"s.a", b"", {"Nats-Batch-Id": "b"})["error"]["err_code"] == 10175
-    assert world.put(b"s.a", b"", {"Nats-Batch-Id": "b", "Nats-Batch-Sequence": "x"})["error"]["err_code"] == 10175
-    world.create("D")
+def test_ids_numbers_and_streams_that_do_not_fit(fixture: Fixture) -> None:
+    assert put(fixture, "b", 2) == 10176
+    assert put(fixture, "b", 0) == 10176
+    assert put(fixture, "q" * 65, 1) == 10179
+    assert fixture.put(b"s.a", b"", {"Nats-Batch-Id": "b"})["error"]["err_code"] == 10175
+    assert fixture.put(b"s.a", b"", {"Nats-Batch-Id": "b", "Nats-Batch-Sequence": "x"})["error"]["err_code"] == 10175
+    fixture.create("D")
     header = {"Nats-Batch-Id": "b", "Nats-Batch-Sequence": "1"}
-    assert world.put(b"d.a", b"", header)["error"]["err_code"] == 10174
-    assert world.put(b"s.a", b"", {"Nats-Batch-Id": "", "Nats-Batch-Sequence": "1"}) == {"stream": "S", "seq": 1}
+    assert fixture.put(b"d.a", b"", header)["error"]["err_code"] == 10174
+    assert fixture.put(b"s.a", b"", {"Nats-Batch-Id": "", "Nats-Batch-Sequence": "1"}) == {"stream": "S", "seq": 1}
 
 
-def test_what_is_dropped_is_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    events = abandoned(world)
-    put(world, "gap", 1)
-    assert put(world, "gap", 3) == 10176
-    assert put(world, "gap", 2) == 10176
-    assert put(world, "level", 1, Required_Api_Level=99) == 10185
+def test_what_is_dropped_is_told(fixture: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    events = abandoned(fixture)
+    put(fixture, "gap", 1)
+    assert put(fixture, "gap", 3) == 10176
+    assert put(fixture, "gap", 2) == 10176
+    assert put(fixture, "level", 1, Required_Api_Level=99) == 10185
     monkeypatch.setattr(atomic_batches, "MESSAGES_MAX", 2)
-    put(world, "large", 1)
-    put(world, "large", 2)
-    assert put(world, "large", 3) == 10199
-    put(world, "idle", 1)
-    world.advance(5)
-    put(world, "idle", 2)
-    world.advance(9)
-    assert len(world.stream().batches) == 1
-    world.advance(2)
-    assert put(world, "idle", 3, Batch_Commit=1) == 10199
+    put(fixture, "large", 1)
+    put(fixture, "large", 2)
+    assert put(fixture, "large", 3) == 10199
+    put(fixture, "idle", 1)
+    fixture.advance(5)
+    put(fixture, "idle", 2)
+    fixture.advance(9)
+    assert len(fixture.stream().batches) == 1
+    fixture.advance(2)
+    assert put(fixture, "idle", 3, Batch_Commit=1) == 10199
     assert reasons(events) == [
         ("gap", "incomplete"),
         ("level", "unsupported"),
         ("large", "large"),
         ("idle", "timeout"),
     ]
-    assert world.js.batch_budget.atomic == 0
-    assert world.js.batch_budget.bytes == 0
+    assert fixture.js.server.batch_budget.atomic == 0
+    assert fixture.js.server.batch_budget.bytes == 0
 
 
-def test_the_number_of_open_batches_and_their_bytes_are_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_open_batches_and_their_bytes_are_bounded(
+    fixture: Fixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(atomic_batches, "OPEN_MAX", 2)
-    assert [put(world, f"b{number}", 1) for number in range(3)] == ["", "", 10210]
-    assert put(world, "b0", 2, Batch_Commit=1)["count"] == 2
-    assert put(world, "b2", 1) == ""
-    world.js.batch_budget.bytes_max = world.js.batch_budget.bytes + 100
-    events = abandoned(world)
-    assert put(world, "b2", 2, b"x" * 200) == 10210
+    assert [put(fixture, f"b{number}", 1) for number in range(3)] == ["", "", 10210]
+    assert put(fixture, "b0", 2, Batch_Commit=1)["count"] == 2
+    assert put(fixture, "b2", 1) == ""
+    fixture.js.server.batch_budget.bytes_max = fixture.js.server.batch_budget.bytes + 100
+    events = abandoned(fixture)
+    assert put(fixture, "b2", 2, b"x" * 200) == 10210
     assert reasons(events) == [("b2", "large")]
 
 
 def test_a_commit_that_fails_on_disk_stores_nothing(tmp_path: Path) -> None:
-    world = World(
+    fixture = Fixture(
         tmp_path, store_options=StoreOptions(inline=True, flush=False, map_size=1 << 20, map_size_max=1 << 20)
     )
-    world.create(allow_atomic=True)
+    fixture.create(allow_atomic=True)
     for seq in range(1, 20):
-        put(world, "b", seq, b"x" * 100_000)
-    assert put(world, "b", 20, Batch_Commit=1, Msg_Id="m") == 10077
-    assert world.held() == []
-    assert put(world, "c", 1, Batch_Commit=1, Msg_Id="m")["seq"] == 1
+        put(fixture, "b", seq, b"x" * 100_000)
+    assert put(fixture, "b", 20, Batch_Commit=1, Msg_Id="m") == 10077
+    assert fixture.held() == []
+    assert put(fixture, "c", 1, Batch_Commit=1, Msg_Id="m")["seq"] == 1
 
 
-def test_turning_batches_off_drops_those_that_are_open(world: World) -> None:
-    put(world, "b", 1)
-    world.request("STREAM.UPDATE.S", {"name": "S", "subjects": ["s.>"]})
-    assert put(world, "b", 2, Batch_Commit=1) == 10174
-    assert world.js.batch_budget.atomic == 0
+def test_turning_batches_off_drops_those_that_are_open(fixture: Fixture) -> None:
+    put(fixture, "b", 1)
+    fixture.request("STREAM.UPDATE.S", {"name": "S", "subjects": ["s.>"]})
+    assert put(fixture, "b", 2, Batch_Commit=1) == 10174
+    assert fixture.js.server.batch_budget.atomic == 0

@@ -11,8 +11,8 @@ import pytest
 
 from eyot_daemon.turn import kernel_clock
 from eyot_wire.go.time import ns_to_rfc3339
-from support.js_consumers import ConsumerWorld
-from support.js_fixture import World
+from support.js_consumers import ConsumerFixture
+from support.js_fixture import Fixture
 
 S = 1_000_000_000
 YEAR_S = 365 * 86_400
@@ -20,132 +20,132 @@ HOUR_NS = 3600 * S
 
 
 @pytest.fixture(params=["plain", "with TTLs"])
-def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
+def fixture(request: pytest.FixtureRequest, tmp_path: Path) -> Fixture:
     """An hour for each message; one is half an hour old, and no time server is in reach."""
-    world = World(tmp_path)
-    world.clock.synchronized = False
-    world.create(max_age=HOUR_NS, allow_msg_ttl=request.param != "plain")
-    world.put(b"s.a", b"one", {"Nats-TTL": "1h"} if request.param != "plain" else b"")
-    wait(world, 30)
-    return world
+    fixture = Fixture(tmp_path)
+    fixture.clock.synchronized = False
+    fixture.create(max_age=HOUR_NS, allow_msg_ttl=request.param != "plain")
+    fixture.put(b"s.a", b"one", {"Nats-TTL": "1h"} if request.param != "plain" else b"")
+    wait(fixture, 30)
+    return fixture
 
 
-def payloads(world: World) -> list[bytes]:
-    return [payload for _, payload in world.held()]
+def payloads(fixture: Fixture) -> list[bytes]:
+    return [payload for _, payload in fixture.held()]
 
 
-def wait(world: World, minutes: int) -> None:
+def wait(fixture: Fixture, minutes: int) -> None:
     for _ in range(minutes):
-        world.advance(60)
+        fixture.advance(60)
 
 
-def again(world: World, years: float) -> World:
+def again(fixture: Fixture, years: float) -> Fixture:
     """Off, and on again with a clock that leapt."""
-    world.js.stop()
-    world.store.close()
-    world.clock.jump(years * YEAR_S)
-    return World(world.path, options=world.js.options, clock=world.clock)
+    fixture.js.stop()
+    fixture.store.close()
+    fixture.clock.jump(years * YEAR_S)
+    return Fixture(fixture.path, options=fixture.js.options, clock=fixture.clock)
 
 
 @pytest.mark.parametrize("years", [14, 0.1, -50])
-def test_a_leap_between_two_runs_is_no_age(world: World, years: float) -> None:
-    world = again(world, years)
-    wait(world, 25)
-    world.put(b"s.a", b"two")
-    assert payloads(world) == [b"one", b"two"]
-    wait(world, 10)
-    assert payloads(world) == [b"two"]
-    wait(world, 60)
-    assert payloads(world) == []
+def test_a_leap_between_two_runs_is_no_age(fixture: Fixture, years: float) -> None:
+    fixture = again(fixture, years)
+    wait(fixture, 25)
+    fixture.put(b"s.a", b"two")
+    assert payloads(fixture) == [b"one", b"two"]
+    wait(fixture, 10)
+    assert payloads(fixture) == [b"two"]
+    wait(fixture, 60)
+    assert payloads(fixture) == []
 
 
 @pytest.mark.parametrize("years", [14, -50])
-def test_nor_one_there_and_back(world: World, years: float) -> None:
+def test_nor_one_there_and_back(fixture: Fixture, years: float) -> None:
     """It starts in 2040 (or 1975) once, and is right again the next time."""
-    world = again(world, years)
-    wait(world, 10)
-    world.put(b"s.a", b"two")
-    world.clock.synchronized = True
-    world = again(world, -years)
-    wait(world, 15)
-    assert payloads(world) == [b"one", b"two"]
-    wait(world, 6)
-    assert payloads(world) == [b"two"]
-    wait(world, 30)
-    assert payloads(world) == [b"two"]
-    wait(world, 10)
-    assert payloads(world) == []
+    fixture = again(fixture, years)
+    wait(fixture, 10)
+    fixture.put(b"s.a", b"two")
+    fixture.clock.synchronized = True
+    fixture = again(fixture, -years)
+    wait(fixture, 15)
+    assert payloads(fixture) == [b"one", b"two"]
+    wait(fixture, 6)
+    assert payloads(fixture) == [b"two"]
+    wait(fixture, 30)
+    assert payloads(fixture) == [b"two"]
+    wait(fixture, 10)
+    assert payloads(fixture) == []
 
 
 @pytest.mark.parametrize("years", [14, -50])
-def test_a_clock_that_is_set_right_while_it_runs(world: World, years: float) -> None:
-    world = again(world, years)
-    wait(world, 10)
-    world.put(b"s.a", b"two")
-    world.clock.jump(-years * YEAR_S)
-    world.clock.synchronized = True
-    wait(world, 15)
-    assert payloads(world) == [b"one", b"two"]
-    wait(world, 6)
-    assert payloads(world) == [b"two"]
-    wait(world, 41)
-    assert payloads(world) == []
+def test_a_clock_that_is_set_right_while_it_runs(fixture: Fixture, years: float) -> None:
+    fixture = again(fixture, years)
+    wait(fixture, 10)
+    fixture.put(b"s.a", b"two")
+    fixture.clock.jump(-years * YEAR_S)
+    fixture.clock.synchronized = True
+    wait(fixture, 15)
+    assert payloads(fixture) == [b"one", b"two"]
+    wait(fixture, 6)
+    assert payloads(fixture) == [b"two"]
+    wait(fixture, 41)
+    assert payloads(fixture) == []
 
 
-def test_time_that_the_server_was_off_counts_when_the_clock_is_right(world: World) -> None:
-    world = again(world, 0.01)
-    wait(world, 10)
-    world.put(b"s.a", b"two")
-    assert payloads(world) == [b"one", b"two"]
-    world.clock.synchronized = True
-    wait(world, 2)
-    assert payloads(world) == [b"two"]
-    wait(world, 49)
-    assert payloads(world) == [b"two"]
-    wait(world, 11)
-    assert payloads(world) == []
+def test_time_that_the_server_was_off_counts_when_the_clock_is_right(fixture: Fixture) -> None:
+    fixture = again(fixture, 0.01)
+    wait(fixture, 10)
+    fixture.put(b"s.a", b"two")
+    assert payloads(fixture) == [b"one", b"two"]
+    fixture.clock.synchronized = True
+    wait(fixture, 2)
+    assert payloads(fixture) == [b"two"]
+    wait(fixture, 49)
+    assert payloads(fixture) == [b"two"]
+    wait(fixture, 11)
+    assert payloads(fixture) == []
 
 
-def test_or_when_a_linked_server_says_so(world: World) -> None:
-    world = again(world, 0.01)
-    world.js.heard_time(ns_to_rfc3339(world.clock.now_ns() + 10 * YEAR_S * S))
-    wait(world, 2)
-    assert payloads(world) == [b"one"]
-    world.js.heard_time("no time")
-    world.js.heard_time(ns_to_rfc3339(world.clock.now_ns() + 60 * S))
-    wait(world, 2)
-    assert payloads(world) == []
+def test_or_when_a_linked_server_says_so(fixture: Fixture) -> None:
+    fixture = again(fixture, 0.01)
+    fixture.js.server.wall_clock.heard(ns_to_rfc3339(fixture.clock.now_ns() + 10 * YEAR_S * S))
+    wait(fixture, 2)
+    assert payloads(fixture) == [b"one"]
+    fixture.js.server.wall_clock.heard("no time")
+    fixture.js.server.wall_clock.heard(ns_to_rfc3339(fixture.clock.now_ns() + 60 * S))
+    wait(fixture, 2)
+    assert payloads(fixture) == []
 
 
-def test_a_clock_that_a_time_server_set_is_believed_at_once(world: World) -> None:
-    world.clock.synchronized = True
-    world = again(world, 0.01)
-    wait(world, 1)
-    assert payloads(world) == []
+def test_a_clock_that_a_time_server_set_is_believed_at_once(fixture: Fixture) -> None:
+    fixture.clock.synchronized = True
+    fixture = again(fixture, 0.01)
+    wait(fixture, 1)
+    assert payloads(fixture) == []
 
 
-def test_a_quiet_stream_does_not_make_a_restart_a_leap(world: World) -> None:
-    wait(world, 20)
-    world = again(world, 0)
-    wait(world, 11)
-    assert payloads(world) == []
+def test_a_quiet_stream_does_not_make_a_restart_a_leap(fixture: Fixture) -> None:
+    wait(fixture, 20)
+    fixture = again(fixture, 0)
+    wait(fixture, 11)
+    assert payloads(fixture) == []
 
 
-def test_a_short_time_off_is_believed(world: World) -> None:
-    world = again(world, 1800 / YEAR_S)
-    wait(world, 2)
-    assert payloads(world) == []
+def test_a_short_time_off_is_believed(fixture: Fixture) -> None:
+    fixture = again(fixture, 1800 / YEAR_S)
+    wait(fixture, 2)
+    assert payloads(fixture) == []
 
 
-def test_a_store_whose_clock_file_cannot_be_written_knows_its_messages(world: World, tmp_path: Path) -> None:
+def test_a_store_whose_clock_file_cannot_be_written_knows_its_messages(fixture: Fixture, tmp_path: Path) -> None:
     file = tmp_path / "clock"
-    world.js.stop()
-    world.store.close()
+    fixture.js.stop()
+    fixture.store.close()
     file.unlink()
-    world.clock.jump(14 * YEAR_S)
-    world = World(world.path, options=world.js.options, clock=world.clock)
-    wait(world, 20)
-    assert payloads(world) == [b"one"]
+    fixture.clock.jump(14 * YEAR_S)
+    fixture = Fixture(fixture.path, options=fixture.js.options, clock=fixture.clock)
+    wait(fixture, 20)
+    assert payloads(fixture) == [b"one"]
 
 
 def test_the_kernel_vouches_for_its_own_time_only() -> None:
@@ -180,18 +180,18 @@ COPY: dict[str, Any] = {
 @pytest.mark.parametrize("peer", ["hub", "this server"])
 def test_a_hub_tells_the_time_with_its_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, peer: str) -> None:
     """Whoever asks from behind a link is believed, not a client of this server."""
-    monkeypatch.setattr("eyot_daemon.jetstream.downstream.tracker._peer_of", lambda *_: (peer, "hub", False))
-    world = ConsumerWorld(tmp_path)
-    world.clock.synchronized = False
-    world.create()
-    world.fill(1)
-    world.js.stop()
-    world.store.close()
-    world.clock.jump(0.01 * YEAR_S)
-    world = ConsumerWorld(world.path, options=world.js.options, clock=world.clock)
-    assert world.js.clock_trust.is_doubted
-    now = ns_to_rfc3339(world.clock.now_ns() + 5 * S)
-    world.listen(b"$JS.S.hub")
-    world.add_ephemeral(**COPY, deliver_subject="$JS.S.hub", metadata={"eyot.now": now})
-    world.commit()
-    assert world.js.clock_trust.is_doubted is (peer == "this server")
+    monkeypatch.setattr("eyot_daemon.jetstream.downstream.identity._peer_of", lambda *_: (peer, "hub", False))
+    fixture = ConsumerFixture(tmp_path)
+    fixture.clock.synchronized = False
+    fixture.create()
+    fixture.fill(1)
+    fixture.js.stop()
+    fixture.store.close()
+    fixture.clock.jump(0.01 * YEAR_S)
+    fixture = ConsumerFixture(fixture.path, options=fixture.js.options, clock=fixture.clock)
+    assert fixture.js.server.wall_clock.trust.is_doubted
+    now = ns_to_rfc3339(fixture.clock.now_ns() + 5 * S)
+    fixture.listen(b"$JS.S.hub")
+    fixture.add_ephemeral(**COPY, deliver_subject="$JS.S.hub", metadata={"eyot.now": now})
+    fixture.commit()
+    assert fixture.js.server.wall_clock.trust.is_doubted is (peer == "this server")

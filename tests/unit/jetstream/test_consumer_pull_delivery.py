@@ -4,23 +4,23 @@ from pathlib import Path
 
 import pytest
 
-from support.js_consumers import ClientBox, ConsumerWorld
+from support.js_consumers import ClientBox, ConsumerFixture
 
 S = 1_000_000_000
 
 
 @pytest.fixture(params=[False, True], ids=["services", "clients"])
-def world(tmp_path: Path, request: pytest.FixtureRequest) -> ConsumerWorld:
-    world = ConsumerWorld(tmp_path, clients=request.param)
-    world.create(subjects=["s.>", "t.>"])
-    return world
+def fixture(tmp_path: Path, request: pytest.FixtureRequest) -> ConsumerFixture:
+    fixture = ConsumerFixture(tmp_path, clients=request.param)
+    fixture.create(subjects=["s.>", "t.>"])
+    return fixture
 
 
-def test_fetch_and_ack(world: ConsumerWorld) -> None:
-    world.fill(3)
-    created = world.add(ack_policy="explicit")
+def test_fetch_and_ack(fixture: ConsumerFixture) -> None:
+    fixture.fill(3)
+    created = fixture.add(ack_policy="explicit")
     assert created["num_pending"] == 3
-    box = world.pull(batch=2, expires=5 * S)
+    box = fixture.pull(batch=2, expires=5 * S)
     assert [got.payload for got in box.messages] == [b"0000", b"0001"]
     assert [got.subject for got in box.messages] == [b"s.x", b"s.x"]
     assert box.messages[0].reply.startswith(b"$JS.ACK.S.C.1.1.1.")
@@ -28,195 +28,197 @@ def test_fetch_and_ack(world: ConsumerWorld) -> None:
         (1, 1, 1, 2),
         (1, 2, 2, 1),
     ]
-    info = world.info()
+    info = fixture.info()
     assert (info["num_pending"], info["num_ack_pending"], info["num_waiting"]) == (1, 2, 0)
     assert (info["delivered"]["consumer_seq"], info["delivered"]["stream_seq"]) == (2, 2)
-    world.ack(*box.take())
-    info = world.info()
+    fixture.ack(*box.take())
+    info = fixture.info()
     assert (info["num_pending"], info["num_ack_pending"]) == (1, 0)
     assert (info["ack_floor"]["consumer_seq"], info["ack_floor"]["stream_seq"]) == (2, 2)
 
 
-def test_a_request_waits_for_messages_that_are_on_flash(world: ConsumerWorld) -> None:
-    world.add(ack_policy="explicit")
-    box = world.pull(batch=2, expires=60 * S)
-    assert world.info()["num_waiting"] == 1
-    world.account.publish(b"s.x", payload=b"one", origin=world.client)
-    world.broker.flush()
+def test_a_request_waits_for_messages_that_are_on_flash(fixture: ConsumerFixture) -> None:
+    fixture.add(ack_policy="explicit")
+    box = fixture.pull(batch=2, expires=60 * S)
+    assert fixture.info()["num_waiting"] == 1
+    fixture.account.publish(b"s.x", payload=b"one", origin=fixture.client)
+    fixture.broker.flush()
     assert box.got == []  # taken in, not committed
-    world.commit()
+    fixture.commit()
     assert box.seqs == [1]
-    world.fill(1)
+    fixture.fill(1)
     assert box.seqs == [1, 2]
-    assert world.info()["num_waiting"] == 0
+    assert fixture.info()["num_waiting"] == 0
 
 
-def test_expired_request(world: ConsumerWorld) -> None:
-    world.add(ack_policy="explicit")
-    box = world.pull(batch=2, expires=2 * S)
-    world.advance(1.9)
+def test_expired_request(fixture: ConsumerFixture) -> None:
+    fixture.add(ack_policy="explicit")
+    box = fixture.pull(batch=2, expires=2 * S)
+    fixture.advance(1.9)
     assert box.got == []
-    world.advance(0.2)
+    fixture.advance(0.2)
     assert box.statuses == ["408 Request Timeout"]
     assert b"Nats-Pending-Messages: 2\r\n" in box.got[0].header
 
 
-def test_no_wait_sees_what_was_published_just_before(world: ConsumerWorld) -> None:
-    world.add(ack_policy="explicit")
-    assert world.pull(batch=1, no_wait=True).statuses == ["404 No Messages"]
-    world.account.publish(b"s.x", payload=b"one", origin=world.client)
-    box = world.pull(batch=5, no_wait=True)
+def test_no_wait_sees_what_was_published_just_before(fixture: ConsumerFixture) -> None:
+    fixture.add(ack_policy="explicit")
+    assert fixture.pull(batch=1, no_wait=True).statuses == ["404 No Messages"]
+    fixture.account.publish(b"s.x", payload=b"one", origin=fixture.client)
+    box = fixture.pull(batch=5, no_wait=True)
     assert box.seqs == [1]
     assert box.statuses == ["404 No Messages"]
 
 
-def test_no_wait_ends_with_the_first_heartbeat_when_max_ack_pending_holds_the_rest_back(world: ConsumerWorld) -> None:
-    world.fill(4)
-    world.add(ack_policy="explicit", max_ack_pending=2)
-    box = world.pull(batch=4, no_wait=True, expires=10 * S, idle_heartbeat=S)
+def test_no_wait_ends_with_the_first_heartbeat_when_max_ack_pending_holds_the_rest_back(
+    fixture: ConsumerFixture,
+) -> None:
+    fixture.fill(4)
+    fixture.add(ack_policy="explicit", max_ack_pending=2)
+    box = fixture.pull(batch=4, no_wait=True, expires=10 * S, idle_heartbeat=S)
     assert (box.seqs, box.statuses) == ([1, 2], [])
-    world.advance(1.0)
+    fixture.advance(1.0)
     assert (box.seqs, box.statuses) == ([1, 2], ["404 No Messages"])
 
 
-def test_heartbeats_of_a_waiting_request(world: ConsumerWorld) -> None:
-    world.add(ack_policy="explicit")
-    box = world.pull(batch=1, expires=10 * S, idle_heartbeat=3 * S)
-    world.advance(9.5, step_s=0.5)
+def test_heartbeats_of_a_waiting_request(fixture: ConsumerFixture) -> None:
+    fixture.add(ack_policy="explicit")
+    box = fixture.pull(batch=1, expires=10 * S, idle_heartbeat=3 * S)
+    fixture.advance(9.5, step_s=0.5)
     assert box.statuses == ["100 Idle Heartbeat"] * 3
-    world.advance(1.0, step_s=0.5)
+    fixture.advance(1.0, step_s=0.5)
     assert box.statuses[3:] == ["408 Request Timeout"]
 
 
-def test_redelivery_after_ack_wait_comes_before_new_messages(world: ConsumerWorld) -> None:
-    world.fill(3)
-    world.add(ack_policy="explicit", ack_wait=10 * S)
-    first = world.pull(batch=2).take()
-    world.ack(first[0])
-    world.advance(10.2)
-    assert world.info()["num_redelivered"] == 0
-    box = world.pull(batch=5)
+def test_redelivery_after_ack_wait_comes_before_new_messages(fixture: ConsumerFixture) -> None:
+    fixture.fill(3)
+    fixture.add(ack_policy="explicit", ack_wait=10 * S)
+    first = fixture.pull(batch=2).take()
+    fixture.ack(first[0])
+    fixture.advance(10.2)
+    assert fixture.info()["num_redelivered"] == 0
+    box = fixture.pull(batch=5)
     assert [(ack.stream_seq, ack.delivered, ack.consumer_seq) for ack in box.acks] == [(2, 2, 3), (3, 1, 4)]
-    assert world.info()["num_redelivered"] == 1
-    world.ack(*box.take())
-    info = world.info()
+    assert fixture.info()["num_redelivered"] == 1
+    fixture.ack(*box.take())
+    info = fixture.info()
     assert (info["num_redelivered"], info["num_ack_pending"], info["ack_floor"]["stream_seq"]) == (0, 0, 3)
 
 
-def test_nak_with_and_without_delay(world: ConsumerWorld) -> None:
-    world.fill(2)
-    world.add(ack_policy="explicit")
-    one, two = world.pull(batch=2).take()
-    world.answer_to(one, b"-NAK")
-    world.answer_to(two, b'-NAK {"delay": 5000000000}')
-    world.commit()
-    box = world.pull(batch=2, expires=60 * S)
+def test_nak_with_and_without_delay(fixture: ConsumerFixture) -> None:
+    fixture.fill(2)
+    fixture.add(ack_policy="explicit")
+    one, two = fixture.pull(batch=2).take()
+    fixture.answer_to(one, b"-NAK")
+    fixture.answer_to(two, b'-NAK {"delay": 5000000000}')
+    fixture.commit()
+    box = fixture.pull(batch=2, expires=60 * S)
     assert [(ack.stream_seq, ack.delivered) for ack in box.acks] == [(1, 2)]
-    world.advance(4.9)
+    fixture.advance(4.9)
     assert len(box.acks) == 1
-    world.advance(0.2)
+    fixture.advance(0.2)
     assert [(ack.stream_seq, ack.delivered) for ack in box.acks[1:]] == [(2, 2)]
 
 
-def test_term_progress_and_next(world: ConsumerWorld) -> None:
-    world.fill(4)
-    world.add(ack_policy="explicit", ack_wait=10 * S)
-    one, two = world.pull(batch=2).take()
-    world.answer_to(one, b"+TERM poison")
-    world.advance(9.0)
-    world.answer_to(two, b"+WPI")
-    world.commit()
-    world.advance(9.0)
-    assert world.info()["num_ack_pending"] == 1
-    box = world.listen(b"next.1")
-    world.answer_to(two, b"+NXT 2", box.sub.subject)
-    world.commit()
+def test_term_progress_and_next(fixture: ConsumerFixture) -> None:
+    fixture.fill(4)
+    fixture.add(ack_policy="explicit", ack_wait=10 * S)
+    one, two = fixture.pull(batch=2).take()
+    fixture.answer_to(one, b"+TERM poison")
+    fixture.advance(9.0)
+    fixture.answer_to(two, b"+WPI")
+    fixture.commit()
+    fixture.advance(9.0)
+    assert fixture.info()["num_ack_pending"] == 1
+    box = fixture.listen(b"next.1")
+    fixture.answer_to(two, b"+NXT 2", box.sub.subject)
+    fixture.commit()
     assert box.seqs == [3, 4]
-    info = world.info()
+    info = fixture.info()
     assert (info["num_ack_pending"], info["ack_floor"]["stream_seq"]) == (2, 2)
 
 
-def test_double_ack_is_answered_only_from_flash(world: ConsumerWorld) -> None:
-    world.fill(2)
-    world.add(ack_policy="explicit")
-    one, two = world.pull(batch=2).take()
-    answers = world.listen(b"acked.>")
-    world.answer_to(one, b"+ACK", b"acked.1")
-    world.answer_to(one, b"+ACK", b"acked.again")
-    world.broker.flush()
+def test_double_ack_is_answered_only_from_flash(fixture: ConsumerFixture) -> None:
+    fixture.fill(2)
+    fixture.add(ack_policy="explicit")
+    one, two = fixture.pull(batch=2).take()
+    answers = fixture.listen(b"acked.>")
+    fixture.answer_to(one, b"+ACK", b"acked.1")
+    fixture.answer_to(one, b"+ACK", b"acked.again")
+    fixture.broker.flush()
     assert answers.got == []
     # while that write is under way, a further one gathers
-    world.answer_to(two, b"", b"acked.2")
-    world.broker.flush()
-    world.store.commit_now()
+    fixture.answer_to(two, b"", b"acked.2")
+    fixture.broker.flush()
+    fixture.store.commit_now()
     assert [got.subject for got in answers.got] == [b"acked.1", b"acked.again"]
-    world.broker.flush()
-    world.store.commit_now()
+    fixture.broker.flush()
+    fixture.store.commit_now()
     assert [got.subject for got in answers.got][2:] == [b"acked.2"]
     assert all(got.payload == b"" for got in answers.got)
 
 
-def test_ack_of_something_never_delivered_is_not_answered(world: ConsumerWorld) -> None:
-    world.fill(2)
-    world.add(ack_policy="explicit")
-    (one,) = world.pull(batch=1).take()
-    answers = world.listen(b"acked.>")
-    world.account.publish(one.reply.replace(b".1.1.1.", b".1.2.2."), b"acked.1", origin=world.client)
-    world.account.publish(b"$JS.ACK.S.C.x.y.z.1.1", b"acked.2", origin=world.client)
-    world.commit()
+def test_ack_of_something_never_delivered_is_not_answered(fixture: ConsumerFixture) -> None:
+    fixture.fill(2)
+    fixture.add(ack_policy="explicit")
+    (one,) = fixture.pull(batch=1).take()
+    answers = fixture.listen(b"acked.>")
+    fixture.account.publish(one.reply.replace(b".1.1.1.", b".1.2.2."), b"acked.1", origin=fixture.client)
+    fixture.account.publish(b"$JS.ACK.S.C.x.y.z.1.1", b"acked.2", origin=fixture.client)
+    fixture.commit()
     assert answers.got == []
 
 
-def test_ack_all(world: ConsumerWorld) -> None:
-    world.fill(5)
-    world.add(ack_policy="all")
-    got = world.pull(batch=5).take()
-    world.ack(got[2])
-    info = world.info()
+def test_ack_all(fixture: ConsumerFixture) -> None:
+    fixture.fill(5)
+    fixture.add(ack_policy="all")
+    got = fixture.pull(batch=5).take()
+    fixture.ack(got[2])
+    info = fixture.info()
     assert (info["num_ack_pending"], info["ack_floor"]["stream_seq"]) == (2, 3)
 
 
-def test_max_ack_pending_holds_back_new_messages(world: ConsumerWorld) -> None:
-    world.fill(5)
-    world.add(ack_policy="explicit", max_ack_pending=2)
-    box = world.pull(batch=5, expires=60 * S)
+def test_max_ack_pending_holds_back_new_messages(fixture: ConsumerFixture) -> None:
+    fixture.fill(5)
+    fixture.add(ack_policy="explicit", max_ack_pending=2)
+    box = fixture.pull(batch=5, expires=60 * S)
     assert box.seqs == [1, 2]
-    world.ack(box.messages[0])
+    fixture.ack(box.messages[0])
     assert box.seqs == [1, 2, 3]
     # a request that does not want to wait is not ended by that
-    other = world.pull(batch=1, no_wait=True)
+    other = fixture.pull(batch=1, no_wait=True)
     assert other.got == []
 
 
-def test_max_deliver_gives_up_and_says_so(world: ConsumerWorld) -> None:
-    heard = world.listen(b"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.>")
-    world.fill(1)
-    world.add(ack_policy="explicit", ack_wait=S, max_deliver=2)
-    box = world.pull(batch=1)
-    world.advance(1.1)
-    world.pull(box=box, batch=1)
+def test_max_deliver_gives_up_and_says_so(fixture: ConsumerFixture) -> None:
+    heard = fixture.listen(b"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.>")
+    fixture.fill(1)
+    fixture.add(ack_policy="explicit", ack_wait=S, max_deliver=2)
+    box = fixture.pull(batch=1)
+    fixture.advance(1.1)
+    fixture.pull(box=box, batch=1)
     assert [ack.delivered for ack in box.acks] == [1, 2]
     assert heard.got == []
-    world.advance(1.1)
+    fixture.advance(1.1)
     assert len(heard.got) == 1
     assert b'"stream_seq":1,"deliveries":2' in heard.got[0].payload
-    assert world.info()["num_ack_pending"] == 0
-    assert world.pull(batch=1, no_wait=True).statuses == ["404 No Messages"]
+    assert fixture.info()["num_ack_pending"] == 0
+    assert fixture.pull(batch=1, no_wait=True).statuses == ["404 No Messages"]
 
 
-def test_filters_and_exact_pending(world: ConsumerWorld) -> None:
+def test_filters_and_exact_pending(fixture: ConsumerFixture) -> None:
     for i in range(6):
-        world.fill(1, subject=b"s.a" if i % 2 else b"t.b")
-    assert world.add("one", filter_subject="s.>", ack_policy="explicit")["num_pending"] == 3
-    assert world.add("two", filter_subjects=["s.a", "t.*"], ack_policy="explicit")["num_pending"] == 6
-    box = world.pull("one", batch=2)
+        fixture.fill(1, subject=b"s.a" if i % 2 else b"t.b")
+    assert fixture.add("one", filter_subject="s.>", ack_policy="explicit")["num_pending"] == 3
+    assert fixture.add("two", filter_subjects=["s.a", "t.*"], ack_policy="explicit")["num_pending"] == 6
+    box = fixture.pull("one", batch=2)
     assert box.seqs == [2, 4]
     assert [ack.pending for ack in box.acks] == [2, 1]
-    world.fill(2, subject=b"t.b")
-    world.fill(1, subject=b"s.c")
-    assert world.info("one")["num_pending"] == 2
-    assert world.pull("one", batch=9, no_wait=True).seqs == [6, 9]
-    assert world.info("one")["delivered"]["stream_seq"] == 9
+    fixture.fill(2, subject=b"t.b")
+    fixture.fill(1, subject=b"s.c")
+    assert fixture.info("one")["num_pending"] == 2
+    assert fixture.pull("one", batch=9, no_wait=True).seqs == [6, 9]
+    assert fixture.info("one")["delivered"]["stream_seq"] == 9
 
 
 @pytest.mark.parametrize(
@@ -233,16 +235,16 @@ def test_filters_and_exact_pending(world: ConsumerWorld) -> None:
         ({"deliver_policy": "by_start_time", "opt_start_time": "2023-11-14T22:13:21.5Z"}, [3, 4, 5, 6]),
     ],
 )
-def test_deliver_policies(world: ConsumerWorld, config: dict[str, object], seqs: list[int]) -> None:
+def test_deliver_policies(fixture: ConsumerFixture, config: dict[str, object], seqs: list[int]) -> None:
     for subject in (b"s.a", b"s.b", b"s.a", b"s.b", b"s.a", b"s.c"):
-        world.fill(1, subject=subject)
-        world.clock.advance(1.0)
-    created = world.add(ack_policy="explicit", **config)
+        fixture.fill(1, subject=subject)
+        fixture.clock.advance(1.0)
+    created = fixture.add(ack_policy="explicit", **config)
     assert created["num_pending"] == len(seqs)
-    box = world.pull(batch=10, expires=10 * S)
+    box = fixture.pull(batch=10, expires=10 * S)
     assert box.seqs == seqs
     if config.get("opt_start_seq") != 99:
-        world.fill(1, subject=b"s.a")
+        fixture.fill(1, subject=b"s.a")
         assert box.seqs == [*seqs, 7]
 
 
@@ -257,114 +259,114 @@ def test_deliver_policies(world: ConsumerWorld, config: dict[str, object], seqs:
     ],
 )
 def test_last_per_subject_may_name_the_beginning_of_a_token(
-    world: ConsumerWorld, policy: str, filter_subject: str, seqs: list[int]
+    fixture: ConsumerFixture, policy: str, filter_subject: str, seqs: list[int]
 ) -> None:
     for subject in (b"s.avocado", b"s.banana", b"s.ab.c", b"s.apple"):
-        world.fill(1, subject=subject)
-    created = world.add(ack_policy="explicit", deliver_policy=policy, filter_subject=filter_subject)
+        fixture.fill(1, subject=subject)
+    created = fixture.add(ack_policy="explicit", deliver_policy=policy, filter_subject=filter_subject)
     assert created["num_pending"] == len(seqs)
-    assert world.pull(batch=10, no_wait=True).seqs == seqs
+    assert fixture.pull(batch=10, no_wait=True).seqs == seqs
 
 
-def test_last_per_subject_survives_a_restart_half_way(world: ConsumerWorld) -> None:
+def test_last_per_subject_survives_a_restart_half_way(fixture: ConsumerFixture) -> None:
     for subject in (b"s.a", b"s.b", b"s.c", b"s.a"):
-        world.fill(1, subject=subject)
-    world.add(ack_policy="explicit", deliver_policy="last_per_subject", filter_subject="s.>")
-    world.ack(*world.pull(batch=1).take())  # s.b
-    world.fill(1, subject=b"s.c")
-    world = world.restart()
-    box = world.pull(batch=10, expires=10 * S)
+        fixture.fill(1, subject=subject)
+    fixture.add(ack_policy="explicit", deliver_policy="last_per_subject", filter_subject="s.>")
+    fixture.ack(*fixture.pull(batch=1).take())  # s.b
+    fixture.fill(1, subject=b"s.c")
+    fixture = fixture.restart()
+    box = fixture.pull(batch=10, expires=10 * S)
     assert box.seqs == [4, 5]  # s.a, and the new s.c instead of the old one
     assert [ack.pending for ack in box.acks] == [1, 0]
 
 
-def test_removed_messages_leave_pending_and_counts(world: ConsumerWorld) -> None:
-    heard = world.listen(b"$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.>")
-    world.fill(6)
-    world.add(ack_policy="explicit")
-    world.pull(batch=2)
+def test_removed_messages_leave_pending_and_counts(fixture: ConsumerFixture) -> None:
+    heard = fixture.listen(b"$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.>")
+    fixture.fill(6)
+    fixture.add(ack_policy="explicit")
+    fixture.pull(batch=2)
     for seq in (1, 4):
-        assert world.request("STREAM.MSG.DELETE.S", {"seq": seq})["success"]
-    info = world.info()
+        assert fixture.request("STREAM.MSG.DELETE.S", {"seq": seq})["success"]
+    info = fixture.info()
     assert (info["num_ack_pending"], info["num_pending"]) == (1, 3)
     assert len(heard.got) == 1
     assert b"Unacknowledged message was deleted" in heard.got[0].payload
-    assert world.pull(batch=2).seqs == [3, 5]
-    world.request("STREAM.PURGE.S", {"seq": 6})
-    info = world.info()
+    assert fixture.pull(batch=2).seqs == [3, 5]
+    fixture.request("STREAM.PURGE.S", {"seq": 6})
+    info = fixture.info()
     assert (info["num_ack_pending"], info["num_pending"], info["delivered"]["stream_seq"]) == (0, 1, 5)
     assert info["ack_floor"]["stream_seq"] == 5
-    assert world.pull(batch=1).seqs == [6]
+    assert fixture.pull(batch=1).seqs == [6]
 
 
-def test_headers_only(world: ConsumerWorld) -> None:
-    world.put(b"s.x", b"12345", {"A": "b"})
-    world.fill(1)
-    world.add(ack_policy="explicit", headers_only=True)
-    with_header, without = world.pull(batch=2).messages
+def test_headers_only(fixture: ConsumerFixture) -> None:
+    fixture.put(b"s.x", b"12345", {"A": "b"})
+    fixture.fill(1)
+    fixture.add(ack_policy="explicit", headers_only=True)
+    with_header, without = fixture.pull(batch=2).messages
     assert (with_header.payload, without.payload) == (b"", b"")
     assert with_header.header == b"NATS/1.0\r\nA: b\r\nNats-Msg-Size: 5\r\n\r\n"
     assert without.header == b"NATS/1.0\r\nNats-Msg-Size: 4\r\n\r\n"
 
 
-def test_turns_between_requests_and_byte_limits(world: ConsumerWorld) -> None:
-    world.add(ack_policy="explicit")
-    a = world.pull(batch=2, expires=60 * S)
-    b = world.pull(batch=2, expires=60 * S)
-    world.fill(4)
+def test_turns_between_requests_and_byte_limits(fixture: ConsumerFixture) -> None:
+    fixture.add(ack_policy="explicit")
+    a = fixture.pull(batch=2, expires=60 * S)
+    b = fixture.pull(batch=2, expires=60 * S)
+    fixture.fill(4)
     assert (a.seqs, b.seqs) == ([1, 3], [2, 4])
-    world.fill(3, size=1000)
-    box = world.pull(batch=10, max_bytes=2500)
+    fixture.fill(3, size=1000)
+    box = fixture.pull(batch=10, max_bytes=2500)
     assert box.seqs == [5, 6]
     assert box.statuses == ["409 Message Size Exceeds MaxBytes"]
-    box = world.pull(batch=1, max_bytes=5000)
+    box = fixture.pull(batch=1, max_bytes=5000)
     assert box.seqs == [7]
     assert box.statuses == ["409 Batch Completed"]
 
 
-def test_a_request_whose_inbox_is_gone_gets_nothing(world: ConsumerWorld) -> None:
-    world.add(ack_policy="explicit")
-    gone = world.pull(batch=5, expires=60 * S)
-    there = world.pull(batch=5, expires=60 * S)
-    world.leave(gone)
-    world.fill(2)
+def test_a_request_whose_inbox_is_gone_gets_nothing(fixture: ConsumerFixture) -> None:
+    fixture.add(ack_policy="explicit")
+    gone = fixture.pull(batch=5, expires=60 * S)
+    there = fixture.pull(batch=5, expires=60 * S)
+    fixture.leave(gone)
+    fixture.fill(2)
     assert gone.got == []
     assert there.seqs == [1, 2]
 
 
-def test_a_large_batch_is_spread_over_turns(world: ConsumerWorld) -> None:
-    world.fill(3000)
-    world.add(ack_policy="none")
-    box = world.pull(batch=3000, expires=60 * S)
+def test_a_large_batch_is_spread_over_turns(fixture: ConsumerFixture) -> None:
+    fixture.fill(3000)
+    fixture.add(ack_policy="none")
+    box = fixture.pull(batch=3000, expires=60 * S)
     assert 0 < len(box.got) < 3000
-    world.run_on()
+    fixture.run_on()
     assert box.seqs == list(range(1, 3001))
     assert [ack.pending for ack in box.acks] == list(range(2999, -1, -1))
 
 
-def test_acks_on_flash_are_never_redelivered(world: ConsumerWorld) -> None:
-    world.fill(5)
-    world.add(ack_policy="explicit", ack_wait=10 * S)
-    got = world.pull(batch=4).take()
-    world.ack(got[0], got[2])
-    world.clock.advance(4.0)
-    world = world.crash()
-    info = world.info()
+def test_acks_on_flash_are_never_redelivered(fixture: ConsumerFixture) -> None:
+    fixture.fill(5)
+    fixture.add(ack_policy="explicit", ack_wait=10 * S)
+    got = fixture.pull(batch=4).take()
+    fixture.ack(got[0], got[2])
+    fixture.clock.advance(4.0)
+    fixture = fixture.crash()
+    info = fixture.info()
     assert (info["num_ack_pending"], info["num_pending"]) == (2, 1)
     assert (info["delivered"]["stream_seq"], info["ack_floor"]["stream_seq"]) == (4, 1)
-    box = world.pull(batch=5, expires=60 * S)
+    box = fixture.pull(batch=5, expires=60 * S)
     assert box.seqs == [5]
-    world.advance(5.9)
+    fixture.advance(5.9)
     assert box.seqs == [5]
-    world.advance(0.3)  # the wait went on while the daemon was down
+    fixture.advance(0.3)  # the wait went on while the daemon was down
     assert [(ack.stream_seq, ack.delivered) for ack in box.acks[1:]] == [(2, 2), (4, 2)]
 
 
-def test_deliveries_are_written_soon(world: ConsumerWorld) -> None:
-    world.fill(2)
-    world.add(ack_policy="explicit", ack_wait=10 * S)
-    world.pull(batch=1)
-    crashed = world.crash()
+def test_deliveries_are_written_soon(fixture: ConsumerFixture) -> None:
+    fixture.fill(2)
+    fixture.add(ack_policy="explicit", ack_wait=10 * S)
+    fixture.pull(batch=1)
+    crashed = fixture.crash()
     assert crashed.info()["delivered"]["consumer_seq"] == 0
     crashed.pull(batch=1)
     crashed.advance(0.2)
@@ -373,176 +375,178 @@ def test_deliveries_are_written_soon(world: ConsumerWorld) -> None:
     assert again.info()["num_ack_pending"] == 1
 
 
-def test_failed_write_keeps_double_acks_waiting(world: ConsumerWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    world.fill(1)
-    world.add(ack_policy="explicit")
-    (one,) = world.pull(batch=1).take()
-    answers = world.listen(b"acked.>")
+def test_failed_write_keeps_double_acks_waiting(fixture: ConsumerFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    fixture.fill(1)
+    fixture.add(ack_policy="explicit")
+    (one,) = fixture.pull(batch=1).take()
+    answers = fixture.listen(b"acked.>")
     with monkeypatch.context() as patch:
-        patch.setattr(world.store.options.__class__, "backlog_txns_hard", -1)
-        world.answer_to(one, b"", b"acked.1")
-        world.commit()
+        patch.setattr(fixture.store.options.__class__, "backlog_txns_hard", -1)
+        fixture.answer_to(one, b"", b"acked.1")
+        fixture.commit()
     assert answers.got == []
-    assert world.consumer().writer.failures == 1
-    world.advance(0.3)
+    assert fixture.consumer().writer.failures == 1
+    fixture.advance(0.3)
     assert len(answers.got) == 1
-    assert world.crash().info()["num_ack_pending"] == 0
+    assert fixture.crash().info()["num_ack_pending"] == 0
 
 
 def test_work_queue_drops_what_is_acknowledged_with_the_ack(tmp_path: Path) -> None:
-    world = ConsumerWorld(tmp_path)
-    world.create(retention="workqueue")
-    world.add(ack_policy="explicit")
-    world.fill(3)
-    got = world.pull(batch=2).take()
-    world.ack(got[0])
-    assert [seq for seq, _ in world.held()] == [2, 3]
-    world.answer_to(got[1], b"+TERM")
-    world.commit()
-    assert [seq for seq, _ in world.held()] == [3]
-    world = world.crash()
-    assert [seq for seq, _ in world.held()] == [3]
-    assert world.info()["num_ack_pending"] == 0
+    fixture = ConsumerFixture(tmp_path)
+    fixture.create(retention="workqueue")
+    fixture.add(ack_policy="explicit")
+    fixture.fill(3)
+    got = fixture.pull(batch=2).take()
+    fixture.ack(got[0])
+    assert [seq for seq, _ in fixture.held()] == [2, 3]
+    fixture.answer_to(got[1], b"+TERM")
+    fixture.commit()
+    assert [seq for seq, _ in fixture.held()] == [3]
+    fixture = fixture.crash()
+    assert [seq for seq, _ in fixture.held()] == [3]
+    assert fixture.info()["num_ack_pending"] == 0
 
 
 def test_interest_retention_keeps_what_somebody_needs(tmp_path: Path) -> None:
-    world = ConsumerWorld(tmp_path)
-    world.create(retention="interest")
-    world.add("A", ack_policy="explicit")
-    world.add("B", ack_policy="explicit")
-    world.fill(2)
-    world.ack(*world.pull("A", batch=2).take())
-    assert len(world.held()) == 2
-    world.ack(world.pull("B", batch=1).take()[0])
-    assert [seq for seq, _ in world.held()] == [2]
-    assert world.request("CONSUMER.DELETE.S.B")["success"]
-    assert world.held() == []
+    fixture = ConsumerFixture(tmp_path)
+    fixture.create(retention="interest")
+    fixture.add("A", ack_policy="explicit")
+    fixture.add("B", ack_policy="explicit")
+    fixture.fill(2)
+    fixture.ack(*fixture.pull("A", batch=2).take())
+    assert len(fixture.held()) == 2
+    fixture.ack(fixture.pull("B", batch=1).take()[0])
+    assert [seq for seq, _ in fixture.held()] == [2]
+    assert fixture.request("CONSUMER.DELETE.S.B")["success"]
+    assert fixture.held() == []
 
 
-def test_sampled_acknowledgements(world: ConsumerWorld) -> None:
-    heard = world.listen(b"$JS.EVENT.METRIC.CONSUMER.ACK.S.C")
-    world.fill(1)
-    world.add(ack_policy="explicit", sample_freq="100")
-    got = world.pull(batch=1).take()
-    world.clock.advance(1.5)
-    world.ack(*got)
+def test_sampled_acknowledgements(fixture: ConsumerFixture) -> None:
+    heard = fixture.listen(b"$JS.EVENT.METRIC.CONSUMER.ACK.S.C")
+    fixture.fill(1)
+    fixture.add(ack_policy="explicit", sample_freq="100")
+    got = fixture.pull(batch=1).take()
+    fixture.clock.advance(1.5)
+    fixture.ack(*got)
     assert len(heard.got) == 1
     assert b'"stream_seq":1,"ack_time":1500000000,"deliveries":1' in heard.got[0].payload
 
 
-def test_inactive_pull_consumer_is_removed(world: ConsumerWorld) -> None:
-    world.fill(1)
-    world.add(ack_policy="explicit", inactive_threshold=10 * S)
-    name = world.add_ephemeral(ack_policy="explicit")["name"]
-    box = world.pull(name, batch=5, expires=20 * S)
-    world.advance(9.0, step_s=1)
-    assert world.request("CONSUMER.NAMES.S")["consumers"] == sorted(["C", name])
-    world.advance(2.0, step_s=1)
-    assert world.request("CONSUMER.NAMES.S")["consumers"] == [name]
-    assert world.info()["error"]["err_code"] == 10014
-    world.leave(box)
-    world.advance(6.0, step_s=1)
-    assert world.request("CONSUMER.NAMES.S")["consumers"] == []
-    assert world.restart().request("CONSUMER.NAMES.S")["consumers"] == []
+def test_inactive_pull_consumer_is_removed(fixture: ConsumerFixture) -> None:
+    fixture.fill(1)
+    fixture.add(ack_policy="explicit", inactive_threshold=10 * S)
+    name = fixture.add_ephemeral(ack_policy="explicit")["name"]
+    box = fixture.pull(name, batch=5, expires=20 * S)
+    fixture.advance(9.0, step_s=1)
+    assert fixture.request("CONSUMER.NAMES.S")["consumers"] == sorted(["C", name])
+    fixture.advance(2.0, step_s=1)
+    assert fixture.request("CONSUMER.NAMES.S")["consumers"] == [name]
+    assert fixture.info()["error"]["err_code"] == 10014
+    fixture.leave(box)
+    fixture.advance(6.0, step_s=1)
+    assert fixture.request("CONSUMER.NAMES.S")["consumers"] == []
+    assert fixture.restart().request("CONSUMER.NAMES.S")["consumers"] == []
 
 
-def test_waiting_requests_hear_of_the_end(world: ConsumerWorld) -> None:
-    world.add("A", ack_policy="explicit")
-    world.add("B", ack_policy="explicit")
-    a = world.pull("A", batch=5, expires=20 * S)
-    b = world.pull("B", batch=5, expires=20 * S)
-    world.request("CONSUMER.DELETE.S.A")
+def test_waiting_requests_hear_of_the_end(fixture: ConsumerFixture) -> None:
+    fixture.add("A", ack_policy="explicit")
+    fixture.add("B", ack_policy="explicit")
+    a = fixture.pull("A", batch=5, expires=20 * S)
+    b = fixture.pull("B", batch=5, expires=20 * S)
+    fixture.request("CONSUMER.DELETE.S.A")
     assert a.statuses == ["409 Consumer Deleted"]
-    world.js.stop()
+    fixture.js.stop()
     assert b.statuses == ["409 Server Shutdown"]
     assert b"Nats-Pending-Messages: 5" in b.got[0].header
 
 
-def test_pause_and_resume(world: ConsumerWorld) -> None:
-    heard = world.listen(b"$JS.EVENT.ADVISORY.CONSUMER.PAUSE.S.C")
-    world.fill(1)
-    world.add(ack_policy="explicit")
-    answer = world.request("CONSUMER.PAUSE.S.C", {"pause_until": "2023-11-14T22:14:00Z"})
+def test_pause_and_resume(fixture: ConsumerFixture) -> None:
+    heard = fixture.listen(b"$JS.EVENT.ADVISORY.CONSUMER.PAUSE.S.C")
+    fixture.fill(1)
+    fixture.add(ack_policy="explicit")
+    answer = fixture.request("CONSUMER.PAUSE.S.C", {"pause_until": "2023-11-14T22:14:00Z"})
     assert answer["paused"] is True
     assert answer["pause_remaining"] == 40 * S
-    box = world.pull(batch=1, expires=60 * S)
+    box = fixture.pull(batch=1, expires=60 * S)
     assert box.got == []
-    assert world.info()["paused"] is True
-    world = world.restart()
-    box = world.pull(batch=1, expires=60 * S)
-    world.advance(39.0, step_s=1)
+    assert fixture.info()["paused"] is True
+    fixture = fixture.restart()
+    box = fixture.pull(batch=1, expires=60 * S)
+    fixture.advance(39.0, step_s=1)
     assert box.got == []
-    world.advance(2.0, step_s=1)
+    fixture.advance(2.0, step_s=1)
     assert box.seqs == [1]
-    assert "paused" not in world.info()
+    assert "paused" not in fixture.info()
     assert len(heard.got) == 1
-    world.request("CONSUMER.PAUSE.S.C", {"pause_until": "2033-11-14T22:14:00Z"})
-    assert world.request("CONSUMER.PAUSE.S.C")["paused"] is False
+    fixture.request("CONSUMER.PAUSE.S.C", {"pause_until": "2033-11-14T22:14:00Z"})
+    assert fixture.request("CONSUMER.PAUSE.S.C")["paused"] is False
 
 
-def test_pinned_client_over_the_wire(world: ConsumerWorld) -> None:
-    heard = world.listen(b"$JS.EVENT.ADVISORY.CONSUMER.*.S.C")
-    world.fill(3)
-    world.add(ack_policy="explicit", priority_policy="pinned_client", priority_groups=["A"], priority_timeout=10 * S)
-    first = world.pull(batch=1, group="A", expires=60 * S)
+def test_pinned_client_over_the_wire(fixture: ConsumerFixture) -> None:
+    heard = fixture.listen(b"$JS.EVENT.ADVISORY.CONSUMER.*.S.C")
+    fixture.fill(3)
+    fixture.add(ack_policy="explicit", priority_policy="pinned_client", priority_groups=["A"], priority_timeout=10 * S)
+    first = fixture.pull(batch=1, group="A", expires=60 * S)
     pin = first.messages[0].header.split(b"Nats-Pin-Id: ")[1].split(b"\r\n")[0].decode()
-    assert world.info()["priority_groups"][0]["pinned_client_id"] == pin
-    other = world.pull(batch=1, group="A", expires=60 * S)
+    assert fixture.info()["priority_groups"][0]["pinned_client_id"] == pin
+    other = fixture.pull(batch=1, group="A", expires=60 * S)
     assert other.got == []
-    assert world.pull(batch=1, group="A", id=pin).seqs == [2]
-    world.advance(11.0, step_s=1)
+    assert fixture.pull(batch=1, group="A", id=pin).seqs == [2]
+    fixture.advance(11.0, step_s=1)
     assert other.seqs == [3]
     kinds = [got.subject.split(b".")[4] for got in heard.got]
     assert kinds == [b"CREATED", b"PINNED", b"UNPINNED", b"PINNED"]
-    assert world.request("CONSUMER.UNPIN.S.C", {"group": "A"}) == {
+    assert fixture.request("CONSUMER.UNPIN.S.C", {"group": "A"}) == {
         "type": "io.nats.jetstream.api.v1.consumer_unpin_response"
     }
-    assert world.request("CONSUMER.UNPIN.S.C", {"group": "B"})["error"]["err_code"] == 10160
+    assert fixture.request("CONSUMER.UNPIN.S.C", {"group": "B"})["error"]["err_code"] == 10160
 
 
-def test_max_bytes_counts_subject_reply_header_and_payload(world: ConsumerWorld) -> None:
-    world.fill(2, size=100)
-    world.add(ack_policy="explicit")
-    first, second = world.pull(batch=2).take()
+def test_max_bytes_counts_subject_reply_header_and_payload(fixture: ConsumerFixture) -> None:
+    fixture.fill(2, size=100)
+    fixture.add(ack_policy="explicit")
+    first, second = fixture.pull(batch=2).take()
     size = len(first.subject) + len(first.reply) + len(first.payload)
     for got in (first, second):
-        world.answer_to(got, b"-NAK")
-    world.commit()
-    assert world.pull(batch=1, max_bytes=size).seqs == [1]
-    assert world.pull(batch=1, max_bytes=size - 1).statuses == ["409 Message Size Exceeds MaxBytes"]
+        fixture.answer_to(got, b"-NAK")
+    fixture.commit()
+    assert fixture.pull(batch=1, max_bytes=size).seqs == [1]
+    assert fixture.pull(batch=1, max_bytes=size - 1).statuses == ["409 Message Size Exceeds MaxBytes"]
 
 
-def test_a_start_behind_messages_that_never_reach_flash(world: ConsumerWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    world.fill(2)
+def test_a_start_behind_messages_that_never_reach_flash(
+    fixture: ConsumerFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fixture.fill(2)
     with monkeypatch.context() as patch:
-        patch.setattr(world.store.options.__class__, "backlog_txns_hard", -1)
+        patch.setattr(fixture.store.options.__class__, "backlog_txns_hard", -1)
         for _ in range(3):
-            world.account.publish(b"s.x", payload=b"lost", origin=world.client)
-        world.broker.flush()
-        created = world.add(mem_storage=True, ack_policy="explicit", deliver_policy="new")
+            fixture.account.publish(b"s.x", payload=b"lost", origin=fixture.client)
+        fixture.broker.flush()
+        created = fixture.add(mem_storage=True, ack_policy="explicit", deliver_policy="new")
     assert "error" not in created
-    assert world.stream().log.state.last_seq == 2
-    world.fill(2)
-    assert world.pull(batch=5, no_wait=True).seqs == [3, 4]
+    assert fixture.stream().log.state.last_seq == 2
+    fixture.fill(2)
+    assert fixture.pull(batch=5, no_wait=True).seqs == [3, 4]
 
 
-def test_purges_that_do_not_concern_a_consumer_write_nothing(world: ConsumerWorld) -> None:
-    world.fill(4)
-    world.add(ack_policy="explicit")
-    world.ack(*world.pull(batch=4).take())
-    world.advance(1.0)
-    before = world.store.stats.commits
-    world.request("STREAM.PURGE.S", {"seq": 3})
-    world.advance(1.0)
-    assert world.store.stats.commits == before + 1
+def test_purges_that_do_not_concern_a_consumer_write_nothing(fixture: ConsumerFixture) -> None:
+    fixture.fill(4)
+    fixture.add(ack_policy="explicit")
+    fixture.ack(*fixture.pull(batch=4).take())
+    fixture.advance(1.0)
+    before = fixture.store.stats.commits
+    fixture.request("STREAM.PURGE.S", {"seq": 3})
+    fixture.advance(1.0)
+    assert fixture.store.stats.commits == before + 1
 
 
-def test_an_expired_request_is_not_counted_as_waiting(world: ConsumerWorld) -> None:
-    world.add(ack_policy="explicit")
-    box = world.pull(batch=1, expires=2 * S)
-    assert world.info()["num_waiting"] == 1
-    world.clock.advance(2.0)  # no timer has run yet
-    assert world.info()["num_waiting"] == 0
+def test_an_expired_request_is_not_counted_as_waiting(fixture: ConsumerFixture) -> None:
+    fixture.add(ack_policy="explicit")
+    box = fixture.pull(batch=1, expires=2 * S)
+    assert fixture.info()["num_waiting"] == 1
+    fixture.clock.advance(2.0)  # no timer has run yet
+    assert fixture.info()["num_waiting"] == 0
     assert box.statuses == ["408 Request Timeout"]
 
 
@@ -551,12 +555,12 @@ def test_an_expired_request_is_not_counted_as_waiting(world: ConsumerWorld) -> N
 
 def read_with_bounds(path: Path, *, clients: bool, ack_policy: str) -> list[tuple[object, ...]]:
     """As the hub's reader asks: two requests open, each for so many bytes, another one for each that ended."""
-    world = ConsumerWorld(path, clients=clients)
-    world.create(subjects=["s.>"])
+    fixture = ConsumerFixture(path, clients=clients)
+    fixture.create(subjects=["s.>"])
     for number in range(40):
-        world.fill(25, b"s.%d" % number, size=10 + number)
-    world.add(ack_policy=ack_policy, max_ack_pending=-1)
-    box = world.listen(b"pull.*")
+        fixture.fill(25, b"s.%d" % number, size=10 + number)
+    fixture.add(ack_policy=ack_policy, max_ack_pending=-1)
+    box = fixture.listen(b"pull.*")
     asked = told = 0
     while len(box.messages) < 1000:
         ended = sum(not got.reply for got in box.got[told:]) if asked else 2
@@ -564,9 +568,11 @@ def read_with_bounds(path: Path, *, clients: bool, ack_policy: str) -> list[tupl
         for _ in range(ended):
             asked += 1
             body = b'{"batch":1000,"max_bytes":9000,"expires":5000000000}'
-            world.account.publish(b"$JS.API.CONSUMER.MSG.NEXT.S.C", b"pull.%d" % asked, b"", body, origin=world.client)
-        world.commit()
-        world.run_on()
+            fixture.account.publish(
+                b"$JS.API.CONSUMER.MSG.NEXT.S.C", b"pull.%d" % asked, b"", body, origin=fixture.client
+            )
+        fixture.commit()
+        fixture.run_on()
         assert asked < 60
     if clients:
         assert isinstance(box, ClientBox)

@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from eyot_daemon.jetstream.consumer.push import FlowControl, RateLimit
+from eyot_daemon.jetstream.consumer.push_delivery import FlowControl, RateLimit
 from eyot_sync.policy.stream_gate import FULL, Hold
 from support.destinations import LeafRecorder
-from support.js_consumers import Box, ClientBox, ConsumerWorld
+from support.js_consumers import Box, ClientBox, ConsumerFixture
 
 S = 1_000_000_000
 
@@ -31,10 +31,10 @@ MIRROR_CONSUMER: dict[str, Any] = {
 
 
 @pytest.fixture(params=[False, True], ids=["services", "clients"])
-def world(tmp_path: Path, request: pytest.FixtureRequest) -> ConsumerWorld:
-    world = ConsumerWorld(tmp_path, clients=request.param)
-    world.create(subjects=["s.>", "t.>"])
-    return world
+def fixture(tmp_path: Path, request: pytest.FixtureRequest) -> ConsumerFixture:
+    fixture = ConsumerFixture(tmp_path, clients=request.param)
+    fixture.create(subjects=["s.>", "t.>"])
+    return fixture
 
 
 # -- the window and the bucket, alone ------------------------------------------------------------------------------
@@ -79,136 +79,136 @@ def test_rate_limit_is_kept_over_time() -> None:
 # -- delivery ------------------------------------------------------------------------------------------------------
 
 
-def test_nothing_leaves_before_somebody_listens(world: ConsumerWorld) -> None:
-    world.fill(3)
-    created = world.add(deliver_subject="d.1")
+def test_nothing_leaves_before_somebody_listens(fixture: ConsumerFixture) -> None:
+    fixture.fill(3)
+    created = fixture.add(deliver_subject="d.1")
     assert created["num_pending"] == 3
     assert "push_bound" not in created
     # As in nats-server: somebody has to listen on that very subject, outside of queue groups.
-    others = world.listen(b"d.*"), world.listen(b"d.1", queue=b"q")
+    others = fixture.listen(b"d.*"), fixture.listen(b"d.1", queue=b"q")
     assert [other.got for other in others] == [[], []]
     for other in others:
-        world.leave(other)
-    box = world.listen(b"d.1")
+        fixture.leave(other)
+    box = fixture.listen(b"d.1")
     assert box.seqs == [1, 2, 3]
     assert [ack.pending for ack in box.acks] == [2, 1, 0]
     assert [got.subject for got in box.got] == [b"s.x"] * 3
-    assert world.info()["push_bound"] is True
-    world.leave(box)
-    world.fill(2)
-    again = world.listen(b"d.1")
+    assert fixture.info()["push_bound"] is True
+    fixture.leave(box)
+    fixture.fill(2)
+    again = fixture.listen(b"d.1")
     assert again.seqs == [4, 5]
     assert [ack.consumer_seq for ack in again.acks] == [4, 5]
 
 
-def test_deliver_group_needs_a_member(world: ConsumerWorld) -> None:
-    world.fill(4)
-    world.add(deliver_subject="d.1", deliver_group="g", ack_policy="explicit")
-    plain = world.listen(b"d.1")
-    other = world.listen(b"d.1", queue=b"h")
+def test_deliver_group_needs_a_member(fixture: ConsumerFixture) -> None:
+    fixture.fill(4)
+    fixture.add(deliver_subject="d.1", deliver_group="g", ack_policy="explicit")
+    plain = fixture.listen(b"d.1")
+    other = fixture.listen(b"d.1", queue=b"h")
     assert plain.got == other.got == []
-    world.leave(plain)
-    world.leave(other)
-    first, second = world.listen(b"d.1", queue=b"g"), world.listen(b"d.1", queue=b"g")
+    fixture.leave(plain)
+    fixture.leave(other)
+    first, second = fixture.listen(b"d.1", queue=b"g"), fixture.listen(b"d.1", queue=b"g")
     assert sorted(first.seqs + second.seqs) == [1, 2, 3, 4]
-    world.fill(40)
+    fixture.fill(40)
     assert sorted(first.seqs + second.seqs) == list(range(1, 45))
     assert len(second.seqs) > 5
 
 
-def test_redelivery_to_a_push_consumer(world: ConsumerWorld) -> None:
-    world.fill(2)
-    world.add(deliver_subject="d.1", ack_policy="explicit", ack_wait=10 * S)
-    box = world.listen(b"d.1")
-    world.ack(box.messages[1])
-    world.answer_to(box.messages[0], b"-NAK")
-    world.commit()
-    world.advance(10.2)
+def test_redelivery_to_a_push_consumer(fixture: ConsumerFixture) -> None:
+    fixture.fill(2)
+    fixture.add(deliver_subject="d.1", ack_policy="explicit", ack_wait=10 * S)
+    box = fixture.listen(b"d.1")
+    fixture.ack(box.messages[1])
+    fixture.answer_to(box.messages[0], b"-NAK")
+    fixture.commit()
+    fixture.advance(10.2)
     assert [(ack.stream_seq, ack.delivered) for ack in box.acks] == [(1, 1), (2, 1), (1, 2), (1, 3)]
 
 
-def test_heartbeats_only_when_idle_and_only_to_somebody(world: ConsumerWorld) -> None:
-    world.add(deliver_subject="d.1", idle_heartbeat=S)
-    world.advance(5.0, step_s=0.5)
-    box = world.listen(b"d.1")
-    world.fill(2)
-    world.advance(0.9)
+def test_heartbeats_only_when_idle_and_only_to_somebody(fixture: ConsumerFixture) -> None:
+    fixture.add(deliver_subject="d.1", idle_heartbeat=S)
+    fixture.advance(5.0, step_s=0.5)
+    box = fixture.listen(b"d.1")
+    fixture.fill(2)
+    fixture.advance(0.9)
     assert box.statuses == []
-    world.advance(0.2)
+    fixture.advance(0.2)
     assert box.statuses == ["100 Idle Heartbeat"]
     assert box.got[-1].header == (
         b"NATS/1.0 100 Idle Heartbeat\r\nNats-Last-Consumer: 2\r\nNats-Last-Stream: 2\r\n\r\n"
     )
     assert (box.got[-1].reply, box.got[-1].payload) == (b"", b"")
-    world.advance(3.0, step_s=0.5)
+    fixture.advance(3.0, step_s=0.5)
     assert len(box.statuses) == 4
-    world.leave(box)
-    world.advance(3.0, step_s=0.5)
+    fixture.leave(box)
+    fixture.advance(3.0, step_s=0.5)
     assert len(box.statuses) == 4
 
 
-def test_flow_control_stalls_and_goes_on(world: ConsumerWorld) -> None:
-    world.fill(60, size=100_000)
-    world.add(deliver_subject="d.1", flow_control=True, idle_heartbeat=S)
-    box = world.listen(b"d.1")
-    world.run_on()
+def test_flow_control_stalls_and_goes_on(fixture: ConsumerFixture) -> None:
+    fixture.fill(60, size=100_000)
+    fixture.add(deliver_subject="d.1", flow_control=True, idle_heartbeat=S)
+    box = fixture.listen(b"d.1")
+    fixture.run_on()
     requests = [got for got in box.got if got.reply.startswith(b"$JS.FC.S.C.")]
     assert len(requests) == 1
     assert requests[0].header == b"NATS/1.0 100 FlowControl Request\r\n\r\n"
     assert box.got.index(requests[0]) == 11  # past half of the first window of 2 MiB
     assert len(box.messages) == 21  # the one that filled it included
-    world.advance(1.1)
+    fixture.advance(1.1)
     assert box.statuses[-1] == "100 Idle Heartbeat"
     assert b"Nats-Consumer-Stalled: " + requests[0].reply + b"\r\n" in box.got[-1].header
-    world.account.publish(requests[0].reply[:-1] + b"?", origin=world.client)
-    world.commit()
+    fixture.account.publish(requests[0].reply[:-1] + b"?", origin=fixture.client)
+    fixture.commit()
     assert len(box.messages) == 21
-    world.account.publish(requests[0].reply, origin=world.client)
-    world.commit()
+    fixture.account.publish(requests[0].reply, origin=fixture.client)
+    fixture.commit()
     assert len(box.messages) == 53  # the window has doubled
     while len(box.messages) < 60:
         latest = [got for got in box.got if got.reply.startswith(b"$JS.FC.")][-1]
-        world.account.publish(latest.reply, origin=world.client)
-        world.commit()
+        fixture.account.publish(latest.reply, origin=fixture.client)
+        fixture.commit()
     assert box.seqs == list(range(1, 61))
     assert [ack.consumer_seq for ack in box.acks] == list(range(1, 61))
 
 
-def test_rate_limited_delivery(world: ConsumerWorld) -> None:
-    world.fill(30, size=1000)
-    world.add(deliver_subject="d.1", rate_limit_bps=8 * 5000)
-    box = world.listen(b"d.1")
+def test_rate_limited_delivery(fixture: ConsumerFixture) -> None:
+    fixture.fill(30, size=1000)
+    fixture.add(deliver_subject="d.1", rate_limit_bps=8 * 5000)
+    box = fixture.listen(b"d.1")
     early = len(box.seqs)
     assert 3 <= early <= 7
-    world.advance(2.0, step_s=0.05)
+    fixture.advance(2.0, step_s=0.05)
     assert 10 <= len(box.seqs) <= early + 12
-    world.advance(5.0, step_s=0.05)
+    fixture.advance(5.0, step_s=0.05)
     assert box.seqs == list(range(1, 31))
 
 
-def test_original_replay_keeps_the_gaps_and_catches_up(world: ConsumerWorld) -> None:
+def test_original_replay_keeps_the_gaps_and_catches_up(fixture: ConsumerFixture) -> None:
     for gap_s in (0.0, 0.5, 2.0):
-        world.clock.advance(gap_s)
-        world.fill(1)
-    world.add(deliver_subject="d.1", replay_policy="original")
-    box = world.listen(b"d.1")
+        fixture.clock.advance(gap_s)
+        fixture.fill(1)
+    fixture.add(deliver_subject="d.1", replay_policy="original")
+    box = fixture.listen(b"d.1")
     assert box.seqs == [1]
-    world.advance(0.4)
+    fixture.advance(0.4)
     assert box.seqs == [1]
-    world.advance(0.2)
+    fixture.advance(0.2)
     assert box.seqs == [1, 2]
-    world.advance(1.8)
+    fixture.advance(1.8)
     assert box.seqs == [1, 2]
-    world.advance(0.3)
+    fixture.advance(0.3)
     assert box.seqs == [1, 2, 3]
-    world.clock.advance(100)
-    world.fill(2)
+    fixture.clock.advance(100)
+    fixture.fill(2)
     assert box.seqs == [1, 2, 3, 4, 5]
 
 
-def test_a_subscriber_that_does_not_read_is_waited_for(world: ConsumerWorld) -> None:
-    world.fill(30, size=400_000)
-    world.add(deliver_subject="d.1")
+def test_a_subscriber_that_does_not_read_is_waited_for(fixture: ConsumerFixture) -> None:
+    fixture.fill(30, size=400_000)
+    fixture.add(deliver_subject="d.1")
 
     class Slow(Box):
         out = bytearray()
@@ -218,12 +218,12 @@ def test_a_subscriber_that_does_not_read_is_waited_for(world: ConsumerWorld) -> 
             return super().deliver(*args)
 
     slow = Slow()
-    world.account.subscribe(b"d.1", slow)
-    world.commit()
-    world.advance(1.0, step_s=0.1)
+    fixture.account.subscribe(b"d.1", slow)
+    fixture.commit()
+    fixture.advance(1.0, step_s=0.1)
     assert 8 <= len(slow.got) <= 16
     slow.out.clear()
-    world.advance(1.0, step_s=0.1)
+    fixture.advance(1.0, step_s=0.1)
     assert len(slow.got) > 16
 
 
@@ -235,63 +235,63 @@ def test_a_client_that_does_not_read_is_waited_for(tmp_path: Path) -> None:
             if self.reads:
                 super().flush()
 
-    world = ConsumerWorld(tmp_path)
-    world.create(subjects=["s.>"])
-    world.fill(30, size=400_000)
-    world.add(deliver_subject="d.1")
+    fixture = ConsumerFixture(tmp_path)
+    fixture.create(subjects=["s.>"])
+    fixture.fill(30, size=400_000)
+    fixture.add(deliver_subject="d.1")
     slow = Slow()
-    slow.sub = world.account.subscribe(b"d.1", slow, sid=b"1")
-    world.commit()
-    world.advance(1.0, step_s=0.1)
+    slow.sub = fixture.account.subscribe(b"d.1", slow, sid=b"1")
+    fixture.commit()
+    fixture.advance(1.0, step_s=0.1)
     assert 4 << 20 < len(slow.out) < 8 << 20
     assert 10 < slow.sub.delivered == slow.out_msgs < 30
     slow.reads = True
     slow.flush()
-    world.advance(1.0, step_s=0.1)
+    fixture.advance(1.0, step_s=0.1)
     assert slow.seqs == list(range(1, 31))
     assert slow.written == slow.sub.delivered == slow.out_msgs == 30
     assert slow.out_bytes == 30 * 400_000
 
 
-def test_many_messages_take_many_turns(world: ConsumerWorld) -> None:
-    world.fill(3000)
-    world.add(deliver_subject="d.1", ack_policy="explicit", max_ack_pending=2000)
-    box = world.listen(b"d.1")
+def test_many_messages_take_many_turns(fixture: ConsumerFixture) -> None:
+    fixture.fill(3000)
+    fixture.add(deliver_subject="d.1", ack_policy="explicit", max_ack_pending=2000)
+    box = fixture.listen(b"d.1")
     assert 0 < len(box.got) < 2000
-    world.run_on()
+    fixture.run_on()
     assert box.seqs == list(range(1, 2001))
-    world.ack(*box.take())
+    fixture.ack(*box.take())
     assert box.seqs == list(range(2001, 3001))
 
 
-def test_ephemeral_push_consumer_dies_without_a_listener(world: ConsumerWorld) -> None:
-    name = world.add_ephemeral(deliver_subject="d.1")["name"]
+def test_ephemeral_push_consumer_dies_without_a_listener(fixture: ConsumerFixture) -> None:
+    name = fixture.add_ephemeral(deliver_subject="d.1")["name"]
     assert len(name) == 8
-    world.advance(4.0, step_s=0.5)
-    box = world.listen(b"d.1")
-    world.advance(20.0, step_s=0.5)
-    assert world.request("CONSUMER.NAMES.S")["consumers"] == [name]
-    world.leave(box)
-    world.advance(4.0, step_s=0.5)
-    box = world.listen(b"d.1")
-    world.advance(3.0, step_s=0.5)
-    world.leave(box)
-    world.advance(4.5, step_s=0.5)
-    assert world.request("CONSUMER.NAMES.S")["consumers"] == [name]
-    world.advance(1.0, step_s=0.5)
-    assert world.request("CONSUMER.NAMES.S")["consumers"] == []
+    fixture.advance(4.0, step_s=0.5)
+    box = fixture.listen(b"d.1")
+    fixture.advance(20.0, step_s=0.5)
+    assert fixture.request("CONSUMER.NAMES.S")["consumers"] == [name]
+    fixture.leave(box)
+    fixture.advance(4.0, step_s=0.5)
+    box = fixture.listen(b"d.1")
+    fixture.advance(3.0, step_s=0.5)
+    fixture.leave(box)
+    fixture.advance(4.5, step_s=0.5)
+    assert fixture.request("CONSUMER.NAMES.S")["consumers"] == [name]
+    fixture.advance(1.0, step_s=0.5)
+    assert fixture.request("CONSUMER.NAMES.S")["consumers"] == []
 
 
-def test_push_consumer_refuses_pull_requests(world: ConsumerWorld) -> None:
-    world.add(deliver_subject="d.1")
-    assert world.pull(batch=1).statuses == ["409 Consumer is push based"]
+def test_push_consumer_refuses_pull_requests(fixture: ConsumerFixture) -> None:
+    fixture.add(deliver_subject="d.1")
+    assert fixture.pull(batch=1).statuses == ["409 Consumer is push based"]
 
 
-def test_damaged_message_is_passed_over(world: ConsumerWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damaged_message_is_passed_over(fixture: ConsumerFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     from eyot_store import StoreError
 
-    world.fill(4)
-    stream_log = world.stream().log
+    fixture.fill(4)
+    stream_log = fixture.stream().log
 
     def damaged(read: Any) -> Any:
         def until_there(from_seq: int, *, max_messages: int, **rest: Any) -> Any:
@@ -303,35 +303,35 @@ def test_damaged_message_is_passed_over(world: ConsumerWorld, monkeypatch: pytes
 
     for name in ("read", "read_run"):
         monkeypatch.setattr(stream_log, name, damaged(getattr(stream_log, name)))
-    world.add(deliver_subject="d.1")
-    box = world.listen(b"d.1")
+    fixture.add(deliver_subject="d.1")
+    box = fixture.listen(b"d.1")
     assert box.seqs == [1, 3, 4]
-    assert world.consumer().delivery.unreadable == 1
+    assert fixture.consumer().delivery.unreadable == 1
 
 
 # -- mirrors and sources of others ---------------------------------------------------------------------------------
 
 
-def test_hidden_consumer_of_a_mirror(world: ConsumerWorld) -> None:
-    world.fill(3)
-    created = world.request(
+def test_hidden_consumer_of_a_mirror(fixture: ConsumerFixture) -> None:
+    fixture.fill(3)
+    created = fixture.request(
         "CONSUMER.CREATE.S", {"stream_name": "S", "config": MIRROR_CONSUMER, "action": ""}, header={}
     )
     name = created["name"]
     assert created["delivered"] == {"consumer_seq": 0, "stream_seq": 0}
     assert created["config"]["deliver_subject"] == "$JS.M.Tjp6GY26"
-    assert world.request("CONSUMER.NAMES.S")["consumers"] == []
-    assert world.request("STREAM.INFO.S")["state"]["consumer_count"] == 0
+    assert fixture.request("CONSUMER.NAMES.S")["consumers"] == []
+    assert fixture.request("STREAM.INFO.S")["state"]["consumer_count"] == 0
     # the other side listens only after the answer, over a leaf link
     leaf = LeafRecorder()
-    world.account.subscribe(b"$JS.M.Tjp6GY26", leaf)
-    world.commit()
+    fixture.account.subscribe(b"$JS.M.Tjp6GY26", leaf)
+    fixture.commit()
     assert [got.subject for got in leaf.got] == [b"$JS.M.Tjp6GY26"] * 3
     reply, _, original = leaf.got[0].reply.partition(b"@")
     assert reply.startswith(b"$JS.ACK.S.%b.1.1.1." % name.encode())
     assert reply.endswith(b".2")
     assert original == b"s.x"
-    world.advance(1.1)
+    fixture.advance(1.1)
     beat, asked = leaf.got[-2:]
     assert beat.header.startswith(b"NATS/1.0 100 Idle Heartbeat\r\nNats-Last-Consumer: 3\r\n")
     assert beat.reply == b""
@@ -341,67 +341,67 @@ def test_hidden_consumer_of_a_mirror(world: ConsumerWorld) -> None:
 
 
 @pytest.mark.parametrize(("start", "first"), [(1, 3), (4, 4), (6, 6), (99, 6)])
-def test_where_a_mirror_resumes(world: ConsumerWorld, start: int, first: int) -> None:
+def test_where_a_mirror_resumes(fixture: ConsumerFixture, start: int, first: int) -> None:
     """Sequences 1 and 2 are gone; a start beyond the end is the end."""
-    world.fill(5)
-    world.request("STREAM.PURGE.S", {"seq": 3})
+    fixture.fill(5)
+    fixture.request("STREAM.PURGE.S", {"seq": 3})
     config = {**MIRROR_CONSUMER, "deliver_policy": "by_start_sequence", "opt_start_seq": start}
-    created = world.request("CONSUMER.CREATE.S", {"stream_name": "S", "config": config})
+    created = fixture.request("CONSUMER.CREATE.S", {"stream_name": "S", "config": config})
     assert created["delivered"]["stream_seq"] == first - 1
-    box = world.listen(b"$JS.M.*")
-    world.fill(1)
+    box = fixture.listen(b"$JS.M.*")
+    fixture.fill(1)
     assert box.seqs == list(range(first, 7))
     assert [ack.consumer_seq for ack in box.acks] == list(range(1, len(box.acks) + 1))
 
 
-def test_filtered_source_in_the_newer_form(world: ConsumerWorld) -> None:
-    world.fill(2, subject=b"t.o")
-    world.fill(2, subject=b"s.o.1")
+def test_filtered_source_in_the_newer_form(fixture: ConsumerFixture) -> None:
+    fixture.fill(2, subject=b"t.o")
+    fixture.fill(2, subject=b"s.o.1")
     config = {**MIRROR_CONSUMER, "name": "src-abcdefgh", "filter_subject": "s.o.1", "deliver_subject": "$JS.S.1"}
     subject = "CONSUMER.CREATE.S.src-abcdefgh.s.o.1"
-    created = world.request(subject, {"stream_name": "S", "config": config})
+    created = fixture.request(subject, {"stream_name": "S", "config": config})
     assert created["name"] == "src-abcdefgh"
     del config["name"]  # a filtered mirror of 2.9 to 2.12 names itself in the subject only
-    other = world.request(subject.replace("src", "mirror"), {"stream_name": "S", "config": config})
+    other = fixture.request(subject.replace("src", "mirror"), {"stream_name": "S", "config": config})
     assert other["name"] == "mirror-abcdefgh"
-    box = world.listen(b"$JS.S.1")
+    box = fixture.listen(b"$JS.S.1")
     assert sorted(box.seqs) == [3, 3, 4, 4]
 
 
-def test_mirrors_of_2_14_get_a_consumer_of_their_own_each_time(world: ConsumerWorld) -> None:
+def test_mirrors_of_2_14_get_a_consumer_of_their_own_each_time(fixture: ConsumerFixture) -> None:
     config = {**MIRROR_CONSUMER, "name": "JS_MIRROR_D3XHVvU4", "sourcing": True}
     body = {"stream_name": "S", "config": config, "action": ""}
-    names = {world.request("CONSUMER.CREATE.S", body)["name"] for _ in range(3)}
+    names = {fixture.request("CONSUMER.CREATE.S", body)["name"] for _ in range(3)}
     assert len(names) == 3
     assert all(re.fullmatch("JS_MIRROR_D3XHVvU4-[0-9A-Za-z]{8}", name) for name in names)
 
 
-def test_what_this_server_cannot_do_for_a_newer_one_is_refused_by_level(world: ConsumerWorld) -> None:
+def test_what_this_server_cannot_do_for_a_newer_one_is_refused_by_level(fixture: ConsumerFixture) -> None:
     config = {**MIRROR_CONSUMER, "name": "JS_MIRROR_D3XHVvU4", "sourcing": True}
     body = {"stream_name": "S", "config": config, "action": ""}
     # Makes the newer server ask again in the older form.
-    refused = world.request("CONSUMER.CREATE.S", body, header={"Nats-Required-Api-Level": "5"})
+    refused = fixture.request("CONSUMER.CREATE.S", body, header={"Nats-Required-Api-Level": "5"})
     assert refused["error"]["err_code"] == 10185
     config = {**MIRROR_CONSUMER, "name": "JS_MIRROR_D3XHVvU4_Abcdefgh"}
-    accepted = world.request("CONSUMER.CREATE.S", {"stream_name": "S", "config": config, "action": ""})
+    accepted = fixture.request("CONSUMER.CREATE.S", {"stream_name": "S", "config": config, "action": ""})
     assert accepted["name"] == "JS_MIRROR_D3XHVvU4_Abcdefgh"
 
 
-def test_hidden_consumer_is_gone_after_its_threshold_and_after_a_restart(world: ConsumerWorld) -> None:
-    world.request("CONSUMER.CREATE.S", {"stream_name": "S", "config": MIRROR_CONSUMER})
-    box = world.listen(b"$JS.M.>")
-    world.advance(30.0, step_s=0.5)
-    assert len(world.stream().consumers) == 1
-    world.leave(box)
-    world.advance(9.5, step_s=0.5)
-    assert len(world.stream().consumers) == 1
-    world.advance(1.0, step_s=0.5)
-    assert len(world.stream().consumers) == 0
-    world.request("CONSUMER.CREATE.S", {"stream_name": "S", "config": MIRROR_CONSUMER})
-    assert len(world.restart().stream().consumers) == 0
+def test_hidden_consumer_is_gone_after_its_threshold_and_after_a_restart(fixture: ConsumerFixture) -> None:
+    fixture.request("CONSUMER.CREATE.S", {"stream_name": "S", "config": MIRROR_CONSUMER})
+    box = fixture.listen(b"$JS.M.>")
+    fixture.advance(30.0, step_s=0.5)
+    assert len(fixture.stream().consumers) == 1
+    fixture.leave(box)
+    fixture.advance(9.5, step_s=0.5)
+    assert len(fixture.stream().consumers) == 1
+    fixture.advance(1.0, step_s=0.5)
+    assert len(fixture.stream().consumers) == 0
+    fixture.request("CONSUMER.CREATE.S", {"stream_name": "S", "config": MIRROR_CONSUMER})
+    assert len(fixture.restart().stream().consumers) == 0
 
 
-def test_a_leaf_link_with_a_full_queue_is_waited_for(world: ConsumerWorld) -> None:
+def test_a_leaf_link_with_a_full_queue_is_waited_for(fixture: ConsumerFixture) -> None:
     class SlowLink(LeafRecorder):
         backlog = 0
 
@@ -412,37 +412,37 @@ def test_a_leaf_link_with_a_full_queue_is_waited_for(world: ConsumerWorld) -> No
             self.backlog += len(args[3])
             return bool(super().deliver_leaf(*args))
 
-    world.fill(2000, size=4000)
-    world.add(deliver_subject="d.1")
+    fixture.fill(2000, size=4000)
+    fixture.add(deliver_subject="d.1")
     link = SlowLink()
-    world.account.subscribe(b"d.1", link)
-    world.commit()
-    world.advance(5.0, step_s=0.05)
+    fixture.account.subscribe(b"d.1", link)
+    fixture.commit()
+    fixture.advance(5.0, step_s=0.05)
     assert 200 < len(link.got) < 1000
     for _ in range(20):
         link.backlog = 0
-        world.advance(0.5, step_s=0.05)
+        fixture.advance(0.5, step_s=0.05)
     assert len(link.got) == 2000
 
 
 @pytest.mark.parametrize("durable", [False, True])
-def test_what_is_told_of_a_new_consumer_is_where_it_begins(world: ConsumerWorld, durable: bool) -> None:
+def test_what_is_told_of_a_new_consumer_is_where_it_begins(fixture: ConsumerFixture, durable: bool) -> None:
     """Also when a commit is under way meanwhile: who mirrors takes what lies before `delivered` for gone."""
-    world.fill(200)
-    box = world.listen(b"$JS.M.Tjp6GY26")
+    fixture.fill(200)
+    box = fixture.listen(b"$JS.M.Tjp6GY26")
     config = {**MIRROR_CONSUMER, "deliver_policy": "by_start_sequence", "opt_start_seq": 101}
     if durable:
         config = {name: value for name, value in config.items() if name not in ("direct", "inactive_threshold")}
         config["durable_name"] = "C"
     subject = b"$JS.API.CONSUMER.CREATE.S" + (b".C" if durable else b"")
-    world.account.publish(b"s.x", payload=b"under way", origin=world.client)
-    world.broker.flush()
-    reply = world.publish(subject, msgspec.json.encode({"stream_name": "S", "config": config}))
+    fixture.account.publish(b"s.x", payload=b"under way", origin=fixture.client)
+    fixture.broker.flush()
+    reply = fixture.publish(subject, msgspec.json.encode({"stream_name": "S", "config": config}))
     for _ in range(3):
-        world.broker.flush()
+        fixture.broker.flush()
     assert box.got == []  # the answer comes first
-    world.commit()
-    answer = msgspec.json.decode(world.answer(reply) or b"")
+    fixture.commit()
+    answer = msgspec.json.decode(fixture.answer(reply) or b"")
     assert (answer["delivered"]["consumer_seq"], answer["delivered"]["stream_seq"]) == (0, 100)
     assert answer["num_pending"] == 101
     assert box.seqs == list(range(101, 202))

@@ -1,4 +1,4 @@
-"""What one request may cost: the loop's CPU grows with what was sent, not with its square.
+"""The cost of one request: the loop's CPU time grows with the size of the request, not with its square.
 
 Every request with a list is played at `n`, `2n` and `4n`. Twice as much takes twice as long; a comparison of all pairs takes four times as
 long. The bound lies between, with room for a busy machine: CPU of this thread is counted, the least of three attempts.
@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from eyot_store import StoreOptions
-from support.js_consumers import ConsumerWorld
+from support.js_consumers import ConsumerFixture
 
 STORE = StoreOptions(inline=True, flush=False, map_size=256 << 20)
 N = 1000
@@ -115,36 +115,36 @@ def no_collector() -> Iterator[None]:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> ConsumerWorld:
-    world = ConsumerWorld(tmp_path / "store", store_options=STORE)
-    world.create("S", subjects=["s.>"], allow_direct=True)
+def fixture(tmp_path: Path) -> ConsumerFixture:
+    fixture = ConsumerFixture(tmp_path / "store", store_options=STORE)
+    fixture.create("S", subjects=["s.>"], allow_direct=True)
     for number in range(200):
-        world.publish(b"s.%d.x" % number)
-    world.commit()
-    return world
+        fixture.publish(b"s.%d.x" % number)
+    fixture.commit()
+    return fixture
 
 
 #: What else runs on the machine makes a measurement longer, never shorter: the least of so many is taken.
 MEASURED_MAX = 12
 
 
-def cost(world: ConsumerWorld, words: str, body: dict[str, Any]) -> float:
+def cost(fixture: ConsumerFixture, words: str, body: dict[str, Any]) -> float:
     payload = msgspec.json.encode(body)
     begun = thread_time()
-    answer = world.messages(words, msgspec.Raw(payload))
-    world.advance(0.001)
+    answer = fixture.messages(words, msgspec.Raw(payload))
+    fixture.advance(0.001)
     spent = thread_time() - begun
     assert answer or words.startswith("DIRECT")
-    world.request("STREAM.DELETE.T")
-    world.request("CONSUMER.DELETE.S.C")
+    fixture.request("STREAM.DELETE.T")
+    fixture.request("CONSUMER.DELETE.S.C")
     return spent
 
 
 @pytest.mark.parametrize("which", REQUESTS)
-def test_the_cost_grows_with_what_was_sent(world: ConsumerWorld, which: str) -> None:
+def test_the_cost_grows_with_what_was_sent(fixture: ConsumerFixture, which: str) -> None:
     make = REQUESTS[which]
-    bound = max(min(cost(world, *make(N)) for _ in range(3)), SOME_S) * GROWTH_MAX
+    bound = max(min(cost(fixture, *make(N)) for _ in range(3)), SOME_S) * GROWTH_MAX
     costs: list[float] = []
     while len(costs) < MEASURED_MAX and (not costs or min(costs) >= bound):
-        costs.append(cost(world, *make(4 * N)))
+        costs.append(cost(fixture, *make(4 * N)))
     assert min(costs) < bound, (round(bound * 1000, 1), [round(each * 1000, 1) for each in costs])

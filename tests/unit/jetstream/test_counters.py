@@ -8,63 +8,63 @@ from typing import Any
 import pytest
 
 from eyot_daemon.jetstream.messages.counters import Counters
-from support.js_fixture import World
+from support.js_fixture import Fixture
 from support.schemas import check_pub_ack
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    world = World(tmp_path)
-    world.create("C", allow_msg_counter=True)
-    return world
+def fixture(tmp_path: Path) -> Fixture:
+    fixture = Fixture(tmp_path)
+    fixture.create("C", allow_msg_counter=True)
+    return fixture
 
 
-def add(world: World, increment: str, subject: bytes = b"c.a", payload: bytes = b"", **more: str) -> Any:
+def add(fixture: Fixture, increment: str, subject: bytes = b"c.a", payload: bytes = b"", **more: str) -> Any:
     """The new sum, or the code of the refusal."""
     header = {"Nats-Incr": increment} | {f"Nats-{name.replace('_', '-')}": value for name, value in more.items()}
-    answer = check_pub_ack(world.put(subject, payload, header))
+    answer = check_pub_ack(fixture.put(subject, payload, header))
     return answer["error"]["err_code"] if "error" in answer else answer["val"]
 
 
-def test_each_message_holds_the_sum(world: World) -> None:
-    assert [add(world, each) for each in ("+1", "5", "-3", "0", "+0")] == ["1", "6", "3", "3", "3"]
-    assert add(world, "9" * 60) == str(int("9" * 60) + 3)
-    assert add(world, "-7", b"c.b") == "-7"
-    assert world.held("C")[2] == (3, b'{"val":"3"}')
+def test_each_message_holds_the_sum(fixture: Fixture) -> None:
+    assert [add(fixture, each) for each in ("+1", "5", "-3", "0", "+0")] == ["1", "6", "3", "3", "3"]
+    assert add(fixture, "9" * 60) == str(int("9" * 60) + 3)
+    assert add(fixture, "-7", b"c.b") == "-7"
+    assert fixture.held("C")[2] == (3, b'{"val":"3"}')
 
 
-def test_sums_of_one_turn_build_on_each_other(world: World) -> None:
-    replies = [world.publish(b"c.a", b"", {"Nats-Incr": "2"}) for _ in range(50)]
-    world.commit()
-    assert world.answer(replies[-1]) == b'{"stream":"C","seq":50,"val":"100"}'
+def test_sums_of_one_turn_build_on_each_other(fixture: Fixture) -> None:
+    replies = [fixture.publish(b"c.a", b"", {"Nats-Incr": "2"}) for _ in range(50)]
+    fixture.commit()
+    assert fixture.answer(replies[-1]) == b'{"stream":"C","seq":50,"val":"100"}'
 
 
-def test_a_restart_goes_on_from_the_sum(world: World) -> None:
-    add(world, "41")
-    assert add(world.restart(), "1") == "42"
+def test_a_restart_goes_on_from_the_sum(fixture: Fixture) -> None:
+    add(fixture, "41")
+    assert add(fixture.restart(), "1") == "42"
 
 
-def test_a_crash_forgets_what_was_not_committed(world: World) -> None:
-    add(world, "41")
-    world.publish(b"c.a", b"", {"Nats-Incr": "100"})
-    world.broker.flush()
-    assert add(world.crash(), "1") == "42"
+def test_a_crash_forgets_what_was_not_committed(fixture: Fixture) -> None:
+    add(fixture, "41")
+    fixture.publish(b"c.a", b"", {"Nats-Incr": "100"})
+    fixture.broker.flush()
+    assert add(fixture.crash(), "1") == "42"
 
 
 @pytest.mark.parametrize("increment", ["1.5", "abc", "+-1", "0x10", "1_0", "9" * 4001])
-def test_what_is_no_number_is_refused(world: World, increment: str) -> None:
-    assert add(world, increment) == 10171
+def test_what_is_no_number_is_refused(fixture: Fixture, increment: str) -> None:
+    assert add(fixture, increment) == 10171
 
 
-def test_a_sum_may_be_long(world: World) -> None:
-    assert add(world, "9" * 4000) == "9" * 4000
-    assert add(world, "1") == "1" + "0" * 4000
+def test_a_sum_may_be_long(fixture: Fixture) -> None:
+    assert add(fixture, "9" * 4000) == "9" * 4000
+    assert add(fixture, "1") == "1" + "0" * 4000
 
 
-def test_refusals(world: World) -> None:
-    assert add(world, "1", payload=b"x") == 10170
-    assert add(world, "") == 10169
-    assert world.put(b"c.a", b"")["error"]["err_code"] == 10169
+def test_refusals(fixture: Fixture) -> None:
+    assert add(fixture, "1", payload=b"x") == 10170
+    assert add(fixture, "") == 10169
+    assert fixture.put(b"c.a", b"")["error"]["err_code"] == 10169
     for name, value in [
         ("Rollup", "sub"),
         ("Expected_Stream", "C"),
@@ -72,47 +72,47 @@ def test_refusals(world: World) -> None:
         ("Expected_Last_Subject_Sequence", "0"),
         ("Expected_Last_Msg_Id", "x"),
     ]:
-        assert add(world, "1", **{name: value}) == 10171
-    world.create("S")
-    assert add(world, "1", b"s.a") == 10168
+        assert add(fixture, "1", **{name: value}) == 10171
+    fixture.create("S")
+    assert add(fixture, "1", b"s.a") == 10168
 
 
-def test_a_repeated_id_adds_nothing(world: World) -> None:
-    assert add(world, "1", Msg_Id="a") == "1"
-    again = world.put(b"c.a", b"", {"Nats-Incr": "1", "Nats-Msg-Id": "a"})
+def test_a_repeated_id_adds_nothing(fixture: Fixture) -> None:
+    assert add(fixture, "1", Msg_Id="a") == "1"
+    again = fixture.put(b"c.a", b"", {"Nats-Incr": "1", "Nats-Msg-Id": "a"})
     assert again == {"stream": "C", "seq": 1, "duplicate": True}
-    assert add(world, "1", Msg_Id="b") == "2"
+    assert add(fixture, "1", Msg_Id="b") == "2"
 
 
 def test_counters_in_an_atomic_batch(tmp_path: Path) -> None:
-    world = World(tmp_path)
-    world.create("C", allow_msg_counter=True, allow_atomic=True)
+    fixture = Fixture(tmp_path)
+    fixture.create("C", allow_msg_counter=True, allow_atomic=True)
     for seq, more in ((1, {}), (2, {"Nats-Batch-Commit": "1"})):
         header = {"Nats-Batch-Id": "b", "Nats-Batch-Sequence": str(seq), "Nats-Incr": "2", **more}
-        reply = world.publish(b"c.a", b"", header)
-    world.commit()
-    assert world.answer(reply) == b'{"stream":"C","seq":2,"batch":"b","count":2}'
-    assert world.held("C")[-1] == (2, b'{"val":"4"}')
+        reply = fixture.publish(b"c.a", b"", header)
+    fixture.commit()
+    assert fixture.answer(reply) == b'{"stream":"C","seq":2,"batch":"b","count":2}'
+    assert fixture.held("C")[-1] == (2, b'{"val":"4"}')
 
 
-def copied(counters: Counters, world: World, value: str, source: str) -> Any:
+def copied(counters: Counters, fixture: Fixture, value: str, source: str) -> Any:
     """What is stored for the copy of a counter's message with this sum."""
     header = f"NATS/1.0\r\nNats-Incr: 1\r\nNats-Stream-Source: {source}\r\n\r\n".encode()
     fields = {b"Nats-Incr": b"1", b"Nats-Stream-Source": source.encode()}
     return counters.added(b"c.a", header, fields, b'{"val":"%b"}' % value.encode())
 
 
-def test_copies_add_what_their_origin_has_changed_by(world: World) -> None:
-    log = world.stream("C").log
+def test_copies_add_what_their_origin_has_changed_by(fixture: Fixture) -> None:
+    log = fixture.stream("C").log
     counters = Counters(log)
 
     def store(value: str, source: str) -> bytes:
-        total = copied(counters, world, value, source)
-        with world.stream("C").staging() as txn:
+        total = copied(counters, fixture, value, source)
+        with fixture.stream("C").staging() as txn:
             seq = log.append(txn, b"c.a", total.header, total.payload, log.state.last_seq + 1)
             counters.stored(b"c.a", seq, total)
-        world.store.submit(txn)
-        world.commit()
+        fixture.store.submit(txn)
+        fixture.commit()
         assert isinstance(total.header, bytes)
         return total.header + total.payload
 
@@ -121,7 +121,7 @@ def test_copies_add_what_their_origin_has_changed_by(world: World) -> None:
     assert b"Nats-Incr: 7\r\n" in store("12", "A 3 > > a.x")
     assert store("100", "B 1 > > b.x").endswith(b'{"A":{"a.x":"12"},"B":{"b.x":"100"}}\r\n\r\n{"val":"112"}')
     # What is counted here keeps the origins' sums with it.
-    assert add(world, "1") == "113"
+    assert add(fixture, "1") == "113"
     message = log.get(4)
     assert message is not None
     assert b'Nats-Counter-Sources: {"A":{"a.x":"12"},"B":{"b.x":"100"}}' in message.header
@@ -129,14 +129,14 @@ def test_copies_add_what_their_origin_has_changed_by(world: World) -> None:
 
 
 def test_a_message_that_is_no_counter_breaks_its_subject(tmp_path: Path) -> None:
-    world = World(tmp_path)
-    world.create("C", allow_msg_counter=True)
-    log = world.stream("C").log
-    with world.stream("C").staging() as txn:
+    fixture = Fixture(tmp_path)
+    fixture.create("C", allow_msg_counter=True)
+    log = fixture.stream("C").log
+    with fixture.stream("C").staging() as txn:
         log.append(txn, b"c.a", b"", b"no sum", 1)
-    world.store.submit(txn)
-    world.commit()
-    assert add(world, "1") == 10172
+    fixture.store.submit(txn)
+    fixture.commit()
+    assert add(fixture, "1") == 10172
 
 
 @pytest.mark.parametrize(
@@ -148,6 +148,6 @@ def test_a_message_that_is_no_counter_breaks_its_subject(tmp_path: Path) -> None
         ({"allow_msg_schedules": True}, "counter stream cannot use message schedules"),
     ],
 )
-def test_what_a_counter_stream_cannot_be(world: World, config: dict[str, Any], words: str) -> None:
-    answer = world.create("D", allow_msg_counter=True, **config)
+def test_what_a_counter_stream_cannot_be(fixture: Fixture, config: dict[str, Any], words: str) -> None:
+    answer = fixture.create("D", allow_msg_counter=True, **config)
     assert answer["error"] == {"code": 500, "err_code": 10052, "description": words}

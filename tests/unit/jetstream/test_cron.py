@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eyot_daemon.jetstream.messages.cron import NS_PER_S, Cron
+from eyot_daemon.jetstream.messages.schedule import NS_PER_S, Cron
 
 PRAGUE = ZoneInfo("Europe/Prague")
 
@@ -57,11 +57,36 @@ def test_where_the_clocks_go_forward_the_missing_time_does_not_come() -> None:
     assert following("0 30 3 * * *", "2026-03-28T12:00:00Z", zone=PRAGUE) == ["2026-03-29T01:30:00"]
 
 
-def test_where_the_clocks_go_back_a_time_comes_once() -> None:
-    """2026-10-25 03:00 is 02:00 again in Prague."""
-    assert following("0 30 2 * * *", "2026-10-24T12:00:00Z", 2, PRAGUE) == [
+def test_where_the_clocks_go_back_a_time_comes_twice() -> None:
+    """2026-10-25 03:00 is 02:00 again in Prague. nats-server's schedules are due at both."""
+    assert following("0 30 2 * * *", "2026-10-24T12:00:00Z", 3, PRAGUE) == [
         "2026-10-25T00:30:00",
+        "2026-10-25T01:30:00",
         "2026-10-26T01:30:00",
+    ]
+    assert following("0 0,30 * * * *", "2026-10-25T00:00:00Z", 4, PRAGUE) == [
+        "2026-10-25T00:30:00",
+        "2026-10-25T01:00:00",
+        "2026-10-25T01:30:00",
+        "2026-10-25T02:00:00",
+    ]
+
+
+def test_every_second_goes_on_where_the_clocks_go_back() -> None:
+    at = ns("2026-10-25T00:59:58Z")
+    for _ in range(5):
+        following_ns = Cron("* * * * * *").next(at, PRAGUE)
+        assert following_ns == at + 1_000_000_000
+        at = following_ns
+
+
+def test_a_step_restricts_a_day() -> None:
+    """2026-03-01 is a Sunday: the days 1, 11, 21, 31, and Mondays."""
+    assert following("0 0 0 */10 * 1", "2026-03-01T12:00:00Z", 4) == [
+        "2026-03-02T00:00:00",
+        "2026-03-09T00:00:00",
+        "2026-03-11T00:00:00",
+        "2026-03-16T00:00:00",
     ]
 
 

@@ -7,21 +7,21 @@ import pytest
 
 from eyot_sync.sourcing.actions import Copied
 from eyot_wire import headers
-from support.js_fixture import World
+from support.js_fixture import Fixture
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    world = World(tmp_path)
-    world.create(allow_direct=True)
+def fixture(tmp_path: Path) -> Fixture:
+    fixture = Fixture(tmp_path)
+    fixture.create(allow_direct=True)
     for number in range(1, 7):
-        world.put(b"s.%d" % (number % 3), b"%d" % number, {"Mine": "x"})
-        world.clock.advance(1)
-    return world
+        fixture.put(b"s.%d" % (number % 3), b"%d" % number, {"Mine": "x"})
+        fixture.clock.advance(1)
+    return fixture
 
 
-def direct(world: World, **asked: Any) -> list[tuple[bytes, bytes]]:
-    return world.messages("DIRECT.GET.S", asked)
+def direct(fixture: Fixture, **asked: Any) -> list[tuple[bytes, bytes]]:
+    return fixture.messages("DIRECT.GET.S", asked)
 
 
 def seqs(answers: list[tuple[bytes, bytes]]) -> list[int]:
@@ -32,8 +32,8 @@ def status(answer: tuple[bytes, bytes]) -> tuple[int, str] | None:
     return headers.status(answer[0])
 
 
-def test_a_message_comes_with_its_headers_and_its_place(world: World) -> None:
-    assert direct(world, seq=2) == [
+def test_a_message_comes_with_its_headers_and_its_place(fixture: Fixture) -> None:
+    assert direct(fixture, seq=2) == [
         (
             b"NATS/1.0\r\nMine: x\r\nNats-Stream: S\r\nNats-Subject: s.2\r\nNats-Sequence: 2\r\n"
             b"Nats-Time-Stamp: 2023-11-14T22:13:21Z\r\n\r\n",
@@ -52,12 +52,12 @@ def test_a_message_comes_with_its_headers_and_its_place(world: World) -> None:
         ({"start_time": "2023-11-14T22:13:22.5Z"}, 4),
     ],
 )
-def test_ways_to_find_one(world: World, asked: dict[str, Any], seq: int) -> None:
-    assert seqs(direct(world, **asked)) == [seq]
+def test_ways_to_find_one(fixture: Fixture, asked: dict[str, Any], seq: int) -> None:
+    assert seqs(direct(fixture, **asked)) == [seq]
 
 
-def test_the_last_of_a_subject_can_be_asked_for_in_the_subject(world: World) -> None:
-    assert seqs(world.messages("DIRECT.GET.S.s.2")) == [5]
+def test_the_last_of_a_subject_can_be_asked_for_in_the_subject(fixture: Fixture) -> None:
+    assert seqs(fixture.messages("DIRECT.GET.S.s.2")) == [5]
 
 
 @pytest.mark.parametrize(
@@ -79,32 +79,32 @@ def test_the_last_of_a_subject_can_be_asked_for_in_the_subject(world: World) -> 
         (b'{"seq":1,"something":"new"}', None),
     ],
 )
-def test_statuses(world: World, body: bytes, wanted: tuple[int, str] | None) -> None:
-    reply = world.publish(b"$JS.API.DIRECT.GET.S", body)
-    world.commit()
-    answers = [(got.header, got.payload) for got in world.inbox.got if got.subject == reply]
+def test_statuses(fixture: Fixture, body: bytes, wanted: tuple[int, str] | None) -> None:
+    reply = fixture.publish(b"$JS.API.DIRECT.GET.S", body)
+    fixture.commit()
+    answers = [(got.header, got.payload) for got in fixture.inbox.got if got.subject == reply]
     assert [status(answer) for answer in answers] == [wanted]
 
 
-def test_a_subject_in_the_subject_excludes_other_ways(world: World) -> None:
-    (answer,) = world.messages("DIRECT.GET.S.s.1", {"seq": 1})
+def test_a_subject_in_the_subject_excludes_other_ways(fixture: Fixture) -> None:
+    (answer,) = fixture.messages("DIRECT.GET.S.s.1", {"seq": 1})
     assert status(answer) == (408, "Bad Request")
-    assert seqs(world.messages("DIRECT.GET.S.s.1", {"max_bytes": 1})) == [4]
+    assert seqs(fixture.messages("DIRECT.GET.S.s.1", {"max_bytes": 1})) == [4]
 
 
-def test_without_headers_even_the_place_is_left_out(world: World) -> None:
-    assert direct(world, seq=2, no_hdr=True) == [(b"", b"2")]
+def test_without_headers_even_the_place_is_left_out(fixture: Fixture) -> None:
+    assert direct(fixture, seq=2, no_hdr=True) == [(b"", b"2")]
 
 
-def test_streams_that_do_not_answer_have_no_responders(world: World) -> None:
-    world.create("CLOSED")
+def test_streams_that_do_not_answer_have_no_responders(fixture: Fixture) -> None:
+    fixture.create("CLOSED")
     for name in ("CLOSED", "NOPE"):
-        (answer,) = world.messages(f"DIRECT.GET.{name}", {"seq": 1})
+        (answer,) = fixture.messages(f"DIRECT.GET.{name}", {"seq": 1})
         assert status(answer) == (503, "")
 
 
-def test_a_batch_counts_down_and_ends(world: World) -> None:
-    answers = direct(world, batch=3, next_by_subj="s.>", seq=2)
+def test_a_batch_counts_down_and_ends(fixture: Fixture) -> None:
+    answers = direct(fixture, batch=3, next_by_subj="s.>", seq=2)
     assert seqs(answers) == [2, 3, 4]
     pending = [headers.get(header, b"Nats-Num-Pending") for header, _ in answers]
     last = [headers.get(header, b"Nats-Last-Sequence") for header, _ in answers]
@@ -113,45 +113,45 @@ def test_a_batch_counts_down_and_ends(world: World) -> None:
     assert status(answers[-1]) == (204, "EOB")
 
 
-def test_a_batch_is_bounded_in_bytes_and_may_start_at_a_time(world: World) -> None:
+def test_a_batch_is_bounded_in_bytes_and_may_start_at_a_time(fixture: Fixture) -> None:
     size = len(b"NATS/1.0\r\nMine: x\r\n\r\n") + 1
-    assert seqs(direct(world, batch=10, max_bytes=2 * size, seq=1)) == [1, 2]
-    assert seqs(direct(world, batch=10, max_bytes=1, seq=1)) == [1]
-    assert seqs(direct(world, batch=10, start_time="2023-11-14T22:13:22.5Z")) == [4, 5, 6]
+    assert seqs(direct(fixture, batch=10, max_bytes=2 * size, seq=1)) == [1, 2]
+    assert seqs(direct(fixture, batch=10, max_bytes=1, seq=1)) == [1]
+    assert seqs(direct(fixture, batch=10, start_time="2023-11-14T22:13:22.5Z")) == [4, 5, 6]
 
 
-def test_the_last_of_several_subjects(world: World) -> None:
-    answers = direct(world, multi_last=["s.1", "s.2"])
+def test_the_last_of_several_subjects(fixture: Fixture) -> None:
+    answers = direct(fixture, multi_last=["s.1", "s.2"])
     assert seqs(answers) == [4, 5]
     assert status(answers[-1]) == (204, "EOB")
     assert headers.get(answers[-1][0], b"Nats-UpTo-Sequence") == b"6"
-    assert seqs(direct(world, multi_last=["s.*"])) == [4, 5, 6]
-    assert seqs(direct(world, multi_last=["s.*"], batch=2)) == [4, 5]
-    assert seqs(direct(world, multi_last=["s.*"], seq=5)) == [5, 6]
+    assert seqs(direct(fixture, multi_last=["s.*"])) == [4, 5, 6]
+    assert seqs(direct(fixture, multi_last=["s.*"], batch=2)) == [4, 5]
+    assert seqs(direct(fixture, multi_last=["s.*"], seq=5)) == [5, 6]
 
 
-def test_the_last_as_of_earlier(world: World) -> None:
-    assert seqs(direct(world, multi_last=["s.*"], up_to_seq=4)) == [2, 3, 4]
-    assert seqs(direct(world, multi_last=["s.*"], up_to_time="2023-11-14T22:13:22Z")) == [1, 2]
+def test_the_last_as_of_earlier(fixture: Fixture) -> None:
+    assert seqs(direct(fixture, multi_last=["s.*"], up_to_seq=4)) == [2, 3, 4]
+    assert seqs(direct(fixture, multi_last=["s.*"], up_to_time="2023-11-14T22:13:22Z")) == [1, 2]
 
 
 def test_too_many_subjects(tmp_path: Path) -> None:
-    world = World(tmp_path / "other")
-    world.create(allow_direct=True)
+    fixture = Fixture(tmp_path / "other")
+    fixture.create(allow_direct=True)
     for number in range(1025):
-        world.publish(b"s.%d" % number)
-    world.commit()
-    assert [status(answer) for answer in direct(world, multi_last=["s.*"])] == [(413, "Too Many Results")]
+        fixture.publish(b"s.%d" % number)
+    fixture.commit()
+    assert [status(answer) for answer in direct(fixture, multi_last=["s.*"])] == [(413, "Too Many Results")]
 
 
-def test_a_mirror_answers_for_its_origin(world: World) -> None:
-    world.create("M", subjects=None, mirror={"name": "FAR", "external": {"api": "$JS.d.API"}}, mirror_direct=True)
-    (answer,) = world.messages("DIRECT.GET.FAR", {"seq": 1})
+def test_a_mirror_answers_for_its_origin(fixture: Fixture) -> None:
+    fixture.create("M", subjects=None, mirror={"name": "FAR", "external": {"api": "$JS.d.API"}}, mirror_direct=True)
+    (answer,) = fixture.messages("DIRECT.GET.FAR", {"seq": 1})
     assert status(answer)[0] == 503  # as long as nothing has reached it
     message = Copied(7, 1_600_000_000_000_000_000, b"o.a", b"", b"far")
-    world.stream("M").ingest_copied([message], mirror=True, skip_to=0, on_done=lambda result: None)
-    world.commit()
-    (answer,) = world.messages("DIRECT.GET.FAR", {"seq": 1})
+    fixture.stream("M").ingest_copied([message], mirror=True, skip_to=0, on_done=lambda result: None)
+    fixture.commit()
+    (answer,) = fixture.messages("DIRECT.GET.FAR", {"seq": 1})
     assert status(answer) == (404, "Message Not Found")
-    (answer,) = world.messages("DIRECT.GET.FAR", {"seq": 7})
+    (answer,) = fixture.messages("DIRECT.GET.FAR", {"seq": 7})
     assert answer[-1] == b"far"

@@ -1,4 +1,4 @@
-"""Numbers at the ends of what JSON and nats-server know: every request is answered, and publishing goes on."""
+"""Numbers at the ends of what JSON and nats-server know: every request is answered, and publishing continues."""
 
 import logging
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from support.js_consumers import ConsumerWorld
+from support.js_consumers import ConsumerFixture
 
 NUMBERS = (-(1 << 63), -1, (1 << 62) + 1, (1 << 63) - 1, 1 << 63, (1 << 64) - 1)
 STREAM = [
@@ -64,30 +64,35 @@ REQUESTS: list[tuple[str, dict[str, Any], str]] = [
 
 
 @pytest.fixture
-def world(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> ConsumerWorld:
+def fixture(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> ConsumerFixture:
     caplog.set_level(logging.ERROR)
-    world = ConsumerWorld(tmp_path / "store")
-    world.create("S", subjects=["s.>"], allow_direct=True, allow_msg_ttl=True)
+    fixture = ConsumerFixture(tmp_path / "store")
+    fixture.create("S", subjects=["s.>"], allow_direct=True, allow_msg_ttl=True)
     config = {"name": "C", "durable_name": "C", "ack_policy": "explicit"}
-    world.request("CONSUMER.CREATE.S.C", {"stream_name": "S", "config": config})
-    world.put(b"s.a", b"1")
-    return world
+    fixture.request("CONSUMER.CREATE.S.C", {"stream_name": "S", "config": config})
+    fixture.put(b"s.a", b"1")
+    return fixture
 
 
 @pytest.mark.parametrize("number", NUMBERS)
 @pytest.mark.parametrize(("words", "body", "member"), REQUESTS)
 def test_every_number_is_answered(
-    world: ConsumerWorld, caplog: pytest.LogCaptureFixture, words: str, body: dict[str, Any], member: str, number: int
+    fixture: ConsumerFixture,
+    caplog: pytest.LogCaptureFixture,
+    words: str,
+    body: dict[str, Any],
+    member: str,
+    number: int,
 ) -> None:
-    answers = world.messages(words, {**body, member: number})
-    world.advance(0.1)
+    answers = fixture.messages(words, {**body, member: number})
+    fixture.advance(0.1)
     assert answers or words.startswith(("DIRECT", "CONSUMER.MSG.NEXT"))
     for subject in (b"s.a", b"t"):
-        stored = world.put(subject, b"2")
+        stored = fixture.put(subject, b"2")
         assert stored is None or stored.get("seq") or "error" in stored
-    assert world.put(b"s.b", b"3")
+    assert fixture.put(b"s.b", b"3")
     for name in ("S", "T"):
-        info = world.request(f"STREAM.INFO.{name}")
+        info = fixture.request(f"STREAM.INFO.{name}")
         assert "state" in info or info["error"]["err_code"] == 10059
     assert not [record for record in caplog.records if record.exc_info]
 
@@ -95,32 +100,32 @@ def test_every_number_is_answered(
 @pytest.mark.parametrize("member", CONSUMER)
 @pytest.mark.parametrize("number", NUMBERS)
 def test_every_number_of_a_consumer_is_answered(
-    world: ConsumerWorld, caplog: pytest.LogCaptureFixture, member: str, number: int
+    fixture: ConsumerFixture, caplog: pytest.LogCaptureFixture, member: str, number: int
 ) -> None:
     for policy in ("all", "by_start_sequence"):
         for deliver in ({}, {"deliver_subject": "to"}):
             config = {"name": "D", "ack_policy": "explicit", "deliver_policy": policy, **deliver, member: number}
-            assert world.request("CONSUMER.CREATE.S.D", {"stream_name": "S", "config": config})
-            world.messages("CONSUMER.MSG.NEXT.S.D", {"batch": 1, "no_wait": True})
-            assert world.request("CONSUMER.INFO.S.D")
-            world.request("CONSUMER.DELETE.S.D")
-    assert world.put(b"s.b", b"3")["seq"] == 2
+            assert fixture.request("CONSUMER.CREATE.S.D", {"stream_name": "S", "config": config})
+            fixture.messages("CONSUMER.MSG.NEXT.S.D", {"batch": 1, "no_wait": True})
+            assert fixture.request("CONSUMER.INFO.S.D")
+            fixture.request("CONSUMER.DELETE.S.D")
+    assert fixture.put(b"s.b", b"3")["seq"] == 2
     assert not [record for record in caplog.records if record.exc_info]
 
 
 @pytest.mark.parametrize("number", NUMBERS)
 @pytest.mark.parametrize("name", ["Nats-Expected-Last-Sequence", "Nats-Expected-Last-Subject-Sequence", "Nats-TTL"])
 def test_every_number_in_a_header_is_answered(
-    world: ConsumerWorld, caplog: pytest.LogCaptureFixture, name: str, number: int
+    fixture: ConsumerFixture, caplog: pytest.LogCaptureFixture, name: str, number: int
 ) -> None:
-    assert world.put(b"s.a", b"2", {name: str(number)})
-    assert world.put(b"s.b", b"3")["seq"]
+    assert fixture.put(b"s.a", b"2", {name: str(number)})
+    assert fixture.put(b"s.b", b"3")["seq"]
     assert not [record for record in caplog.records if record.exc_info]
 
 
-def test_a_first_sequence_leaves_room_for_what_comes(world: ConsumerWorld) -> None:
+def test_a_first_sequence_leaves_room_for_what_comes(fixture: ConsumerFixture) -> None:
     most = 1 << 62
-    refused = world.create("T", subjects=["t"], first_seq=most + 1)
+    refused = fixture.create("T", subjects=["t"], first_seq=most + 1)
     assert refused["error"]["err_code"] == 10052
-    world.create("T", subjects=["t"], first_seq=most)
-    assert [world.put(b"t", b"x")["seq"] for _ in range(3)] == [most, most + 1, most + 2]
+    fixture.create("T", subjects=["t"], first_seq=most)
+    assert [fixture.put(b"t", b"x")["seq"] for _ in range(3)] == [most, most + 1, most + 2]

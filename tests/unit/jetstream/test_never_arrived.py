@@ -1,4 +1,4 @@
-"""What left a stream before a copy had confirmed it is counted by reason and named, and survives restarts."""
+"""Messages that left a stream before a downstream confirmed them: counted by reason and named, also after restarts."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from eyot_daemon.jetstream.downstream.tracker import downstreams_of
 from eyot_wire.status import SyncStatus
-from support.js_consumers import Box, ConsumerWorld
+from support.js_consumers import Box, ConsumerFixture
 
 COPY: dict[str, Any] = {
     "ack_policy": "none",
@@ -22,105 +21,105 @@ COPY: dict[str, Any] = {
 }
 
 
-def asking(world: ConsumerWorld, deliver: str, after: int = 0, **config: Any) -> Box:
-    box = world.listen(deliver.encode())
+def asking(fixture: ConsumerFixture, deliver: str, after: int = 0, **config: Any) -> Box:
+    box = fixture.listen(deliver.encode())
     start: dict[str, Any] = {"deliver_policy": "by_start_sequence", "opt_start_seq": after + 1} if after else {}
-    world.add_ephemeral(**{**COPY, "deliver_subject": deliver, **start, **config})
-    world.commit()
+    fixture.add_ephemeral(**{**COPY, "deliver_subject": deliver, **start, **config})
+    fixture.commit()
     return box
 
 
-def confirm(world: ConsumerWorld, box: Box) -> None:
-    world.advance(1.5, 0.5)
+def confirm(fixture: ConsumerFixture, box: Box) -> None:
+    fixture.advance(1.5, 0.5)
     for got in [got for got in box.got if got.reply.startswith(b"$JS.FC.")]:
         box.got.remove(got)
-        world.account.publish(got.reply, origin=world.client)
-    world.commit()
+        fixture.account.publish(got.reply, origin=fixture.client)
+    fixture.commit()
 
 
-def status(world: ConsumerWorld) -> SyncStatus:
-    (found,) = downstreams_of(world.stream("S")).statuses()
+def status(fixture: ConsumerFixture) -> SyncStatus:
+    (found,) = fixture.stream("S").downstream.statuses()
     return found
 
 
-def lost(world: ConsumerWorld) -> list[tuple[str, int, list[str]]]:
-    return [(each.reason, each.messages, each.sequences) for each in status(world).lost]
+def lost(fixture: ConsumerFixture) -> list[tuple[str, int, list[str]]]:
+    return [(each.reason, each.messages, each.sequences) for each in status(fixture).lost]
 
 
-def copied(path: Path, **config: Any) -> ConsumerWorld:
+def copied(path: Path, **config: Any) -> ConsumerFixture:
     """A copy has confirmed 3 of 3 messages, and its link is down."""
-    world = ConsumerWorld(path)
-    world.create(**config)
-    box = asking(world, "$JS.S.first")
+    fixture = ConsumerFixture(path)
+    fixture.create(**config)
+    box = asking(fixture, "$JS.S.first")
     for number in range(3):
-        world.publish(b"s.before%d" % number)
-        world.commit()
-    confirm(world, box)
-    assert status(world).confirmed_seq == 3
-    world.leave(box)
-    world.commit()
-    return world
+        fixture.publish(b"s.before%d" % number)
+        fixture.commit()
+    confirm(fixture, box)
+    assert status(fixture).confirmed_seq == 3
+    fixture.leave(box)
+    fixture.commit()
+    return fixture
 
 
-def fill(world: ConsumerWorld, count: int) -> None:
+def fill(fixture: ConsumerFixture, count: int) -> None:
     for number in range(count):
-        world.publish(b"s.%d" % (number % 2), b"x" * 100)
-    world.commit()
+        fixture.publish(b"s.%d" % (number % 2), b"x" * 100)
+    fixture.commit()
 
 
-def _limits(world: ConsumerWorld) -> None:
-    fill(world, 7)
+def _limits(fixture: ConsumerFixture) -> None:
+    fill(fixture, 7)
 
 
-def _update(world: ConsumerWorld) -> None:
-    fill(world, 7)
-    world.request("STREAM.UPDATE.S", {"name": "S", "subjects": ["s.>"], "max_msgs": 2})
+def _update(fixture: ConsumerFixture) -> None:
+    fill(fixture, 7)
+    fixture.request("STREAM.UPDATE.S", {"name": "S", "subjects": ["s.>"], "max_msgs": 2})
 
 
-def _age(world: ConsumerWorld) -> None:
-    fill(world, 5)
-    world.advance(11.0, 1.0)
-    fill(world, 2)
+def _age(fixture: ConsumerFixture) -> None:
+    fill(fixture, 5)
+    fixture.advance(11.0, 1.0)
+    fill(fixture, 2)
 
 
-def _ttl(world: ConsumerWorld) -> None:
+def _ttl(fixture: ConsumerFixture) -> None:
     for _ in range(5):
-        world.publish(b"s.x", header={"Nats-TTL": "1s"})
-    fill(world, 2)
-    world.advance(3.0, 0.5)
+        fixture.publish(b"s.x", header={"Nats-TTL": "1s"})
+    fill(fixture, 2)
+    fixture.advance(3.0, 0.5)
 
 
-def _purge(world: ConsumerWorld) -> None:
-    fill(world, 7)
-    world.request("STREAM.PURGE.S", {"seq": 9})
+def _purge(fixture: ConsumerFixture) -> None:
+    fill(fixture, 7)
+    fixture.request("STREAM.PURGE.S", {"seq": 9})
 
 
-def _purge_all(world: ConsumerWorld) -> None:
-    fill(world, 5)
-    world.request("STREAM.PURGE.S")
-    fill(world, 2)
+def _purge_all(fixture: ConsumerFixture) -> None:
+    fill(fixture, 5)
+    fixture.request("STREAM.PURGE.S")
+    fill(fixture, 2)
 
 
-def _purge_subject(world: ConsumerWorld) -> None:
+def _purge_subject(fixture: ConsumerFixture) -> None:
     for number in range(7):
-        world.publish(b"s.z" if number < 5 else b"s.y")
-    world.commit()
-    world.request("STREAM.PURGE.S", {"filter": "s.z"})
+        fixture.publish(b"s.z" if number < 5 else b"s.y")
+    fixture.commit()
+    fixture.request("STREAM.PURGE.S", {"filter": "s.z"})
 
 
-def _delete(world: ConsumerWorld) -> None:
-    fill(world, 7)
+def _delete(fixture: ConsumerFixture) -> None:
+    fill(fixture, 7)
     for seq in range(4, 9):
-        world.request("STREAM.MSG.DELETE.S", {"seq": seq})
+        fixture.request("STREAM.MSG.DELETE.S", {"seq": seq})
 
 
-def _rollup(world: ConsumerWorld) -> None:
-    fill(world, 5)
-    world.publish(b"s.x", header={"Nats-Rollup": "all"})
-    fill(world, 1)
+def _rollup(fixture: ConsumerFixture) -> None:
+    fill(fixture, 5)
+    fixture.publish(b"s.x", header={"Nats-Rollup": "all"})
+    fill(fixture, 1)
 
 
-WAYS: dict[str, tuple[dict[str, Any], Callable[[ConsumerWorld], None], str]] = {
+WAYS: dict[str, tuple[dict[str, Any], Callable[[ConsumerFixture], None], str]] = {
     "max_msgs": ({"max_msgs": 2}, _limits, "max_msgs"),
     "max_bytes": ({"max_bytes": 300}, _limits, "max_bytes"),
     "per subject": ({"max_msgs_per_subject": 1}, _limits, "max_msgs_per_subject"),
@@ -139,209 +138,211 @@ WAYS: dict[str, tuple[dict[str, Any], Callable[[ConsumerWorld], None], str]] = {
 @pytest.mark.parametrize("way", WAYS)
 def test_what_goes_while_the_link_is_down_is_counted_and_named(tmp_path: Path, way: str) -> None:
     config, happens, reason = WAYS[way]
-    world = copied(tmp_path, **config)
-    happens(world)
+    fixture = copied(tmp_path, **config)
+    happens(fixture)
     expected = [(reason, 5, ["4-8"])]
-    assert lost(world) == expected
-    assert (status(world).never_arrived, status(world).backlog) == (5, 2)
-    world = world.restart()  # type: ignore[assignment]
-    assert lost(world) == expected
-    box = asking(world, "$JS.S.again", 3)
+    assert lost(fixture) == expected
+    assert (status(fixture).never_arrived, status(fixture).backlog) == (5, 2)
+    fixture = fixture.restart()  # type: ignore[assignment]
+    assert lost(fixture) == expected
+    box = asking(fixture, "$JS.S.again", 3)
     assert box.seqs == [9, 10]
-    confirm(world, box)
-    assert (status(world).confirmed_seq, status(world).backlog, lost(world)) == (10, 0, expected)
+    confirm(fixture, box)
+    assert (status(fixture).confirmed_seq, status(fixture).backlog, lost(fixture)) == (10, 0, expected)
 
 
 def test_what_is_not_confirmed_but_was_sent_is_known_when_it_asks_again(tmp_path: Path) -> None:
-    world = copied(tmp_path, max_msgs=2)
-    box = asking(world, "$JS.S.second", 3)
+    fixture = copied(tmp_path, max_msgs=2)
+    box = asking(fixture, "$JS.S.second", 3)
     for _ in range(4):
-        fill(world, 1)
+        fill(fixture, 1)
     assert box.seqs == [4, 5, 6, 7]
-    world.leave(box)
-    fill(world, 2)  # 4 to 7 are gone: sent, not confirmed
-    assert lost(world) == []
-    assert status(world).backlog == 6
-    world = world.restart()  # type: ignore[assignment]
-    assert status(world).backlog == 6
-    asking(world, "$JS.S.third", 6)  # of those 7 was lost on its way
-    assert lost(world) == [("max_msgs", 1, ["7"])]
-    assert status(world).backlog == 2
+    fixture.leave(box)
+    fill(fixture, 2)  # 4 to 7 are gone: sent, not confirmed
+    assert lost(fixture) == []
+    assert status(fixture).backlog == 6
+    fixture = fixture.restart()  # type: ignore[assignment]
+    assert status(fixture).backlog == 6
+    asking(fixture, "$JS.S.third", 6)  # of those 7 was lost on its way
+    assert lost(fixture) == [("max_msgs", 1, ["7"])]
+    assert status(fixture).backlog == 2
 
 
 def test_what_is_confirmed_after_it_has_gone_arrived(tmp_path: Path) -> None:
-    world = copied(tmp_path, max_msgs_per_subject=1)
-    box = asking(world, "$JS.S.second", 3)
+    fixture = copied(tmp_path, max_msgs_per_subject=1)
+    box = asking(fixture, "$JS.S.second", 3)
     for _ in range(5):
-        world.publish(b"s.same")
-        world.commit()
+        fixture.publish(b"s.same")
+        fixture.commit()
     assert len(box.seqs) == 5
-    assert status(world).backlog > 1
-    confirm(world, box)
-    assert (lost(world), status(world).backlog, status(world).confirmed_seq) == ([], 0, 8)
+    assert status(fixture).backlog > 1
+    confirm(fixture, box)
+    assert (lost(fixture), status(fixture).backlog, status(fixture).confirmed_seq) == ([], 0, 8)
 
 
 def test_a_removal_that_fails_is_not_counted(tmp_path: Path) -> None:
-    world = copied(tmp_path)
-    fill(world, 3)
-    world.publish(b"$JS.API.STREAM.PURGE.S")
-    world.broker.flush()
-    world = world.crash()  # type: ignore[assignment]
-    assert (lost(world), status(world).backlog) == ([], 3)
+    fixture = copied(tmp_path)
+    fill(fixture, 3)
+    fixture.publish(b"$JS.API.STREAM.PURGE.S")
+    fixture.broker.flush()
+    fixture = fixture.crash()  # type: ignore[assignment]
+    assert (lost(fixture), status(fixture).backlog) == ([], 3)
 
 
 def test_what_its_filter_does_not_take_is_not_lost_to_it(tmp_path: Path) -> None:
-    world = ConsumerWorld(tmp_path)
-    world.create(max_msgs=2)
-    box = asking(world, "$JS.S.first", filter_subject="s.0")
-    fill(world, 2)
-    confirm(world, box)
-    world.leave(box)
-    fill(world, 6)  # 3 to 8, every other on s.0
-    assert lost(world) == [("max_msgs", 2, ["3", "5"])]
-    world.request("STREAM.PURGE.S")
-    assert lost(world) == [("max_msgs", 2, ["3", "5"]), ("purge", 1, ["7-8"])]
+    fixture = ConsumerFixture(tmp_path)
+    fixture.create(max_msgs=2)
+    box = asking(fixture, "$JS.S.first", filter_subject="s.0")
+    fill(fixture, 2)
+    confirm(fixture, box)
+    fixture.leave(box)
+    fill(fixture, 6)  # 3 to 8, every other on s.0
+    assert lost(fixture) == [("max_msgs", 2, ["3", "5"])]
+    fixture.request("STREAM.PURGE.S")
+    assert lost(fixture) == [("max_msgs", 2, ["3", "5"]), ("purge", 1, ["7-8"])]
 
 
 def test_what_a_consumer_takes_out_of_a_work_queue_is_not_lost(tmp_path: Path) -> None:
-    world = copied(tmp_path, retention="workqueue")
-    world.add("W", ack_policy="explicit", deliver_subject="take")
-    box = world.listen(b"take")
-    fill(world, 2)
-    world.advance(0.5, 0.1)
+    fixture = copied(tmp_path, retention="workqueue")
+    fixture.add("W", ack_policy="explicit", deliver_subject="take")
+    box = fixture.listen(b"take")
+    fill(fixture, 2)
+    fixture.advance(0.5, 0.1)
     for got in box.messages:
-        world.account.publish(got.reply, payload=b"+ACK", origin=world.client)
-    world.commit()
-    assert world.request("STREAM.INFO.S")["state"]["messages"] == 0
-    assert lost(world) == []
+        fixture.account.publish(got.reply, payload=b"+ACK", origin=fixture.client)
+    fixture.commit()
+    assert fixture.request("STREAM.INFO.S")["state"]["messages"] == 0
+    assert lost(fixture) == []
 
 
 def test_a_copy_of_an_earlier_life_of_the_stream_does_not_get_what_was_stored_below(tmp_path: Path) -> None:
     """The device was set up anew and has stored more than its predecessor had: the hub asks for what comes after 500."""
-    world = ConsumerWorld(tmp_path)
-    world.create()
-    fill(world, 7)
-    box = asking(world, "$JS.S.hub", 5)
+    fixture = ConsumerFixture(tmp_path)
+    fixture.create()
+    fill(fixture, 7)
+    box = asking(fixture, "$JS.S.hub", 5)
     assert box.seqs == [6, 7]
-    confirm(world, box)
-    found = status(world)
+    confirm(fixture, box)
+    found = status(fixture)
     assert (found.confirmed_seq, found.backlog) == (7, 5)
     assert "up to 5 of an earlier S" in (found.error or "")
-    world.request("STREAM.PURGE.S", {"seq": 3})
-    assert (status(world).backlog, lost(world)) == (3, [("purge", 2, ["1-2"])])
+    fixture.request("STREAM.PURGE.S", {"seq": 3})
+    assert (status(fixture).backlog, lost(fixture)) == (3, [("purge", 2, ["1-2"])])
 
 
 @pytest.mark.parametrize("way", ["cut", "power cut", "two power cuts"])
 def test_nor_one_that_was_set_back_and_has_grown_past_it(tmp_path: Path, way: str) -> None:
     """Its record says 3, and the hub asks for what comes after 5, of which it was never sent any."""
-    world = copied(tmp_path)
+    fixture = copied(tmp_path)
     if way != "cut":
-        world.leave(asking(world, "$JS.S.second", 3)) if way == "two power cuts" else asking(world, "$JS.S.second", 3)
-        world = world.crash()  # type: ignore[assignment]
-        world.commit()
-    fill(world, 4)
+        fixture.leave(asking(fixture, "$JS.S.second", 3)) if way == "two power cuts" else asking(
+            fixture, "$JS.S.second", 3
+        )
+        fixture = fixture.crash()  # type: ignore[assignment]
+        fixture.commit()
+    fill(fixture, 4)
     if way == "two power cuts":
-        world = world.crash()  # type: ignore[assignment]
-    box = asking(world, "$JS.S.hub", 5)
+        fixture = fixture.crash()  # type: ignore[assignment]
+    box = asking(fixture, "$JS.S.hub", 5)
     assert box.seqs == [6, 7]
-    confirm(world, box)
-    found = status(world)
+    confirm(fixture, box)
+    found = status(fixture)
     assert (found.confirmed_seq, found.backlog) == (7, 2)
     assert "the 2 messages" in (found.error or "")
 
 
 def test_what_was_sent_and_not_confirmed_before_a_power_cut_is_believed(tmp_path: Path) -> None:
-    world = copied(tmp_path)
-    box = asking(world, "$JS.S.second", 3)
-    fill(world, 4)
+    fixture = copied(tmp_path)
+    box = asking(fixture, "$JS.S.second", 3)
+    fill(fixture, 4)
     assert box.seqs == [4, 5, 6, 7]
-    world = world.crash()  # type: ignore[assignment]
-    box = asking(world, "$JS.S.third", 6)
-    assert status(world).error is None
-    confirm(world, box)
-    assert (status(world).backlog, status(world).error) == (0, None)
+    fixture = fixture.crash()  # type: ignore[assignment]
+    box = asking(fixture, "$JS.S.third", 6)
+    assert status(fixture).error is None
+    confirm(fixture, box)
+    assert (status(fixture).backlog, status(fixture).error) == (0, None)
 
 
 def test_nothing_is_certain_of_a_copy_that_is_linked_and_does_not_read(tmp_path: Path) -> None:
-    world = copied(tmp_path)
-    assert status(world).linked
-    assert status(world).uncertain
-    box = asking(world, "$JS.S.second", 3)
-    assert not status(world).uncertain
-    world.leave(box)
-    assert status(world).uncertain
+    fixture = copied(tmp_path)
+    assert status(fixture).linked
+    assert status(fixture).uncertain
+    box = asking(fixture, "$JS.S.second", 3)
+    assert not status(fixture).uncertain
+    fixture.leave(box)
+    assert status(fixture).uncertain
 
 
 def test_nothing_is_certain_of_a_copy_that_takes_back_what_it_confirmed(tmp_path: Path) -> None:
     """A stream of nats-server before 2.14 that is full and discards new messages confirms, and asks for the same again and again."""
-    world = copied(tmp_path)
-    fill(world, 4)
+    fixture = copied(tmp_path)
+    fill(fixture, 4)
     for number in range(3):
-        box = asking(world, f"$JS.S.full{number}", 3)
-        confirm(world, box)
-        assert (status(world).confirmed_seq, status(world).uncertain) == (7, number > 0)
-        world.leave(box)
-    box = asking(world, "$JS.S.room", 7)
-    world.advance(11.0, 1.0)
-    assert not status(world).uncertain
+        box = asking(fixture, f"$JS.S.full{number}", 3)
+        confirm(fixture, box)
+        assert (status(fixture).confirmed_seq, status(fixture).uncertain) == (7, number > 0)
+        fixture.leave(box)
+    box = asking(fixture, "$JS.S.room", 7)
+    fixture.advance(11.0, 1.0)
+    assert not status(fixture).uncertain
 
 
 def test_a_copy_that_says_that_it_lacks_something_has_not_confirmed_it(tmp_path: Path) -> None:
     """nats-server from 2.14 on answers flow control also for what its full stream did not take, and says where it stands."""
-    world = copied(tmp_path)
-    box = asking(world, "$JS.S.full", 3)
-    fill(world, 4)
-    world.advance(1.5, 0.5)
+    fixture = copied(tmp_path)
+    box = asking(fixture, "$JS.S.full", 3)
+    fill(fixture, 4)
+    fixture.advance(1.5, 0.5)
     (asked,) = [got for got in box.got if got.reply.startswith(b"$JS.FC.")]
-    world.account.publish(
-        asked.reply, header=b"NATS/1.0\r\nNats-Last-Consumer: 2\r\nNats-Last-Stream: 5\r\n\r\n", origin=world.client
+    fixture.account.publish(
+        asked.reply, header=b"NATS/1.0\r\nNats-Last-Consumer: 2\r\nNats-Last-Stream: 5\r\n\r\n", origin=fixture.client
     )
-    world.commit()
-    assert (status(world).confirmed_seq, status(world).backlog) == (3, 4)
+    fixture.commit()
+    assert (status(fixture).confirmed_seq, status(fixture).backlog) == (3, 4)
 
 
 def test_what_it_does_not_take_is_not_awaited_of_a_copy_that_says_how_far_it_is(tmp_path: Path) -> None:
-    world = ConsumerWorld(tmp_path)
-    world.create()
-    box = asking(world, "$JS.S.some", filter_subject="s.0")
-    fill(world, 4)  # 1 and 3 are for it
-    world.advance(1.5, 0.5)
+    fixture = ConsumerFixture(tmp_path)
+    fixture.create()
+    box = asking(fixture, "$JS.S.some", filter_subject="s.0")
+    fill(fixture, 4)  # 1 and 3 are for it
+    fixture.advance(1.5, 0.5)
     (asked,) = [got for got in box.got if got.reply.startswith(b"$JS.FC.")]
-    world.account.publish(
-        asked.reply, header=b"NATS/1.0\r\nNats-Last-Consumer: 2\r\nNats-Last-Stream: 3\r\n\r\n", origin=world.client
+    fixture.account.publish(
+        asked.reply, header=b"NATS/1.0\r\nNats-Last-Consumer: 2\r\nNats-Last-Stream: 3\r\n\r\n", origin=fixture.client
     )
-    world.commit()
-    assert (status(world).backlog, status(world).unmatched) == (0, 2)
+    fixture.commit()
+    assert (status(fixture).backlog, status(fixture).unmatched) == (0, 2)
 
 
 def test_what_somebody_has_seen_to_is_not_told_any_more(tmp_path: Path) -> None:
     """Also of a copy that reads at the moment, and of one that began where its configuration says."""
-    world = copied(tmp_path, max_msgs=2)
-    fill(world, 5)
-    box = asking(world, "$JS.S.again", 3)
-    confirm(world, box)
-    assert status(world).never_arrived == 3
-    answer = world.request("STREAM.EYOT_FORGET.S", {"server": "this server", "lost": True})
-    assert (answer["forgotten"], status(world).never_arrived, status(world).confirmed_seq) == (1, 0, 8)
-    world = world.restart()  # type: ignore[assignment]
-    assert (status(world).never_arrived, status(world).confirmed_seq) == (0, 8)
-    fill(world, 4)
-    assert status(world).never_arrived == 2
+    fixture = copied(tmp_path, max_msgs=2)
+    fill(fixture, 5)
+    box = asking(fixture, "$JS.S.again", 3)
+    confirm(fixture, box)
+    assert status(fixture).never_arrived == 3
+    answer = fixture.request("STREAM.EYOT_FORGET.S", {"server": "this server", "lost": True})
+    assert (answer["forgotten"], status(fixture).never_arrived, status(fixture).confirmed_seq) == (1, 0, 8)
+    fixture = fixture.restart()  # type: ignore[assignment]
+    assert (status(fixture).never_arrived, status(fixture).confirmed_seq) == (0, 8)
+    fill(fixture, 4)
+    assert status(fixture).never_arrived == 2
 
 
 def test_a_copy_that_was_told_to_begin_later_can_be_said_to_be_right(tmp_path: Path) -> None:
-    world = ConsumerWorld(tmp_path)
-    world.create()
-    fill(world, 7)
-    box = asking(world, "$JS.S.hub", 5)
-    confirm(world, box)
-    assert status(world).backlog == 5
-    world.request("STREAM.EYOT_FORGET.S", {"server": "this server", "lost": True})
-    assert (status(world).backlog, status(world).error) == (0, None)
-    world.leave(box)
-    box = asking(world, "$JS.S.again", 7)
-    fill(world, 1)
-    confirm(world, box)
-    assert (status(world).backlog, status(world).error, status(world).confirmed_seq) == (0, None, 8)
-    world.request("STREAM.PURGE.S")
-    assert status(world).never_arrived == 0
+    fixture = ConsumerFixture(tmp_path)
+    fixture.create()
+    fill(fixture, 7)
+    box = asking(fixture, "$JS.S.hub", 5)
+    confirm(fixture, box)
+    assert status(fixture).backlog == 5
+    fixture.request("STREAM.EYOT_FORGET.S", {"server": "this server", "lost": True})
+    assert (status(fixture).backlog, status(fixture).error) == (0, None)
+    fixture.leave(box)
+    box = asking(fixture, "$JS.S.again", 7)
+    fill(fixture, 1)
+    confirm(fixture, box)
+    assert (status(fixture).backlog, status(fixture).error, status(fixture).confirmed_seq) == (0, None, 8)
+    fixture.request("STREAM.PURGE.S")
+    assert status(fixture).never_arrived == 0

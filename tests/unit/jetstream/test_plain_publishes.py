@@ -1,4 +1,4 @@
-"""What is stored with little ado is stored as message by message: the same answers, records, ids and limits, whatever is published."""
+"""The fast path of publishes against storing message by message: the same answers, records, ids and limits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from eyot_daemon.config.accounts import AccountJetStreamOptions
 from eyot_daemon.jetstream.ingest.message_stager import MessageStager
-from support.js_fixture import World
+from support.js_fixture import Fixture
 
 #: Of the window for duplicates, ns.
 WINDOW_NS = 100_000_000
@@ -24,7 +24,7 @@ def lived(seed: int, path: Path) -> list[Any]:
     """What a stream of this seed answers, holds and remembers after some turns; the clock moves between them."""
     rng = Random(seed)
     limits = AccountJetStreamOptions(file_max=rng.choice([3_000, 1 << 20])) if rng.random() < 0.3 else None
-    world = World(path, limits=limits)
+    fixture = Fixture(path, limits=limits)
     config: dict[str, Any] = {"duplicate_window": rng.choice([WINDOW_NS, WINDOW_NS, 0])}
     for name, values in (
         ("max_msgs", [0, 5]),
@@ -42,39 +42,39 @@ def lived(seed: int, path: Path) -> list[Any]:
         config["discard_new_per_subject"] = rng.random() < 0.3
     if config["max_bytes"]:
         config.pop("max_msg_size")
-    answer = world.create(**config)
+    answer = fixture.create(**config)
     seen: list[Any] = [answer.get("error")]
     if "error" in answer:
-        world.store.crash()
+        fixture.store.crash()
         return seen
     for _ in range(rng.randrange(1, 8)):
         expecting = rng.random() < 0.5
         replies = [
-            world.publish(
+            fixture.publish(
                 rng.choice([b"s.a", b"s.b", b"s.c"]),
                 rng.choice([b"", b"x", b"y" * 30]),
-                _expecting(rng, world, at) if expecting else _header(rng),
+                _expecting(rng, fixture, at) if expecting else _header(rng),
             )
             for at in range(rng.choice([1, 2, 5, 9]))
         ]
         if rng.random() < 0.3:
-            world.broker.flush()
+            fixture.broker.flush()
         else:
-            world.commit()
+            fixture.commit()
         seen.append(replies)
-        world.clock.advance(rng.choice([0, 0.04, 0.2]))
-    world.commit()
-    log = world.stream().log
+        fixture.clock.advance(rng.choice([0, 0.04, 0.2]))
+    fixture.commit()
+    log = fixture.stream().log
     stored = log.read(1, max_messages=999, max_bytes=1 << 30).messages
-    seen += [(got.subject, got.header, got.payload) for got in world.inbox.got]
+    seen += [(got.subject, got.header, got.payload) for got in fixture.inbox.got]
     seen += [(each.seq, each.ts_ns, each.subject, each.header, each.payload) for each in stored]
-    now_ns = world.clock.now_ns()
-    seen += [world.stream().dedupe.find(b"%d" % number, now_ns) for number in range(6)]
-    seen += [len(world.stream().dedupe), log.state.messages, log.state.bytes, log.state.last_seq, log.positions()]
+    now_ns = fixture.clock.now_ns()
+    seen += [fixture.stream().dedupe.find(b"%d" % number, now_ns) for number in range(6)]
+    seen += [len(fixture.stream().dedupe), log.state.messages, log.state.bytes, log.state.last_seq, log.positions()]
     if limits is None:
-        world = world.restart()
-        seen += [world.stream().dedupe.find(b"%d" % number, now_ns) for number in range(6)]
-    world.store.crash()
+        fixture = fixture.restart()
+        seen += [fixture.stream().dedupe.find(b"%d" % number, now_ns) for number in range(6)]
+    fixture.store.crash()
     return seen
 
 
@@ -101,9 +101,9 @@ def _header(rng: Random) -> dict[str, str] | bytes:
     return rng.choice(others)
 
 
-def _expecting(rng: Random, world: World, at: int) -> dict[str, str]:
+def _expecting(rng: Random, fixture: Fixture, at: int) -> dict[str, str]:
     """Headers of the message at place `at` of a turn whose expectations are mostly met."""
-    log = world.stream().log
+    log = fixture.stream().log
     wrong = rng.random() < 0.1
     fields = {"Nats-Msg-Id": str(rng.randrange(6, 1 << 30))} if rng.random() < 0.5 else {}
     kind = rng.randrange(5)
@@ -147,45 +147,45 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def test_ids_take_the_short_way(tmp_path: Path, taken: list[int]) -> None:
     """... but where one of them was there before."""
-    world = World(tmp_path)
-    world.create()
+    fixture = Fixture(tmp_path)
+    fixture.create()
     for number in range(3):
-        world.publish(b"s.a", b"x", {"Nats-Msg-Id": str(number)})
-    world.commit()
-    assert world.put(b"s.a", b"x", {"Nats-Msg-Id": "2"}) == {"stream": "S", "seq": 3, "duplicate": True}
-    world.publish(b"s.a", b"x", {"Nats-Msg-Id": "3"})
-    assert world.put(b"s.a", b"x", {"Nats-Msg-Id": "3"})["seq"] == 4
-    assert world.put(b"s.a", b"x", {"Nats-Rollup": "sub"})["error"]["err_code"] == 10111
+        fixture.publish(b"s.a", b"x", {"Nats-Msg-Id": str(number)})
+    fixture.commit()
+    assert fixture.put(b"s.a", b"x", {"Nats-Msg-Id": "2"}) == {"stream": "S", "seq": 3, "duplicate": True}
+    fixture.publish(b"s.a", b"x", {"Nats-Msg-Id": "3"})
+    assert fixture.put(b"s.a", b"x", {"Nats-Msg-Id": "3"})["seq"] == 4
+    assert fixture.put(b"s.a", b"x", {"Nats-Rollup": "sub"})["error"]["err_code"] == 10111
     assert taken == [3]
 
 
 def test_what_is_as_expected_takes_the_short_way(tmp_path: Path, taken: list[int]) -> None:
     """... as clients put into buckets: such streams discard new messages, and may be full."""
-    world = World(tmp_path)
-    world.create(discard="new", max_msgs_per_subject=1)
+    fixture = Fixture(tmp_path)
+    fixture.create(discard="new", max_msgs_per_subject=1)
     expect = "Nats-Expected-Last-Subject-Sequence"
     for at, key in enumerate((b"s.a", b"s.b", b"s.a")):
-        world.publish(key, b"x", {expect: str(1 if at == 2 else 0)})
-    world.publish(b"s.c", b"x", {"Nats-Expected-Stream": "S", "Nats-Expected-Last-Sequence": "3"})
-    world.commit()
+        fixture.publish(key, b"x", {expect: str(1 if at == 2 else 0)})
+    fixture.publish(b"s.c", b"x", {"Nats-Expected-Stream": "S", "Nats-Expected-Last-Sequence": "3"})
+    fixture.commit()
     assert taken == [4]
-    assert world.put(b"s.b", b"x", {expect: "2", "Nats-Msg-Id": "i"})["seq"] == 5
-    assert world.put(b"s.b", b"x", {"Nats-Expected-Last-Msg-Id": "i"})["seq"] == 6
+    assert fixture.put(b"s.b", b"x", {expect: "2", "Nats-Msg-Id": "i"})["seq"] == 5
+    assert fixture.put(b"s.b", b"x", {"Nats-Expected-Last-Msg-Id": "i"})["seq"] == 6
     assert taken == [4, 1, 1]
-    assert world.put(b"s.a", b"x", {expect: "1"})["error"]["err_code"] == 10071
-    assert world.put(b"s.d", b"x", {"Nats-Expected-Last-Sequence": "5"})["error"]["err_code"] == 10071
-    assert world.put(b"s.d", b"x", {"Nats-Expected-Last-Msg-Id": "i"})["error"]["err_code"] == 10070
-    assert world.put(b"s.d", b"x", {"Nats-Expected-Stream": "T"})["error"]["err_code"] == 10060
+    assert fixture.put(b"s.a", b"x", {expect: "1"})["error"]["err_code"] == 10071
+    assert fixture.put(b"s.d", b"x", {"Nats-Expected-Last-Sequence": "5"})["error"]["err_code"] == 10071
+    assert fixture.put(b"s.d", b"x", {"Nats-Expected-Last-Msg-Id": "i"})["error"]["err_code"] == 10070
+    assert fixture.put(b"s.d", b"x", {"Nats-Expected-Stream": "T"})["error"]["err_code"] == 10060
     assert taken == [4, 1, 1]
 
 
 def test_ids_of_a_commit_that_failed_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(tmp_path)
-    world.create()
+    fixture = Fixture(tmp_path)
+    fixture.create()
     with monkeypatch.context() as patched:
-        patched.setattr(world.store._driver._committer, "_attempt", _fails)  # type: ignore[attr-defined]
-        assert world.put(b"s.a", b"x", {"Nats-Msg-Id": "1"})["error"]["err_code"] == 10077
-    assert world.put(b"s.a", b"x", {"Nats-Msg-Id": "1"})["seq"] == 1
+        patched.setattr(fixture.store._driver._committer, "_attempt", _fails)  # type: ignore[attr-defined]
+        assert fixture.put(b"s.a", b"x", {"Nats-Msg-Id": "1"})["error"]["err_code"] == 10077
+    assert fixture.put(b"s.a", b"x", {"Nats-Msg-Id": "1"})["seq"] == 1
 
 
 def _fails(_: Any) -> None:

@@ -26,57 +26,57 @@ from support.backup_fixture import (
     take,
 )
 from support.destinations import Recorder
-from support.js_consumers import ConsumerWorld
+from support.js_consumers import ConsumerFixture
 from support.schemas import check_answer
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> ConsumerWorld:
+def fixture(tmp_path: Path) -> ConsumerFixture:
     return filled(tmp_path)
 
 
-def test_a_client_that_goes_away_leaves_nothing(world: ConsumerWorld) -> None:
-    answer, data = take(world)
-    remove(world)
-    begun = begin(world, answer)
-    assert ask(world, begun["deliver_subject"], data[: len(data) - 100]) == b""
-    world.advance(4.9)
-    assert world.jsa.restores
+def test_a_client_that_goes_away_leaves_nothing(fixture: ConsumerFixture) -> None:
+    answer, data = take(fixture)
+    remove(fixture)
+    begun = begin(fixture, answer)
+    assert ask(fixture, begun["deliver_subject"], data[: len(data) - 100]) == b""
+    fixture.advance(4.9)
+    assert fixture.jsa.restores
     assert (
-        world.request("STREAM.CREATE.S", {"name": "S"})["error"]["description"]
+        fixture.request("STREAM.CREATE.S", {"name": "S"})["error"]["description"]
         == "a stream of this name is being restored"
     )
-    world.advance(0.2)
-    nothing_is_left(world)
-    assert "error" not in restore(world, answer, data)
+    fixture.advance(0.2)
+    nothing_is_left(fixture)
+    assert "error" not in restore(fixture, answer, data)
 
 
 @pytest.mark.parametrize("sent", [0.3, 0.95])
-def test_a_crash_in_the_midst_leaves_nothing(world: ConsumerWorld, sent: float) -> None:
-    random_payloads(world)
-    answer, data = take(world)
-    remove(world)
-    begun = begin(world, answer)
-    assert ask(world, begun["deliver_subject"], data[: int(len(data) * sent)]) == b""
-    world = restarted(world, crash=True)
-    nothing_is_left(world)
-    world = restarted(world)
-    nothing_is_left(world)
-    assert "error" not in restore(world, answer, data)
+def test_a_crash_in_the_midst_leaves_nothing(fixture: ConsumerFixture, sent: float) -> None:
+    random_payloads(fixture)
+    answer, data = take(fixture)
+    remove(fixture)
+    begun = begin(fixture, answer)
+    assert ask(fixture, begun["deliver_subject"], data[: int(len(data) * sent)]) == b""
+    fixture = restarted(fixture, crash=True)
+    nothing_is_left(fixture)
+    fixture = restarted(fixture)
+    nothing_is_left(fixture)
+    assert "error" not in restore(fixture, answer, data)
 
 
 def test_it_takes_room_while_it_comes(tmp_path: Path) -> None:
-    source = ConsumerWorld(tmp_path / "source")
+    source = ConsumerFixture(tmp_path / "source")
     source.create()
     source.fill(100, size=1000)
     answer, data = take(source)
     limits = AccountJetStreamOptions(file_max=60_000)
-    world = ConsumerWorld(tmp_path / "target", limits=limits)
-    refused = restore(world, answer, data)
+    fixture = ConsumerFixture(tmp_path / "target", limits=limits)
+    refused = restore(fixture, answer, data)
     assert refused["error"]["err_code"] == 10047
-    nothing_is_left(world)
+    nothing_is_left(fixture)
     # What fits is taken, and counted while it is on its way.
-    roomy = ConsumerWorld(tmp_path / "roomy", limits=AccountJetStreamOptions(file_max=150_000))
+    roomy = ConsumerFixture(tmp_path / "roomy", limits=AccountJetStreamOptions(file_max=150_000))
     begun = begin(roomy, answer)
     assert ask(roomy, begun["deliver_subject"], data) == b""
     for _ in range(10):
@@ -86,107 +86,107 @@ def test_it_takes_room_while_it_comes(tmp_path: Path) -> None:
 
 
 def test_limits_of_the_account_are_looked_at_first(tmp_path: Path) -> None:
-    source = ConsumerWorld(tmp_path / "source")
+    source = ConsumerFixture(tmp_path / "source")
     source.create()
     answer, _ = take(source)
-    world = ConsumerWorld(tmp_path / "target", limits=AccountJetStreamOptions(streams_max=1, file_max=10_000))
-    assert begin(world, answer, "T", name="T", subjects=["t"], max_bytes=20_000)["error"]["err_code"] == 10047
-    assert "error" not in begin(world, answer)
-    assert begin(world, answer)["error"]["err_code"] == 10130
-    assert begin(world, answer, "T", name="T", subjects=["t"])["error"]["err_code"] == 10027
+    fixture = ConsumerFixture(tmp_path / "target", limits=AccountJetStreamOptions(streams_max=1, file_max=10_000))
+    assert begin(fixture, answer, "T", name="T", subjects=["t"], max_bytes=20_000)["error"]["err_code"] == 10047
+    assert "error" not in begin(fixture, answer)
+    assert begin(fixture, answer)["error"]["err_code"] == 10130
+    assert begin(fixture, answer, "T", name="T", subjects=["t"])["error"]["err_code"] == 10027
 
 
-def test_the_name_can_be_taken_meanwhile_only_by_its_subjects(world: ConsumerWorld) -> None:
+def test_the_name_can_be_taken_meanwhile_only_by_its_subjects(fixture: ConsumerFixture) -> None:
     """Another stream may have taken the subjects when the restore is complete."""
-    answer, data = take(world)
-    remove(world)
-    begun = begin(world, answer)
-    world.create("OTHER", subjects=["s.>"])
-    assert send(world, begun["deliver_subject"], data)["error"]["err_code"] == 10065
-    nothing_is_left(world)
+    answer, data = take(fixture)
+    remove(fixture)
+    begun = begin(fixture, answer)
+    fixture.create("OTHER", subjects=["s.>"])
+    assert send(fixture, begun["deliver_subject"], data)["error"]["err_code"] == 10065
+    nothing_is_left(fixture)
 
 
-def test_a_consumer_that_may_not_be_refuses_the_whole(world: ConsumerWorld) -> None:
-    world.add("C", ack_policy="explicit", filter_subject="s.x")
-    answer, data = take(world)
-    remove(world)
-    refused = restore(world, answer, data, max_consumers=0, consumer_limits={"max_ack_pending": 5})
+def test_a_consumer_that_may_not_be_refuses_the_whole(fixture: ConsumerFixture) -> None:
+    fixture.add("C", ack_policy="explicit", filter_subject="s.x")
+    answer, data = take(fixture)
+    remove(fixture)
+    refused = restore(fixture, answer, data, max_consumers=0, consumer_limits={"max_ack_pending": 5})
     assert refused["error"]["err_code"] == 10062
     assert refused["error"]["description"].startswith('restore failed: error restoring consumer ["C"]: ')
-    nothing_is_left(world)
+    nothing_is_left(fixture)
 
 
-def test_a_client_that_runs_ahead_is_given_up(world: ConsumerWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_runs_ahead_is_given_up(fixture: ConsumerFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("eyot_daemon.jetstream.backup.restore.WAITING_MAX", 10_000)
-    answer, _ = take(world)
-    remove(world)
-    begun = begin(world, answer)
+    answer, _ = take(fixture)
+    remove(fixture)
+    begun = begin(fixture, answer)
     for _ in range(3):
-        reply = world.publish(begun["deliver_subject"].encode(), bytes(5000))
-    world.commit()
-    said = [msgspec.json.decode(got.payload) for got in world.inbox.got if b"faster" in got.payload]
+        reply = fixture.publish(begun["deliver_subject"].encode(), bytes(5000))
+    fixture.commit()
+    said = [msgspec.json.decode(got.payload) for got in fixture.inbox.got if b"faster" in got.payload]
     assert said[0]["error"]["description"] == "restore failed: chunks came faster than they were answered"
     assert reply
-    nothing_is_left(world)
+    nothing_is_left(fixture)
 
 
-def test_an_index_that_says_far_more_is_gone_than_ever_came(world: ConsumerWorld) -> None:
+def test_an_index_that_says_far_more_is_gone_than_ever_came(fixture: ConsumerFixture) -> None:
     """Ranges and sets are looked through by what is there, not by what they stand for."""
-    parts = RestoredParts(world.jsa, world.stream().config)
-    remove(world)
+    parts = RestoredParts(fixture.jsa, fixture.stream().config)
+    remove(fixture)
     parts.waiting.append(StreamPart(b"", 1))
     parts.waiting.append(MessagesPart([ArchivedMessage(seq, 1, b"s.x", b"", b"") for seq in (1, 5, 1 << 40, 1 << 61)]))
     many = SeqSet(dict.fromkeys(range(0, 1 << 41, 1 << 30), (1 << 2048) - 1))
     parts.waiting.append(GonePart((7,), [(2, 1 << 39)], [(1, 1 << 60, many)]))
     while parts.waiting:
         parts.store_some()
-        world.commit()
+        fixture.commit()
     log = parts.restoring.log
     assert [message.seq for message in log.read(1, max_messages=10, max_bytes=1000).messages] == [1 << 61]
     parts.discard()
-    world.commit()
-    nothing_is_left(world)
+    fixture.commit()
+    nothing_is_left(fixture)
 
 
 def test_a_chunk_is_answered_before_it_is_stored_unless_much_waits(
-    world: ConsumerWorld, monkeypatch: pytest.MonkeyPatch
+    fixture: ConsumerFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A client need not wait for what its chunk brings about; it may only not run far ahead."""
     monkeypatch.setattr("eyot_daemon.jetstream.backup.restore.ANSWERED_MAX", 3000)
-    answer, data = take(world)
-    remove(world)
-    begun = begin(world, answer)
-    [session] = world.jsa.restores.values()
+    answer, data = take(fixture)
+    remove(fixture)
+    begun = begin(fixture, answer)
+    [session] = fixture.jsa.restores.values()
     session._working = True  # the first chunk takes its time
-    replies = [world.publish(begun["deliver_subject"].encode(), data[at : at + 1000]) for at in range(0, 5000, 1000)]
-    world.commit()
-    assert [world.answer(reply) for reply in replies] == [b"", b"", None, None, None]
+    replies = [fixture.publish(begun["deliver_subject"].encode(), data[at : at + 1000]) for at in range(0, 5000, 1000)]
+    fixture.commit()
+    assert [fixture.answer(reply) for reply in replies] == [b"", b"", None, None, None]
     session._working = False
     session._advance()
     for _ in range(20):
-        world.advance(0)
-    assert [world.answer(reply) for reply in replies] == [b""] * 5
-    assert "error" not in send(world, begun["deliver_subject"], data[5000:])
+        fixture.advance(0)
+    assert [fixture.answer(reply) for reply in replies] == [b""] * 5
+    assert "error" not in send(fixture, begun["deliver_subject"], data[5000:])
 
 
-def test_what_comes_behind_the_end_of_the_archive_is_taken_and_dropped(world: ConsumerWorld) -> None:
-    answer, data = take(world)
-    remove(world)
-    assert "error" not in restore(world, answer, data + bytes(5000))
+def test_what_comes_behind_the_end_of_the_archive_is_taken_and_dropped(fixture: ConsumerFixture) -> None:
+    answer, data = take(fixture)
+    remove(fixture)
+    assert "error" not in restore(fixture, answer, data + bytes(5000))
 
 
 def test_a_store_that_cannot_take_it_says_so_at_the_next_chunk(
-    world: ConsumerWorld, monkeypatch: pytest.MonkeyPatch
+    fixture: ConsumerFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    random_payloads(world)
-    answer, data = take(world)
-    remove(world)
-    begun = begin(world, answer)
-    monkeypatch.setattr(world.store, "submit", refusing(world.store.submit))
-    said = send(world, begun["deliver_subject"], data, chunk=20_000)
+    random_payloads(fixture)
+    answer, data = take(fixture)
+    remove(fixture)
+    begun = begin(fixture, answer)
+    monkeypatch.setattr(fixture.store, "submit", refusing(fixture.store.submit))
+    said = send(fixture, begun["deliver_subject"], data, chunk=20_000)
     monkeypatch.undo()
     assert said["error"]["err_code"] == 10047
-    nothing_is_left(world)
+    nothing_is_left(fixture)
 
 
 def refusing(submit: Any) -> Any:
@@ -200,12 +200,12 @@ def refusing(submit: Any) -> Any:
     return full
 
 
-def test_advisories(world: ConsumerWorld) -> None:
+def test_advisories(fixture: ConsumerFixture) -> None:
     heard = Recorder()
-    world.account.subscribe(b"$JS.EVENT.ADVISORY.STREAM.>", heard)
-    answer, data = take(world)
-    remove(world)
-    restore(world, answer, data)
+    fixture.account.subscribe(b"$JS.EVENT.ADVISORY.STREAM.>", heard)
+    answer, data = take(fixture)
+    remove(fixture)
+    restore(fixture, answer, data)
     seen = {
         msgspec.json.decode(got.payload)["type"].rpartition(".")[2]: msgspec.json.decode(got.payload)
         for got in heard.got

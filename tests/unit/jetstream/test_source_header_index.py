@@ -1,45 +1,44 @@
-"""What a mirror notes of where its messages are from, and what is found where nobody noted it."""
+"""The index of the origins of a mirror's messages, and the scan of messages that are not indexed."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from eyot_daemon.jetstream.downstream.tracker import downstreams_of
 from eyot_daemon.jetstream.downstream.upstream_positions import PositionUpdate, read_position_update
 from eyot_daemon.jetstream.position import Position, encode_position, read_position
 from eyot_daemon.jetstream.sourcing import source_header_index
 from eyot_daemon.jetstream.sourcing.resume_point import source_position
-from eyot_daemon.jetstream.sourcing.source_header_index import MARKS_KEY, SourceHeaderIndex
+from eyot_daemon.jetstream.sourcing.source_header_index import HEADER_INDEX_KEY, SourceHeaderIndex
 from eyot_sync.sourcing.actions import Copied
 from eyot_sync.sourcing.origin import Origin
 from eyot_wire import headers
 from eyot_wire.jetstream.stream import StreamSource
-from support.js_consumers import ConsumerWorld
-from support.js_fixture import World
+from support.js_consumers import ConsumerFixture
+from support.js_fixture import Fixture
 
 T0 = 1_600_000_000_000_000_000
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    world = World(tmp_path)
-    world.create("M", subjects=None, mirror={"name": "O"})
-    return world
+def fixture(tmp_path: Path) -> Fixture:
+    fixture = Fixture(tmp_path)
+    fixture.create("M", subjects=None, mirror={"name": "O"})
+    return fixture
 
 
 def marked(seq: int, mark: str, *, payload: bytes = b"12345") -> Copied:
     return Copied(seq, T0 + seq, b"o.a", f"NATS/1.0\r\nNats-Stream-Source: {mark}\r\n\r\n".encode(), payload)
 
 
-def store(world: World, marks: SourceHeaderIndex, *messages: Copied) -> None:
-    world.stream("M").ingest_copied(
+def store(fixture: Fixture, marks: SourceHeaderIndex, *messages: Copied) -> None:
+    fixture.stream("M").ingest_copied(
         messages, mirror=True, positions=lambda taken: marks.note(messages, taken), on_done=lambda result: None
     )
 
 
-def noted(world: World) -> dict[bytes, Position]:
-    positions = world.stream("M").log.positions()
+def noted(fixture: Fixture) -> dict[bytes, Position]:
+    positions = fixture.stream("M").log.positions()
     return {key: read_position(value) for key, value in positions.items() if not key.startswith(b"eyot.")}
 
 
@@ -47,8 +46,8 @@ def size(message: Copied) -> int:
     return len(message.header) + len(message.payload)
 
 
-def test_the_last_mark_of_each_origin_is_noted_with_the_messages(world: World) -> None:
-    marks = SourceHeaderIndex(world.stream("M"))
+def test_the_last_mark_of_each_origin_is_noted_with_the_messages(fixture: Fixture) -> None:
+    marks = SourceHeaderIndex(fixture.stream("M"))
     messages = [
         marked(1, "L1 5 > > a life1 100"),
         marked(2, "L2 1 > > a life2 50"),
@@ -56,65 +55,67 @@ def test_the_last_mark_of_each_origin_is_noted_with_the_messages(world: World) -
         Copied(4, T0, b"o.a", b"", b"not marked"),
         marked(5, "L1 9 > > a life1 95"),
     ]
-    store(world, marks, *messages)
-    assert noted(world) == {}, "not before the messages are on flash"
-    world.commit()
-    assert noted(world) == {
+    store(fixture, marks, *messages)
+    assert noted(fixture) == {}, "not before the messages are on flash"
+    fixture.commit()
+    assert noted(fixture) == {
         b"L1 > >": Position(9, "life1", 95, size(messages[4]), 100, ((5, 100), (6, 90))),
         b"L2 > >": Position(1, "life2", 50, size(messages[1]), 50),
     }
-    store(world, marks, marked(6, "L1 10 > > a life1 96"), marked(7, "L1 11 > > a life1 97"))
-    world = world.crash()
-    assert noted(world)[b"L1 > >"].seq == 9
+    store(fixture, marks, marked(6, "L1 10 > > a life1 96"), marked(7, "L1 11 > > a life1 97"))
+    fixture = fixture.crash()
+    assert noted(fixture)[b"L1 > >"].seq == 9
     store(
-        world,
-        SourceHeaderIndex(world.stream("M")),
+        fixture,
+        SourceHeaderIndex(fixture.stream("M")),
         marked(6, "L1 10 > > a life1 96"),
         marked(7, "L1 11 > > a life1 97"),
     )
-    world.commit()
-    assert noted(world)[b"L1 > >"].checkpoints == ((6, 90), (9, 95), (10, 96))
+    fixture.commit()
+    assert noted(fixture)[b"L1 > >"].checkpoints == ((6, 90), (9, 95), (10, 96))
 
 
-def test_another_life_begins_anew_and_one_set_back_has_no_witnesses(world: World) -> None:
-    marks = SourceHeaderIndex(world.stream("M"))
-    store(world, marks, marked(1, "L 5 > > a life1 100"), marked(2, "L 3 > > a life1 80"))
-    world.commit()
-    (position,) = noted(world).values()
+def test_another_life_begins_anew_and_one_set_back_has_no_witnesses(fixture: Fixture) -> None:
+    marks = SourceHeaderIndex(fixture.stream("M"))
+    store(fixture, marks, marked(1, "L 5 > > a life1 100"), marked(2, "L 3 > > a life1 80"))
+    fixture.commit()
+    (position,) = noted(fixture).values()
     assert (position.seq, position.ts_ns, position.newest_ns, position.checkpoints) == (3, 80, 100, ())
-    store(world, marks, marked(3, "L 1 > > a life2 20"))
-    world.commit()
-    (position,) = noted(world).values()
+    store(fixture, marks, marked(3, "L 1 > > a life2 20"))
+    fixture.commit()
+    (position,) = noted(fixture).values()
     assert (position.identity, position.seq, position.newest_ns, position.checkpoints) == ("life2", 1, 20, ())
 
 
-def test_what_was_told_counts_when_the_mirror_is_as_far(world: World) -> None:
-    marks = SourceHeaderIndex(world.stream("M"))
+def test_what_was_told_counts_when_the_mirror_is_as_far(fixture: Fixture) -> None:
+    marks = SourceHeaderIndex(fixture.stream("M"))
     marks.told(
         PositionUpdate(
             2, {b"L > >": Position(7, "created", 70, 5, 75, ((6, 75),)), b"OLD > >": Position(3)}, whole=True
         )
     )
-    store(world, marks, marked(1, "L 4 > > a"))
-    world.commit()
-    assert noted(world) == {b"L > >": Position(4, size=size(marked(1, "L 4 > > a")))}
+    store(fixture, marks, marked(1, "L 4 > > a"))
+    fixture.commit()
+    assert noted(fixture) == {b"L > >": Position(4, size=size(marked(1, "L 4 > > a")))}
     later = marked(3, "L 9 > > a")
-    store(world, marks, marked(2, "L 7 > > a"), later)
-    world.commit()
-    assert noted(world)[b"OLD > >"] == Position(3)
-    assert noted(world)[b"L > >"] == Position(9, "created", 0, size(later), 75, ((6, 75), (7, 70))), "it goes on"
-    store(world, marks, marked(4, "L 1 > > a"))
-    world.commit()
-    assert noted(world)[b"L > >"] == Position(1, size=size(later)), "which life that is nobody said"
+    store(fixture, marks, marked(2, "L 7 > > a"), later)
+    fixture.commit()
+    assert noted(fixture)[b"OLD > >"] == Position(3)
+    assert noted(fixture)[b"L > >"] == Position(9, "created", 0, size(later), 75, ((6, 75), (7, 70))), "it goes on"
+    store(fixture, marks, marked(4, "L 1 > > a"))
+    fixture.commit()
+    assert noted(fixture)[b"L > >"] == Position(1, size=size(later)), "which life that is nobody said"
     marks.told(PositionUpdate(3, {b"L > >": Position(8, "created", 80)}))
     assert not list(marks.note((), 4)), "of what was before"
     marks.told(PositionUpdate(4, {b"L > >": Position(1, "later", 10)}))
     assert dict(marks.note((), 4))[b"L > >"] == encode_position(Position(1, "later", 10))
 
 
-def test_what_was_told_is_folded_where_the_mirror_is_far_behind(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source_header_index, "TOLD_MAX", 2)
-    marks = SourceHeaderIndex(world.stream("M"))
+def test_what_was_told_is_folded_where_the_mirror_is_far_behind(
+    fixture: Fixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source_header_index, "POSITION_UPDATES_MAX", 2)
+    marks = SourceHeaderIndex(fixture.stream("M"))
     for upto in (1, 2, 3, 4):
         marks.told(PositionUpdate(upto, {b"%d" % upto: Position(upto), b"L": Position(10 * upto)}))
     records = dict(marks.note([marked(3, "A 1")], 3))
@@ -128,28 +129,28 @@ def test_what_was_told_is_folded_where_the_mirror_is_far_behind(world: World, mo
 
 
 def test_a_mirror_is_told_what_changed(tmp_path: Path) -> None:
-    world = ConsumerWorld(tmp_path)
-    world.create("T", subjects=None, sources=[{"name": "A"}, {"name": "B"}])
+    fixture = ConsumerFixture(tmp_path)
+    fixture.create("T", subjects=None, sources=[{"name": "A"}, {"name": "B"}])
 
     def copy(seq: int, *positions: tuple[bytes, Position]) -> None:
         records = [(key, encode_position(position)) for key, position in positions]
-        world.stream("T").ingest_copied(
+        fixture.stream("T").ingest_copied(
             [Copied(seq, T0, b"o", b"", b"")], mirror=False, positions=lambda _: records, on_done=lambda result: None
         )
-        world.commit()
+        fixture.commit()
 
     def told_since() -> PositionUpdate | None:
-        world.advance(1.5, 0.5)
+        fixture.advance(1.5, 0.5)
         asked = [got for got in box.got if got.reply.startswith(b"$JS.FC.")]
         box.got.clear()
         for got in asked:
-            world.account.publish(got.reply, origin=world.client)
-        world.commit()
+            fixture.account.publish(got.reply, origin=fixture.client)
+        fixture.commit()
         (told,) = [headers.get(got.header, b"Eyot-Origins") for got in asked]
         return None if told is None else read_position_update(told.decode())
 
     copy(1, (b"A > >", Position(1, "a")), (b"B > >", Position(2, "b")), (b"eyot.x", Position()))
-    box = world.listen(b"$JS.M.x")
+    box = fixture.listen(b"$JS.M.x")
     config = {
         "deliver_subject": "$JS.M.x",
         "direct": True,
@@ -157,9 +158,9 @@ def test_a_mirror_is_told_what_changed(tmp_path: Path) -> None:
         "flow_control": True,
         "idle_heartbeat": 10**9,
     }
-    assert not downstreams_of(world.stream("T")).mirrored
-    answer = world.add_ephemeral("T", **config, metadata={"eyot.origins": "?"})
-    assert downstreams_of(world.stream("T")).mirrored
+    assert not fixture.stream("T").downstream.mirrored
+    answer = fixture.add_ephemeral("T", **config, metadata={"eyot.origins": "?"})
+    assert fixture.stream("T").downstream.mirrored
     told = read_position_update(answer["config"]["metadata"]["eyot.origins"])
     assert told == PositionUpdate(1, {b"A > >": Position(1, "a"), b"B > >": Position(2, "b")}, whole=True)
     assert told_since() is None
@@ -170,25 +171,25 @@ def test_a_mirror_is_told_what_changed(tmp_path: Path) -> None:
 
 
 def test_who_does_not_ask_is_told_nothing(tmp_path: Path) -> None:
-    world = ConsumerWorld(tmp_path)
-    world.create("T", subjects=None, sources=[{"name": "A"}])
-    box = world.listen(b"$JS.S.x")
-    world.stream("T").ingest_copied(
+    fixture = ConsumerFixture(tmp_path)
+    fixture.create("T", subjects=None, sources=[{"name": "A"}])
+    box = fixture.listen(b"$JS.S.x")
+    fixture.stream("T").ingest_copied(
         [Copied(1, T0, b"o", b"", b"")],
         mirror=False,
         positions=lambda _: [(b"A > >", encode_position(Position(1)))],
         on_done=lambda result: None,
     )
-    world.commit()
+    fixture.commit()
     flow = {"flow_control": True, "idle_heartbeat": 10**9, "ack_policy": "none"}
-    world.add_ephemeral("T", deliver_subject="$JS.S.x", direct=True, **flow)
-    world.advance(1.5, 0.5)
+    fixture.add_ephemeral("T", deliver_subject="$JS.S.x", direct=True, **flow)
+    fixture.advance(1.5, 0.5)
     asked = [got.header for got in box.got if got.reply.startswith(b"$JS.FC.")]
     assert asked == [b"NATS/1.0 100 FlowControl Request\r\n\r\n"]
 
 
-def test_what_was_not_taken_is_not_noted(world: World) -> None:
-    marks = SourceHeaderIndex(world.stream("M"))
+def test_what_was_not_taken_is_not_noted(fixture: Fixture) -> None:
+    marks = SourceHeaderIndex(fixture.stream("M"))
     messages = [marked(seq, f"L {seq} > > a life {seq}") for seq in (1, 2, 3)]
     records = dict(marks.note(messages, 2))
     assert read_position(records[b"L > >"]).seq == 2
@@ -196,8 +197,8 @@ def test_what_was_not_taken_is_not_noted(world: World) -> None:
     assert read_position(dict(marks.note(messages, 3))[b"L > >"]).seq == 3
 
 
-def test_what_failed_is_noted_again(world: World) -> None:
-    marks = SourceHeaderIndex(world.stream("M"))
+def test_what_failed_is_noted_again(fixture: Fixture) -> None:
+    marks = SourceHeaderIndex(fixture.stream("M"))
     messages = [marked(1, "L 1 > > a life 1")]
     assert list(marks.note(messages, 1))
     marks.reload()
@@ -205,32 +206,32 @@ def test_what_failed_is_noted_again(world: World) -> None:
 
 
 def test_messages_do_not_fill_the_store_with_origins_that_they_make_up(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    fixture: Fixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(source_header_index, "ORIGINS_MAX", 3)
-    marks = SourceHeaderIndex(world.stream("M"))
+    marks = SourceHeaderIndex(fixture.stream("M"))
     made_up: Sequence[str] = ["eyot.mirror 1", "x" * 600 + " 1", "A 1", "B 1", "C 1", "D 1", "A 2"]
-    store(world, marks, *(marked(seq, mark) for seq, mark in enumerate(made_up, 1)))
-    world.commit()
-    assert {key: position.seq for key, position in noted(world).items()} == {b"A": 2, b"B": 1, b"C": 1}
+    store(fixture, marks, *(marked(seq, mark) for seq, mark in enumerate(made_up, 1)))
+    fixture.commit()
+    assert {key: position.seq for key, position in noted(fixture).items()} == {b"A": 2, b"B": 1, b"C": 1}
 
 
-def test_what_was_stored_before_is_looked_through_once(world: World) -> None:
-    stream = world.stream("M")
+def test_what_was_stored_before_is_looked_through_once(fixture: Fixture) -> None:
+    stream = fixture.stream("M")
     before = [marked(1, "L1 5 > > a life1 100"), marked(2, "OLD 7")]
     stream.ingest_copied(before, mirror=True, on_done=lambda result: None)
-    world.commit()
-    store(world, SourceHeaderIndex(stream), marked(3, "L2 1 > > a life2 50"), marked(4, "L1 6 > > a life1 101"))
-    world.commit()
+    fixture.commit()
+    store(fixture, SourceHeaderIndex(stream), marked(3, "L2 1 > > a life2 50"), marked(4, "L1 6 > > a life1 101"))
+    fixture.commit()
     assert source_position(stream, Origin.of(StreamSource(name="L1"))).checkpoints == (), "as noted, not looked for"
-    world.commit()
-    assert noted(world).keys() == {b"L1 > >", b"L2 > >"}
+    fixture.commit()
+    assert noted(fixture).keys() == {b"L1 > >", b"L2 > >"}
     assert source_position(stream, Origin.of(StreamSource(name="OLD"))) == Position(7, size=size(before[1]))
-    world.commit()
-    assert noted(world).keys() == {b"L1 > >", b"L2 > >", b"OLD"}
-    assert noted(world)[b"L1 > >"].seq == 6
-    record = stream.log.positions()[MARKS_KEY]
+    fixture.commit()
+    assert noted(fixture).keys() == {b"L1 > >", b"L2 > >", b"OLD"}
+    assert noted(fixture)[b"L1 > >"].seq == 6
+    record = stream.log.positions()[HEADER_INDEX_KEY]
     assert source_position(stream, Origin.of(StreamSource(name="OLD"))).seq == 7
     assert source_position(stream, Origin.of(StreamSource(name="NEW"))) == Position()
-    world.commit()
-    assert stream.log.positions()[MARKS_KEY] == record
+    fixture.commit()
+    assert stream.log.positions()[HEADER_INDEX_KEY] == record

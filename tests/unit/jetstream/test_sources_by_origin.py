@@ -1,4 +1,4 @@
-"""Which copies an interest change concerns."""
+"""The mirrors and sources that a change of interest concerns."""
 
 from __future__ import annotations
 

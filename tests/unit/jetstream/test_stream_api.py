@@ -9,15 +9,14 @@ import pytest
 
 from eyot_daemon.config.accounts import AccountJetStreamOptions
 from eyot_daemon.config.jetstream import JetStreamOptions
-from eyot_daemon.jetstream.consumer.consumers import Consumers
 from support.destinations import Recorder
-from support.js_fixture import World
+from support.js_fixture import Fixture
 from support.schemas import check_answer, check_pub_ack
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
+def fixture(tmp_path: Path) -> Fixture:
+    return Fixture(tmp_path)
 
 
 def refusal(answer: Any) -> tuple[int, str]:
@@ -25,14 +24,14 @@ def refusal(answer: Any) -> tuple[int, str]:
     return answer["error"]["err_code"], answer["error"]["description"]
 
 
-def test_a_stream_from_creation_to_deletion(world: World) -> None:
-    created = check_answer(world.create())
+def test_a_stream_from_creation_to_deletion(fixture: Fixture) -> None:
+    created = check_answer(fixture.create())
     assert created["did_create"]
     assert created["state"]["consumer_count"] == 0
     assert created["config"]["metadata"] == {"_nats.level": "4", "_nats.req.level": "0", "_nats.ver": "2.14.0"}
-    assert check_answer(world.create())["did_create"]
-    check_pub_ack(world.put(b"s.a", b"1234"))
-    info = check_answer(world.request("STREAM.INFO.S"))
+    assert check_answer(fixture.create())["did_create"]
+    check_pub_ack(fixture.put(b"s.a", b"1234"))
+    info = check_answer(fixture.request("STREAM.INFO.S"))
     assert info["state"] == {
         "messages": 1,
         "bytes": 37,
@@ -43,64 +42,64 @@ def test_a_stream_from_creation_to_deletion(world: World) -> None:
         "num_subjects": 1,
         "consumer_count": 0,
     }
-    updated = check_answer(world.request("STREAM.UPDATE.S", {"name": "S", "subjects": ["t"], "max_msgs": 5}))
+    updated = check_answer(fixture.request("STREAM.UPDATE.S", {"name": "S", "subjects": ["t"], "max_msgs": 5}))
     assert updated["config"]["max_msgs"] == 5
-    assert world.put(b"s.a") is None
-    assert world.put(b"t")["seq"] == 2
-    assert check_answer(world.request("STREAM.NAMES"))["streams"] == ["S"]
-    assert check_answer(world.request("STREAM.LIST"))["streams"][0]["config"]["name"] == "S"
-    assert check_answer(world.request("STREAM.DELETE.S"))["success"]
-    assert world.put(b"t") is None
-    assert refusal(world.request("STREAM.INFO.S")) == (10059, "stream not found")
-    assert check_answer(world.create())["state"]["last_seq"] == 0
+    assert fixture.put(b"s.a") is None
+    assert fixture.put(b"t")["seq"] == 2
+    assert check_answer(fixture.request("STREAM.NAMES"))["streams"] == ["S"]
+    assert check_answer(fixture.request("STREAM.LIST"))["streams"][0]["config"]["name"] == "S"
+    assert check_answer(fixture.request("STREAM.DELETE.S"))["success"]
+    assert fixture.put(b"t") is None
+    assert refusal(fixture.request("STREAM.INFO.S")) == (10059, "stream not found")
+    assert check_answer(fixture.create())["state"]["last_seq"] == 0
 
 
-def test_the_answer_to_a_creation_waits_for_the_disk(world: World) -> None:
-    reply = world.publish(b"$JS.API.STREAM.CREATE.S", b'{"name":"S"}')
-    world.broker.flush()
-    assert world.answer(reply) is None
-    world.commit()
-    assert world.answer(reply) is not None
+def test_the_answer_to_a_creation_waits_for_the_disk(fixture: Fixture) -> None:
+    reply = fixture.publish(b"$JS.API.STREAM.CREATE.S", b'{"name":"S"}')
+    fixture.broker.flush()
+    assert fixture.answer(reply) is None
+    fixture.commit()
+    assert fixture.answer(reply) is not None
 
 
-def test_a_stream_can_be_replaced_in_one_turn(world: World) -> None:
-    world.create()
-    world.put(b"s.a", b"old")
-    deleted = world.publish(b"$JS.API.STREAM.DELETE.S")
-    created = world.publish(b"$JS.API.STREAM.CREATE.S", b'{"name":"S","subjects":["s.>"]}')
-    world.commit()
-    assert b'"success":true' in (world.answer(deleted) or b"")
-    assert b'"did_create":true' in (world.answer(created) or b"")
-    assert world.put(b"s.a", b"new")["seq"] == 1
-    assert world.restart().held() == [(1, b"new")]
+def test_a_stream_can_be_replaced_in_one_turn(fixture: Fixture) -> None:
+    fixture.create()
+    fixture.put(b"s.a", b"old")
+    deleted = fixture.publish(b"$JS.API.STREAM.DELETE.S")
+    created = fixture.publish(b"$JS.API.STREAM.CREATE.S", b'{"name":"S","subjects":["s.>"]}')
+    fixture.commit()
+    assert b'"success":true' in (fixture.answer(deleted) or b"")
+    assert b'"did_create":true' in (fixture.answer(created) or b"")
+    assert fixture.put(b"s.a", b"new")["seq"] == 1
+    assert fixture.restart().held() == [(1, b"new")]
 
 
-def test_everything_is_back_after_a_restart(world: World) -> None:
-    world.create(max_msgs=2)
+def test_everything_is_back_after_a_restart(fixture: Fixture) -> None:
+    fixture.create(max_msgs=2)
     for payload in (b"1", b"2", b"3"):
-        world.put(b"s.a", payload)
-    before = world.request("STREAM.INFO.S")
-    world = world.restart()
-    after = world.request("STREAM.INFO.S")
+        fixture.put(b"s.a", payload)
+    before = fixture.request("STREAM.INFO.S")
+    fixture = fixture.restart()
+    after = fixture.request("STREAM.INFO.S")
     assert (after["config"], after["state"], after["created"]) == (before["config"], before["state"], before["created"])
-    assert world.put(b"s.a", b"4")["seq"] == 4
-    assert world.held() == [(3, b"3"), (4, b"4")]
+    assert fixture.put(b"s.a", b"4")["seq"] == 4
+    assert fixture.held() == [(3, b"3"), (4, b"4")]
 
 
-def test_lowered_limits_hold_at_once(world: World) -> None:
-    world.create()
+def test_lowered_limits_hold_at_once(fixture: Fixture) -> None:
+    fixture.create()
     for number in range(6):
-        world.put(b"s.%d" % (number % 2), b"%d" % number)
-    world.request("STREAM.UPDATE.S", {"name": "S", "subjects": ["s.>"], "max_msgs_per_subject": 2})
-    assert [seq for seq, _ in world.held()] == [3, 4, 5, 6]
-    world.request("STREAM.UPDATE.S", {"name": "S", "subjects": ["s.>"], "max_msgs": 1})
-    assert [seq for seq, _ in world.held()] == [6]
+        fixture.put(b"s.%d" % (number % 2), b"%d" % number)
+    fixture.request("STREAM.UPDATE.S", {"name": "S", "subjects": ["s.>"], "max_msgs_per_subject": 2})
+    assert [seq for seq, _ in fixture.held()] == [3, 4, 5, 6]
+    fixture.request("STREAM.UPDATE.S", {"name": "S", "subjects": ["s.>"], "max_msgs": 1})
+    assert [seq for seq, _ in fixture.held()] == [6]
 
 
-def test_a_first_sequence_can_be_chosen(world: World) -> None:
-    world.create(first_seq=100)
-    assert world.put(b"s.a")["seq"] == 100
-    assert world.request("STREAM.INFO.S")["state"]["first_seq"] == 100
+def test_a_first_sequence_can_be_chosen(fixture: Fixture) -> None:
+    fixture.create(first_seq=100)
+    assert fixture.put(b"s.a")["seq"] == 100
+    assert fixture.request("STREAM.INFO.S")["state"]["first_seq"] == 100
 
 
 @pytest.mark.parametrize(
@@ -146,50 +145,50 @@ def test_a_first_sequence_can_be_chosen(world: World) -> None:
         ("STREAM.MSG.DELETE.D", b'{"seq":1}', 10057, "message delete not permitted"),
     ],
 )
-def test_refusals(world: World, words: str, body: bytes, err_code: int, text: str | None) -> None:
-    world.create("E")
-    world.create("D", deny_purge=True, deny_delete=True)
-    world.create("M", storage="memory")
-    world.create("P", first_seq=5)
-    code, description = refusal(world.request(words, body))
+def test_refusals(fixture: Fixture, words: str, body: bytes, err_code: int, text: str | None) -> None:
+    fixture.create("E")
+    fixture.create("D", deny_purge=True, deny_delete=True)
+    fixture.create("M", storage="memory")
+    fixture.create("P", first_seq=5)
+    code, description = refusal(fixture.request(words, body))
     assert (code, text or description) == (err_code, description)
 
 
-def test_refusals_of_lists_keep_their_members(world: World) -> None:
-    assert world.request("STREAM.INFO.N")["total"] == 0
-    assert world.request("STREAM.NAMES", b"x")["total"] == 0
-    assert world.request("STREAM.LIST", b"x")["total"] == 0
-    assert world.request("STREAM.PURGE.N")["purged"] == 0
+def test_refusals_of_lists_keep_their_members(fixture: Fixture) -> None:
+    assert fixture.request("STREAM.INFO.N")["total"] == 0
+    assert fixture.request("STREAM.NAMES", b"x")["total"] == 0
+    assert fixture.request("STREAM.LIST", b"x")["total"] == 0
+    assert fixture.request("STREAM.PURGE.N")["purged"] == 0
 
 
-def test_unknown_requests_are_not_answered(world: World) -> None:
+def test_unknown_requests_are_not_answered(fixture: Fixture) -> None:
     for words in ("FOO", "STREAM.FOO.S", "STREAM.INFO", "STREAM.INFO.S.T", "META.LEADER.STEPDOWN"):
-        assert world.request(words) is None
+        assert fixture.request(words) is None
 
 
-def test_clusters_are_elsewhere(world: World) -> None:
-    answer = world.request("STREAM.LEADER.STEPDOWN.S")
+def test_clusters_are_elsewhere(fixture: Fixture) -> None:
+    answer = fixture.request("STREAM.LEADER.STEPDOWN.S")
     assert answer["error"]["err_code"] == 10010
 
 
-def test_a_request_for_a_higher_api_level_is_refused(world: World) -> None:
-    assert world.request("STREAM.NAMES", b"", {"Nats-Required-Api-Level": "4"})["total"] == 0
+def test_a_request_for_a_higher_api_level_is_refused(fixture: Fixture) -> None:
+    assert fixture.request("STREAM.NAMES", b"", {"Nats-Required-Api-Level": "4"})["total"] == 0
     for level in ("5", "x", "9" * 5000):
-        assert refusal(world.request("STREAM.NAMES", b"", {"Nats-Required-Api-Level": level}))[0] == 10185
+        assert refusal(fixture.request("STREAM.NAMES", b"", {"Nats-Required-Api-Level": level}))[0] == 10185
 
 
 def test_lenient_servers_ignore_unknown_members(tmp_path: Path) -> None:
-    world = World(tmp_path, options=JetStreamOptions(strict=False))
-    assert world.request("STREAM.CREATE.S", b'{"name":"S","nope":1}')["did_create"]
+    fixture = Fixture(tmp_path, options=JetStreamOptions(strict=False))
+    assert fixture.request("STREAM.CREATE.S", b'{"name":"S","nope":1}')["did_create"]
 
 
 def test_an_account_without_jetstream_says_so(tmp_path: Path) -> None:
-    world = World(tmp_path, limits=AccountJetStreamOptions())
+    fixture = Fixture(tmp_path, limits=AccountJetStreamOptions())
     inbox = Recorder()
-    other = world.broker.global_account
+    other = fixture.broker.global_account
     other.subscribe(b"_INBOX.x", inbox)
     other.publish(b"$JS.API.INFO", b"_INBOX.x")
-    world.commit()
+    fixture.commit()
     assert b'"err_code":10039' in inbox.got[0].payload
 
 
@@ -197,67 +196,67 @@ def test_account_info_and_limits(tmp_path: Path) -> None:
     limits = AccountJetStreamOptions(
         file_max=10_000, memory_max=5_000, streams_max=2, file_stream_bytes_max=8_000, max_bytes_required=True
     )
-    world = World(tmp_path, limits=limits)
-    assert refusal(world.create("N"))[0] == 10113
-    assert refusal(world.create("N", max_bytes=9_000))[0] == 10122
-    world.create("S", max_bytes=6_000)
-    assert refusal(world.create("N", max_bytes=6_000))[0] == 10047
-    assert refusal(world.create("N", max_bytes=6_000, storage="memory"))[0] == 10028
-    world.create("T", max_bytes=1_000)
-    assert refusal(world.create("N", max_bytes=1_000))[0] == 10027
-    world.put(b"s.a", b"1234")
-    info = check_answer(world.request("INFO"))
+    fixture = Fixture(tmp_path, limits=limits)
+    assert refusal(fixture.create("N"))[0] == 10113
+    assert refusal(fixture.create("N", max_bytes=9_000))[0] == 10122
+    fixture.create("S", max_bytes=6_000)
+    assert refusal(fixture.create("N", max_bytes=6_000))[0] == 10047
+    assert refusal(fixture.create("N", max_bytes=6_000, storage="memory"))[0] == 10028
+    fixture.create("T", max_bytes=1_000)
+    assert refusal(fixture.create("N", max_bytes=1_000))[0] == 10027
+    fixture.put(b"s.a", b"1234")
+    info = check_answer(fixture.request("INFO"))
     assert (info["storage"], info["streams"], info["reserved_storage"]) == (37, 2, 7_000)
     assert info["limits"]["max_storage"] == 10_000
     assert info["api"] == {"level": 4, "total": 7, "errors": 5}
 
 
 def test_a_stream_without_limit_reserves_a_byte(tmp_path: Path) -> None:
-    world = World(tmp_path, limits=AccountJetStreamOptions(file_max=1_000, memory_max=0, file_stream_bytes_max=500))
-    assert refusal(world.create("N", storage="memory"))[0] == 10028
-    assert "error" not in world.create("N")
-    assert "error" not in world.create("M", max_bytes=500)
-    assert "error" not in world.create("O", max_bytes=500)
-    assert refusal(world.create("P"))[0] == 10047
-    assert refusal(world.request("STREAM.UPDATE.N", {"name": "N", "subjects": ["n.>"], "max_bytes": 1}))[0] == 10047
-    assert "error" not in world.request("STREAM.UPDATE.M", {"name": "M", "subjects": ["m.>"], "max_bytes": 400})
+    fixture = Fixture(tmp_path, limits=AccountJetStreamOptions(file_max=1_000, memory_max=0, file_stream_bytes_max=500))
+    assert refusal(fixture.create("N", storage="memory"))[0] == 10028
+    assert "error" not in fixture.create("N")
+    assert "error" not in fixture.create("M", max_bytes=500)
+    assert "error" not in fixture.create("O", max_bytes=500)
+    assert refusal(fixture.create("P"))[0] == 10047
+    assert refusal(fixture.request("STREAM.UPDATE.N", {"name": "N", "subjects": ["n.>"], "max_bytes": 1}))[0] == 10047
+    assert "error" not in fixture.request("STREAM.UPDATE.M", {"name": "M", "subjects": ["m.>"], "max_bytes": 400})
 
 
 def test_counts_of_0_are_no_limits_and_what_is_there_is_not_counted_twice(tmp_path: Path) -> None:
-    world = World(tmp_path / "none", limits=AccountJetStreamOptions(streams_max=0, consumers_max=0))
-    assert "error" not in world.create("N", max_consumers=5)
-    world = World(tmp_path / "one", limits=AccountJetStreamOptions(streams_max=1, consumers_max=1, file_max=100))
-    assert refusal(world.create("N", max_consumers=2))[0] == 10026
-    assert "error" not in world.create("N", max_bytes=100)
-    assert "error" not in world.create("N", max_bytes=100)
-    assert refusal(world.create("N", max_bytes=90))[0] == 10058
-    assert refusal(world.create("O"))[0] == 10027
+    fixture = Fixture(tmp_path / "none", limits=AccountJetStreamOptions(streams_max=0, consumers_max=0))
+    assert "error" not in fixture.create("N", max_consumers=5)
+    fixture = Fixture(tmp_path / "one", limits=AccountJetStreamOptions(streams_max=1, consumers_max=1, file_max=100))
+    assert refusal(fixture.create("N", max_consumers=2))[0] == 10026
+    assert "error" not in fixture.create("N", max_bytes=100)
+    assert "error" not in fixture.create("N", max_bytes=100)
+    assert refusal(fixture.create("N", max_bytes=90))[0] == 10058
+    assert refusal(fixture.create("O"))[0] == 10027
 
 
 def test_tiers(tmp_path: Path) -> None:
     r1, r3 = AccountJetStreamOptions(streams_max=1, file_max=100), AccountJetStreamOptions(streams_max=1, file_max=900)
-    world = World(tmp_path / "both", limits=msgspec.structs.replace(r1, tiers=(("R1", r1), ("R3", r3))))
-    assert "error" not in world.create("N", max_bytes=100)
-    assert refusal(world.create("O"))[0] == 10027
-    assert refusal(world.create("O", num_replicas=3))[0] == 10074
-    assert refusal(world.create("O", num_replicas=5))[0] == 10120
-    info = check_answer(world.request("INFO"))
+    fixture = Fixture(tmp_path / "both", limits=msgspec.structs.replace(r1, tiers=(("R1", r1), ("R3", r3))))
+    assert "error" not in fixture.create("N", max_bytes=100)
+    assert refusal(fixture.create("O"))[0] == 10027
+    assert refusal(fixture.create("O", num_replicas=3))[0] == 10074
+    assert refusal(fixture.create("O", num_replicas=5))[0] == 10120
+    info = check_answer(fixture.request("INFO"))
     assert info["limits"]["max_storage"] == 0
     assert [(tier["streams"], tier["limits"]["max_storage"]) for tier in info["tiers"].values()] == [(1, 100), (0, 900)]
-    world = World(tmp_path / "other", limits=AccountJetStreamOptions(tiers=(("R3", r3),)))
-    assert refusal(world.create("N"))[0] == 10120
+    fixture = Fixture(tmp_path / "other", limits=AccountJetStreamOptions(tiers=(("R3", r3),)))
+    assert refusal(fixture.create("N"))[0] == 10120
 
 
-def test_names_and_lists_are_paged_and_filtered(world: World) -> None:
+def test_names_and_lists_are_paged_and_filtered(fixture: Fixture) -> None:
     for number in range(5):
-        world.create(f"S{number}")
-    page = world.request("STREAM.NAMES", {"offset": 3})
+        fixture.create(f"S{number}")
+    page = fixture.request("STREAM.NAMES", {"offset": 3})
     assert (page["total"], page["offset"], page["limit"], page["streams"]) == (5, 3, 1024, ["S3", "S4"])
-    assert world.request("STREAM.NAMES", {"offset": 9})["offset"] == 5
-    assert world.request("STREAM.NAMES", {"offset": -1})["offset"] == 0
-    assert world.request("STREAM.NAMES", {"subject": "s2.*"})["streams"] == ["S2"]
-    assert world.request("STREAM.NAMES", {"subject": "nobody"})["streams"] is None
-    listed = check_answer(world.request("STREAM.LIST", {"subject": "s1.x"}))
+    assert fixture.request("STREAM.NAMES", {"offset": 9})["offset"] == 5
+    assert fixture.request("STREAM.NAMES", {"offset": -1})["offset"] == 0
+    assert fixture.request("STREAM.NAMES", {"subject": "s2.*"})["streams"] == ["S2"]
+    assert fixture.request("STREAM.NAMES", {"subject": "nobody"})["streams"] is None
+    listed = check_answer(fixture.request("STREAM.LIST", {"subject": "s1.x"}))
     assert (listed["total"], listed["limit"], [each["config"]["name"] for each in listed["streams"]]) == (
         1,
         256,
@@ -265,48 +264,48 @@ def test_names_and_lists_are_paged_and_filtered(world: World) -> None:
     )
 
 
-def test_info_tells_subjects_and_deleted_sequences(world: World) -> None:
-    world.create()
+def test_info_tells_subjects_and_deleted_sequences(fixture: Fixture) -> None:
+    fixture.create()
     for subject in (b"s.b", b"s.a", b"s.a"):
-        world.put(subject)
-    world.request("STREAM.MSG.DELETE.S", {"seq": 2})
-    info = check_answer(world.request("STREAM.INFO.S", {"subjects_filter": ">", "deleted_details": True}))
+        fixture.put(subject)
+    fixture.request("STREAM.MSG.DELETE.S", {"seq": 2})
+    info = check_answer(fixture.request("STREAM.INFO.S", {"subjects_filter": ">", "deleted_details": True}))
     assert (info["total"], info["limit"]) == (2, 100_000)
     assert info["state"]["subjects"] == {"s.a": 1, "s.b": 1}
     assert (info["state"]["num_deleted"], info["state"]["deleted"]) == (1, [2])
-    page = world.request("STREAM.INFO.S", {"subjects_filter": "s.*", "offset": 1})
+    page = fixture.request("STREAM.INFO.S", {"subjects_filter": "s.*", "offset": 1})
     assert page["state"]["subjects"] == {"s.b": 1}
 
 
-def test_purging(world: World) -> None:
-    world.create()
+def test_purging(fixture: Fixture) -> None:
+    fixture.create()
     for number in range(1, 10):
-        world.put(b"s.%d" % (number % 3), b"%d" % number)
-    assert check_answer(world.request("STREAM.PURGE.S", {"seq": 3}))["purged"] == 2
-    assert world.request("STREAM.PURGE.S", {"filter": "s.0", "keep": 1})["purged"] == 2
-    assert world.request("STREAM.PURGE.S", {"filter": "s.1", "seq": 5})["purged"] == 1
-    assert [seq for seq, _ in world.held()] == [5, 7, 8, 9]
-    assert world.request("STREAM.PURGE.S", {"keep": 1})["purged"] == 3
-    assert world.request("STREAM.PURGE.S")["purged"] == 1
-    state = world.request("STREAM.INFO.S")["state"]
+        fixture.put(b"s.%d" % (number % 3), b"%d" % number)
+    assert check_answer(fixture.request("STREAM.PURGE.S", {"seq": 3}))["purged"] == 2
+    assert fixture.request("STREAM.PURGE.S", {"filter": "s.0", "keep": 1})["purged"] == 2
+    assert fixture.request("STREAM.PURGE.S", {"filter": "s.1", "seq": 5})["purged"] == 1
+    assert [seq for seq, _ in fixture.held()] == [5, 7, 8, 9]
+    assert fixture.request("STREAM.PURGE.S", {"keep": 1})["purged"] == 3
+    assert fixture.request("STREAM.PURGE.S")["purged"] == 1
+    state = fixture.request("STREAM.INFO.S")["state"]
     assert (state["first_seq"], state["last_seq"]) == (10, 9)
-    assert world.request("STREAM.PURGE.S", {"seq": 100})["purged"] == 0
-    assert world.put(b"s.a")["seq"] == 100
+    assert fixture.request("STREAM.PURGE.S", {"seq": 100})["purged"] == 0
+    assert fixture.put(b"s.a")["seq"] == 100
 
 
-def test_getting_messages(world: World) -> None:
-    world.create()
-    world.put(b"s.a", b"1", {"Mine": "x"})
-    world.advance(1)
-    world.put(b"s.b", b"2")
-    world.put(b"s.a", b"3")
+def test_getting_messages(fixture: Fixture) -> None:
+    fixture.create()
+    fixture.put(b"s.a", b"1", {"Mine": "x"})
+    fixture.advance(1)
+    fixture.put(b"s.b", b"2")
+    fixture.put(b"s.a", b"3")
 
     def got(**asked: Any) -> int:
-        seq = check_answer(world.request("STREAM.MSG.GET.S", asked))["message"]["seq"]
+        seq = check_answer(fixture.request("STREAM.MSG.GET.S", asked))["message"]["seq"]
         assert isinstance(seq, int)
         return seq
 
-    first = check_answer(world.request("STREAM.MSG.GET.S", {"seq": 1}))["message"]
+    first = check_answer(fixture.request("STREAM.MSG.GET.S", {"seq": 1}))["message"]
     assert first == {
         "subject": "s.a",
         "seq": 1,
@@ -314,42 +313,42 @@ def test_getting_messages(world: World) -> None:
         "data": "MQ==",
         "time": "2023-11-14T22:13:20Z",
     }
-    assert "hdrs" not in world.request("STREAM.MSG.GET.S", {"seq": 1, "no_hdr": True})["message"]
+    assert "hdrs" not in fixture.request("STREAM.MSG.GET.S", {"seq": 1, "no_hdr": True})["message"]
     assert got(last_by_subj="s.a") == 3
     assert got(last_by_subj="s.*") == 3
     assert got(next_by_subj="s.a") == 1
     assert got(next_by_subj="s.a", seq=2) == 3
     assert got(start_time="2023-11-14T22:13:20.5Z") == 2
     assert got(start_time="2023-11-14T22:13:20.5Z", next_by_subj="s.a") == 3
-    assert refusal(world.request("STREAM.MSG.GET.S", {"last_by_subj": "s.zz"}))[0] == 10037
+    assert refusal(fixture.request("STREAM.MSG.GET.S", {"last_by_subj": "s.zz"}))[0] == 10037
 
 
-def test_getting_waits_for_what_is_under_way(world: World) -> None:
-    world.create()
-    world.publish(b"s.a", b"1")
-    reply = world.publish(b"$JS.API.STREAM.MSG.GET.S", b'{"seq":1}')
-    world.commit()
-    assert b'"seq":1' in (world.answer(reply) or b"")
+def test_getting_waits_for_what_is_under_way(fixture: Fixture) -> None:
+    fixture.create()
+    fixture.publish(b"s.a", b"1")
+    reply = fixture.publish(b"$JS.API.STREAM.MSG.GET.S", b'{"seq":1}')
+    fixture.commit()
+    assert b'"seq":1' in (fixture.answer(reply) or b"")
 
 
-def test_deleting_messages(world: World) -> None:
-    world.create()
-    world.put(b"s.a", b"1")
-    world.put(b"s.a", b"2")
-    world.put(b"s.a", b"3")
-    assert check_answer(world.request("STREAM.MSG.DELETE.S", {"seq": 2}))["success"]
-    assert refusal(world.request("STREAM.MSG.DELETE.S", {"seq": 2})) == (10043, "sequence 2 not found")
-    assert check_answer(world.request("STREAM.MSG.DELETE.S", {"seq": 1}))["success"]
-    assert refusal(world.request("STREAM.MSG.DELETE.S", {"seq": 1})) == (10057, "no message found")
-    assert world.held() == [(3, b"3")]
+def test_deleting_messages(fixture: Fixture) -> None:
+    fixture.create()
+    fixture.put(b"s.a", b"1")
+    fixture.put(b"s.a", b"2")
+    fixture.put(b"s.a", b"3")
+    assert check_answer(fixture.request("STREAM.MSG.DELETE.S", {"seq": 2}))["success"]
+    assert refusal(fixture.request("STREAM.MSG.DELETE.S", {"seq": 2})) == (10043, "sequence 2 not found")
+    assert check_answer(fixture.request("STREAM.MSG.DELETE.S", {"seq": 1}))["success"]
+    assert refusal(fixture.request("STREAM.MSG.DELETE.S", {"seq": 1})) == (10057, "no message found")
+    assert fixture.held() == [(3, b"3")]
 
 
-def test_advisories_go_to_those_who_listen(world: World) -> None:
+def test_advisories_go_to_those_who_listen(fixture: Fixture) -> None:
     listener = Recorder()
-    world.account.subscribe(b"$JS.EVENT.ADVISORY.>", listener)
-    world.create()
-    world.request("STREAM.UPDATE.S", {"name": "S", "subjects": ["t"]})
-    world.request("STREAM.DELETE.S")
+    fixture.account.subscribe(b"$JS.EVENT.ADVISORY.>", listener)
+    fixture.create()
+    fixture.request("STREAM.UPDATE.S", {"name": "S", "subjects": ["t"]})
+    fixture.request("STREAM.DELETE.S")
     import json
 
     events = [check_answer(json.loads(payload)) for payload in listener.payloads]
@@ -359,17 +358,17 @@ def test_advisories_go_to_those_who_listen(world: World) -> None:
     assert audits == ["$JS.API.STREAM.CREATE.S", "$JS.API.STREAM.UPDATE.S", "$JS.API.STREAM.DELETE.S"]
 
 
-def test_mirrors_and_sources_show_their_origins(world: World) -> None:
-    world.create("M", subjects=None, mirror={"name": "O", "external": {"api": "$JS.hub.API", "deliver": ""}})
-    info = check_answer(world.request("STREAM.INFO.M"))
+def test_mirrors_and_sources_show_their_origins(fixture: Fixture) -> None:
+    fixture.create("M", subjects=None, mirror={"name": "O", "external": {"api": "$JS.hub.API", "deliver": ""}})
+    info = check_answer(fixture.request("STREAM.INFO.M"))
     assert info["mirror"] == {
         "name": "O",
         "external": {"api": "$JS.hub.API", "deliver": ""},
         "lag": 0,
         "active": -1,
     }
-    world.create("T", subjects=None, sources=[{"name": "O", "filter_subject": "a"}])
-    assert check_answer(world.request("STREAM.INFO.T"))["sources"][0]["filter_subject"] == "a"
+    fixture.create("T", subjects=None, sources=[{"name": "O", "filter_subject": "a"}])
+    assert check_answer(fixture.request("STREAM.INFO.T"))["sources"][0]["filter_subject"] == "a"
 
 
 @pytest.mark.parametrize(
@@ -384,13 +383,13 @@ def test_mirrors_and_sources_show_their_origins(world: World) -> None:
 def test_what_was_published_before_the_request_counts(
     tmp_path: Path, subject: bytes, path: tuple[str | int, ...]
 ) -> None:
-    world = World(tmp_path, consumers=Consumers())
-    world.create()
-    world.request("CONSUMER.CREATE.S.C", {"stream_name": "S", "config": {"name": "C", "ack_policy": "none"}})
-    world.publish(b"s.1", b"on its way to flash")
-    reply = world.publish(b"$JS.API." + subject)
-    world.commit()
-    answer = json.loads(world.answer(reply) or b"null")
+    fixture = Fixture(tmp_path)
+    fixture.create()
+    fixture.request("CONSUMER.CREATE.S.C", {"stream_name": "S", "config": {"name": "C", "ack_policy": "none"}})
+    fixture.publish(b"s.1", b"on its way to flash")
+    reply = fixture.publish(b"$JS.API." + subject)
+    fixture.commit()
+    answer = json.loads(fixture.answer(reply) or b"null")
     for step in path:
         answer = answer[step]
     assert answer == 1

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from eyot_daemon.jetstream.config.rules import ConfigRules
-from eyot_daemon.jetstream.config.stream import checked, same
-from eyot_daemon.jetstream.config.update import checked_update
+from eyot_daemon.jetstream.config.stream import checked, checked_update, same
 from eyot_wire.jetstream.errors import JetStreamError
 from eyot_wire.jetstream.model import StreamConfig, StreamConfigRequest, decode, encode
 

@@ -1,7 +1,7 @@
-"""A stream against a model of it: whatever was answered holds, through crashes at any moment.
+"""A stream against a model of it: every answer holds, through crashes at any moment.
 
-The model knows what each answer promised. What was under way when the server crashed may be there or not, but only as a
-whole turn and in the order of turns.
+The model records each answer. Messages without an answer at a crash may be stored or not, but only as a whole turn and in
+the order of turns.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
-from support.js_fixture import World
+from support.js_fixture import Fixture
 
 Held = dict[int, tuple[bytes, bytes]]
 
@@ -27,12 +27,12 @@ class StreamModel(RuleBasedStateMachine):
     @initialize(max_msgs=st.sampled_from([-1, 3, 10]), per_subject=st.sampled_from([-1, 1, 2]), new=st.booleans())
     def start(self, max_msgs: int, per_subject: int, new: bool) -> None:
         self.directory = tempfile.TemporaryDirectory()
-        self.world = World(Path(self.directory.name))
+        self.fixture = Fixture(Path(self.directory.name))
         self.discard_new = new
         self.max_msgs = max_msgs
         self.per_subject = per_subject
         discard = "new" if new else "old"
-        self.world.create(max_msgs=max_msgs, max_msgs_per_subject=per_subject, discard=discard)
+        self.fixture.create(max_msgs=max_msgs, max_msgs_per_subject=per_subject, discard=discard)
         self.held: Held = {}
         self.last_seq = 0
         self.known: dict[str, int] = {}
@@ -40,8 +40,8 @@ class StreamModel(RuleBasedStateMachine):
         self.number = 0
 
     def teardown(self) -> None:
-        self.world.js.stop()
-        self.world.store.close()
+        self.fixture.js.stop()
+        self.fixture.store.close()
         self.directory.cleanup()
 
     @rule(target=ids, number=st.integers(0, 5))
@@ -59,18 +59,18 @@ class StreamModel(RuleBasedStateMachine):
     def _publish(self, subject: bytes, msg_id: str) -> None:
         self.number += 1
         payload = b"%d" % self.number
-        reply = self.world.publish(subject, payload, {"Nats-Msg-Id": msg_id} if msg_id else b"")
+        reply = self.fixture.publish(subject, payload, {"Nats-Msg-Id": msg_id} if msg_id else b"")
         self.under_way.append((reply, subject, payload, msg_id))
 
     @rule()
     def end_turn(self) -> None:
-        self.world.broker.flush()
+        self.fixture.broker.flush()
 
     @rule()
     def commit(self) -> None:
-        self.world.commit()
+        self.fixture.commit()
         for reply, subject, payload, msg_id in self.under_way:
-            answer = json.loads(self.world.answer(reply) or b"{}")
+            answer = json.loads(self.fixture.answer(reply) or b"{}")
             self._promised(answer, subject, payload, msg_id)
         self.under_way.clear()
 
@@ -106,7 +106,7 @@ class StreamModel(RuleBasedStateMachine):
     def purge(self, share: float) -> None:
         self.commit()
         below = int(share * (self.last_seq + 1)) + 1
-        answer = self.world.request("STREAM.PURGE.S", {"seq": below})
+        answer = self.fixture.request("STREAM.PURGE.S", {"seq": below})
         gone = [seq for seq in self.held if seq < below]
         assert answer["purged"] == len(gone)
         for seq in gone:
@@ -117,23 +117,23 @@ class StreamModel(RuleBasedStateMachine):
     def delete(self, share: float) -> None:
         self.commit()
         seq = int(share * self.last_seq) + 1
-        answer = self.world.request("STREAM.MSG.DELETE.S", {"seq": seq})
+        answer = self.fixture.request("STREAM.MSG.DELETE.S", {"seq": seq})
         assert ("success" in answer) == (self.held.pop(seq, None) is not None)
 
     @rule()
     def restart(self) -> None:
         self.commit()
-        self.world = self.world.restart()
+        self.fixture = self.fixture.restart()
         self._forget_removed_ids()
 
     @rule()
     def crash(self) -> None:
         """What was not committed was not answered either, and is gone (nothing is committed behind our back)."""
         for reply, _, _, msg_id in self.under_way:
-            answer = self.world.answer(reply)
+            answer = self.fixture.answer(reply)
             assert answer is None or b'"seq":0' in answer or (b'"duplicate"' in answer and msg_id in self.known)
         self.under_way.clear()
-        self.world = self.world.crash()
+        self.fixture = self.fixture.crash()
         self._forget_removed_ids()
 
     def _forget_removed_ids(self) -> None:
@@ -143,7 +143,7 @@ class StreamModel(RuleBasedStateMachine):
     @invariant()
     def what_was_promised_is_there(self) -> None:
         if not self.under_way:
-            log = self.world.stream().log
+            log = self.fixture.stream().log
             read = log.read(1, max_messages=1000, max_bytes=1 << 20)
             assert {message.seq: (message.subject, message.payload) for message in read.messages} == self.held
             state = log.state

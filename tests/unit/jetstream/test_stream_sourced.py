@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from eyot_daemon.jetstream.stream.stream import CopyResult
+from eyot_daemon.jetstream.stream.stream import SourcedResult
 from eyot_sync.sourcing.actions import Copied
-from support.js_fixture import World
+from support.js_fixture import Fixture
 
 T0 = 1_600_000_000_000_000_000
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
+def fixture(tmp_path: Path) -> Fixture:
+    return Fixture(tmp_path)
 
 
 def copied(seq: int, subject: bytes = b"o.a", header: bytes = b"") -> Copied:
@@ -23,14 +23,14 @@ def copied(seq: int, subject: bytes = b"o.a", header: bytes = b"") -> Copied:
 class Sourcing:
     """Hands messages to a stream and keeps what comes of it."""
 
-    def __init__(self, world: World, name: str, *, mirror: bool) -> None:
-        self.world = world
+    def __init__(self, fixture: Fixture, name: str, *, mirror: bool) -> None:
+        self.fixture = fixture
         self.name = name
         self.mirror = mirror
-        self.results: list[CopyResult] = []
+        self.results: list[SourcedResult] = []
 
     def copy(self, *messages: Copied, skip_to: int = 0) -> None:
-        self.world.stream(self.name).ingest_copied(
+        self.fixture.stream(self.name).ingest_copied(
             messages,
             mirror=self.mirror,
             positions=lambda seq: [] if self.mirror else [(b"origin", b"%d" % seq)],
@@ -38,99 +38,99 @@ class Sourcing:
             on_done=self.results.append,
         )
 
-    def store(self, *messages: Copied, skip_to: int = 0) -> CopyResult:
+    def store(self, *messages: Copied, skip_to: int = 0) -> SourcedResult:
         self.copy(*messages, skip_to=skip_to)
-        self.world.commit()
+        self.fixture.commit()
         return self.results[-1]
 
 
 @pytest.fixture
-def mirror(world: World) -> Sourcing:
-    world.create("M", subjects=None, mirror={"name": "O"})
-    return Sourcing(world, "M", mirror=True)
+def mirror(fixture: Fixture) -> Sourcing:
+    fixture.create("M", subjects=None, mirror={"name": "O"})
+    return Sourcing(fixture, "M", mirror=True)
 
 
 @pytest.fixture
-def source(world: World) -> Sourcing:
-    world.create("T", subjects=None, sources=[{"name": "O"}])
-    return Sourcing(world, "T", mirror=False)
+def source(fixture: Fixture) -> Sourcing:
+    fixture.create("T", subjects=None, sources=[{"name": "O"}])
+    return Sourcing(fixture, "T", mirror=False)
 
 
-def test_a_mirror_keeps_sequences_times_and_gaps(world: World, mirror: Sourcing) -> None:
-    assert mirror.store(copied(10), copied(11), copied(15)) == CopyResult(15, None)
-    state = world.request("STREAM.INFO.M")["state"]
+def test_a_mirror_keeps_sequences_times_and_gaps(fixture: Fixture, mirror: Sourcing) -> None:
+    assert mirror.store(copied(10), copied(11), copied(15)) == SourcedResult(15, None)
+    state = fixture.request("STREAM.INFO.M")["state"]
     assert (state["first_seq"], state["last_seq"], state["messages"], state["num_deleted"]) == (10, 15, 3, 3)
     assert state["first_ts"] == "2020-09-13T12:26:40.00000001Z"
-    assert mirror.store(copied(15), copied(16)) == CopyResult(16, None)
-    assert [seq for seq, _ in world.held("M")] == [10, 11, 15, 16]
-    assert mirror.store(skip_to=20) == CopyResult(20, None)
-    assert world.request("STREAM.INFO.M")["state"]["last_seq"] == 20
+    assert mirror.store(copied(15), copied(16)) == SourcedResult(16, None)
+    assert [seq for seq, _ in fixture.held("M")] == [10, 11, 15, 16]
+    assert mirror.store(skip_to=20) == SourcedResult(20, None)
+    assert fixture.request("STREAM.INFO.M")["state"]["last_seq"] == 20
 
 
-def test_a_source_gets_new_sequences_and_times(world: World, source: Sourcing) -> None:
-    assert source.store(copied(10), copied(15)) == CopyResult(15, None)
-    message = world.stream("T").log.get(2)
+def test_a_source_gets_new_sequences_and_times(fixture: Fixture, source: Sourcing) -> None:
+    assert source.store(copied(10), copied(15)) == SourcedResult(15, None)
+    message = fixture.stream("T").log.get(2)
     assert message is not None
-    assert (message.payload, message.ts_ns) == (b"15", world.clock.now_ns() + 1)
-    assert world.stream("T").log.positions()[b"origin"] == b"15"
+    assert (message.payload, message.ts_ns) == (b"15", fixture.clock.now_ns() + 1)
+    assert fixture.stream("T").log.positions()[b"origin"] == b"15"
 
 
-def test_nothing_is_reported_before_it_is_on_flash(world: World, source: Sourcing) -> None:
+def test_nothing_is_reported_before_it_is_on_flash(fixture: Fixture, source: Sourcing) -> None:
     source.copy(copied(1))
     assert source.results == []
-    world = world.crash()
-    assert world.held("T") == []
-    assert world.stream("T").log.positions().get(b"origin") is None
+    fixture = fixture.crash()
+    assert fixture.held("T") == []
+    assert fixture.stream("T").log.positions().get(b"origin") is None
 
 
-def test_message_and_position_survive_together(world: World, source: Sourcing) -> None:
+def test_message_and_position_survive_together(fixture: Fixture, source: Sourcing) -> None:
     source.store(copied(1))
     source.copy(copied(2))
-    world = world.crash()
-    assert [payload for _, payload in world.held("T")] == [b"1"]
-    assert world.stream("T").log.positions()[b"origin"] == b"1"
+    fixture = fixture.crash()
+    assert [payload for _, payload in fixture.held("T")] == [b"1"]
+    assert fixture.stream("T").log.positions()[b"origin"] == b"1"
 
 
-def test_a_full_target_takes_what_fits_and_says_where_it_stopped(world: World) -> None:
-    world.create("T", subjects=None, sources=[{"name": "O"}], max_msgs=2, discard="new")
-    source = Sourcing(world, "T", mirror=False)
+def test_a_full_target_takes_what_fits_and_says_where_it_stopped(fixture: Fixture) -> None:
+    fixture.create("T", subjects=None, sources=[{"name": "O"}], max_msgs=2, discard="new")
+    source = Sourcing(fixture, "T", mirror=False)
     result = source.store(copied(1), copied(2), copied(3))
     assert result.last_seq == 2
     assert result.error is not None
     assert result.error.err_code == 10077
-    assert world.stream("T").log.positions()[b"origin"] == b"2"
+    assert fixture.stream("T").log.positions()[b"origin"] == b"2"
     assert source.store(copied(3)).last_seq == 0
-    world.request("STREAM.PURGE.T")
-    assert source.store(copied(3)) == CopyResult(3, None)
+    fixture.request("STREAM.PURGE.T")
+    assert source.store(copied(3)) == SourcedResult(3, None)
 
 
-def test_message_ids_of_different_origins_do_not_meet(world: World, source: Sourcing) -> None:
+def test_message_ids_of_different_origins_do_not_meet(fixture: Fixture, source: Sourcing) -> None:
     header = b"NATS/1.0\r\nNats-Msg-Id: 1\r\n\r\n"
     source.store(copied(1, header=header), copied(2, header=header))
-    assert len(world.held("T")) == 2
+    assert len(fixture.held("T")) == 2
 
 
-def test_a_window_asked_for_holds_for_sources(world: World) -> None:
-    world.create("T", subjects=None, sources=[{"name": "O"}], duplicate_window=60_000_000_000)
-    source = Sourcing(world, "T", mirror=False)
+def test_a_window_asked_for_holds_for_sources(fixture: Fixture) -> None:
+    fixture.create("T", subjects=None, sources=[{"name": "O"}], duplicate_window=60_000_000_000)
+    source = Sourcing(fixture, "T", mirror=False)
     header = b"NATS/1.0\r\nNats-Msg-Id: 1\r\n\r\n"
-    assert source.store(copied(1, header=header), copied(2, header=header)) == CopyResult(2, None)
-    assert [payload for _, payload in world.held("T")] == [b"1"]
-    assert world.stream("T").log.positions()[b"origin"] == b"2"
+    assert source.store(copied(1, header=header), copied(2, header=header)) == SourcedResult(2, None)
+    assert [payload for _, payload in fixture.held("T")] == [b"1"]
+    assert fixture.stream("T").log.positions()[b"origin"] == b"2"
 
 
-def test_limits_and_rollups_hold_for_copies(world: World) -> None:
-    world.create("T", subjects=None, sources=[{"name": "O"}], max_msgs=3, allow_rollup_hdrs=True)
-    source = Sourcing(world, "T", mirror=False)
+def test_limits_and_rollups_hold_for_copies(fixture: Fixture) -> None:
+    fixture.create("T", subjects=None, sources=[{"name": "O"}], max_msgs=3, allow_rollup_hdrs=True)
+    source = Sourcing(fixture, "T", mirror=False)
     source.store(*(copied(seq) for seq in range(1, 6)))
-    assert [payload for _, payload in world.held("T")] == [b"3", b"4", b"5"]
+    assert [payload for _, payload in fixture.held("T")] == [b"3", b"4", b"5"]
     source.store(copied(6, header=b"NATS/1.0\r\nNats-Rollup: sub\r\n\r\n"))
-    assert [payload for _, payload in world.held("T")] == [b"6"]
+    assert [payload for _, payload in fixture.held("T")] == [b"6"]
 
 
-def test_the_streams_own_transform_holds_for_copies(world: World) -> None:
-    world.create("T", subjects=None, sources=[{"name": "O"}], subject_transform={"src": "o.>", "dest": "here.>"})
-    Sourcing(world, "T", mirror=False).store(copied(1))
-    message = world.stream("T").log.get(1)
+def test_the_streams_own_transform_holds_for_copies(fixture: Fixture) -> None:
+    fixture.create("T", subjects=None, sources=[{"name": "O"}], subject_transform={"src": "o.>", "dest": "here.>"})
+    Sourcing(fixture, "T", mirror=False).store(copied(1))
+    message = fixture.stream("T").log.get(1)
     assert message is not None
     assert message.subject == b"here.a"

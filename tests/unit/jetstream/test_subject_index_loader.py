@@ -1,5 +1,6 @@
-"""What a stream knows of its subjects is gathered in slices when it is first needed: who asks waits, nobody else does, and the answers
-are those that a walk at one stroke gives."""
+"""The index of a stream's subjects loads in slices on first use: only requests that need it wait, and the answers are those of a
+load in one go.
+"""
 
 import json
 from pathlib import Path
@@ -7,80 +8,80 @@ from typing import Any
 
 import pytest
 
-from eyot_daemon.jetstream.stream import subject_index_loader
+from eyot_daemon.jetstream import subject_index_loader
 from eyot_store.log import reads as log_reads
 from eyot_store.log import subjects as log_subjects
-from support.js_consumers import ConsumerWorld
+from support.js_consumers import ConsumerFixture
 
 SUBJECTS, EACH = 10, 12
 COUNT = SUBJECTS * EACH
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ConsumerWorld:
+def fixture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ConsumerFixture:
     monkeypatch.setattr(subject_index_loader, "SMALL", 5)
     monkeypatch.setattr(log_subjects, "KEYS_MAX", 5)
     monkeypatch.setattr(log_subjects, "_TRACK_READS", 2)
     monkeypatch.setattr(log_subjects, "WALK_MAX", 20)
     monkeypatch.setattr(log_reads, "WALK_MAX", 20)
     monkeypatch.setattr(log_reads, "SCAN_MAX", 10)
-    return ConsumerWorld(tmp_path / "store")
+    return ConsumerFixture(tmp_path / "store")
 
 
-def filled(world: ConsumerWorld, **config: Any) -> ConsumerWorld:
+def filled(fixture: ConsumerFixture, **config: Any) -> ConsumerFixture:
     """A stream whose subjects nobody has asked for."""
-    world.create(allow_direct=True, **config)
+    fixture.create(allow_direct=True, **config)
     for number in range(COUNT):
-        world.publish(b"s.%d" % (number % SUBJECTS), b"%d" % number)
-    world.commit()
-    world = world.restart()
-    world.stream().log._subjects = None
-    return world
+        fixture.publish(b"s.%d" % (number % SUBJECTS), b"%d" % number)
+    fixture.commit()
+    fixture = fixture.restart()
+    fixture.stream().log.index.loaded = None
+    return fixture
 
 
-def asked(world: ConsumerWorld, words: str, body: Any = None) -> bytes:
+def asked(fixture: ConsumerFixture, words: str, body: Any = None) -> bytes:
     """Ask, without letting timers run."""
-    reply = world.publish(f"$JS.API.{words}".encode(), json.dumps(body).encode() if body is not None else b"")
-    world.commit()
+    reply = fixture.publish(f"$JS.API.{words}".encode(), json.dumps(body).encode() if body is not None else b"")
+    fixture.commit()
     return reply
 
 
-def turns(world: ConsumerWorld) -> int:
+def turns(fixture: ConsumerFixture) -> int:
     """Let everything come to its end; returns how many turns of timers that took."""
     count = 0
-    while (deadline := world.broker.timers.next_deadline) is not None and deadline <= world.clock.monotonic():
-        world.broker.timers.run_due(world.clock.monotonic(), limit=1)
-        world.commit()
+    while (deadline := fixture.broker.timers.next_deadline) is not None and deadline <= fixture.clock.monotonic():
+        fixture.broker.timers.run_due(fixture.clock.monotonic(), limit=1)
+        fixture.commit()
         count += 1
     return count
 
 
-def test_information_waits_and_the_stream_goes_on(world: ConsumerWorld) -> None:
-    world = filled(world)
-    reply = asked(world, "STREAM.INFO.S", {"subjects_filter": ">"})
-    listed = asked(world, "STREAM.LIST")
+def test_information_waits_and_the_stream_goes_on(fixture: ConsumerFixture) -> None:
+    fixture = filled(fixture)
+    reply = asked(fixture, "STREAM.INFO.S", {"subjects_filter": ">"})
+    listed = asked(fixture, "STREAM.LIST")
     for number in range(4):
-        assert world.answer(reply) is None
-        assert world.broker.timers.run_due(world.clock.monotonic(), limit=1)
-        assert world.put(b"s.new", b"%d" % number)["seq"] == COUNT + number + 1
-        world.request("STREAM.MSG.DELETE.S", {"seq": number + 1})
-        world.request("STREAM.MSG.DELETE.S", {"seq": COUNT - number})
-    assert turns(world) > 5
-    info = json.loads(world.answer(reply) or b"{}")
+        assert fixture.answer(reply) is None
+        assert fixture.broker.timers.run_due(fixture.clock.monotonic(), limit=1)
+        assert fixture.put(b"s.new", b"%d" % number)["seq"] == COUNT + number + 1
+        fixture.request("STREAM.MSG.DELETE.S", {"seq": number + 1})
+        fixture.request("STREAM.MSG.DELETE.S", {"seq": COUNT - number})
+    assert turns(fixture) > 5
+    info = json.loads(fixture.answer(reply) or b"{}")
     assert info["state"]["subjects"] == {
         **{f"s.{number}": EACH - (number < 4) - (number > 5) for number in range(SUBJECTS)},
         "s.new": 4,
     }
-    assert json.loads(world.answer(listed) or b"{}")["streams"][0]["state"]["num_subjects"] == SUBJECTS + 1
+    assert json.loads(fixture.answer(listed) or b"{}")["streams"][0]["state"]["num_subjects"] == SUBJECTS + 1
 
 
-def test_a_stream_that_goes_meanwhile(world: ConsumerWorld) -> None:
-    world = filled(world)
-    reply = asked(world, "STREAM.INFO.S", {"subjects_filter": ">"})
-    world.broker.timers.run_due(world.clock.monotonic(), limit=1)
-    world.request("STREAM.DELETE.S")
-    turns(world)
-    assert world.answer(reply) is not None
+def test_a_stream_that_goes_meanwhile(fixture: ConsumerFixture) -> None:
+    fixture = filled(fixture)
+    reply = asked(fixture, "STREAM.INFO.S", {"subjects_filter": ">"})
+    fixture.broker.timers.run_due(fixture.clock.monotonic(), limit=1)
+    fixture.request("STREAM.DELETE.S")
+    turns(fixture)
+    assert fixture.answer(reply) is not None
 
 
 @pytest.mark.parametrize(
@@ -92,51 +93,51 @@ def test_a_stream_that_goes_meanwhile(world: ConsumerWorld) -> None:
         ({"next_by_subj": "s.none", "seq": 2}, None),
     ],
 )
-def test_single_messages_far_away(world: ConsumerWorld, body: dict[str, Any], seq: int | None) -> None:
-    world = filled(world)
-    world.put(b"s.rare")
-    world.stream().log._subjects = None
-    assert turns(world) == 0
-    reply = asked(world, "STREAM.INFO.S")
-    turns(world)
-    assert world.answer(reply)
-    log = world.stream().log
-    world.request("STREAM.MSG.DELETE.S", {"seq": COUNT - 6})  # the last of s.3
+def test_single_messages_far_away(fixture: ConsumerFixture, body: dict[str, Any], seq: int | None) -> None:
+    fixture = filled(fixture)
+    fixture.put(b"s.rare")
+    fixture.stream().log.index.loaded = None
+    assert turns(fixture) == 0
+    reply = asked(fixture, "STREAM.INFO.S")
+    turns(fixture)
+    assert fixture.answer(reply)
+    log = fixture.stream().log
+    fixture.request("STREAM.MSG.DELETE.S", {"seq": COUNT - 6})  # the last of s.3
     assert log.subjects().table.get(b"s.3") == (EACH - 1, 4, 0)
-    reply, direct = asked(world, "STREAM.MSG.GET.S", body), asked(world, "DIRECT.GET.S", body)
+    reply, direct = asked(fixture, "STREAM.MSG.GET.S", body), asked(fixture, "DIRECT.GET.S", body)
     far = seq is None or seq > 20
-    assert (world.answer(reply) is None) == far
-    assert (turns(world) > 5) == far
+    assert (fixture.answer(reply) is None) == far
+    assert (turns(fixture) > 5) == far
     assert log.subjects().tracked == far
-    found = json.loads(world.answer(reply) or b"")
+    found = json.loads(fixture.answer(reply) or b"")
     assert found.get("message", {}).get("seq") == seq
     assert ("error" in found) == (seq is None)
-    assert world.answer(direct) is not None
+    assert fixture.answer(direct) is not None
 
 
 @pytest.mark.parametrize("policy", ["by_start_sequence", "all"])
-def test_consumers_are_told_what_is_pending(world: ConsumerWorld, policy: str) -> None:
-    world = filled(world)
+def test_consumers_are_told_what_is_pending(fixture: ConsumerFixture, policy: str) -> None:
+    fixture = filled(fixture)
     config = {"name": "C", "filter_subject": "s.7", "deliver_policy": policy, "ack_policy": "explicit"}
     if policy == "by_start_sequence":
         config |= {"opt_start_seq": COUNT // 2 + 1}
-    reply = asked(world, "CONSUMER.CREATE.S.C.s.7", {"stream_name": "S", "config": config})
-    assert world.answer(reply) is None
-    assert turns(world) > 5
-    info = json.loads(world.answer(reply) or b"{}")
+    reply = asked(fixture, "CONSUMER.CREATE.S.C.s.7", {"stream_name": "S", "config": config})
+    assert fixture.answer(reply) is None
+    assert turns(fixture) > 5
+    info = json.loads(fixture.answer(reply) or b"{}")
     assert info["num_pending"] == (EACH if policy == "all" else EACH // 2)
-    refused = asked(world, "CONSUMER.CREATE.S.C.s.8", {"stream_name": "S", "config": config})
-    turns(world)
-    assert json.loads(world.answer(refused) or b"{}")["error"]["err_code"] == 10131
+    refused = asked(fixture, "CONSUMER.CREATE.S.C.s.8", {"stream_name": "S", "config": config})
+    turns(fixture)
+    assert json.loads(fixture.answer(refused) or b"{}")["error"]["err_code"] == 10131
 
 
-def test_a_bucket_makes_room_when_it_knows_for_whom(world: ConsumerWorld) -> None:
+def test_a_bucket_makes_room_when_it_knows_for_whom(fixture: ConsumerFixture) -> None:
     """Puts are stored meanwhile; what they replace goes afterwards."""
-    world = filled(world, max_msgs_per_subject=EACH)
-    log = world.stream().log
+    fixture = filled(fixture, max_msgs_per_subject=EACH)
+    log = fixture.stream().log
     for number in range(3):
-        assert world.put(b"s.0", b"%d" % number)["seq"] == COUNT + number + 1
+        assert fixture.put(b"s.0", b"%d" % number)["seq"] == COUNT + number + 1
     assert log.state.messages == COUNT + 3
     assert not log.subjects_known
-    assert turns(world) > 5
+    assert turns(fixture) > 5
     assert (log.state.messages, log.subject_count(b"s.0"), log.first_seq_for(b"s.0")) == (COUNT, EACH, 31)

@@ -279,6 +279,7 @@ store.crash()
 """
 
 
+@pytest.mark.slow
 def test_bits_flipped_anywhere_are_found_or_harmless(path: Path, tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(1 << 32)
     print("seed", seed)

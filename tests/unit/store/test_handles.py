@@ -79,7 +79,7 @@ def test_a_reader_never_uses_the_handle_of_another_stream(tmp_path: Path) -> Non
     store = open_inline(tmp_path / "s", FAST)
     old = make_log(store, "OLD")
     fill(store, old, 5, b"old")
-    reader = old._reader
+    reader = old.view.records
     txn = store.begin()
     old.delete(txn)
     assert commit(store, txn) is None

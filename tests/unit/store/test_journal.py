@@ -112,7 +112,7 @@ def test_everything_that_is_read_is_read_before_lmdb_has_it(tmp_path: Path) -> N
             fill(store, make_log(store, "T"), 1)  # a stream goes straight into LMDB, after everything before it
             assert store.stats.applies == 1
             assert store._overlays is not None
-            assert not [reader for reader in store._overlays.holding if reader is log._reader]
+            assert not [reader for reader in store._overlays.holding if reader is log.view.records]
     store.crash()
 
 

@@ -207,14 +207,14 @@ def test_oldest_of_a_subject_is_found_without_searching_the_log_each_time(
         for key in range(100):
             fill(store, log, 1, subject=b"kv.%d" % key, payload=b"%d" % revision)
     assert log.first_seq_for(b"kv.7") == 8
-    heads = log._reader.heads
+    heads = log.view.records.heads
     calls: list[int] = []
 
     def counted(first: int, last: int, limit: int) -> object:
         calls.append(first)
         return heads(first, last, limit)
 
-    monkeypatch.setattr(log._reader, "heads", counted)
+    monkeypatch.setattr(log.view.records, "heads", counted)
     for key in range(100):
         subject = b"kv.%d" % key
         for _ in range(2):

@@ -47,8 +47,8 @@ class Stream:
         self.positions: dict[bytes, bytes] = {}
 
 
-World = dict[int, Stream]  # by the log's id in the model
-Effect = Callable[[World], None]
+Fixture = dict[int, Stream]  # by the log's id in the model
+Effect = Callable[[Fixture], None]
 
 
 class Pending:
@@ -70,7 +70,7 @@ class StoreMachine(RuleBasedStateMachine):
         super().__init__()
         self.path = Path(tempfile.mkdtemp(prefix="eyot-model-"))
         self.store = self.open()
-        self.committed: World = {}
+        self.committed: Fixture = {}
         self.logs: dict[int, Log] = {}
         self.next_key = 1
         self.pending: list[Pending] = []
@@ -102,20 +102,20 @@ class StoreMachine(RuleBasedStateMachine):
 
     # -- model ---------------------------------------------------------------------------------------------------------
 
-    def staged(self) -> World:
-        world = deepcopy(self.committed)
+    def staged(self) -> Fixture:
+        fixture = deepcopy(self.committed)
         for pending in [*self.pending, *([self.current] if self.current else [])]:
             for effect in pending.effects:
-                effect(world)
-        return world
+                effect(fixture)
+        return fixture
 
     def act(self, key: int, effect: Effect) -> None:
         """Note what the current transaction does to a stream; nothing, if the stream's creation has failed by then."""
         assert self.current is not None
 
-        def on_living(world: World) -> None:
-            if key in world:
-                effect(world)
+        def on_living(fixture: Fixture) -> None:
+            if key in fixture:
+                effect(fixture)
 
         self.current.effects.append(on_living)
         self.current.touched.add(key)
@@ -148,8 +148,8 @@ class StoreMachine(RuleBasedStateMachine):
         key, self.next_key = self.next_key, self.next_key + 1
         self.logs[key] = self.store.create_stream(txn, "A", name, b"c%d" % key, key, memory=memory)
 
-        def effect(world: World) -> None:
-            world[key] = Stream(name, b"c%d" % key, memory)
+        def effect(fixture: Fixture) -> None:
+            fixture[key] = Stream(name, b"c%d" % key, memory)
 
         assert self.current is not None
         self.current.effects.append(effect)
@@ -163,8 +163,8 @@ class StoreMachine(RuleBasedStateMachine):
             return
         log.delete(self.txn())
 
-        def effect(world: World) -> None:
-            world[key].alive = False
+        def effect(fixture: Fixture) -> None:
+            fixture[key].alive = False
 
         self.act(key, effect)
 
@@ -191,9 +191,9 @@ class StoreMachine(RuleBasedStateMachine):
 
     @staticmethod
     def _append(key: int, seq: int, message: tuple[int, bytes, bytes, bytes]) -> Effect:
-        def effect(world: World) -> None:
-            world[key].messages[seq] = message
-            world[key].last_seq = max(world[key].last_seq, seq)
+        def effect(fixture: Fixture) -> None:
+            fixture[key].messages[seq] = message
+            fixture[key].last_seq = max(fixture[key].last_seq, seq)
 
         return effect
 
@@ -221,16 +221,16 @@ class StoreMachine(RuleBasedStateMachine):
         seq = stream.last_seq + ahead
         log.skip_to(self.txn(), seq)
 
-        def effect(world: World) -> None:
-            world[key].last_seq = max(world[key].last_seq, seq)
+        def effect(fixture: Fixture) -> None:
+            fixture[key].last_seq = max(fixture[key].last_seq, seq)
 
         if ahead:
             self.act(key, effect)
 
     def _removal(self, key: int, seqs: set[int]) -> None:
-        def effect(world: World) -> None:
+        def effect(fixture: Fixture) -> None:
             for seq in seqs:
-                world[key].messages.pop(seq, None)
+                fixture[key].messages.pop(seq, None)
 
         self.act(key, effect)
 
@@ -293,27 +293,27 @@ class StoreMachine(RuleBasedStateMachine):
         txn = self.txn()
         if what == "put":
             log.put_consumer(txn, name, value, b"s" + value)
-            self.act(key, lambda world: world[key].consumers.__setitem__(name, (value, b"s" + value)))
+            self.act(key, lambda fixture: fixture[key].consumers.__setitem__(name, (value, b"s" + value)))
         elif what == "state" and name in stream.consumers:
             log.put_consumer_state(txn, name, value)
 
-            def effect(world: World) -> None:
-                if name in world[key].consumers:
-                    world[key].consumers[name] = (world[key].consumers[name][0], value)
+            def effect(fixture: Fixture) -> None:
+                if name in fixture[key].consumers:
+                    fixture[key].consumers[name] = (fixture[key].consumers[name][0], value)
 
             self.act(key, effect)
         elif what == "gone":
             log.delete_consumer(txn, name)
-            self.act(key, lambda world: world[key].consumers.pop(name, None))  # type: ignore[arg-type, return-value]
+            self.act(key, lambda fixture: fixture[key].consumers.pop(name, None))  # type: ignore[arg-type, return-value]
         elif what == "config":
             log.set_config(txn, value)
-            self.act(key, lambda world: setattr(world[key], "config", value))
+            self.act(key, lambda fixture: setattr(fixture[key], "config", value))
         elif what == "position":
             log.put_position(txn, name.encode(), value)
-            self.act(key, lambda world: world[key].positions.__setitem__(name.encode(), value))
+            self.act(key, lambda fixture: fixture[key].positions.__setitem__(name.encode(), value))
         elif what == "unposition":
             log.delete_position(txn, name.encode())
-            self.act(key, lambda world: world[key].positions.pop(name.encode(), None))  # type: ignore[arg-type, return-value]
+            self.act(key, lambda fixture: fixture[key].positions.pop(name.encode(), None))  # type: ignore[arg-type, return-value]
 
     @precondition(lambda self: self.current is not None)
     @rule()

@@ -1,4 +1,4 @@
-"""Damaged pages of the database: no process ends, the stream concerned is fenced and named, all others go on."""
+"""Damaged pages of the database: no process ends, the stream concerned is fenced and named, all others continue."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ import pytest
 from eyot_store import StoreError, native, page_check
 from eyot_store.check.check import check
 from eyot_store.check.main import compact, main, repair_store
+from eyot_store.environment import messages_db_name
 from eyot_store.journal.losses import gone_in
 from eyot_store.pages.pages import SEQUENCE_KEY, PageError, Pages, Tree
 from eyot_store.pages.survey import survey
+from eyot_store.records.record import pack_u64
 from eyot_store.records.store_cipher import StoreKeys
 from support.damages import bases, play
 from support.store import FAST, JOURNAL, commit, fill, make_log, open_inline
@@ -30,6 +32,7 @@ NAMES = (
     "next_unknown",
     "nodes_of",
     "search",
+    "way_is_known",
 )
 
 
@@ -125,6 +128,44 @@ def test_both_twins_say_the_same_of_any_page(path: Path, seed: int) -> None:
                 == end
                 == page_check.next_unknown(page, 0, end, marks[0], 1)
             )
+
+
+def test_a_way_is_known_if_all_its_pages_are_and_both_twins_say_so(path: Path) -> None:
+    """A page that was not looked at, or that is a leaf where a branch must be, makes the way unknown, wherever it is."""
+    from eyot_store import _page_check as compiled
+
+    pages = Pages(path / "data.mdb")
+    data = (path / "data.mdb").read_bytes()
+    tree = pages.tree(pages.metas()[0].txnid, messages_db_name(1), SEQUENCE_KEY)
+    assert tree is not None
+    assert tree.db.depth > 1
+
+    def both(known: bytearray, key: bytes, *, depth: int = tree.db.depth, size: int = len(data)) -> bool:
+        asked = (data[:size], PAGE, known, 3, tree.db.root, depth, key)
+        found = page_check.way_is_known(*asked)
+        assert compiled.way_is_known(*asked) is found
+        return found
+
+    rng = random.Random(1)
+    for seq in (0, 1, 300, 600, 1 << 63):
+        key = pack_u64(seq)
+        nothing = bytearray(len(data) // PAGE)
+        assert not both(nothing, key)
+        pages.key(tree, key)
+        known = bytearray(pages.known)
+        assert both(known, key)
+        assert both(known + bytes(10), key)
+        assert not both(known, key, depth=tree.db.depth - 1), "a branch where a leaf must be"
+        assert not both(known, key, depth=tree.db.depth + 1), "a leaf where a branch must be"
+        assert not both(known, key, size=tree.db.root * PAGE), "the file was longer when it was mapped"
+        assert not both(known[: tree.db.root], key)
+        for pgno in [at for at, kind in enumerate(known) if kind == 3]:
+            without = bytearray(known)
+            without[pgno] = rng.choice([0, 1, 2, 4])
+            both(without, key)
+        known[tree.db.root] = 0
+        assert not both(known, key)
+    pages.close()
 
 
 @pytest.mark.parametrize("which", [0, 5, -1])
@@ -311,6 +352,7 @@ def test_what_is_readable_of_a_shared_database_is_kept(path: Path, name: bytes) 
     store.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["header", "zeros", "branch"])
 @pytest.mark.parametrize("sealed", [False, True])
 def test_repairing_keeps_what_can_be_read(path: Path, tmp_path: Path, how: str, sealed: bool) -> None:
@@ -377,6 +419,7 @@ def test_a_page_that_two_trees_lead_to_is_nobodys(path: Path) -> None:
     store.close()
 
 
+@pytest.mark.slow
 def test_damages_at_random(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A slice of `make damage`."""
     monkeypatch.setenv("DAMAGE_DIR", str(tmp_path))
@@ -401,5 +444,5 @@ def test_a_page_error_says_where(path: Path) -> None:
     pages, tree = tree_of(path, 2)
     with pytest.raises(PageError) as caught:
         pages.sound(tree, leaves_of(path, 1)[0], 2, b"\0" * 8, b"\0" * 7 + b"\1")
-    assert "it holds what belongs elsewhere" in str(caught.value)
+    assert "it holds entries of another place" in str(caught.value)
     pages.close()

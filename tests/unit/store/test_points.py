@@ -1,4 +1,4 @@
-"""Counting from the middle of a log: from where it was counted before, whatever has gone and come back since."""
+"""Counting from the middle of a log: from an earlier count, also after removals and rollbacks since."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,7 +44,7 @@ def log(store: Store) -> Log:
     store.commit_now()
     for filters in FILTERS:
         log.count(MIDDLE, filters)
-    assert [len(log._points.of(filters)) for filters in FILTERS] == [1] * 3
+    assert [len(log.index.points.of(filters)) for filters in FILTERS] == [1] * 3
     return log
 
 
@@ -55,7 +55,7 @@ def check(log: Log) -> None:
         live = [message.seq for message in everything(log) if match is None or match(message.subject)]
         for seq in (MIDDLE + 1, MIDDLE - 2, MIDDLE):
             assert log.count(seq, filters) == sum(at >= seq for at in live)
-        for point in log._points.of(filters):
+        for point in log.index.points.of(filters):
             assert point.below == sum(at < point.seq for at in live)
 
 
@@ -95,7 +95,7 @@ def test_what_goes_and_comes_back(store: Store, log: Log, how: str, fails: bool)
 
 
 def test_a_slice_at_a_time_while_messages_come_and_go(store: Store, log: Log) -> None:
-    log._points.clear()
+    log.index.points.clear()
     counting = log.counting(MIDDLE, (b"a.*",))
     assert counting is not None
     steps = 1
@@ -109,19 +109,19 @@ def test_a_slice_at_a_time_while_messages_come_and_go(store: Store, log: Log) ->
         store.commit_now()
     assert steps > 5
     wanted = sum(m.seq >= MIDDLE and m.subject != b"b" for m in everything(log))
-    with patch.object(log._reader, "heads", side_effect=StoreError("io", "nothing is to be read any more")):
+    with patch.object(log.view.records, "heads", side_effect=StoreError("io", "nothing is to be read any more")):
         assert log.count(MIDDLE, (b"a.*",)) == wanted
 
 
 def test_few_are_kept(log: Log) -> None:
     for number in range(POINTS_MAX):
         log.count(MIDDLE, (b"b", b"n.%d" % number))
-    assert len(log._points) == POINTS_MAX
-    assert not log._points.of(())
+    assert len(log.index.points) == POINTS_MAX
+    assert not log.index.points.of(())
 
 
 def test_several_ways_at_the_same_time(log: Log) -> None:
-    log._points.clear()
+    log.index.points.clear()
     ways = {seq: log.counting(seq, (b"b",)) for seq in (MIDDLE - 9, MIDDLE + 1, MIDDLE + 9)}
     for _ in range(COUNT // 4):
         ways = {seq: way for seq, way in ways.items() if way is not None and not way.step()}

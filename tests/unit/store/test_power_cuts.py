@@ -7,8 +7,10 @@ import pytest
 
 from eyot_store.records import store_cipher
 from eyot_store.subjects import batch_index, index_writer
-from support.power_cuts import WRITE, build_capture, judge, record
+from support.power_cuts import WRITE, build_capture, check_states, record
 from support.power_workload import KINDS
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(autouse=True)
@@ -26,11 +28,11 @@ def test_a_power_cut_leaves_what_was_acknowledged(tmp_path: Path, kind: str) -> 
     assert any(event.kind == WRITE and event.path.startswith("journal/") for event in recording.events) == (
         kind != "lmdb"
     )
-    assert judge(recording, tmp_path, random.Random(5), torn_max=3, part=0.25) > 150
+    assert check_states(recording, tmp_path, random.Random(5), torn_max=3, part=0.25) > 150
 
 
 def test_the_judge_notices_a_missing_flush(tmp_path: Path) -> None:
     recording = record(build_capture(tmp_path), tmp_path / "play", "journal", txns=6, seed=5)
     unflushed = [event._replace(durable=False) for event in recording.events]
     with pytest.raises(AssertionError, match="not what was there after any"):
-        judge(recording._replace(events=unflushed), tmp_path, random.Random(5), torn_max=1)
+        check_states(recording._replace(events=unflushed), tmp_path, random.Random(5), torn_max=1)

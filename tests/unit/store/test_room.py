@@ -126,8 +126,9 @@ store.close()
 
 @pytest.mark.parametrize(("when", "size"), [("before", 1 << 20), ("after", 8 << 20)])
 def test_a_file_size_limit(tmp_path: Path, when: str, size: int) -> None:
-    """What the kernel refuses to allocate, or to write where it had allocated, comes out as "full"; nothing is half there,
-    and all goes on when there is room."""
+    """What the kernel refuses to allocate, or to write where it had allocated, comes out as "full"; nothing is half
+    there, and all goes on when there is room.
+    """
     tests = str(Path(__file__).parents[2])
     done = subprocess.run(
         [sys.executable, "-c", LIMITED, tmp_path / "store", tests, when, str(size)],

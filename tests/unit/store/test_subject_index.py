@@ -1,4 +1,4 @@
-"""The index of subjects on disk says what one pass over the records would, whatever was stored, removed, purged or lost."""
+"""The index of subjects on disk equals one pass over the records, after any messages stored, removed, purged or lost."""
 
 from pathlib import Path
 from random import Random
@@ -33,14 +33,14 @@ def told(subjects: Subjects) -> dict[bytes, int]:
 
 def gathered(log: Log, *, tracked: bool = False) -> Subjects:
     """Anew; tracked: by looking at every record."""
-    log._subjects = log._tracking = None
+    log.index.loaded = log.index.tracking = None
     return log.track() if tracked else log.subjects()
 
 
 def covered(log: Log) -> int:
     """Up to where the index counts; 0: there is none to be used."""
-    floor = max([log._floor, *(hidden.last + 1 for hidden in log._hidden_ranges)])
-    return log._reader.index_rest(IndexReading(), floor, log.committed_seq, log._hidden.keys())
+    floor = max([log.view.floor, *(hidden.last + 1 for hidden in log.view.hidden_ranges)])
+    return log.view.records.index_rest(IndexReading(), floor, log.committed_seq, log.view.hidden.keys())
 
 
 def agree(log: Log) -> bool:
@@ -129,13 +129,13 @@ def test_a_start_asks_the_index_and_not_the_records(tmp_path: Path, monkeypatch:
     store = open_inline(tmp_path / "s", JOURNAL)
     log = store.stream("A", "S")
     assert log is not None
-    heads = log._reader.heads
+    heads = log.view.records.heads
 
     def few(first: int, last: int, limit: int) -> object:
         assert first > 290, "the records were walked"
         return heads(first, last, limit)
 
-    monkeypatch.setattr(log._reader, "heads", few)
+    monkeypatch.setattr(log.view.records, "heads", few)
     assert len(log.subjects()) == 7
     assert log.subject_count(b"s.3") == 43
     assert log.last_seq_for(b"s.3") == 298

@@ -1,4 +1,4 @@
-"""The table of subjects: both twins say the same, whatever comes, goes and is folded, and what they say is what happened."""
+"""The table of subjects: both twins give the same, correct results after any additions, removals and folds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was purged or deleted is gone at once for everybody, and taken out of the file bit by bit."""
+"""Purged and deleted messages: invisible at once, and removed from the file in slices."""
 
 from pathlib import Path
 from typing import Any

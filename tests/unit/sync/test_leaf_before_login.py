@@ -1,4 +1,4 @@
-"""What a leaf that nobody knows yet may make the hub keep."""
+"""Memory that a hub keeps for a leaf node before authentication."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Interest told to many links at once is what each would have been told alone."""
+"""Interest sent to many links at once equals the interest that each would receive alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every trouble of a link is told with what can be done about it."""
+"""Every error of a link has a remedy."""
 
 import pytest
 

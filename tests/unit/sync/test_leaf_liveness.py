@@ -1,4 +1,4 @@
-"""When a link is asked for a sign of life, and when it is given up. Time is an argument."""
+"""When a link sends a PING, and when it counts as dead. Time is an argument."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The accepting side of a leaf link, as transcripts."""
+"""The accepting end of a leaf link, as transcripts."""
 
 from __future__ import annotations
 

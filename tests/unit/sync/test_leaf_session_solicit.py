@@ -1,4 +1,4 @@
-"""The soliciting side of a leaf link, as transcripts."""
+"""The soliciting end of a leaf link, as transcripts."""
 
 from __future__ import annotations
 

@@ -10,8 +10,9 @@ from eyot_sync.leaf.window import TARGET_S, WINDOW_FIRST, WINDOW_MIN, LinkWindow
 
 
 class Radio:
-    """A link of a rate and a round trip; whatever the window lets go, goes, and with every answer an urgent message of `urgent` bytes.
-    `queue_s`: how long what was sent last waits for its turn."""
+    """A link of a rate and a round trip; whatever the window lets go, goes, and with every answer an urgent message of
+    `urgent` bytes. `queue_s`: how long what was sent last waits for its turn.
+    """
 
     def __init__(self, rate: float, rtt_s: float, frame: int, urgent: int = 0) -> None:
         self.rate = rate

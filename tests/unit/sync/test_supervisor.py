@@ -1,4 +1,4 @@
-"""The life of a remote: which address, how long to wait, what its record says."""
+"""The attempts of a remote: addresses, delays, and its status record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Archives: what is written is read, whatever the pieces; what others wrote and what is broken."""
+"""Archives: reading of written ones, in any pieces; archives of nats-server, and damaged ones."""
 
 from __future__ import annotations
 

@@ -12,6 +12,8 @@ from eyot_wire.archive.reader import ArchiveReader
 from eyot_wire.archive.s2 import S2Writer
 from eyot_wire.archive.varint import uvarint, varint
 
+pytestmark = pytest.mark.slow
+
 MIB = 1 << 20
 #: Of one archive, what its parts take up included. The archives are small themselves, for tracing each allocation takes long.
 HELD_MAX = 4 * MIB

@@ -1,4 +1,4 @@
-"""Numbers in decimal digits: what is taken for one."""
+"""Numbers in decimal digits: which bytes are accepted as one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plain twin of the hot room passes the same tests: they run once more in a process that is told to use it."""
+"""The plain twin of the compiled modules passes the same tests: they run once more in a process that uses it."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 TESTS = Path(__file__).parents[2]
 SAME_TESTS = [
     "unit/wire/test_scanner.py",
     "unit/wire/test_leaf_scanner.py",
     "unit/wire/test_sublist.py",
     "unit/daemon/test_account.py",
+    "unit/daemon/test_fan_out_paths.py",
     "unit/daemon/test_client_protocol.py",
     "unit/daemon/test_client_fuzz.py",
     "unit/daemon/test_imports.py",
@@ -20,6 +23,7 @@ SAME_TESTS = [
 ]
 
 
+@pytest.mark.slow
 def test_the_plain_twin_passes_the_same_tests() -> None:
     environment = {**os.environ, "EYOT_PLAIN": "1"}
     command = [

@@ -1,4 +1,4 @@
-"""Runs of stored messages: both twins, whatever they are given, and what is written is what was stored."""
+"""Runs of stored messages: both twins write exactly the stored messages, for any arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The two twins of the hot room, compiled and plain: whatever goes in, the same comes out."""
+"""The two twins, compiled and plain: the same results for any input."""
 
 from __future__ import annotations
 
@@ -173,6 +173,40 @@ def test_a_publisher_closed_by_its_own_flood_stops(twin: int) -> None:
     stop = fan_out.publish(row, 0, client, None, False)
     assert 1000 < stop < 3000
     assert client.in_msgs == client.out_msgs == sub.delivered == stop
+
+
+@pytest.mark.parametrize("twin", [0, 1])
+@pytest.mark.parametrize("how", ["publish", "share"])
+def test_a_member_that_closes_in_the_middle_is_passed_over(twin: int, how: str) -> None:
+    room = FAN_OUTS[twin]
+
+    class Breaks(room.OutBuffer):  # type: ignore[name-defined,misc]
+        def flush(self) -> None:
+            self.closed = True
+
+    index: SubList = SubList()
+    sub_type = type("Sub", (room.Interest,), {"__slots__": ("queue", "subject")})
+    subs = [sub_type(client, b"1") for client in (Breaks(), Breaks(), room.OutBuffer())]
+    for sub in subs:
+        sub.subject, sub.queue = b"a", b"q"
+        index.insert(sub)
+    traffic = room.Traffic()
+    fan_out = room.FanOut(traffic, index, MappingTable(), Random(1).random, lambda one: None)
+    tail = b"50000\r\n" + b"x" * 50000 + b"\r\n"
+    members = [(sub, b"a") for sub in subs]
+    if how == "share":
+        assert fan_out.share(members, [tail] * 100, 50000, False) == 100
+    else:
+        scanner = SCANNERS[twin](GRAMMARS["PUB"], batches=True, max_control_line=4096, max_payload=1 << 20)
+        for _ in range(100):
+            (row,) = scanner.feed(b"PUB a " + tail)
+            assert fan_out.publish(row, 0, room.OutBuffer(), None, False) == 1
+    assert [sub.dest.closed for sub in subs] == [True, True, False]
+    assert sum(sub.delivered for sub in subs) == traffic.out_msgs == 100
+    assert all(sub.dest.out.count(b"MSG a 1 ") == sub.delivered == sub.dest.out_msgs for sub in subs)
+    assert fan_out.share(members[:2], [tail] * 3, 50000, False) == 0
+    assert not fan_out.append(subs[0], b"a", [tail], 50000, False)
+    assert traffic.out_msgs == 100
 
 
 class _Anyone:

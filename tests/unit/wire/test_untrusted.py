@@ -1,4 +1,4 @@
-"""JSON that somebody sent: whatever is wrong with it, the reader says so in its own kind of error."""
+"""JSON of peers: the reader reports every fault as its own kind of error."""
 
 from __future__ import annotations
 

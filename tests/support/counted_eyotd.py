@@ -1,0 +1,75 @@
+"""`eyotd` without Python's collector, as a program that reports the number of its objects by class.
+
+A connection to `<configuration>.objects`, a socket of the file system, receives the numbers as JSON.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import socket
+import sys
+import threading
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+
+from eyot_daemon import launch
+from support.eyotd import Eyotd
+
+#: Classes of libraries of which each connection has its own.
+STREAMS = ("trio.SocketStream", "trio.SSLStream", "trio._socket._SocketType", "ssl.SSLObject", "socket.socket")
+
+
+def counts() -> Counter[str]:
+    """Objects by class: the project's, and streams. What reference counts do not free is still there: nobody collects."""
+    found: Counter[str] = Counter()
+    for kind, count in Counter(map(type, gc.get_objects())).items():
+        name = f"{kind.__module__}.{kind.__qualname__}"
+        if name.startswith("eyot_") or name in STREAMS:
+            found[name] += count
+    return found
+
+
+def answer(path: Path) -> None:
+    """Tell the numbers to whoever connects."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        while True:
+            asker, _ = listener.accept()
+            with asker:
+                asker.sendall(json.dumps(counts()).encode())
+
+
+class CountedEyotd(Eyotd):
+    """The process, and the questions."""
+
+    def command(self) -> list[str]:
+        tests = str(Path(__file__).parents[1])
+        return ["env", f"PYTHONPATH={tests}", sys.executable, __file__, "-c", str(self.config_path)]
+
+    def objects(self) -> Counter[str]:
+        """Objects by class, as the process has them now."""
+        told = b""
+        with socket.socket(socket.AF_UNIX) as sock:
+            sock.settimeout(60)
+            sock.connect(str(self.config_path.with_suffix(".objects")))
+            while data := sock.recv(65536):
+                told += data
+        return Counter(json.loads(told))
+
+    def connections(self) -> int:
+        """Sockets that the process has, the listening ones among them."""
+        found = 0
+        for name in os.listdir(f"/proc/{self.pid}/fd"):
+            with suppress(FileNotFoundError):  # closed meanwhile
+                found += os.readlink(f"/proc/{self.pid}/fd/{name}").startswith("socket:")
+        return found
+
+
+if __name__ == "__main__":
+    gc.__dict__["enable"] = lambda: None  # the daemon would call it once it is ready
+    threading.Thread(target=answer, args=(Path(sys.argv[-1]).with_suffix(".objects"),), daemon=True).start()
+    sys.exit(launch.main())
