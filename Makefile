@@ -10,8 +10,10 @@ export PYTHONDONTWRITEBYTECODE := 1
 # Spark asks what this machine's own name resolves to, which on a fresh one may be nothing, unless it is told where it is.
 export SPARK_LOCAL_IP ?= 127.0.0.1
 NEEDS := packaging/ensure-packages
+# Two processes; the tests of one file run in one of them, one after the other.
+SIDE_BY_SIDE := -n 2 --dist loadfile
 
-.PHONY: docs help venv demo test test-debian lint fmt unit simulate walkthrough bench bench-hub hub-kills hub-wheel cuts storm soak damage plug deb clean packages
+.PHONY: docs help venv demo test test-debian lint fmt unit slow simulate fuzz walkthrough bench bench-hub hub-kills hub-wheel cuts storm soak damage power-loss deb clean packages
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -35,35 +37,41 @@ demo: venv  ## the whole story: offline leaf, power cut, link returns, hub compl
 	@$(NEEDS) spark $(if $(findstring nats-server,$(DEMO)),nats)
 	$(BIN)/python tests/story/play.py $(DEMO)
 
-lint: venv  ## formatting, lint, types, import direction
+lint: venv  ## formatting, lint, types, import direction, names
 	@$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -q tests/unit/test_imports.py tests/unit/test_names.py
 
 fmt: venv  ## format and fix what can be fixed
 	@$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-test: packages venv lint  ## everything that CI runs, in two processes side by side; PYTEST="tests/unit -k tls" for a part, in one
+test: packages venv  ## everything that CI runs, in processes side by side; PYTEST="tests/unit -k tls" for a part, in one
 	@if [ -n "$(PYTEST)" ]; then exec $(BIN)/python -m pytest -q $(PYTEST); fi
 	mkdir -p build
-	EYOT_TEST_PORTS=1/2 $(BIN)/python -m pytest -q tests/interop > build/interop.log 2>&1 &
-	interop=$$!
-	trap 'kill $$interop 2>/dev/null || true' EXIT
+	$(BIN)/python -m pytest -q $(SIDE_BY_SIDE) --durations=40 tests/unit tests/offline_sync tests/interop \
+		> build/test.log 2>&1 &
+	others=$$!
+	trap 'kill $$others 2>/dev/null || true' EXIT
 	failed=0
-	EYOT_TEST_PORTS=0/2 $(BIN)/python -m pytest -q tests/unit tests/offline_sync tests/hub tests/appliance || failed=1
-	wait $$interop || failed=1
+	make --no-print-directory lint
+	$(BIN)/python -m pytest -q --durations=20 tests/hub tests/appliance || failed=1
+	wait $$others || failed=1
 	trap - EXIT
-	cat build/interop.log
+	cat build/test.log
 	exit $$failed
 
 test-debian:  ## the same in a bare root of RELEASE (bookworm, trixie), on its own Python; ARGS="tests/unit -k tls" for some; as root
 	@$(NEEDS) bare
 	packaging/bare-debian $(or $(RELEASE),bookworm) $(if $(ARGS),bash -c "make packages venv && .venv/bin/python -m pytest -q $(ARGS)",make test)
 
-unit: venv  ## the fast tests only
-	@$(BIN)/python -m pytest -q tests/unit tests/offline_sync $(PYTEST)
+unit: venv  ## the fast tests: no server of another kind, no Spark, nothing marked slow
+	@$(BIN)/python -m pytest -q $(SIDE_BY_SIDE) -m "not slow" tests/unit tests/offline_sync $(PYTEST)
+
+slow: venv  ## what `make unit` leaves out of the same folders
+	@$(BIN)/python -m pytest -q $(SIDE_BY_SIDE) -m slow tests/unit tests/offline_sync $(PYTEST)
 
 simulate: venv  ## fleets in a simulator: SEED=7 replays one seed, SEEDS=1000 runs so many; PLANT=name plants a bug; ARGS=--whole
 	@$(BIN)/python tests/offline_sync/simulate.py --seed $(or $(SEED),1) --seeds $(or $(SEEDS),$(if $(SEED),1,1000)) --plant "$(PLANT)" $(ARGS)
@@ -111,9 +119,9 @@ damage: venv  ## damaged pages, files and journals: 10,000 cases; DAMAGE="--case
 	@cd tests
 	PYTHONPATH=. python support/damages.py $(DAMAGE)
 
-plug: venv  ## pull the plug of a virtual machine that runs eyotd, ROUNDS (5) times; PLUG=--encrypted
-	@$(NEEDS) plug
-	$(BIN)/python tests/power/power_loss.py --rounds $(or $(ROUNDS),5) $(PLUG)
+power-loss: venv  ## power loss of a virtual machine that runs eyotd, ROUNDS (5) times; POWER_LOSS=--encrypted
+	@$(NEEDS) power
+	$(BIN)/python tests/power/power_loss.py --rounds $(or $(ROUNDS),5) $(POWER_LOSS)
 
 docs: venv  ## the documentation site in build/site; broken links and anchors fail
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
