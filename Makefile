@@ -37,12 +37,12 @@ demo: venv  ## the whole story: offline leaf, power cut, link returns, hub compl
 	@$(NEEDS) spark $(if $(findstring nats-server,$(DEMO)),nats)
 	$(BIN)/python tests/story/play.py $(DEMO)
 
-lint: venv  ## formatting, lint, types, import direction, names
+lint: venv  ## formatting, lint, types, import direction, names, stations
 	@$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -q tests/unit/test_imports.py tests/unit/test_names.py
+	$(BIN)/python -m pytest -q tests/unit/test_imports.py tests/unit/test_names.py tests/unit/test_stations.py
 
 fmt: venv  ## format and fix what can be fixed
 	@$(BIN)/ruff format .
