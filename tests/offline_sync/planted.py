@@ -15,11 +15,10 @@ from eyot_daemon.jetstream.consumer.consumer import Consumer
 from eyot_daemon.jetstream.consumer.push_delivery import PushDelivery
 from eyot_daemon.jetstream.downstream.never_arrived import NeverArrived
 from eyot_daemon.jetstream.downstream.tracker import DownstreamTracker
-from eyot_daemon.jetstream.messages.batch import Batch
 from eyot_daemon.jetstream.sourcing import source_task as copy_task
 from eyot_daemon.jetstream.sourcing.source_task import SourceTask
 from eyot_daemon.jetstream.stream.stream import SourcedResult, Stream
-from eyot_daemon.jetstream.stream_core import StreamCore
+from eyot_daemon.jetstream.stream_core import Batch, StreamCore
 from eyot_daemon.jetstream.wall_clock import ClockTrust
 from eyot_sync.sourcing import source_consumer
 from eyot_sync.sourcing.actions import Action, Skip

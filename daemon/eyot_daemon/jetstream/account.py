@@ -9,10 +9,10 @@ from eyot_daemon.jetstream import advisories
 from eyot_daemon.jetstream.config.origins import check_filters
 from eyot_daemon.jetstream.config.rules import ConfigRules, Taken
 from eyot_daemon.jetstream.config.stream import check_consumer_limits, check_no_overlap, checked, checked_update, same
-from eyot_daemon.jetstream.messages.batch import Batch
-from eyot_daemon.jetstream.retention.memory_bound import MESSAGE_OVERHEAD
+from eyot_daemon.jetstream.retention.limits import MESSAGE_OVERHEAD
 from eyot_daemon.jetstream.sourcing.deregistration import kept
 from eyot_daemon.jetstream.stream.stream import Stream
+from eyot_daemon.jetstream.stream_core import Batch
 from eyot_store.errors import StoreError
 from eyot_wire.jetstream.error_codes import (
     JSAccountResourcesExceededErr,

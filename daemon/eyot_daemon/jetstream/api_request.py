@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Concatenate, NamedTuple, ParamSpec, TypeVar
 
-from eyot_daemon.jetstream.messages.headers import level_is_offered
+from eyot_daemon.jetstream.nats_headers import level_is_offered
 from eyot_store.errors import StoreError
 from eyot_wire.jetstream.error_codes import (
     JSInvalidJSONErr,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
+from eyot_daemon.jetstream.ingest.atomic_batches import BatchBudget
 from eyot_daemon.jetstream.ingest.limiter import StoreGate
-from eyot_daemon.jetstream.messages.batch_budget import BatchBudget
 from eyot_daemon.jetstream.read_thread import Beside, Inline
-from eyot_daemon.jetstream.retention.memory_bound import MemoryBound
+from eyot_daemon.jetstream.retention.limits import MemoryBound
 from eyot_daemon.jetstream.wall_clock import WallClock
 
 if TYPE_CHECKING:

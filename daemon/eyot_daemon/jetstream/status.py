@@ -14,11 +14,11 @@ import msgspec
 
 from eyot_daemon.jetstream.account import JetStreamAccount
 from eyot_daemon.jetstream.config.metadata import SERVER_LEVEL, SERVER_VERSION
-from eyot_daemon.jetstream.ports import ConsumerPort
-from eyot_daemon.jetstream.retention.memory_bound import machine_memory
+from eyot_daemon.jetstream.retention.limits import machine_memory
 from eyot_daemon.jetstream.running import RunningJetStream
 from eyot_daemon.jetstream.stream.info import stream_info
 from eyot_daemon.jetstream.stream.stream import Stream
+from eyot_daemon.jetstream.stream_core import ConsumerPort
 from eyot_daemon.router.broker import Broker
 from eyot_daemon.router.providers import HealthzQuery, Json, JszQuery, Providers, Unhealthy
 from eyot_daemon.version import API_LEVEL

@@ -1,26 +1,149 @@
-"""The shared part of one stream's components: its log, configuration and transactions, and the loop's clock and timers.
+"""What the parts of one stream share: its log, configuration and transactions, the loop's clock and timers, and its consumers' interface.
 
-Components (ages, schedules, limits, batches, ...) receive this, not their stream. Every change of a stream is submitted
-to the store as one transaction with a `Batch` of the answers to send. Batches complete in submit order.
+Parts (ages, schedules, limits, batches, ...) receive `StreamCore`, not their stream. Every change of a stream is submitted
+to the store as one transaction with a `Batch` of everything to be sent when it has a result: PubAcks, republished messages
+and API answers. When the transaction is committed they are sent. When it failed, publishers get error 10077 and API
+requests their error. Batches complete in submit order. Everything runs in the loop's thread, within a turn.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from eyot_store.errors import StoreError
-from eyot_wire.jetstream.model import PubAckError, StreamConfig, encode
+from eyot_wire.jetstream.model import ConsumerConfig, ConsumerInfo, PubAckError, StreamConfig, encode
 
 if TYPE_CHECKING:
-    from eyot_daemon.jetstream.messages.batch import Batch, CommitCallback
     from eyot_daemon.router.account import Account
     from eyot_store.log.log import Log
     from eyot_store.store import Store
     from eyot_store.txn import Txn
     from eyot_wire.jetstream.errors import ApiError
+
+
+class ConsumerPort(Protocol):
+    """One consumer, as its stream uses it. A consumer reads the stream's log up to `committed_seq`, never beyond."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def config(self) -> ConsumerConfig: ...
+
+    def wake(self) -> None:
+        """Deliver after messages were committed, or room was made. Cheap when there is nothing to deliver."""
+        ...
+
+    def wants(self, subject: bytes) -> bool:
+        """Return whether the consumer's filters match this literal subject."""
+        ...
+
+    def needs(self, seq: int, subject: bytes) -> bool:
+        """Return whether the message concerns the consumer and is not acknowledged by it yet (delivered or not).
+
+        Called with interest retention: a message that no consumer needs is removed.
+        """
+        ...
+
+    def messages_removed(self, seqs: Sequence[int]) -> None:
+        """Drop these sequences, which left the stream, from the pending messages, and correct the counts."""
+        ...
+
+    def purged(self, *, singly: bool = False) -> None:
+        """Forget all messages that `stream.log` no longer holds: any number of them left the stream at once.
+
+        `singly`: publish one advisory "terminated" for each pending message.
+        """
+        ...
+
+    def stream_updated(self) -> None:
+        """`stream.config` was replaced (limits for consumers, subjects, ...)."""
+        ...
+
+    def info(self) -> ConsumerInfo: ...
+
+    def stream_deleted(self, *, told: bool = True) -> None:
+        """End with the stream: answer waiting requests (409 Consumer Deleted), drop subscriptions and timers.
+
+        The store deletes the consumer together with the stream. `told`: also publish an advisory.
+        """
+        ...
+
+    def stop(self) -> None:
+        """Stop with the daemon: answer waiting requests (409 Server Shutdown), drop subscriptions and timers."""
+        ...
+
+
+class Republished(NamedTuple):
+    """A stored message to be published again: all that `Republisher.make` needs."""
+
+    subject: bytes
+    header: bytes
+    payload: bytes
+    seq: int
+    ts_ns: int
+    last_seq: int
+
+
+CommitCallback = Callable[[StoreError | None], None]
+
+
+class Batch:
+    """The effects of one transaction of a stream after its commit.
+
+    `acks`         (reply, PubAck) to send once it is on flash
+    `msg_ids`      ids that were put into the duplicate window, with their sequences
+    `removed`      sequences that limits removed
+    `purged`       true when an unknown number of messages went (age, roll-up, purge)
+    `singly`       what was purged went one by one, as far as nats-server is concerned, whose consumers then say of each that was
+                   pending that it is terminated
+    `stored`       messages appended, for which consumers are woken
+    `size`         bytes of the transaction, where the messages were published
+    `ttls`         (sequence, due time) of appended messages that have a TTL
+    `schedules`    (due time, sequence) of schedules that were stored or are due again
+    `schedules_due`, `schedules_before`   what of the table of schedules to bring back if it fails
+    `then`         called last, with the error if there was one
+    """
+
+    __slots__ = (
+        "acks",
+        "msg_ids",
+        "purged",
+        "removed",
+        "republished",
+        "schedules",
+        "schedules_before",
+        "schedules_due",
+        "singly",
+        "size",
+        "stored",
+        "then",
+        "ttls",
+    )
+
+    def __init__(self) -> None:
+        self.acks: list[tuple[bytes, bytes]] = []
+        self.msg_ids: dict[bytes, int] = {}
+        self.removed: list[int] = []
+        self.purged = False
+        self.singly = True
+        self.republished: list[Republished] = []
+        self.stored = 0
+        self.size = 0
+        self.ttls: list[tuple[int, int]] = []
+        self.schedules: list[tuple[int, int]] = []
+        self.schedules_due: list[tuple[int, int]] = []
+        self.schedules_before: list[tuple[bytes, int]] = []
+        self.then: list[CommitCallback] = []
+
+    def note_purged(self, count: int) -> None:
+        """Note that a purge by subject, or down to a number, removed `count` messages."""
+        if count:
+            self.purged = True
+            self.singly = self.singly and count == 1
 
 
 class StreamCore:

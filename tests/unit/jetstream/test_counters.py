@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from eyot_daemon.jetstream.messages.counters import Counters
+from eyot_daemon.jetstream.ingest.counters import Counters
 from support.js_fixture import Fixture
 from support.schemas import check_pub_ack
 

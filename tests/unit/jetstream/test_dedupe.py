@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eyot_daemon.jetstream.messages.dedupe import DedupeWindow
+from eyot_daemon.jetstream.ingest.dedupe import DedupeWindow
 
 
 def test_ids_are_known_for_the_window() -> None:

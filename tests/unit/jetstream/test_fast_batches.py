@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eyot_daemon.jetstream.ingest import atomic_batches
 from eyot_daemon.jetstream.ingest.fast_batches import FLOW_DEFAULT, FastReply, parse_reply
-from eyot_daemon.jetstream.messages import batch_budget
 from eyot_store import StoreOptions
 from support.destinations import Recorder
 from support.js_fixture import Fixture
@@ -88,7 +88,7 @@ def test_a_gap_is_told_where_it_does_not_matter(fixture: Fixture) -> None:
 def test_the_number_of_batches_is_bounded_and_silence_ends_them(
     fixture: Fixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batch_budget, "FAST_MAX", 2)
+    monkeypatch.setattr(atomic_batches, "FAST_MAX", 2)
     told(fixture, "a.9.ok.1.0")
     told(fixture, "b.9.ok.1.0")
     assert codes(told(fixture, "c.9.ok.1.0")) == [10211]

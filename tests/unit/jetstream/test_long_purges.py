@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from eyot_daemon.jetstream.retention import limits, purging
+from eyot_daemon.jetstream.retention import limits
 from support.js_fixture import Fixture
 
 
 @pytest.fixture
 def fixture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fixture:
-    monkeypatch.setattr(purging, "PURGE_SLICE", 10)
+    monkeypatch.setattr(limits, "PURGE_SLICE", 10)
     monkeypatch.setattr(limits, "PURGE_SLICE", 10)
     monkeypatch.setattr(limits, "ENFORCED_MAX", 10)
     return Fixture(tmp_path / "store")

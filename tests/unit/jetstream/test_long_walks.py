@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from eyot_daemon.jetstream.retention import limits, sweep
+from eyot_daemon.jetstream.retention import limits, retention
 from eyot_store.log import reads as log_reads
 from eyot_store.log import subjects as log_subjects
 from eyot_wire import headers
@@ -19,7 +19,7 @@ COUNT = SUBJECTS * EACH
 
 @pytest.fixture
 def fixture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ConsumerFixture:
-    monkeypatch.setattr(sweep, "SWEEP_SLICE", 7)
+    monkeypatch.setattr(retention, "SWEEP_SLICE", 7)
     monkeypatch.setattr(limits, "ENFORCED_MAX", 7)
     monkeypatch.setattr("eyot_store.log.removals._CHUNK", 5)
     monkeypatch.setattr(log_subjects, "KEYS_MAX", 5)
@@ -79,7 +79,7 @@ def test_fewer_messages_for_each_subject(fixture: ConsumerFixture) -> None:
     assert turns(fixture) > 5
     assert seqs(fixture) == NEWEST[2]
     assert set(dict(fixture.stream().log.subject_totals(b">")).values()) == {2}
-    assert sweep.KEY not in fixture.stream().log.positions()
+    assert retention.KEY not in fixture.stream().log.positions()
 
 
 def test_others_are_answered_in_between_and_what_they_publish_is_right(fixture: ConsumerFixture) -> None:
@@ -113,7 +113,7 @@ def test_a_limit_that_is_lifted_meanwhile_takes_nothing_more(fixture: ConsumerFi
     update(fixture)
     turns(fixture)
     assert seqs(fixture) == left
-    assert sweep.KEY not in fixture.stream().log.positions()
+    assert retention.KEY not in fixture.stream().log.positions()
 
 
 @pytest.mark.parametrize("crash", [False, True])
@@ -139,7 +139,7 @@ def test_a_write_that_fails_is_tried_again(fixture: ConsumerFixture, monkeypatch
         broken.setattr(committer, "commit", lambda group: [StoreError("io", "as expected")] * len(group))
         turns(fixture)
     assert len(seqs(fixture)) == COUNT
-    fixture.clock.advance(sweep.RETRY_S)
+    fixture.clock.advance(retention.RETRY_S)
     turns(fixture)
     assert seqs(fixture) == NEWEST[2]
 
@@ -211,7 +211,7 @@ def test_a_subject_whose_oldest_is_far_away_is_cut_down_a_little_later(fixture: 
 def test_a_log_too_large_to_be_tracked_is_walked_instead(
     fixture: ConsumerFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for room in (log_subjects, log_reads, sweep):
+    for room in (log_subjects, log_reads, retention):
         monkeypatch.setattr(room, "TRACKED_MESSAGES_MAX", 50)
     filled(fixture, max_msgs_per_subject=EACH)
     fixture = fixture.restart()

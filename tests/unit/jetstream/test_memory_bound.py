@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from eyot_daemon.config.jetstream import JetStreamOptions
-from eyot_daemon.jetstream.retention import memory_bound
-from eyot_daemon.jetstream.retention.memory_bound import MESSAGE_OVERHEAD, MemoryBound, machine_memory
+from eyot_daemon.jetstream.retention import limits
+from eyot_daemon.jetstream.retention.limits import MESSAGE_OVERHEAD, MemoryBound, machine_memory
 from support.js_fixture import Fixture
 
 MIB = 1 << 20
@@ -81,4 +81,4 @@ def test_the_control_group_is_the_machine(tmp_path: Path, own: str, above: str, 
     found = machine_memory(proc, groups)
     assert found == wanted if wanted else found > 1 << 20
     assert machine_memory(tmp_path / "none", groups) > 1 << 20
-    assert memory_bound._group_limits(proc, groups) == [int(each) for each in (own, above) if each != "max"]
+    assert limits._group_limits(proc, groups) == [int(each) for each in (own, above) if each != "max"]

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from eyot_daemon.jetstream.messages.message_ttl import NEVER, TtlTable, parse_ttl
+from eyot_daemon.jetstream.nats_headers import NEVER, parse_ttl
+from eyot_daemon.jetstream.retention.expiry import TtlTable
 from eyot_wire import headers
 from support.destinations import Recorder
 from support.js_fixture import Fixture

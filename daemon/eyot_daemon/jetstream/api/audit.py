@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from eyot_daemon.jetstream.advisories import PREFIX, Advisory, AuditClient, publish, wanted
-from eyot_daemon.jetstream.messages.headers import REQUEST_INFO
+from eyot_daemon.jetstream.nats_headers import REQUEST_INFO
 from eyot_daemon.router.known_client import KnownClient
 from eyot_daemon.router.subscription import IMPORTED, Kind
 from eyot_wire import headers

@@ -10,7 +10,7 @@ from functools import partial
 
 from eyot_daemon.jetstream.api.messages import find_one
 from eyot_daemon.jetstream.api_request import ApiRequest, Endpoint
-from eyot_daemon.jetstream.messages.headers import level_is_offered
+from eyot_daemon.jetstream.nats_headers import level_is_offered
 from eyot_daemon.jetstream.stream.stream import Stream
 from eyot_store import Log, StoredMessage
 from eyot_store.errors import StoreError

@@ -23,10 +23,10 @@ from eyot_daemon.jetstream.backup.restored_parts import RestoredParts
 from eyot_daemon.jetstream.config.stream import check_no_overlap, checked
 from eyot_daemon.jetstream.consumer.consumers import check_restored
 from eyot_daemon.jetstream.consumer.reader import ConsumerReader
-from eyot_daemon.jetstream.messages.batch import Batch
 from eyot_daemon.jetstream.retention import limits
 from eyot_daemon.jetstream.stream.info import stream_info
 from eyot_daemon.jetstream.stream.stream import Stream
+from eyot_daemon.jetstream.stream_core import Batch
 from eyot_daemon.router.subscription import Kind, Origin, Subscription
 from eyot_store.errors import StoreError
 from eyot_wire.archive.errors import ArchiveError, UnexpectedContent

@@ -19,10 +19,16 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from eyot_daemon.jetstream.ingest.schedules import position_key
-from eyot_daemon.jetstream.messages.dedupe import IDS_POSITION, NONE_YET, USED
-from eyot_daemon.jetstream.messages.headers import MSG_ID, TTL, nats_fields
-from eyot_daemon.jetstream.messages.schedule import SCHEDULE, TIME_ZONE, InvalidPattern, InvalidTimeZone, Schedule
+from eyot_daemon.jetstream.ingest.dedupe import IDS_POSITION, NONE_YET, USED
+from eyot_daemon.jetstream.ingest.schedules import (
+    SCHEDULE,
+    TIME_ZONE,
+    InvalidPattern,
+    InvalidTimeZone,
+    Schedule,
+    position_key,
+)
+from eyot_daemon.jetstream.nats_headers import MSG_ID, TTL, nats_fields
 from eyot_daemon.jetstream.retention.expiry import TTL_POSITION
 from eyot_store.errors import StoreError
 from eyot_store.log.log import JUMP_MAX

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from eyot_daemon.jetstream.consumer.delivery import EMPTY_READ_COST, NEVER, TURN_MESSAGES_MAX, Delivery
 from eyot_daemon.jetstream.consumer.pull import PullQueue
-from eyot_daemon.jetstream.messages.headers import level_is_offered
+from eyot_daemon.jetstream.nats_headers import level_is_offered
 from eyot_daemon.jetstream.pull_request import (
     API_LEVEL,
     CONSUMER_DELETED,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from eyot_daemon.jetstream.ports import ConsumerPort
+from eyot_daemon.jetstream.stream_core import ConsumerPort
 
 
 class Delivered(Protocol):

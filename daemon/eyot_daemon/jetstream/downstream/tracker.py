@@ -37,9 +37,7 @@ from eyot_wire.status import SyncStatus
 
 if TYPE_CHECKING:
     from eyot_daemon.jetstream.downstream.hidden_consumer import Delivered, HiddenConsumer
-    from eyot_daemon.jetstream.messages.batch import CommitCallback
-    from eyot_daemon.jetstream.ports import ConsumerPort
-    from eyot_daemon.jetstream.stream_core import StreamCore
+    from eyot_daemon.jetstream.stream_core import CommitCallback, ConsumerPort, StreamCore
     from eyot_daemon.jetstream.wall_clock import WallClock
     from eyot_store.txn import Txn
 

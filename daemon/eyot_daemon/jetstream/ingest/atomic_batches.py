@@ -1,23 +1,35 @@
 """Atomic batch publishing (ADR-50): messages that are stored together or not at all.
 
 The messages of a batch stay in memory until its commit message arrives; then the stream stores them in one transaction.
-A batch that stays silent, skips a number, or grows too large is dropped with an advisory.
+A batch that stays silent, skips a number, or grows too large is dropped with an advisory. The headers of a message in a
+batch are checked in nats-server's order, which differs from that of single messages. `BatchBudget` limits the open batches
+of the whole server, atomic and fast: a number of each kind, and bytes in memory.
 """
 
 from typing import TYPE_CHECKING, NamedTuple
 
 from eyot_daemon.jetstream import advisories
-from eyot_daemon.jetstream.messages.batch_budget import BatchBudget
-from eyot_daemon.jetstream.messages.headers import (
+from eyot_daemon.jetstream.ingest.headers import StreamFacts, Verdict, check_features, check_rollup
+from eyot_daemon.jetstream.ingest.schedules import check_schedule
+from eyot_daemon.jetstream.nats_headers import (
     BATCH_COMMIT,
     BATCH_ID,
     BATCH_SEQUENCE,
+    EXPECTED_LAST_SEQ,
+    EXPECTED_LAST_SUBJECT_SEQ,
+    EXPECTED_LAST_SUBJECT_SEQ_SUBJECT,
+    INCREMENT,
+    MSG_ID,
     REQUIRED_LEVEL,
+    TTL,
     level_is_offered,
+    parse_seq,
+    parse_ttl,
 )
 from eyot_wire import headers
 from eyot_wire.digits import parse_uint
 from eyot_wire.jetstream.error_codes import (
+    JSAtomicPublishContainsDuplicateMessageErr,
     JSAtomicPublishDisabledErr,
     JSAtomicPublishIncompleteBatchErr,
     JSAtomicPublishInvalidBatchCommitErr,
@@ -25,9 +37,16 @@ from eyot_wire.jetstream.error_codes import (
     JSAtomicPublishMissingSeqErr,
     JSAtomicPublishTooLargeBatchErrF,
     JSAtomicPublishTooManyInflight,
+    JSMessageIncrMissingErr,
+    JSMessageTTLInvalidErr,
     JSRequiredApiLevelErr,
+    JSStreamExpectedLastSeqPerSubjectInvalid,
+    JSStreamRollupFailedF,
+    JSStreamWrongLastSequenceConstantErr,
+    JSStreamWrongLastSequenceErrF,
 )
 from eyot_wire.jetstream.errors import ApiError, error
+from eyot_wire.subject import matches
 
 if TYPE_CHECKING:
     from eyot_daemon.jetstream.advisories import AbandonReason
@@ -35,9 +54,142 @@ if TYPE_CHECKING:
     from eyot_daemon.turn.timers import TimerHandle
     from eyot_wire.frames import Published
 
+ATOMIC_MAX = 1000
+FAST_MAX = 1000
+#: Messages of atomic batches wait in memory for their commit.
+HELD_BYTES_MAX = 128 << 20
+
+
+class BatchBudget:
+    """The budget of open batches; one object for the server, shared by its streams."""
+
+    def __init__(self, bytes_max: int = HELD_BYTES_MAX) -> None:
+        self.atomic = 0
+        self.fast = 0
+        self.bytes = 0
+        self.bytes_max = bytes_max
+
+    def begin(self) -> bool:
+        """Count a new atomic batch; return False when the limit is reached."""
+        if self.atomic >= ATOMIC_MAX:
+            return False
+        self.atomic += 1
+        return True
+
+    def hold(self, size: int) -> bool:
+        """`size` more bytes wait in memory; False: there is no room for them."""
+        if self.bytes + size > self.bytes_max:
+            return False
+        self.bytes += size
+        return True
+
+    def end(self, size: int) -> None:
+        """Return the `size` bytes of a finished atomic batch to the budget."""
+        self.atomic -= 1
+        self.bytes -= size
+
+    def begin_fast(self) -> bool:
+        """Count a new fast batch; return False when the limit is reached."""
+        if self.fast >= FAST_MAX:
+            return False
+        self.fast += 1
+        return True
+
+    def end_fast(self) -> None:
+        self.fast -= 1
+
+
+#: A message is in the stream already, or twice in its batch.
+CONTAINS_DUPLICATE = JSAtomicPublishContainsDuplicateMessageErr
+
+
+class BatchSoFar:
+    """The messages of an atomic batch before this one: their subjects and ids (ADR-50).
+
+    Also how full the stream would be with them if nothing were removed.
+    """
+
+    __slots__ = ("_bytes", "_messages", "msg_ids", "subjects")
+
+    def __init__(self) -> None:
+        self.subjects: set[bytes] = set()
+        self.msg_ids: set[bytes] = set()
+        self._messages = self._bytes = -1
+
+    def with_one_more(self, messages: int, stored_bytes: int, size: int) -> tuple[int, int]:
+        """Messages and bytes of the stream with another message; asked for each of them. The first says what was there before."""
+        if self._messages < 0:
+            self._messages, self._bytes = messages, stored_bytes
+        self._messages += 1
+        self._bytes += size
+        return self._messages, self._bytes
+
+    def touches(self, subject_filter: bytes) -> bool:
+        """Return whether one of them is on a subject that the filter matches."""
+        return subject_filter in self.subjects or any(matches(subject_filter, subject) for subject in self.subjects)
+
+
+def check_in_batch(
+    fields: dict[bytes, bytes], subject: bytes, facts: StreamFacts, payload: bytes, so_far: BatchSoFar
+) -> Verdict:
+    """Go through the headers of a message for `subject`, `so_far` being what the messages before it in the batch store.
+
+    `Nats-Expected-Last-Msg-Id`, which atomic batches cannot have, is checked before.
+    """
+    refused = check_features(fields, facts.config, payload) or _check_ttl(fields)
+    if refused is not None:
+        return Verdict(refused)
+    msg_id = fields.get(MSG_ID, b"")
+    if msg_id:
+        duplicate = facts.duplicate_of(msg_id)
+        if duplicate or msg_id in so_far.msg_ids:
+            return Verdict(error(CONTAINS_DUPLICATE), duplicate=duplicate)
+    if facts.config.allow_msg_counter and not fields.get(INCREMENT):
+        return Verdict(error(JSMessageIncrMissingErr))
+    refused = _check_expected(fields, subject, facts, so_far) or check_schedule(fields, subject, facts)
+    if refused is not None:
+        return Verdict(refused)
+    verdict = check_rollup(fields, facts, msg_id)
+    rollup = verdict.rollup
+    if rollup and (subject in so_far.subjects if rollup == b"sub" else so_far.subjects):
+        return Verdict(error(JSStreamRollupFailedF, err=f"batch rollup {rollup.decode()} invalid"))
+    return verdict
+
+
+def _check_ttl(fields: dict[bytes, bytes]) -> ApiError | None:
+    try:
+        if fields.get(TTL):
+            parse_ttl(fields[TTL])
+    except ValueError:
+        return error(JSMessageTTLInvalidErr)
+    return None
+
+
+def _check_expected(
+    fields: dict[bytes, bytes], subject: bytes, facts: StreamFacts, so_far: BatchSoFar
+) -> ApiError | None:
+    expected = fields.get(EXPECTED_LAST_SEQ)
+    if expected:
+        if parse_seq(expected) != facts.last_seq:
+            return error(JSStreamWrongLastSequenceErrF, seq=facts.last_seq)
+        if so_far.subjects:
+            return error(JSStreamWrongLastSequenceConstantErr)
+    expected = fields.get(EXPECTED_LAST_SUBJECT_SEQ)
+    filter_subject = fields.get(EXPECTED_LAST_SUBJECT_SEQ_SUBJECT)
+    if expected:
+        if so_far.touches(filter_subject or subject):
+            return error(JSStreamWrongLastSequenceConstantErr)
+        actual = facts.last_seq_for(filter_subject or subject)
+        if parse_seq(expected) != actual:
+            return error(JSStreamWrongLastSequenceErrF, seq=actual)
+    elif filter_subject:
+        return error(JSStreamExpectedLastSeqPerSubjectInvalid)
+    return None
+
+
 MESSAGES_MAX = 1000
 ID_LENGTH_MAX = 64
-#: Batches that one stream holds at a time; the server's bounds are in `batch_budget.py`.
+#: Batches that one stream holds at a time; `BatchBudget` has the server's bounds.
 OPEN_MAX = 50
 #: How long a batch may be silent.
 IDLE_S_MAX = 10.0

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from eyot_daemon.jetstream.ingest.atomic_batches import ID_LENGTH_MAX, IDLE_S_MAX
-from eyot_daemon.jetstream.messages.batch_budget import BatchBudget
-from eyot_daemon.jetstream.messages.headers import level_is_offered
+from eyot_daemon.jetstream.ingest.atomic_batches import ID_LENGTH_MAX, IDLE_S_MAX, BatchBudget
+from eyot_daemon.jetstream.nats_headers import level_is_offered
 from eyot_wire.jetstream.error_codes import (
     JSBatchPublishInvalidBatchIDErr,
     JSBatchPublishInvalidPatternErr,

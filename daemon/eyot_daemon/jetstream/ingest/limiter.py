@@ -15,8 +15,7 @@ from eyot_wire.jetstream.error_codes import JSStreamTooManyRequests
 from eyot_wire.jetstream.errors import error
 
 if TYPE_CHECKING:
-    from eyot_daemon.jetstream.messages.batch import Batch
-    from eyot_daemon.jetstream.stream_core import StreamCore
+    from eyot_daemon.jetstream.stream_core import Batch, StreamCore
     from eyot_daemon.turn.timers import Timers
     from eyot_store.store import Store
     from eyot_wire.frames import Published

@@ -1,6 +1,6 @@
 """How one message gets into a stream: the checks in nats-server's order, and staging it.
 
-The order is that of `messages/headers.py`, then size, account, interest, limits. `StreamIngest` decides what makes up a transaction and
+The order is that of `headers.check`, then size, account, interest, limits. `StreamIngest` decides what makes up a transaction and
 when its answers leave.
 
 Republishing of stored messages (ADR-28): another subject, and headers that say where the message is stored.
@@ -12,30 +12,27 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from eyot_daemon.jetstream.ingest import fast_batches
-from eyot_daemon.jetstream.messages.batch import Batch, Republished
-from eyot_daemon.jetstream.messages.batch_headers import BatchSoFar, check_in_batch
-from eyot_daemon.jetstream.messages.counters import Counters, Sum
-from eyot_daemon.jetstream.messages.dedupe import DedupeWindow, IdsMark
-from eyot_daemon.jetstream.messages.headers import (
+from eyot_daemon.jetstream.ingest.atomic_batches import BatchSoFar, check_in_batch
+from eyot_daemon.jetstream.ingest.counters import Counters, Sum
+from eyot_daemon.jetstream.ingest.dedupe import DedupeWindow, IdsMark
+from eyot_daemon.jetstream.ingest.headers import HEADER_BYTES_MAX, STORE, Verdict, check
+from eyot_daemon.jetstream.ingest.schedules import SCHEDULE, ended_scheduler
+from eyot_daemon.jetstream.nats_headers import (
     BATCH_ID,
     EXPECTED_LAST_MSG_ID,
     EXPECTED_LAST_SEQ,
     EXPECTED_LAST_SUBJECT_SEQ,
     EXPECTED_STREAM,
-    HEADER_BYTES_MAX,
     MSG_ID,
     NATS_MARK,
     REQUEST_INFO,
     ROLLUP,
-    STORE,
     TTL,
-    Verdict,
-    check,
     nats_fields,
+    parse_ttl,
 )
-from eyot_daemon.jetstream.messages.message_ttl import parse_ttl
-from eyot_daemon.jetstream.messages.schedule import SCHEDULE, ended_scheduler
 from eyot_daemon.jetstream.retention import limits
+from eyot_daemon.jetstream.stream_core import Batch, Republished
 from eyot_store.errors import StoreError
 from eyot_store.native import pub_acks, scan_batch
 from eyot_store.record_run import Expected, FastPathRules
@@ -59,8 +56,7 @@ if TYPE_CHECKING:
     from eyot_daemon.jetstream.ingest.limiter import IngestLimiter
     from eyot_daemon.jetstream.ingest.schedules import Schedules
     from eyot_daemon.jetstream.retention.expiry import Expiry
-    from eyot_daemon.jetstream.retention.retention import Retention
-    from eyot_daemon.jetstream.retention.sweep import Sweep
+    from eyot_daemon.jetstream.retention.retention import Retention, Sweep
     from eyot_daemon.jetstream.stream_core import StreamCore
     from eyot_daemon.jetstream.subject_index_loader import SubjectIndexLoader
     from eyot_daemon.jetstream.wall_clock import WallClock

@@ -1,4 +1,12 @@
-"""The schedules of one stream: which subject produces which message next, and when.
+"""Message schedules (ADR-51): the `Nats-Schedule` headers, what they mean, and which message they produce next, and when.
+
+A pattern is `@at <RFC 3339 time>` (once), `@every <Go duration of at least 1s>`, or a cron expression (see `Cron`), the
+latter in the zone of `Nats-Schedule-Time-Zone` or UTC. Times are ns since 1970.
+
+Cron expressions have six fields: second, minute, hour, day of month, month, day of week, with names, lists, ranges and
+steps; or they are one of `@yearly`, `@annually`, `@monthly`, `@weekly`, `@daily`, `@midnight`, `@hourly`. If both days are
+restricted (`*` and `?` alone do not restrict), either is enough. A local time that a change of the clocks leaves out does
+not occur; one that it repeats is due twice. Sources: ADR-51 and nats-server's `cron.go`.
 
 A schedule is a message of the stream. Its due time is stored beside it, among the stream's positions, in the same
 transaction. The message it produces and its next due time (or its end) are one transaction, too. A restart therefore
@@ -7,28 +15,357 @@ neither loses nor repeats anything: what was due meanwhile is produced once, at 
 
 import heapq
 import logging
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from calendar import monthrange
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from eyot_daemon.jetstream.messages.batch import Batch
-from eyot_daemon.jetstream.messages.headers import nats_fields
-from eyot_daemon.jetstream.messages.schedule import (
-    SCHEDULE,
-    SOURCE,
-    TARGET,
-    TIME_ZONE,
-    InvalidPattern,
-    InvalidTimeZone,
-    Schedule,
-    produced_header,
-)
+from eyot_daemon.jetstream.nats_headers import nats_fields, parse_ttl
+from eyot_daemon.jetstream.stream_core import Batch
 from eyot_store.errors import StoreError
-from eyot_wire.jetstream.model import NS_PER_S
+from eyot_wire import headers
+from eyot_wire.go.duration import parse_duration_ns
+from eyot_wire.jetstream.error_codes import (
+    JSMessageSchedulesDisabledErr,
+    JSMessageSchedulesPatternInvalidErr,
+    JSMessageSchedulesRollupInvalidErr,
+    JSMessageSchedulesSchedulerInvalidErr,
+    JSMessageSchedulesSourceInvalidErr,
+    JSMessageSchedulesTargetInvalidErr,
+    JSMessageSchedulesTimeZoneInvalidErr,
+    JSMessageSchedulesTTLInvalidErr,
+    JSMessageTTLDisabledErr,
+)
+from eyot_wire.jetstream.errors import ApiError, error
+from eyot_wire.jetstream.model import NS_PER_S, StreamConfig, ns_to_rfc3339, rfc3339_to_ns
+from eyot_wire.subject import is_literal, is_valid, matches
 
 if TYPE_CHECKING:
     from eyot_daemon.jetstream.stream_core import StreamCore
     from eyot_daemon.turn.timers import TimerHandle
     from eyot_store import Log, StoredMessage, Txn
+
+#: Years that are searched: an expression that matches no day of them never matches (leap days on a weekday need 28, or 40).
+YEARS_MAX = 45
+
+_SHORTHANDS = {
+    "@yearly": "0 0 0 1 1 *",
+    "@annually": "0 0 0 1 1 *",
+    "@monthly": "0 0 0 1 * *",
+    "@weekly": "0 0 0 * * 0",
+    "@daily": "0 0 0 * * *",
+    "@midnight": "0 0 0 * * *",
+    "@hourly": "0 0 * * * *",
+}
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+
+
+class Cron:
+    """A parsed expression. Raises ValueError when `text` is none."""
+
+    __slots__ = ("_any_day", "_days", "_hours", "_minutes", "_months", "_seconds", "_weekdays")
+
+    def __init__(self, text: str) -> None:
+        fields = _SHORTHANDS.get(text, text).split()
+        if len(fields) != 6 or (text.startswith("@") and text not in _SHORTHANDS):
+            raise ValueError(f"{text!r} is not a schedule of six fields")
+        self._seconds = sorted(_values(fields[0], 0, 59))
+        self._minutes = sorted(_values(fields[1], 0, 59))
+        self._hours = sorted(_values(fields[2], 0, 23))
+        self._days = _values(fields[3], 1, 31)
+        self._months = _values(fields[4], 1, 12, _MONTHS, 1)
+        self._weekdays = _values(fields[5], 0, 6, _DAYS)
+        # With a star in one of them the other decides alone.
+        self._any_day = not (_is_star(fields[3]) or _is_star(fields[5]))
+
+    def next(self, after_ns: int, zone: tzinfo = UTC) -> int:
+        """Return the first due time after `after_ns` (both ns since 1970); 0: there is none."""
+        after = datetime.fromtimestamp(after_ns // NS_PER_S, zone)
+        for day in self._matching_days(after.date()):
+            back = _clocks_go_back(day, zone)
+            earliest = time.min
+            if day == after.date():
+                # While the clocks repeat an hour, a time due later may read earlier.
+                earliest = max(after.replace(tzinfo=None) - back, datetime.combine(day, time.min)).time()
+            folds = (0, 1) if back else (0,)
+            due = [due_ns for fold in folds if (due_ns := self._first_due(day, earliest, fold, zone, after_ns))]
+            if due:
+                return min(due)
+        return 0
+
+    def _first_due(self, day: date, earliest: time, fold: int, zone: tzinfo, after_ns: int) -> int:
+        """Return the first due time of a day after `after_ns`; `fold` 1: the second of repeated times. 0: none."""
+        for local in self._times(day, earliest):
+            due = local.replace(tzinfo=zone, fold=fold)
+            if due.astimezone(UTC).astimezone(zone).replace(tzinfo=None, fold=0) != local:
+                continue  # left out when the clocks go forward
+            due_ns = int(due.timestamp()) * NS_PER_S
+            if due_ns > after_ns:
+                return due_ns
+        return 0
+
+    def _matching_days(self, first: date) -> Iterator[date]:
+        day = first
+        while day.year < first.year + YEARS_MAX:
+            if day.month not in self._months:
+                day = day.replace(day=1) + timedelta(days=monthrange(day.year, day.month)[1])
+                continue
+            of_month, of_week = day.day in self._days, (day.weekday() + 1) % 7 in self._weekdays
+            if (of_month or of_week) if self._any_day else (of_month and of_week):
+                yield day
+            day += timedelta(days=1)
+
+    def _times(self, day: date, earliest: time) -> Iterator[datetime]:
+        """Yield all times of a day at or after `earliest`'s second, ascending."""
+        for hour in self._hours:
+            if hour < earliest.hour:
+                continue
+            for minute in self._minutes:
+                if (hour, minute) < (earliest.hour, earliest.minute):
+                    continue
+                for second in self._seconds:
+                    if (hour, minute, second) >= (earliest.hour, earliest.minute, earliest.second):
+                        yield datetime.combine(day, time(hour, minute, second))
+
+
+def _clocks_go_back(day: date, zone: tzinfo) -> timedelta:
+    """Return how far the clocks go back within a day; zero on all others."""
+    first = datetime.combine(day, time.min, zone).utcoffset() or timedelta()
+    last = datetime.combine(day + timedelta(days=1), time.min, zone).utcoffset() or timedelta()
+    return max(first - last, timedelta())
+
+
+def _is_star(field: str) -> bool:
+    """Return whether a valid field of days leaves the choice to the other one: a step above 1 restricts it (`cron.go`, getRange)."""
+    parts = (part.partition("/") for part in field.split(","))
+    return any(span in ("*", "?") and int(step or 1) == 1 for span, _, step in parts)
+
+
+def _values(field: str, low: int, high: int, names: tuple[str, ...] = (), first: int = 0) -> frozenset[int]:
+    """Return the numbers a field stands for. `names` stand for numbers from `first` on."""
+
+    def number(text: str) -> int:
+        if text.lower() in names:
+            return names.index(text.lower()) + first
+        if not (text.isascii() and text.isdigit()):
+            raise ValueError(f"{text!r} is no number of a schedule")
+        return int(text)
+
+    values: set[int] = set()
+    for part in field.split(","):
+        span, slash, step_text = part.partition("/")
+        step = number(step_text) if slash else 1
+        if step == 0:
+            raise ValueError("a step of a schedule is not zero")
+        if span in ("*", "?"):
+            start, end = low, high
+        else:
+            from_text, dash, to_text = span.partition("-")
+            start = number(from_text)
+            end = number(to_text) if dash else high if slash else start
+        if start < low or end > high or start > end:
+            raise ValueError(f"{part!r} is out of range")
+        values.update(range(start, end + 1, step))
+    return frozenset(values)
+
+
+SCHEDULE = b"Nats-Schedule"
+TARGET = b"Nats-Schedule-Target"
+_TTL = b"Nats-Schedule-TTL"
+_ROLLUP = b"Nats-Schedule-Rollup"
+SOURCE = b"Nats-Schedule-Source"
+TIME_ZONE = b"Nats-Schedule-Time-Zone"
+_NEXT = b"Nats-Schedule-Next"
+SCHEDULER = b"Nats-Scheduler"
+
+#: `Nats-Schedule-Next` of a message that ends its schedule.
+PURGE = b"purge"
+_NOT_PRODUCED = (
+    b"Nats-Schedule",  # Nats-Scheduler too
+    b"Nats-Expected-",
+    b"Nats-Msg-Id:",
+    b"Nats-TTL:",
+    b"Nats-Rollup:",
+    b"Nats-Batch-",
+    b"Nats-Stream-Source:",
+)
+
+
+class InvalidPattern(ValueError):
+    """`Nats-Schedule` cannot be read."""
+
+
+class InvalidTimeZone(ValueError):
+    """`Nats-Schedule-Time-Zone` names no zone."""
+
+
+class Schedule:
+    """A parsed pattern. Raises InvalidPattern, InvalidTimeZone."""
+
+    __slots__ = ("_at_ns", "_cron", "_every_ns", "_zone")
+
+    def __init__(self, pattern: bytes, time_zone: bytes | None = None) -> None:
+        text = pattern.decode("ascii", "replace")
+        self._at_ns = 0
+        self._every_ns = 0
+        self._cron: Cron | None = None
+        self._zone: tzinfo = UTC
+        try:
+            if text.startswith("@at "):
+                self._at_ns = rfc3339_to_ns(text[4:].strip())
+            elif text.startswith("@every "):
+                self._every_ns = parse_duration_ns(text[7:].strip())
+                if self._every_ns < NS_PER_S:
+                    raise ValueError("schedules repeat once a second at most")
+            else:
+                self._cron = Cron(text)
+        except ValueError as err:
+            raise InvalidPattern(str(err)) from None
+        if time_zone is not None:
+            if self._cron is None:
+                raise InvalidPattern("only cron expressions have a time zone")
+            self._zone = _zone(time_zone)
+
+    @property
+    def once(self) -> bool:
+        return self._cron is None and not self._every_ns
+
+    def first(self, stored_ns: int) -> int:
+        """Return when a schedule that was stored at `stored_ns` falls due first; 0: never."""
+        return self._at_ns if self.once else self.following(stored_ns)
+
+    def following(self, after_ns: int) -> int:
+        """Return when it falls due next, on whole seconds; 0: never again."""
+        if self._cron is not None:
+            return self._cron.next(after_ns, self._zone)
+        if self._every_ns:
+            return (after_ns + NS_PER_S // 2) // NS_PER_S * NS_PER_S + self._every_ns
+        return 0
+
+
+def _zone(name: bytes) -> tzinfo:
+    text = name.decode("ascii", "replace")
+    if not text:
+        raise InvalidTimeZone(text)
+    if text == "Local":
+        local = datetime.now().astimezone().tzinfo
+        assert local is not None
+        return local
+    try:
+        return ZoneInfo(text)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise InvalidTimeZone(text) from None
+
+
+class Scheduled(Protocol):
+    """Facts of a stream for the checks."""
+
+    @property
+    def config(self) -> StreamConfig: ...
+
+    def ends_with_schedule(self, subject: bytes) -> bool:
+        """Return whether the last message on `subject` is a schedule, or there is none."""
+        ...
+
+
+def check_schedule(
+    fields: dict[bytes, bytes], subject: bytes, facts: Scheduled, *, scheduled: bool = False
+) -> ApiError | None:
+    """Return why a message's schedule headers are refused; None: they are valid, or absent. `scheduled`: a schedule made the message."""
+    config = facts.config
+    refused = _check_pattern(fields)
+    if refused is not None or fields.get(SCHEDULE):
+        if not config.allow_msg_schedules:
+            return error(JSMessageSchedulesDisabledErr)
+        refused = refused or _check_rest(fields, subject, config)
+    if refused is not None or scheduled:
+        return refused
+    return _check_scheduler(fields, subject, facts)
+
+
+def _check_pattern(fields: dict[bytes, bytes]) -> ApiError | None:
+    zone, pattern = fields.get(TIME_ZONE), fields.get(SCHEDULE)
+    try:
+        if zone is not None:
+            _zone(zone)
+        if pattern:
+            Schedule(pattern, zone)
+    except InvalidPattern:
+        return error(JSMessageSchedulesPatternInvalidErr)
+    except InvalidTimeZone:
+        return error(JSMessageSchedulesTimeZoneInvalidErr)
+    return None
+
+
+def _check_rest(fields: dict[bytes, bytes], subject: bytes, config: StreamConfig) -> ApiError | None:
+    """Check the other headers of a schedule; return the error that refuses the message, if any."""
+    ttl = fields.get(_TTL)
+    try:
+        if ttl:
+            parse_ttl(ttl)
+    except ValueError:
+        return error(JSMessageSchedulesTTLInvalidErr)
+    if fields.get(_ROLLUP) not in (None, b"", b"sub"):
+        return error(JSMessageSchedulesRollupInvalidErr)
+    if ttl and not config.allow_msg_ttl:
+        return error(JSMessageTTLDisabledErr)
+    target, source = fields.get(TARGET, b""), fields.get(SOURCE)
+    if not _publishable(target) or target == subject:
+        return error(JSMessageSchedulesTargetInvalidErr)
+    if source and (source in (subject, target) or not _publishable(source)):
+        return error(JSMessageSchedulesSourceInvalidErr)
+    if not _within(target, config):
+        return error(JSMessageSchedulesTargetInvalidErr)
+    if source and not _within(source, config):
+        return error(JSMessageSchedulesSourceInvalidErr)
+    return (
+        error(JSMessageSchedulesRollupInvalidErr) if (fields.get(b"Nats-Rollup") or b"sub").lower() != b"sub" else None
+    )
+
+
+def _check_scheduler(fields: dict[bytes, bytes], subject: bytes, facts: Scheduled) -> ApiError | None:
+    """Check that a publisher does nothing but end another subject's schedule."""
+    scheduler, following = fields.get(SCHEDULER, b""), fields.get(_NEXT)
+    if not following:
+        return error(JSMessageSchedulesSchedulerInvalidErr) if scheduler else None
+    if following != PURGE or not _publishable(scheduler) or scheduler == subject:
+        return error(JSMessageSchedulesSchedulerInvalidErr)
+    if not facts.config.allow_msg_schedules:
+        return error(JSMessageSchedulesDisabledErr)
+    return None if facts.ends_with_schedule(scheduler) else error(JSMessageSchedulesSchedulerInvalidErr)
+
+
+def ended_scheduler(fields: dict[bytes, bytes]) -> bytes:
+    """Return the subject whose schedule a checked message ends; b"": none."""
+    return fields.get(SCHEDULER, b"") if fields.get(_NEXT) == PURGE else b""
+
+
+def produced_header(fields: dict[bytes, bytes], scheduler: bytes, header: bytes, next_ns: int) -> bytes:
+    """Return the header block of the message that a schedule makes.
+
+    `fields`   the `Nats-` headers of the schedule on subject `scheduler`.
+    `header`   the block of the message whose content is used, the schedule's own or its source's.
+    `next_ns`  when the schedule falls due again; 0: this was the last time.
+    """
+    made = headers.strip(header, _NOT_PRODUCED) if header else b""
+    made = headers.add_field(made, SCHEDULER, scheduler)
+    made = headers.add_field(made, _NEXT, ns_to_rfc3339(next_ns).encode() if next_ns else PURGE)
+    if fields.get(_TTL):
+        made = headers.add_field(made, b"Nats-TTL", fields[_TTL])
+    if fields.get(_ROLLUP):
+        made = headers.add_field(made, b"Nats-Rollup", fields[_ROLLUP])
+    return made
+
+
+def _publishable(subject: bytes) -> bool:
+    return is_valid(subject) and is_literal(subject)
+
+
+def _within(subject: bytes, config: StreamConfig) -> bool:
+    return any(matches(pattern.encode(), subject) for pattern in config.subjects)
+
 
 log = logging.getLogger("eyot.jetstream")
 

@@ -10,12 +10,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from eyot_daemon.jetstream.ingest import fast_batches
-from eyot_daemon.jetstream.ingest.atomic_batches import MARK, Commit
+from eyot_daemon.jetstream.ingest.atomic_batches import CONTAINS_DUPLICATE, MARK, BatchSoFar, Commit
 from eyot_daemon.jetstream.ingest.limiter import TOO_MANY_REQUESTS
 from eyot_daemon.jetstream.ingest.message_stager import MessageStager
-from eyot_daemon.jetstream.messages.batch import Batch, Republished
-from eyot_daemon.jetstream.messages.batch_headers import CONTAINS_DUPLICATE, BatchSoFar
-from eyot_daemon.jetstream.messages.headers import (
+from eyot_daemon.jetstream.nats_headers import (
     BATCH_ID,
     EXPECTED_LAST_MSG_ID,
     MSG_ID,
@@ -26,6 +24,7 @@ from eyot_daemon.jetstream.messages.headers import (
 )
 from eyot_daemon.jetstream.retention import limits
 from eyot_daemon.jetstream.retention.expiry import due_of
+from eyot_daemon.jetstream.stream_core import Batch, Republished
 from eyot_store.errors import StoreError
 from eyot_wire import headers
 from eyot_wire.frames import Published

@@ -1,18 +1,20 @@
-"""Removal by time: of messages older than max_age, and of messages whose own TTL has passed.
+"""Removal by time: of messages older than max_age, and of messages whose own TTL (ADR-43) has passed.
 
 Each stream has one timer, set for the next due time. Without per-message TTLs, messages that are too old are removed as one range.
 With them, each message is checked, because `Nats-TTL: never` stays and because the last message of a subject may leave a
 marker behind (`subject_delete_marker_ttl`). TTLs are kept in memory; after a restart they are read back from the log, a
 bounded piece a turn, starting at the first message that ever had one (remembered among the stream's positions).
+A message with a TTL leaves when its stored time plus the TTL has passed. Times are wall time in ns since the epoch.
 """
 
+import heapq
 import logging
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from eyot_daemon.jetstream.messages.batch import Batch, Republished
-from eyot_daemon.jetstream.messages.headers import MARKER_REASON, TTL, nats_fields
-from eyot_daemon.jetstream.messages.message_ttl import NEVER, TtlTable, parse_ttl
+from eyot_daemon.jetstream.nats_headers import MARKER_REASON, NEVER, TTL, nats_fields, parse_ttl
 from eyot_daemon.jetstream.retention import limits
+from eyot_daemon.jetstream.stream_core import Batch, Republished
 from eyot_daemon.jetstream.wall_clock import ClockCredits
 from eyot_store.errors import StoreError
 from eyot_wire import headers
@@ -20,11 +22,52 @@ from eyot_wire.go.duration import format_duration
 from eyot_wire.jetstream.model import NS_PER_S
 
 if TYPE_CHECKING:
-    from eyot_daemon.jetstream.messages.dedupe import IdsMark
+    from eyot_daemon.jetstream.ingest.dedupe import IdsMark
     from eyot_daemon.jetstream.stream_core import StreamCore
     from eyot_daemon.jetstream.wall_clock import WallClock
     from eyot_daemon.turn.timers import TimerHandle
     from eyot_store import Log, StoredMessage, Txn
+_SLACK = 1024
+
+
+class TtlTable:
+    """Due times by sequence. Messages that are removed for other reasons stay listed until they are due or `compact` runs."""
+
+    __slots__ = ("_heap",)
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int]] = []
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def add(self, entries: Iterable[tuple[int, int]]) -> None:
+        """Add (sequence, due time) pairs."""
+        for seq, due_ns in entries:
+            heapq.heappush(self._heap, (due_ns, seq))
+
+    @property
+    def next_due_ns(self) -> int:
+        """Time at which the first message falls due, ns since the epoch; 0: none does."""
+        return self._heap[0][0] if self._heap else 0
+
+    def pop_due(self, now_ns: int, limit: int) -> list[int]:
+        """At most `limit` sequences that are due; they leave the table."""
+        due: list[int] = []
+        while self._heap and self._heap[0][0] <= now_ns and len(due) < limit:
+            due.append(heapq.heappop(self._heap)[1])
+        return due
+
+    def shift(self, ns: int) -> None:
+        """Move all due times of the table by `ns`."""
+        self._heap = [(due_ns + ns, seq) for due_ns, seq in self._heap]
+
+    def compact(self, messages: int, exists: Callable[[int], bool]) -> None:
+        """Drop removed messages when the table lists far more than the stream's `messages`; checking each is then worth its cost."""
+        if len(self._heap) > 2 * messages + _SLACK:
+            self._heap = [entry for entry in self._heap if exists(entry[1])]
+            heapq.heapify(self._heap)
+
 
 log = logging.getLogger("eyot.jetstream")
 

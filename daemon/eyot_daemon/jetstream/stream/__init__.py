@@ -2,5 +2,5 @@
 
 Entry point: `stream.Stream`, which an account makes (`account.JetStreamAccount`). `Stream` composes the other packages, ingests what a turn published,
 and answers publishers and wakes consumers when a transaction is committed. `info.py` shows it to the API.
-May import `ingest/`, `retention/`, `downstream/` and `messages/`. It knows consumers by `ports.ConsumerPort` only.
+May import `ingest/`, `retention/`, `downstream/` and `stream_core.py`. It knows consumers by `stream_core.ConsumerPort` only.
 """

@@ -13,21 +13,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from eyot_daemon.jetstream.downstream.tracker import DownstreamTracker
 from eyot_daemon.jetstream.ingest.atomic_batches import AtomicBatches
+from eyot_daemon.jetstream.ingest.dedupe import DedupeWindow, IdsMark
 from eyot_daemon.jetstream.ingest.fast_batches import FastBatches
 from eyot_daemon.jetstream.ingest.limiter import IngestLimiter
 from eyot_daemon.jetstream.ingest.message_stager import IngestParts, StorageRoom
 from eyot_daemon.jetstream.ingest.schedules import Due, Schedules
 from eyot_daemon.jetstream.ingest.stream_ingest import CopiedMessage, StreamIngest
-from eyot_daemon.jetstream.messages.batch import Batch, CommitCallback
-from eyot_daemon.jetstream.messages.dedupe import DedupeWindow, IdsMark
-from eyot_daemon.jetstream.messages.headers import MSG_ID, nats_fields
-from eyot_daemon.jetstream.ports import ConsumerPort
-from eyot_daemon.jetstream.retention import limits, purging
+from eyot_daemon.jetstream.nats_headers import MSG_ID, nats_fields
+from eyot_daemon.jetstream.retention import limits
 from eyot_daemon.jetstream.retention.expiry import CLOCK_POSITION, Expiry
-from eyot_daemon.jetstream.retention.retention import Retention
-from eyot_daemon.jetstream.retention.sweep import Sweep
+from eyot_daemon.jetstream.retention.retention import Retention, Sweep
 from eyot_daemon.jetstream.sourcing.deregistration import stage_deregistrations
-from eyot_daemon.jetstream.stream_core import StreamCore
+from eyot_daemon.jetstream.stream_core import Batch, CommitCallback, ConsumerPort, StreamCore
 from eyot_daemon.jetstream.subject_index_loader import SubjectIndexLoader
 from eyot_daemon.jetstream.wall_clock import ClockCredits
 from eyot_daemon.router.subscription import Kind, Origin, Subscription
@@ -391,9 +388,9 @@ class Stream:
         self, *, below_seq: int, subject_filter: bytes, keep: int, done: Callable[[int, StoreError | None], None]
     ) -> None:
         """Remove messages (shapes as STREAM.PURGE); `done(removed, error)` when that is on flash."""
-        if purging.is_long(self.log, below_seq, subject_filter, keep):
+        if limits.is_long(self.log, below_seq, subject_filter, keep):
             # Uncommitted messages are to be purged, too: wait for their commit.
-            self.after_commits(lambda _: purging.Purge(self.core, below_seq, subject_filter, keep, done).run())
+            self.after_commits(lambda _: limits.Purge(self.core, below_seq, subject_filter, keep, done).run())
             return
         with self.staging() as txn:
             removed = self.log.purge(txn, below_seq=below_seq, subject_filter=subject_filter, keep=keep)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from eyot_daemon.jetstream.messages.headers import COUNTER_SOURCES, INCREMENT
+from eyot_daemon.jetstream.nats_headers import COUNTER_SOURCES, INCREMENT
 from eyot_wire import headers
 from eyot_wire.jetstream import stream_source
 from eyot_wire.jetstream.error_codes import JSMessageCounterBrokenErr, JSMessageIncrMissingErr

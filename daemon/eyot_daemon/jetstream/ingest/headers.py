@@ -8,10 +8,20 @@ Source: ADR-1, ADR-22, ADR-43 and their order as observed.
 import re
 from typing import Protocol
 
-from eyot_daemon.jetstream.messages.message_ttl import has_ttl
-from eyot_daemon.jetstream.messages.schedule import SCHEDULE, check_schedule
-from eyot_daemon.version import API_LEVEL
-from eyot_wire import headers
+from eyot_daemon.jetstream.ingest.schedules import SCHEDULE, check_schedule
+from eyot_daemon.jetstream.nats_headers import (
+    EXPECTED_LAST_MSG_ID,
+    EXPECTED_LAST_SEQ,
+    EXPECTED_LAST_SUBJECT_SEQ,
+    EXPECTED_LAST_SUBJECT_SEQ_SUBJECT,
+    EXPECTED_STREAM,
+    INCREMENT,
+    MSG_ID,
+    ROLLUP,
+    TTL,
+    has_ttl,
+    parse_seq,
+)
 from eyot_wire.jetstream.error_codes import (
     JSMessageIncrDisabledErr,
     JSMessageIncrInvalidErr,
@@ -26,31 +36,7 @@ from eyot_wire.jetstream.error_codes import (
 from eyot_wire.jetstream.errors import ApiError, error
 from eyot_wire.jetstream.model import StreamConfig
 
-MSG_ID = b"Nats-Msg-Id"
-EXPECTED_STREAM = b"Nats-Expected-Stream"
-EXPECTED_LAST_SEQ = b"Nats-Expected-Last-Sequence"
-EXPECTED_LAST_SUBJECT_SEQ = b"Nats-Expected-Last-Subject-Sequence"
-EXPECTED_LAST_SUBJECT_SEQ_SUBJECT = b"Nats-Expected-Last-Subject-Sequence-Subject"
-EXPECTED_LAST_MSG_ID = b"Nats-Expected-Last-Msg-Id"
-ROLLUP = b"Nats-Rollup"
-TTL = b"Nats-TTL"
-MARKER_REASON = b"Nats-Marker-Reason"
-INCREMENT = b"Nats-Incr"
-COUNTER_SOURCES = b"Nats-Counter-Sources"
-BATCH_ID = b"Nats-Batch-Id"
-BATCH_SEQUENCE = b"Nats-Batch-Sequence"
-BATCH_COMMIT = b"Nats-Batch-Commit"
-REQUIRED_LEVEL = b"Nats-Required-Api-Level"
-REQUEST_INFO = b"Nats-Request-Info"
-
 HEADER_BYTES_MAX = 65_535
-_LEVEL = re.compile(rb"[+-]?[0-9]{1,20}")
-
-#: A number that no sequence has: the value of an unreadable expectation, as in nats-server.
-NO_SEQ = (1 << 64) - 1
-
-#: What a field that asks for something begins with, with the line end before it.
-NATS_MARK = b"\r\nNats-"
 #: What a message that adds to a counter must not ask for (ADR-49).
 _NOT_WITH_COUNTERS = (
     ROLLUP,
@@ -106,19 +92,6 @@ class Verdict:
 
 
 STORE = Verdict()
-
-
-def nats_fields(header: bytes) -> dict[bytes, bytes]:
-    """First value of every field whose name begins with `Nats-`; names are case-sensitive."""
-    fields: dict[bytes, bytes] = {}
-    at = header.find(NATS_MARK)
-    while at >= 0:
-        end = header.find(b"\r\n", at + 2)
-        name, colon, value = header[at + 2 : end if end >= 0 else len(header)].partition(b":")
-        if colon:
-            fields.setdefault(name, value.strip(b" \t"))
-        at = header.find(NATS_MARK, at + 2)
-    return fields
 
 
 def check(
@@ -204,18 +177,3 @@ def _check_expected(fields: dict[bytes, bytes], subject: bytes, facts: StreamFac
     if expected and parse_seq(expected) != facts.last_seq:
         return error(JSStreamWrongLastSequenceErrF, seq=facts.last_seq)
     return None
-
-
-def parse_seq(text: bytes) -> int:
-    """Return a sequence as text; NO_SEQ when it is none."""
-    return int(text) if text.isdigit() and len(text) <= 20 else NO_SEQ
-
-
-def level_is_offered(header: bytes) -> bool:
-    """Return False if a request or message requires an API level that this server does not have (ADR-44)."""
-    if not header:
-        return True
-    wanted = headers.get(header, REQUIRED_LEVEL)
-    if not wanted:
-        return True
-    return _LEVEL.fullmatch(wanted) is not None and int(wanted) <= API_LEVEL
