@@ -8,8 +8,8 @@ import pytest
 import trio
 import trio.testing
 
-from eyot_daemon.jetstream.position import OWN_KEYS
-from eyot_daemon.jetstream.sourcing.source_header_index import HEADER_INDEX_KEY
+from eyot_daemon.jetstream.sourcing.positions import OWN_KEYS
+from eyot_daemon.jetstream.sourcing.resume_point import HEADER_INDEX_KEY
 from eyot_wire.jetstream.stream_source import read_mark
 from offline_sync.layout import external
 from offline_sync.node import Node

@@ -15,8 +15,7 @@ from eyot_daemon.jetstream.backup.restored_parts import is_restoring
 from eyot_daemon.jetstream.consumer.api import endpoints as consumer_endpoints
 from eyot_daemon.jetstream.consumer.consumers import Consumers
 from eyot_daemon.jetstream.downstream.tracker import messages_missed
-from eyot_daemon.jetstream.read_thread import Beside
-from eyot_daemon.jetstream.server_context import ServerContext
+from eyot_daemon.jetstream.server_context import Beside, ServerContext
 from eyot_daemon.jetstream.sourcing.port import SourcingOff, SourcingPort
 from eyot_daemon.jetstream.stream.stream import Stream
 from eyot_daemon.router.account import Account

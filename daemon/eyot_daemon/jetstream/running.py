@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from eyot_daemon.config.jetstream import EyotStoreOptions, JetStreamOptions
 from eyot_daemon.jetstream.engine import JetStream
-from eyot_daemon.jetstream.read_thread import ReadThread
 from eyot_daemon.jetstream.retention.limits import machine_memory
+from eyot_daemon.jetstream.server_context import ReadThread
 from eyot_daemon.jetstream.sourcing.sourcing import Sourcing
 from eyot_daemon.process.banner import log_jetstream
 from eyot_daemon.router.broker import Broker

@@ -13,7 +13,7 @@ from itertools import islice
 import msgspec
 
 from eyot_daemon.jetstream.account import JetStreamAccount
-from eyot_daemon.jetstream.config.metadata import SERVER_LEVEL, SERVER_VERSION
+from eyot_daemon.jetstream.config.rules import SERVER_LEVEL, SERVER_VERSION
 from eyot_daemon.jetstream.retention.limits import machine_memory
 from eyot_daemon.jetstream.running import RunningJetStream
 from eyot_daemon.jetstream.stream.info import stream_info

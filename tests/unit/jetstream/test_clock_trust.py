@@ -180,7 +180,7 @@ COPY: dict[str, Any] = {
 @pytest.mark.parametrize("peer", ["hub", "this server"])
 def test_a_hub_tells_the_time_with_its_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, peer: str) -> None:
     """Whoever asks from behind a link is believed, not a client of this server."""
-    monkeypatch.setattr("eyot_daemon.jetstream.downstream.identity._peer_of", lambda *_: (peer, "hub", False))
+    monkeypatch.setattr("eyot_daemon.jetstream.downstream.downstream._peer_of", lambda *_: (peer, "hub", False))
     fixture = ConsumerFixture(tmp_path)
     fixture.clock.synchronized = False
     fixture.create()

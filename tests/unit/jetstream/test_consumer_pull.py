@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eyot_daemon.jetstream.consumer.pull import IN_TURN_MAX, PullQueue
-from eyot_daemon.jetstream.pull_request import (
+from eyot_daemon.jetstream.consumer.pull import (
+    IN_TURN_MAX,
+    PullQueue,
     RefusedRequest,
     check_limits,
     check_priority,

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from eyot_daemon.jetstream.consumer.codec import StateFormatError, decode_state, encode_state
 from eyot_daemon.jetstream.consumer.state import AckRules, ConsumerState, GivenUp
+from eyot_daemon.jetstream.consumer.stored_state import StateFormatError, decode_state, encode_state
 
 EXPLICIT = AckRules("explicit", ack_wait_s=30.0)
 

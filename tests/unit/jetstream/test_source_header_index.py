@@ -5,11 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from eyot_daemon.jetstream.downstream.upstream_positions import PositionUpdate, read_position_update
-from eyot_daemon.jetstream.position import Position, encode_position, read_position
-from eyot_daemon.jetstream.sourcing import source_header_index
-from eyot_daemon.jetstream.sourcing.resume_point import source_position
-from eyot_daemon.jetstream.sourcing.source_header_index import HEADER_INDEX_KEY, SourceHeaderIndex
+from eyot_daemon.jetstream.sourcing import resume_point
+from eyot_daemon.jetstream.sourcing.positions import (
+    Position,
+    PositionUpdate,
+    encode_position,
+    read_position,
+    read_position_update,
+)
+from eyot_daemon.jetstream.sourcing.resume_point import HEADER_INDEX_KEY, SourceHeaderIndex, source_position
 from eyot_sync.sourcing.actions import Copied
 from eyot_sync.sourcing.origin import Origin
 from eyot_wire import headers
@@ -114,7 +118,7 @@ def test_what_was_told_counts_when_the_mirror_is_as_far(fixture: Fixture) -> Non
 def test_what_was_told_is_folded_where_the_mirror_is_far_behind(
     fixture: Fixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(source_header_index, "POSITION_UPDATES_MAX", 2)
+    monkeypatch.setattr(resume_point, "POSITION_UPDATES_MAX", 2)
     marks = SourceHeaderIndex(fixture.stream("M"))
     for upto in (1, 2, 3, 4):
         marks.told(PositionUpdate(upto, {b"%d" % upto: Position(upto), b"L": Position(10 * upto)}))
@@ -208,7 +212,7 @@ def test_what_failed_is_noted_again(fixture: Fixture) -> None:
 def test_messages_do_not_fill_the_store_with_origins_that_they_make_up(
     fixture: Fixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(source_header_index, "ORIGINS_MAX", 3)
+    monkeypatch.setattr(resume_point, "ORIGINS_MAX", 3)
     marks = SourceHeaderIndex(fixture.stream("M"))
     made_up: Sequence[str] = ["eyot.mirror 1", "x" * 600 + " 1", "A 1", "B 1", "C 1", "D 1", "A 2"]
     store(fixture, marks, *(marked(seq, mark) for seq, mark in enumerate(made_up, 1)))

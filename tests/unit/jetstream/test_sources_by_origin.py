@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from eyot_daemon.jetstream.sourcing.source_task import SourceTask
-from eyot_daemon.jetstream.sourcing.sources_by_origin import SourcesByOrigin
+from eyot_daemon.jetstream.sourcing.sourcing import SourcesByOrigin
 from eyot_daemon.router.account import Account
 from eyot_wire.mapping import MappingTable
 

@@ -44,7 +44,7 @@ def fixture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ConsumerFixture:
 
 
 def cluster_or_server(path: Path, monkeypatch: pytest.MonkeyPatch, *, is_cluster: bool) -> ConsumerFixture:
-    monkeypatch.setattr("eyot_daemon.jetstream.downstream.identity._peer_of", lambda *_: ("HUBS", "hub", is_cluster))
+    monkeypatch.setattr("eyot_daemon.jetstream.downstream.downstream._peer_of", lambda *_: ("HUBS", "hub", is_cluster))
     made = ConsumerFixture(path)
     made.create()
     box = asking(made, "$JS.S.first", 0)

@@ -1,7 +1,7 @@
 """`STREAM.EYOT_RANGE`: many records of a stream in few messages, copied as they are stored (docs/packed-reads.md, ADR 0009).
 
 A request names a range and a byte limit. It is answered by consecutive replies until the range or the limit is used up.
-The server keeps nothing between requests. Records are read outside the loop (`read_thread.py`), one reply at a time and
+The server keeps nothing between requests. Records are read outside the loop (`ReadThread`), one reply at a time and
 in turn among the open requests, so that neither the broker nor another request waits for a long range.
 """
 

@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import msgspec
 
-from eyot_daemon.jetstream.consumer.codec import encode_state
 from eyot_daemon.jetstream.consumer.consumer import Consumer
 from eyot_daemon.jetstream.consumer.consumers import StoredConsumer
 from eyot_daemon.jetstream.consumer.state import QUEUED, ConsumerState, ack_rules
+from eyot_daemon.jetstream.consumer.stored_state import encode_state
 from eyot_wire.archive.values import ConsumerPart, ConsumerProgress
 from eyot_wire.jetstream.model import ConsumerConfig, InvalidJson, decode, encode, ns_to_rfc3339, rfc3339_to_ns
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from eyot_daemon.jetstream.backup.advisories import ArchiveAdvisories
 from eyot_daemon.jetstream.backup.consumer_archive import ArchivedConsumer, archived
 from eyot_daemon.jetstream.consumer.consumer import Consumer
-from eyot_daemon.jetstream.deliver_interest import has_interest
+from eyot_daemon.jetstream.deliver_subject import has_interest
 from eyot_daemon.jetstream.stream.info import stream_state
 from eyot_daemon.router.subscription import Kind, Origin, Subscription
 from eyot_store.errors import StoreError

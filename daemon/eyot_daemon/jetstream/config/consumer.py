@@ -10,8 +10,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from eyot_daemon.jetstream.config.metadata import own
-from eyot_daemon.jetstream.config.rules import valid_name
+from eyot_daemon.jetstream.config.rules import own, valid_name
 from eyot_wire import subject as subjects
 from eyot_wire.go.time import rfc3339_to_ns
 from eyot_wire.jetstream.error_codes import (

@@ -11,9 +11,17 @@ from collections.abc import Iterable
 
 import msgspec
 
-from eyot_daemon.jetstream.config import metadata as api_metadata
 from eyot_daemon.jetstream.config.origins import check_origins
-from eyot_daemon.jetstream.config.rules import ConfigRules, Taken, check_transform, invalid, valid_name
+from eyot_daemon.jetstream.config.rules import (
+    ConfigRules,
+    Taken,
+    check_transform,
+    invalid,
+    own,
+    stream_level,
+    valid_name,
+    with_level,
+)
 from eyot_store.log.log import JUMP_MAX
 from eyot_wire.go.duration import format_duration
 from eyot_wire.jetstream.error_codes import (
@@ -83,13 +91,13 @@ def checked(config: StreamConfig, rules: ConfigRules, *, pedantic: bool = False)
         config.placement = None
     if config.placement is not None and config.placement.preferred:
         raise invalid("preferred server not permitted in placement")
-    config.metadata = api_metadata.with_level(config.metadata, api_metadata.stream_level(config))
+    config.metadata = with_level(config.metadata, stream_level(config))
     return config
 
 
 def same(a: StreamConfig, b: StreamConfig) -> bool:
     """Return whether both are equivalent; the server's own metadata does not count."""
-    a_metadata, b_metadata = api_metadata.own(a.metadata), api_metadata.own(b.metadata)
+    a_metadata, b_metadata = own(a.metadata), own(b.metadata)
     return a_metadata == b_metadata and msgspec.structs.replace(a, metadata={}) == msgspec.structs.replace(
         b, metadata={}
     )
@@ -102,7 +110,7 @@ def _check_names(config: StreamConfig) -> None:
         raise invalid(f"stream name is too long, maximum allowed is {NAME_LENGTH_MAX}")
     if len(config.description.encode()) > DESCRIPTION_LENGTH_MAX:
         raise invalid(f"stream description is too long, maximum allowed is {DESCRIPTION_LENGTH_MAX}")
-    metadata = api_metadata.with_level(config.metadata, api_metadata.stream_level(config))
+    metadata = with_level(config.metadata, stream_level(config))
     size = sum(len(key.encode()) + len(value.encode()) for key, value in metadata.items())
     if size > METADATA_BYTES_MAX:
         raise invalid(f"stream metadata exceeds maximum size of {METADATA_BYTES_MAX} bytes")

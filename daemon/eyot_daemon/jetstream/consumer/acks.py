@@ -17,7 +17,7 @@ from eyot_wire.jetstream.ack import AckKind, parse_ack_payload
 
 if TYPE_CHECKING:
     from eyot_daemon.jetstream.consumer.core import ConsumerCore
-    from eyot_daemon.jetstream.consumer.writer import StateWriter
+    from eyot_daemon.jetstream.consumer.stored_state import StateWriter
     from eyot_daemon.router.ack_sinks import Ack
 
 #: Position of the stream sequence among the tokens of a v1 acknowledgement subject.

@@ -13,10 +13,9 @@ import msgspec
 
 from eyot_daemon.jetstream.api_request import ApiRequest, Endpoint, Handler, attempt
 from eyot_daemon.jetstream.config.consumer import consumer_level, valid_group
-from eyot_daemon.jetstream.config.metadata import with_level
+from eyot_daemon.jetstream.config.rules import with_level
 from eyot_daemon.jetstream.consumer.consumer import Consumer
-from eyot_daemon.jetstream.downstream.stored_times import with_stored_times
-from eyot_daemon.jetstream.downstream.upstream_positions import with_upstream_positions
+from eyot_daemon.jetstream.sourcing.positions import with_stored_times, with_upstream_positions
 from eyot_store.errors import StoreError
 from eyot_wire.jetstream.error_codes import (
     JSConsumerCreateFilterSubjectMismatchErr,

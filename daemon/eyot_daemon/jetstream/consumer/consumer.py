@@ -16,16 +16,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from eyot_daemon.jetstream.config.metadata import answered
+from eyot_daemon.jetstream.config.rules import answered
 from eyot_daemon.jetstream.consumer.acks import Acks
-from eyot_daemon.jetstream.consumer.codec import encode_state
 from eyot_daemon.jetstream.consumer.core import ConsumerCore
 from eyot_daemon.jetstream.consumer.pull_delivery import PullDelivery
 from eyot_daemon.jetstream.consumer.push_delivery import PushDelivery
 from eyot_daemon.jetstream.consumer.reader import ConsumerReader
 from eyot_daemon.jetstream.consumer.state import ConsumerState, ack_rules
-from eyot_daemon.jetstream.consumer.writer import StateWriter
-from eyot_daemon.jetstream.downstream.upstream_positions import UpstreamPositions
+from eyot_daemon.jetstream.consumer.stored_state import StateWriter, encode_state
+from eyot_daemon.jetstream.sourcing.positions import UpstreamPositions
 from eyot_daemon.router.ack_sinks import Ack
 from eyot_daemon.router.subscription import Kind, Origin, Subscription
 from eyot_daemon.turn.timers import TimerHandle

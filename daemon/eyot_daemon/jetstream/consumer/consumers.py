@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from eyot_daemon.jetstream.config import consumer as rules
-from eyot_daemon.jetstream.config.metadata import with_level
-from eyot_daemon.jetstream.consumer.codec import StateFormatError, decode_state
+from eyot_daemon.jetstream.config.rules import with_level
 from eyot_daemon.jetstream.consumer.consumer import Consumer
 from eyot_daemon.jetstream.consumer.reader import ConsumerReader
 from eyot_daemon.jetstream.consumer.state import ConsumerState, ack_rules
+from eyot_daemon.jetstream.consumer.stored_state import StateFormatError, decode_state
 from eyot_store.errors import StoreError
 from eyot_wire.jetstream.error_codes import JSConsumerAlreadyExists, JSConsumerDoesNotExist, JSMaximumConsumersLimitErr
 from eyot_wire.jetstream.errors import JetStreamError, error, fail

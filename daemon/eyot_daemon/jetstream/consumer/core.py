@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from eyot_daemon.jetstream.consumer.advisories import Advisories
+from eyot_daemon.jetstream.advisories import Advisories
 from eyot_wire.go.time import rfc3339_to_ns
 
 if TYPE_CHECKING:

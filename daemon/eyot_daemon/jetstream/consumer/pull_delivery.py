@@ -4,17 +4,17 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from eyot_daemon.jetstream.consumer.delivery import EMPTY_READ_COST, NEVER, TURN_MESSAGES_MAX, Delivery
-from eyot_daemon.jetstream.consumer.pull import PullQueue
-from eyot_daemon.jetstream.nats_headers import level_is_offered
-from eyot_daemon.jetstream.pull_request import (
+from eyot_daemon.jetstream.consumer.pull import (
     API_LEVEL,
     CONSUMER_DELETED,
+    PullQueue,
     PullRequest,
     RefusedRequest,
     check_limits,
     check_priority,
     read_request,
 )
+from eyot_daemon.jetstream.nats_headers import level_is_offered
 from eyot_wire.jetstream.consumer import NextRequest
 from eyot_wire.nuid import nuid
 

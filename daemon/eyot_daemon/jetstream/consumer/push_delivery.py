@@ -13,11 +13,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from eyot_daemon.jetstream.consumer.delivery import EMPTY_READ_COST, NEVER, TURN_MESSAGES_MAX, Delivery
-from eyot_daemon.jetstream.deliver_interest import has_interest, interest_of
-from eyot_daemon.jetstream.downstream.suspect_resume import SuspectResume
+from eyot_daemon.jetstream.deliver_subject import has_interest, idle_heartbeat, interest_of
 from eyot_daemon.jetstream.downstream.tracker import CONFIRM_WITHIN_S
-from eyot_daemon.jetstream.downstream.upstream_positions import UpstreamPositions, asks_upstream_positions
-from eyot_daemon.jetstream.pull_request import idle_heartbeat
+from eyot_daemon.jetstream.downstream.uncertainty import SuspectResume
+from eyot_daemon.jetstream.sourcing.positions import UpstreamPositions, asks_upstream_positions
 from eyot_sync.sourcing.actions import CONFIRMED_CONSUMER
 from eyot_wire import headers
 from eyot_wire.digits import parse_uint
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from eyot_daemon.jetstream.consumer.acks import Acks
     from eyot_daemon.jetstream.consumer.core import ConsumerCore
     from eyot_daemon.jetstream.consumer.delivery import PlainTarget
-    from eyot_daemon.jetstream.downstream.hidden_consumer import HiddenConsumer
+    from eyot_daemon.jetstream.downstream.downstream import HiddenConsumer
     from eyot_daemon.jetstream.downstream.tracker import DownstreamTracker
     from eyot_store import StoredMessage
     from eyot_wire.native import StoredRun

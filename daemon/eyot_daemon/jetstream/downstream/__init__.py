@@ -1,4 +1,5 @@
 """Mirrors and sources elsewhere that replicate from streams here: what each has confirmed, and what it still lacks.
 
-Entry point: `tracker.DownstreamTracker`, one for each stream. May import `jetstream/stream_core.py`, `turn`, `router` and what is below the daemon.
+Entry point: `tracker.DownstreamTracker`, one for each stream; `downstream.Downstream` is what it keeps of each.
+May import `jetstream/stream_core.py`, `turn`, `router` and what is below the daemon.
 """

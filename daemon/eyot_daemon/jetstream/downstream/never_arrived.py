@@ -22,7 +22,7 @@ from eyot_store.log.removals import UNWATCHED
 from eyot_wire.status import NeverArrivedStatus
 
 if TYPE_CHECKING:
-    from eyot_daemon.jetstream.downstream.hidden_consumer import Delivered
+    from eyot_daemon.jetstream.downstream.downstream import Delivered
     from eyot_daemon.jetstream.stream_core import StreamCore
     from eyot_store.errors import StoreError
     from eyot_store.txn import Txn

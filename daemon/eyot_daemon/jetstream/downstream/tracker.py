@@ -21,14 +21,22 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from msgspec.structs import replace
 
-from eyot_daemon.jetstream.deliver_interest import interest_of
-from eyot_daemon.jetstream.downstream.backlog import Backlogs
-from eyot_daemon.jetstream.downstream.identity import asked_after, downstream_behind, with_location
+from eyot_daemon.jetstream.deliver_subject import idle_heartbeat, interest_of
+from eyot_daemon.jetstream.downstream.downstream import (
+    LOCAL,
+    RECORD_KEY,
+    Backlogs,
+    Downstream,
+    Standing,
+    asked_after,
+    decode_record,
+    downstream_behind,
+    encode_record,
+    trouble,
+    with_location,
+)
 from eyot_daemon.jetstream.downstream.never_arrived import OPEN_MAX, Lacks, NeverArrived
-from eyot_daemon.jetstream.downstream.problems import Standing, trouble
-from eyot_daemon.jetstream.downstream.record import LOCAL, RECORD_KEY, Downstream, decode_record, encode_record
-from eyot_daemon.jetstream.downstream.uncertainty_marker import uncertainty_of
-from eyot_daemon.jetstream.pull_request import idle_heartbeat
+from eyot_daemon.jetstream.downstream.uncertainty import uncertainty_of
 from eyot_store.errors import StoreError
 from eyot_sync.sourcing import reported_time
 from eyot_wire.go.time import ns_to_rfc3339
@@ -36,7 +44,7 @@ from eyot_wire.jetstream.forget_downstream import ForgetRequest
 from eyot_wire.status import SyncStatus
 
 if TYPE_CHECKING:
-    from eyot_daemon.jetstream.downstream.hidden_consumer import Delivered, HiddenConsumer
+    from eyot_daemon.jetstream.downstream.downstream import Delivered, HiddenConsumer
     from eyot_daemon.jetstream.stream_core import CommitCallback, ConsumerPort, StreamCore
     from eyot_daemon.jetstream.wall_clock import WallClock
     from eyot_store.txn import Txn
@@ -158,7 +166,7 @@ class DownstreamTracker:
         )
 
     def is_uncertain(self, consumer: HiddenConsumer) -> bool:
-        """Return whether the subscriber of a hidden consumer must resume once more (`suspect_resume.py`).
+        """Return whether the subscriber of a hidden consumer must resume once more (`SuspectResume`).
 
         It must when it requests messages that it has confirmed. Until it has resumed, none of these counts as
         confirmed.

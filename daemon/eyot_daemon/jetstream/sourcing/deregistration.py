@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from eyot_daemon.jetstream.position import OWN_KEYS
+from eyot_daemon.jetstream.sourcing.positions import OWN_KEYS
 from eyot_daemon.router.subscription import Kind, Origin, Subscription
 from eyot_daemon.turn.timers import TimerHandle
 from eyot_sync.sourcing import origin as origins
@@ -115,7 +115,7 @@ class Deregistration:
             self._stream.log.delete_position(txn, self.what.key)
             store.submit(txn)
 
-    # -- found by origin, as mirrors and sources are (`sources_by_origin.py`) ------------------------------------------
+    # -- found by origin, as mirrors and sources are (`SourcesByOrigin`) -----------------------------------------------
 
     def api_subject(self) -> bytes:
         return self._mapped(self.what.asked_on)

@@ -1,21 +1,228 @@
 """Where a mirror or source resumes: its position record, or its messages.
 
 The record is committed with the messages it covers. A stream from elsewhere (a nats-server's backup, for example) has
-none, and neither has a mirror that is promoted: there the last message of each origin names it in `Nats-Stream-Source`
-(`source_header_index.py`).
+none, and neither has a mirror that is promoted: there the last message of each origin names it in `Nats-Stream-Source`.
+
+`SourceHeaderIndex` has, for each origin of a stream's messages, the last sequence, its epoch, and its stored time there. A
+mirror may be promoted to the place of its origin (`mirror` is removed from its configuration, the origin's `sources` are
+added). The origin tells its own positions (`positions.py`); later messages at least carry their sequences. A mirror records
+both, in the transaction that stores the messages, as positions from which its future sources resume. A stream from
+elsewhere, and messages from before any record, are scanned once.
+
+`Predecessors` are messages that a stream already has from an origin, through sources with another configuration. A source
+whose filters or transforms changed is another source, and so is one whose origin has another API prefix, since its domain
+was renamed: it has a position of its own and starts from the beginning. The positions of its predecessors stay, so what
+they copied is not stored again. The same origin has the same name and was created at the same nanosecond. Nothing is
+regarded as a copy where the origin was created again since, or its epoch is unknown.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
 
-from eyot_daemon.jetstream.position import OWN_KEYS, Position, read_position
-from eyot_daemon.jetstream.sourcing.source_header_index import look_through
+import msgspec
+
+from eyot_daemon.jetstream.sourcing.positions import OWN_KEYS, Position, PositionUpdate, encode_position, read_position
+from eyot_sync.sourcing.actions import Copied
 from eyot_sync.sourcing.origin import Origin
 from eyot_sync.sourcing.origin_check import CHECKPOINTS_MAX, OriginPosition
+from eyot_wire.jetstream.stream_source import HEADER, Mark, identity_of, read_mark
+from eyot_wire.subject import matches
 
 if TYPE_CHECKING:
     from eyot_daemon.jetstream.stream.stream import Stream
+
+log = logging.getLogger("eyot.sync")
+
+#: The key of the record of the messages that were scanned.
+HEADER_INDEX_KEY = OWN_KEYS + b"marks"
+#: What is looked through for marks at most: more would stop the daemon for too long.
+_SEARCH_MESSAGES_MAX = 200_000
+_CHUNK = 2048
+_CHUNK_BYTES = 16 << 20
+#: Marks of more origins than this are not noted, and none that are longer than a key may be: messages say what they like.
+ORIGINS_MAX = 10_000
+_INDEX_MAX = 480
+#: Position updates that a mirror keeps until it has reached their sequences.
+POSITION_UPDATES_MAX = 16
+
+
+class ScanProgress(msgspec.Struct, frozen=True, array_like=True):
+    """The headers of messages after `after` and up to `upto` are indexed; `after` is 0 when all messages are."""
+
+    after: int = 0
+    upto: int = 0
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(ScanProgress).decode
+
+
+class Marked(Protocol):
+    """A stored message of a mirror."""
+
+    @property
+    def origin_seq(self) -> int: ...
+
+    @property
+    def header(self) -> bytes: ...
+
+    @property
+    def payload(self) -> bytes: ...
+
+
+class LastOf:
+    """The last message of one origin."""
+
+    __slots__ = ("_position", "seen")
+
+    def __init__(self, position: Position) -> None:
+        self._position = position
+        self.seen: list[tuple[int, int]] = [*position.checkpoints]
+        if position.ts_ns:
+            self.seen.append((position.seq, position.ts_ns))
+
+    def take(self, mark: Mark, size: int) -> None:
+        """Note a later message of the origin."""
+        before = self._position
+        newest_ns = before.newest_ns
+        epoch = mark.identity
+        if not epoch and mark.seq > before.seq:
+            epoch = before.identity  # the header names no epoch; assume the one before
+        if epoch != before.identity:
+            newest_ns, self.seen = 0, []
+        elif mark.seq <= before.seq:
+            self.seen = []  # the origin was set back: earlier messages are no evidence
+        stored_ns = mark.stored_ns
+        if stored_ns:
+            self.seen.append((mark.seq, stored_ns))
+            del self.seen[: -CHECKPOINTS_MAX - 1]
+        self._position = Position(mark.seq, epoch, stored_ns, size, max(newest_ns, stored_ns))
+
+    @property
+    def position(self) -> Position:
+        last = self._position
+        return msgspec.structs.replace(last, checkpoints=tuple(each for each in self.seen if each[0] < last.seq))
+
+
+class SourceHeaderIndex:
+    """Positions of a mirror in its origin's origins, from the headers of its messages and the origin's updates."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self._looked: ScanProgress
+        self._last: dict[bytes, LastOf]
+        self._told: list[PositionUpdate] = []
+        self.reload()
+
+    def reload(self) -> None:
+        """Return to the committed state; drop what was noted since."""
+        log_of = self._stream.log
+        positions = log_of.positions()
+        record = positions.get(HEADER_INDEX_KEY)
+        last_seq = log_of.state.last_seq
+        self._looked = ScanProgress(last_seq, last_seq) if record is None else _decode(record)
+        self._last = {
+            key: LastOf(read_position(value)) for key, value in positions.items() if not key.startswith(OWN_KEYS)
+        }
+
+    def told(self, told: PositionUpdate | None) -> None:
+        """Note the origin's positions in its own origins; they count when the mirror has reached that point."""
+        if told is None or told.upto < self._stream.log.state.last_seq:
+            return
+        if told.whole:
+            self._told.clear()
+        self._told.append(told)
+        if len(self._told) > POSITION_UPDATES_MAX:
+            # Positions that an update does not name are unchanged.
+            first, second = self._told[:2]
+            self._told[:2] = [
+                PositionUpdate(second.upto, first.positions | second.positions, first.whole or second.whole)
+            ]
+
+    def _believe(self, told: PositionUpdate) -> set[bytes]:
+        """Adopt the positions of an origin's update; return the keys whose position changed."""
+        last = self._last
+        news = {key: at for key, at in told.positions.items() if key not in last or last[key].position != at}
+        last |= {key: LastOf(position) for key, position in news.items()}
+        if told.whole:
+            self._looked = ScanProgress(0, self._looked.upto)
+        return set(news)
+
+    def note(self, messages: Iterable[Marked], taken: int) -> Iterator[tuple[bytes, bytes]]:
+        """Yield (key, value) of the records of the source headers of messages up to `taken`, and of the origin's updates for them."""
+        upto, last = self._looked.upto, self._last
+        changed: set[bytes] = set()
+        for each in messages:
+            while self._told and each.origin_seq > self._told[0].upto:
+                changed |= self._believe(self._told.pop(0))
+            if HEADER not in each.header or not upto < each.origin_seq <= taken:
+                continue
+            mark = read_mark(each.header)
+            if mark is None or not _add(last, mark, len(each.header) + len(each.payload)):
+                continue
+            changed.add(mark.key)
+        while self._told and taken >= self._told[0].upto:
+            changed |= self._believe(self._told.pop(0))
+        if not changed:
+            return
+        self._looked = ScanProgress(self._looked.after, taken)
+        yield HEADER_INDEX_KEY, _encode(self._looked)
+        for index in changed:
+            yield index, encode_position(last[index].position)
+
+
+def _add(last: dict[bytes, LastOf], mark: Mark, size: int) -> bool:
+    found = last.get(mark.key)
+    if found is None:
+        if len(mark.key) > _INDEX_MAX or len(last) >= ORIGINS_MAX or mark.key.startswith(OWN_KEYS):
+            return False
+        found = last[mark.key] = LastOf(Position())
+    found.take(mark, size)
+    return True
+
+
+def look_through(stream: Stream) -> dict[bytes, Position]:
+    """Return positions from the headers of messages that are not indexed yet, by the source's key, or by its name only.
+
+    The search runs once; its result is stored.
+    """
+    positions = stream.log.positions()
+    record = positions.get(HEADER_INDEX_KEY)
+    if record is None:
+        upto = stream.log.committed_seq
+        if not stream.log.state.messages or any(not key.startswith(OWN_KEYS) for key in positions):
+            return {}
+    else:
+        upto = min(_decode(record).after, stream.log.committed_seq)
+        if not upto or upto < stream.log.state.first_seq:
+            return {}
+    found = {key: each.position for key, each in _last_headers_upto(stream, upto).items() if key not in positions}
+    txn = stream.store.begin()
+    stream.log.put_position(txn, HEADER_INDEX_KEY, _encode(ScanProgress(0, stream.log.committed_seq)))
+    for key, position in found.items():
+        stream.log.put_position(txn, key, encode_position(position))
+        log.info("%r continues after %d of %r, as the headers of its messages say", stream, position.seq, key)
+    stream.store.submit(txn)
+    return found
+
+
+def _last_headers_upto(stream: Stream, upto: int) -> dict[bytes, LastOf]:
+    """Return the last marks of each origin among the messages up to `upto`."""
+    last: dict[bytes, LastOf] = {}
+    seq = max(1, stream.log.state.first_seq, upto - _SEARCH_MESSAGES_MAX + 1)
+    while seq <= upto:
+        read = stream.log.read(seq, max_messages=_CHUNK, max_bytes=_CHUNK_BYTES)
+        for message in read.messages:
+            if message.seq <= upto and HEADER in message.header:
+                mark = read_mark(message.header)
+                if mark is not None:
+                    _add(last, mark, len(message.header) + len(message.payload))
+        seq = read.next_seq
+    return last
+
 
 #: The key of a mirror's record.
 MIRROR_KEY = OWN_KEYS + b"mirror"
@@ -53,3 +260,68 @@ def source_position(stream: Stream, origin: Origin) -> Position:
     if origin.key in found or name in found:
         return found.get(origin.key) or found[name]
     return read_position(positions[name]) if name in positions else Position()
+
+
+Predecessor = tuple[Position, list[bytes]]
+
+
+def predecessors(stream: Stream, origin: Origin) -> list[Predecessor]:
+    """Positions and filters of the sources of this origin that the stream had and has no more."""
+    present = {Origin.of(each).key for each in stream.config.sources}
+    found: list[Predecessor] = []
+    for key in stream.log.positions():
+        if key.startswith(OWN_KEYS) or key in present:
+            continue
+        name, filters, _ = [*key.split(b" "), b"", b""][:3]
+        position = stored_position(stream, key)
+        if name.partition(b":")[0] == origin.stream.encode("utf-8", "surrogateescape") and position.identity:
+            found.append((position, filters.split(b"\f")))
+    return found
+
+
+class Predecessors:
+    """The predecessors of one source, as they are when it begins; false without any."""
+
+    def __init__(self, predecessors: Sequence[Predecessor]) -> None:
+        self._predecessors = predecessors
+
+    def __bool__(self) -> bool:
+        return bool(self._predecessors)
+
+    @property
+    def seqs(self) -> list[int]:
+        """Up to where they copied: the times at which the origin has these say whether it was set back since."""
+        return [position.seq for position, _ in self._predecessors]
+
+    def without(self, batch: list[Copied], identity: str, stored: Mapping[int, int], ended: int | None) -> list[Copied]:
+        """Return the messages of a batch that were not copied before.
+
+        `identity`: epoch of the batch's origin; `stored`: times at which the origin stored the messages of `seqs`, as far as
+        known; `ended`: the origin's last sequence when it answered. If the origin was set back, messages older than the last
+        copied one count as copied.
+        """
+        epoch = identity_of(identity)
+        filters = [
+            (position.seq, upto_ns, pattern)
+            for position, patterns in self._predecessors
+            if identity_of(position.identity) == epoch and batch[0].origin_seq <= position.seq
+            for upto_ns in (_upto_ns(position, stored.get(position.seq, 0), ended),)
+            for pattern in patterns
+        ]
+        if not filters:
+            return batch
+        return [
+            each
+            for each in batch
+            if not any(
+                each.origin_seq <= seq and each.ts_ns <= upto_ns and matches(pattern, each.subject)
+                for seq, upto_ns, pattern in filters
+            )
+        ]
+
+
+def _upto_ns(position: Position, stored_ns: int, ended: int | None) -> int:
+    """Return the newest time of what was copied; without a limit where the sequence says it all."""
+    other = stored_ns and stored_ns != position.ts_ns
+    lost = ended is not None and ended < position.seq
+    return max(position.ts_ns, position.newest_ns) if position.ts_ns and (other or lost) else 1 << 63

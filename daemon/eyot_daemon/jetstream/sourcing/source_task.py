@@ -1,7 +1,8 @@
 """One mirror or source: connects its `SourceConsumer` with the account, the stream and the clock.
 
 A `SourceTask` carries out the actions of the `SourceConsumer`: it subscribes and sends requests in the stream's account
-(over a leaf link, or locally), passes received messages to the stream at the end of each turn, and reports commits.
+(over a leaf link, or locally), passes received messages to the stream at the end of each turn, and reports commits. It
+measures its rate, and names remedies for its problems.
 """
 
 from __future__ import annotations
@@ -13,20 +14,19 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from eyot_daemon.jetstream.downstream.upstream_positions import read_position_update
-from eyot_daemon.jetstream.position import Position, encode_position
 from eyot_daemon.jetstream.sourcing.deregistration import RemovedSource, removed_source
-from eyot_daemon.jetstream.sourcing.predecessors import Predecessors, predecessors
+from eyot_daemon.jetstream.sourcing.positions import Position, encode_position, read_position_update
 from eyot_daemon.jetstream.sourcing.resume_point import (
     MIRROR_KEY,
+    Predecessors,
+    SourceHeaderIndex,
     mirror_checkpoints,
     mirror_position,
+    predecessors,
     source_position,
     stored_position,
 )
 from eyot_daemon.jetstream.sourcing.source_gate import SourceGate
-from eyot_daemon.jetstream.sourcing.source_header_index import SourceHeaderIndex
-from eyot_daemon.jetstream.sourcing.source_rate import SourceRate, source_remedy
 from eyot_daemon.router.account import Account
 from eyot_daemon.router.subscription import Kind, Origin, Subscription
 from eyot_daemon.turn.timers import TimerHandle
@@ -58,6 +58,61 @@ from eyot_wire.status import SourcingStatus
 
 if TYPE_CHECKING:
     from eyot_daemon.jetstream.stream.stream import SourcedResult, Stream
+
+#: Time that the rate covers, seconds. A mirror or source that received nothing for this long has no rate.
+_SPAN_S = 10.0
+_REMEDIES = (
+    ("stream not found", "create the origin, or correct its name in the mirror or source"),
+    (
+        "no interest in",
+        "check the leaf link and the exports of the origin's account: eyot doctor names what is missing",
+    ),
+    ("did not answer", "check that the answer may come back (response_type, permissions): eyot doctor"),
+    ("link to the origin is down", "see eyot status for the link's last error"),
+    ("re-created or lost messages", "compare origin and copy, then delete and create the copy, or purge it"),
+    ("maximum", "raise the target's limits, or let old messages go"),
+    ("insufficient", "make room on this server's disk, or raise the account's limits"),
+)
+
+
+class SourceRate:
+    """Messages per second over the last seconds, as they became durable."""
+
+    __slots__ = ("_count", "_last", "_since")
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+        self._last = 0.0
+        self._count = 0.0
+
+    def copied(self, count: int, now: float) -> None:
+        if not count:
+            return
+        if self._since is None or now - self._last > _SPAN_S:
+            self._since, self._count = now, 0.0
+        elif now - self._since > _SPAN_S:
+            # Half of the span is forgotten with its share of the messages.
+            span = now - self._since
+            self._count *= (_SPAN_S / 2) / span
+            self._since = now - _SPAN_S / 2
+        self._count += count
+        self._last = now
+
+    def at(self, now: float) -> float:
+        if self._since is None or now - self._last > _SPAN_S:
+            return 0.0
+        return self._count / max(now - self._since, 1.0)
+
+    def eta_s(self, lag: int, now: float) -> float | None:
+        """Return when `lag` messages will be here, seconds from now; None: not known."""
+        rate = self.at(now)
+        return lag / rate if lag and rate else None
+
+
+def source_remedy(error: str) -> str:
+    """Return the remedy for an error of a mirror or source; "" if none is known."""
+    return next((remedy for words, remedy in _REMEDIES if words in error), "")
+
 
 log = logging.getLogger("eyot.sync")
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from eyot_daemon.jetstream.config import metadata as api_metadata
+from eyot_daemon.jetstream.config.rules import answered
 from eyot_wire.jetstream.model import StreamConfig, StreamInfo, StreamState, ns_to_rfc3339
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ DELETED_LISTED_MAX = 100_000
 
 def shown_config(config: StreamConfig) -> StreamConfig:
     """Return the configuration as responses show it: with the metadata of the server that answers."""
-    return msgspec.structs.replace(config, metadata=api_metadata.answered(config.metadata))
+    return msgspec.structs.replace(config, metadata=answered(config.metadata))
 
 
 def stream_state(stream: "Stream", *, deleted_details: bool = False) -> StreamState:

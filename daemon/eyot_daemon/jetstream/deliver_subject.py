@@ -1,8 +1,9 @@
-"""Interest in the deliver subjects of push consumers: one listener per account for every subscription.
+"""The deliver subjects of push consumers: interest in them, and the heartbeats sent there.
 
 A push consumer delivers only while its deliver subject has a subscriber (with a deliver group: a member of that group),
 and an ephemeral one is deleted without one after its inactive threshold. Consumers register their literal deliver
-subject here and are called when interest in it may have changed; `has_interest` then returns the present state.
+subject here and are called when interest in it may have changed; `has_interest` then returns the present state. There is
+one listener per account for every subscription.
 """
 
 from typing import TYPE_CHECKING, Protocol
@@ -93,3 +94,11 @@ def interest_of(account: "Account") -> DeliverInterest:
         found = DeliverInterest(account)
         _by_account[account] = ref(found)
     return found
+
+
+def idle_heartbeat(cseq: int, sseq: int, stalled_on: bytes = b"") -> bytes:
+    """Return the header of a heartbeat: the last delivery, and the flow-control subject whose answer is awaited, if any."""
+    header = b"NATS/1.0 100 Idle Heartbeat\r\nNats-Last-Consumer: %d\r\nNats-Last-Stream: %d\r\n" % (cseq, sseq)
+    if stalled_on:
+        header += b"Nats-Consumer-Stalled: %b\r\n" % stalled_on
+    return header + b"\r\n"

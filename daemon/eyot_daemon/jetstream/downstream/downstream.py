@@ -1,0 +1,350 @@
+"""One downstream: a mirror or source elsewhere that replicates a stream here.
+
+Its stored record, its hidden (`direct`) consumer as the tracker sees it, how it is recognized by its request, the messages
+and bytes that it lacks, and why it does not make progress, as far as the origin's server knows. Every read of `/eyot/syncz`
+and `/metrics` uses the backlogs, while weeks of messages wait for a link: they are computed again only when something has
+changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from hashlib import sha256
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from eyot_daemon.jetstream.stream_core import ConsumerPort
+from eyot_store.log.log import Log
+from eyot_sync.link.state import LinkState
+from eyot_sync.sourcing.origin_epoch import EPOCH_KEY
+from eyot_wire.go.time import ns_to_rfc3339
+from eyot_wire.jetstream.forget_downstream import ForgetRequest
+from eyot_wire.jetstream.stream_source import identity_of
+from eyot_wire.subject import matches
+
+if TYPE_CHECKING:
+    from eyot_daemon.router.account import Account
+
+
+class Delivered(Protocol):
+    """Its position."""
+
+    @property
+    def delivered_sseq(self) -> int: ...
+
+
+class Filtered(Protocol):
+    """Its filters."""
+
+    @property
+    def filters(self) -> Sequence[bytes]: ...
+
+
+class Unconfirmed(Protocol):
+    """Its deliveries that the downstream has not confirmed."""
+
+    def take_confirmed(self, sseq: int) -> list[int]:
+        """Return the messages up to `sseq`, which the downstream has confirmed, for removal from the stream."""
+        ...
+
+    def give_back(self, sseqs: Sequence[int]) -> None:
+        """Take back messages that the stream could not remove."""
+        ...
+
+
+class PushSide(Protocol):
+    """Its deliveries: whether there is a subscriber, where they began, and what was confirmed."""
+
+    @property
+    def active(self) -> bool: ...
+
+    @property
+    def begun_after(self) -> int: ...
+
+    @property
+    def confirmed_sseq(self) -> int: ...
+
+    @property
+    def held(self) -> str: ...
+
+
+class HiddenConsumer(ConsumerPort, Protocol):
+    """The hidden consumer of a downstream, as the downstream's tracker uses it."""
+
+    @property
+    def state(self) -> Delivered: ...
+
+    @property
+    def reader(self) -> Filtered: ...
+
+    @property
+    def acks(self) -> Unconfirmed: ...
+
+    @property
+    def push(self) -> PushSide | None: ...
+
+
+#: The records of a stream's downstreams stand under this and their own keys among its positions.
+RECORD_KEY = b"eyot.out."
+#: A longer key is kept as its hash, bytes.
+_KEY_MAX = 400
+#: The `peer` of a mirror or source at home.
+LOCAL = "this server"
+
+
+class Downstream(msgspec.Struct, array_like=True):
+    """The stored record of one mirror or source elsewhere. Sequences are those of the stream here."""
+
+    #: Name of its server, or of the server's cluster: the servers of a cluster share streams, and each leader continues where the
+    #: one before stopped. Where its server is linked through another one (`via`): name of its domain.
+    peer: str
+    #: Its JetStream domain; "" where it has none.
+    domain: str
+    #: `mirror`, `source`, or `reader` where its deliver subject says neither.
+    kind: str
+    #: Its filter subjects; empty: everything.
+    filters: tuple[bytes, ...]
+    #: Highest sequence that the downstream has confirmed. It falls only when the downstream requests confirmed messages again.
+    seq: int = 0
+    #: Time of its last confirmation, or of its first request, ns since epoch.
+    at_ns: int = 0
+    #: Sequences a second between its last two confirmations; 0.0: not known.
+    rate: float = 0.0
+    #: The subject on which it listened last; b"": not known.
+    deliver: bytes = b""
+    #: The downstream's stream; "": not named in requests (nats-server before 2.14). Such mirrors and sources at one server share
+    #: one record, with the position of the one that is furthest behind.
+    target: str = ""
+    #: Sequence after which its first request began. Messages up to here were never sent to it; it may have them from an earlier
+    #: epoch of this stream.
+    begun: int = 0
+    #: `peer` is a cluster.
+    is_cluster: bool = False
+    #: The downstream accepts no message with a sequence above `ahead_from` and up to `ahead`. <= `ahead`.
+    ahead_from: int = 0
+    #: Sequence after which it requested messages although this stream ended before, or had not sent that many: the downstream has
+    #: messages of another epoch, or messages that this stream lost. 0: none.
+    ahead: int = 0
+    #: The peer through which its server is linked; "": its server is linked itself.
+    via: str = ""
+    #: Last sequence sent to it; None while it reads: every stored message may have been sent.
+    sent: int | None = None
+
+    @property
+    def key(self) -> bytes:
+        """The key of the record among the stream's positions."""
+        who = self.domain or self.peer if self.target else self.peer
+        key = f"{who} {self.kind} {self.target} ".encode() + b"\f".join(self.filters)
+        return RECORD_KEY + (key if len(key) <= _KEY_MAX else sha256(key).hexdigest().encode())
+
+    @property
+    def name(self) -> str:
+        """Name in pages and logs: kind, stream and peer."""
+        return f"{self.kind} {self.target} at {self.peer}".replace("  ", " ")
+
+    def takes(self, seq: int) -> bool:
+        """Return whether the downstream has, or will accept, the message with this sequence."""
+        return not self.ahead_from < seq <= self.ahead
+
+    def copies(self, subject: bytes) -> bool:
+        """Return whether its filters match this subject."""
+        return not self.filters or any(matches(each, subject) for each in self.filters)
+
+    def passed_over(self, log: Log) -> int:
+        """Return the number of stored messages that the downstream does not accept because it is ahead of this stream."""
+        if not self.ahead:
+            return 0
+        return log.count(self.ahead_from + 1, self.filters) - log.count(self.ahead + 1, self.filters)
+
+    def is_meant_by(self, asked: ForgetRequest) -> bool:
+        """Return whether a request means this downstream, possibly among others."""
+        filters = None if asked.filters is None else tuple(each.encode() for each in asked.filters)
+        return (
+            asked.server in (self.peer, self.domain)
+            and asked.kind in ("", self.kind)
+            and asked.target in ("", self.target)
+            and filters in (None, self.filters)
+        )
+
+
+encode_record = msgspec.msgpack.Encoder().encode
+decode_record = msgspec.msgpack.Decoder(Downstream).decode
+
+#: Who reads, by the middle token of its deliver subject.
+_KINDS = {b"M": "mirror", b"S": "source"}
+
+
+def with_location(log: Log, downstream: Downstream, consumer: HiddenConsumer, sent: int) -> Downstream:
+    """Return a downstream that was sent messages up to `sent`, updated with the position in its request."""
+    begins_after = consumer.state.delivered_sseq
+    epoch = consumer.config.metadata.get(EPOCH_KEY)
+    if epoch == identity_of(ns_to_rfc3339(log.created_ns)):
+        return replace(downstream, ahead_from=0, ahead=0)  # it says that what it holds is of this epoch
+    has = downstream.seq if epoch is None else 0  # of another epoch: nothing of this one
+    wanted_after = asked_after(consumer)
+    if wanted_after > begins_after:
+        return replace(downstream, ahead_from=min(has, begins_after), ahead=wanted_after)
+    if wanted_after > max(sent, downstream.ahead) and _is_stored(log, sent, wanted_after, downstream.filters):
+        # The downstream claims messages that it was never sent: they are of another epoch of this stream.
+        return replace(downstream, ahead_from=min(has, sent), ahead=wanted_after)
+    if begins_after < downstream.ahead:
+        return replace(downstream, ahead_from=0, ahead=0)
+    return downstream
+
+
+def asked_after(consumer: HiddenConsumer) -> int:
+    """Return the sequence that a request resumes after; 0 if it names none."""
+    config = consumer.config
+    return max(config.opt_start_seq - 1, 0) if config.deliver_policy == "by_start_sequence" else 0
+
+
+def _is_stored(log: Log, after: int, upto: int, filters: tuple[bytes, ...]) -> bool:
+    return log.count(after + 1, filters) > log.count(upto + 1, filters)
+
+
+def downstream_behind(account: Account, consumer: HiddenConsumer) -> tuple[bytes, Downstream]:
+    """Return the downstream that listens on a consumer's deliver subject, and the key of its record."""
+    subject = consumer.config.deliver_subject.encode()
+    tokens = subject.split(b".")
+    kind = _KINDS.get(tokens[-2], "reader") if len(tokens) > 1 else "reader"
+    peer, domain, is_cluster = _peer_of(account, subject)
+    # Mirrors and sources of nats-server 2.14 and later, and Eyot's, name themselves, through any server of their cluster.
+    metadata = consumer.config.metadata
+    target, home = (
+        metadata.get(f"_nats.mirror.{what}") or metadata.get(f"_nats.src.{what}") or "" for what in ("stream", "domain")
+    )
+    filters = tuple(consumer.reader.filters)
+    found = Downstream(peer, home or domain, kind, filters, deliver=subject, target=target, is_cluster=is_cluster)
+    if home not in ("", domain) and peer != LOCAL:
+        found.peer, found.via = home, peer
+    return found.key, found
+
+
+def _peer_of(account: Account, deliver: bytes) -> tuple[str, str, bool]:
+    """Return the peer behind which a subscriber of the deliver subject is, the peer's domain, and whether the peer is a cluster."""
+    states = {id(link): link.state for link in account.broker.leaf_connections()}
+    home = (LOCAL, "", False)
+    for member in account.route(deliver).leaf_links:
+        state = states.get(id(member.dest))
+        if state is not None:
+            home = (state.peer_group, state.peer_domain, state.is_cluster)
+    return home
+
+
+#: Backlog up to which sizes are summed; a larger one is estimated from the stream's average.
+_SUMMED_MAX = 1000
+_SUMMED_BYTES = 16 << 20
+
+
+class Backlog(NamedTuple):
+    """The backlog of a downstream: messages, their bytes, and the stored time of the oldest (ns since the epoch, 0: none)."""
+
+    messages: int
+    bytes: int
+    oldest_ns: int
+
+
+class Backlogs:
+    """The backlogs of one stream's downstreams."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        # By downstream: the inputs of the last result, and the result.
+        self._known: dict[bytes, tuple[object, Backlog]] = {}
+        self._unmatched: tuple[object, int] = None, 0
+
+    def of(self, key: bytes, downstream: Downstream, seq: int, passed_over: int) -> Backlog:
+        """Return the backlog of a downstream that has everything up to `seq`, without the messages that it skips."""
+        log = self._log
+        state = log.state
+        present = (log.committed_seq, state.first_seq, state.messages, state.bytes)
+        asked = (seq, passed_over, downstream.ahead_from, downstream.ahead, downstream.filters, present)
+        known = self._known.get(key)
+        if known is None or known[0] != asked:
+            known = self._known[key] = asked, self._work_out(downstream, seq, passed_over)
+        return known[1]
+
+    def unmatched(self, readers: Iterable[Downstream]) -> int:
+        """Return how many stored messages match the filters of none of these."""
+        log, state = self._log, self._log.state
+        filters: set[bytes] = set()
+        for downstream in readers:
+            if not downstream.filters:
+                return 0
+            filters.update(downstream.filters)
+        if not filters:
+            return 0
+        present = (log.committed_seq, state.first_seq, state.messages, filters)
+        if self._unmatched[0] != present:
+            self._unmatched = present, log.count(1) - log.count(1, tuple(sorted(filters)))
+        return self._unmatched[1]
+
+    def _work_out(self, downstream: Downstream, seq: int, passed_over: int) -> Backlog:
+        log = self._log
+        backlog, begin = log.count(seq + 1, downstream.filters), seq + 1
+        if downstream.ahead and seq >= downstream.ahead_from:
+            backlog, begin = (
+                log.count(max(seq, downstream.ahead) + 1, downstream.filters) + passed_over,
+                downstream.ahead_from + 1,
+            )
+        if not backlog:
+            return Backlog(0, 0, 0)
+        read = log.read(begin, max_messages=_SUMMED_MAX, max_bytes=_SUMMED_BYTES, filters=downstream.filters)
+        sizes = [log.message_bytes(each.subject, each.header, each.payload) for each in read.messages]
+        size, state = sum(sizes), log.state
+        if len(sizes) < backlog and state.messages:
+            size = max(size, state.bytes * backlog // state.messages)
+        return Backlog(backlog, size, read.messages[0].ts_ns if read.messages else 0)
+
+
+#: A linked downstream with a backlog confirms more often than this, seconds.
+SILENT_S = 30.0
+
+
+class Standing(Struct, kw_only=True):
+    """The state of a downstream.
+
+    `downstream`: its server or cluster; `target`: its stream ("": unknown); `link`: the failed link. `behind_s`: for
+    how long it has had a backlog without confirmation; 0 while a policy holds it. `passed_over`: messages that it skips
+    because it is `ahead` of the stream. `through`: the linked server behind which it is, if it is not linked itself.
+    """
+
+    stream: str
+    downstream: str
+    target: str = ""
+    link: LinkState | None = None
+    linked: bool = True
+    reads: bool = True
+    passed_over: int = 0
+    ahead: int = 0
+    through: str = ""
+    behind_s: float = 0.0
+
+
+def trouble(at: Standing) -> tuple[str, str]:
+    """(error, remedy); empty where nothing is wrong."""
+    if at.passed_over:
+        return (
+            f"{at.downstream} had copied up to {at.ahead} of an earlier {at.stream}, and does not take the {at.passed_over} messages that "
+            "are stored here under these sequences",
+            f"let it copy them under another name (a stream here that sources {at.stream}), or create {at.stream} again with first_seq "
+            f"{at.ahead + 1} and publish them again",
+        )
+    if not at.linked:
+        return (at.link.last_error, at.link.remedy) if at.link is not None else ("", "")
+    copy = at.target or "its copy"
+    if not at.reads:
+        return (
+            f"{at.through or at.downstream} is linked but {at.downstream + ' ' if at.through else ''}does not read {at.stream} at the moment",
+            f"if that lasts, see there whether {copy} still exists and what error it shows (nats stream info); if it is gone for "
+            f"good: eyot sync forget {at.stream} {at.downstream}",
+        )
+    if at.behind_s > SILENT_S:
+        return (
+            f"{at.downstream} has confirmed nothing for {at.behind_s:.0f} s",
+            f"see there whether {copy} or the disk is full (nats stream info), and here what the link carries (eyot status)",
+        )
+    return "", ""
