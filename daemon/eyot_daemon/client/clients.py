@@ -8,13 +8,15 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
+from typing import TypeVar
 
 import msgspec
 
 from eyot_daemon.auth.login import Authenticator, Login, Peer
 from eyot_daemon.client import interest as client_interest
-from eyot_daemon.client.connection import MAX_ACCOUNT_CONNECTIONS, MAX_CONNECTIONS, ClientConnection
+from eyot_daemon.client.connection import ClientConnection
 from eyot_daemon.client.context import ClientContext
+from eyot_daemon.client.served import MAX_ACCOUNT_CONNECTIONS, MAX_CONNECTIONS, Registry, ServedClient
 from eyot_daemon.client.trace import ClientTrace
 from eyot_daemon.config.options import Options
 from eyot_daemon.net.transport import Transport, TransportLimits
@@ -23,6 +25,8 @@ from eyot_daemon.router.broker import Broker
 from eyot_wire.native import Traffic
 
 log = logging.getLogger("eyot.client")
+
+C = TypeVar("C", bound=ServedClient)
 
 
 class ClosedClient(msgspec.Struct, frozen=True):
@@ -51,6 +55,7 @@ class ClosedClient(msgspec.Struct, frozen=True):
     jwt: str = ""  # empty for a bearer token, which is equivalent to a password
     issuer_key: str = ""
     tags: tuple[str, ...] = ()
+    mqtt_client: str = ""
 
 
 class Clients(ClientContext):
@@ -58,19 +63,25 @@ class Clients(ClientContext):
 
     def __init__(self, broker: Broker, authenticator: Authenticator, *, port: int = 0) -> None:
         super().__init__(broker, authenticator, port)
-        self.connections: dict[int, ClientConnection] = {}
+        self.connections: dict[int, ServedClient] = {}
         self.closed: deque[ClosedClient] = deque(maxlen=max(0, self.options.max_closed_clients))
         self.limits = TransportLimits(self.options.max_pending, self.options.write_deadline_s)
-        self.arrival_listeners: list[Callable[[ClientConnection], None]] = []
-        self.departure_listeners: list[Callable[[ClientConnection], None]] = []
-        self.refusal_listeners: list[Callable[[ClientConnection, str], None]] = []
+        self.arrival_listeners: list[Callable[[ServedClient], None]] = []
+        self.departure_listeners: list[Callable[[ServedClient], None]] = []
+        self.refusal_listeners: list[Callable[[ServedClient, str], None]] = []
         self._past = Traffic()  # of connections that have ended
 
     # -- coming and going ----------------------------------------------------------------------------------------
 
     def accept(self, transport: Transport, peer: Peer) -> ClientConnection:
         """Return a new connection, which was sent INFO, or INFO and a refusal at the limit."""
-        client = ClientConnection(self, self, transport, peer, self.broker.next_cid())
+        return self.accept_as(ClientConnection, transport, peer)
+
+    def accept_as(
+        self, make: Callable[[ClientContext, Registry, Transport, Peer, int], C], transport: Transport, peer: Peer
+    ) -> C:
+        """Return a new connection that `make` made for its protocol; at the limit it is refused."""
+        client = make(self, self, transport, peer, self.broker.next_cid())
         client.start()
         most = self.options.max_connections
         if most > 0 and len(self.connections) >= most:
@@ -81,7 +92,7 @@ class Clients(ClientContext):
             self.broker.connections_total += 1
         return client
 
-    def forget(self, client: ClientConnection) -> None:
+    def forget(self, client: ServedClient) -> None:
         """Forget a closed connection, except for its line of history."""
         if self.connections.pop(client.cid, None) is None:
             return
@@ -115,6 +126,7 @@ class Clients(ClientContext):
                 jwt="" if token is None or token.grant.bearer_token else token.text,
                 issuer_key="" if token is None else token.claims.iss,
                 tags=() if token is None else tuple(token.claims.all_tags),
+                mqtt_client=client.mqtt_client,
             )
         )
 
@@ -137,14 +149,14 @@ class Clients(ClientContext):
         for client in self.connections.values():
             client_interest.trace_changed(client)
 
-    def refused(self, client: ClientConnection, reason: str) -> None:
+    def refused(self, client: ServedClient, reason: str) -> None:
         """Record a failed authentication, in the words of `-ERR`."""
         for listener in self.refusal_listeners:
             listener(client, reason)
 
     # -- rules ---------------------------------------------------------------------------------------------------
 
-    def log_in(self, client: ClientConnection, login: Login) -> bool:
+    def log_in(self, client: ServedClient, login: Login) -> bool:
         """Put an authenticated connection into its account. False: the account is full, the connection was closed."""
         account = self.broker.add_account(login.account)
         most = account.connections_max
@@ -160,16 +172,11 @@ class Clients(ClientContext):
             listener(client)
         return True
 
-    def send_lame_duck(self, client: ClientConnection) -> None:
-        """Tell one client to switch to another server."""
-        client.queue_output(self.lame_duck_line(client))
-
     def info_changed(self) -> None:
         """Rebuild INFO after an option change or at lame duck, and send it to clients that support that."""
         self._info = None
         for client in self.connections.values():
-            if client.protocol >= 1 and client.connected:
-                client.queue_output(self.info_line(client))
+            client.info_changed()
 
 
 def _add(total: Traffic, one: Traffic) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from eyot_daemon.client.connection import ClientConnection
+from eyot_daemon.client.served import ServedClient
 from eyot_daemon.config.accounts import GLOBAL_ACCOUNT, AccountOptions
 from eyot_daemon.leaf.link import LeafConnection
 from eyot_daemon.monitor.account_detail import shared_members, token_members
@@ -62,7 +62,7 @@ def subsz(broker: Broker, query: SubszQuery) -> Json:
         for account in accounts:
             for sub in account.subscriptions():
                 if not test or matches(sub.subject, test):
-                    cid = sub.dest.cid if isinstance(sub.dest, ClientConnection) else 0
+                    cid = sub.dest.cid if isinstance(sub.dest, ServedClient) else 0
                     wanted.append((sub, cid))
     rows = wanted[query.offset : query.offset + query.limit]
     page |= {

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from msgspec import Struct
 
 from eyot_daemon.client.clients import Clients, ClosedClient
-from eyot_daemon.client.connection import ClientConnection
+from eyot_daemon.client.served import ServedClient
 from eyot_daemon.config.accounts import GLOBAL_ACCOUNT
 from eyot_daemon.leaf.link import LeafConnection
 from eyot_daemon.monitor.server import rtt_text, short_duration
@@ -45,7 +45,7 @@ class LeafRow(Struct, frozen=True):
     close_reason: str = ""
 
 
-_Row = ClientConnection | ClosedClient | LeafRow
+_Row = ServedClient | ClosedClient | LeafRow
 
 
 class BadQuery(ValueError):
@@ -76,7 +76,7 @@ def connz(clients: Clients, query: ConnzQuery) -> Json:
     now_ns = clients.broker.clock.now_ns()
     found: list[_Row] = []
     if query.state in ("open", "all"):
-        here: list[ClientConnection | LeafRow] = list(clients.connections.values())
+        here: list[ServedClient | LeafRow] = list(clients.connections.values())
         here += [leaf_row(link) for link in clients.broker.links.established()]
         found += [one for one in here if _wanted(query, one) and _subscribed(one, query)]
     if query.state in ("closed", "all") and not query.filter_subject:
@@ -96,7 +96,7 @@ def connz(clients: Clients, query: ConnzQuery) -> Json:
 
 
 def _shown(clients: Clients, row: _Row, query: ConnzQuery, now_ns: int) -> Json:
-    if isinstance(row, ClientConnection):
+    if isinstance(row, ServedClient):
         return open_row(row, query, now_ns)
     return _leaf(row, query, now_ns) if isinstance(row, LeafRow) else _closed_row(clients, row, query)
 
@@ -125,7 +125,7 @@ def leaf_row(link: LeafConnection) -> LeafRow:
     )
 
 
-def _subjects(row: ClientConnection | LeafRow) -> Iterable[bytes]:
+def _subjects(row: ServedClient | LeafRow) -> Iterable[bytes]:
     return row.subjects if isinstance(row, LeafRow) else (sub.subject for sub in row.subs.values())
 
 
@@ -139,7 +139,7 @@ def _wanted(query: ConnzQuery, row: _Row) -> bool:
     )
 
 
-def _subscribed(row: ClientConnection | LeafRow, query: ConnzQuery) -> bool:
+def _subscribed(row: ServedClient | LeafRow, query: ConnzQuery) -> bool:
     if not query.filter_subject:
         return True
     wanted = query.filter_subject.encode()
@@ -151,7 +151,7 @@ def _count(row: _Row) -> int:
 
 
 def _pending(row: _Row) -> int:
-    if isinstance(row, ClientConnection):
+    if isinstance(row, ServedClient):
         return row.transport.backlog
     return row.pending_bytes if isinstance(row, LeafRow) else 0
 
@@ -186,7 +186,7 @@ def _sort_key(query: ConnzQuery) -> tuple[Callable[[_Row], float | str], bool]:
     return found
 
 
-def open_row(client: ClientConnection, query: ConnzQuery, now_ns: int) -> Json:
+def open_row(client: ServedClient, query: ConnzQuery, now_ns: int) -> Json:
     """One open connection."""
     row: Json = {
         "cid": client.cid,
@@ -315,7 +315,7 @@ def _who(user: str, account: str, tag: str) -> Json:
     return {key: value for key, value in shown.items() if value}
 
 
-def _token(client: ClientConnection) -> Json:
+def _token(client: ServedClient) -> Json:
     """Return a client's token, in operator mode. A bearer token is equivalent to a password, and hidden."""
     token = client.token
     if token is None:

@@ -18,7 +18,7 @@ from collections.abc import Callable
 import msgspec
 
 from eyot_daemon.client.clients import Clients
-from eyot_daemon.client.connection import AUTHENTICATION_TIMEOUT, ClientConnection
+from eyot_daemon.client.served import AUTHENTICATION_TIMEOUT, ServedClient
 from eyot_daemon.config.accounts import GLOBAL_ACCOUNT
 from eyot_daemon.monitor import accounts as monitor_accounts
 from eyot_daemon.router.account import Account
@@ -74,7 +74,7 @@ class SystemEvents:
         self._interval_s = min(STATSZ_MAX_S, self._interval_s * 2)
         self._broker.timers.call_later(self._interval_s, self._figures)
 
-    def _arrived(self, client: ClientConnection) -> None:
+    def _arrived(self, client: ServedClient) -> None:
         if client.account is not None:
             self._connections(client.account)
         name = client.account_name
@@ -82,7 +82,7 @@ class SystemEvents:
             f"$SYS.ACCOUNT.{name}.CONNECT", lambda: self._event("client_connect") | {"client": self._describe(client)}
         )
 
-    def _departed(self, client: ClientConnection) -> None:
+    def _departed(self, client: ServedClient) -> None:
         name = client.account_name
         account = self._broker.accounts.get(name)
         if account is None:
@@ -90,7 +90,7 @@ class SystemEvents:
         self._connections(account)
         self._publish(f"$SYS.ACCOUNT.{name}.DISCONNECT", lambda: self._end(client, client.close_reason))
 
-    def _refused(self, client: ClientConnection, text: str) -> None:
+    def _refused(self, client: ServedClient, text: str) -> None:
         reason = "Authentication Timeout" if text == AUTHENTICATION_TIMEOUT else "Authentication Failure"
         subject = f"$SYS.SERVER.{self._broker.server_id}.CLIENT.AUTH.ERR"
         self._publish(subject, lambda: self._end(client, reason))
@@ -119,7 +119,7 @@ class SystemEvents:
             "server": self._server_info(),
         }
 
-    def _describe(self, client: ClientConnection) -> Json:
+    def _describe(self, client: ServedClient) -> Json:
         account = client.account_name or GLOBAL_ACCOUNT
         presented = client.presented
         told: Json = {
@@ -141,7 +141,7 @@ class SystemEvents:
                 told["tags"] = list(client.token.claims.all_tags)
         return told | {"name_tag": account if client.account is None else client.account.name_tag} | kind
 
-    def _end(self, client: ClientConnection, reason: str) -> Json:
+    def _end(self, client: ServedClient, reason: str) -> Json:
         stopped_ns = client.stopped_ns or self._broker.clock.now_ns()
         return self._event("client_disconnect") | {
             "client": self._describe(client) | {"stop": ns_to_rfc3339(stopped_ns)},

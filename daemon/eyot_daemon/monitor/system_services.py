@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from eyot_daemon.client.clients import Clients
-from eyot_daemon.client.connection import ClientConnection
+from eyot_daemon.client.served import ServedClient
 from eyot_daemon.config.permissions import Permissions, SubjectPermission
 from eyot_daemon.monitor import accounts as monitor_accounts
 from eyot_daemon.monitor import connz as monitor_connz
@@ -159,7 +159,7 @@ class SystemServices:
                 return "no such client id"
             if not client.connected or client.protocol < 1:
                 return "client does not support Lame Duck Mode or is not ready to receive the notification"
-            self.clients.send_lame_duck(client)
+            client.send_lame_duck()
             return ""
         link = self.broker.links.connections.get(cid)
         if client is not None:
@@ -271,7 +271,7 @@ class SystemServices:
     def _user_info(
         self, sub: Subscription, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Origin | None
     ) -> None:
-        if not isinstance(origin, ClientConnection):
+        if not isinstance(origin, ServedClient):
             return  # over a leaf link, the server the user is connected to answers
         data: Json = {"user": origin.user, "account": sub.account.name, "account_name": sub.account.name_tag}
         token = origin.token

@@ -11,11 +11,11 @@ import logging
 
 from eyot_daemon.auth.login import Authenticator, Deferred, Login
 from eyot_daemon.client.clients import Clients
-from eyot_daemon.client.connection import (
+from eyot_daemon.client.served import (
     AUTHORIZATION_VIOLATION,
     MAX_ACCOUNT_CONNECTIONS,
     MAX_CONNECTIONS,
-    ClientConnection,
+    ServedClient,
 )
 from eyot_daemon.config.check import account_names
 from eyot_daemon.config.options import Options
@@ -49,7 +49,7 @@ def settle_connections(clients: Clients, old: Options) -> None:
     broker, new = clients.broker, clients.broker.options
     if (old.max_control_line, old.max_payload) != (new.max_control_line, new.max_payload):
         for client in clients.connections.values():
-            client.set_scan_limits(new.max_control_line, clients.max_payload_of(client))
+            client.set_limits(new.max_control_line, clients.max_payload_of(client))
     clients.set_trace(new)
     _reauthorize_clients(clients)
     _reauthorize_leaf_nodes(broker.links, new)
@@ -80,7 +80,7 @@ def _reauthorize_clients(clients: Clients) -> None:
             _authenticated(clients, client, decision)
 
 
-def _authenticated(clients: Clients, client: ClientConnection, login: Login | None) -> None:
+def _authenticated(clients: Clients, client: ServedClient, login: Login | None) -> None:
     if client.closed or client.account is None:
         return
     if login is None:
@@ -116,7 +116,7 @@ def keep_within_account(account: Account) -> None:
     """Close the newest connections beyond an account's lowered `max_connections`."""
     most = account.connections_max
     if 0 <= most < len(account.connections):
-        clients = [one for one in account.connections if isinstance(one, ClientConnection)]
+        clients = [one for one in account.connections if isinstance(one, ServedClient)]
         for client in sorted(clients, key=lambda one: one.cid)[most:]:
             client.fail(MAX_ACCOUNT_CONNECTIONS)
 

@@ -13,7 +13,7 @@ from eyot_daemon.auth.login import UserToken
 from eyot_daemon.auth.operator import ACCOUNT_EXPIRED, OperatorAuthenticator, Refused
 from eyot_daemon.auth.trust import Trust
 from eyot_daemon.client.clients import Clients
-from eyot_daemon.client.connection import AUTHORIZATION_VIOLATION, ClientConnection
+from eyot_daemon.client.served import AUTHORIZATION_VIOLATION, ServedClient
 from eyot_daemon.leaf.link import LeafConnection
 from eyot_daemon.reload.apply import keep_within_account
 from eyot_daemon.router.access import Access
@@ -62,7 +62,7 @@ class ClaimsKeeper:
 
     def _reauthorize(self, account: Account) -> None:
         for connection in tuple(account.connections):
-            if not isinstance(connection, ClientConnection):
+            if not isinstance(connection, ServedClient):
                 continue
             if connection.token is not None:
                 self._reauthorize_client(connection, connection.token)
@@ -78,7 +78,7 @@ class ClaimsKeeper:
                 link.close(ACCOUNT_EXPIRED)
         keep_within_account(account)
 
-    def _reauthorize_client(self, client: ClientConnection, before: UserToken) -> None:
+    def _reauthorize_client(self, client: ServedClient, before: UserToken) -> None:
         try:
             login = self._authenticator().authorize(before, client.peer)
         except Refused as refused:
@@ -92,7 +92,7 @@ class ClaimsKeeper:
         permissions = login.permissions
         if permissions != (None if client.access is None else client.access.permissions):
             client.reauthorized(None if permissions is None else Access(permissions))
-        client.set_scan_limits(self._clients.options.max_control_line, self._clients.max_payload_of(client))
+        client.set_limits(self._clients.options.max_control_line, self._clients.max_payload_of(client))
 
     def _reauthorize_leaf_node(self, link: LeafConnection, before: UserToken) -> None:
         try:

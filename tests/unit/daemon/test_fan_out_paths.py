@@ -79,7 +79,7 @@ class Fixture:
         flag = b"true" if verbose else b"false"
         client.received(b'CONNECT {"verbose":%b,"pedantic":false,"headers":true,"no_responders":true}\r\n' % flag)
         client._leave()
-        client._join(self.broker.accounts[account])
+        client.join(self.broker.accounts[account])
         client.received(lines)
         self.broker.flush()
         wire.broken = broken

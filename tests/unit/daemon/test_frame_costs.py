@@ -83,7 +83,7 @@ class Fixture:
         feed(client, b'CONNECT {"verbose":false,"pedantic":false,"headers":true,"no_responders":true}\r\n')
         if account:
             client._leave()
-            client._join(self.broker.accounts[account])
+            client.join(self.broker.accounts[account])
         return client
 
     def leaf(self) -> LeafConnection:
