@@ -9,7 +9,7 @@ import logging
 from eyot_daemon.config.accounts import GLOBAL_ACCOUNT, AccountJetStreamOptions
 from eyot_daemon.config.jetstream import JetStreamOptions
 from eyot_daemon.jetstream.account import JetStreamAccount
-from eyot_daemon.jetstream.api.account_purge import AccountPurge
+from eyot_daemon.jetstream.api.account import AccountPurge
 from eyot_daemon.jetstream.api.dispatch import AccountApi, table
 from eyot_daemon.jetstream.backup.restored_parts import is_restoring
 from eyot_daemon.jetstream.consumer.api import endpoints as consumer_endpoints

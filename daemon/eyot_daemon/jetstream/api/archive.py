@@ -5,8 +5,7 @@ from typing import Any
 
 from eyot_daemon.jetstream.api_request import ApiRequest, Endpoint
 from eyot_daemon.jetstream.backup.restore import Restore
-from eyot_daemon.jetstream.backup.snapshot import Snapshot
-from eyot_daemon.jetstream.backup.snapshot_check import check_messages
+from eyot_daemon.jetstream.backup.snapshot import Snapshot, check_messages
 from eyot_daemon.jetstream.config.stream import check_no_overlap, checked
 from eyot_daemon.jetstream.stream.stream import Stream
 from eyot_store.errors import StoreError

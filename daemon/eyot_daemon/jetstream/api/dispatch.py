@@ -1,28 +1,105 @@
-"""Dispatch of JetStream API requests to handlers, and the checks common to all.
+"""Dispatch of JetStream API requests to handlers, the checks common to all, and audit advisories (ADR-3).
 
 An account with JetStream, or with an import of it, answers on `$JS.API.>` (`AccountApi`). As in nats-server, requests
 on unknown `$JS.API.<words>` are not answered. The order of the common checks: API level (10185), JetStream enabled for
-the account (10039), empty body (10038).
+the account (10039), empty body (10038). Requests are copied for the system account.
 """
 
 from typing import TYPE_CHECKING
 
+from eyot_daemon.jetstream.advisories import PREFIX, Advisory, AuditClient, publish, wanted
 from eyot_daemon.jetstream.api import account as api_account
 from eyot_daemon.jetstream.api import archive as api_archive
-from eyot_daemon.jetstream.api import direct_get, packed_reads
-from eyot_daemon.jetstream.api import forget as api_forget
 from eyot_daemon.jetstream.api import messages as api_messages
+from eyot_daemon.jetstream.api import packed_reads
 from eyot_daemon.jetstream.api import streams as api_streams
-from eyot_daemon.jetstream.api.audit import api_audit, tell_system
 from eyot_daemon.jetstream.api_request import ApiRequest, Endpoint, attempt
+from eyot_daemon.jetstream.nats_headers import REQUEST_INFO
 from eyot_daemon.router.account_setup import add_domain_mappings
-from eyot_daemon.router.subscription import Kind, Origin, Subscription
+from eyot_daemon.router.known_client import KnownClient
+from eyot_daemon.router.subscription import IMPORTED, Kind, Origin, Subscription
+from eyot_wire import headers
 from eyot_wire.jetstream.error_codes import JSNotEmptyRequestErr, JSNotEnabledForAccountErr
 from eyot_wire.jetstream.errors import JetStreamError, error
+from eyot_wire.jetstream.model import ns_to_rfc3339
+from eyot_wire.jetstream.struct import InvalidJson, always, decode, encode
 from eyot_wire.subject import matches
 
 if TYPE_CHECKING:
     from eyot_daemon.jetstream.account import JetStreamAccount
+
+_AUDIT_SUBJECT = f"{PREFIX}.API".encode()
+
+
+class ApiAudit(Advisory, kw_only=True):
+    server: str = always("")
+    client: AuditClient | None = None
+    subject: str = always("")
+    request: str = ""
+    response: str = always("")
+    domain: str = ""
+
+
+def _client(request: "ApiRequest") -> AuditClient:
+    """Return the requester, as an importing account's request describes it."""
+    account, origin = request.jsa.account, request.origin
+    told = headers.get(request.header, REQUEST_INFO) if request.header and origin is IMPORTED else None
+    if told:
+        try:
+            asker = decode(told, AuditClient, strict=False)
+        except InvalidJson:
+            pass
+        else:
+            asker.svc, asker.server = account.name, asker.server or account.broker.server_name
+            return asker
+    server = account.broker.server_name
+    if not isinstance(origin, KnownClient):
+        kind = "Leafnode" if origin is not None and origin.kind is Kind.LEAF else ""
+        return AuditClient(acc=account.name, server=server if kind else "", kind=kind)
+    return AuditClient(
+        start=ns_to_rfc3339(origin.started_ns),
+        host=origin.peer.host,
+        id=origin.cid,
+        acc=account.name,
+        user=origin.user,
+        name=origin.name,
+        lang=origin.lang,
+        ver=origin.version,
+        rtt=int(origin.rtt_s * 1e9),
+        server=server,
+        kind="Client",
+        client_type=origin.peer.client_type,
+        **{name: value for name, value in origin.token_members().items() if name != "jwt"},
+    )
+
+
+def tell_system(request: "ApiRequest") -> None:
+    """Publish an account's API request in the system account, for `nats server watch api`.
+
+    There the API is a service that all accounts import; a header names the requester.
+    """
+    system = request.jsa.server.broker.system_account
+    if system is None or not system.has_interest(request.subject):
+        return
+    header = headers.set_field(request.header, REQUEST_INFO, encode(_client(request)))
+    system.publish(request.subject, header=header, payload=request.body)
+
+
+def api_audit(request: "ApiRequest", response: bytes) -> None:
+    """Publish the audit advisory of an answered request."""
+    account = request.jsa.account
+    if not wanted(account, _AUDIT_SUBJECT):
+        return
+    event = ApiAudit(
+        server=account.broker.server_name,
+        client=_client(request),
+        subject=request.subject.decode("utf-8", "replace"),
+        request=request.body.decode("utf-8", "replace"),
+        response=response.decode("utf-8", "replace"),
+        domain=request.jsa.domain,
+    )
+    publish(account, _AUDIT_SUBJECT, event, "api_audit")
+
 
 API_SUBJECT = b"$JS.API.>"
 _INFO_SUBJECT = b"$JS.API.INFO"
@@ -40,9 +117,7 @@ def table(consumer_endpoints: tuple[Endpoint, ...]) -> Table:
         *api_streams.ENDPOINTS,
         *api_archive.ENDPOINTS,
         *api_messages.ENDPOINTS,
-        *direct_get.ENDPOINTS,
         *packed_reads.ENDPOINTS,
-        *api_forget.ENDPOINTS,
         *consumer_endpoints,
     )
     return {tuple(endpoint.words.split(".")): endpoint for endpoint in endpoints}

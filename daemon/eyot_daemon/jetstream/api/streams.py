@@ -1,4 +1,7 @@
-"""The API of streams: create, update, delete, purge, info, names, list (ADR-1, ADR-8)."""
+"""The API of streams: create, update, delete, purge, info, names, list (ADR-1, ADR-8).
+
+`STREAM.EYOT_FORGET` forgets downstreams of a stream that will not return.
+"""
 
 from eyot_daemon.jetstream.api_request import ApiRequest, Endpoint, attempt
 from eyot_daemon.jetstream.config.rules import invalid
@@ -10,6 +13,7 @@ from eyot_store.errors import StoreError
 from eyot_store.log.log import JUMP_MAX
 from eyot_wire.jetstream.error_codes import (
     JSBadRequestErr,
+    JSConsumerStoreFailedErrF,
     JSStreamCreateErrF,
     JSStreamDeleteErrF,
     JSStreamGeneralErrorF,
@@ -20,6 +24,7 @@ from eyot_wire.jetstream.error_codes import (
     JSStreamUpdateErrF,
 )
 from eyot_wire.jetstream.errors import error, fail
+from eyot_wire.jetstream.forget_downstream import WORDS, ForgetRequest, ForgottenPart
 from eyot_wire.jetstream.model import (
     ClusterInfo,
     DidCreatePart,
@@ -186,6 +191,21 @@ def _clamp(offset: int, total: int) -> int:
     return max(0, min(offset, total))
 
 
+def _forget(request: ApiRequest) -> None:
+    stream = request.stream(request.tokens[4])
+    asked = request.decode(ForgetRequest)
+    if not asked.server:
+        raise fail(JSBadRequestErr)
+
+    def done(forgotten: int, reading: int, failure: StoreError | None) -> None:
+        if failure is not None:
+            request.refuse(error(JSConsumerStoreFailedErrF, err=failure.message))
+        else:
+            request.respond(ForgottenPart(forgotten=forgotten, reading=reading))
+
+    stream.downstream.forget_those(asked, done)
+
+
 ENDPOINTS = (
     Endpoint("STREAM.CREATE", "stream_create_response", _create),
     Endpoint("STREAM.UPDATE", "stream_update_response", _update),
@@ -194,4 +214,5 @@ ENDPOINTS = (
     Endpoint("STREAM.INFO", "stream_info_response", _info, on_error=(PagePart(),)),
     Endpoint("STREAM.NAMES", "stream_names_response", _names, extra=0, on_error=(PagePart(),)),
     Endpoint("STREAM.LIST", "stream_list_response", _list, extra=0, on_error=(PagePart(),)),
+    Endpoint(WORDS, "eyot_forget_response", _forget, untold=True),
 )

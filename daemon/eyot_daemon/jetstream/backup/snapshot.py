@@ -5,7 +5,8 @@ Each chunk requests an answer on `$JS.SNAPSHOT.ACK.<stream>.<id>.<size>.<n>`. A 
 slow receiver slows the reading. Memory holds a slice, a block and a chunk.
 
 The archive contains what the stream held at the start: messages up to its last sequence then, consumers in their state
-then. Messages deleted meanwhile may be missing.
+then. Messages deleted meanwhile may be missing. `jsck` requests a check before: every record is read and its checksum
+verified.
 
 The end is an empty message: `204` in its header if a whole chunk preceded it (as in nats-server), `408` when the
 receiver is disconnected or does not answer, `500` when the stream cannot be read.
@@ -30,6 +31,7 @@ from eyot_wire.nuid import nuid
 if TYPE_CHECKING:
     from eyot_daemon.jetstream.api_request import ApiRequest
     from eyot_daemon.jetstream.stream.stream import Stream
+    from eyot_daemon.jetstream.stream_core import StreamCore
     from eyot_daemon.turn.timers import TimerHandle
     from eyot_wire.jetstream.requests import SnapshotRequest
 
@@ -294,3 +296,32 @@ def _consumer_job(writer: Writer, each: ArchivedConsumer) -> _Job:
 def _failed(text: str) -> bytes:
     """Return a status line with `text` on one line."""
     return b"NATS/1.0 500 %b\r\n\r\n" % " ".join(text.split()).encode()
+
+
+CHECKED_MESSAGES = 1024
+CHECKED_BYTES = 512 << 10
+
+
+def check_messages(stream: "StreamCore", done: Callable[[str], None]) -> None:
+    """Check all messages, a slice per turn; `done` receives the problem, or ""."""
+    timers = stream.timers
+    last = stream.log.committed_seq
+    bad = 0
+
+    def look(seq: int) -> None:
+        nonlocal bad
+        try:
+            read = stream.log.read(seq, max_messages=CHECKED_MESSAGES, max_bytes=CHECKED_BYTES, up_to=last)
+            seq = max(read.next_seq, seq + 1)
+        except StoreError as failure:
+            if failure.reason != "corrupt":
+                done(f"snapshot check failed: {failure.message}")
+                return
+            bad += 1
+            seq = failure.seq + 1
+        if seq <= last:
+            timers.call_later(0, lambda: look(seq))
+        else:
+            done(f"snapshot check detected {bad} bad messages" if bad else "")
+
+    timers.call_later(0, lambda: look(1))
