@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from eyot_daemon.jetstream.consumer.core import ConsumerCore
     from eyot_store.txn import Txn
 
+log = logging.getLogger("eyot.jetstream")
+
 VERSION = 1
 
 _Record = tuple[int, int, int, int, list[int], list[int], list[int]]
@@ -144,8 +146,6 @@ def _sums(distances: list[int]) -> list[int]:
         seqs.append(at)
     return seqs
 
-
-log = logging.getLogger("eyot.jetstream")
 
 #: How long deliveries may stay unwritten, seconds.
 DELIVERED_DELAY_S = 0.1

@@ -105,7 +105,7 @@ def check(
     """Return the verdict on the headers of a message for `subject`.
 
     Size, limits and interest are checked elsewhere, afterwards. `scheduled`: the stream's own schedule made the
-    message. Messages of atomic batches: `batch_headers.py`.
+    message. Messages of atomic batches: `atomic_batches.check_in_batch`.
     """
     if not fields:
         return STORE

@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from eyot_daemon.turn.timers import TimerHandle
     from eyot_store import Log, StoredMessage, Txn
 
+log = logging.getLogger("eyot.jetstream")
+
 #: Years that are searched: an expression that matches no day of them never matches (leap days on a weekday need 28, or 40).
 YEARS_MAX = 45
 
@@ -366,8 +368,6 @@ def _publishable(subject: bytes) -> bool:
 def _within(subject: bytes, config: StreamConfig) -> bool:
     return any(matches(pattern.encode(), subject) for pattern in config.subjects)
 
-
-log = logging.getLogger("eyot.jetstream")
 
 #: Position records of schedules: this and the schedule's sequence, 8 bytes; the value is when it is due, ns in 8 bytes.
 POSITION = b"eyot.schedule."
