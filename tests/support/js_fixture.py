@@ -67,7 +67,7 @@ class Fixture:
     def publish(self, subject: bytes, payload: bytes = b"", header: dict[str, str] | bytes = b"") -> bytes:
         """Publish with a reply subject; returns it. Nothing is taken in before the turn ends (`commit`)."""
         reply = b"_INBOX.%d" % next(self._inboxes)
-        self.account.publish(subject, reply, _block(header), payload, origin=self.client)
+        self.account.publish(subject, reply, header_block(header), payload, origin=self.client)
         return reply
 
     def answer(self, reply: bytes) -> bytes | None:
@@ -129,7 +129,7 @@ class Fixture:
         return Fixture(self.path, options=self.js.options, clock=self.clock)
 
 
-def _block(header: dict[str, str] | bytes) -> bytes:
+def header_block(header: dict[str, str] | bytes) -> bytes:
     if isinstance(header, bytes):
         return header
     lines = "".join(f"{name}: {value}\r\n" for name, value in header.items())

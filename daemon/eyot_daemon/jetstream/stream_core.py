@@ -215,6 +215,24 @@ class StreamCore:
         except StoreError as failure:
             self._through(batch, failure)
 
+    @staticmethod
+    def submit_together(
+        store: Store, txn: Txn, members: Sequence[tuple[StreamCore, Batch]], done: CommitCallback
+    ) -> None:
+        """Hand in one transaction of several streams; their batches settle in order when it is through, and then `done`."""
+        for core, batch in members:
+            core._in_flight.append(batch)
+
+        def through(failure: StoreError | None) -> None:
+            for core, batch in members:
+                core._through(batch, failure)
+            done(failure)
+
+        try:
+            store.submit(txn, through)
+        except StoreError as failure:
+            through(failure)
+
     def after_commits(self, fn: CommitCallback) -> None:
         """Call `fn` when everything staged so far is through; at once when nothing is under way."""
         if self._in_flight:

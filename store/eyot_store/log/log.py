@@ -269,6 +269,9 @@ class Log:
     def skip_to(self, txn: Txn, seq: int) -> None:
         self.stager.skip_to(txn, seq)
 
+    def depend(self, txn: Txn) -> None:
+        self.stager.depend(txn)
+
     def put_consumer(self, txn: Txn, name: str, config: bytes, state: bytes) -> None:
         self.stager.put_consumer(txn, name, config, state)
 

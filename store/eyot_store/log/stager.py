@@ -138,6 +138,10 @@ class LogStager:
         part.push(Op.SKIP, seq)
         part.last_seq = self._view.state.last_seq = seq
 
+    def depend(self, txn: Txn) -> None:
+        """Have `txn` fail with any earlier transaction that gave a sequence here and is not committed yet."""
+        self.join(txn).push(Op.SKIP, self._view.state.last_seq)
+
     def _check_jump(self, seq: int) -> None:
         if seq > JUMP_MAX and seq != self._view.state.last_seq + 1:
             raise StoreError("full", f"sequence {seq} is above {JUMP_MAX}", stream=self._view.stream, seq=seq)

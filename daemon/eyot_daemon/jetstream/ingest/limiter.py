@@ -7,7 +7,7 @@ From half of the buffer on, and while the store is congested, connections that p
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from eyot_daemon.turn.backpressure import Gate, Resume
@@ -94,12 +94,17 @@ class IngestLimiter:
         for message in messages:
             own = sum(map(len, message))
             if msgs >= self._msgs_max or size + own > self._bytes_max:
-                self._refuse(message)
+                self.refuse(message)
                 continue
             msgs += 1
             size += own
             taken.append(message)
         return taken
+
+    def has_room(self, messages: Sequence[Published]) -> bool:
+        """Return whether all of these messages may be stored; nothing is refused."""
+        size = sum(len(part) for message in messages for part in message)
+        return self._msgs + len(messages) <= self._msgs_max and self._bytes + size <= self._bytes_max
 
     def shut(self) -> Gate | None:
         """Return the gate at which publishers to the stream wait; None: they need not wait."""
@@ -131,7 +136,8 @@ class IngestLimiter:
         self.refused += msgs
         self._store_gate.streams_refused += msgs
 
-    def _refuse(self, message: Published) -> None:
+    def refuse(self, message: Published) -> None:
+        """Count a message that is refused, and inform its publisher."""
         stream = self._stream
         self._count_refused(1)
         if not self._told:

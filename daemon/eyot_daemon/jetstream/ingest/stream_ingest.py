@@ -7,7 +7,7 @@ A turn with only duplicates of pending messages waits for these.
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from eyot_daemon.jetstream.ingest import fast_batches
 from eyot_daemon.jetstream.ingest.atomic_batches import CONTAINS_DUPLICATE, MARK, BatchSoFar, Commit
@@ -29,6 +29,7 @@ from eyot_store.errors import StoreError
 from eyot_wire import headers
 from eyot_wire.frames import Published
 from eyot_wire.jetstream.error_codes import (
+    JSAtomicPublishDisabledErr,
     JSAtomicPublishUnsupportedHeaderBatchErr,
     JSBatchPublishDisabledErr,
     JSStreamSealedErr,
@@ -66,6 +67,12 @@ class CopiedMessage(Protocol):
 
     @property
     def payload(self) -> bytes: ...
+
+
+class SubjectRemoval(NamedTuple):
+    """The removal of everything that is stored on a literal subject, for streams with few messages of each subject."""
+
+    subject: bytes
 
 
 class StreamIngest(MessageStager):
@@ -235,6 +242,48 @@ class StreamIngest(MessageStager):
             return
         if txn.parts:
             stream.submit(txn, batch)
+
+    # -- together with other streams -------------------------------------------------------------------------------
+
+    def stage_joint(self, txn: "Txn", batch: Batch, changes: "Sequence[Published | SubjectRemoval]") -> ApiError | None:
+        """Stage changes of a transaction that has parts of other streams, in order, for publishers without a reply subject.
+
+        Returns the first refusal; the caller rolls back. A stream without acknowledgements drops what it refuses, as
+        always. Raises StoreError.
+        """
+        self._now_ns = self._start_ns()
+        messages = [change for change in changes if isinstance(change, Published)]
+        msg_ids = self._plain_ids(messages) if len(messages) == len(changes) else None
+        if msg_ids is not None:
+            self._take_plain(txn, batch, messages, msg_ids)
+            if self._limited:
+                per_subject = self.config.max_msgs_per_subject > 0
+                self._enforce(txn, batch, {message.subject for message in messages} if per_subject else ())
+            return None
+        subjects: set[bytes] = set()
+        for change in changes:
+            if isinstance(change, SubjectRemoval):
+                self._remove_subject(txn, batch, change.subject)
+                continue
+            refused = self._stage_alone(txn, batch, change, subjects)
+            if refused is not None and not self.config.no_ack:
+                return refused
+        if batch.stored:
+            self._enforce(txn, batch, subjects)
+        else:
+            self._log.depend(txn)  # a duplicate is stored if its original is
+        return None
+
+    def _stage_alone(self, txn: "Txn", batch: Batch, message: Published, subjects: set[bytes]) -> ApiError | None:
+        if MARK in message.header and nats_fields(message.header).get(BATCH_ID):
+            return error(JSAtomicPublishDisabledErr)  # a batch is a transaction of its own
+        return self._stage(txn, batch, message, subjects)
+
+    def _remove_subject(self, txn: "Txn", batch: Batch, subject: bytes) -> None:
+        while seq := self._log.first_seq_for(subject):
+            if not self._log.remove(txn, seq):
+                break
+            batch.removed.append(seq)
 
     # -- copied messages -------------------------------------------------------------------------------------------
 

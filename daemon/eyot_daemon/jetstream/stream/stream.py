@@ -96,7 +96,7 @@ class Stream:
         self.ingest_limiter = IngestLimiter(
             core, server.store_gate, options.buffered_msgs_max, options.buffered_bytes_max
         )
-        self._ingest = StreamIngest(
+        self.ingest = StreamIngest(
             core,
             IngestParts(
                 dedupe=self.dedupe,
@@ -218,7 +218,7 @@ class Stream:
         """Change the configuration (checked before); `done` is called when it is on flash."""
         core = self.core
         old, core.config = core.config, config
-        self._ingest.configure()
+        self.ingest.configure()
         self.dedupe.set_window(config.duplicate_window, self.broker.clock.now_ns())
         if not config.allow_atomic:
             self.batches.drop_all()
@@ -238,7 +238,7 @@ class Stream:
         def settle(failure: StoreError | None) -> None:
             if failure is not None and core.config is config:
                 core.config = old
-                self._ingest.configure()
+                self.ingest.configure()
                 self._subscribe()
             done(failure)
             self._enforce_more(config, failure)
@@ -301,14 +301,14 @@ class Stream:
             return
         messages = self.ingest_limiter.admitted(messages)
         if messages:
-            self._ingest.run(messages)
+            self.ingest.run(messages)
         gate = self.ingest_limiter.shut()
         if gate is not None:
             self.broker.hold_back(gate)
 
     def store_scheduled(self, due: Sequence[Due], now_ns: int) -> None:
         """Schedules fell due: store the messages they make."""
-        self._ingest.run_scheduled(due, now_ns)
+        self.ingest.run_scheduled(due, now_ns)
 
     # -- transactions ----------------------------------------------------------------------------------------------
 
@@ -330,10 +330,10 @@ class Stream:
             self.ingest_limiter.settled(batch, refused=failure is not None)
         if failure is not None:
             self._note_failure(failure)
-            self._ingest.failed(batch, failure)
+            self.ingest.failed(batch, failure)
         else:
             self._failing = ""
-            self._ingest.republish(batch)
+            self.ingest.republish(batch)
             self.account.answer(batch.acks)
             self._tell_consumers(batch)
             if batch.stored:
@@ -439,7 +439,7 @@ class Stream:
         """
         try:
             with self.staging() as txn:
-                batch, taken, refusal = self._ingest.stage_copied(txn, messages, mirror=mirror, skip_to=skip_to)
+                batch, taken, refusal = self.ingest.stage_copied(txn, messages, mirror=mirror, skip_to=skip_to)
                 for key, value in positions(taken) if taken else ():
                     self.log.put_position(txn, key, value)
         except StoreError as failure:

@@ -1,0 +1,166 @@
+"""Publishes into several streams at once: every stream stores its message, or none does.
+
+A publisher that needs one answer for all streams of a subject cannot store in one after the other: if the second stream
+refuses, a retry doubles the message in the first. Here the messages of all streams are one transaction, together with
+the caller's own operations on other logs. The checks, and what counts as agreed without being stored, are those of
+`StreamIngest`.
+
+Publishes gather during the turn and are one transaction at its end. If a stream refuses one of them, the transaction is
+rolled back, and each publish is a transaction of its own. Messages that were queued for a stream earlier in the turn
+are stored before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from eyot_daemon.jetstream.ingest.stream_ingest import StreamIngest, SubjectRemoval
+from eyot_daemon.jetstream.stream_core import Batch, StreamCore
+from eyot_store.errors import StoreError
+from eyot_wire.frames import Published
+from eyot_wire.jetstream.error_codes import JSStreamStoreFailedF, JSStreamTooManyRequests
+from eyot_wire.jetstream.errors import ApiError, JetStreamError, error
+
+if TYPE_CHECKING:
+    from eyot_daemon.jetstream.ingest.limiter import IngestLimiter
+    from eyot_daemon.router.core import BrokerCore
+    from eyot_store.store import Store
+    from eyot_store.txn import Txn
+
+#: A message to store (its reply subject is not used), or a subject to empty.
+Change = Published | SubjectRemoval
+#: Stages the caller's own operations. Called again if the publish is tried again.
+Extra = Callable[["Txn"], None]
+#: Called once, with the reason of a refusal or failure, or None when everything is on flash.
+Done = Callable[[ApiError | None], None]
+
+
+class JointStream(Protocol):
+    """A stream as a part of joint publishes."""
+
+    @property
+    def core(self) -> StreamCore: ...
+
+    @property
+    def ingest(self) -> StreamIngest: ...
+
+    @property
+    def ingest_limiter(self) -> IngestLimiter: ...
+
+    def flush(self) -> None:
+        """Stage the messages that the turn has published so far."""
+        ...
+
+
+class _Publish(NamedTuple):
+    changes: Sequence[tuple[JointStream, Change]]
+    extra: Extra | None
+    done: Done
+
+
+class JointPublish:
+    """The joint publishes of one store."""
+
+    def __init__(self, broker: BrokerCore, store: Store) -> None:
+        self._broker = broker
+        self._store = store
+        self._waiting: list[_Publish] = []
+
+    def publish(self, changes: Sequence[tuple[JointStream, Change]], done: Done, *, extra: Extra | None = None) -> None:
+        """Apply `changes`, in order, and `extra`, all or nothing; `done` is called after the end of the turn."""
+        if not self._waiting:
+            self._broker.mark_dirty(self)
+        self._waiting.append(_Publish(changes, extra, done))
+
+    def flush(self) -> None:
+        """End of the turn: hand in the gathered publishes."""
+        waiting, self._waiting = self._waiting, []
+        streams = {stream: None for publish in waiting for stream, _ in publish.changes}
+        for stream in streams:
+            stream.flush()
+        if len(waiting) == 1 or self._commit(waiting) is not None:
+            for publish in waiting:
+                refused = self._commit([publish])
+                if refused is not None:
+                    publish.done(refused)
+        for stream in streams:
+            gate = stream.ingest_limiter.shut()
+            if gate is not None:
+                self._broker.hold_back(gate)
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _commit(self, publishes: list[_Publish]) -> ApiError | None:
+        """Hand in one transaction of these publishes, or return why there is none; then nothing has changed."""
+        changes: dict[JointStream, list[Change]] = {}
+        for publish in publishes:
+            for stream, change in publish.changes:
+                changes.setdefault(stream, []).append(change)
+        refused = _without_room(changes, alone=len(publishes) == 1)
+        if refused is not None:
+            return refused
+        txn = self._store.begin()
+        staged: list[tuple[JointStream, Batch, int]] = []
+        try:
+            for stream, wanted in changes.items():
+                if not wanted:
+                    continue
+                batch, before = Batch(), txn.bytes
+                staged.append((stream, batch, 0))
+                refused = stream.ingest.stage_joint(txn, batch, wanted)
+                if refused is not None:
+                    raise JetStreamError(refused)
+                staged[-1] = (stream, batch, txn.bytes - before)
+            for publish in publishes:
+                if publish.extra is not None:
+                    publish.extra(txn)
+        except BaseException as failure:
+            self._store.abort(txn)
+            for stream, batch, _ in staged:
+                stream.ingest.rolled_back(batch)
+            if isinstance(failure, JetStreamError):
+                return failure.api_error
+            if isinstance(failure, StoreError):
+                return _error_of(failure)
+            raise
+        for stream, batch, size in staged:
+            stream.ingest_limiter.note_staged(batch, size)
+        self._submit(txn, [(stream.core, batch) for stream, batch, _ in staged], publishes)
+        return None
+
+    def _submit(self, txn: Txn, members: list[tuple[StreamCore, Batch]], publishes: list[_Publish]) -> None:
+        def through(failure: StoreError | None) -> None:
+            result = None if failure is None else _error_of(failure)
+            for publish in publishes:
+                publish.done(result)
+
+        StreamCore.submit_together(self._store, txn, members, through)
+
+
+def _without_room(changes: dict[JointStream, list[Change]], *, alone: bool) -> ApiError | None:
+    """Return why a stream stores nothing at present; messages of a single publish count as refused then.
+
+    A stream without acknowledgements drops the messages instead.
+    """
+    for stream, wanted in changes.items():
+        if not stream.core.live:
+            return error(JSStreamStoreFailedF, err="the stream has ended")
+        messages = [change for change in wanted if isinstance(change, Published)]
+        if stream.ingest_limiter.has_room(messages):
+            continue
+        no_ack = stream.core.config.no_ack
+        if alone:
+            for message in messages:
+                stream.ingest_limiter.refuse(message)
+            if no_ack:
+                wanted[:] = [change for change in wanted if isinstance(change, SubjectRemoval)]
+                continue
+        return error(JSStreamTooManyRequests)
+    return None
+
+
+def _error_of(failure: StoreError) -> ApiError:
+    if failure.reason == "busy":
+        return error(JSStreamTooManyRequests)
+    return error(JSStreamStoreFailedF, err=failure.message)
