@@ -16,6 +16,7 @@ from eyot_store.environment import Environment
 from eyot_store.journal.aside import read_aside
 from eyot_store.journal.high_water import FILE
 from eyot_store.journal.journal import BLOCK, HEADER, MAGIC, Journal, segment_name
+from eyot_store.journal.losses import gone_in
 from eyot_store.pages.pages import Pages
 from eyot_store.records.record import pack_u64
 from eyot_store.records.store_cipher import StoreKeys
@@ -117,13 +118,18 @@ def test_everything_that_is_read_is_read_before_lmdb_has_it(tmp_path: Path) -> N
 
 
 def test_a_torn_last_frame_was_never_there(tmp_path: Path) -> None:
-    filled(tmp_path / "whole")
+    store = open_inline(tmp_path / "whole", WIDE)
+    log = make_log(store)
+    for number in range(5):
+        mark_before_last = (tmp_path / "whole" / FILE).read_bytes()
+        fill(store, log, 1, payload=b"message %d" % number)
+    store.crash()
     last = frames_at(tmp_path / "whole")[-1]
+    (tmp_path / "whole" / FILE).write_bytes(mark_before_last)  # it is written when the frame is durable
     for torn in (0, 3, 7, 12, HEADER.size, 25, 40):
         path = tmp_path / str(torn)
         shutil.copytree(tmp_path / "whole", path)
         damage(path, last + torn, bytes(BLOCK))
-        (path / FILE).unlink()  # it is written when the frame is durable
         assert check(path).problems == []
         store = open_inline(path, WIDE)
         assert store.damaged == []
@@ -191,6 +197,75 @@ def test_a_journal_whose_end_is_gone_is_noticed(tmp_path: Path, how: str, sealed
     assert [(log.state.first_seq, log.state.last_seq) for log in store.streams()] == [(11, 11), (2, 1)]
     store.close()
     assert check(path, options.keys).problems == []
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+@pytest.mark.parametrize("mark", ["gone", "zeros", "cut"])
+@pytest.mark.parametrize("left", ["first segment", "nothing"])
+def test_a_journal_that_lost_its_end_and_its_mark_gives_no_sequence_again(
+    tmp_path: Path, left: str, mark: str, sealed: bool
+) -> None:
+    options = msgspec.structs.replace(
+        JOURNAL, journal_segment_bytes=64 << 10, keys=StoreKeys(b"secret") if sealed else None
+    )
+    path = tmp_path / "store"
+    store = open_inline(path, options)
+    log, idle = make_log(store), make_log(store, "T")
+    copied = make_log(store, "M", config=b'{"name":"M","mirror":{"name":"S"}}')
+    fill(store, idle, 3)
+    fill(store, copied, 4)
+    while not (path / "journal" / segment_name(1)).exists():
+        fill(store, log, 1, payload=bytes(5000))
+    fill(store, log, 4, payload=bytes(5000))
+    given = log.state.last_seq
+    store.crash()
+    for segment in sorted((path / "journal").iterdir())[left != "nothing" :]:
+        segment.unlink()
+    if mark == "gone":
+        (path / FILE).unlink()
+    else:
+        (path / FILE).write_bytes(bytes(8192) if mark == "zeros" else b"")
+    words = f"journal: {FILE} is missing or damaged, so what the journal held at its end is not known"
+    assert check(path, options.keys).problems == [words]
+    store = open_inline(path, options)
+    assert store.damaged[0] == words
+    assert [line.split(":")[0] for line in store.damaged[1:]] == ["stream A/S", "stream A/T"]
+    assert all(line.endswith(" may be lost") for line in store.damaged[1:])
+    assert (path / "readers-doubted.on").exists()
+    at_least = {"S": given, "T": 3}
+    states = {log.name: log.state.last_seq for log in store.streams()}
+    for log in store.streams():
+        if log.name in at_least:
+            assert log.state.last_seq > at_least[log.name]
+            spans = gone_in(log.positions())
+            assert spans[-1][1] == log.state.last_seq
+    # A mirror asks its origin for what it lacks: these sequences are the origin's.
+    assert states["M"] == (4 if left == "first segment" else 0)
+    fill(store, next(log for log in store.streams() if log.name == "S"), 1, payload=b"again")
+    store.crash()
+    store = open_inline(path, options)
+    assert store.damaged == []
+    assert {log.name: log.state.last_seq for log in store.streams()} == {**states, "S": states["S"] + 1}
+    store.close()
+    (path / FILE).unlink()  # LMDB holds everything, and says so
+    assert check(path, options.keys).problems == []
+    store = open_inline(path, options)
+    assert store.damaged == []
+    store.close()
+
+
+def test_a_mark_that_is_torn_leaves_the_one_before(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    filled(path)
+    whole = (path / FILE).read_bytes()
+    for slot in (0, 4096):
+        torn = bytearray(whole)
+        torn[slot + 8 : slot + 4096] = bytes(4088)
+        (path / FILE).write_bytes(torn)
+        store = open_inline(path, WIDE)
+        assert store.damaged == []
+        assert len(payloads(store)) == 5
+        store.crash()
 
 
 def test_what_the_journal_has_for_a_damaged_stream_is_set_aside(tmp_path: Path) -> None:
