@@ -43,6 +43,8 @@ FORMATS = range(FORMAT, FORMAT_JOURNAL + FORMAT_SEALED + 1)
 FORMAT_KEY = b"format"
 NEXT_ID_KEY = b"next_stream_id"
 JOURNAL_KEY = b"journal"
+MARK_RECORD_KEY = b"journal.high"
+"""What LMDB knows about the mark of the journal (`journal/high_water.py`)."""
 ENCRYPTION_KEY = b"encryption"
 DELETED_STREAMS = b"trash:"
 _EXTRA_DBS = 8
@@ -325,10 +327,22 @@ class Environment:
             txn.put(FORMAT_KEY, self._format(FORMAT_JOURNAL))
         self.journalled = True
 
+    def read_mark_record(self) -> bytes | None:
+        """Return what LMDB holds under MARK_RECORD_KEY."""
+        with self.lmdb.begin() as txn:
+            found: bytes | None = txn.get(MARK_RECORD_KEY)
+        return found
+
+    def write_mark_record(self, mark_record: bytes) -> None:
+        """Put this under MARK_RECORD_KEY."""
+        with self.lmdb.begin(write=True) as txn:
+            txn.put(MARK_RECORD_KEY, mark_record)
+
     def end_journal(self) -> None:
         """From now on LMDB counts alone."""
         with self.lmdb.begin(write=True) as txn:
             txn.delete(JOURNAL_KEY)
+            txn.delete(MARK_RECORD_KEY)
             txn.put(FORMAT_KEY, self._format(FORMAT))
         self.journalled = False
 

@@ -110,6 +110,23 @@ def name_in(sealed: bytes) -> str:
     return f"{record.account}/{record.name}"
 
 
+class _Sourced(msgspec.Struct):
+    """The one member of a StreamConfig that the store reads."""
+
+    mirror: dict[str, Any] | None = None
+
+
+def _is_mirror(config: bytes) -> bool:
+    """Return whether a stream takes its sequences from another one."""
+    try:
+        return _decode_sourced(config).mirror is not None
+    except msgspec.MsgspecError:
+        return False
+
+
+_decode_sourced = msgspec.json.Decoder(_Sourced).decode
+
+
 class Store:
     """See the module. Built by `open`."""
 
@@ -430,7 +447,8 @@ class Store:
             indexes.load(txn, {stream_id: each.last_seq for stream_id, each in counters.items()})
         straight = LmdbCommitter(environment, self.stats, counters, failures, indexes)
         names = {stream_id: f"{record.account}/{record.name}" for stream_id, record in records.items()}
-        lost = replay(environment, straight, lambda stream_id: names.get(stream_id, f"number {stream_id}"))
+        mirrors = {stream_id for stream_id, record in records.items() if _is_mirror(record.config)}
+        lost = replay(environment, straight, lambda stream_id: names.get(stream_id, f"number {stream_id}"), mirrors)
         self.damaged += lost
         if lost or (environment.examined is not None and environment.examined.went_back):
             # The recorded positions of downstreams may exceed what exists.

@@ -26,6 +26,7 @@ from eyot_store.environment import (
     FORMAT_SEALED,
     FORMATS,
     JOURNAL_KEY,
+    MARK_RECORD_KEY,
     NEXT_ID_KEY,
     counters_key,
     decode_mark,
@@ -33,7 +34,7 @@ from eyot_store.environment import (
     messages_db_name,
 )
 from eyot_store.errors import StoreError
-from eyot_store.journal.high_water import read_high
+from eyot_store.journal.high_water import UNKNOWN_END, decode_mark_record, read_high
 from eyot_store.journal.journal import read_frames
 from eyot_store.journal.replay import frame_content
 from eyot_store.native import nodes_of
@@ -254,7 +255,12 @@ class _Checker:
                 if not self._blind:
                     decode(frame_content(self._store_cipher, frame))
             last = frames[-1].number if frames else applied
-            missing += range(last + 1, read_high(Path(self._report.path), salt)[0] + 1)
+            mark = read_high(Path(self._report.path), salt)
+            missing += range(last + 1, (mark.number if mark is not None else 0) + 1)
+            with self._environment.begin() as txn:
+                mark_record = decode_mark_record(txn.get(MARK_RECORD_KEY))
+            if mark_record is not None and mark_record.misses_mark(salt, applied, mark):
+                self._problems.append(UNKNOWN_END)
             _, applied = self._mark()  # segments of a store in use may have been reused meanwhile
             self._problems += [f"journal: frame {number} is damaged" for number in missing if number > applied]
             self._report.journal_frames = sum(frame.number > applied for frame in frames)
@@ -379,7 +385,7 @@ class _Checker:
                     checks[stream_id].consumers += 1
 
     def _strays(self, databases: set[bytes]) -> None:
-        expected = {FORMAT_KEY, JOURNAL_KEY, ENCRYPTION_KEY, NEXT_ID_KEY, b"streams", b"subjects"}
+        expected = {FORMAT_KEY, JOURNAL_KEY, MARK_RECORD_KEY, ENCRYPTION_KEY, NEXT_ID_KEY, b"streams", b"subjects"}
         expected |= {b"consumers", b"consumer_states", b"positions"}
         for stream_id in self._ids:
             expected |= {messages_db_name(stream_id), counters_key(stream_id)}

@@ -21,7 +21,7 @@ from eyot_store.environment import Environment, as_store_error, journal_mark
 from eyot_store.errors import StoreError
 from eyot_store.failure_propagation import FailurePropagation
 from eyot_store.journal.applier import Applier
-from eyot_store.journal.high_water import HighWater, remove_high
+from eyot_store.journal.high_water import HighWater, MarkRecord, encode_mark_record, remove_high
 from eyot_store.journal.journal import Journal, remove_files, segment_name, sync_directory
 from eyot_store.journal.replay import about_frame
 from eyot_store.lmdb.committer import LmdbCommitter
@@ -62,7 +62,9 @@ class JournalCommitter:
         self._growing = self._inline  # more space is being allocated ahead of time, or must not be
         # Of its own: the applier seals records while a frame is being sealed.
         self._store_cipher = environment.store_cipher and environment.store_cipher.another()
-        self._high = HighWater(environment.path, journal.salt)
+        self._high = HighWater(environment.path, journal.salt, journal.number, flush=environment.options.flush)
+        if self._high.is_kept:
+            self._record_mark(-1)
         self._straight_bytes = min(_STRAIGHT_BYTES, journal.segment_bytes // 2)
 
     def commit(self, group: Sequence[Txn]) -> list[StoreError | None]:
@@ -112,12 +114,22 @@ class JournalCommitter:
         self.abandon()
         if error is None:
             self._lmdb.close()
+            self._record_mark(self._applier.applied)
 
     def abandon(self) -> None:
         """Let go of the files."""
         self._applier.close()
         self._journal.close()
         self._high.close()
+
+    def _record_mark(self, closed: int) -> None:
+        """Record in LMDB that the journal's mark exists, or (`closed` > -1) that it is no longer needed."""
+        options = self._environment.options
+        capacity = options.journal_segment_bytes * options.journal_segments
+        try:
+            self._environment.write_mark_record(encode_mark_record(MarkRecord(self._journal.salt, capacity, closed)))
+        except lmdb.Error:
+            pass  # a full or failing disk: the record stays as it was
 
     # -- through the journal -----------------------------------------------------------------------------------------------
 

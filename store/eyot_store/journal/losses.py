@@ -7,7 +7,7 @@ recovered. A sequence that was given is never given again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -44,6 +44,8 @@ class Losses:
         self._ends = dict(last_seqs)
         self._salvaged = salvaged
         self.lost: list[tuple[int, int, int]] = []
+        self.doubtful: list[tuple[int, int, int]] = []
+        """Spans after an unknown end, which may or may not have been given; they are noted like lost ones."""
         self.put_back = 0
         self._noted = 0
 
@@ -73,6 +75,17 @@ class Losses:
                     ops.append((Op.SKIP, last))
                     self._ends[stream_id] = last
                 out.append((stream_id, ops))
+        return out
+
+    def unknown_end(self, count: int, exempt: Container[int]) -> Changes:
+        """Return changes that keep the next `count` sequences of each stream from being given (again), except of `exempt`."""
+        out: Changes = []
+        for stream_id, last in sorted(self._ends.items()):
+            if stream_id not in exempt:
+                self.doubtful.append((stream_id, last + 1, last + count))
+                self._ends[stream_id] = last + count
+                noted: Operation = (Op.POSITION, gone_position(last + 1, last + count))
+                out.append((stream_id, [(Op.SKIP, last + count), noted]))
         return out
 
     def notes(self) -> Changes:
@@ -148,11 +161,11 @@ def _scan(
         at = data.find(_KEY, at + 1, end)
 
 
-def in_words(lost: Iterable[tuple[int, int, int]], name_of: Callable[[int], str]) -> list[str]:
+def in_words(lost: Iterable[tuple[int, int, int]], name_of: Callable[[int], str], verb: str = "are lost") -> list[str]:
     """Sentences, a stream each."""
     by_stream: dict[int, list[str]] = {}
     for stream_id, first, last in lost:
         by_stream.setdefault(stream_id, []).append(str(first) if first == last else f"{first} to {last}")
     return [
-        f"stream {name_of(stream_id)}: sequences {', '.join(spans)} are lost" for stream_id, spans in by_stream.items()
+        f"stream {name_of(stream_id)}: sequences {', '.join(spans)} {verb}" for stream_id, spans in by_stream.items()
     ]

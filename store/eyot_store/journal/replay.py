@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 
 from eyot_store.changes import Changes, Operation, decode
 from eyot_store.environment import Environment, as_store_error, journal_mark
 from eyot_store.errors import StoreError
 from eyot_store.journal.applier import apply
 from eyot_store.journal.aside import last_aside, read_aside, remove_aside
-from eyot_store.journal.high_water import read_high
+from eyot_store.journal.high_water import UNKNOWN_END, decode_mark_record, read_high
 from eyot_store.journal.journal import Frame, read_frames
 from eyot_store.journal.losses import Losses, in_words, salvage
 from eyot_store.lmdb.committer import LmdbCommitter
@@ -20,10 +20,16 @@ from eyot_store.txn import AppendRun, Op
 _APPLY_BYTES = 4 << 20  # of one LMDB transaction
 
 
-def replay(environment: Environment, lmdb_committer: LmdbCommitter, name_of: Callable[[int], str]) -> list[str]:
+def replay(
+    environment: Environment,
+    lmdb_committer: LmdbCommitter,
+    name_of: Callable[[int], str],
+    mirrors: Container[int] = (),
+) -> list[str]:
     """Apply the leftover journal, if any; return sentences about damage and loss.
 
-    Raises StoreError when the journal is missing or LMDB refuses it.
+    `mirrors`: streams whose sequences are another stream's. They request again what they lack, so an unknown end of the
+    journal does not move theirs. Raises StoreError when the journal is missing or LMDB refuses it.
     """
     _take_in_aside(environment, lmdb_committer)
     mark = environment.read_journal_mark()
@@ -36,28 +42,36 @@ def replay(environment: Environment, lmdb_committer: LmdbCommitter, name_of: Cal
     try:
         frames, missing = read_frames(path, salt, applied)
         decoded, unreadable = _decoded(environment, frames)
-        high, ends = read_high(environment.path, salt)
+        mark_of_end = read_high(environment.path, salt)
+        mark_record = decode_mark_record(environment.read_mark_record())
+        high, ends = mark_of_end or (0, {})
         last = frames[-1].number if frames else applied
         missing += unreadable + list(range(last + 1, high + 1))
         counted = {number: counters.last_seq for number, counters in lmdb_committer.counters.items()}
         plain = environment.store_cipher is None
-        losses = Losses(counted, salvage(path, salt, counted) if missing and plain else {})
+        unknown = mark_record is not None and mark_record.misses_mark(salt, applied, mark_of_end)
+        losses = Losses(counted, salvage(path, salt, counted) if (missing or unknown) and plain else {})
     except OSError as error:
         raise as_store_error(error) from error
     changes: Changes = []
     size = 0
     for frame, held in decoded:
-        changes += losses.filled(held) if missing else held
+        changes += losses.filled(held) if missing or unknown else held
         size += len(frame.body)
         if size >= _APPLY_BYTES:
             _apply(environment, lmdb_committer, changes + losses.notes(), size, salt, frame.number)
             changes, size = [], 0
-    if missing:
+    if missing or unknown:
         changes += losses.end(ends)
-    if decoded or missing:
+    if mark_record is not None and unknown:
+        fenced = environment.fenced
+        changes += losses.unknown_end(mark_record.sequences_max, {i for i in counted if i in mirrors or i in fenced})
+    if decoded or missing or unknown:
         _apply(environment, lmdb_committer, changes + losses.notes(), size, salt, max(last, high))
     sentences = _frames_in_words(sorted(set(missing)), losses.put_back)
-    return sentences + in_words(losses.lost, name_of) + _known_ends(environment, lmdb_committer, name_of)
+    sentences += [UNKNOWN_END] * unknown + in_words(losses.lost, name_of)
+    sentences += in_words(losses.doubtful, name_of, "may be lost")
+    return sentences + _known_ends(environment, lmdb_committer, name_of)
 
 
 def _take_in_aside(environment: Environment, lmdb_committer: LmdbCommitter) -> None:
