@@ -13,7 +13,6 @@ from typing import TypeVar
 import msgspec
 
 from eyot_daemon.auth.login import Authenticator, Login, Peer
-from eyot_daemon.client import interest as client_interest
 from eyot_daemon.client.connection import ClientConnection
 from eyot_daemon.client.context import ClientContext
 from eyot_daemon.client.served import MAX_ACCOUNT_CONNECTIONS, MAX_CONNECTIONS, Registry, ServedClient
@@ -147,7 +146,7 @@ class Clients(ClientContext):
         """Begin, change or end the protocol trace."""
         self.trace = ClientTrace(options) if options.trace else None
         for client in self.connections.values():
-            client_interest.trace_changed(client)
+            client.trace_changed()
 
     def refused(self, client: ServedClient, reason: str) -> None:
         """Record a failed authentication, in the words of `-ERR`."""

@@ -291,12 +291,6 @@ class ClientConnection(ServedClient):
             self.fail("no responders requires headers support")
             return
         self.no_responders = connect.no_responders
-        cookies = self.peer.cookies
-        if cookies is not None:
-            connect.user = connect.user or cookies.user
-            connect.password = connect.password or cookies.password
-            connect.auth_token = connect.auth_token or cookies.token
-            connect.jwt = connect.jwt or cookies.jwt
         self.log_in(connect)
 
     def welcome(self) -> None:
@@ -338,6 +332,11 @@ class ClientConnection(ServedClient):
         if not self.connected:
             self._set_first_ping()
 
+    def reauthorized(self, access: Access | None) -> None:
+        """Apply changed permissions: subscriptions that are no longer allowed end, and the client is informed."""
+        super().reauthorized(access)
+        client_interest.look_again(self)
+
     # -- what all clients are told -----------------------------------------------------------------------------------
 
     def info_changed(self) -> None:
@@ -352,6 +351,10 @@ class ClientConnection(ServedClient):
         """Apply changed limits of frames."""
         self._scanner.max_control_line = max_control_line
         self._scanner.max_payload = max_payload
+
+    def trace_changed(self) -> None:
+        """Update the subscriptions: the trace decides the path of deliveries."""
+        client_interest.trace_changed(self)
 
     # -- clocks --------------------------------------------------------------------------------------------------
 

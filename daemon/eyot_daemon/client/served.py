@@ -1,8 +1,13 @@
 """What connections of clients have in common, whatever protocol they speak: login, account, end.
 
 `ServedClient` is a session of a transport (`net/transport.py`) and a destination of the router. A subclass speaks the
-protocol. It provides `start`, `received`, `deliver` and `fail`, and reacts to the outcome of a login with `welcome` or
-`turned_away`.
+protocol:
+
+- It provides `start`, `received`, `deliver` and `fail`. `received` calls `log_in` with the peer's credentials.
+- It reacts to the outcome of a login with `welcome` or `turned_away`, and then `go_on`.
+- It may react to announcements to all clients (`info_changed`, `send_lame_duck`) and to a reload (`set_limits`,
+  `reauthorized`, `trace_changed`). By itself a connection says nothing.
+- The subscriptions of a protocol other than NATS's are `slow`: others are sent ready NATS frames.
 """
 
 from __future__ import annotations
@@ -13,7 +18,6 @@ from itertools import islice
 from typing import Protocol
 
 from eyot_daemon.auth.login import WEBSOCKET, Deferred, Login, Peer
-from eyot_daemon.client import interest as client_interest
 from eyot_daemon.client.context import ClientContext
 from eyot_daemon.client.state import ClientState
 from eyot_daemon.net.transport import Transport
@@ -143,6 +147,9 @@ class ServedClient(ClientState):
     def set_limits(self, max_control_line: int, max_payload: int) -> None:
         """Apply changed limits of what the client may send."""
 
+    def trace_changed(self) -> None:
+        """Adapt to a protocol trace (`clients.trace`) that began, changed or ended."""
+
     @property
     def held_bytes(self) -> int:
         """Bytes of the peer that were read and not dealt with yet."""
@@ -204,7 +211,16 @@ class ServedClient(ClientState):
     # -- login -----------------------------------------------------------------------------------------------------
 
     def log_in(self, connect: ClientConnect) -> None:
-        """Have credentials checked; `welcome` or `turned_away` follows, at once or in a later turn."""
+        """Have credentials checked; `welcome` or `turned_away` follows, at once or in a later turn.
+
+        The cookies of a WebSocket's upgrade fill in what `connect` leaves out. Nothing is read from the peer meanwhile.
+        """
+        cookies = self.peer.cookies
+        if cookies is not None:
+            connect.user = connect.user or cookies.user
+            connect.password = connect.password or cookies.password
+            connect.auth_token = connect.auth_token or cookies.token
+            connect.jwt = connect.jwt or cookies.jwt
         self.presented = connect
         # an estimate until the first round trip
         self.rtt_s = max(self.clients.broker.clock.now_ns() - self.started_ns, 1) / 1e9
@@ -277,6 +293,8 @@ class ServedClient(ClientState):
         if account is not self.account:
             self._leave()
             self.join(account)
+        if not self.connected:
+            self.cancel_timer()  # it logged in in time
         self.transport.admit(max_payload)
         self.access = access
         self.user = user
@@ -290,9 +308,8 @@ class ServedClient(ClientState):
             self.account = None
 
     def reauthorized(self, access: Access | None) -> None:
-        """Apply changed permissions after a reload: subscriptions that are no longer allowed end, and the client is informed."""
+        """Apply changed permissions after a reload; the subclass ends subscriptions that are no longer allowed."""
         self.access = access
-        client_interest.look_again(self)
 
     def expire_in(self, seconds: float) -> None:
         """Limit the login's duration; 0: unlimited."""

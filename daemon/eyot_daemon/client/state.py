@@ -1,6 +1,6 @@
 """The state of a client connection that its operations read and change.
 
-`ClientConnection` is the state machine above it.
+`ServedClient` is the connection above it, `ClientConnection` the one that speaks NATS.
 """
 
 from __future__ import annotations
@@ -35,10 +35,15 @@ class ClientState(KnownClient):
         """Add to `out`; it is sent when the turn ends."""
         self.out.extend(data)
         if self.clients.trace is not None:
-            self.clients.trace.sent(self, data)
+            self.trace_output(data)
         if not self.dirty:
             self.dirty = True
             self.clients.broker.mark_dirty(self)
+
+    def trace_output(self, data: bytes) -> None:
+        """Enter whole operations that were queued into the protocol trace, which is on."""
+        if self.clients.trace is not None:
+            self.clients.trace.sent(self, data)
 
     def send_error(self, text: str) -> None:
         self.queue_output(encode_err(text))
