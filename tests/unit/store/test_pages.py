@@ -400,6 +400,75 @@ def test_repairing_keeps_what_can_be_read(path: Path, tmp_path: Path, how: str, 
     assert sorted(file.name for file in path.iterdir() if file.name.startswith("set")) == []
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("sealed", [False, True])
+def test_a_raw_repair_finds_leaves_that_nothing_leads_to(
+    path: Path, tmp_path: Path, seed: int, sealed: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The root is gone, and some leaves at random are. Seed 0: the root alone; what was removed or purged does not come back."""
+    rng = random.Random(seed)
+    options = msgspec.structs.replace(FAST, keys=StoreKeys(b"secret") if sealed else None)
+    store = open_inline(path, options)
+    log = next(log for log in store.streams() if log.name == "T")
+    removed = set(rng.sample(range(50, 600), 40))
+    for seq in removed:
+        txn = store.begin()
+        assert log.remove(txn, seq)
+        assert commit(store, txn) is None
+    txn = store.begin()
+    log.purge(txn, below_seq=10)
+    assert commit(store, txn) is None
+    fill(store, log, 3, payload=b"last")
+    truth = {seq: log.get(seq) for seq in range(10, 604) if seq not in removed}
+    store.close()
+    pages, tree = tree_of(path, 2)
+    leaves = [(int.from_bytes(page[:8], "little"), low, high) for page, low, high in pages.walk(tree)]
+    root = tree.db.root
+    pages.close()
+    lost: set[int] = set()
+    for pgno, low, high in rng.sample(leaves, seed):
+        spoil(path, pgno, 0, rng.choice([bytes(PAGE), rng.randbytes(PAGE)]))
+        first = max(int.from_bytes(low, "big"), 10)
+        lost |= set(range(first, int.from_bytes(high, "big") if high is not None else 604)) - removed
+    # The header of a leaf is damaged, what it holds is whole.
+    spoil(path, rng.choice([pgno for pgno, _, _ in leaves]), 0, rng.randbytes(14))
+    spoil(path, root, 0, bytes(PAGE))
+    assert main([str(path), "--repair", "--raw", *key_option(tmp_path, sealed)]) == 0
+    said = capsys.readouterr().out
+    gone = spans_of(lost)
+    found = spans_of(set(truth) - lost)
+    assert f"stream A/T: sequences {found} are recovered from pages that nothing leads to" in said
+    assert (f"stream A/T: {len(lost)} messages are gone" in said) == bool(lost)
+    store = open_inline(path, options)
+    assert store.damaged == []
+    log = next(log for log in store.streams() if log.name == "T")
+    assert {seq: log.get(seq) for seq in range(1, 604) if log.get(seq) is not None} == {
+        seq: message for seq, message in truth.items() if seq not in lost
+    }
+    assert log.state.last_seq == 603
+    spans = gone_in(log.positions())
+    assert bool(spans) == bool(lost)
+    assert all(any(first <= seq <= last for first, last in spans) for seq in lost), gone
+    store.close()
+
+
+def spans_of(seqs: set[int]) -> str:
+    """As `eyot-check` says it."""
+    spans: list[list[int]] = []
+    for seq in sorted(seqs):
+        if spans and spans[-1][1] == seq - 1:
+            spans[-1][1] = seq
+        else:
+            spans.append([seq, seq])
+    return ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in spans)
+
+
+def test_a_raw_repair_is_a_repair(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(path), "--raw"]) == 2
+    assert "--raw goes with --repair" in capsys.readouterr().err
+
+
 def key_option(folder: Path, sealed: bool) -> list[str]:
     (folder / "key").write_text("secret")
     return ["--key-file", str(folder / "key")] if sealed else []
