@@ -34,13 +34,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str] | None) -> int:
     options = command_line().parse_args(arguments)
+    if options.raw and not options.repair:
+        print("eyot-check: --raw goes with --repair", file=sys.stderr)
+        return 2
     path: Path = options.directory
     if not (path / "data.mdb").exists() and (path / "eyot" / "data.mdb").exists():
         path = path / "eyot"
     try:
         keys = StoreKeys(read_key(options.key_file)) if options.key_file else None
         if options.repair:
-            for sentence in repair_store(path, keys):
+            for sentence in repair_store(path, keys, raw=options.raw):
                 print(f"repaired: {sentence}", file=sys.stderr if options.json else sys.stdout)
         if options.compact:
             before, after = compact(path, keys)
@@ -79,6 +82,11 @@ def command_line() -> argparse.ArgumentParser:
         action="store_true",
         help="write damaged streams anew from what can be read, and say what is lost; the store must not be in use",
     )
+    parser.add_argument(
+        "--raw",
+        action="store_true",
+        help="with --repair: look through the whole file for messages of damaged streams, also in pages that nothing leads to",
+    )
     return parser
 
 
@@ -90,13 +98,13 @@ def read_key(path: Path) -> bytes:
     return key
 
 
-def repair_store(path: Path, keys: StoreKeys | None) -> list[str]:
-    """Repair the store; return sentences about the damage."""
+def repair_store(path: Path, keys: StoreKeys | None, *, raw: bool = False) -> list[str]:
+    """Repair the store; return sentences about the damage. `raw`: read pages that nothing leads to, too."""
     if not (path / "data.mdb").exists():
         raise StoreError("io", f"no store in {path}")
     owner = (path / "data.mdb").stat()
     try:
-        return repair(path, keys)
+        return repair(path, keys, raw=raw)
     finally:
         if os.geteuid() == 0:
             _give_back(path, owner.st_uid, owner.st_gid)

@@ -1,7 +1,8 @@
 """`eyot-check --repair`: rewrites damaged streams from their readable records, and reports what is lost.
 
 Of the old pages only checksummed data is trusted: a record counts when its checksum fits its stream and sequence, even
-in a page that is damaged elsewhere. The new messages replace the old ones in one step. The old pages stay unused until
+in a page that is damaged elsewhere. With `raw`, every page of the file is read that is not listed as free, so that leaves
+are found when the branches above them are gone. The new messages replace the old ones in one step. The old pages stay unused until
 `--compact`.
 """
 
@@ -25,7 +26,7 @@ from eyot_store.page_check import BIG, HEADER_SIZE, WORD, Buffer
 from eyot_store.pages.mend import SALVAGED, counters_in, examine, replace_records
 from eyot_store.pages.pages import SEQUENCE_KEY, PageError, Pages, Tree
 from eyot_store.pages.survey import survey
-from eyot_store.records.record import Counters, is_whole, salt_of, seal, seq_of
+from eyot_store.records.record import Counters, is_whole, pack_u64, salt_of, seal, seq_of
 from eyot_store.records.store_cipher import StoreKeys
 from eyot_store.state import LogState
 from eyot_store.store import Store, settle
@@ -33,11 +34,17 @@ from eyot_store.store import Store, settle
 _BATCH = 4096
 _ORDER = sys.byteorder
 _ABOVE_ALL = b"\xff" * 9
+_BRANCH, _LEAF, _OVERFLOW = 1, 2, 4  # flags of a page
 Entries = dict[bytes, bytes]
+Spans = list[tuple[bytes, bytes]]
+"""Keys from the first of a pair to below the second."""
 
 
-def repair(path: Path, keys: StoreKeys | None) -> list[str]:
-    """Repair the store in `path`, which no process may have open; return sentences about damage and loss. Raises StoreError."""
+def repair(path: Path, keys: StoreKeys | None, *, raw: bool = False) -> list[str]:
+    """Repair the store in `path`, which no process may have open; return sentences about damage and loss.
+
+    `raw`: read pages that nothing leads to, too. Raises StoreError.
+    """
     options = StoreOptions(keys=keys)
     store = _open(path, options)
     sentences = list(store.damaged)
@@ -56,12 +63,11 @@ def repair(path: Path, keys: StoreKeys | None) -> list[str]:
             tree = pages.tree(meta.txnid, messages_db_name(stream_id), SEQUENCE_KEY)
             if tree is None or stream_id not in names:
                 continue
-            last = counters[stream_id].last_seq if stream_id in counters else 0
-            floor = counters[stream_id].floor if stream_id in counters else 0
-            reading = _Salvage(pages, tree, stream_id)
-            kept[stream_id] = reading.entries()
+            reading = _Salvage(pages, tree, stream_id, found.free_pages, raw=raw)
+            kept[stream_id] = reading.entries(counters.get(stream_id, Counters()).floor)
             sentences.append(f"stream {names[stream_id]}: {error.message}; {len(kept[stream_id])} messages are kept")
-            sentences += [f"stream {names[stream_id]}: {line}" for line in reading.lost(last, floor, error)]
+            lines = reading.lost(counters.get(stream_id), error)
+            sentences += [f"stream {names[stream_id]}: {line}" for line in lines]
             gone[stream_id] = reading.gone
     finally:
         pages.close()
@@ -108,9 +114,12 @@ def _open(path: Path, options: StoreOptions) -> Store:
 
 
 class _Salvage:
-    """The readable records of one stream."""
+    """The readable records of one stream. `free`: by page, 1 if it is free; empty if that is not known."""
 
-    def __init__(self, pages: Pages, tree: Tree, stream_id: int) -> None:
+    def __init__(self, pages: Pages, tree: Tree, stream_id: int, free: bytearray, *, raw: bool) -> None:
+        self._free = free
+        self._whole_file = raw
+        self._unled: list[int] = []  # sequences in pages that nothing leads to
         self._pages = pages
         self._tree = tree
         self._salt = salt_of(stream_id)
@@ -119,8 +128,8 @@ class _Salvage:
         #: Spans of sequences that `lost` found missing.
         self.gone: list[tuple[int, int]] = []
 
-    def entries(self) -> Entries:
-        """Keys and records, ascending."""
+    def entries(self, floor: int) -> Entries:
+        """Keys and records, ascending. Pages that nothing leads to are not asked for sequences below `floor`."""
         for page, _, _ in self._pages.walk(self._tree, self._damages.append):
             for index in range(nodes_of(page)):
                 key = key_at(page, index)
@@ -129,11 +138,31 @@ class _Salvage:
                 except PageError as error:
                     self._damages.append(error)
         for damage in self._damages:
-            self._raw(damage.pgno, damage.low, damage.high or _ABOVE_ALL, 3)
+            self._raw(damage.pgno, [(damage.low, damage.high or _ABOVE_ALL)], 3)
+        if self._whole_file and self._damages:
+            before = set(self._found)
+            lowest = pack_u64(floor)
+            self._all_pages([(max(damage.low, lowest), damage.high or _ABOVE_ALL) for damage in self._damages])
+            self._unled = sorted(seq_of(key) for key in self._found.keys() - before)
         return dict(sorted(self._found.items()))
 
-    def lost(self, last: int, floor: int, error: PageError) -> list[str]:
-        """Describe the lost sequences. `last`: the stream's last sequence; sequences below `floor` do not count."""
+    def lost(self, counters: Counters | None, error: PageError) -> list[str]:
+        """Describe the recovered and the lost sequences; those below the counters' floor do not count."""
+        out = []
+        if self._unled:
+            out.append(f"sequences {_shown(_spans(self._unled))} are recovered from pages that nothing leads to")
+        counted = counters.messages if counters is not None else -1
+        live = sum(1 for key in self._found if counters is None or seq_of(key) >= counters.floor)
+        if self._whole_file and live == counted:
+            return out  # every message is there; the other sequences held none
+        if self._whole_file and counted >= 0:
+            more = f"{live - counted} messages more than counted: removed ones are back"
+            out.append(f"{counted - live} messages are gone" if live < counted else more)
+        return out + self._lost_spans(counters or Counters(), error)
+
+    def _lost_spans(self, counters: Counters, error: PageError) -> list[str]:
+        """Describe the sequences without a message in the damaged parts."""
+        last, floor = counters.last_seq, counters.floor
         seqs = [seq_of(key) for key in self._found]
         first = max(floor, 1)
         spans: list[tuple[int, int]] = []
@@ -152,7 +181,7 @@ class _Salvage:
             out.append(f"{error.why}: of the sequences without a message, {_shown(missing)}, some are lost")
         return out
 
-    def _raw(self, pgno: int, low: bytes, high: bytes, depth: int) -> None:
+    def _raw(self, pgno: int, spans: Spans, depth: int) -> None:
         """Whole records in a damaged page, and in the pages that it seems to lead to."""
         try:
             page = self._pages.read(pgno)
@@ -162,16 +191,52 @@ class _Salvage:
         for at in range(HEADER_SIZE, size - 7, 2):
             keyed = int.from_bytes(page[at + 6 : at + 8], _ORDER)
             flags = int.from_bytes(page[at + 4 : at + 6], _ORDER)
-            if keyed == 8 and flags in (0, BIG) and at + 16 <= size:
-                self._take(page, at, flags, low, high)
+            if keyed == 8:
+                self._take(page, at, flags, spans)
             if depth and keyed in (0, 8) and flags == 0:
                 child = int.from_bytes(page[at : at + 4], _ORDER)
                 if 2 <= child <= self._tree.last_pgno and child != pgno and self._leads_to(child):
-                    self._raw(child, low, high, depth - 1)
+                    self._raw(child, spans, depth - 1)
 
-    def _take(self, page: Buffer, at: int, flags: int, low: bytes, high: bytes) -> None:
+    def _all_pages(self, spans: Spans) -> None:
+        """Whole records in any page that may be a leaf; damaged ones are among them."""
+        pgno = 2
+        while pgno <= self._tree.last_pgno:
+            pgno += self._one_page(pgno, spans)
+
+    def _one_page(self, pgno: int, spans: Spans) -> int:
+        """Take the records of a page; return how many pages further the next one is."""
+        if self._free and self._free[pgno]:
+            return 1
+        try:
+            page = self._pages.read(pgno)
+        except PageError:
+            return 1
+        number, flags = int.from_bytes(page[:WORD], _ORDER), int.from_bytes(page[WORD + 2 : WORD + 4], _ORDER)
+        if number == pgno and flags == _OVERFLOW:
+            run = int.from_bytes(page[WORD + 4 : WORD + 8], _ORDER)
+            return run if 0 < run <= self._tree.last_pgno + 1 - pgno else 1
+        if number == pgno and flags == _BRANCH:
+            return 1
+        lower = int.from_bytes(page[WORD + 4 : WORD + 6], _ORDER)
+        sound = number == pgno and flags == _LEAF and HEADER_SIZE < lower <= len(page)
+        nodes = _node_offsets(page, HEADER_SIZE, lower) if sound else _ascending(page)
+        for at in nodes:
+            self._take(page, at, int.from_bytes(page[at + 4 : at + 6], _ORDER), spans)
+        if not nodes and not sound:
+            self._raw(pgno, spans, 0)
+        return 1
+
+    def _take(self, page: Buffer, at: int, flags: int, spans: Spans) -> None:
         key = bytes(page[at + 8 : at + 16])
-        if not low <= key < high or key in self._found:
+        if (
+            flags not in (0, BIG)
+            or len(key) < 8
+            or int.from_bytes(page[at + 6 : at + 8], _ORDER) != 8
+            or key in self._found
+        ):
+            return
+        if not any(low <= key < high for low, high in spans):
             return
         size = int.from_bytes(page[at : at + 2], _ORDER) | int.from_bytes(page[at + 2 : at + 4], _ORDER) << 16
         if flags & BIG:
@@ -192,6 +257,28 @@ class _Salvage:
         return flags in (1, 2) and int.from_bytes(page[:WORD], _ORDER) == child
 
 
+def _node_offsets(page: Buffer, first: int, end: int) -> list[int]:
+    """Return where the messages of a leaf begin, by its list of them at [first, end).
+
+    A page that is searched without the list gives messages that were removed from it, too.
+    """
+    places = range(first, min(end, len(page)) - 1, 2)
+    return [int.from_bytes(page[place : place + 2], _ORDER) for place in places]
+
+
+def _ascending(page: Buffer) -> list[int]:
+    """Return where the messages of a leaf begin whose header is damaged: its list, as far as the keys ascend."""
+    out: list[int] = []
+    before = b""
+    for at in _node_offsets(page, HEADER_SIZE, len(page)):
+        key = bytes(page[at + 8 : at + 16])
+        if at <= HEADER_SIZE + 2 * len(out) or int.from_bytes(page[at + 6 : at + 8], _ORDER) != 8 or not before < key:
+            break
+        out.append(at)
+        before = key
+    return out
+
+
 def _gaps(seqs: list[int], first: int, end: int) -> list[tuple[int, int]]:
     """Return the spans of [first, end) that `seqs` leave open."""
     out = []
@@ -202,6 +289,14 @@ def _gaps(seqs: list[int], first: int, end: int) -> list[tuple[int, int]]:
         at = seq + 1
     if at < end:
         out.append((at, end - 1))
+    return out
+
+
+def _spans(seqs: list[int]) -> list[tuple[int, int]]:
+    """Return the spans of sequences, which ascend."""
+    out: list[tuple[int, int]] = []
+    for seq in seqs:
+        out[-1:] = [(out[-1][0], seq)] if out and out[-1][1] == seq - 1 else [*out[-1:], (seq, seq)]
     return out
 
 

@@ -39,6 +39,7 @@ class Survey:
         self.shared: dict[bytes, PageError] = {}
         self.streams: dict[int, PageError] = {}
         self.free = ""
+        self.free_pages = bytearray(0)  # by page: 1 if the list of free pages names it; empty if the list is damaged
 
     @property
     def is_usable(self) -> bool:
@@ -247,6 +248,7 @@ class _Surveyor:
         both = int.from_bytes(free, "little") & int.from_bytes(self._seen, "little")
         if both:
             return f"page {((both & -both).bit_length() - 1) // 8} is in use"
+        self._out.free_pages = free
         return ""
 
     def _free_record(self, tree: Tree, page: Buffer, index: int, free: bytearray) -> None:
