@@ -217,8 +217,11 @@ def _complete_limits(
 # -- checks --------------------------------------------------------------------------------------------------------
 
 
-def check(config: ConsumerConfig, stream: StreamConfig, rules: ConsumerRules) -> None:
-    """Refuse an invalid completed configuration; the first mistake found is reported."""
+def check(config: ConsumerConfig, stream: StreamConfig, rules: ConsumerRules, *, overlapping: bool = False) -> None:
+    """Refuse an invalid completed configuration; the first mistake found is reported.
+
+    `overlapping`: the filters may overlap, as the daemon's own consumers' may.
+    """
     _check_basics(config, stream)
     if config.ack_policy == "flow_control":
         _check_flow_control(config)
@@ -232,7 +235,7 @@ def check(config: ConsumerConfig, stream: StreamConfig, rules: ConsumerRules) ->
             raise fail(JSConsumerDirectRequiresPushErr)
         if config.durable_name:
             raise fail(JSConsumerDirectRequiresEphemeralErr)
-    _check_filters(config)
+    _check_filters(config, overlapping=overlapping)
     _check_start(config)
     _check_rest(config)
     _check_priority(config)
@@ -313,7 +316,7 @@ def _check_limits(config: ConsumerConfig, stream: StreamConfig, rules: ConsumerR
         raise fail(JSConsumerInactiveThresholdExcess, limit=limits.inactive_threshold)
 
 
-def _check_filters(config: ConsumerConfig) -> None:
+def _check_filters(config: ConsumerConfig, *, overlapping: bool) -> None:
     if config.filter_subject and config.filter_subjects:
         raise fail(JSConsumerDuplicateFilterSubjects)
     if config.filter_subject and not subjects.is_valid(config.filter_subject.encode()):
@@ -325,7 +328,7 @@ def _check_filters(config: ConsumerConfig) -> None:
     for filter_ in filters:
         if not subjects.is_valid(filter_):
             raise fail(JSStreamInvalidConfigF, err="invalid subject")
-        if found.covers(filter_) > 1:
+        if not overlapping and found.covers(filter_) > 1:
             raise fail(JSConsumerOverlappingSubjectFilters)
 
 

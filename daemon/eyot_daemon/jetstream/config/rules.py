@@ -65,6 +65,12 @@ class Taken:
                 self._patterns.add(pattern)
 
 
+#: Streams of the daemon's own, for MQTT. Only the daemon stores messages there: publishes on their subjects do not
+#: reach them.
+DAEMON_STREAMS = frozenset({"$MQTT_sess", "$MQTT_msgs", "$MQTT_rmsgs"})
+#: In the metadata of a consumer of these streams that delivers to the daemon alone.
+INTERNAL = "eyot.internal"
+
 _NAME_FORBIDDEN = frozenset(" \t\r\n\f.*>/\\")
 
 

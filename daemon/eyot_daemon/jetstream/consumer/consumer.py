@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from eyot_daemon.jetstream.config.rules import answered
+from eyot_daemon.jetstream.config.rules import DAEMON_STREAMS, INTERNAL, answered
 from eyot_daemon.jetstream.consumer.acks import Acks
 from eyot_daemon.jetstream.consumer.core import ConsumerCore
 from eyot_daemon.jetstream.consumer.pull_delivery import PullDelivery
@@ -69,6 +69,8 @@ class Consumer:
         self.created_ns = created_ns
         self.state = state
         core = self._core = ConsumerCore(stream.core, name, config, reader, state, self.mark)
+        #: Only the daemon itself receives and acknowledges its messages.
+        self.internal = stream.name in DAEMON_STREAMS and INTERNAL in config.metadata
         self.durable = not config.mem_storage and not config.direct and stream.log.durable
         self.path = core.path
         self.advisories = core.advisories
@@ -126,7 +128,7 @@ class Consumer:
         """Listen for acknowledgements and begin to deliver."""
         self._started = True
         stream, name = self.stream.name.encode(), self.name.encode()
-        if self.config.ack_policy not in ("none", "flow_control"):
+        if self.config.ack_policy not in ("none", "flow_control") and not self.internal:
             subject = b"$JS.ACK.%b.%b.*.*.*.*.*" % (stream, name)
             sub = self.account.subscribe(subject, self, sid=_ACK)
             self._subs.append(sub)
@@ -142,14 +144,22 @@ class Consumer:
             if done is not None:
                 done(None)
             return
-        self._close(deleted=True)
         store = self.stream.store
         txn = store.begin()
+        self.stage_delete(txn)
+        store.submit(txn, done)
+
+    def stage_delete(self, txn: "Txn") -> None:
+        """End the consumer, and stage that its state is forgotten; may be repeated in another transaction."""
+        if not self.closed:
+            self._close(deleted=True)
+            self.advisories.deleted()
         if self.durable:
             self.stream.log.delete_consumer(txn, self.name)
-        self.stream.remove_consumer(self, txn)
-        store.submit(txn, done)
-        self.advisories.deleted()
+        if self.stream.consumers.get(self.name) is self:
+            self.stream.remove_consumer(self, txn)
+        else:
+            self.stream.retention.drop_unneeded(txn)
 
     def stream_deleted(self, *, told: bool = True) -> None:
         self._close(deleted=True)
@@ -289,7 +299,10 @@ class Consumer:
 
     def request_next(self, reply: bytes, header: bytes, body: bytes) -> None:
         """Process a pull request. A push consumer refuses it."""
-        if self.pull is not None:
+        if self.internal:
+            if reply:
+                self.account.publish(reply, header=b"NATS/1.0 409 Consumer is internal\r\n\r\n")
+        elif self.pull is not None:
             self.pull.request(reply, header, body)
         elif reply:
             self.account.publish(reply, header=b"NATS/1.0 409 Consumer is push based\r\n\r\n")

@@ -87,6 +87,24 @@ class Consumers:
         _check_room(jsa, stream.config, config, partial(_other_configs, stream, None))
         self._make(stream, config, done)
 
+    def configure_internal(
+        self, jsa: "JetStreamAccount", stream: "Stream", config: ConsumerConfig, done: "Created"
+    ) -> None:
+        """Create or change a consumer for the daemon's own use. Its filters may overlap. Raises JetStreamError."""
+        limits = _rules_of(jsa)
+        rules.complete(config, stream.config, limits, pedantic=False)
+        rules.check(config, stream.config, limits, overlapping=True)
+        existing = stream.consumers.get(config.durable_name)
+        if existing is None:
+            _check_room(jsa, stream.config, config, partial(_other_configs, stream, None))
+            self._make(stream, config, done)
+            return
+        assert isinstance(existing, Consumer)
+        if rules.same_config(existing.config, config):
+            existing.when_stored(lambda failure: done(existing, failure))
+        else:
+            self.reconfigure(existing, config, lambda failure: done(existing, failure))
+
     def _change(
         self, stream: "Stream", existing: Consumer, config: ConsumerConfig, action: ConsumerAction, done: "Created"
     ) -> None:

@@ -161,6 +161,13 @@ class Delivery:
         if not more:
             self.state.skip_to(upto)
 
+    def found_nothing(self, upto: int) -> tuple[int, bool]:
+        """Return the cost of an empty read up to `upto`, and whether there is nothing more to deliver."""
+        searched = upto - self.state.delivered_sseq
+        self.searched(upto, more=False)
+        end = self.consumer.stream.log.committed_seq
+        return (EMPTY_READ_COST, False) if searched and upto < end else (0, upto >= end)
+
     # -- sending ---------------------------------------------------------------------------------------------------
 
     def size_of(self, message: "StoredMessage") -> int:

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from eyot_daemon.jetstream.consumer.delivery import EMPTY_READ_COST, NEVER, TURN_MESSAGES_MAX, Delivery
+from eyot_daemon.jetstream.consumer.delivery import NEVER, TURN_MESSAGES_MAX, Delivery
+from eyot_daemon.jetstream.consumer.local_delivery import LocalDelivery
 from eyot_daemon.jetstream.consumer.pull import (
     API_LEVEL,
     CONSUMER_DELETED,
@@ -42,11 +43,19 @@ class PullDelivery(Delivery):
             pin_ttl_s=config.priority_timeout / 1e9,
         )
         self.queue.last_active = consumer.clock.monotonic()
+        #: Receivers within the daemon; None without any.
+        self.local: LocalDelivery | None = None
 
     @property
     def idle(self) -> bool:
         """Return whether no request waits: a wake-up would have nothing to do."""
-        return not len(self.queue)
+        return not len(self.queue) and (self.local is None or self.local.idle)
+
+    def receivers(self) -> LocalDelivery:
+        """Return the delivery to receivers within the daemon."""
+        if self.local is None:
+            self.local = LocalDelivery(self, self._acks, self._sent)
+        return self.local
 
     @property
     def active(self) -> bool:
@@ -92,6 +101,8 @@ class PullDelivery(Delivery):
     def run(self, now: float) -> None:
         """Deliver what may be delivered to the waiting requests."""
         self.resume_at = NEVER
+        if self.local is not None:
+            self.local.run(now)
         queue = self.queue
         budget = TURN_MESSAGES_MAX
         exhausted = False
@@ -155,7 +166,7 @@ class PullDelivery(Delivery):
                 wanted = min(wanted, len(requests))  # one of them is completed
         messages, upto = self.read_new(wanted, now)
         if not messages:
-            return self._found_nothing(upto)
+            return self.found_nothing(upto)
         count = len(messages)
         given = self._give_solo(messages, now)
         if given is None:
@@ -173,7 +184,7 @@ class PullDelivery(Delivery):
         run, upto = found
         read = len(run)
         if not read:
-            return self._found_nothing(upto)
+            return self.found_nothing(upto)
         if self.backlogged(route, now):
             return 0, False
         run.cut(max(1, min(request.batch, read)))
@@ -206,7 +217,7 @@ class PullDelivery(Delivery):
         run, upto = found
         read = len(run)
         if not read:
-            return self._found_nothing(upto)
+            return self.found_nothing(upto)
         if self.backlogged(self.account.route(next(iter(self.queue)).reply), now):
             return 0, False
         self.cut_to_allowance(run)
@@ -224,15 +235,6 @@ class PullDelivery(Delivery):
         self.send_run(target, run, 0, shared, cseq, pending)
         self._acks.sent(seqs, now)
         return shared, False
-
-    def _found_nothing(self, upto: int) -> tuple[int, bool]:
-        """Return the cost of an empty read, and whether there is nothing more to deliver."""
-        searched = upto - self.state.delivered_sseq
-        self.searched(upto, more=False)
-        return (EMPTY_READ_COST, False) if searched and upto < self._end() else (0, upto >= self._end())
-
-    def _end(self) -> int:
-        return self.consumer.stream.log.committed_seq
 
     def _give_solo(self, messages: "list[StoredMessage]", now: float) -> int | None:
         """Deliver all that may go to the only request, and remove the rest from `messages`; None if it has conditions."""

@@ -307,6 +307,17 @@ class ConsumerState:
             self._enqueue(sseq)
         return True
 
+    def give_back(self, sseqs: Iterable[int]) -> None:
+        """Queue pending messages for redelivery; the whole queue is in the order of the stream then."""
+        queue = self._queue
+        for sseq in list(sseqs):
+            held = self.pending.get(sseq)
+            if held is not None and held[1] != QUEUED:
+                self._due.discard(held[1], sseq)
+                self.pending[sseq] = (held[0], QUEUED)
+                queue[sseq] = None
+        self._queue = OrderedDict.fromkeys(sorted(queue))
+
     def progress(self, sseq: int, now: float) -> bool:
         """Restart the wait of a message in progress. False if it is not pending."""
         held = self.pending.get(sseq)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, NamedTuple
 
+from eyot_daemon.jetstream.config.rules import DAEMON_STREAMS
 from eyot_daemon.jetstream.downstream.tracker import DownstreamTracker
 from eyot_daemon.jetstream.ingest.atomic_batches import AtomicBatches
 from eyot_daemon.jetstream.ingest.dedupe import DedupeWindow, IdsMark
@@ -266,7 +267,7 @@ class Stream:
 
     def _subscribe(self) -> None:
         """Subscribe to the configured subjects, and only to these; unchanged subscriptions stay."""
-        if not self.live:
+        if not self.live or self.name in DAEMON_STREAMS:
             return
         wanted = set(self.config.subjects)
         for subject in list(self._subscriptions):

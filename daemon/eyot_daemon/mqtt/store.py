@@ -1,0 +1,468 @@
+"""What MQTT keeps on flash for one account: sessions, their queues, and retained messages.
+
+The streams have nats-server's names, so that its tools show them:
+
+| stream | subjects | content |
+|---|---|---|
+| `$MQTT_sess` | `$MQTT.sess.>` | a record for each session; packet identifiers as positions |
+| `$MQTT_msgs` | `$MQTT.msgs.>` | messages of QoS 1 and 2 until all queues have them acknowledged |
+| `$MQTT_rmsgs` | `$MQTT.rmsgs.>` | retained messages, one for each subject |
+
+All changes go through one `JointPublish`, in their order: a publish with its streams, its queue entry, its retained copy
+and its packet identifier is one transaction, and so is the end of a session.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+from eyot_daemon.jetstream.consumer.consumer import Consumer
+from eyot_daemon.jetstream.ingest.joint import Change, JointPublish, JointStream
+from eyot_daemon.jetstream.ingest.stream_ingest import SubjectRemoval
+from eyot_daemon.mqtt.retained_store import PREFIX as RETAINED
+from eyot_daemon.mqtt.retained_store import Retained
+from eyot_daemon.mqtt.session_queue import Done, Queue, QueueContext, QueueFilter, SessionQueue, SharedQueue
+from eyot_daemon.mqtt.session_record import (
+    HELD,
+    PUBREL,
+    SessionRecord,
+    decode_record,
+    encode_record,
+    position_key,
+    read_position,
+    session_hash,
+)
+from eyot_store.errors import StoreError
+from eyot_wire.frames import Published
+from eyot_wire.jetstream.error_codes import JSStreamStoreFailedF
+from eyot_wire.jetstream.errors import ApiError, JetStreamError, error
+from eyot_wire.jetstream.model import StreamConfig
+from eyot_wire.nuid import DIGITS, nuid
+from eyot_wire.quoting import printable
+from eyot_wire.sublist import SubList
+
+if TYPE_CHECKING:
+    from eyot_daemon.jetstream.account import JetStreamAccount
+    from eyot_daemon.jetstream.consumer.consumers import Consumers
+    from eyot_daemon.jetstream.consumer.local_delivery import OnMessage
+    from eyot_daemon.jetstream.stream.stream import Stream
+    from eyot_store import Txn
+
+log = logging.getLogger("eyot.mqtt")
+
+SESSIONS: Final = "$MQTT_sess"
+QUEUED: Final = "$MQTT_msgs"
+RETAINED_STREAM: Final = "$MQTT_rmsgs"
+_SHARED: Final = "share_"
+#: Records that are read in one turn at the start.
+SLICE: Final = 256
+
+
+class MqttStoreOptions(NamedTuple):
+    """Bounds: messages and bytes of each queue, and of all retained messages of an account (-1: none)."""
+
+    queue_msgs: int = 100_000
+    queue_bytes: int = 64 << 20
+    retained_msgs: int = -1
+    retained_bytes: int = -1
+
+
+class _Left:
+    """What a session leaves on flash: keys of positions, and its queue."""
+
+    __slots__ = ("consumer", "keys", "queue")
+
+    def __init__(self, keys: list[bytes], queue: str) -> None:
+        self.keys = keys
+        self.queue = queue
+        self.consumer: Consumer | None = None
+
+
+class MqttStore:
+    """The store of one account; `open` first. All methods belong to the loop's thread."""
+
+    retained: Retained
+
+    def __init__(self, jsa: JetStreamAccount, consumers: Consumers, options: MqttStoreOptions) -> None:
+        self.jsa = jsa
+        self.options = options
+        self._consumers = consumers
+        self._joint = JointPublish(jsa.server.broker, jsa.server.store)
+        self._filters: SubList[QueueFilter] = SubList()
+        self._records: list[SessionRecord] = []
+        #: client id by its hash
+        self._ids: dict[str, str] = {}
+        #: identifiers on flash or on the way there: kind -> hash of the session -> packet id -> value
+        self._positions: dict[bytes, dict[str, dict[int, bytes]]] = {HELD: {}, PUBREL: {}}
+        #: hashes of sessions that could not be deleted: the next one of that id deletes what is left
+        self._undeleted: dict[str, _Left] = {}
+        self._queues: dict[str, SessionQueue] = {}
+        self._shared: dict[str, SharedQueue] = {}
+
+    # -- opening -----------------------------------------------------------------------------------------------------
+
+    def open(self, done: Done) -> None:
+        """Find or make the streams, and read the sessions; `done` with "" or with what is wrong."""
+        if not self.jsa.enabled:
+            done(f"MQTT needs JetStream, which is not enabled for account {self.jsa.account.name}")
+            return
+        wanted = [
+            StreamConfig(name=SESSIONS, subjects=["$MQTT.sess.>"], max_msgs_per_subject=1),
+            StreamConfig(name=QUEUED, subjects=["$MQTT.msgs.>"], retention="interest"),
+            StreamConfig(
+                name=RETAINED_STREAM,
+                subjects=["$MQTT.rmsgs.>"],
+                max_msgs_per_subject=1,
+                discard="new",
+                max_msgs=self.options.retained_msgs,
+                max_bytes=self.options.retained_bytes,
+            ),
+        ]
+        self._make(wanted, [], done)
+
+    def _make(self, wanted: list[StreamConfig], made: list[Stream], done: Done) -> None:
+        """Find or make one stream after the other."""
+        if not wanted:
+            self._made(made, done)
+            return
+        config = wanted[0]
+
+        def settled(stream: Stream, failure: StoreError | None) -> None:
+            if failure is not None:
+                done(f"stream {config.name} cannot be stored: {failure.message}")
+            else:
+                self._make(wanted[1:], [*made, stream], done)
+
+        try:
+            existing = self.jsa.streams.get(config.name)
+            if existing is None:
+                self.jsa.create_stream(config, pedantic=False, storage_named=True, done=settled)
+                return
+            there = existing.config
+            if (there.subjects, there.retention) != (config.subjects, config.retention):
+                done(f"stream {config.name} is not one of MQTT: its subjects or its retention differ")
+                return
+            bounds = {name: getattr(config, name) or -1 for name in ("max_msgs", "max_bytes")}
+            if all(getattr(there, name) == bound for name, bound in bounds.items()):
+                existing.after_commits(lambda failure: settled(existing, failure))
+                return
+            changed = msgspec.structs.replace(there, **bounds)
+            self.jsa.update_stream(existing, changed, pedantic=False, done=settled)
+        except JetStreamError as refused:
+            done(f"stream {config.name} for MQTT is refused: {refused.api_error.description}")
+
+    def _made(self, made: list[Stream], done: Done) -> None:
+        self._sessions, self._queued, self._retained_stream = made
+        self.retained = Retained(self._retained_stream)
+        self.retained.start()
+        context = self._context = QueueContext(self.jsa, self._consumers, self._queued, self._filters)
+        context.msgs_max, context.bytes_max = self.options.queue_msgs, self.options.queue_bytes
+        try:
+            found = self._sessions.log.positions()
+        except StoreError as failure:
+            done(f"the identifiers of sessions cannot be read: {failure.message}")
+            return
+        for key, value in found.items():
+            read = read_position(key)
+            if read is not None:
+                kind, session, packet_id = read
+                self._positions[kind].setdefault(session, {})[packet_id] = value
+        self._read_records(1, done)
+
+    def _read_records(self, seq: int, done: Done) -> None:
+        """Read a slice of the records; at the end remove what no record has."""
+        try:
+            read = self._sessions.log.read(seq, max_messages=SLICE, max_bytes=1 << 20)
+        except StoreError as failure:
+            if failure.reason != "corrupt" or failure.seq < seq:
+                done(f"sessions cannot be read: {failure.message}")
+                return
+            log.error("An MQTT session is damaged on disk: %s", failure)
+            self._read_records(failure.seq + 1, done)
+            return
+        for message in read.messages:
+            try:
+                record = decode_record(message.payload)
+            except msgspec.MsgspecError as problem:
+                log.error("The MQTT session at %s is not readable: %s", message.seq, problem)
+                continue
+            self._ids[session_hash(record.client_id)] = record.client_id
+            self._records.append(record)
+        if read.next_seq <= self._sessions.log.committed_seq:
+            self._sessions.core.timers.call_later(0.0, partial(self._read_records, read.next_seq, done))
+        else:
+            self._remove_orphans(done)
+
+    def _remove_orphans(self, done: Done) -> None:
+        """Remove queues and identifiers without a session: a power cut came between two transactions."""
+        named = {record.queue for record in self._records}
+        for record in self._records:
+            named.update(_shared_name(*shared) for each in record.subs if (shared := _shared_parts(each)))
+        orphans = [
+            consumer
+            for consumer in self._queued.consumers.values()
+            if isinstance(consumer, Consumer) and consumer.internal and consumer.name not in named
+        ]
+        lost = [
+            position_key(kind, session, packet_id)
+            for kind, sessions in self._positions.items()
+            for session, numbers in sessions.items()
+            if session not in self._ids
+            for packet_id in numbers
+        ]
+        for sessions in self._positions.values():
+            for session in [each for each in sessions if each not in self._ids]:
+                del sessions[session]
+        if not orphans and not lost:
+            done("")
+            return
+
+        def stage(txn: Txn) -> None:
+            for consumer in orphans:
+                consumer.stage_delete(txn)
+            for key in lost:
+                self._sessions.log.delete_position(txn, key)
+
+        self._joint.publish((), lambda refused: done(_text(refused)), extra=stage)
+
+    def stop(self) -> None:
+        """Stop with the daemon."""
+        self.retained.stop()
+
+    # -- sessions ----------------------------------------------------------------------------------------------------
+
+    def sessions(self) -> Iterator[SessionRecord]:
+        """Return the sessions that were on flash at `open`, once."""
+        records, self._records = self._records, []
+        yield from records
+
+    def last_queued(self) -> int:
+        """Return the last sequence of the queued messages, those under way included: for `SubOptions.since`."""
+        return self._queued.log.state.last_seq
+
+    def put_session(self, record: SessionRecord, done: Done) -> None:
+        """Write a session's record; `done` when it is on flash, or with the reason why not."""
+        session = session_hash(record.client_id)
+        new = session not in self._ids
+        if self._ids.setdefault(session, record.client_id) != record.client_id:
+            done("the client id collides with another one")
+            return
+        leftover = self._undeleted.pop(session, None)
+
+        def settled(refused: ApiError | None) -> None:
+            if refused is not None:
+                if leftover is not None:
+                    self._undeleted[session] = leftover
+                if new:
+                    self._ids.pop(session, None)
+            done(_text(refused))
+
+        message = Published(self._subject(session), b"", b"", encode_record(record))
+        extra = None if leftover is None else partial(self._stage_forget, leftover)
+        self._joint.publish([(self._sessions, message)], settled, extra=extra)
+
+    def delete_session(self, record: SessionRecord, done: Done) -> None:
+        """Delete a session, its queue and its packet identifiers, in one transaction."""
+        session = session_hash(record.client_id)
+        if self._ids.get(session) != record.client_id:
+            done("")  # it was never written
+            return
+        queue = self._queues.pop(record.queue, None)
+        if queue is not None:
+            queue.close()
+        keys = [
+            position_key(kind, session, packet_id)
+            for kind, sessions in self._positions.items()
+            for packet_id in sessions.pop(session, {})
+        ]
+        left = _Left(keys, record.queue)
+        del self._ids[session]
+
+        def settled(refused: ApiError | None) -> None:
+            if refused is not None:
+                self._ids.setdefault(session, record.client_id)
+                self._undeleted[session] = left
+            done(_text(refused))
+
+        removal = SubjectRemoval(self._subject(session))
+        self._joint.publish([(self._sessions, removal)], settled, extra=partial(self._stage_forget, left))
+
+    def _stage_forget(self, left: _Left, txn: Txn) -> None:
+        """Stage the removal of a session's packet identifiers and of its queue."""
+        for key in left.keys:
+            self._sessions.log.delete_position(txn, key)
+        consumer = left.consumer or self._queued.consumers.get(left.queue)
+        if isinstance(consumer, Consumer):
+            left.consumer = consumer  # the stream forgets it at once
+            consumer.stage_delete(txn)
+
+    def _subject(self, session: str) -> bytes:
+        domain = f"{self.jsa.domain}." if self.jsa.domain else ""
+        return f"$MQTT.sess.{domain}{session}".encode()
+
+    # -- packet identifiers ------------------------------------------------------------------------------------------
+
+    def held_ids(self, record: SessionRecord) -> dict[int, bytes]:
+        """Return the QoS 2 publishes of the client that are not released: digests by packet identifier."""
+        return dict(self._positions[HELD].get(session_hash(record.client_id), {}))
+
+    def release(self, record: SessionRecord, packet_id: int, done: Done) -> None:
+        """Remove a held identifier; `done` when it is gone from flash: PUBCOMP may be sent."""
+        self._remove_position(HELD, record, packet_id, done)
+
+    def put_pubrel(self, record: SessionRecord, packet_id: int, sseq: int, done: Done) -> None:
+        """Note that the client has the queued message `sseq`; `done` when it is on flash: PUBREL may be sent."""
+        session, value = session_hash(record.client_id), b"%d" % sseq
+        known = self._positions[PUBREL].setdefault(session, {})
+        known[packet_id] = value
+        key = position_key(PUBREL, session, packet_id)
+
+        def settled(refused: ApiError | None) -> None:
+            if refused is not None and known.get(packet_id) == value:
+                del known[packet_id]
+            done(_text(refused))
+
+        self._joint.publish((), settled, extra=lambda txn: self._sessions.log.put_position(txn, key, value))
+
+    def remove_pubrel(self, record: SessionRecord, packet_id: int) -> None:
+        """Remove a PUBREL that was answered; after a power cut it may be sent again."""
+        self._remove_position(PUBREL, record, packet_id, lambda error: None)
+
+    def pubrels(self, record: SessionRecord) -> dict[int, int]:
+        """Return the PUBRELs that are not answered: sequence of the message by packet identifier."""
+        known = self._positions[PUBREL].get(session_hash(record.client_id), {})
+        return {packet_id: int(value) for packet_id, value in known.items()}
+
+    def _remove_position(self, kind: bytes, record: SessionRecord, packet_id: int, done: Done) -> None:
+        session = session_hash(record.client_id)
+        known = self._positions[kind].get(session, {})
+        value = known.pop(packet_id, None)
+        if not known:
+            self._positions[kind].pop(session, None)
+        key = position_key(kind, session, packet_id)
+
+        def settled(refused: ApiError | None) -> None:
+            if refused is not None and value is not None:
+                self._positions[kind].setdefault(session, {}).setdefault(packet_id, value)
+            done(_text(refused))
+
+        self._joint.publish((), settled, extra=lambda txn: self._sessions.log.delete_position(txn, key))
+
+    # -- publishing --------------------------------------------------------------------------------------------------
+
+    def publish(
+        self,
+        targets: Sequence[tuple[JointStream, Published]],
+        *,
+        hold: tuple[SessionRecord, int, bytes] | None = None,
+        retain: Published | None = None,
+        unretain: bytes | None = None,
+        queue: Published | None = None,
+        done: Callable[[ApiError | None], None],
+    ) -> None:
+        """Store a publish everywhere in one transaction; `done` when it is on flash, or with the first refusal.
+
+        `targets`   the streams of the subject, each with the message for it
+        `hold`      session, packet identifier and digest of a QoS 2 publish
+        `retain`    the message to retain, on `$MQTT.rmsgs.<subject>`
+        `unretain`  the subject whose retained message is removed
+        `queue`     the message for sessions, on `$MQTT.msgs.<subject>`; refused if the queue of one of them is full
+        """
+        changes: list[tuple[JointStream, Change]] = list(targets)
+        queues: list[Queue] = []
+        if queue is not None:
+            queues = list({entry.owner: None for entry in self._filters.match(queue.subject).plain})
+            full = [each for each in queues if not each.room]
+            if full:
+                for each in full:
+                    each.note_refused()
+                done(error(JSStreamStoreFailedF, err="the queue of a session is full"))
+                return
+            changes.append((self._queued, queue))
+        if retain is not None:
+            changes.append((self._retained_stream, retain))
+        if unretain is not None:
+            changes.append((self._retained_stream, SubjectRemoval(RETAINED + unretain)))
+        size = 0 if queue is None else len(queue.subject) + len(queue.header) + len(queue.payload)
+        for each in queues:
+            each.count(1, size)
+        put = self._hold(*hold) if hold is not None else None
+
+        def settled(refused: ApiError | None) -> None:
+            if refused is not None:
+                for each in queues:
+                    each.count(-1, -size)
+                if hold is not None:
+                    self._unhold(*hold)
+            elif retain is not None:
+                self.retained.stored(retain.subject, retain.header)
+            done(refused)
+
+        self._joint.publish(changes, settled, extra=put)
+
+    def _hold(self, record: SessionRecord, packet_id: int, digest: bytes) -> Callable[[Txn], None]:
+        session = session_hash(record.client_id)
+        self._positions[HELD].setdefault(session, {})[packet_id] = digest
+        key = position_key(HELD, session, packet_id)
+        return lambda txn: self._sessions.log.put_position(txn, key, digest)
+
+    def _unhold(self, record: SessionRecord, packet_id: int, digest: bytes) -> None:
+        known = self._positions[HELD].get(session_hash(record.client_id), {})
+        if known.get(packet_id) == digest:
+            del known[packet_id]
+
+    # -- queues ------------------------------------------------------------------------------------------------------
+
+    @property
+    def refused(self) -> int:
+        """Publishes refused because a queue was full, since the start."""
+        return self._context.refused
+
+    def queue(self, record: SessionRecord, on_message: OnMessage) -> SessionQueue:
+        """Return a session's queue; names a new one in the record, which the caller writes.
+
+        `on_message(sseq, deliveries, subject, header, payload)`; `subject` as it was published.
+        """
+        if not record.queue:
+            record.queue = f"{session_hash(record.client_id)}_{nuid()}"
+        queue = self._queues[record.queue] = SessionQueue(self._context, record.queue, on_message)
+        return queue
+
+    def shared(self, group: str, topic_filter: str) -> SharedQueue:
+        """Return the queue of a group with a filter of its shared subscription, as named in `$share/GROUP/FILTER`.
+
+        It is removed with its last member; at `open`, where no session has that subscription.
+        """
+        name = _shared_name(group, topic_filter)
+        found = self._shared.get(name)
+        if found is None:
+            found = self._shared[name] = SharedQueue(self._context, name, self._emptied)
+        return found
+
+    def _emptied(self, queue: SharedQueue, done: Done) -> None:
+        if self._shared.get(queue.name) is queue:
+            del self._shared[queue.name]
+        queue.delete(done)
+
+
+def _shared_parts(topic_filter: str) -> tuple[str, str] | None:
+    """Return group and filter of a shared subscription; None: it is not one."""
+    if not topic_filter.startswith("$share/"):
+        return None
+    group, _, shared = topic_filter.removeprefix("$share/").partition("/")
+    return group, shared
+
+
+def _shared_name(group: str, topic_filter: str) -> str:
+    digest = hashlib.sha256(f"{group}/{topic_filter}".encode("utf-8", "surrogatepass")).digest()
+    return _SHARED + "".join(DIGITS[byte % 62] for byte in digest[:22])
+
+
+def _text(refused: ApiError | None) -> str:
+    return "" if refused is None else printable(refused.description)
