@@ -33,6 +33,11 @@ class ConsumerPort(Protocol):
     @property
     def config(self) -> ConsumerConfig: ...
 
+    @property
+    def internal(self) -> bool:
+        """Whether the daemon itself receives the messages, and wakes the consumer for those that it wants."""
+        ...
+
     def wake(self) -> None:
         """Deliver after messages were committed, or room was made. Cheap when there is nothing to deliver."""
         ...

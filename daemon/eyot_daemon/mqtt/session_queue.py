@@ -105,7 +105,7 @@ class Queue:
             ack_wait=_ACK_WAIT_NS,
             max_deliver=-1,
             max_ack_pending=min(bound for bound in bounds if bound > 0),
-            filter_subjects=[each.decode("utf-8", "surrogateescape") for each in wanted],
+            filter_subjects=[each.decode() for each in wanted],
             metadata={INTERNAL: "mqtt"},
         )
         before = list(self._filters)
@@ -221,6 +221,11 @@ class Queue:
         """Remove a receiver; what it has goes to the others."""
         if self._consumer is not None and self._consumer.pull is not None:
             self._consumer.pull.receivers().leave(receiver)
+
+    def wake(self) -> None:
+        """Deliver: a message for the queue is on flash."""
+        if self._consumer is not None:
+            self._consumer.wake()
 
     def acked(self, size: int) -> None:
         if size:

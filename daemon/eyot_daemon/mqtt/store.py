@@ -400,8 +400,11 @@ class MqttStore:
                     each.count(-1, -size)
                 if hold is not None:
                     self._unhold(*hold)
-            elif retain is not None:
-                self.retained.stored(retain.subject, retain.header)
+            else:
+                for each in queues:
+                    each.wake()
+                if retain is not None:
+                    self.retained.stored(retain.subject, retain.header)
             done(refused)
 
         self._joint.publish(changes, settled, extra=put)

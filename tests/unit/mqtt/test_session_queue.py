@@ -269,3 +269,35 @@ def test_a_restart_keeps_a_shared_queue_only_if_a_session_has_the_subscription(
         (client,) = shared(fixture, 1)
         assert client.pull() == numbers(3)
     assert all(isinstance(each, Consumer) for each in fixture.stream("$MQTT_msgs").consumers.values())
+
+
+def test_a_message_concerns_only_the_queues_that_want_it(fixture: MqttFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    clients = [client_of(fixture, f"c{number}", b"d.%d.>" % number) for number in range(50)]
+    for client in clients:
+        client.pull()
+    flushed: list[str] = []
+    plain = Consumer.flush
+
+    def flush(consumer: Consumer) -> None:
+        flushed.append(consumer.name)
+        plain(consumer)
+
+    monkeypatch.setattr(Consumer, "flush", flush)
+    fill(fixture, 1, subject=b"d.7.x")
+    clients[7].ack(1)
+    assert set(flushed) == {clients[7].queue.name}  # type: ignore[union-attr]
+    assert clients[7].got == [(1, 1, b"d.7.x", b"0")]
+    assert fixture.held("$MQTT_msgs") == []
+
+
+def test_a_filter_that_comes_or_goes_counts_for_the_next_message(fixture: MqttFixture) -> None:
+    one, two = client_of(fixture, "1", b"a.>"), client_of(fixture, "2", b"b.>")
+    one.follow(b"b.>", b"c")
+    two.follow(b"a.>")
+    fill(fixture, 1, 0, b"a.x")
+    fill(fixture, 1, 1, b"b.x")
+    fill(fixture, 1, 2, b"c")
+    assert (one.pull(), two.pull()) == ([b"1", b"2"], [b"0"])
+    one.ack(2, 3)
+    two.ack(1)
+    assert fixture.held("$MQTT_msgs") == []

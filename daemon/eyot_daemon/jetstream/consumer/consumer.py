@@ -216,6 +216,7 @@ class Consumer:
         self.state.set_rules(ack_rules(config))
         if (old.filter_subject, old.filter_subjects) != (config.filter_subject, config.filter_subjects):
             self._core.reader = ConsumerReader(self.stream.log, config)
+            self.stream.retention.index.add(self)
         if config.pause_until != old.pause_until:
             self._was_paused = False  # the requester publishes the advisory
         self._core.read_pause()

@@ -13,13 +13,15 @@ only that it runs: after a restart it begins again. Tracking the log's subjects 
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from eyot_daemon.jetstream.config.consumer import filters_of
 from eyot_daemon.jetstream.retention import limits
 from eyot_daemon.jetstream.stream_core import Batch, ConsumerPort
 from eyot_store.errors import StoreError
 from eyot_store.log.subjects import TRACKED_MESSAGES_MAX
+from eyot_wire.sublist import SubList
 
 if TYPE_CHECKING:
     from eyot_daemon.jetstream.downstream.tracker import DownstreamTracker
@@ -177,6 +179,54 @@ READ_BYTES_MAX = 4 << 20
 _CONSUMED = ""
 
 
+class _Filter:
+    """One filter of a consumer; an entry of the index."""
+
+    __slots__ = ("consumer", "queue", "subject")
+
+    def __init__(self, consumer: ConsumerPort, subject: bytes) -> None:
+        self.consumer = consumer
+        self.subject = subject
+        self.queue = b""
+
+
+class ConsumerIndex:
+    """A stream's consumers by filter, so that a message concerns only those that want it, out of very many.
+
+    Built at its first use.
+    """
+
+    def __init__(self, consumers: Mapping[str, ConsumerPort]) -> None:
+        self._consumers = consumers
+        self._list: SubList[_Filter] | None = None
+        self._filters: dict[ConsumerPort, list[_Filter]] = {}
+
+    def matching(self, subject: bytes) -> Collection[ConsumerPort]:
+        """Return the consumers whose filters match a literal subject, each once."""
+        found = self._list
+        if found is None:
+            found = self._list = SubList()
+            for consumer in self._consumers.values():
+                self.add(consumer)
+        return {each.consumer: None for each in found.match(subject).plain}
+
+    def add(self, consumer: ConsumerPort) -> None:
+        """Add a consumer, or follow its changed filters."""
+        if self._list is None:
+            return
+        self.remove(consumer)
+        filters = [_Filter(consumer, subject) for subject in filters_of(consumer.config) or (b">",)]
+        self._filters[consumer] = filters
+        for each in filters:
+            self._list.insert(each)
+
+    def remove(self, consumer: ConsumerPort) -> None:
+        """Remove a consumer that ends."""
+        if self._list is not None:
+            for each in self._filters.pop(consumer, ()):
+                self._list.remove(each)
+
+
 class Retention:
     """The rules of one stream; reads its present configuration and consumers each time.
 
@@ -195,24 +245,22 @@ class Retention:
         self._consumers = consumers
         self._downstream = downstream
         self._sweep = sweep
+        self.index = ConsumerIndex(consumers)
 
     def has_interest(self, subject: bytes) -> bool:
         """Return whether a message on `subject` must be stored."""
         if self._stream.config.retention != "interest":
             return True
-        if any(consumer.wants(subject) for consumer in self._consumers.values()):
-            return True
-        return self._downstream.wants(subject)
+        return bool(self.index.matching(subject)) or self._downstream.wants(subject)
 
     def acked(self, consumer: ConsumerPort, seqs: Iterable[int], txn: "Txn") -> None:
         """Stage the removal of those of `seqs` that no consumer needs any more, now that `consumer` is done with them."""
         retention = self._stream.config.retention
         if retention == "limits":
             return
-        others = [other for other in self._consumers.values() if other is not consumer]
-        alone = not others and not self._downstream.known
+        alone = not self._downstream.known and all(other is consumer for other in self._consumers.values())
         for seq in seqs:
-            if retention == "workqueue" or alone or not self._needed(seq, others):
+            if retention == "workqueue" or alone or not self._needed(seq, consumer):
                 self._log.remove(txn, seq, why=_CONSUMED)
 
     def confirmed(self, first: int, last: int, txn: "Txn") -> None:
@@ -221,21 +269,22 @@ class Retention:
         if retention == "limits":
             return
         out, seq = self._downstream, max(first, self._log.state.first_seq)
-        consumers = list(self._consumers.values())
         while seq <= min(last, self._log.committed_seq):
             read = self._log.read(seq, max_messages=READ_MESSAGES_MAX, max_bytes=READ_BYTES_MAX)
             for message in read.messages:
                 if message.seq > last or not out.has(message.seq, message.subject):
                     continue
-                if retention == "workqueue" or not self._needed(message.seq, consumers):
+                if retention == "workqueue" or not self._needed(message.seq):
                     self._log.remove(txn, message.seq, why=_CONSUMED)
             seq = read.next_seq
 
-    def _needed(self, seq: int, consumers: list[ConsumerPort]) -> bool:
+    def _needed(self, seq: int, but: ConsumerPort | None = None) -> bool:
+        """Return whether any consumer `but` one needs a message."""
         message = self._log.get(seq)
         if message is None:
             return False
-        if any(consumer.needs(seq, message.subject) for consumer in consumers):
+        consumers = self.index.matching(message.subject)
+        if any(consumer is not but and consumer.needs(seq, message.subject) for consumer in consumers):
             return True
         return self._downstream.needs(seq, message.subject)
 
@@ -252,11 +301,12 @@ class Retention:
             self._sweep(txn)
 
     def unneeded(self) -> "Unwanted":
-        """Return whether no consumer needs a message, with interest retention; as of now, to be asked of many messages."""
-        consumers = list(self._consumers.values())
-        out = self._downstream
+        """Return whether no consumer needs a message, with interest retention; to be asked of many messages."""
+        out, index = self._downstream, self.index
 
         def unneeded(seq: int, subject: bytes) -> bool:
-            return not any(consumer.needs(seq, subject) for consumer in consumers) and not out.needs(seq, subject)
+            return not any(consumer.needs(seq, subject) for consumer in index.matching(subject)) and not out.needs(
+                seq, subject
+            )
 
         return unneeded

@@ -81,6 +81,7 @@ class Stream:
         self.failed_commits = 0
         self._failing = ""  # the reason of the last commit's failure
         self._consumers: dict[str, ConsumerPort] = {}
+        self._woken: dict[str, ConsumerPort] = {}  # those that commits wake, by name
         self._subscriptions: dict[str, Subscription] = {}
         #: What was published since the last turn.
         self.ingest_queue = IngestQueue(self)
@@ -202,6 +203,7 @@ class Stream:
         for consumer in list(self._consumers.values()):
             consumer.stream_deleted()
         self._consumers.clear()
+        self._woken.clear()
         self.downstream.stop()
         txn = self.store.begin()
         self.log.delete(txn)
@@ -367,16 +369,21 @@ class Stream:
     # -- consumers -------------------------------------------------------------------------------------------------
 
     def wake_consumers(self) -> None:
-        for consumer in list(self._consumers.values()):
+        for consumer in list(self._woken.values()):
             consumer.wake()
 
     def add_consumer(self, consumer: ConsumerPort) -> None:
         self._consumers[consumer.name] = consumer
+        if not consumer.internal:
+            self._woken[consumer.name] = consumer
+        self.retention.index.add(consumer)
 
     def remove_consumer(self, consumer: ConsumerPort, txn: "Txn | None" = None) -> None:
         if self._consumers.get(consumer.name) is not consumer:
             return
         del self._consumers[consumer.name]
+        self._woken.pop(consumer.name, None)
+        self.retention.index.remove(consumer)
         if self.config.retention == "interest" and txn is not None:
             self.retention.drop_unneeded(txn)
 
