@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
+import ssl
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import nats
 import nats.errors
 import pytest
 from nats.aio.client import Client
 
+from support.certificates import Authority
 from support.claims import ALPHA, BETA, OPERATOR, OTHER, SYSTEM, USER, Key, creds, operator_conf, operator_token
 from support.leaf_pair import server
 
@@ -32,7 +36,7 @@ class AccountServer:
 
 
 @contextmanager
-def account_server() -> Iterator[tuple[AccountServer, str]]:
+def account_server(tls: ssl.SSLContext | None = None) -> Iterator[tuple[AccountServer, str]]:
     known = AccountServer()
 
     class Handler(BaseHTTPRequestHandler):
@@ -49,10 +53,12 @@ def account_server() -> Iterator[tuple[AccountServer, str]]:
             pass
 
     httpd = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    if tls is not None:
+        httpd.socket = tls.wrap_socket(httpd.socket, server_side=True)
     thread = threading.Thread(target=httpd.serve_forever, daemon=True)
     thread.start()
     try:
-        yield known, f"http://127.0.0.1:{httpd.server_port}/jwt/v1/accounts/"
+        yield known, f"http{'s' * (tls is not None)}://127.0.0.1:{httpd.server_port}/jwt/v1/accounts/"
     finally:
         httpd.shutdown()
         httpd.server_close()
@@ -143,6 +149,58 @@ def test_an_account_server_across_a_reload(kind: str, tmp_path: Path) -> None:
             process.kill()
 
 
+def https_server(authority: Authority, *, asks: bool) -> ssl.SSLContext:
+    """The context of an account server; `asks`: it takes clients with a certificate of the authority alone."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*authority.issue("accounts"))
+    if asks:
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(authority.ca_file)
+    return context
+
+
+@pytest.mark.parametrize("asks", [False, True], ids=["", "with client certificates"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_account_server_over_https(kind: str, asks: bool, tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "ca")
+    with account_server(https_server(authority, asks=asks)) as (known, address):
+        known.tokens = {each.public: OPERATOR.account(each) for each in (SYSTEM, ALPHA)}
+        certificate, key = authority.issue("server")
+        own = f', cert_file: "{certificate}", key_file: "{key}"' if asks else ""
+        tls = f'resolver_tls {{ ca_file: "{authority.ca_file}"{own} }}\n'
+        process = server(kind, f"operator: {operator_token()}\nresolver: URL({address})\n{tls}", tmp_path)
+        process.start()
+
+        async def run() -> None:
+            client = await enter(process.client_url(), ALPHA.user(USER), tmp_path)
+            assert client is not None
+            await client.close()
+
+        try:
+            asyncio.run(run())
+            assert ALPHA.public in known.asked
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("lacks", ["the authority", "the right authority", "a certificate of its own"])
+def test_an_account_server_over_https_that_cannot_be_trusted(lacks: str, tmp_path: Path) -> None:
+    """It is asked for nothing, and the start is refused with the reason."""
+    authority = Authority(tmp_path / "ca")
+    with account_server(https_server(authority, asks=lacks == "a certificate of its own")) as (known, address):
+        known.tokens = {each.public: OPERATOR.account(each) for each in (SYSTEM, ALPHA)}
+        another = Authority(tmp_path / "another", "Another CA").ca_file
+        ca_file = another if lacks == "the right authority" else authority.ca_file
+        tls = "" if lacks == "the authority" else f'resolver_tls {{ ca_file: "{ca_file}" }}\n'
+        process = server("eyotd", f"operator: {operator_token()}\nresolver: URL({address})\n{tls}", tmp_path)
+        # The server hangs up on those without a certificate: the alert may or may not be read before that.
+        hung_up = "certificate required|EOF occurred|reset by peer"
+        reason = hung_up if lacks == "a certificate of its own" else "certificate verify failed"
+        with pytest.raises(RuntimeError, match=rf"(?is)could not fetch.*({reason})"):
+            process.start()
+        assert known.asked == []
+
+
 def test_an_account_server_that_is_down(tmp_path: Path) -> None:
     process = server("eyotd", f"operator: {operator_token()}\nresolver: URL(http://127.0.0.1:1/jwt/)\n", tmp_path)
     with pytest.raises(RuntimeError, match=r"could not fetch"):
@@ -152,45 +210,96 @@ def test_an_account_server_that_is_down(tmp_path: Path) -> None:
 HUB = 'leafnodes { listen: "127.0.0.1:%LEAF_PORT%", no_advertise: true }\n'
 
 
+class Learning:
+    """A leaf node with a cache, whose system account is linked to a hub that has ALPHA and BETA."""
+
+    def __init__(self, hub_kind: str, folder: Path, cache: str) -> None:
+        for name in ("hub", "leaf"):
+            (folder / name).mkdir()
+        self.folder = folder / "leaf"
+        self.jwts = folder / "leaf" / "jwt"
+        full = f'{{ type: full, dir: "{folder}/hub/jwt" }}'
+        accounts = [OPERATOR.account(each) for each in (ALPHA, BETA)]
+        self.hub = server(hub_kind, HUB + operator_conf(*accounts, resolver=full), folder / "hub")
+        self.hub.start()
+        secret = self.folder / "sys.creds"
+        secret.write_text(creds(SYSTEM.user(OTHER), OTHER))
+        remote = (
+            f'{{ url: "nats://127.0.0.1:{self.hub.leaf_port}", account: {SYSTEM.public}, credentials: "{secret}" }}'
+        )
+        self.leaf = server(
+            "eyotd",
+            f"leafnodes {{ reconnect: 1, remotes: [{remote}] }}\n"
+            + operator_conf(resolver=f'{{ type: cache, dir: "{self.jwts}", {cache} }}'),
+            self.folder,
+        )
+
+    def __enter__(self) -> Self:
+        self.leaf.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.leaf.kill()
+        self.hub.kill()
+
+    def is_in(self, account: Key) -> bool:
+        """Whether a user of it may enter."""
+
+        async def play() -> bool:
+            client = await enter(self.leaf.client_url(), account.user(USER), self.folder)
+            if client is not None:
+                await client.close()
+            return client is not None
+
+        return asyncio.run(play())
+
+    def until_in(self, account: Key) -> None:
+        deadline = time.monotonic() + WAIT_S
+        while not self.is_in(account):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+    def file_of(self, account: Key) -> Path:
+        return self.jwts / f"{account.public}.jwt"
+
+    def alone(self) -> None:
+        """Start the leaf node again, without the hub."""
+        self.hub.kill()
+        self.leaf.kill()
+        self.leaf.start()
+
+
 @pytest.mark.parametrize("hub_kind", KINDS)
 def test_a_cache_asks_the_hub(hub_kind: str, tmp_path: Path) -> None:
     """A leaf node whose system account is linked to the hub's learns an account when somebody of it comes, and keeps it."""
-    for name in ("hub", "leaf"):
-        (tmp_path / name).mkdir()
-    hub = server(
-        hub_kind,
-        HUB + operator_conf(OPERATOR.account(ALPHA), resolver=f'{{ type: full, dir: "{tmp_path}/hub/jwt" }}'),
-        tmp_path / "hub",
-    )
-    hub.start()
-    (tmp_path / "leaf" / "sys.creds").write_text(creds(SYSTEM.user(OTHER), OTHER))
-    remote = f'{{ url: "nats://127.0.0.1:{hub.leaf_port}", account: {SYSTEM.public}, credentials: "{tmp_path}/leaf/sys.creds" }}'
-    leaf = server(
-        "eyotd",
-        f"leafnodes {{ reconnect: 1, remotes: [{remote}] }}\n"
-        + operator_conf(resolver=f'{{ type: cache, dir: "{tmp_path}/leaf/jwt", ttl: "1h" }}'),
-        tmp_path / "leaf",
-    )
+    with Learning(hub_kind, tmp_path, 'ttl: "1h"') as learning:
+        learning.until_in(ALPHA)
+        assert learning.file_of(ALPHA).exists()
+        learning.alone()
+        assert learning.is_in(ALPHA), "what is cached serves without the hub"
+        assert not learning.is_in(BETA), "nobody of it had come"
 
-    async def is_in() -> bool:
-        client = await enter(leaf.client_url(), ALPHA.user(USER), tmp_path / "leaf")
-        if client is not None:
-            await client.close()
-        return client is not None
 
-    async def until_in() -> None:
-        async with asyncio.timeout(WAIT_S):
-            while not await is_in():
-                await asyncio.sleep(0.1)
+def test_a_cache_forgets_what_is_older_than_its_ttl(tmp_path: Path) -> None:
+    with Learning("eyotd", tmp_path, 'ttl: "1h"') as learning:
+        learning.until_in(ALPHA)
+        learning.until_in(BETA)
+        old = time.time() - 3700
+        os.utime(learning.file_of(ALPHA), (old, old))
+        learning.alone()
+        assert not learning.file_of(ALPHA).exists()
+        assert not learning.is_in(ALPHA)
+        assert learning.is_in(BETA)
 
-    try:
-        leaf.start()
-        asyncio.run(until_in())
-        assert (tmp_path / "leaf" / "jwt" / f"{ALPHA.public}.jwt").exists()
-        hub.kill()
-        leaf.kill()
-        leaf.start()
-        assert asyncio.run(is_in()), "what is cached serves without the hub"
-    finally:
-        leaf.kill()
-        hub.kill()
+
+def test_a_cache_keeps_its_limit(tmp_path: Path) -> None:
+    """The account that was learned first makes room, and is learned again when somebody of it comes; the system account stays."""
+    with Learning("eyotd", tmp_path, "limit: 2") as learning:
+        for account, evicted in ((ALPHA, BETA), (BETA, ALPHA), (ALPHA, BETA)):
+            learning.until_in(account)
+            assert learning.file_of(account).exists()
+            assert not learning.file_of(evicted).exists()
+            assert learning.file_of(SYSTEM).exists()
+        learning.alone()
+        assert learning.is_in(ALPHA)
+        assert not learning.is_in(BETA)
