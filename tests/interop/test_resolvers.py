@@ -194,7 +194,7 @@ def test_an_account_server_over_https_that_cannot_be_trusted(lacks: str, tmp_pat
         tls = "" if lacks == "the authority" else f'resolver_tls {{ ca_file: "{ca_file}" }}\n'
         process = server("eyotd", f"operator: {operator_token()}\nresolver: URL({address})\n{tls}", tmp_path)
         # The server hangs up on those without a certificate: the alert may or may not be read before that.
-        hung_up = "certificate required|EOF occurred|reset by peer"
+        hung_up = "certificate.required|EOF occurred|reset by peer"
         reason = hung_up if lacks == "a certificate of its own" else "certificate verify failed"
         with pytest.raises(RuntimeError, match=rf"(?is)could not fetch.*({reason})"):
             process.start()
@@ -300,6 +300,9 @@ def test_a_cache_keeps_its_limit(tmp_path: Path) -> None:
             assert learning.file_of(account).exists()
             assert not learning.file_of(evicted).exists()
             assert learning.file_of(SYSTEM).exists()
+            learning.leaf.kill()  # what is in use stays in memory
+            learning.leaf.start()
+            assert learning.file_of(account).exists(), "a start evicts nobody"
         learning.alone()
         assert learning.is_in(ALPHA)
         assert not learning.is_in(BETA)
