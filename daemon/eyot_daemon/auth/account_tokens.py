@@ -153,7 +153,10 @@ class DirectoryTokens:
 
 
 class CachedTokens(DirectoryTokens):
-    """Tokens of other servers' accounts, as files: the oldest is evicted, and those older than `ttl_s` are ignored at a start."""
+    """Tokens of other servers' accounts, as files: the oldest is evicted, and those older than `ttl_s` are ignored at a start.
+
+    Preloaded tokens count towards the limit, and are not evicted: each start would put them back in another one's place.
+    """
 
     def __init__(self, options: ResolverOptions, preload: Iterable[tuple[str, str]] = ()) -> None:
         if options.ttl_s and Path(options.directory).is_dir():
@@ -161,12 +164,15 @@ class CachedTokens(DirectoryTokens):
             for path in Path(options.directory).glob(f"*{_SUFFIX}"):
                 if path.lstat().st_mtime < oldest:
                     path.unlink(missing_ok=True)
-        super().__init__(options, preload)
+        preloaded = list(preload)
+        self._preloaded = {account for account, _ in preloaded}
+        super().__init__(options, preloaded)
 
     def save(self, account: str, token: str) -> None:
         kept = [name for name in self.names() if name != account]
-        if self._options.limit and len(kept) >= self._options.limit:
-            oldest = min(kept, key=lambda name: self._file(name).lstat().st_mtime)
+        learned = [name for name in kept if name not in self._preloaded]
+        if self._options.limit and len(kept) >= self._options.limit and learned:
+            oldest = min(learned, key=lambda name: self._file(name).lstat().st_mtime)
             self._file(oldest).unlink(missing_ok=True)
         super().save(account, token)
 
