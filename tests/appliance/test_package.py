@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import os
 import platform
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,6 +38,7 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def script(root: Path, name: str, *arguments: str) -> None:
     """Run one of the package's scripts on `root` alone."""
     env = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "DPKG_ROOT": str(root), "DPKG_MAINTSCRIPT_PACKAGE": "eyot"}
+    env["DPKG_MAINTSCRIPT_NAME"] = name
     subprocess.run([root / "DEBIAN" / name, *arguments], check=True, env=env, stdin=subprocess.DEVNULL)
 
 
@@ -95,6 +98,73 @@ def test_no_upgrade_asks_about_the_configuration(unpacked: Path) -> None:
     conf.write_text(FORMER_CONFFILE.read_text())
     script(unpacked, "postinst", "configure", "0.1.0")
     assert conf.read_text() == stub
+
+
+def former_package(folder: Path) -> Path:
+    """What matters of 0.1.0: the configuration as a conffile."""
+    tree = folder / "former"
+    (tree / "DEBIAN").mkdir(parents=True)
+    (tree / "DEBIAN/control").write_text(
+        "Package: eyot\nVersion: 0.1.0\nArchitecture: all\nMaintainer: Nobody <nobody@localhost>\nDescription: former\n"
+    )
+    (tree / "DEBIAN/conffiles").write_text("/etc/eyot/eyotd.conf\n")
+    (tree / "etc/eyot").mkdir(parents=True)
+    shutil.copy(FORMER_CONFFILE, tree / "etc/eyot/eyotd.conf")
+    package = folder / "eyot_0.1.0_all.deb"
+    subprocess.run(["dpkg-deb", "--root-owner-group", "-b", tree, package], check=True, capture_output=True)
+    return package
+
+
+def present_package(unpacked: Path, folder: Path) -> Path:
+    """The package that was built, without what it depends on and without Python's modules, which take long to pack."""
+    tree = folder / "present"
+    shutil.copytree(
+        unpacked, tree, symlinks=True, ignore=shutil.ignore_patterns("md5sums", "triggers", "python", "etc")
+    )
+    control = (tree / "DEBIAN/control").read_text()
+    (tree / "DEBIAN/control").write_text(re.sub(r"(?m)^(Pre-)?Depends:.*\n( .*\n)*", "", control))
+    (tree / "usr/lib/eyot/python").mkdir()
+    package = folder / "present.deb"
+    subprocess.run(["dpkg-deb", "--root-owner-group", "-b", tree, package], check=True, capture_output=True)
+    return package
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="dpkg installs as root alone")
+@pytest.mark.parametrize("edit", ["nothing", "edited", "deleted"])
+def test_an_upgrade_leaves_no_obsolete_conffile(unpacked: Path, tmp_path: Path, edit: str) -> None:
+    """By dpkg itself, below a root of its own, from 0.1.0: what was edited stays in force."""
+    root = tmp_path / "root"
+    (root / "var/lib/dpkg/info").mkdir(parents=True)
+    (root / "var/lib/dpkg/updates").mkdir()
+    (root / "var/lib/dpkg/status").touch()
+    dpkg = ["dpkg", f"--root={root}", f"--log={tmp_path}/log", "--force-script-chrootless"]
+
+    def install(package: Path) -> None:
+        done = subprocess.run(
+            [*dpkg, "-i", package], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+        )
+        assert done.returncode == 0, done.stderr
+
+    install(former_package(tmp_path))
+    conf = root / "etc/eyot/eyotd.conf"
+    if edit == "edited":
+        conf.write_text("port: 4333\n")
+    elif edit == "deleted":
+        conf.unlink()
+    install(present_package(unpacked, tmp_path))
+    stub = (root / "usr/share/eyot/eyotd.conf").read_text()
+    assert conf.read_text() == ("port: 4333\n" if edit == "edited" else stub)
+    assert sorted(file.name for file in conf.parent.iterdir()) == ["conf.d", "eyotd.conf"]
+    shown = subprocess.run(
+        ["dpkg-query", f"--admindir={root}/var/lib/dpkg", "-W", "-f", "${Conffiles}", "eyot"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert shown.stdout == ""
+    assert subprocess.run([*dpkg, "-V", "eyot"], capture_output=True, text=True, check=True).stdout == ""
+    install(present_package(unpacked, tmp_path / "again"))
+    assert conf.read_text() == ("port: 4333\n" if edit == "edited" else stub)
 
 
 def test_what_is_the_devices_own_lies_in_conf_d(unpacked: Path) -> None:
