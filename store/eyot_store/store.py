@@ -272,9 +272,9 @@ class Store:
         """Roll back a transaction that was not submitted."""
         if txn.state != OPEN:
             raise RuntimeError("the transaction was handed in already")
-        txn.state = FINISHED
         for part in txn.parts.values():
             part.log.settle(part, StoreError("closed", "the transaction was taken back"))
+        txn.state = FINISHED
 
     @property
     def congested(self) -> bool:

@@ -50,7 +50,7 @@ class LogStager:
         self._size_of: Callable[[bytes, bytes, bytes], int] = backend.message_bytes
         self._encode_cost = backend.message_bytes(b"", b"", b"")
         self._salt = salt_of(stream_id)
-        #: Number of rolled back parts: all staged before the last of them fails with it (see `txn.FailureScope`).
+        #: Number of failed parts: all staged before the last of them fails with it (see `txn.FailureScope`).
         self._epoch = 0
         #: The pending part that gave the last sequence. While its transaction is open, no other part may give one.
         self._appender: LogPart | None = None
@@ -192,7 +192,8 @@ class LogStager:
 
     def take_back(self, part: LogPart) -> None:
         """`part` will not reach the disk: counters go back by arithmetic, ends of ranges are looked for again."""
-        self._epoch += 1
+        if part.txn.state != OPEN:
+            self._epoch += 1  # one that was not handed in broke nothing: what is under way may still fail
         view, state, index = self._view, self._view.state, self._index
         state.sequences_fell_back()
         for seq, (subject, size) in part.added.items():

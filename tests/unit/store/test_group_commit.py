@@ -321,3 +321,33 @@ def test_statistics_count_flushes_and_groups(tmp_path: Path, loop: Loop) -> None
     assert stats.last_commit_ns == store.last_commit_ns > 0
     assert store.disk_bytes() > 4096
     store.close()
+
+
+@pytest.mark.parametrize("aborts", [0, 1])
+@pytest.mark.parametrize("committer", ["lmdb", "journal"])
+def test_what_depends_on_a_transaction_under_way_fails_with_it(tmp_path: Path, aborts: int, committer: str) -> None:
+    """Also where another transaction was taken back in between."""
+    store = open_inline(tmp_path, StoreOptions(inline=True, flush=False, committer=committer, backlog_bytes_hard=200))
+    done: list[StoreError | None] = []
+    txn = store.begin()
+    first, second = (store.create_stream(txn, "A", name, b"{}", 1) for name in ("S", "T"))
+    assert commit(store, txn) is None
+    filler, refused, dependent = store.begin(), store.begin(), store.begin()
+    second.append(filler, b"t", b"", bytes(300), 1)
+    store.submit(filler, done.append)
+    first.append(refused, b"s", b"", b"x", 1)
+    store.submit(refused, done.append)  # too much is waiting
+    for _ in range(aborts):
+        other = store.begin()
+        first.append(other, b"s", b"", b"y", 1)
+        store.abort(other)
+    first.depend(dependent)
+    second.append(dependent, b"t", b"", b"z", 1)
+    dependent_done: list[StoreError | None] = []
+    store.backlog_bytes = 0  # there is room for this one
+    store.submit(dependent, dependent_done.append)
+    store.commit_now()
+    assert [error and error.reason for error in done] == [None, "busy"]
+    assert [error and error.reason for error in dependent_done] == ["busy"]
+    assert (first.state.messages, second.state.messages) == (0, 1)
+    store.close()
