@@ -64,14 +64,16 @@ def build_capture(folder: Path) -> Path:
     return library
 
 
-def record(library: Path, folder: Path, kind: str, txns: int, seed: int) -> Recording:
-    """Play the workload in a process of its own."""
+def record(
+    library: Path, folder: Path, kind: str, txns: int, seed: int, workload: str = "power_workload.py"
+) -> Recording:
+    """Play the workload (a script beside this one) in a process of its own."""
     folder.mkdir()
     trace, snapshots = folder / "trace", folder / "snapshots"
     subprocess.run(
         [
             sys.executable,
-            HERE / "power_workload.py",
+            HERE / workload,
             folder / "store",
             trace,
             snapshots,
