@@ -71,6 +71,8 @@ class Queue:
     After a restart `bytes` is estimated from the stream's average until the queue is empty once.
     """
 
+    __slots__ = ("_consumer", "_context", "_filters", "bytes", "messages", "name", "refused")
+
     def __init__(self, context: QueueContext, name: str) -> None:
         self.name = name
         self.messages = 0
@@ -235,6 +237,8 @@ class Queue:
 class QueueMember:
     """One receiver of a queue: a session. Made before or after the queue is configured."""
 
+    __slots__ = ("_on_message", "_receiver", "queue")
+
     def __init__(self, queue: Queue, on_message: OnMessage) -> None:
         self.queue = queue
         self._on_message = on_message
@@ -267,16 +271,29 @@ class QueueMember:
 class SessionQueue(Queue):
     """The queue of one session. `on_message` is called in the order of the stream."""
 
+    __slots__ = ("_member",)
+
     def __init__(self, context: QueueContext, name: str, on_message: OnMessage) -> None:
         super().__init__(context, name)
         self._member = QueueMember(self, on_message)
-        self.pull = self._member.pull
-        self.ack = self._member.ack
-        self.give_back = self._member.give_back
+
+    def pull(self, count: int, max_bytes: int) -> None:
+        """Have at most `count` messages, of together about `max_bytes` bytes, handed over; replaces the last pull."""
+        self._member.pull(count, max_bytes)
+
+    def ack(self, sseq: int) -> None:
+        """Note that the client has the message."""
+        self._member.ack(sseq)
+
+    def give_back(self) -> None:
+        """Note that the connection ended: what is not acknowledged comes first at the next pull."""
+        self._member.give_back()
 
 
 class SharedQueue(Queue):
     """The queue of one group with one filter; its members take turns, each with its own credit."""
+
+    __slots__ = ("_emptied", "_members")
 
     def __init__(self, context: QueueContext, name: str, emptied: Callable[[SharedQueue, Done], None]) -> None:
         """`emptied(self, done)` is called when the last member has gone."""

@@ -369,7 +369,7 @@ class MqttStore:
         """Store a publish everywhere in one transaction; `done` when it is on flash, or with the first refusal.
 
         `targets`   the streams of the subject, each with the message for it
-        `hold`      session, packet identifier and digest of a QoS 2 publish
+        `hold`      session, packet identifier and digest of a QoS 2 publish; only of sessions that `put_session` wrote
         `retain`    the message to retain, on `$MQTT.rmsgs.<subject>`
         `unretain`  the subject whose retained message is removed
         `queue`     the message for sessions, on `$MQTT.msgs.<subject>`; refused if the queue of one of them is full

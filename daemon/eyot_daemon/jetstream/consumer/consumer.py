@@ -10,7 +10,6 @@ Life cycle: created by `Consumers` (create or restore), `start`, and then `delet
 """
 
 import logging
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -86,7 +85,7 @@ class Consumer:
             self.pull = PullDelivery(core, self.acks, self.sent)
         self.delivery: PushDelivery | PullDelivery = self.push or self.pull  # type: ignore[assignment]
         self._subs: list[Subscription] = []
-        self._stores: deque[list[Done]] = deque()
+        self._stores: list[list[Done]] = []  # few; an empty deque takes 700 bytes
         self._started = False
         self._marked = False
         self._timer: TimerHandle | None = None
