@@ -200,6 +200,13 @@ TLS_FORMS: dict[str, Callable[[Ports], socket.socket]] = {
     "half a hello": lambda ports: half_hello(greeted(ports.client)),
     "a hello and no more": lambda ports: push(greeted(ports.client), hello()),
     "a hello without end": lambda ports: push(greeted(ports.client), _ENDLESS_HELLO),
+    "the beginning of a large hello": lambda ports: push(greeted(ports.client), _LARGE_HELLO[:30_000]),
+    "the beginning of a leaf's large hello": lambda ports: push(greeted(ports.leaf), _LARGE_HELLO[:30_000]),
+    "the beginning of a page's large hello": lambda ports: push(opened(ports.monitor), _LARGE_HELLO[:30_000]),
+    "a large hello in small records": lambda ports: push(
+        greeted(ports.client),
+        b"".join(b"\x16\x03\x01\x00\x01" + bytes((byte,)) for byte in b"\x01\x01\xff\xb8") + bytes(3),
+    ),
     "a large hello that is not at its end": lambda ports: push(greeted(ports.client), _LARGE_HELLO),
     "no hello": lambda ports: push(greeted(ports.client), b"CONNECT {" + b" " * _MIB),
     "a CONNECT without end": lambda ports: push(secured(greeted(ports.client)), b"CONNECT {" + b" " * _MIB),
