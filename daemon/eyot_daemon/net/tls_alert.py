@@ -17,6 +17,8 @@ _TAKE_S = 0.2
 _READ_BYTES = 4096
 #: The most bytes of a peer's side of a handshake. OpenSSL itself keeps a first message of up to 128 KiB.
 HANDSHAKE_BYTES_MAX = 32 * 1024
+_RECORD_HEADER, _MESSAGE_HEADER = 5, 4
+_HANDSHAKE_RECORD = b"\x16"
 
 
 class SmallReads(trio.abc.Stream):
@@ -39,18 +41,50 @@ class SmallReads(trio.abc.Stream):
 
 
 class _HandshakeReads(SmallReads):
-    """The peer's side of a handshake, up to `HANDSHAKE_BYTES_MAX`."""
+    """The peer's side of a handshake, up to `HANDSHAKE_BYTES_MAX`.
+
+    OpenSSL allocates a message when it has read how long it is, a third more than that: the first one, which anybody may
+    send, is looked at before.
+    """
 
     def __init__(self, stream: trio.abc.Stream) -> None:
         super().__init__(stream)
         self._left = HANDSHAKE_BYTES_MAX
+        self._head: bytes | None = b""  # until the length of the first message is known
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
         if self._left <= 0:
             raise trio.BrokenResourceError from ssl.SSLError("the handshake is too large")
         data = await super().receive_some()
         self._left -= len(data)
+        if self._head is not None:
+            self._head += data
+            length = first_message_bytes(self._head)
+            if length is not None:
+                self._head = None
+                if length > HANDSHAKE_BYTES_MAX:
+                    raise trio.BrokenResourceError from ssl.SSLError("the handshake is too large")
         return data
+
+
+def first_message_bytes(head: bytes) -> int | None:
+    """Return the length of the first message of a handshake, given its first bytes; None: more are needed.
+
+    0: it is no handshake. A message may come in records of any size.
+    """
+    content = b""
+    at = 0
+    while len(content) < _MESSAGE_HEADER:
+        if head[at : at + 1] not in (b"", _HANDSHAKE_RECORD):
+            return 0
+        body = at + _RECORD_HEADER
+        if len(head) < body:
+            return None
+        at = body + int.from_bytes(head[body - 2 : body], "big")
+        content += head[body:at]
+        if len(content) < _MESSAGE_HEADER and len(head) < at:
+            return None
+    return int.from_bytes(content[1:_MESSAGE_HEADER], "big")
 
 
 async def handshake(stream: trio.SSLStream[Any]) -> None:
