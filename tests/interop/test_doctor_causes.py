@@ -16,6 +16,7 @@ from nats.js.api import ExternalStream, RetentionPolicy, StreamConfig, StreamSou
 from interop.test_doctor import doctor
 from support.eyotd import Eyotd
 from support.leaf_pair import server
+from support.nats_server import debian_version
 from support.server_process import ServerProcess
 
 PAGE = Path(__file__).parents[2] / "docs" / "operate" / "doctor.md"
@@ -110,7 +111,13 @@ CAUSES = {
         source, (3, r"\$JS\.S\."), (4, r"\$JS\.S\."), denied("$JS.S.>"), log=r"does not carry \$JS\.S"
     ),
     "permissions deny `$JSC.R.>`": Cause(
-        source, (4, r"\$JSC\.R"), (4, r"did not answer|\$JSC\.R"), denied("$JSC.R.>"), log=r"does not carry \$JSC\.R"
+        source,
+        (4, r"\$JSC\.R"),
+        (4, r"did not answer|\$JSC\.R"),
+        denied("$JSC.R.>"),
+        log=r"does not carry \$JSC\.R",
+        # From 2.10 on the request of the hub's source does not come here: nobody is known to be behind.
+        leaf_of_nats=(3 if debian_version() >= (2, 10) else 4, r"\$JSC\.R"),
     ),
     "permissions deny `$JS.FC.>`": Cause(
         source, (4, r"\$JS\.FC"), (4, r"\$JS\.FC"), denied("$JS.FC.>"), log=r"does not carry \$JS\.FC"
