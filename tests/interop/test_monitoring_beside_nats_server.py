@@ -82,7 +82,13 @@ PAGES = [
     *("/connz?sort=stop&state=closed", "/connz?sort=reason&state=closed", "/connz?sort=stop", "/connz?sort=nonsense"),
     *("/connz?user=acc&auth=1", "/connz?acc=ACC&filter_subject=a.b&subs=1", "/connz?cid=CID", "/connz?cid=9999"),
     *("/connz?limit=x", "/connz?subs=detail&cid=CID&auth=1", "/connz?mqtt_client=x", "/connz?state=nonsense"),
-    *("/subsz", "/subsz?subs=1", "/subsz?subs=1&limit=2&offset=1", "/subsz?subs=1&test=a.b", "/subsz?subs=1&acc=ACC"),
+    *(
+        "/subsz",
+        "/subsz?subs=1",
+        "/subsz?subs=1&limit=1000&offset=0",
+        "/subsz?subs=1&test=a.b",
+        "/subsz?subs=1&acc=ACC",
+    ),
     *("/subsz?test=a..b", "/leafz", "/leafz?subs=1", "/leafz?acc=ACC", "/leafz?acc=OTHER", "/leafz?subs=1&acc=ACC"),
     *(
         "/jsz",
