@@ -13,7 +13,7 @@ from eyot_daemon.main import load
 from eyot_wire.conf import ConfError
 from support.certificates import Authority
 from support.newer_nats_server import VERSION, binary
-from support.option_keys import REFUSED, TAKEN
+from support.option_keys import MQTT_MISTAKES, REFUSED, TAKEN
 
 ACCOUNT = "AAMRCQ5THMBHIH6W5ITYAFDMHLZNLY7DTDXELPVEICXBKOTOXQSSBDBZ"
 USER = "UAIN5L4NXZDXOJ6BSWHCC6COB27LSG4E4UHSG7BX6G7BCECTDAVZTHIC"
@@ -28,6 +28,7 @@ FORMS = {
     "authorization": "authorization: { %s }",
     "tls": "tls: { %s }",
     "websocket": "websocket: { %s }",
+    "mqtt": "mqtt: { %s }",
 }
 
 
@@ -86,6 +87,22 @@ def test_what_is_not_offered_is_refused_with_the_reason(folder: Path) -> None:
         path = write(folder, block, text)
         assert theirs(path) == "", text
         assert reason in ours(path), text
+
+
+@pytest.mark.parametrize(("text", "words"), MQTT_MISTAKES)
+def test_mistakes_in_mqtt_are_refused_in_the_same_words(text: str, words: str, folder: Path) -> None:
+    path = write(folder, "mqtt", text)
+    assert words in theirs(path)
+    assert words in ours(path)
+
+
+@pytest.mark.parametrize("value", ["5", '"x"', "[]", "false", "1.5"])
+def test_what_is_no_block_is_refused_in_the_same_words(value: str, folder: Path) -> None:
+    path = folder / "server.conf"
+    path.write_text(f"mqtt: {value}\n")
+    said = re.search("Expected mqtt to be a map, got .*", theirs(path))
+    assert said is not None
+    assert said[0] in ours(path)
 
 
 def test_all_flags_are_known() -> None:

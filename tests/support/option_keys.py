@@ -343,7 +343,50 @@ TAKEN = {
         'port: 8080, no_tls: true, headers: { "X-A": "b" }',
         'port: 8080, no_tls: true, ping_interval: "10s"',
     ],
+    "mqtt": [
+        "port: 1883",
+        'listen: "127.0.0.1:1883"',
+        'port: 1883, host: "127.0.0.1"',
+        'port: 1883, net: "127.0.0.1"',
+        'no_auth_user: nobody, ack_wait: "-1s"',
+        'port: 1883, tls: { cert_file: "CERT", key_file: "KEY", ca_file: "CA", verify: true, timeout: 3 }',
+        'port: 1883, tls: { cert_file: "CERT", key_file: "KEY", ca_file: "CA", verify_and_map: true }',
+        "port: 1883, authorization: { user: a, password: b, timeout: 3 }",
+        'port: 1883, authentication: { username: a, pass: b, timeout: "3s" }',
+        "port: 1883, authorization: { token: t }",
+        "port: 1883, no_auth_user: a",
+        'port: 1883, ack_wait: "10s"',
+        'port: 1883, ackwait: "-1s"',
+        'port: 1883, js_api_timeout: "10s"',
+        'port: 1883, api_timeout: "-1s"',
+        "port: 1883, max_ack_pending: 0",
+        "port: 1883, max_pending: 65535",
+        "port: 1883, max_inflight: 1",
+        "port: 1883, js_domain: hub",
+        "port: 1883, stream_replicas: 3",
+        "port: 1883, consumer_memory_storage: true",
+        'port: 1883, consumer_inactive_threshold: "24h"',
+        'port: 1883, consumer_auto_cleanup: "-1s"',
+        "port: 1883, reject_qos2_publish: true, downgrade_qos2_subscribe: true",
+    ],
 }
+
+#: Refused by both: what is asked for in `mqtt { }`, the words of both.
+MQTT_MISTAKES = [
+    ("port: 1883, bogus: 1", 'unknown field "bogus"'),
+    ("port: 1883, max_ack_pending: 70000", "invalid value 70000, should in [0..65535] range"),
+    ("port: 1883, max_inflight: -1", "invalid value -1, should in [0..65535] range"),
+    ("port: 1883, ack_wait: 10", "ack_wait should be converted to a duration"),
+    ('port: 1883, ack_wait: "x"', 'error parsing ack_wait: time: invalid duration "x"'),
+    ("port: 1883, api_timeout: 10", "api_timeout should be converted to a duration"),
+    ("port: 1883, consumer_inactive_threshold: 10", "consumer_inactive_threshold should be converted to a duration"),
+    ("port: 1883, consumer_replicas: 1", "consumer replicas setting ignored in this server version"),
+    ("port: 1883, authorization: { users: [ { user: a, password: b } ] }", 'unknown field "users"'),
+    ("port: 1883, authorization: { default_permissions: { publish: a } }", 'unknown field "default_permissions"'),
+    ('listen: "a:b"', 'could not parse port "b"'),
+    ('port: 1883, tls: { cert_file: "CERT" }', "missing 'key_file' in TLS configuration"),
+    ('port: 1883, tls: { cert_file: "CERT", key_file: "KEY", pinned_certs: [ "zz" ] }', "'pinned_certs' key zz"),
+]
 
 #: Accepted there, refused here: block, what is asked for, a part of the reason.
 REFUSED = [
@@ -358,7 +401,6 @@ REFUSED = [
         "is the hub's job",
     ),
     ("", "gateway: { name: G, port: 7222 }", "is the hub's job"),
-    ("", "mqtt: { port: 1883 }", "MQTT is not offered"),
     ("", 'proxies: { trusted: [ { key: "USER" } ] }', "trusted proxies are not offered"),
     (
         "jetstream",

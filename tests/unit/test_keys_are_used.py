@@ -17,7 +17,7 @@ import msgspec
 ROOT = Path(__file__).parents[2]
 #: Modules that define what is configured or claimed.
 MODULES = (
-    "eyot_daemon.config.accounts", "eyot_daemon.config.jetstream", "eyot_daemon.config.leaf", "eyot_daemon.config.operator",
+    "eyot_daemon.config.accounts", "eyot_daemon.config.jetstream", "eyot_daemon.config.leaf", "eyot_daemon.config.mqtt", "eyot_daemon.config.operator",
     "eyot_daemon.config.options", "eyot_daemon.config.permissions", "eyot_daemon.config.tls", "eyot_daemon.config.websocket",
     "eyot_sync.policy.policy", "eyot_wire.trust.jwt", "eyot_wire.trust.jwt_account",
 )  # fmt: skip
@@ -41,6 +41,11 @@ ELSEWHERE = {
     "JetStreamOptions.extension_hint": "of clusters",
     "JetStreamOptions.request_queue_limit": "requests are answered as they come, there is no queue",
     "JetStreamOptions.unique_tag": "of clusters",
+    "MqttOptions.ack_wait_s": "nothing is sent again on a connection that is up",
+    "MqttOptions.consumer_inactive_threshold_s": "sessions have no consumers, and an expiry of their own",
+    "MqttOptions.consumer_memory_storage": "sessions have no consumers",
+    "MqttOptions.consumer_replicas": "ignored by nats-server too",
+    "MqttOptions.stream_replicas": "of clusters",
     "OperatorLimits.wildcards": "kept when the token is taken in",
     "OperatorBody.account_server_url": "for nsc",
     "OperatorBody.operator_service_urls": "for nsc",

@@ -8,6 +8,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from eyot_daemon.config.mqtt import MqttBounds
 from eyot_sync.policy.policy import SyncPolicies
 
 
@@ -89,6 +90,7 @@ class EyotOptions(Struct, frozen=True, kw_only=True):
     store: EyotStoreOptions = EyotStoreOptions()
     sync: SyncPolicies = SyncPolicies()
     status: EyotStatusOptions | None = None
+    mqtt: MqttBounds = MqttBounds()
     monitoring_jsonp: bool = False
 
     def control_path(self, env: Mapping[str, str]) -> Path | None:

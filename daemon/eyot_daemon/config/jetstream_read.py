@@ -13,6 +13,7 @@ from eyot_daemon.config.jetstream import (
     JetStreamLimits,
     JetStreamOptions,
 )
+from eyot_daemon.config.mqtt_read import read_mqtt_bounds
 from eyot_daemon.config.reader import Block, wrong_type
 from eyot_daemon.config.sync_read import read_sync
 from eyot_wire import subject
@@ -122,6 +123,7 @@ def read_eyot(block: Block | None) -> EyotOptions:
         store=_read_store(block.block("store")),
         sync=read_sync(block.block("sync")),
         status=_read_status(block.block("status")),
+        mqtt=read_mqtt_bounds(block.block("mqtt")),
         monitoring_jsonp=block.boolean("monitoring_jsonp"),
     )
     block.finish()

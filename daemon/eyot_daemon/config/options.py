@@ -18,6 +18,7 @@ from eyot_daemon.config.accounts import (
 )
 from eyot_daemon.config.jetstream import EyotOptions, JetStreamOptions
 from eyot_daemon.config.leaf import LeafNodesOptions
+from eyot_daemon.config.mqtt import MqttOptions
 from eyot_daemon.config.operator import OperatorOptions
 from eyot_daemon.config.tls import TlsOptions
 
@@ -107,6 +108,7 @@ class Options(Struct, frozen=True, kw_only=True):
     default_js_domain: tuple[tuple[str, str], ...] = ()  # (account, domain)
     leafnodes: LeafNodesOptions = LeafNodesOptions()
     websocket: WebsocketOptions | None = None
+    mqtt: MqttOptions | None = None
     http_host: str = ""  # "": `host`
     http_port: int = 0  # 0: no monitoring; -1: any free port
     https_port: int = 0

@@ -20,6 +20,7 @@ from eyot_daemon.config.jetstream_read import read_eyot, read_jetstream
 from eyot_daemon.config.leaf_read import read_leafnodes
 from eyot_daemon.config.listen import read_host_port, read_listen
 from eyot_daemon.config.mappings_read import read_mappings
+from eyot_daemon.config.mqtt_read import read_mqtt
 from eyot_daemon.config.options import Options
 from eyot_daemon.config.passwords import is_bcrypt
 from eyot_daemon.config.reader import Block, Reading
@@ -39,7 +40,6 @@ _OPERATOR_MODE = (
 )
 _NOT_OFFERED = {
     "gateway": f"a gateway {_HUBS_JOB}",
-    "mqtt": "MQTT is not offered by eyotd",
     "proxies": "trusted proxies are not offered by eyotd",
 }
 
@@ -70,6 +70,7 @@ def read_options(conf_map: ConfMap, config_file: str = "") -> Loaded:
         tls=read_tls(block, "tls"),
         leafnodes=read_leafnodes(block.block("leafnodes", "leaf")),
         websocket=read_websocket(block),
+        mqtt=read_mqtt(block),
         jetstream=_with_top_store_dir(block),
         eyot=read_eyot(block.block("eyot")),
     )

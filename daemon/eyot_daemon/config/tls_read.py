@@ -147,7 +147,8 @@ def _read_pinned(block: Block) -> frozenset[str]:
     pinned = frozenset(pin.lower() for pin in block.strings("pinned_certs"))
     for pin in pinned:
         if not re.fullmatch(r"[0-9a-f]{64}", pin):
-            raise block.error("expected SHA-256 sums as 64 hexadecimal digits", "pinned_certs")
+            message = "does not look like hex-encoded sha256 of DER encoded SubjectPublicKeyInfo"
+            raise block.error(f"error parsing tls config, 'pinned_certs' key {pin} {message}", "pinned_certs")
     return pinned
 
 

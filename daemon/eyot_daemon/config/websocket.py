@@ -1,4 +1,4 @@
-"""Reading `websocket { }`."""
+"""Reading `websocket { }`, and what its clients and those of MQTT must present."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import msgspec
 
 from eyot_daemon.config.accounts import AuthorizationOptions
 from eyot_daemon.config.listen import read_listen
+from eyot_daemon.config.mqtt import MqttOptions
 from eyot_daemon.config.options import HANDSHAKE_TIMEOUT_DEFAULT_S, Options, WebsocketOptions
 from eyot_daemon.config.reader import Block
 from eyot_daemon.config.tls_read import read_tls
@@ -63,18 +64,17 @@ def _read_authorization(block: Block | None) -> AuthorizationOptions | None:
     return authorization
 
 
-def for_websocket(options: Options) -> Options | None:
-    """Return the options for authenticating clients of the WebSocket listener; None: those of all clients."""
-    websocket = options.websocket
-    if websocket is None:
+def for_listener(options: Options, listener: WebsocketOptions | MqttOptions | None) -> Options | None:
+    """Return the options for authenticating clients of a listener with a block of its own; None: those of all clients."""
+    if listener is None:
         return None
-    own = websocket.authorization
+    own = listener.authorization
     overrides = own is not None and bool(own.user or own.token)
-    if not overrides and not websocket.no_auth_user:
+    if not overrides and not listener.no_auth_user:
         return None
     authorization = options.authorization
     if own is not None:
         authorization = msgspec.structs.replace(
             authorization, user=own.user, password=own.password, token=own.token, timeout_s=own.timeout_s
         )
-    return msgspec.structs.replace(options, authorization=authorization, no_auth_user=websocket.no_auth_user)
+    return msgspec.structs.replace(options, authorization=authorization, no_auth_user=listener.no_auth_user)

@@ -13,6 +13,7 @@ from msgspec.structs import fields
 
 from eyot_daemon.config.jetstream import EyotOptions, JetStreamOptions
 from eyot_daemon.config.leaf import LeafNodesOptions
+from eyot_daemon.config.mqtt import MqttOptions
 from eyot_daemon.config.options import Options
 from eyot_daemon.process.log_service import LOGGING
 from eyot_wire.go.duration import format_duration
@@ -44,6 +45,7 @@ RELOADABLE = frozenset(LOGGING) | {
     "jetstream",
     "leafnodes",
     "websocket",
+    "mqtt",
     "https_tls",
     "operator",
     "eyot",
@@ -73,7 +75,29 @@ NAMES = {
 }
 _LEAF_RELOADABLE = frozenset({"tls", "remotes", "compression", "min_version"})
 _WEBSOCKET_RELOADABLE = frozenset({"tls"})
+#: As nats-server's. What of these has no meaning here may change too.
+_MQTT_RELOADABLE = frozenset(
+    {
+        "tls",
+        "ack_wait_s",
+        "max_ack_pending",
+        "stream_replicas",
+        "consumer_replicas",
+        "consumer_memory_storage",
+        "consumer_inactive_threshold_s",
+    }
+)
 _LEAF_NAMES = {"host": "Host", "port": "Port", "advertise": "Advertise", "no_advertise": "NoAdvertise"}
+_MQTT_NAMES = {
+    "host": "Host",
+    "port": "Port",
+    "authorization": "Authorization",
+    "no_auth_user": "NoAuthUser",
+    "api_timeout_s": "JSAPITimeout",
+    "js_domain": "JsDomain",
+    "reject_qos2_publish": "RejectQoS2Pub",
+    "downgrade_qos2_subscribe": "DowngradeQoS2Sub",
+}
 _SPOKEN = {
     "ping_interval_s": "ping_interval",
     "write_deadline_s": "write_deadline",
@@ -104,6 +128,8 @@ def changed_fields(old: Options, new: Options) -> list[str]:
             _check_leafnodes(before, after)
         elif name == "websocket":
             _check_websocket(before, after)
+        elif name == "mqtt":
+            _check_mqtt(before, after)
         elif name == "eyot":
             _check_eyot(before, after)
     return [name for name in changed if name in RELOADABLE]
@@ -174,6 +200,22 @@ def _check_websocket(before: Any, after: Any) -> None:
             raise ReloadError(f'config reload not supported for Websocket: field "{name}"')
 
 
+def _check_mqtt(before: MqttOptions | None, after: MqttOptions | None) -> None:
+    if before is None or after is None:
+        raise ReloadError("config reload not supported for MQTT")
+    if (before.tls is None) != (after.tls is None):
+        raise ReloadError('config reload not supported for MQTT: field "TLSConfig"')
+    if before.tls is not None and after.tls is not None and before.tls.pinned_certs != after.tls.pinned_certs:
+        raise ReloadError('config reload not supported for MQTT: field "TLSPinnedCerts"')
+    for name in _names(MqttOptions):
+        old, new = getattr(before, name), getattr(after, name)
+        if old == new or name in _MQTT_RELOADABLE:
+            continue
+        shown = _shown(name, old), _shown(name, new)
+        values = "" if None in shown else f": old={shown[0]}, new={shown[1]}"
+        raise ReloadError(f'config reload not supported for MQTT: field "{_MQTT_NAMES.get(name, name)}"{values}')
+
+
 def _check_eyot(before: EyotOptions, after: EyotOptions) -> None:
     """Policies of links may change; where the socket and the store are may not."""
     for name in ("control_socket", "store"):
@@ -185,7 +227,7 @@ def applied_lines(changed: list[str], new: Options) -> list[str]:
     """Return the log lines of a reload, in nats-server's words."""
     lines = []
     for name in changed:
-        if name in ("authorization", "accounts", "operator", "mappings", "leafnodes"):
+        if name in ("authorization", "accounts", "operator", "mappings", "leafnodes", "mqtt"):
             continue
         if name in ("server_tags", "server_metadata"):
             lines.append(f"Reloaded: {_SPOKEN[name]}")

@@ -23,7 +23,8 @@ PAGE = Path(__file__).parents[3] / "docs" / "reference.md"
 CONFIG = """eyot {
  store {
  }, status {
- subject: s }, sync {
+ subject: s }, mqtt {
+ }, sync {
  streams {
  NAME {
  } }, remotes [ {
@@ -35,12 +36,13 @@ BLOCKS = {
     1: "",
     2: "store.",
     3: "status.",
-    4: "sync.",
-    6: "sync.streams.NAME.",
-    7: "sync.remotes.",
-    8: "sync.remotes.metered.",
+    4: "mqtt.",
+    5: "sync.",
+    7: "sync.streams.NAME.",
+    8: "sync.remotes.",
+    9: "sync.remotes.metered.",
 }
-BLOCK_KEYS = {"store", "status", "sync", "sync.streams", "sync.remotes", "sync.remotes.metered"}
+BLOCK_KEYS = {"store", "status", "mqtt", "sync", "sync.streams", "sync.remotes", "sync.remotes.metered"}
 OTHER_SPELLINGS = {"control", "status.interval", "sync.streams.NAME.window", "sync.remotes.window"}
 MEMBERS: dict[str, type[Struct]] = {
     "`/eyot/status`": status.StatusReport,

@@ -27,11 +27,11 @@ def parse_duration_ns(text: str) -> int:
     while at < len(body):
         part = _PART.match(body, at)
         if part is None:
-            raise ValueError(f"invalid duration {text!r}")
+            raise ValueError(f'time: invalid duration "{text}"')
         total += int(Decimal(part[1]) * _UNITS_NS[part[2]])
         at = part.end()
     if not body or total > _INT64_MAX:
-        raise ValueError(f"invalid duration {text!r}")
+        raise ValueError(f'time: invalid duration "{text}"')
     return sign * total
 
 
