@@ -6,7 +6,8 @@ import logging
 import os
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -16,6 +17,7 @@ from eyot_daemon.auth.callout import Callout, new_id, server_key
 from eyot_daemon.client.lame_duck import let_clients_go
 from eyot_daemon.client.service import ClientService, WebSocketService
 from eyot_daemon.config.flags import UsageError
+from eyot_daemon.config.mqtt import MqttOptions
 from eyot_daemon.config.options import Options
 from eyot_daemon.config.read import Loaded
 from eyot_daemon.jetstream.service import JetStreamService
@@ -24,6 +26,7 @@ from eyot_daemon.leaf.sync_service import SyncService
 from eyot_daemon.monitor.device_status import StatusService
 from eyot_daemon.monitor.service import MonitoringService
 from eyot_daemon.monitor.system_services import SystemServices
+from eyot_daemon.mqtt.service import MqttService, Speaker
 from eyot_daemon.net import early_listen
 from eyot_daemon.net.cert_dates import out_of_date
 from eyot_daemon.net.tls_context import TlsError
@@ -44,6 +47,9 @@ from eyot_daemon.router.broker import Broker
 from eyot_wire.conf import ConfError
 from eyot_wire.status import ReloadReport
 from eyot_wire.transform import TransformError
+
+if TYPE_CHECKING:
+    from eyot_daemon.mqtt.listener import Make
 
 log = logging.getLogger("eyot")
 
@@ -92,11 +98,17 @@ class Server:
             MonitoringService(self.clients, env),
             StateFiles(),
         ]
+        mqtt = self._mqtt = MqttService(clients, self._speak_mqtt)
         # A stop ends links first, then JetStream, which still answers clients.
         self._serving: list[Service[Any]] = [
             clients,
-            WebSocketService(clients, lambda: None if leaf_links.server is None else leaf_links.server.serve_stream),
+            WebSocketService(
+                clients,
+                lambda: None if leaf_links.server is None else leaf_links.server.serve_stream,
+                lambda: None if mqtt.listener is None else mqtt.listener.serve_stream,
+            ),
             self._jetstream,
+            mqtt,
             SyncService(broker.sync, lambda: self._jetstream.path),
             leaf_links,
             StatusService(broker),
@@ -176,6 +188,14 @@ class Server:
         for service in reversed(self._frame):
             service.stop()
 
+    def _speak_mqtt(self, options: MqttOptions) -> tuple[Make, Speaker]:
+        # Loaded only where it is used.
+        from eyot_daemon.mqtt.connection import MqttConnection  # type: ignore[import-not-found]
+        from eyot_daemon.mqtt.server import MqttServer  # type: ignore[import-not-found]
+
+        server = MqttServer(self.broker, options, self._jetstream.account)
+        return partial(MqttConnection, server=server), server
+
     # -- signals ---------------------------------------------------------------------------------------------------
 
     def stop(self) -> None:
@@ -194,6 +214,7 @@ class Server:
         log.info("Entering lame duck mode, stop accepting new clients")
         self._system.events.lame_duck()
         self._runtime.close_listeners()
+        self._mqtt.stop()  # its sessions are in JetStream
         self._jetstream.stop()
         self._runtime.nursery.start_soon(self._let_clients_go)
 

@@ -42,6 +42,7 @@ class WebSocketClient:
         *,
         path: str = "/",
         headers: dict[str, str] | None = None,
+        subprotocols: tuple[str, ...] = (),
         compress: bool = False,
         tls: ssl.SSLContext | None = None,
         connect: bytes | None = b'{"verbose":false}',
@@ -62,6 +63,7 @@ class WebSocketClient:
             host=f"localhost:{port}",
             target=path,
             extra_headers=extra,
+            subprotocols=list(subprotocols),
             extensions=list(extensions) if compress else [],
         )
         self.sock.sendall(self.ws.send(request))

@@ -1,4 +1,4 @@
-"""The authenticators of a configuration: for clients, clients of the WebSocket listener, and leaf nodes."""
+"""The authenticators of a configuration: for clients, clients of the listeners for WebSocket and MQTT, and leaf nodes."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from eyot_daemon.auth.configured import ConfigAuthenticator
 from eyot_daemon.auth.login import Applicant, Authenticator, Deferred, Login, Peer
 from eyot_daemon.config.options import Options
 from eyot_daemon.config.passwords import PasswordChecker
-from eyot_daemon.config.websocket import for_websocket
+from eyot_daemon.config.websocket import for_listener
 from eyot_wire.info import LeafConnect
 
 if TYPE_CHECKING:
     from eyot_daemon.auth.account_fetch import AccountFetcher, FetchingAuthenticator
     from eyot_daemon.auth.operator import OperatorAuthenticator
     from eyot_daemon.auth.trust import Trust
+    from eyot_daemon.config.mqtt import MqttOptions
+    from eyot_daemon.config.options import WebsocketOptions
 
 InBackground = Callable[[Callable[[], bool], Callable[[bool], None]], None]
 
@@ -60,7 +62,9 @@ class Authenticators:
         #: for clients, and for leaf nodes that connect here
         self.clients = self._with_callout(self._known_users(), options)
         #: about clients of the WebSocket listener, where that has credentials of its own
-        self.websocket = self._websocket()
+        self.websocket = self._own(options.websocket)
+        #: about clients of MQTT, where that has credentials of its own
+        self.mqtt = self._own(options.mqtt)
 
     def leaf(self, connect: LeafConnect, nonce: str, peer: Peer, applicant: Applicant) -> Login | Deferred | None:
         """About a leaf that dialled us."""
@@ -76,8 +80,9 @@ class Authenticators:
     def _configured(self, options: Options) -> ConfigAuthenticator:
         return ConfigAuthenticator(options, background=self._in_background, passwords=self._passwords)
 
-    def _websocket(self) -> Authenticator | None:
-        own = for_websocket(self._options)
+    def _own(self, listener: WebsocketOptions | MqttOptions | None) -> Authenticator | None:
+        """Return the authenticator of a listener; None: it has no credentials of its own."""
+        own = for_listener(self._options, listener)
         if own is None or self.trust is not None:
             return None
         return self._with_callout(self._configured(own), own)

@@ -51,7 +51,7 @@ log = logging.getLogger("eyot.auth")
 
 #: Connections that wait for an answer; more are refused at once.
 WAITING_MAX = 4096
-_TYPES = {"STANDARD": "nats", "WEBSOCKET": "websocket"}
+_TYPES = {"STANDARD": "nats", "WEBSOCKET": "websocket", "MQTT": "mqtt", "MQTT_WS": "mqtt"}
 
 
 class _Asked:
@@ -154,6 +154,7 @@ class Callout:
                 name=connect.name,
                 kind="Leafnode" if peer.connection_type.startswith("LEAFNODE") else "Client",
                 type=_TYPES.get(peer.connection_type, ""),
+                mqtt_id="" if applicant is None else applicant.mqtt_client,
                 nonce="" if applicant is None or not connect.sig else applicant.nonce,
             ),
             connect_opts=ConnectOptions(

@@ -169,6 +169,8 @@ class ConfigAuthenticator:
         options = self._options
         if peer.connection_type.startswith("LEAFNODE"):
             tls = options.leafnodes.tls
+        elif peer.is_mqtt:  # also over a WebSocket, whose listener verified the certificate
+            tls = None if options.mqtt is None else options.mqtt.tls
         elif peer.connection_type == "WEBSOCKET":
             tls = None if options.websocket is None else options.websocket.tls
         else:

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 #: A connection type of `allowed_connection_types`.
 WEBSOCKET = "WEBSOCKET"
+#: MQTT over TCP or TLS, and over WebSocket.
+MQTT = "MQTT"
+MQTT_WS = "MQTT_WS"
 
 
 class Peer(Struct, frozen=True, kw_only=True):
@@ -38,7 +41,14 @@ class Peer(Struct, frozen=True, kw_only=True):
     @property
     def client_type(self) -> str:
         """The kind of connection in the words of events and pages."""
+        if self.is_mqtt:
+            return "mqtt"
         return "websocket" if self.connection_type == WEBSOCKET else "nats"
+
+    @property
+    def is_mqtt(self) -> bool:
+        """Whether the client speaks MQTT."""
+        return self.connection_type in (MQTT, MQTT_WS)
 
 
 class UserToken(Struct, frozen=True, kw_only=True):
@@ -128,6 +138,11 @@ class Applicant(Protocol):
 
     @property
     def nonce(self) -> str: ...
+
+    @property
+    def mqtt_client(self) -> str:
+        """The client id of MQTT; "": another protocol."""
+        ...
 
 
 class Authenticator(Protocol):

@@ -31,6 +31,7 @@ class ClientContext:
         self.broker = broker
         self.authenticator = authenticator
         self.websocket_authenticator: Authenticator | None = None  # None: the server's own
+        self.mqtt_authenticator: Authenticator | None = None  # None: the server's own
         self.websocket_port = 0  # known once that listener is bound
         self.port = port  # INFO's port, known once the listener is bound
         self.lame_duck = False
@@ -60,10 +61,19 @@ class ClientContext:
         return secrets.token_urlsafe(NONCE_BYTES) if self.authenticator.wants_nonce else ""
 
     def authenticator_for(self, peer: Peer) -> Authenticator:
-        """Return the authenticator of a connection: the WebSocket listener may have users of its own."""
+        """Return the authenticator of a connection: the listeners of WebSocket and MQTT may have users of their own."""
+        if peer.is_mqtt:
+            return self.mqtt_authenticator or self.authenticator
         if peer.connection_type == WEBSOCKET and self.websocket_authenticator is not None:
             return self.websocket_authenticator
         return self.authenticator
+
+    def login_timeout_s(self, peer: Peer) -> float:
+        """Return how long a peer may take to log in, seconds."""
+        mqtt = self.options.mqtt
+        if peer.is_mqtt and mqtt is not None and mqtt.authorization is not None:
+            return mqtt.authorization.timeout_s
+        return self.options.authorization.timeout_s
 
     def info_line(self, client: KnownClient) -> bytes:
         """INFO as the first line of a connection."""

@@ -26,6 +26,7 @@ from eyot_daemon.router.account import Account
 from eyot_daemon.turn.backpressure import Gate
 from eyot_daemon.turn.timers import TimerHandle
 from eyot_wire.info import ClientConnect
+from eyot_wire.quoting import quoted
 
 log = logging.getLogger("eyot.client")
 
@@ -105,7 +106,13 @@ class ServedClient(ClientState):
     @property
     def log_id(self) -> str:
         """The kind and number of the connection in log lines, as nats-server writes them."""
+        if self.peer.is_mqtt:
+            return f"mid:{self.cid}"
         return f"{'wid' if self.peer.connection_type == WEBSOCKET else 'cid'}:{self.cid}"
+
+    def __repr__(self) -> str:
+        text = f"{self.peer.host}:{self.peer.port} - {self.log_id}"
+        return f"{text} - {quoted(self.mqtt_client.encode())}" if self.mqtt_client else text
 
     @property
     def last_activity_ns(self) -> int:
@@ -263,7 +270,7 @@ class ServedClient(ClientState):
 
     def set_authentication_timer(self) -> None:
         """Close a peer that does not log in within the configured time."""
-        self.set_timer(self.clients.options.authorization.timeout_s, self._authentication_timeout)
+        self.set_timer(self.clients.login_timeout_s(self.peer), self._authentication_timeout)
 
     def _authentication_timeout(self) -> None:
         self._registry.refused(self, AUTHENTICATION_TIMEOUT)

@@ -17,7 +17,7 @@ from eyot_daemon.process.service import ReloadSteps, Runtime
 from eyot_daemon.router.providers import HealthzQuery, Unhealthy
 
 if TYPE_CHECKING:
-    from eyot_daemon.client.websocket_listener import ServeLeaf, WebSocketListener
+    from eyot_daemon.client.websocket_listener import ServeLeaf, ServeMqtt, WebSocketListener
 
 log = logging.getLogger("eyot")
 
@@ -84,13 +84,19 @@ class WebSocketConfiguration(NamedTuple):
 
 
 class WebSocketService:
-    """The listener for WebSocket clients, and for leaf nodes over WebSocket where `serve_leaf` says who serves them."""
+    """The listener for WebSocket clients, and for leaf nodes and MQTT clients over WebSocket where others serve them."""
 
     name = "websocket"
 
-    def __init__(self, clients: ClientService, serve_leaf: Callable[[], ServeLeaf | None]) -> None:
+    def __init__(
+        self,
+        clients: ClientService,
+        serve_leaf: Callable[[], ServeLeaf | None],
+        serve_mqtt: Callable[[], ServeMqtt | None],
+    ) -> None:
         self._clients = clients
         self._serve_leaf = serve_leaf
+        self._serve_mqtt = serve_mqtt
         self._server: WebSocketListener | None = None
         self._listener: TcpListener | None = None
 
@@ -120,6 +126,7 @@ class WebSocketService:
 
         def opened() -> None:
             server.serve_leaf = self._serve_leaf()
+            server.serve_mqtt = self._serve_mqtt()
             log.info("Listening for websocket clients on %s://%s:%d", scheme, options.host, listener.port)
             if context is None:
                 log.warning("Websocket not configured with TLS. DO NOT USE IN PRODUCTION!")

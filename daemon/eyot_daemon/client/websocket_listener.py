@@ -12,7 +12,7 @@ import msgspec
 import trio
 from wsproto.events import Request
 
-from eyot_daemon.auth.login import Peer
+from eyot_daemon.auth.login import MQTT_WS, Peer
 from eyot_daemon.client.listener import ClientListener, tls_peer
 from eyot_daemon.config.options import WebsocketOptions
 from eyot_daemon.net.binding import plain_host
@@ -26,6 +26,8 @@ log = logging.getLogger("eyot.websocket")
 
 CLIENT_TYPE = "WEBSOCKET"
 LEAF_TYPE = "LEAFNODE_WS"
+#: Answered whatever the client asked for, as nats-server does.
+MQTT_SUBPROTOCOL = "mqtt"
 
 
 class ServeLeaf(Protocol):
@@ -34,8 +36,14 @@ class ServeLeaf(Protocol):
     def __call__(self, stream: trio.abc.Stream, peer: Peer, local_host: str, *, websocket: bool) -> Awaitable[None]: ...
 
 
+class ServeMqtt(Protocol):
+    """Serves a stream as a client of MQTT."""
+
+    def __call__(self, stream: trio.abc.Stream, peer: Peer) -> Awaitable[None]: ...
+
+
 class WebSocketListener:
-    """Serves accepted sockets. `tls` None: plain; `serve_leaf` None: leaf nodes are sent away."""
+    """Serves accepted sockets. `tls` None: plain; `serve_leaf` or `serve_mqtt` None: such peers are sent away."""
 
     def __init__(
         self,
@@ -44,11 +52,13 @@ class WebSocketListener:
         *,
         tls: ssl.SSLContext | None = None,
         serve_leaf: ServeLeaf | None = None,
+        serve_mqtt: ServeMqtt | None = None,
     ) -> None:
         self.options = options
         self.tls = tls
         self._clients = clients
         self.serve_leaf = serve_leaf
+        self.serve_mqtt = serve_mqtt
         self._rate = RateLimit()
 
     async def serve(self, sock: socket.socket, address: tuple[str, int]) -> None:
@@ -77,6 +87,11 @@ class WebSocketListener:
             assert self.serve_leaf is not None
             peer = msgspec.structs.replace(peer, connection_type=LEAF_TYPE)
             await self.serve_leaf(websocket, peer, local_host, websocket=True)
+        elif verdict.is_mqtt:
+            assert self.serve_mqtt is not None
+            websocket.takes_text = False
+            peer = msgspec.structs.replace(peer, connection_type=MQTT_WS)
+            await self.serve_mqtt(websocket, _with_cookies(peer, verdict.cookies))
         else:
             await self._clients.serve_stream(websocket, _with_cookies(peer, verdict.cookies))
 
@@ -100,8 +115,11 @@ class WebSocketListener:
         verdict = check_upgrade(request.target, headers, options, secure=self.tls is not None)
         if verdict.is_leaf and self.serve_leaf is None:
             verdict = Verdict(status=404, reason="leaf nodes are not configured here")
+        if verdict.is_mqtt and self.serve_mqtt is None:
+            verdict = Verdict(status=404, reason="mqtt websocket endpoint not enabled")
         if verdict.status == 101:
-            await websocket.accept(compress=options.compression, headers=options.headers)
+            subprotocol = MQTT_SUBPROTOCOL if verdict.is_mqtt else ""
+            await websocket.accept(compress=options.compression, headers=options.headers, subprotocol=subprotocol)
         else:
             await websocket.reject(verdict.status, verdict.reason)
         return verdict

@@ -19,6 +19,8 @@ from eyot_daemon.router.broker import Broker
 from eyot_daemon.router.providers import HealthzQuery, Unhealthy
 
 if TYPE_CHECKING:
+    from eyot_daemon.jetstream.account import JetStreamAccount
+    from eyot_daemon.jetstream.consumer.consumers import Consumers
     from eyot_daemon.jetstream.running import RunningJetStream
     from eyot_store.store import Store
 
@@ -53,6 +55,14 @@ class JetStreamService:
     def store(self) -> Store | None:
         """The store, while JetStream runs."""
         return None if self.running is None else self.running.store
+
+    def account(self, name: str) -> tuple[JetStreamAccount, Consumers] | None:
+        """Return JetStream in an account, and the consumers; None where it is off, or does not run."""
+        if self.running is None:
+            return None
+        engine = self.running.engine
+        found = engine.accounts.get(name)
+        return (found, engine.consumers) if found is not None and found.enabled else None
 
     @property
     def path(self) -> Path | None:

@@ -103,6 +103,7 @@ class LeafConnection:
     )
 
     kind = Kind.LEAF
+    mqtt_client = ""
 
     def __init__(
         self,

@@ -19,7 +19,7 @@ from eyot_wire.subject import overlaps
 _NS = 1_000_000_000
 CONNZ_LIMIT = 1024
 
-CONNECTION_TYPES = {"STANDARD": "nats", "WEBSOCKET": "websocket", "MQTT": "mqtt"}
+CONNECTION_TYPES = {"STANDARD": "nats", "WEBSOCKET": "websocket", "MQTT": "mqtt", "MQTT_WS": "mqtt"}
 
 
 class LeafRow(Struct, frozen=True):
@@ -135,7 +135,7 @@ def _wanted(query: ConnzQuery, row: _Row) -> bool:
         (not query.cid or row.cid == query.cid)
         and (not query.user or row.user == query.user)
         and (not query.account or account == query.account)
-        and not query.mqtt_client
+        and (not query.mqtt_client or getattr(row, "mqtt_client", "") == query.mqtt_client)
     )
 
 
@@ -210,6 +210,8 @@ def open_row(client: ServedClient, query: ConnzQuery, now_ns: int) -> Json:
         "subscriptions": len(client.subs),
     }
     row |= _described(client.name, client.lang, client.version)
+    if client.mqtt_client:
+        row["mqtt_client"] = client.mqtt_client
     if client.peer.tls_version:
         row["tls_version"] = client.peer.tls_version.removeprefix("TLSv")
         row["tls_cipher_suite"] = client.peer.tls_cipher
@@ -278,6 +280,8 @@ def _closed_row(clients: Clients, closed: ClosedClient, query: ConnzQuery) -> Js
         "subscriptions": closed.subscriptions,
     }
     row |= _described(closed.name, closed.lang, closed.version)
+    if closed.mqtt_client:
+        row["mqtt_client"] = closed.mqtt_client
     if query.authenticated:
         account_now = clients.broker.accounts.get(closed.account)
         row |= _who(closed.user, closed.account, closed.account if account_now is None else account_now.name_tag)

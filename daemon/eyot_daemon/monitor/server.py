@@ -13,6 +13,7 @@ from collections import Counter
 
 from eyot_daemon.client.clients import Clients
 from eyot_daemon.config.leaf import RemoteOptions
+from eyot_daemon.config.mqtt import ACK_WAIT_DEFAULT_S, LOGIN_TIMEOUT_DEFAULT_S
 from eyot_daemon.config.options import HANDSHAKE_TIMEOUT_DEFAULT_S
 from eyot_daemon.config.tls import TlsOptions
 from eyot_daemon.net.cert_dates import not_after
@@ -153,7 +154,7 @@ def _limits(broker: Broker) -> Json:
         "max_pending": options.max_pending,
         "cluster": {},
         "gateway": {},
-        "mqtt": {},
+        "mqtt": _mqtt(broker),
         "websocket": _websocket(broker),
         "tls_timeout": 2.0 if options.tls is None else options.tls.timeout_s,
         "write_deadline": int(options.write_deadline_s * _NS),
@@ -179,6 +180,26 @@ def _websocket(broker: Broker) -> Json:
     if websocket.allowed_origins:
         page["allowed_origins"] = list(websocket.allowed_origins)
     return page | _not_after(websocket.tls)
+
+
+def _mqtt(broker: Broker) -> Json:
+    mqtt = broker.options.mqtt
+    if mqtt is None:
+        return {}
+    own = mqtt.authorization
+    page: Json = {
+        "host": mqtt.host,
+        "port": broker.bound.get("mqtt", mqtt.port),
+        "no_auth_user": mqtt.no_auth_user,
+        "auth_timeout": 0.0 if own is None or own.timeout_s == LOGIN_TIMEOUT_DEFAULT_S else own.timeout_s,
+        "tls_map": mqtt.tls is not None and mqtt.tls.verify_and_map,
+        "tls_timeout": 2.0 if mqtt.tls is None else mqtt.tls.timeout_s,
+        "tls_pinned_certs": [] if mqtt.tls is None else sorted(mqtt.tls.pinned_certs),
+        "js_domain": mqtt.js_domain,
+        "ack_wait": 0 if mqtt.ack_wait_s == ACK_WAIT_DEFAULT_S else int(mqtt.ack_wait_s * _NS),
+        "max_ack_pending": 0 if mqtt.max_ack_pending == 1024 else mqtt.max_ack_pending,
+    }
+    return {name: value for name, value in page.items() if value} | _not_after(mqtt.tls)
 
 
 def _not_after(tls: TlsOptions | None) -> Json:

@@ -135,6 +135,8 @@ class SystemEvents:
         }
         told = {name: value for name, value in told.items() if value}
         kind = {"kind": "Client", "client_type": client.peer.client_type}
+        if client.mqtt_client:
+            kind["client_id"] = client.mqtt_client
         if client.token is not None:
             told["issuer_key"] = client.token.claims.iss
             if client.token.claims.all_tags:

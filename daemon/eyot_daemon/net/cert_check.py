@@ -24,6 +24,7 @@ def unusable_certificates(options: Options) -> Iterator[str]:
 def _blocks(options: Options) -> Iterator[tuple[TlsOptions, Callable[[TlsOptions], object]]]:
     leaf_links = options.leafnodes
     listeners = [options.tls, None if options.websocket is None else options.websocket.tls]
+    listeners.append(None if options.mqtt is None else options.mqtt.tls)
     listeners.append(None if leaf_links.port is None else leaf_links.tls)
     for tls in listeners:
         if tls is not None:

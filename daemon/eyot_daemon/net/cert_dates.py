@@ -23,6 +23,7 @@ def own_certificates(options: Options) -> list[str]:
     leaf_links = options.leafnodes
     blocks: list[TlsOptions | None] = [options.tls]  # the monitoring pages show it, too
     blocks.append(None if options.websocket is None else options.websocket.tls)
+    blocks.append(None if options.mqtt is None else options.mqtt.tls)
     blocks.append(None if leaf_links.port is None else leaf_links.tls)
     blocks += [remote.tls for remote in leaf_links.remotes if not remote.disabled]
     files = [

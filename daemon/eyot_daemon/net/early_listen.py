@@ -65,6 +65,9 @@ def addresses(argv: Sequence[str]) -> list[tuple[str, int]]:
     websocket = conf.get("websocket", conf.get("ws"))
     if isinstance(websocket, dict):
         found.append(_listener({key.lower(): value for key, value in websocket.items()}, 0))
+    mqtt = conf.get("mqtt")
+    if isinstance(mqtt, dict):
+        found.append(_listener({key.lower(): value for key, value in mqtt.items()}, 0))
     return [(host, port) for host, port in found if 0 < port < 65_536]
 
 

@@ -79,6 +79,7 @@ class WebSocketStream(trio.abc.Stream):
         self.stream = stream
         self.fragment_bytes = 0  # 0: every send is one frame
         self.is_compressed = False
+        self.takes_text = True  # whether text frames are data like others
         self._deflate = BoundedDeflate(FIRST_MESSAGE_MAX)
         self._ws = WSConnection(ConnectionType.SERVER)
         self._ended = False
@@ -112,12 +113,14 @@ class WebSocketStream(trio.abc.Stream):
             await self._send(hint if isinstance(hint, RejectConnection) else RejectConnection(status_code=400))
             raise UpgradeError(str(error)) from None
 
-    async def accept(self, *, compress: bool, headers: tuple[tuple[str, str], ...] = ()) -> None:
+    async def accept(self, *, compress: bool, headers: tuple[tuple[str, str], ...] = (), subprotocol: str = "") -> None:
         """Open the WebSocket; `compress` if the peer offers it, without memory from message to message."""
         extensions: list[Extension] = []
         if compress:
             extensions.append(self._deflate)
         extra = [(name.encode(), value.encode()) for name, value in headers]
+        if subprotocol:  # wsproto refuses one that the peer did not ask for
+            extra.append((b"sec-websocket-protocol", subprotocol.encode()))
         await self._send(AcceptConnection(extensions=extensions, extra_headers=extra))
         self.is_compressed = any(extension.enabled() for extension in extensions)
 
@@ -149,6 +152,10 @@ class WebSocketStream(trio.abc.Stream):
                     if isinstance(event, BytesMessage):
                         taken += event.data
                     elif isinstance(event, TextMessage):
+                        if not self.takes_text:
+                            self._ended = True
+                            answer += self._ws.send(CloseConnection(code=CloseReason.UNSUPPORTED_DATA))
+                            break
                         taken += event.data.encode()
                     elif isinstance(event, Ping):
                         answer += self._ws.send(event.response())

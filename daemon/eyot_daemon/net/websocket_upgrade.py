@@ -1,7 +1,7 @@
 """The HTTP request that opens a WebSocket: which ones are accepted, and the answers.
 
 `check_upgrade` checks a request (path, origin, headers) and returns a `Verdict`, without I/O. Any path is a client's,
-except one that ends in `/leafnode` (a leaf node) or `/mqtt`, which is not offered.
+except one that ends in `/leafnode` (a leaf node) or `/mqtt` (a client of MQTT).
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ class Verdict(Struct, frozen=True, kw_only=True):
     status: int = 101
     reason: str = ""
     is_leaf: bool = False
+    is_mqtt: bool = False
     is_browser: bool = False
     cookies: Cookies = Cookies()
 
@@ -47,13 +48,12 @@ class Verdict(Struct, frozen=True, kw_only=True):
 def check_upgrade(target: str, headers: dict[str, str], options: WebsocketOptions, *, secure: bool) -> Verdict:
     """`headers`: lower-case names. `secure`: the connection runs over TLS."""
     path = urlsplit(target).path
-    if path.endswith(MQTT_PATH):
-        return Verdict(status=404, reason="MQTT is not offered")
     wrong = _wrong_origin(headers, options, secure=secure)
     if wrong:
         return Verdict(status=403, reason=f"origin not allowed: {wrong}")
     return Verdict(
         is_leaf=path.endswith(LEAF_PATH),
+        is_mqtt=path.endswith(MQTT_PATH),
         is_browser=headers.get("user-agent", "").startswith("Mozilla/"),
         cookies=_cookies(headers.get("cookie", ""), options),
     )

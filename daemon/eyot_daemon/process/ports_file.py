@@ -25,6 +25,7 @@ class Ports(Struct, omit_defaults=True, kw_only=True):
     nats: list[str] = []
     monitoring: list[str] = []
     websocket: list[str] = []
+    mqtt: list[str] = []  # nats-server leaves it out
     leafnodes: list[str] = []
 
 

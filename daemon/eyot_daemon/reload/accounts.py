@@ -60,6 +60,7 @@ class AccountService:
         )
         self.clients = Clients(broker, self.authenticators.clients)
         self.clients.websocket_authenticator = self.authenticators.websocket
+        self.clients.mqtt_authenticator = self.authenticators.mqtt
         self._claims: ClaimsKeeper | None = None
 
     def keep_claims(self, server_info: Callable[[], Json]) -> None:
@@ -120,6 +121,7 @@ class AccountService:
         authenticators = self.authenticators
         authenticators.take(wanted.options, wanted.trust)
         self.clients.websocket_authenticator = authenticators.websocket
+        self.clients.mqtt_authenticator = authenticators.mqtt
         change_options(self.clients, authenticators.clients, wanted.options)
 
     def health(self, query: HealthzQuery) -> Unhealthy | None:

@@ -61,7 +61,7 @@ class BrokerCore:
         self.stalled_clients = 0  # how often a client had to wait because another one reads slowly
         self.connections_total = 0
         self.sync = SyncControl(self.clock, self.options.eyot.sync)
-        #: ports as they were bound: of "http", "https", "leafnodes", "websocket"
+        #: ports as they were bound: of "http", "https", "leafnodes", "websocket", "mqtt"
         self.bound: dict[str, int] = {}
         #: the `server` of events and answers
         self.server_info: Callable[[], dict[str, Any]] = lambda: {"name": self.server_name, "id": self.server_id}

@@ -44,6 +44,7 @@ class ClientInformation(Struct, omit_defaults=True, kw_only=True):
     name: str = ""
     kind: str = ""
     type: str = ""
+    mqtt_id: str = ""
     nonce: str = ""
 
 
@@ -59,7 +60,7 @@ class ConnectOptions(Struct, omit_defaults=True, kw_only=True):
     name: str = ""
     lang: str = ""
     version: str = ""
-    protocol: int = 0
+    protocol: int  # always there, as in nats-server
 
     def __repr__(self) -> str:
         return "ConnectOptions(***)"
