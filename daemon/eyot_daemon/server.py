@@ -190,8 +190,8 @@ class Server:
 
     def _speak_mqtt(self, options: MqttOptions) -> tuple[Make, Speaker]:
         # Loaded only where it is used.
-        from eyot_daemon.mqtt.connection import MqttConnection  # type: ignore[import-not-found]
-        from eyot_daemon.mqtt.server import MqttServer  # type: ignore[import-not-found]
+        from eyot_daemon.mqtt.connection import MqttConnection
+        from eyot_daemon.mqtt.server import MqttServer
 
         server = MqttServer(self.broker, options, self._jetstream.account)
         return partial(MqttConnection, server=server), server

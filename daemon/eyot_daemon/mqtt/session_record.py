@@ -18,11 +18,12 @@ _HASH_LENGTH: Final = 8
 class SubOptions(Struct, omit_defaults=True):
     """The options of one filter.
 
-    `subjects`: those that the filter converts to. `since`: the last sequence of `$MQTT_msgs` when the client subscribed;
+    `group`: of a shared subscription, "" for others. `subjects`: those that the filter converts to. `since`: the last sequence of `$MQTT_msgs` when the client subscribed;
     older messages are not for this filter.
     """
 
     qos: int = 0
+    group: str = ""
     subjects: list[bytes] = field(default_factory=list)
     no_local: bool = False
     retain_as_published: bool = False

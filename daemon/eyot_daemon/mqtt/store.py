@@ -27,7 +27,15 @@ from eyot_daemon.jetstream.ingest.joint import Change, JointPublish, JointStream
 from eyot_daemon.jetstream.ingest.stream_ingest import SubjectRemoval
 from eyot_daemon.mqtt.retained_store import PREFIX as RETAINED
 from eyot_daemon.mqtt.retained_store import Retained
-from eyot_daemon.mqtt.session_queue import Done, Queue, QueueContext, QueueFilter, SessionQueue, SharedQueue
+from eyot_daemon.mqtt.session_queue import (
+    QUEUE_PREFIX,
+    Done,
+    Queue,
+    QueueContext,
+    QueueFilter,
+    SessionQueue,
+    SharedQueue,
+)
 from eyot_daemon.mqtt.session_record import (
     HELD,
     PUBREL,
@@ -241,6 +249,10 @@ class MqttStore:
         """Return the sessions that were on flash at `open`, once."""
         records, self._records = self._records, []
         yield from records
+
+    def wants(self, subject: bytes) -> bool:
+        """Return whether a queue takes messages on `subject`."""
+        return self._filters.has_interest(QUEUE_PREFIX + subject)
 
     def last_queued(self) -> int:
         """Return the last sequence of the queued messages, those under way included: for `SubOptions.since`."""

@@ -79,7 +79,19 @@ class Route:
     of other accounts get it, too.
     """
 
-    __slots__ = ("exported", "fast", "groups", "leaf_links", "local", "plain", "simple", "sink", "subject", "targets")
+    __slots__ = (
+        "_rest",
+        "exported",
+        "fast",
+        "groups",
+        "leaf_links",
+        "local",
+        "plain",
+        "simple",
+        "sink",
+        "subject",
+        "targets",
+    )
 
     plain: tuple[Member, ...]
     leaf_links: tuple[LeafMember, ...]
@@ -90,6 +102,7 @@ class Route:
         self.subject = subject
         self.sink: IngestQueue | None = None
         self.exported = False
+        self._rest: Route | None = None
         if len(match.plain) == 1 and not match.groups and _is_plain_client(match.plain[0]):
             # A reply to an inbox: its subject is used once, so its route must cost little.
             member = Member(match.plain[0], b"")
@@ -126,6 +139,23 @@ class Route:
             and all(_takes_frames(target, has_header) for target in self.targets)
             and all(_takes_frames(target, has_header) for group in self.groups for target in group.targets)
         )
+
+    def streams(self) -> tuple[tuple[IngestQueue, bytes], ...]:
+        """Return the ingest queues of the streams that store the message, each with the subject that it stores."""
+        found = ((_sink(sub, b""), local or self.subject) for sub, local in self.plain)
+        return tuple((queue, subject) for queue, subject in found if queue is not None)
+
+    def without_streams(self) -> Route:
+        """Return everything but those streams: for a publisher that has had them store the message."""
+        if self._rest is None:
+            self._rest = self
+            if self.streams():
+                rest = self._rest = Route(self.subject, EMPTY)
+                rest.plain = tuple(member for member in self.plain if _sink(member.sub, b"") is None)
+                rest.leaf_links, rest.groups, rest.exported = self.leaf_links, self.groups, self.exported
+                rest.local = not rest.groups and not rest.leaf_links
+                rest.fast = rest.simple = False
+        return self._rest
 
     def within(self, account: SubjectSpace) -> Route:
         """Return the account's own part: a message of a service import is not exported again."""

@@ -1,0 +1,568 @@
+"""One MQTT connection: packets in, packets out, and the session that they belong to.
+
+Packets are handled in their order. CONNECT waits for the login and for the session, and what follows it waits with it.
+From then on nothing waits for flash but its own answer: PINGREQ and QoS 0 pass a slow disk.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from eyot_daemon.client.close_reasons import close_reason
+from eyot_daemon.client.served import (
+    AUTHENTICATION_TIMEOUT,
+    AUTHORIZATION_VIOLATION,
+    MAX_ACCOUNT_CONNECTIONS,
+    MAX_CONNECTIONS,
+    USER_EXPIRED,
+    ServedClient,
+)
+from eyot_daemon.mqtt import message
+from eyot_daemon.mqtt.handshake import Handshake
+from eyot_daemon.mqtt.publishing import Publication, Publisher, Result, publish
+from eyot_daemon.mqtt.session import Outgoing, Session
+from eyot_daemon.mqtt.subscribing import REST_SID, Subscriber
+from eyot_daemon.net.transport import SERVER_SHUTDOWN
+from eyot_daemon.turn.backpressure import Gate
+from eyot_wire.mqtt import encoder, topics
+from eyot_wire.mqtt.errors import MqttError, ProtocolError
+from eyot_wire.mqtt.packets import (
+    Connect,
+    Disconnect,
+    Packet,
+    Pingreq,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+    Suback,
+    Subscribe,
+    Unsuback,
+    Unsubscribe,
+)
+from eyot_wire.mqtt.properties import Properties
+from eyot_wire.mqtt.reader import PacketReader
+from eyot_wire.mqtt.reason_codes import ReasonCode
+from eyot_wire.mqtt.topic_aliases import InboundAliases, OutboundAliases
+from eyot_wire.quoting import printable
+
+if TYPE_CHECKING:
+    from eyot_daemon.auth.login import Peer
+    from eyot_daemon.client.context import ClientContext
+    from eyot_daemon.client.served import Registry
+    from eyot_daemon.mqtt.server import MqttServer
+    from eyot_daemon.mqtt.sessions import AccountSessions
+    from eyot_daemon.net.transport import Transport
+    from eyot_daemon.router.subscription import Origin, Subscription
+
+log = logging.getLogger("eyot.mqtt")
+
+V5: Final = 5
+#: The most bytes kept of a client whose CONNECT is not answered yet: before its login, and while its session is opened.
+EARLY_BYTES_MAX: Final = 48 * 1024
+HELD_BYTES_MAX: Final = 4 * 1024 * 1024
+#: DISCONNECT for what ends a connection from the server's side; CONNACK for what does so before.
+GOODBYES: Final = {
+    AUTHORIZATION_VIOLATION: ReasonCode.NOT_AUTHORIZED,
+    USER_EXPIRED: ReasonCode.MAXIMUM_CONNECT_TIME,
+    MAX_CONNECTIONS: ReasonCode.QUOTA_EXCEEDED,
+    MAX_ACCOUNT_CONNECTIONS: ReasonCode.QUOTA_EXCEEDED,
+}
+ANSWERS: Final = {
+    AUTHORIZATION_VIOLATION: ReasonCode.NOT_AUTHORIZED,
+    AUTHENTICATION_TIMEOUT: ReasonCode.NOT_AUTHORIZED,
+    MAX_ACCOUNT_CONNECTIONS: ReasonCode.SERVER_BUSY,
+}
+#: Keep-alive: the client is gone after this many intervals without a packet [MQTT-3.1.2-22].
+SILENCE: Final = 1.5
+
+
+class _Answer:
+    """An acknowledgement in the order of the publishes: sent when all before it are."""
+
+    __slots__ = ("packet_id", "qos", "result")
+
+    def __init__(self, packet_id: int, qos: int) -> None:
+        self.packet_id = packet_id
+        self.qos = qos
+        self.result: Result | None = None
+
+
+class MqttConnection(ServedClient):
+    """A client of MQTT as the broker sees it."""
+
+    __slots__ = (
+        "_aliases_in",
+        "_aliases_out",
+        "_answers",
+        "_gate",
+        "_handshake",
+        "_packet_max",
+        "_packets",
+        "_reader",
+        "_tells_problems",
+        "_waiting_bytes",
+        "client_id",
+        "level",
+        "publisher",
+        "receive_maximum",
+        "server",
+        "session",
+        "sessions",
+        "subscriber",
+    )
+
+    publisher: Publisher
+    session: Session
+    sessions: AccountSessions
+
+    def __init__(
+        self,
+        clients: ClientContext,
+        registry: Registry,
+        transport: Transport,
+        peer: Peer,
+        cid: int,
+        *,
+        server: MqttServer,
+    ) -> None:
+        super().__init__(clients, registry, transport, peer, cid)
+        self.server = server
+        self.client_id = ""
+        #: protocol level: 3 (3.1), 4 (3.1.1), 5; 0 before CONNECT
+        self.level = 0
+        self.receive_maximum = 0
+        self._reader = PacketReader(server.limits.packet_bytes, connect_bytes_max=clients.options.max_payload)
+        self._handshake = Handshake(self)
+        #: packets behind a CONNECT that is not answered yet
+        self._packets: deque[Packet] = deque()
+        self._answers: deque[_Answer] = deque()
+        self._aliases_in = InboundAliases(server.limits.aliases)
+        self._aliases_out = OutboundAliases(0)
+        self._packet_max = 0
+        self._tells_problems = True
+        self._waiting_bytes = 0
+        #: where a client of 3.1.1 waits while too many of its publishes are on their way to flash
+        self._gate: Gate | None = None
+        self.subscriber = Subscriber(self)
+
+    def __repr__(self) -> str:
+        text = f"{self.peer.host}:{self.peer.port} - {self.log_id}"
+        return f'{text} - "{printable(self.client_id)}"' if self.client_id else text
+
+    @property
+    def log_id(self) -> str:
+        return f"mid:{self.cid}"
+
+    @property
+    def is_v5(self) -> bool:
+        return self.level == V5
+
+    @property
+    def live(self) -> bool:
+        """CONNECT was answered, and the connection has a session."""
+        return self._handshake.complete and not self.closed
+
+    # -- packets -------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Wait for CONNECT."""
+        log.debug("%r - Client connection created", self)
+        self.set_authentication_timer()
+
+    def received(self, data: bytes | bytearray | memoryview) -> None:
+        """Handle the bytes of one read of the socket."""
+        if self.closed:
+            return
+        self.last_in = self.clients.broker.clock.monotonic()
+        failure: MqttError | None = None
+        try:
+            for packet in self._reader.feed(data):
+                self._packets.append(packet)
+        except MqttError as error:
+            failure = error
+        if self._handshake.waiting:
+            self._waiting_bytes += len(data)
+            if self._waiting_bytes > (EARLY_BYTES_MAX if self.account is None else HELD_BYTES_MAX):
+                self.close("Protocol Violation", linger=False)
+                return
+        self.handle_waiting()
+        if failure is not None and not self.closed:
+            log.error("%r - %s", self, failure)
+            self.refuse(failure.reason_code)
+
+    def handle_waiting(self) -> None:
+        """Handle the packets that were read, as far as nothing holds them."""
+        packets = self._packets
+        while packets and not self.closed and not self._handshake.waiting:
+            packet = packets.popleft()
+            if self._handshake.complete:
+                self._handle(packet)
+            elif type(packet) is Connect:
+                self._handshake.begin(packet)
+            else:
+                log.error("%r - first packet should be a CONNECT", self)
+                self.close("Protocol Violation", linger=False)
+
+    def _handle(self, packet: Packet) -> None:
+        if type(packet) is Publish:
+            self._publish(packet)
+        elif type(packet) is Puback:
+            self.session.puback(packet.packet_id)
+        elif type(packet) is Pubrec:
+            self._pubrec(packet)
+        elif type(packet) is Pubrel:
+            self._pubrel(packet.packet_id)
+        elif type(packet) is Pubcomp:
+            self.session.pubcomp(packet.packet_id)
+        elif type(packet) is Pingreq:
+            self.queue_output(encoder.PINGRESP)
+        elif type(packet) is Subscribe:
+            self.subscriber.subscribe(packet)
+        elif type(packet) is Unsubscribe:
+            self.subscriber.unsubscribe(packet)
+        elif type(packet) is Disconnect:
+            self._disconnected(packet)
+        else:  # AUTH without a method [MQTT-4.12.0-1]
+            self.refuse(ReasonCode.PROTOCOL_ERROR)
+
+    def refuse(self, reason: ReasonCode) -> None:
+        """End the connection for a fault of the client: DISCONNECT with the reason (MQTT 5), then close."""
+        if self.level == V5 and self._handshake.complete:
+            self.queue_output(encoder.disconnect(reason))
+        self.close("Protocol Violation", linger=True)
+
+    # -- PUBLISH of the client -------------------------------------------------------------------------------------------
+
+    def _publish(self, packet: Publish) -> None:
+        try:
+            topic = self._aliases_in.resolve(packet) if self.is_v5 else packet.topic
+        except ProtocolError as error:
+            self.refuse(error.reason_code)
+            return
+        self.in_msgs += 1
+        self.in_bytes += len(packet.payload)
+        assert self.account is not None
+        self.account.count_in(1, len(packet.payload))
+        if packet.qos == 2 and self._is_held(packet, topic):
+            return
+        if not self._accepts(packet):
+            return
+        answer = _Answer(packet.packet_id, packet.qos)
+        if packet.qos:
+            self._answers.append(answer)
+        subject = topics.to_subject(topic)
+        if subject is None:
+            self._published(answer, Result(ReasonCode.TOPIC_NAME_INVALID, "not a topic that can be a subject"))
+            return
+        hold = None
+        if packet.qos == 2:
+            hold = (packet.packet_id, digest_of(packet, topic))
+            self.session.hold(*hold)
+        publication = Publication(topic, subject, packet.payload, packet.qos, packet.retain, packet.properties, hold)
+        publish(self.publisher, publication, self, partial(self._published, answer))
+
+    def _accepts(self, packet: Publish) -> bool:
+        """Check size, quality of service and the window [MQTT-3.3.4-9]; answer a PUBLISH that is refused."""
+        limits = self.server.limits
+        if len(packet.payload) > self.clients.max_payload_of(self):
+            self.refuse(ReasonCode.PACKET_TOO_LARGE)
+            return False
+        if packet.qos == 2 and self.server.options.reject_qos2_publish:
+            self.refuse(ReasonCode.QOS_NOT_SUPPORTED)
+            return False
+        if packet.qos and len(self._answers) >= limits.inflight_in:
+            if self.is_v5:
+                self.refuse(ReasonCode.RECEIVE_MAXIMUM_EXCEEDED)
+                return False
+            self._wait_for_answers()
+        return True
+
+    def _wait_for_answers(self) -> None:
+        """Read no more of a client of 3.1.1 until what it published is on flash: it cannot be told a maximum."""
+        if self._gate is None:
+            limit = self.server.limits.inflight_in
+            self._gate = Gate(self.clients.broker.timers, lambda: len(self._answers) >= limit and not self.closed)
+        self.transport.hold(self._gate)
+
+    def _is_held(self, packet: Publish, topic: str) -> bool:
+        """Answer a PUBLISH of QoS 2 that came before; False: it is a new one."""
+        held = self.session.held.get(packet.packet_id)
+        if held is None or held.digest != digest_of(packet, topic):
+            return False
+        if held.committed:
+            self.queue_output(encoder.pubrec(self.level, packet.packet_id))
+        else:
+            answer = _Answer(packet.packet_id, 2)
+            self._answers.append(answer)
+            held.waiting.append(partial(self._published, answer))
+        return True
+
+    def _published(self, answer: _Answer, result: Result) -> None:
+        """Answer a publish that has its result, and those behind it that wait for their turn."""
+        if answer.qos == 2:
+            for waiting in self.session.hold_settled(answer.packet_id, kept=result.reason < 0x80):
+                waiting(result)
+        if self.closed:
+            return
+        if not answer.qos:
+            if result.reason >= 0x80:
+                self._refused_without_answer(result)
+            return
+        answer.result = result
+        answers = self._answers
+        while answers and answers[0].result is not None:
+            self._answer(answers.popleft())
+        if self._gate is not None and not self._gate.shut:
+            gate, self._gate = self._gate, None
+            gate.open()
+
+    def _answer(self, answer: _Answer) -> None:
+        result = answer.result
+        assert result is not None
+        reason = result.reason
+        if not self.is_v5:
+            if reason >= 0x80 and reason is not ReasonCode.NOT_AUTHORIZED:
+                self._refused_without_answer(result)
+                return
+            reason = ReasonCode.SUCCESS
+        properties = None
+        if result.text and reason >= 0x80 and self._tells_problems:
+            properties = Properties(reason_string=result.text)
+        encode = encoder.puback if answer.qos == 1 else encoder.pubrec
+        self.queue_output(encode(self.level, answer.packet_id, reason, properties))
+
+    def _refused_without_answer(self, result: Result) -> None:
+        """Log a refusal that the protocol cannot tell; QoS 1 and 2 of 3.1.1 end the connection after a pause."""
+        self.server.tell_refusal(self, result)
+        if result.reason is ReasonCode.TOPIC_NAME_INVALID and not self.is_v5:
+            self.close("Protocol Violation", linger=True)
+        elif not self.is_v5 and result.reason is not ReasonCode.NOT_AUTHORIZED:
+            self.clients.broker.timers.call_later(
+                self.server.limits.refusal_pause_s, partial(self.close, "Store Refused", linger=True)
+            )
+
+    def _pubrel(self, packet_id: int) -> None:
+        """PUBREL: the client will not send the message again; its identifier is forgotten on flash before PUBCOMP."""
+        session = self.session
+        held = session.held.get(packet_id)
+        if held is None:
+            self.queue_output(encoder.pubcomp(self.level, packet_id, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND))
+        elif held.committed:
+            session.release(packet_id, partial(self._released, packet_id))
+
+    def _released(self, packet_id: int, error: str) -> None:
+        if not error and not self.closed:
+            self.queue_output(encoder.pubcomp(self.level, packet_id))
+
+    # -- answers of the client -------------------------------------------------------------------------------------------
+
+    def _pubrec(self, packet: Pubrec) -> None:
+        reason = self.session.pubrec(packet.packet_id, packet.reason_code)
+        if reason is not None:
+            self.queue_output(encoder.pubrel(self.level, packet.packet_id, reason))
+
+    def send_pubrel(self, packet_id: int) -> None:
+        self.queue_output(encoder.pubrel(self.level, packet_id))
+
+    # -- messages to the client ------------------------------------------------------------------------------------------
+
+    def deliver(
+        self, sub: Subscription, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Origin | None
+    ) -> bool:
+        """Deliver one message of the account; see `Destination.deliver`."""
+        options = self.subscriber.options.get(sub.sid)
+        if self.closed or options is None or not self._may_receive(sub, subject, reply):
+            return False
+        if options.ignores_dollar and subject.startswith(b"$"):
+            return False
+        publisher: Publisher | None = getattr(origin, "publisher", None)
+        current = publisher.current if publisher is not None else None
+        if options.no_local and publisher is not None and publisher.client_id == self.client_id:
+            return False
+        qos = min(current.qos, options.qos) if current is not None else 0
+        if current is not None and current.qos and options.group:
+            if self.sessions.group_is_queued(sub.sid.removesuffix(REST_SID).decode()):
+                return True  # comes from the group's queue, to one of its members
+        elif qos and self.session.persistent:
+            return True  # comes from the queue
+        topic = topics.to_topic(subject)
+        if topic is None:
+            self.sessions.drops.count("no_topic")
+            return False
+        retain = current is not None and current.retain and options.retain_as_published
+        identifiers = (options.identifier,) if options.identifier else ()
+        sub.delivered += 1
+        return self.session.send(Outgoing(topic, reply, header, payload, qos, retain, identifiers))
+
+    def _may_receive(self, sub: Subscription, subject: bytes, reply: bytes) -> bool:
+        access = self.access
+        if access is None:
+            return True
+        if sub.deny_filter and not access.may_receive(subject):
+            return False
+        if reply and access.replies is not None:
+            access.replies.delivered(reply, self.clients.broker.clock.monotonic())
+        return True
+
+    @property
+    def backlog(self) -> int:
+        return len(self.out) + self.transport.backlog
+
+    def send_publish(self, outgoing: Outgoing, packet_id: int, *, dup: bool) -> bool:
+        """Send PUBLISH; False: it is larger than the client takes."""
+        properties, topic = None, outgoing.topic
+        if self.is_v5:
+            reply_topic = (topics.to_topic(outgoing.reply) or "") if outgoing.reply else ""
+            properties = message.properties_of(outgoing.header, reply_topic, self.clients.broker.clock.now_ns())
+            properties.subscription_identifiers = list(outgoing.identifiers)
+            topic, alias = self._aliases_out.assign(topic)
+            properties.topic_alias = alias or None
+        packet = encoder.publish(
+            self.level,
+            topic,
+            outgoing.payload,
+            qos=outgoing.qos,
+            retain=outgoing.retain,
+            dup=dup,
+            packet_id=packet_id,
+            properties=properties,
+        )
+        if self._packet_max and len(packet) > self._packet_max:
+            return False
+        self.queue_output(packet)
+        self.out_msgs += 1
+        self.out_bytes += len(outgoing.payload)
+        return True
+
+    def refill(self) -> bool:
+        """Everything was sent: let the queue hand over more."""
+        if self.live:
+            self.session.pull()
+        return bool(self.out)
+
+    # -- the handshake -------------------------------------------------------------------------------------------------
+
+    def welcome(self) -> None:
+        self.cancel_timer()
+        self._handshake.logged_in()
+
+    def turned_away(self) -> None:
+        self._handshake.refused()
+
+    def go_on(self) -> None:
+        """Handle what came behind CONNECT."""
+        if not self._handshake.waiting and not self.closed:
+            self._waiting_bytes = 0
+            self.open_door()
+            self.handle_waiting()
+
+    def settle(self, *, receive_maximum: int, packet_max: int, aliases: int, tells_problems: bool) -> None:
+        """Note what the client takes; 0 bytes: packets of any size."""
+        self.receive_maximum = receive_maximum
+        self._packet_max = packet_max
+        self._aliases_out = OutboundAliases(aliases)
+        self._tells_problems = tells_problems
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+
+    def _disconnected(self, packet: Disconnect) -> None:
+        """DISCONNECT: the will is dropped, unless the client asks for it (0x04)."""
+        properties = packet.properties
+        expiry = properties.session_expiry_interval if properties is not None else None
+        if expiry is not None:
+            if expiry and not self.session.record.expiry_s:
+                self.refuse(ReasonCode.PROTOCOL_ERROR)  # [MQTT-3.14.2.2.2]
+                return
+            self.session.record.expiry_s = self.server.session_expiry(expiry)
+        self._handshake.publishes_will = packet.reason_code == ReasonCode.DISCONNECT_WITH_WILL_MESSAGE
+        self.close("Client Closed", linger=False)
+
+    def taken_over(self) -> None:
+        """Another connection has the session now."""
+        log.info("%r - the client connected again; this connection ends", self)
+        self._say_goodbye(ReasonCode.SESSION_TAKEN_OVER)
+        self.close("Duplicate Client ID", linger=True)
+
+    def _say_goodbye(self, reason: ReasonCode) -> None:
+        if self.live and self.is_v5:
+            self.queue_output(encoder.disconnect(reason))
+
+    def fail(self, text: str) -> None:
+        """End the connection for a reason of the server's, in the words of `-ERR`."""
+        if self._handshake.begun and not self._handshake.complete:
+            self._handshake.refuse(ANSWERS.get(text, ReasonCode.SERVER_BUSY), text)
+        elif not self.closed:
+            self._say_goodbye(GOODBYES.get(text, ReasonCode.ADMINISTRATIVE_ACTION))
+            self.close(close_reason(text), linger=True)
+
+    def close(self, reason: str, *, linger: bool) -> None:
+        """End the connection; its session goes on without it, or ends."""
+        if self.closed:
+            return
+        if reason == SERVER_SHUTDOWN:
+            self._say_goodbye(ReasonCode.SERVER_SHUTTING_DOWN)
+        access, gate = self.access, self._gate
+        super().close(reason, linger=linger)
+        self._packets.clear()
+        self._answers.clear()
+        self.subscriber.options.clear()
+        if self._handshake.complete and self.session.link is self:
+            self.sessions.connection_ended(self.session, access, publishes_will=self._handshake.publishes_will)
+        self._handshake.abandon()
+        if gate is not None:
+            gate.open()
+
+    # -- keep-alive ------------------------------------------------------------------------------------------------------
+
+    def keep_alive(self, seconds: int) -> None:
+        """End the connection when the client is silent for one and a half times `seconds` [MQTT-3.1.2-22]; 0: never."""
+        self.cancel_timer()
+        if seconds:
+            allowed = seconds * SILENCE
+            self.set_timer(allowed, partial(self._look_for_silence, allowed))
+
+    def _look_for_silence(self, allowed: float) -> None:
+        left = self.last_in + allowed - self.clients.broker.clock.monotonic()
+        if left <= 0 and (self.transport.input_waits() or self._gate is not None):
+            left = allowed  # this process lags, or does not read: that is not the client's silence
+        if left > 0:
+            self.set_timer(left, partial(self._look_for_silence, allowed))
+            return
+        self.clients.broker.stale_connections += 1
+        self._say_goodbye(ReasonCode.KEEP_ALIVE_TIMEOUT)
+        self.close("Stale Connection", linger=True)
+
+    # -- what the session and its subscriptions use --------------------------------------------------------------------
+
+    def tell_violation(self, subject: bytes, topic_filter: str) -> None:
+        self.clients.violations.subscribe(self, subject, b"", topic_filter.encode())
+
+    @property
+    def subscriptions_max(self) -> int:
+        limits = [self.clients.options.max_subscriptions or -1]
+        if self.account is not None:
+            limits.append(self.account.subscriptions_max)
+        if self.token is not None:
+            limits.append(self.token.grant.subs)
+        return min((limit for limit in limits if limit >= 0), default=-1)
+
+    @property
+    def downgrades_qos2(self) -> bool:
+        return self.server.options.downgrade_qos2_subscribe
+
+    def send_suback(self, packet: Suback) -> None:
+        self.queue_output(encoder.suback(self.level, packet))
+
+    def send_unsuback(self, packet: Unsuback) -> None:
+        self.queue_output(encoder.unsuback(self.level, packet))
+
+
+def digest_of(packet: Publish, topic: str) -> bytes:
+    """Return what tells a message of QoS 2 from another one with its packet identifier: 16 bytes."""
+    return hashlib.blake2b(packet.payload, digest_size=16, key=hashlib.sha256(topic.encode()).digest()).digest()

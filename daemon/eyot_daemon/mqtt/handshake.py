@@ -1,0 +1,232 @@
+"""CONNECT and its answer: the client id, the login, the session, and what the server can do.
+
+A table of the steps; each happens once, in this order, and `abandon` ends it anywhere:
+
+| step | waits for |
+|---|---|
+| NEW | CONNECT |
+| LOGIN | the authenticator |
+| SESSION | the session, on flash if it is to be |
+| COMPLETE | nothing: CONNACK was sent |
+"""
+
+from __future__ import annotations
+
+import logging
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Final
+
+from eyot_daemon.mqtt.login import connect_of
+from eyot_daemon.mqtt.publishing import Publisher
+from eyot_daemon.mqtt.session_record import NEVER, StoredWill
+from eyot_daemon.mqtt.sessions import Opened, Opening
+from eyot_daemon.mqtt.will import stored
+from eyot_wire.mqtt import encoder, topics
+from eyot_wire.mqtt.packets import Connack
+from eyot_wire.mqtt.properties import Properties
+from eyot_wire.mqtt.reason_codes import ReasonCode
+from eyot_wire.nuid import nuid
+
+if TYPE_CHECKING:
+    from eyot_daemon.mqtt.connection import MqttConnection
+    from eyot_wire.mqtt.packets import Connect
+
+log = logging.getLogger("eyot.mqtt")
+
+V5: Final = 5
+LEVELS: Final = (3, 4, 5)
+#: What a client of MQTT 5 takes at once unless it says otherwise [MQTT-3.1.2.11.3].
+RECEIVE_MAXIMUM: Final = 65_535
+
+
+class Step(Enum):
+    NEW = auto()
+    LOGIN = auto()
+    SESSION = auto()
+    COMPLETE = auto()
+    ABANDONED = auto()
+
+
+class Handshake:
+    """The handshake of one connection. `publishes_will`: what the end of the connection means, until DISCONNECT says otherwise."""
+
+    def __init__(self, connection: MqttConnection) -> None:
+        self._connection = connection
+        self._step = Step.NEW
+        self._connect: Connect | None = None
+        self.publishes_will = True
+
+    @property
+    def complete(self) -> bool:
+        return self._step is Step.COMPLETE
+
+    @property
+    def begun(self) -> bool:
+        """CONNECT came."""
+        return self._step is not Step.NEW
+
+    @property
+    def waiting(self) -> bool:
+        """CONNECT came and is not answered yet: what follows it waits."""
+        return self._step in (Step.LOGIN, Step.SESSION)
+
+    def abandon(self) -> None:
+        """End with the connection."""
+        self._step, self._connect = Step.ABANDONED, None
+
+    # -- CONNECT -------------------------------------------------------------------------------------------------------
+
+    def begin(self, connect: Connect) -> None:
+        """Check CONNECT and log its client in."""
+        connection = self._connection
+        connection.level = connect.protocol_level if connect.protocol_level in LEVELS else 0
+        self._connect = connect
+        refused = self._wrong(connect)
+        if refused is not None:
+            self.refuse(*refused)
+            return
+        connection.client_id = connect.client_id or nuid(connection.clients.broker.ids)
+        connection.name = ""
+        self._step = Step.LOGIN
+        password = connect.password or b""
+        connection.mqtt_client = connection.client_id
+        connection.log_in(connect_of(connect.username or "", password, connection.client_id))
+
+    def _wrong(self, connect: Connect) -> tuple[ReasonCode, str] | None:
+        """Return why a CONNECT is refused before its login; None: it is not."""
+        if connect.protocol_level not in LEVELS:
+            return ReasonCode.UNSUPPORTED_PROTOCOL_VERSION, f"protocol level {connect.protocol_level}"
+        is_v5 = connect.protocol_level == V5
+        if not connect.client_id and not connect.clean_start and not is_v5:
+            return ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, "a persistent session needs a client id"
+        if is_v5 and connect.properties is not None and connect.properties.authentication_method is not None:
+            return ReasonCode.BAD_AUTHENTICATION_METHOD, "no such authentication method"
+        if connect.username == "" and not is_v5:
+            return ReasonCode.BAD_USER_NAME_OR_PASSWORD, "the user name is empty"
+        will = connect.will
+        if will is not None and topics.to_subject(will.topic) is None:
+            return ReasonCode.TOPIC_NAME_INVALID, "the will's topic cannot be a subject"
+        if will is not None and will.qos == 2 and self._connection.server.options.reject_qos2_publish:
+            return ReasonCode.QOS_NOT_SUPPORTED, "a will of QoS 2"
+        return None
+
+    # -- the login -------------------------------------------------------------------------------------------------------
+
+    def logged_in(self) -> None:
+        """Continue in the account that the client belongs to: find its session."""
+        connection, connect = self._connection, self._connect
+        assert connection.account is not None
+        if self.complete:
+            return
+        assert connect is not None
+        connection.sessions = connection.server.sessions_of(connection.account)
+        connection.publisher = Publisher(
+            connection.client_id, connection.account, connection.access, connection.sessions
+        )
+        self._step = Step.SESSION
+        connection.sessions.open(self._opening(connect), self._opened)
+        if self._step is Step.SESSION and not connection.closed:
+            connection.wait_at_door(lambda: self.waiting)
+
+    def _opening(self, connect: Connect) -> Opening:
+        connection = self._connection
+        return Opening(
+            client_id=connection.client_id,
+            owner=connection.user,
+            level=connect.protocol_level,
+            clean=connect.clean_start,
+            expiry_s=self._expiry(connect),
+            will=self._will(connect),
+        )
+
+    def _expiry(self, connect: Connect) -> int:
+        """Return how long the session outlives its connection, seconds, as far as the server allows."""
+        if connect.protocol_level != V5:
+            return 0 if connect.clean_start else self._connection.server.session_expiry(NEVER)
+        asked = connect.properties.session_expiry_interval if connect.properties is not None else None
+        return self._connection.server.session_expiry(asked or 0)
+
+    def _will(self, connect: Connect) -> StoredWill | None:
+        """Return the will, if the client may publish it."""
+        connection, will = self._connection, connect.will
+        if will is None:
+            return None
+        subject = topics.to_subject(will.topic)
+        if subject is None or not connection.publisher.may_publish(subject):
+            log.error("%r - no permission to publish the will; it is dropped", connection)
+            return None
+        return stored(will)
+
+    def refused(self) -> None:
+        """Answer a failed login."""
+        self.refuse(ReasonCode.NOT_AUTHORIZED, "not authorized")
+
+    def refuse(self, reason: ReasonCode, text: str) -> None:
+        """Answer CONNECT with an error and close."""
+        connection = self._connection
+        log.error("%r - CONNECT refused: %s", connection, text)
+        level = connection.level or 4  # a level that is not known is refused in words of 3.1.1
+        connection.queue_output(encoder.connack(level, Connack(False, reason)))
+        connection.close(
+            "Authentication Failure" if reason is ReasonCode.NOT_AUTHORIZED else "Protocol Violation", linger=True
+        )
+
+    # -- the session -----------------------------------------------------------------------------------------------------
+
+    def _opened(self, opened: Opened) -> None:
+        connection, connect, session = self._connection, self._connect, opened.session
+        if self._step is Step.ABANDONED or connection.closed:
+            if session is not None and session.link is None:
+                connection.sessions.connection_ended(session, connection.access, publishes_will=False)
+            return
+        assert connect is not None
+        if session is None:
+            self.refuse(opened.reason, opened.text)
+            connection.go_on()
+            return
+        if session.link is not None:
+            # Another connection of this client was opened at the same time, and was faster.
+            session.link.taken_over()
+            connection.sessions.open(self._opening(connect), self._opened)
+            return
+        session.link, connection.session = connection, session
+        self._step = Step.COMPLETE
+        properties = connect.properties or Properties()
+        asked_maximum = properties.receive_maximum
+        connection.settle(
+            receive_maximum=RECEIVE_MAXIMUM if asked_maximum is None else asked_maximum,
+            packet_max=properties.maximum_packet_size or 0,
+            aliases=properties.topic_alias_maximum or 0,
+            tells_problems=properties.request_problem_information != 0,
+        )
+        keep_alive = self._keep_alive(connect)
+        connection.queue_output(encoder.connack(connection.level, self._connack(connect, opened, keep_alive)))
+        connection.keep_alive(keep_alive)
+        connection.subscriber.restore()
+        session.attach(connection)
+        connection.go_on()
+
+    def _keep_alive(self, connect: Connect) -> int:
+        most = self._connection.server.limits.keep_alive_s
+        if connect.protocol_level != V5 or not most:
+            return connect.keep_alive
+        return min(connect.keep_alive or most, most)
+
+    def _connack(self, connect: Connect, opened: Opened, keep_alive: int) -> Connack:
+        """Return CONNACK; MQTT 5 also gets what the server limits."""
+        connection = self._connection
+        if connection.level != V5:
+            return Connack(opened.present, ReasonCode.SUCCESS)
+        limits, options = connection.server.limits, connection.server.options
+        asked = connect.properties.session_expiry_interval if connect.properties is not None else None
+        expiry = connection.session.record.expiry_s
+        properties = Properties(
+            receive_maximum=limits.inflight_in,
+            maximum_packet_size=limits.packet_bytes,
+            topic_alias_maximum=limits.aliases,
+            session_expiry_interval=expiry if expiry != (asked or 0) else None,
+            assigned_client_identifier=None if connect.client_id else connection.client_id,
+            server_keep_alive=keep_alive if keep_alive != connect.keep_alive else None,
+            maximum_qos=1 if options.reject_qos2_publish else None,
+        )
+        return Connack(opened.present, ReasonCode.SUCCESS, properties)

@@ -1,0 +1,219 @@
+"""Publishes of MQTT clients, and wills.
+
+A publish of QoS 1 or 2 is acknowledged when every stream that takes its subject has it on flash, and so have the queues
+of persistent sessions and the retained messages; all of them, or none. Other subscribers get the message then, in the
+order of the publishes. What needs no flash is delivered and acknowledged at once.
+
+A publish that is refused is answered with a reason code (MQTT 5), or not at all (3.1.1 has no such answer): its
+connection is closed after a pause, so that the client sends it again later.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from eyot_daemon.mqtt import message
+from eyot_daemon.router.delivery import Delivery
+from eyot_daemon.router.subscription import Kind
+from eyot_wire import headers
+from eyot_wire.frames import Published
+from eyot_wire.jetstream.error_codes import JSStreamMessageExceedsMaximumErr, JSStreamSealedErr
+from eyot_wire.mapping import DROPPED
+from eyot_wire.mqtt.reason_codes import ReasonCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from eyot_daemon.jetstream.stream.stream import Stream
+    from eyot_daemon.mqtt.session_record import SessionRecord
+    from eyot_daemon.mqtt.sessions import AccountSessions
+    from eyot_daemon.router.access import Access
+    from eyot_daemon.router.account import Account
+    from eyot_daemon.router.route import Route
+    from eyot_daemon.router.subscription import Origin
+    from eyot_wire.jetstream.errors import ApiError
+    from eyot_wire.mqtt.properties import Properties
+
+#: Subjects of the servers: MQTT clients publish there only if a permission says so. A device that may publish
+#: everything must not delete streams with `$JS/API/STREAM/DELETE/ORDERS`.
+RESERVED: Final = (b"$JS.", b"$SYS.", b"$NRG.", b"$JSC.")
+#: Subjects of MQTT's own streams: never a client's.
+OWN: Final = b"$MQTT."
+_QUEUED: Final = b"$MQTT.msgs."
+_RETAINED: Final = b"$MQTT.rmsgs."
+
+_REASONS: Final = {
+    JSStreamMessageExceedsMaximumErr: ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
+    JSStreamSealedErr: ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
+}
+
+
+class Publication(NamedTuple):
+    """One publish. `subject`: that of its topic, before the account's mappings; `hold`: packet id and digest of QoS 2."""
+
+    topic: str
+    subject: bytes
+    payload: bytes
+    qos: int
+    retain: bool
+    properties: Properties | None
+    hold: tuple[int, bytes] | None = None
+
+
+class Result(NamedTuple):
+    """What became of a publish: `reason` for the answer, `text` for its reason string and the log."""
+
+    reason: ReasonCode
+    text: str = ""
+
+
+class Publisher:
+    """The origin of publishes: a connection, or a session whose will is published. An `Origin` for the router.
+
+    `current` is what it is publishing now: subscribers of MQTT look there for its QoS and its retain flag.
+    """
+
+    kind = Kind.CLIENT
+    echo = True
+
+    def __init__(self, client_id: str, account: Account, access: Access | None, sessions: AccountSessions) -> None:
+        self.client_id = client_id
+        self.account = account
+        self.access = access
+        self.sessions = sessions
+        self.publisher = self  # a connection that publishes has one, too
+        self.current: Publication | None = None
+
+    def may_publish(self, subject: bytes) -> bool:
+        """Return whether the client may publish on `subject`."""
+        if subject.startswith(OWN):
+            return False
+        access = self.access
+        if access is None:
+            return not subject.startswith(RESERVED)
+        return access.may_publish(subject, self.account.broker.clock.monotonic())
+
+
+def publish(publisher: Publisher, publication: Publication, origin: Origin, done: Callable[[Result], None]) -> None:
+    """Publish; `done` is called once: at once for QoS 0 and where no flash is needed, else after the commit.
+
+    `origin`: whom subscribers regard as the publisher.
+    """
+    account = publisher.account
+    mapped = account.mappings.apply(publication.subject)
+    if mapped == DROPPED:
+        done(Result(ReasonCode.SUCCESS))
+        return
+    subject = publication.subject if mapped is None else mapped
+    if not publisher.may_publish(subject):
+        publisher.sessions.drops.count("denied")
+        done(Result(ReasonCode.NOT_AUTHORIZED, "no permission to publish"))
+        return
+    now_ns = account.broker.clock.now_ns()
+    header = message.header_of(publication.properties, publication.qos, publisher.client_id, now_ns)
+    plan = _Plan(publisher, publication, origin, subject, header)
+    if not publication.qos:
+        plan.deliver()
+        if publication.retain:
+            plan.store((), None, lambda error: None)
+        done(Result(ReasonCode.SUCCESS))
+        return
+    plan.commit(done)
+
+
+class _Plan:
+    """One publish on its way: where it goes, and what becomes of it."""
+
+    def __init__(
+        self, publisher: Publisher, publication: Publication, origin: Origin, subject: bytes, header: bytes
+    ) -> None:
+        self._publisher = publisher
+        self._publication = publication
+        self._origin = origin
+        self._subject = subject
+        self._header = header
+
+    def commit(self, done: Callable[[Result], None]) -> None:
+        """Store a publish of QoS 1 or 2 wherever it belongs; then deliver it to all others, and tell `done`."""
+        account, sessions = self._publisher.account, self._publisher.sessions
+        route = account.route(self._subject)
+        streams = [(queue.owner, subject) for queue, subject in route.streams()]
+        queue = self._queue_entry() if sessions.queues(self._subject) else None
+
+        def settled(error: ApiError | None) -> None:
+            if error is not None:
+                sessions.drops.count("refused")
+                done(Result(reason_of(error), error.description))
+            else:
+                reached = self.deliver() + len(streams) + (queue is not None)
+                done(Result(ReasonCode.SUCCESS if reached else ReasonCode.NO_MATCHING_SUBSCRIBERS))
+
+        self.store(streams, queue, settled)
+
+    def store(
+        self,
+        streams: Sequence[tuple[Stream, bytes]],
+        queue: Published | None,
+        done: Callable[[ApiError | None], None],
+    ) -> None:
+        """Store in one transaction; `done` at once when there is nothing to store."""
+        publication, sessions = self._publication, self._publisher.sessions
+        retain = unretain = None
+        if publication.retain:
+            if publication.payload:
+                retain = Published(_RETAINED + self._subject, b"", self._header, publication.payload)
+            else:
+                unretain = self._subject
+        hold = publication.hold
+        if not (streams or queue or retain or unretain or hold):
+            done(None)
+            return
+        targets = [(stream, self._entry(stream, subject)) for stream, subject in streams]
+        sessions.store.publish(
+            targets,
+            hold=None if hold is None else (self._record(), *hold),
+            retain=retain,
+            unretain=unretain,
+            queue=queue,
+            done=done,
+        )
+
+    def _record(self) -> SessionRecord:
+        session = self._publisher.sessions.session(self._publisher.client_id)
+        assert session is not None, "only the client of a session publishes with QoS 2"
+        return session.record
+
+    def _entry(self, stream: Stream, subject: bytes) -> Published:
+        header, properties = self._header, self._publication.properties
+        if properties is not None and properties.message_expiry_interval and stream.config.allow_msg_ttl:
+            header = headers.add_field(header, message.TTL, b"%d" % properties.message_expiry_interval)
+        return Published(subject, b"", header, self._publication.payload)
+
+    def _queue_entry(self) -> Published:
+        header = self._header
+        if self._publication.retain:
+            header = headers.add_field(header, message.RETAIN, b"1")
+        return Published(_QUEUED + self._subject, b"", header, self._publication.payload)
+
+    def deliver(self) -> int:
+        """Deliver to subscribers other than streams; for QoS 0 to streams, too. Returns how many accepted it."""
+        publisher, account = self._publisher, self._publisher.account
+        route = account.route(self._subject)
+        if self._publication.qos:
+            route = route.without_streams()
+        if not route:
+            return 0
+        publisher.current = self._publication
+        try:
+            return account.carry_out(self._delivery(account, route))
+        finally:
+            publisher.current = None
+
+    def _delivery(self, account: Account, route: Route) -> Delivery:
+        reply = self._publisher.sessions.reply_subject(self._publisher, self._publication)
+        return Delivery(route, reply, self._header, self._publication.payload, self._origin, b"", account.broker.random)
+
+
+def reason_of(error: ApiError) -> ReasonCode:
+    """Return the reason code for a refusal of the store: mostly that there is no room."""
+    return _REASONS.get(error.err_code, ReasonCode.QUOTA_EXCEEDED)

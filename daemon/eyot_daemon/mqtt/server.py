@@ -1,0 +1,116 @@
+"""What the MQTT connections of the daemon share: options, bounds, and the sessions of each account."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from eyot_daemon.mqtt.counters import Drops
+from eyot_daemon.mqtt.replies import Replies
+from eyot_daemon.mqtt.session_record import NEVER
+from eyot_daemon.mqtt.sessions import AccountSessions, Limits
+from eyot_daemon.mqtt.store import SESSIONS, MqttStore, MqttStoreOptions
+
+if TYPE_CHECKING:
+    from eyot_daemon.config.mqtt import MqttBounds, MqttOptions
+    from eyot_daemon.jetstream.account import JetStreamAccount
+    from eyot_daemon.jetstream.consumer.consumers import Consumers
+    from eyot_daemon.mqtt.connection import MqttConnection
+    from eyot_daemon.mqtt.publishing import Result
+    from eyot_daemon.router.account import Account
+    from eyot_daemon.router.broker import Broker
+
+log = logging.getLogger("eyot.mqtt")
+
+#: Room for topic, properties and header beside the largest payload.
+PACKET_OVERHEAD: Final = 64 * 1024
+#: The same refusal of a client is logged at most this often, seconds.
+REPEAT_S: Final = 1.0
+
+
+def limits_of(options: MqttOptions, bounds: MqttBounds, max_payload: int) -> Limits:
+    """Return the bounds that options set."""
+    return Limits(
+        packet_bytes=bounds.packet_bytes_max or max_payload + PACKET_OVERHEAD,
+        aliases=bounds.topic_alias_max,
+        inflight_in=bounds.inflight_max,
+        window=options.max_ack_pending,
+        keep_alive_s=bounds.keep_alive_max_s,
+        refusal_pause_s=bounds.refusal_pause_s,
+        sessions_max=bounds.sessions_max,
+        queue_msgs=bounds.queue_msgs,
+        queue_bytes=bounds.queue_bytes,
+    )
+
+
+class MqttServer:
+    """`jetstream` finds JetStream in an account, and its consumers; None: it is off there."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        options: MqttOptions,
+        jetstream: Callable[[str], tuple[JetStreamAccount, Consumers] | None],
+    ) -> None:
+        self.broker = broker
+        self.drops = Drops()
+        self._jetstream = jetstream
+        self._accounts: dict[str, AccountSessions] = {}
+        self._told: dict[int, float] = {}
+        self.set_options(options)
+
+    def set_options(self, options: MqttOptions) -> None:
+        """Use these options for new connections and sessions."""
+        self.options = options
+        self.bounds = self.broker.options.eyot.mqtt
+        self.limits = limits_of(options, self.bounds, self.broker.options.max_payload)
+
+    def sessions_of(self, account: Account) -> AccountSessions:
+        """Return the sessions of an account; the first call opens its store."""
+        found = self._accounts.get(account.name)
+        if found is None:
+            store = self._store(account)
+            drops = Drops(self.drops)
+            found = self._accounts[account.name] = AccountSessions(account, store, self.limits, drops, Replies(account))
+            found.start()
+        return found
+
+    def bring_back(self) -> None:
+        """Take up the sessions that are on flash: wills fall due, and sessions expire, before any client comes."""
+        for account in self.broker.each_account():
+            found = self._jetstream(account.name)
+            if found is not None and SESSIONS in found[0].streams:
+                self.sessions_of(account)
+
+    def _store(self, account: Account) -> MqttStore | None:
+        found = self._jetstream(account.name)
+        if found is None:
+            return None
+        bounds = self.bounds
+        options = MqttStoreOptions(
+            bounds.queue_msgs, bounds.queue_bytes, bounds.retained_msgs_max, bounds.retained_bytes_max
+        )
+        return MqttStore(*found, options)
+
+    def each_account(self) -> list[AccountSessions]:
+        return list(self._accounts.values())
+
+    def session_expiry(self, asked_s: int) -> int:
+        """Return how long a session may outlive its connection, seconds."""
+        most = self.bounds.session_expiry_max_s
+        return min(asked_s, most) if most else min(asked_s, NEVER)
+
+    def tell_refusal(self, connection: MqttConnection, result: Result) -> None:
+        """Log a publish that was refused, at most once a second for each connection."""
+        now = self.broker.clock.monotonic()
+        if now - self._told.get(connection.cid, -REPEAT_S) < REPEAT_S:
+            return
+        if len(self._told) >= 1024:
+            self._told.clear()
+        self._told[connection.cid] = now
+        log.error("%r - a publish is refused: %s", connection, result.text or result.reason.name)
+
+    def stop(self) -> None:
+        for account in self._accounts.values():
+            account.stop()

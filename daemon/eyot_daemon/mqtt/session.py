@@ -1,0 +1,482 @@
+"""One session of MQTT: its subscriptions, and the messages of QoS 1 and 2 that are on their way to its client.
+
+A session outlives its connection if the client asked for that (MQTT 5: an expiry interval; 3.1.1: clean session 0).
+Such a persistent session gets messages of QoS 1 and 2 through its queue on flash, one copy each, in the order of the
+stream; they are acknowledged there when the client has acknowledged them. Other sessions end with their connection and
+get them from memory.
+
+Packet identifiers of queued messages follow from the sequence in the stream, so that they are the same after a restart
+or a power cut without being stored [MQTT-4.4.0-1]: `sequence % QUEUED_IDS + 1`. Identifiers above are given to messages
+from memory (retained ones, and those of sessions that are not persistent).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator
+from enum import Enum
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from eyot_daemon.mqtt import message
+from eyot_daemon.mqtt.counters import Drops
+from eyot_daemon.mqtt.session_record import SessionRecord, SubOptions
+from eyot_wire.mqtt.reason_codes import ReasonCode
+from eyot_wire.subject import matches
+
+if TYPE_CHECKING:
+    from eyot_daemon.mqtt.publishing import Result
+    from eyot_daemon.mqtt.session_queue import QueueMember, SessionQueue
+    from eyot_daemon.mqtt.store import MqttStore
+
+log = logging.getLogger("eyot.mqtt")
+
+#: Identifiers of queued messages are 1 to this; those above are for messages from memory.
+QUEUED_IDS: Final = 61_440
+LAST_ID: Final = 65_535
+#: The most bytes that a queue may hand over before the client has read what was sent.
+PULL_BYTES: Final = 1 << 20
+#: A connection that has this much to send gets nothing more from the queue, and no messages of QoS 0.
+BACKLOG_BYTES: Final = 1 << 20
+
+
+class Outgoing(NamedTuple):
+    """A message for a client. `qos`: at which it is sent; `identifiers`: of the subscriptions that it is for."""
+
+    topic: str
+    reply: bytes
+    header: bytes
+    payload: bytes
+    qos: int
+    retain: bool
+    identifiers: tuple[int, ...] = ()
+
+
+class Phase(Enum):
+    """How far a message of QoS 1 or 2 has come: the packet that was sent last."""
+
+    PUBLISH = "publish"
+    #: PUBREC came, its record is on the way to flash
+    RECEIVED = "received"
+    PUBREL = "pubrel"
+
+
+class Source(Protocol):
+    """A queue that a message came from."""
+
+    @property
+    def ack(self) -> Callable[[int], None]:
+        """Have the queue forget the message of this sequence."""
+        ...
+
+
+class Flight:
+    """A message on its way to the client. `sseq` and `source`: its sequence in a queue, 0 and None for one from memory."""
+
+    __slots__ = ("message", "packet_id", "phase", "source", "sseq")
+
+    def __init__(
+        self,
+        packet_id: int,
+        outgoing: Outgoing | None,
+        sseq: int = 0,
+        source: Source | None = None,
+        phase: Phase = Phase.PUBLISH,
+    ) -> None:
+        self.packet_id = packet_id
+        self.sseq = sseq
+        self.source = source
+        #: None once the client has it: only the PUBREL remains
+        self.message = outgoing
+        self.phase = phase
+
+
+class Held:
+    """A publish of QoS 2 that the client has not released: its identifier stands for this message and no other.
+
+    `committed`: it is on flash, and PUBREC was sent. `waiting`: called with the result of the commit.
+    """
+
+    __slots__ = ("committed", "digest", "releasing", "waiting")
+
+    def __init__(self, digest: bytes, *, committed: bool = False) -> None:
+        self.digest = digest
+        self.committed = committed
+        self.releasing = False
+        self.waiting: list[Callable[[Result], None]] = []
+
+
+class Queued(NamedTuple):
+    """A message that the queue handed over."""
+
+    sseq: int
+    deliveries: int
+    subject: bytes
+    header: bytes
+    payload: bytes
+
+
+class SessionLink(Protocol):
+    """The connection of a session, as the session uses it."""
+
+    #: how many messages of QoS 1 and 2 the client takes at once
+    receive_maximum: int
+
+    @property
+    def backlog(self) -> int:
+        """Bytes that wait to be sent."""
+        ...
+
+    def send_publish(self, outgoing: Outgoing, packet_id: int, *, dup: bool) -> bool:
+        """Send PUBLISH; False: it is larger than the client takes, or cannot be a topic."""
+        ...
+
+    def send_pubrel(self, packet_id: int) -> None: ...
+
+    def taken_over(self) -> None:
+        """Another connection has the session now: end this one."""
+        ...
+
+
+class Session:
+    """`drops` counts what is not delivered; `topic_of` converts a subject, "" where it cannot be a topic."""
+
+    def __init__(
+        self,
+        record: SessionRecord,
+        store: MqttStore,
+        *,
+        persistent: bool,
+        limits: SessionLimits,
+        drops: Drops,
+        now_ns: Callable[[], int],
+        topic_of: Callable[[bytes], str],
+    ) -> None:
+        self.record = record
+        self.persistent = persistent
+        self.link: SessionLink | None = None
+        self.queue: SessionQueue | None = None
+        self._store = store
+        self._limits = limits
+        self._drops = drops
+        self._now_ns = now_ns
+        self._topic_of = topic_of
+        #: by packet identifier, in the order in which they were sent
+        self.flights: dict[int, Flight] = {}
+        #: messages from memory that wait for room in the window, bounded by `limits`
+        self._waiting: deque[Outgoing] = deque()
+        self._waiting_bytes = 0
+        self._next_id = QUEUED_IDS
+        #: a queued message whose identifier is taken by an older one
+        self._stalled: deque[Queued] = deque()
+        #: the shared subscriptions of QoS 1 and 2, by filter
+        self.shared: dict[str, QueueMember] = {}
+        #: messages of these that wait for room in the window
+        self._waiting_shared: deque[tuple[QueueMember, int, Outgoing]] = deque()
+        #: QoS 2 publishes of the client that are not released, by packet identifier
+        self.held: dict[int, Held] = {}
+
+    def __repr__(self) -> str:
+        return f"<Session {self.record.client_id!r}>"
+
+    @property
+    def client_id(self) -> str:
+        return self.record.client_id
+
+    # -- subscriptions ---------------------------------------------------------------------------------------------
+
+    def queued_subjects(self) -> list[bytes]:
+        """Return the subjects whose messages of QoS 1 and 2 go into the queue."""
+        found = dict.fromkeys(
+            subject
+            for options in self.record.subs.values()
+            if options.qos and not options.group
+            for subject in options.subjects
+        )
+        return list(found)
+
+    def options_for(self, subject: bytes, sseq: int) -> Iterator[SubOptions]:
+        """Return the options of each filter that takes a queued message; `sseq`: its sequence."""
+        dollar = subject.startswith(b"$")
+        for options in self.record.subs.values():
+            if not options.qos or options.group or options.since >= sseq or (dollar and options.ignores_dollar):
+                continue
+            if any(matches(pattern, subject) for pattern in options.subjects):
+                yield options
+
+    # -- messages to the client --------------------------------------------------------------------------------------
+
+    def send(self, outgoing: Outgoing) -> bool:
+        """Send a message from memory, or keep it until the window has room. False: dropped, and counted."""
+        link = self.link
+        if link is None:
+            return False
+        if not outgoing.qos:
+            if link.backlog > BACKLOG_BYTES:
+                self._drops.count("slow")
+                return False
+            return self._sent(link.send_publish(outgoing, 0, dup=False))
+        if self._waiting or len(self.flights) >= self.window:
+            return self._keep(outgoing)
+        return self._launch(outgoing, self._free_id())
+
+    @property
+    def window(self) -> int:
+        """How many messages of QoS 1 and 2 may be on their way."""
+        link = self.link
+        return 0 if link is None else min(link.receive_maximum, self._limits.window)
+
+    def _keep(self, outgoing: Outgoing) -> bool:
+        size = len(outgoing.payload) + len(outgoing.header) + len(outgoing.topic)
+        if len(self._waiting) >= self._limits.messages or self._waiting_bytes + size > self._limits.bytes:
+            self._drops.count("full")
+            return False
+        self._waiting.append(outgoing)
+        self._waiting_bytes += size
+        return True
+
+    def _launch(
+        self, outgoing: Outgoing, packet_id: int, sseq: int = 0, source: Source | None = None, *, dup: bool = False
+    ) -> bool:
+        assert self.link is not None
+        until = message.expires_ns(outgoing.header)
+        if until and until <= self._now_ns():
+            self._drops.count("expired")
+            return False
+        if not self._sent(self.link.send_publish(outgoing, packet_id, dup=dup)):
+            return False
+        self.flights[packet_id] = Flight(packet_id, outgoing, sseq, source)
+        return True
+
+    def _sent(self, sent: bool) -> bool:
+        if not sent:
+            self._drops.count("too_large")
+        return sent
+
+    def _free_id(self) -> int:
+        """Return an identifier for a message from memory; the window is smaller than their number."""
+        while True:
+            self._next_id = self._next_id + 1 if self._next_id < LAST_ID else QUEUED_IDS + 1
+            if self._next_id not in self.flights:
+                return self._next_id
+
+    # -- messages from the queue -------------------------------------------------------------------------------------
+
+    def pull(self) -> None:
+        """Let the queue hand over as much as the client takes now."""
+        link = self.link
+        if link is None or (self.queue is None and not self.shared):
+            return
+        room = max(0, self.window - len(self.flights) - len(self._waiting))
+        if self._stalled or self._waiting_shared or link.backlog > BACKLOG_BYTES:
+            room = 0
+        if self.queue is not None:
+            self.queue.pull(room, PULL_BYTES)
+        for member in self.shared.values():
+            member.pull(room, PULL_BYTES)
+
+    def from_queue(self, queued: Queued) -> None:
+        """Process a message that the queue handed over, in the order of the stream."""
+        flight = self.flights.get(queued.sseq % QUEUED_IDS + 1)
+        if flight is not None and flight.sseq == queued.sseq and flight.source is self.queue:
+            # The client has it: the note of that was not on flash yet when the queue took the message back.
+            if flight.phase is Phase.PUBREL and self.queue is not None:
+                self.queue.ack(queued.sseq)
+            return
+        if self._stalled or flight is not None:
+            self._stalled.append(queued)
+            return
+        self._deliver_queued(queued)
+
+    def _deliver_queued(self, queued: Queued) -> None:
+        queue, link = self.queue, self.link
+        assert queue is not None
+        if link is None:
+            return  # the queue took it back when the connection ended
+        options = [each for each in self.options_for(queued.subject, queued.sseq) if not self._is_echo(each, queued)]
+        topic = self._topic_of(queued.subject)
+        if options and topic:
+            qos = min(message.qos_of(queued.header), max(each.qos for each in options))
+            retain = message.RETAIN in queued.header and any(each.retain_as_published for each in options)
+            identifiers = tuple(each.identifier for each in options if each.identifier)
+            outgoing = Outgoing(topic, b"", queued.header, queued.payload, qos, retain, identifiers)
+            packet_id = queued.sseq % QUEUED_IDS + 1
+            if qos and self._launch(outgoing, packet_id, queued.sseq, queue, dup=queued.deliveries > 1):
+                return
+            if not qos:
+                self.send(outgoing)
+        queue.ack(queued.sseq)
+
+    def from_shared(self, topic_filter: str, queued: Queued) -> None:
+        """Process a message that the queue of a shared subscription handed over: others of the group do not get it."""
+        member, options = self.shared.get(topic_filter), self.record.subs.get(topic_filter)
+        if member is None or self.link is None:
+            return
+        topic = self._topic_of(queued.subject)
+        if options is None or not topic:
+            member.ack(queued.sseq)
+            return
+        qos = min(message.qos_of(queued.header), options.qos)
+        retain = message.RETAIN in queued.header and options.retain_as_published
+        identifiers = (options.identifier,) if options.identifier else ()
+        outgoing = Outgoing(topic, b"", queued.header, queued.payload, qos, retain, identifiers)
+        if qos and len(self.flights) >= self.window:
+            self._waiting_shared.append((member, queued.sseq, outgoing))
+        else:
+            self._launch_shared(member, queued.sseq, outgoing)
+
+    def _launch_shared(self, member: QueueMember, sseq: int, outgoing: Outgoing) -> None:
+        if not outgoing.qos:
+            self.send(outgoing)
+        elif self._launch(outgoing, self._free_id(), sseq, member):
+            return
+        member.ack(sseq)
+
+    def _is_echo(self, options: SubOptions, queued: Queued) -> bool:
+        return options.no_local and message.client_of(queued.header) == self.client_id
+
+    # -- answers of the client ---------------------------------------------------------------------------------------
+
+    def puback(self, packet_id: int) -> None:
+        """PUBACK: the client has a message of QoS 1. Unknown identifiers are passed over: it may have come twice."""
+        flight = self.flights.get(packet_id)
+        if flight is not None and flight.phase is Phase.PUBLISH and flight.message and flight.message.qos == 1:
+            self._done(flight)
+
+    def pubrec(self, packet_id: int, reason: int) -> ReasonCode | None:
+        """PUBREC: the client owns a message of QoS 2, which is noted on flash before PUBREL goes out.
+
+        Returns the reason code of a PUBREL to send at once; None: it follows, or none does.
+        """
+        flight = self.flights.get(packet_id)
+        if flight is None or (flight.message is not None and flight.message.qos != 2):
+            return ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
+        if flight.phase is Phase.PUBREL:
+            return ReasonCode.SUCCESS
+        if reason >= 0x80:
+            self._done(flight)
+        elif flight.phase is Phase.PUBLISH:
+            flight.phase = Phase.RECEIVED
+            if not self.persistent:
+                self._received(flight)
+            else:
+                own = flight.sseq if flight.source is self.queue else 0
+                self._store.put_pubrel(self.record, packet_id, own, lambda error: self._noted(flight, error))
+        return None
+
+    def _noted(self, flight: Flight, error: str) -> None:
+        if self.flights.get(flight.packet_id) is not flight:
+            return
+        if error:
+            flight.phase = Phase.PUBLISH  # sent again when the client comes back
+            return
+        if flight.source is not None:
+            flight.source.ack(flight.sseq)
+        self._received(flight)
+
+    def _received(self, flight: Flight) -> None:
+        flight.phase, flight.message = Phase.PUBREL, None
+        if self.link is not None:
+            self.link.send_pubrel(flight.packet_id)
+
+    def pubcomp(self, packet_id: int) -> None:
+        """PUBCOMP: a message of QoS 2 is through."""
+        flight = self.flights.get(packet_id)
+        if flight is None or flight.phase is not Phase.PUBREL:
+            return
+        del self.flights[packet_id]
+        if self.persistent:
+            self._store.remove_pubrel(self.record, packet_id)
+        self._room_made()
+
+    def _done(self, flight: Flight) -> None:
+        del self.flights[flight.packet_id]
+        if flight.source is not None:
+            flight.source.ack(flight.sseq)
+        self._room_made()
+
+    def _room_made(self) -> None:
+        while self._stalled and self._stalled[0].sseq % QUEUED_IDS + 1 not in self.flights:
+            self._deliver_queued(self._stalled.popleft())
+        while self._waiting and self.link is not None and len(self.flights) < self.window:
+            outgoing = self._waiting.popleft()
+            self._waiting_bytes -= len(outgoing.payload) + len(outgoing.header) + len(outgoing.topic)
+            self._launch(outgoing, self._free_id())
+        while self._waiting_shared and self.link is not None and len(self.flights) < self.window:
+            self._launch_shared(*self._waiting_shared.popleft())
+        self.pull()
+
+    # -- QoS 2 of the client -------------------------------------------------------------------------------------------
+
+    def hold(self, packet_id: int, digest: bytes) -> None:
+        """Note a publish of QoS 2 before it is on flash: its repetition may come meanwhile."""
+        self.held[packet_id] = Held(digest)
+
+    def hold_settled(self, packet_id: int, *, kept: bool) -> list[Callable[[Result], None]]:
+        """Note that the publish is on flash, or was refused and is forgotten; return who waits for that."""
+        held = self.held.get(packet_id)
+        if held is None or held.committed:
+            return []
+        held.committed = True
+        if not kept:
+            del self.held[packet_id]
+        waiting, held.waiting = held.waiting, []
+        return waiting
+
+    def release(self, packet_id: int, done: Callable[[str], None]) -> None:
+        """PUBREL: forget the identifier; `done` when that is on flash. A repetition meanwhile gets no answer of its own."""
+        held = self.held[packet_id]
+        if held.releasing:
+            return
+
+        def released(error: str) -> None:
+            held.releasing = False
+            if not error and self.held.get(packet_id) is held:
+                del self.held[packet_id]
+            done(error)
+
+        held.releasing = True
+        if self.persistent:
+            self._store.release(self.record, packet_id, released)
+        else:
+            released("")
+
+    # -- connections ---------------------------------------------------------------------------------------------------
+
+    def attach(self, link: SessionLink) -> None:
+        """Continue over a new connection: what is on its way is sent again, in the same order [MQTT-4.4.0-1]."""
+        self.link = link
+        for flight in list(self.flights.values()):
+            if flight.phase is Phase.PUBREL:
+                link.send_pubrel(flight.packet_id)
+            elif flight.phase is Phase.PUBLISH and not flight.sseq and flight.message is not None:
+                link.send_publish(flight.message, flight.packet_id, dup=True)
+        self.pull()
+
+    def detach(self) -> None:
+        """End without a connection: the queue takes back what the client has not acknowledged, to hand it over first next time."""
+        self.link = None
+        self._stalled.clear()
+        self._waiting_shared.clear()
+        for flight in list(self.flights.values()):
+            if flight.sseq and flight.phase is Phase.PUBLISH:
+                del self.flights[flight.packet_id]
+        if self.queue is not None:
+            self.queue.give_back()
+        for member in self.shared.values():
+            member.give_back()
+
+    def restore(self, pubrels: dict[int, int], held: dict[int, bytes]) -> None:
+        """Take up the flows that were on flash when the daemon started."""
+        self.held = {packet_id: Held(digest, committed=True) for packet_id, digest in held.items()}
+        for packet_id, sseq in pubrels.items():
+            source = self.queue if sseq else None
+            self.flights[packet_id] = Flight(packet_id, None, sseq, source, Phase.PUBREL)
+
+
+class SessionLimits(NamedTuple):
+    """Bounds of one session: messages on their way, and messages and bytes that wait in memory."""
+
+    window: int
+    messages: int
+    bytes: int

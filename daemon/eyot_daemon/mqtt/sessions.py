@@ -1,0 +1,412 @@
+"""The MQTT sessions of one account: who has which client id, take-over, expiry, wills, and which subjects are queued."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from eyot_daemon.mqtt.counters import Drops
+from eyot_daemon.mqtt.publishing import Publication, Publisher, publish
+from eyot_daemon.mqtt.session import Queued, Session, SessionLimits
+from eyot_daemon.mqtt.session_queue import QUEUE_PREFIX
+from eyot_daemon.mqtt.session_record import NEVER, SessionRecord, StoredWill
+from eyot_daemon.mqtt.will import publication_of
+from eyot_wire.mqtt import topics
+from eyot_wire.mqtt.reason_codes import ReasonCode
+from eyot_wire.quoting import printable
+
+if TYPE_CHECKING:
+    from eyot_daemon.mqtt.replies import Replies
+    from eyot_daemon.mqtt.session_queue import SharedQueue
+    from eyot_daemon.mqtt.store import MqttStore
+    from eyot_daemon.router.access import Access
+    from eyot_daemon.router.account import Account
+    from eyot_daemon.turn.timers import TimerHandle
+
+log = logging.getLogger("eyot.mqtt")
+
+_NS: Final = 1_000_000_000
+#: A client id that is taken over this often within `STORM_S` has two owners: the newcomer waits `STORM_PAUSE_S`.
+STORM_TAKEOVERS: Final = 5
+#: A group's queue may have this many times the window of one session on its way.
+GROUP_WINDOWS: Final = 8
+STORM_S: Final = 10.0
+STORM_PAUSE_S: Final = 1.0
+
+
+def _log_failure(session: Session) -> Callable[[str], None]:
+    """Return what logs the failure of a group's queue."""
+
+    def done(failure: str) -> None:
+        if failure:
+            log.error("MQTT session '%s': shared subscription: %s", printable(session.client_id), failure)
+
+    return done
+
+
+class Limits(NamedTuple):
+    """Bounds in force. Sizes in bytes, times in seconds."""
+
+    packet_bytes: int
+    aliases: int
+    inflight_in: int
+    window: int
+    keep_alive_s: int
+    refusal_pause_s: float
+    sessions_max: int
+    queue_msgs: int
+    queue_bytes: int
+
+
+class Opening(NamedTuple):
+    """What a CONNECT asks of its session. `expiry_s`: 0 ends it with the connection."""
+
+    client_id: str
+    owner: str
+    level: int
+    clean: bool
+    expiry_s: int
+    will: StoredWill | None
+
+
+class Opened(NamedTuple):
+    """The session for a CONNECT, or why there is none (`reason` and `text`)."""
+
+    session: Session | None
+    present: bool = False
+    reason: ReasonCode = ReasonCode.SUCCESS
+    text: str = ""
+
+
+class _Known:
+    """A session with what belongs to it here."""
+
+    __slots__ = ("access", "session", "takeovers", "timer")
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.timer: TimerHandle | None = None
+        self.takeovers: list[float] = []
+        #: permissions of the last connection, for its will
+        self.access: Access | None = None
+
+
+class AccountSessions:
+    """`sessions` by client id; `store` is where the persistent ones are on flash."""
+
+    def __init__(
+        self, account: Account, store: MqttStore | None, limits: Limits, drops: Drops, replies: Replies
+    ) -> None:
+        self.account = account
+        self._store = store
+        self.limits = limits
+        self.drops = drops
+        self.replies = replies
+        self._known: dict[str, _Known] = {}
+        self._ready = False
+        self._failure = ""
+        self._when_ready: list[Callable[[], None]] = []
+
+    @property
+    def sessions(self) -> dict[str, Session]:
+        return {client_id: known.session for client_id, known in self._known.items()}
+
+    def queues(self, subject: bytes) -> bool:
+        """Return whether a persistent session wants messages of QoS 1 and 2 on this subject."""
+        return self._store is not None and self._ready and self._store.wants(subject)
+
+    def session(self, client_id: str) -> Session | None:
+        known = self._known.get(client_id)
+        return None if known is None else known.session
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    # -- start ---------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Open the store and bring back the sessions that are on flash."""
+        if self._store is None:
+            self._opened(f"MQTT needs JetStream, which is not enabled for account {self.account.name}")
+        else:
+            self._store.open(self._opened)
+
+    @property
+    def store(self) -> MqttStore:
+        """Where the account's sessions are on flash; only for accounts with JetStream."""
+        assert self._store is not None, "no session is opened without"
+        return self._store
+
+    def _opened(self, failure: str) -> None:
+        self._failure, self._ready = failure, True
+        if not failure:
+            for record in self.store.sessions():
+                self._bring_back(record)
+        waiting, self._when_ready = self._when_ready, []
+        for step in waiting:
+            step()
+
+    def _bring_back(self, record: SessionRecord) -> None:
+        """Take up a session from flash. One that was connected ended with the daemon: its will is due."""
+        known = self._add(record, persistent=True)
+        session = known.session
+        self._follow_filters(known)
+        session.restore(self.store.pubrels(record), self.store.held_ids(record))
+        now_ns = self.account.broker.clock.now_ns()
+        if not record.ended_ns:
+            record.ended_ns = now_ns
+            self._save(session)
+        self._schedule(known, now_ns)
+
+    # -- opening -------------------------------------------------------------------------------------------------------
+
+    def open(self, opening: Opening, done: Callable[[Opened], None]) -> None:
+        """Find or make the session of a CONNECT; `done` is called when it is on flash, if it is to be."""
+        if not self._ready:
+            self._when_ready.append(lambda: self.open(opening, done))
+            return
+        if self._failure:
+            done(Opened(None, reason=ReasonCode.SERVER_UNAVAILABLE, text=self._failure))
+            return
+        known = self._known.get(opening.client_id)
+        if known is None:
+            if len(self._known) >= self.limits.sessions_max:
+                done(Opened(None, reason=ReasonCode.QUOTA_EXCEEDED, text="too many sessions"))
+            else:
+                self._make(opening, done)
+            return
+        if known.session.record.owner != opening.owner:
+            done(Opened(None, reason=ReasonCode.NOT_AUTHORIZED, text="the client id belongs to another user"))
+            return
+        if known.session.link is not None and self._is_storm(known):
+            pause = self.account.broker.timers.call_later
+            pause(STORM_PAUSE_S, lambda: self._take_over(opening, done))
+            return
+        self._take_over(opening, done)
+
+    def _is_storm(self, known: _Known) -> bool:
+        """Note a take-over; return whether two clients with one id push each other off."""
+        now = self.account.broker.clock.monotonic()
+        known.takeovers = [at for at in known.takeovers if now - at < STORM_S] + [now]
+        if len(known.takeovers) == STORM_TAKEOVERS:
+            log.warning(
+                "Account %s: two MQTT clients use the client id '%s' and push each other off",
+                self.account.name,
+                printable(known.session.client_id),
+            )
+        return len(known.takeovers) >= STORM_TAKEOVERS
+
+    def _take_over(self, opening: Opening, done: Callable[[Opened], None]) -> None:
+        known = self._known.get(opening.client_id)
+        if known is not None and known.session.link is not None:
+            known.session.link.taken_over()  # ends the connection, and the session if it does not outlive that
+            known = self._known.get(opening.client_id)
+        if known is None:
+            self._make(opening, done)
+        elif opening.clean:
+            self._discard(known, lambda error: self._cleaned(error, opening, done))
+        else:
+            self._resume(known, opening, done)
+
+    def _cleaned(self, error: str, opening: Opening, done: Callable[[Opened], None]) -> None:
+        if error:
+            done(Opened(None, reason=ReasonCode.SERVER_UNAVAILABLE, text=error))
+        elif opening.client_id in self._known:  # another one was faster
+            self._take_over(opening, done)
+        else:
+            self._make(opening, done)
+
+    def _make(self, opening: Opening, done: Callable[[Opened], None]) -> None:
+        record = SessionRecord(client_id=opening.client_id, owner=opening.owner, level=opening.level)
+        known = self._add(record, persistent=opening.expiry_s > 0)
+        self._begin(known, opening, done, present=False)
+
+    def _resume(self, known: _Known, opening: Opening, done: Callable[[Opened], None]) -> None:
+        known.session.record.level = opening.level
+        self._begin(known, opening, done, present=True)
+
+    def _begin(self, known: _Known, opening: Opening, done: Callable[[Opened], None], *, present: bool) -> None:
+        session, record = known.session, known.session.record
+        if known.timer is not None:
+            known.timer.cancel()
+            known.timer = None
+        told = (record.expiry_s, record.will, record.ended_ns)
+        record.expiry_s, record.will, record.ended_ns = opening.expiry_s, opening.will, 0
+        if not session.persistent or (present and told == (record.expiry_s, record.will, record.ended_ns)):
+            done(Opened(session, present))
+            return
+
+        def saved(error: str) -> None:
+            if not error:
+                done(Opened(session, present))
+                return
+            if not present and self._known.get(record.client_id) is known:
+                self._remove(known)
+            done(Opened(None, reason=ReasonCode.SERVER_UNAVAILABLE, text=error))
+
+        self.store.put_session(record, saved)
+
+    def _add(self, record: SessionRecord, *, persistent: bool) -> _Known:
+        limits = SessionLimits(self.limits.window, self.limits.queue_msgs, self.limits.queue_bytes)
+        session = Session(
+            record,
+            self.store,
+            persistent=persistent,
+            limits=limits,
+            drops=Drops(self.drops),
+            now_ns=self.account.broker.clock.now_ns,
+            topic_of=lambda subject: topics.to_topic(subject) or "",
+        )
+        known = self._known[record.client_id] = _Known(session)
+        return known
+
+    # -- the end of a connection ---------------------------------------------------------------------------------------
+
+    def connection_ended(self, session: Session, access: Access | None, *, publishes_will: bool) -> None:
+        """Handle the end of a session's connection, which has left the session's `link` in place."""
+        known = self._known.get(session.client_id)
+        session.detach()
+        if known is None or known.session is not session:
+            return
+        known.access = access
+        record = session.record
+        now_ns = self.account.broker.clock.now_ns()
+        if not publishes_will:
+            record.will = None
+        record.ended_ns = now_ns
+        if session.persistent and record.expiry_s:
+            self._save(session)
+        self._schedule(known, now_ns)
+
+    def _schedule(self, known: _Known, now_ns: int) -> None:
+        """Publish the will and end the session where that is due, and set the timer for what is not."""
+        record = known.session.record
+        lasts_s = record.expiry_s - (now_ns - record.ended_ns) / _NS if record.expiry_s != NEVER else float("inf")
+        if record.will is not None:
+            left_s = min(record.will.delay_s - (now_ns - record.ended_ns) / _NS, lasts_s)
+            if left_s <= 0:
+                self._publish_will(known, record.will)
+                record.will = None
+                if known.session.persistent and lasts_s > 0:
+                    self._save(known.session)
+            else:
+                lasts_s = min(lasts_s, left_s)
+        if lasts_s <= 0:
+            self._discard(known, lambda error: None)
+        elif lasts_s != float("inf"):
+            known.timer = self.account.broker.timers.call_later(lasts_s, lambda: self._time_passed(known))
+
+    def _time_passed(self, known: _Known) -> None:
+        known.timer = None
+        if known.session.link is None and self._known.get(known.session.client_id) is known:
+            self._schedule(known, self.account.broker.clock.now_ns())
+
+    def _publish_will(self, known: _Known, will: StoredWill) -> None:
+        publisher = Publisher(known.session.client_id, self.account, known.access, self)
+        publish(publisher, publication_of(will), publisher, lambda result: None)
+
+    def _save(self, session: Session) -> None:
+        """Write the record; the daemon goes on if that fails, with what is on flash."""
+
+        def saved(error: str) -> None:
+            if error:
+                log.error("MQTT session '%s' could not be written: %s", printable(session.client_id), error)
+
+        self.store.put_session(session.record, saved)
+
+    def _discard(self, known: _Known, done: Callable[[str], None]) -> None:
+        """End a session with all it holds; `done` when nothing of it is on flash any more."""
+        self._remove(known)
+        for topic_filter in list(known.session.shared):
+            self._leave_group(known.session, topic_filter)
+        if known.session.persistent:
+            self.store.delete_session(known.session.record, done)
+        else:
+            done("")
+
+    def _remove(self, known: _Known) -> None:
+        if known.timer is not None:
+            known.timer.cancel()
+            known.timer = None
+        if self._known.get(known.session.client_id) is known:
+            del self._known[known.session.client_id]
+
+    def expire_in(self, session: Session, expiry_s: int) -> None:
+        """Change a session's expiry interval: DISCONNECT of MQTT 5 may."""
+        session.record.expiry_s = expiry_s
+
+    # -- filters -------------------------------------------------------------------------------------------------------
+
+    def filters_changed(self, session: Session, done: Callable[[str], None]) -> None:
+        """Have the queue follow the filters of a session's record, and write the record; `done` when it is on flash."""
+        known = self._known.get(session.client_id)
+        if known is None or known.session is not session:
+            done("")
+            return
+        if not session.persistent:
+            self._follow_shared(session)
+            done("")
+            return
+
+        def followed(error: str) -> None:
+            if error:
+                done(error)
+            else:
+                self.store.put_session(session.record, done)
+
+        self._follow_filters(known, followed)
+
+    def _follow_filters(self, known: _Known, done: Callable[[str], None] = lambda error: None) -> None:
+        session = known.session
+        self._follow_shared(session)
+        wanted = session.queued_subjects()
+        if session.queue is None:
+            if not wanted:
+                done("")
+                return
+            session.queue = self.store.queue(session.record, lambda *queued: session.from_queue(Queued(*queued)))
+        session.queue.configure([QUEUE_PREFIX + subject for subject in wanted], self.limits.window, done)
+
+    def _follow_shared(self, session: Session) -> None:
+        """Join the groups of the session's shared subscriptions, and leave those that it no longer has."""
+        wanted = {each: options for each, options in session.record.subs.items() if options.group and options.qos}
+        for topic_filter in [each for each in session.shared if each not in wanted]:
+            self._leave_group(session, topic_filter)
+        for topic_filter, options in wanted.items():
+            if topic_filter in session.shared:
+                continue
+            queue = self._group_queue(topic_filter)
+            session.shared[topic_filter] = queue.join(
+                lambda *queued, topic_filter=topic_filter: session.from_shared(topic_filter, Queued(*queued))
+            )
+            filters = [QUEUE_PREFIX + subject for subject in options.subjects]
+            queue.configure(filters, min(self.limits.window * GROUP_WINDOWS, 0xFFFF), _log_failure(session))
+        session.pull()
+
+    def _leave_group(self, session: Session, topic_filter: str) -> None:
+        self._group_queue(topic_filter).remove(session.shared.pop(topic_filter), _log_failure(session))
+
+    def _group_queue(self, topic_filter: str) -> SharedQueue:
+        shared = topics.shared(topic_filter)
+        assert shared is not None, "checked at SUBSCRIBE"
+        return self.store.shared(shared.group, shared.filter)
+
+    def group_is_queued(self, topic_filter: str) -> bool:
+        """Return whether a group gets messages of QoS 1 and 2 from its queue: one of its members asked for that."""
+        return len(self._group_queue(topic_filter)) > 0
+
+    def reply_subject(self, publisher: Publisher, publication: Publication) -> bytes:
+        """Return the reply subject for subscribers of NATS: of the response topic, b"" without one."""
+        return self.replies.subject_for(publisher, publication)
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Stop with the daemon: sessions stay as they are on flash, and their wills are published after the next start."""
+        for known in self._known.values():
+            if known.timer is not None:
+                known.timer.cancel()
+        self.replies.stop()
+        if self._ready and not self._failure:
+            self.store.stop()

@@ -1,0 +1,255 @@
+"""SUBSCRIBE and UNSUBSCRIBE: checks, the subscriptions in the account, and the replay of retained messages.
+
+A filter becomes one subject, or two: `sport/#` takes `sport` as well. SUBACK of a persistent session is sent when its
+filters are on flash, since it is a promise that nothing is lost from then on.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final, Protocol
+
+from eyot_daemon.mqtt import message
+from eyot_daemon.mqtt.session import BACKLOG_BYTES, Outgoing, Session
+from eyot_daemon.mqtt.session_record import SubOptions
+from eyot_daemon.router.subscription import Destination, Subscription
+from eyot_wire.mqtt import topics
+from eyot_wire.mqtt.packets import Suback, Subscribe, Unsuback, Unsubscribe
+from eyot_wire.mqtt.reason_codes import ReasonCode
+
+if TYPE_CHECKING:
+    from eyot_daemon.mqtt.sessions import AccountSessions
+    from eyot_daemon.router.access import Access
+    from eyot_daemon.router.account import Account
+    from eyot_wire.mqtt.packets import SubscriptionRequest
+
+#: After a filter's text: the second subscription of `sport/#`, as nats-server names it.
+REST_SID: Final = b" fwc"
+#: When to send retained messages (MQTT 5, retain handling).
+REPLAY_ALWAYS: Final = 0
+REPLAY_IF_NEW: Final = 1
+
+
+class Subscribing(Destination, Protocol):
+    """The connection as its subscriptions use it."""
+
+    session: Session
+    sessions: AccountSessions
+    access: Access | None
+    account: Account | None
+    subs: dict[bytes, Subscription]
+    closed: bool
+
+    @property
+    def backlog(self) -> int: ...
+
+    def tell_violation(self, subject: bytes, topic_filter: str) -> None:
+        """Log a subscription that is not allowed."""
+        ...
+
+    @property
+    def subscriptions_max(self) -> int:
+        """How many subscriptions it may have; -1: any number."""
+        ...
+
+    @property
+    def downgrades_qos2(self) -> bool: ...
+
+    def send_suback(self, packet: Suback) -> None: ...
+
+    def send_unsuback(self, packet: Unsuback) -> None: ...
+
+
+class Subscriber:
+    """The subscriptions of one connection. `options` by the sid of the subscription in the account."""
+
+    def __init__(self, connection: Subscribing) -> None:
+        self._connection = connection
+        self.options: dict[bytes, SubOptions] = {}
+
+    # -- SUBSCRIBE -------------------------------------------------------------------------------------------------------
+
+    def subscribe(self, packet: Subscribe) -> None:
+        """Answer SUBSCRIBE: one reason code a filter."""
+        session = self._connection.session
+        before = dict(session.record.subs)
+        reasons: list[ReasonCode] = []
+        replays: list[SubOptions] = []
+        identifiers = packet.properties.subscription_identifiers if packet.properties is not None else []
+        for asked in packet.filters:
+            options = self._options(asked, identifiers[0] if identifiers else 0)
+            if isinstance(options, ReasonCode):
+                reasons.append(options)
+                continue
+            known = session.record.subs.get(asked.filter)
+            if known is not None and known.qos:
+                options.since = known.since
+            session.record.subs[asked.filter] = options
+            self._follow(asked.filter, options)
+            reasons.append(ReasonCode(options.qos))
+            replay = asked.retain_handling
+            if options.group:
+                continue  # no retained messages [MQTT-3.8.4]
+            if replay == REPLAY_ALWAYS or (replay == REPLAY_IF_NEW and known is None):
+                replays.append(options)
+
+        def settled(error: str) -> None:
+            if self._connection.closed:
+                return
+            if error:
+                self._go_back(before)
+                refused = [ReasonCode.UNSPECIFIED_ERROR if reason < 0x80 else reason for reason in reasons]
+                self._connection.send_suback(Suback(packet.packet_id, refused))
+                return
+            self._connection.send_suback(Suback(packet.packet_id, reasons))
+            if replays:
+                self._replay(replays)
+
+        if session.record.subs == before:
+            settled("")
+        else:
+            self._connection.sessions.filters_changed(session, settled)
+
+    def _options(self, asked: SubscriptionRequest, identifier: int) -> SubOptions | ReasonCode:
+        connection = self._connection
+        shared = topics.shared(asked.filter)
+        if shared is None and topics.is_shared(asked.filter):
+            return ReasonCode.TOPIC_FILTER_INVALID
+        plain = asked.filter if shared is None else shared.filter
+        subjects = topics.filter_subjects(plain)
+        if subjects is None or any(subject.startswith(b"$MQTT.") for subject in subjects):
+            return ReasonCode.TOPIC_FILTER_INVALID
+        access = connection.access
+        if access is not None and not all(access.may_subscribe(subject) for subject in subjects):
+            connection.tell_violation(subjects[0], asked.filter)
+            return ReasonCode.NOT_AUTHORIZED
+        if 0 <= connection.subscriptions_max < len(connection.subs) + len(subjects):
+            return ReasonCode.QUOTA_EXCEEDED
+        qos = asked.qos
+        if qos == 2 and connection.downgrades_qos2:
+            qos = 1
+        return SubOptions(
+            qos=qos,
+            subjects=list(subjects),
+            no_local=asked.no_local,
+            retain_as_published=asked.retain_as_published,
+            ignores_dollar=topics.filter_ignores_dollar(plain),
+            group="" if shared is None else shared.group,
+            identifier=identifier,
+            since=connection.sessions.store.last_queued() if qos else 0,
+        )
+
+    def _follow(self, topic_filter: str, options: SubOptions) -> None:
+        """Subscribe in the account, or use the subscriptions that are there."""
+        connection = self._connection
+        account, access = connection.account, connection.access
+        assert account is not None
+        for subject, sid in zip(options.subjects, sids(topic_filter), strict=False):
+            self.options[sid] = options
+            if sid in connection.subs:
+                continue
+            sub = Subscription(account, subject, connection, queue_group(options.group), sid)
+            sub.slow = True  # frames of NATS must not reach its buffer
+            sub.deny_filter = access is not None and access.needs_deny_filter(subject)
+            connection.subs[sid] = sub
+            account.attach(sub)
+
+    def restore(self) -> None:
+        """Subscribe to what the session already has; what its client may no longer hear ends."""
+        access, session = self._connection.access, self._connection.session
+        for topic_filter, options in list(session.record.subs.items()):
+            if access is None or all(access.may_subscribe(subject) for subject in options.subjects):
+                self._follow(topic_filter, options)
+            else:
+                del session.record.subs[topic_filter]
+
+    def _go_back(self, before: dict[str, SubOptions]) -> None:
+        record = self._connection.session.record
+        for topic_filter in [each for each in record.subs if each not in before]:
+            self._end(topic_filter)
+        record.subs = before
+        for topic_filter, options in before.items():
+            self._follow(topic_filter, options)
+
+    # -- UNSUBSCRIBE -----------------------------------------------------------------------------------------------------
+
+    def unsubscribe(self, packet: Unsubscribe) -> None:
+        """Answer UNSUBSCRIBE when the session on flash no longer has the filters."""
+        session = self._connection.session
+        reasons: list[ReasonCode] = []
+        for topic_filter in packet.filters:
+            known = session.record.subs.pop(topic_filter, None)
+            if known is not None:
+                self._end(topic_filter)
+            reasons.append(ReasonCode.SUCCESS if known is not None else ReasonCode.NO_SUBSCRIPTION_EXISTED)
+
+        def settled(error: str) -> None:
+            if not self._connection.closed:
+                codes = [ReasonCode.UNSPECIFIED_ERROR] * len(reasons) if error else reasons
+                self._connection.send_unsuback(Unsuback(packet.packet_id, codes))
+
+        if ReasonCode.SUCCESS in reasons:
+            self._connection.sessions.filters_changed(session, settled)
+        else:
+            settled("")
+
+    def _end(self, topic_filter: str) -> None:
+        for sid in sids(topic_filter):
+            self.options.pop(sid, None)
+            sub = self._connection.subs.pop(sid, None)
+            if sub is not None:
+                sub.account.unsubscribe(sub)
+
+    # -- retained messages -----------------------------------------------------------------------------------------------
+
+    def _replay(self, wanted: Iterable[SubOptions]) -> None:
+        """Send the retained messages of new subscriptions, as fast as the client reads."""
+        for options in wanted:
+            self._connection.sessions.store.retained.replay(options.subjects, _Replay(self._connection, options))
+
+
+class _Replay:
+    """Hands retained messages to one connection; `ready` holds the replay while the client does not read."""
+
+    def __init__(self, connection: Subscribing, options: SubOptions) -> None:
+        self._connection = connection
+        self._options = options
+
+    @property
+    def over(self) -> bool:
+        """The connection ended: nothing more is wanted."""
+        return self._connection.closed
+
+    @property
+    def ready(self) -> bool:
+        return self._connection.backlog <= BACKLOG_BYTES
+
+    def message(self, subject: bytes, header: bytes, payload: bytes) -> None:
+        """Send one retained message."""
+        connection, options = self._connection, self._options
+        access = connection.access
+        if options.ignores_dollar and subject.startswith(b"$"):
+            return
+        if access is not None and not access.may_receive(subject):
+            return
+        topic = topics.to_topic(subject)
+        if topic is None:
+            return
+        qos = min(message.qos_of(header), options.qos)
+        identifiers = (options.identifier,) if options.identifier else ()
+        connection.session.send(Outgoing(topic, b"", header, payload, qos, True, identifiers))
+
+
+def queue_group(group: str) -> bytes:
+    """Return the queue group of a shared subscription, apart from those of NATS clients; b"" without a group."""
+    if not group:
+        return b""
+    plain = group.isascii() and group.replace("-", "").replace("_", "").isalnum()
+    return b"$share." + (group.encode() if plain else base64.urlsafe_b64encode(group.encode()).rstrip(b"="))
+
+
+def sids(topic_filter: str) -> tuple[bytes, bytes]:
+    """Return the ids of a filter's subscriptions in the account, as nats-server names them."""
+    sid = topic_filter.encode()
+    return sid, sid + REST_SID

@@ -1,0 +1,113 @@
+"""Topics as subjects: nats-server's conversion, and back; filters by the specification."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eyot_wire.mqtt import topics
+from eyot_wire.subject import is_valid, is_valid_literal, matches
+
+#: nats-server's own cases (TestMQTTTopicAndSubjectConversion).
+CASES = [
+    ("foo/bar", b"foo.bar"),
+    ("/", b"/./"),
+    ("//", b"/././"),
+    ("/foo", b"/.foo"),
+    ("foo/", b"foo./"),
+    ("//foo", b"/./.foo"),
+    ("/foo/bar/", b"/.foo.bar./"),
+    ("foo//bar", b"foo./.bar"),
+    ("foo///bar", b"foo././.bar"),
+    (".", b"//"),
+    ("foo.bar/baz", b"foo//bar.baz"),
+    ("./", b"//./"),
+    ("foo../bar/.", b"foo////.bar.//"),
+    (".//.", b"//././/"),
+    ("é", "é".encode()),
+]
+
+
+@pytest.mark.parametrize(("topic", "subject"), CASES)
+def test_conversion(topic: str, subject: bytes) -> None:
+    assert topics.to_subject(topic) == subject
+    assert topics.to_topic(subject) == topic
+
+
+@pytest.mark.parametrize(
+    "topic",
+    ["", "a b", "a\tb", "a\rb", "a\nb", "a\fb", "a\x7fb", "a/*/b", ">", "a/>", "a/+", "#", "x" * 5000, "/" * 300],
+)
+def test_topics_without_a_subject(topic: str) -> None:
+    assert topics.to_subject(topic) is None
+
+
+@given(st.text(st.sampled_from("ab./é*>+# "), max_size=12))
+def test_every_topic_comes_back(topic: str) -> None:
+    subject = topics.to_subject(topic)
+    if subject is not None:
+        assert is_valid_literal(subject)
+        assert topics.to_topic(subject) == topic
+
+
+@given(st.binary(max_size=12) | st.text(st.sampled_from("ab./"), max_size=12).map(str.encode))
+def test_a_subject_has_one_topic_or_none(subject: bytes) -> None:
+    topic = topics.to_topic(subject)
+    if topic is not None and is_valid_literal(subject):
+        assert topics.to_subject(topic) in (subject, None)
+
+
+@pytest.mark.parametrize("subject", [b"a/b", b"a//", b"\xff", b"a.b#c", b"a/.b", b"///"])
+def test_subjects_without_a_topic(subject: bytes) -> None:
+    topic = topics.to_topic(subject)
+    assert topic is None or topics.to_subject(topic) == subject
+
+
+@pytest.mark.parametrize(
+    ("topic_filter", "subjects"),
+    [
+        ("+", (b"*",)),
+        ("#", (b">",)),
+        ("/+/", (b"/.*./",)),
+        ("foo/#", (b"foo", b"foo.>")),
+        ("foo//+", (b"foo./.*",)),
+        ("/#", (b"/", b"/.>")),
+        ("+/#", (b"*", b"*.>")),
+        ("a/+/b", (b"a.*.b",)),
+        ("a.b/+", (b"a//b.*",)),
+    ],
+)
+def test_filters(topic_filter: str, subjects: tuple[bytes, ...]) -> None:
+    assert topics.filter_subjects(topic_filter) == subjects
+    assert all(is_valid(subject) for subject in subjects)
+
+
+@pytest.mark.parametrize("topic_filter", ["", "a#", "a+", "+a", "a/#/b", "#/a", "a/#b", "a b", "*", "a/>", "a/*/#"])
+def test_filters_that_are_none(topic_filter: str) -> None:
+    assert topics.filter_subjects(topic_filter) is None
+
+
+levels = st.lists(st.sampled_from(["a", "b", "", "."]), min_size=1, max_size=4)
+
+
+@given(levels, st.lists(st.sampled_from(["a", "b", "", ".", "+"]), min_size=1, max_size=4), st.booleans())
+def test_filters_match_as_the_specification_says(name: list[str], wanted: list[str], rest: bool) -> None:
+    topic = "/".join(name)
+    subject = topics.to_subject(topic)
+    subjects = topics.filter_subjects("/".join([*wanted, "#"] if rest else wanted))
+    if subject is None or subjects is None:
+        return
+    fits = len(name) >= len(wanted) if rest else len(name) == len(wanted)
+    expected = fits and all(want in ("+", have) for want, have in zip(wanted, name, strict=False))
+    assert any(matches(pattern, subject) for pattern in subjects) == expected
+
+
+def test_shared() -> None:
+    assert topics.shared("$share/g/a/#") == ("g", "a/#")
+    assert topics.shared("$share/g//") == ("g", "/")
+    for wrong in ("$share/", "$share//x", "$share/g", "$share/g/", "$share/a+/x", "$share/a#/x", "$share/g/a#", "a/b"):
+        assert topics.shared(wrong) is None
+    assert topics.filter_ignores_dollar("+/a")
+    assert topics.filter_ignores_dollar("#")
+    assert not topics.filter_ignores_dollar("$SYS/#")

@@ -1,0 +1,27 @@
+"""The types of control packets (MQTT 5.0, 2.1.2), and the flags that each must have."""
+
+from enum import IntEnum
+from typing import Final
+
+
+class PacketType(IntEnum):
+    RESERVED = 0
+    CONNECT = 1
+    CONNACK = 2
+    PUBLISH = 3
+    PUBACK = 4
+    PUBREC = 5
+    PUBREL = 6
+    PUBCOMP = 7
+    SUBSCRIBE = 8
+    SUBACK = 9
+    UNSUBSCRIBE = 10
+    UNSUBACK = 11
+    PINGREQ = 12
+    PINGRESP = 13
+    DISCONNECT = 14
+    AUTH = 15
+
+
+#: Packets whose low four bits are 0010 [MQTT-2.1.3-1]; those of PUBLISH vary, all others are 0000.
+FLAGS_2: Final = frozenset({PacketType.PUBREL, PacketType.SUBSCRIBE, PacketType.UNSUBSCRIBE})

@@ -1,0 +1,117 @@
+"""MQTT topics as NATS subjects, and back: nats-server's conversion, with the specification's rules for filters.
+
+A level separator becomes a token separator; an empty level becomes the token `/`; a dot within a level becomes `//`:
+
+    foo/bar -> foo.bar      /foo -> /.foo      foo//bar -> foo./.bar      1.5/x -> 1//5.x
+
+In filters `+` is `*`, and `#` is `>`; `foo/#` takes `foo` as well and becomes two subjects. Characters that no subject
+may contain (space, tab, line ends, form feed, DEL) and levels that would be wildcards (`*`, `>`) have no conversion.
+"""
+
+import re
+from typing import Final, NamedTuple
+
+#: The longest subject that a topic may become, bytes: what index keys and every peer's parser bear.
+SUBJECT_BYTES_MAX: Final = 4096
+#: The most levels.
+LEVELS_MAX: Final = 255
+_FORBIDDEN: Final = re.compile("[ \t\r\n\f\x7f]")
+_SHARE: Final = "$share/"
+
+
+def to_subject(topic: str) -> bytes | None:
+    """Return the subject of a topic name; None if it has none."""
+    if not topic or "#" in topic or "+" in topic:
+        return None
+    return _convert(topic)
+
+
+def _convert(topic: str) -> bytes | None:
+    if _FORBIDDEN.search(topic):
+        return None
+    levels = topic.split("/")
+    if len(levels) > LEVELS_MAX or "*" in levels or ">" in levels:
+        return None
+    subject = ".".join(level.replace(".", "//") if level else "/" for level in levels).encode()
+    return subject if len(subject) <= SUBJECT_BYTES_MAX else None
+
+
+def to_topic(subject: bytes) -> str | None:
+    """Return the topic of a subject, which converts to this subject again; None if there is none.
+
+    A message on a subject without a topic (`a/b`, one that is not UTF-8) cannot be sent to a client of MQTT.
+    """
+    try:
+        text = subject.decode()
+    except UnicodeDecodeError:
+        return None
+    if "/" not in text:
+        topic = text.replace(".", "/")
+    else:
+        levels = []
+        for part in text.split("."):
+            if part == "/":
+                levels.append("")
+                continue
+            level = part.replace("//", ".")
+            if "/" in level:
+                return None
+            levels.append(level)
+        topic = "/".join(levels)
+        if to_subject(topic) != subject:
+            return None
+    if not topic or "\0" in topic or "#" in topic or "+" in topic:
+        return None
+    return topic
+
+
+def is_valid_filter(topic_filter: str) -> bool:
+    """Return whether a filter has the specification's form: `+` and `#` alone in their levels, `#` at the end (4.7.1)."""
+    levels = topic_filter.split("/")
+    if not topic_filter or any("+" in level and level != "+" for level in levels):
+        return False
+    return all(level != "#" and "#" not in level for level in levels[:-1]) and (
+        "#" not in levels[-1] or levels[-1] == "#"
+    )
+
+
+def filter_subjects(topic_filter: str) -> tuple[bytes, ...] | None:
+    """Return the subjects that a filter subscribes to, one or two; None for a filter that is not valid or has none."""
+    if not is_valid_filter(topic_filter):
+        return None
+    if topic_filter == "#":
+        return (b">",)
+    above, rest = (topic_filter[:-2], True) if topic_filter.endswith("/#") else (topic_filter, False)
+    levels = above.split("/")
+    if len(levels) > LEVELS_MAX or _FORBIDDEN.search(above) or "*" in levels or ">" in levels:
+        return None
+    tokens = ["*" if level == "+" else level.replace(".", "//") if level else "/" for level in levels]
+    subject = ".".join(tokens).encode()
+    if len(subject) > SUBJECT_BYTES_MAX:
+        return None
+    return (subject, subject + b".>") if rest else (subject,)
+
+
+def filter_ignores_dollar(topic_filter: str) -> bool:
+    """Return whether topics that begin with `$` are hidden from a filter, which begins with a wildcard [MQTT-4.7.2-1]."""
+    return topic_filter.startswith(("+", "#"))
+
+
+class SharedFilter(NamedTuple):
+    """`$share/<group>/<filter>`."""
+
+    group: str
+    filter: str
+
+
+def is_shared(topic_filter: str) -> bool:
+    """Return whether a filter is that of a shared subscription, valid or not."""
+    return topic_filter.startswith(_SHARE)
+
+
+def shared(topic_filter: str) -> SharedFilter | None:
+    """Return group and filter of a shared subscription; None if it is not valid (4.8.2)."""
+    group, separator, inner = topic_filter[len(_SHARE) :].partition("/")
+    if not is_shared(topic_filter) or not group or not separator or "+" in group or "#" in group:
+        return None
+    return SharedFilter(group, inner) if is_valid_filter(inner) else None
