@@ -352,8 +352,9 @@ class AccountSessions:
         def followed(error: str) -> None:
             if error:
                 done(error)
-            else:
-                self.store.put_session(session.record, done)
+                return
+            session.pull()
+            self.store.put_session(session.record, done)
 
         self._follow_filters(known, followed)
 
