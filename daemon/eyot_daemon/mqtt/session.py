@@ -175,6 +175,10 @@ class Session:
         self._waiting_shared: deque[tuple[QueueMember, int, Outgoing]] = deque()
         #: QoS 2 publishes of the client that are not released, by packet identifier
         self.held: dict[int, Held] = {}
+        #: queued messages of QoS 2 that the client has, but the queue does not know that yet: packet identifier by sequence
+        self._received_seqs: dict[int, int] = {}
+        #: queued messages up to this sequence may have been sent before a crash: deliveries are noted after the sending
+        self._sent_upto = 0
 
     def __repr__(self) -> str:
         return f"<Session {self.record.client_id!r}>"
@@ -278,11 +282,14 @@ class Session:
     def from_queue(self, queued: Queued) -> None:
         """Process a message that the queue handed over, in the order of the stream."""
         flight = self.flights.get(queued.sseq % QUEUED_IDS + 1)
-        if flight is not None and flight.sseq == queued.sseq and flight.source is self.queue:
-            # The client has it: the note of that was not on flash yet when the queue took the message back.
-            if flight.phase is Phase.PUBREL and self.queue is not None:
-                self.queue.ack(queued.sseq)
+        if queued.sseq in self._received_seqs and self.queue is not None:
+            packet_id = self._received_seqs.pop(queued.sseq)
+            self.queue.ack(queued.sseq)
+            if flight is None:  # PUBCOMP came, too
+                self._forget_pubrel(packet_id, queued.sseq)
             return
+        if flight is not None and flight.sseq == queued.sseq and flight.source is self.queue:
+            return  # the note that the client has it is on the way to flash
         if self._stalled or flight is not None:
             self._stalled.append(queued)
             return
@@ -301,7 +308,8 @@ class Session:
             identifiers = tuple(each.identifier for each in options if each.identifier)
             outgoing = Outgoing(topic, b"", queued.header, queued.payload, qos, retain, identifiers)
             packet_id = queued.sseq % QUEUED_IDS + 1
-            if qos and self._launch(outgoing, packet_id, queued.sseq, queue, dup=queued.deliveries > 1):
+            dup = queued.deliveries > 1 or queued.sseq <= self._sent_upto
+            if qos and self._launch(outgoing, packet_id, queued.sseq, queue, dup=dup):
                 return
             if not qos:
                 self.send(outgoing)
@@ -370,8 +378,8 @@ class Session:
         if error:
             flight.phase = Phase.PUBLISH  # sent again when the client comes back
             return
-        if flight.source is not None:
-            flight.source.ack(flight.sseq)
+        if flight.source is not None and not flight.source.ack(flight.sseq) and flight.source is self.queue:
+            self._received_seqs[flight.sseq] = flight.packet_id
         self._received(flight)
 
     def _received(self, flight: Flight) -> None:
@@ -385,9 +393,16 @@ class Session:
         if flight is None or flight.phase is not Phase.PUBREL:
             return
         del self.flights[packet_id]
-        if self.persistent:
-            self._store.remove_pubrel(self.record, packet_id)
+        if self.persistent and flight.sseq not in self._received_seqs:
+            self._forget_pubrel(packet_id, flight.sseq if flight.source is self.queue else 0)
         self._room_made()
+
+    def _forget_pubrel(self, packet_id: int, sseq: int) -> None:
+        """Remove the note of a PUBREL; for a queued message not before the queue's own note is on flash."""
+        if sseq and self.queue is not None:
+            self.queue.when_written(lambda: self._store.remove_pubrel(self.record, packet_id, sseq))
+        else:
+            self._store.remove_pubrel(self.record, packet_id, 0)
 
     def _done(self, flight: Flight) -> None:
         del self.flights[flight.packet_id]
@@ -466,12 +481,18 @@ class Session:
         for member in self.shared.values():
             member.give_back()
 
-    def restore(self, pubrels: dict[int, int], held: dict[int, bytes]) -> None:
-        """Take up the flows that were on flash when the daemon started."""
+    def restore(self, pubrels: dict[int, int], held: dict[int, bytes], *, sent_upto: int) -> None:
+        """Take up the flows that were on flash when the daemon started.
+
+        `sent_upto`: the last sequence that may have been sent without a note of it on flash [MQTT-3.3.1-1].
+        """
+        self._sent_upto = sent_upto
         self.held = {packet_id: Held(digest, committed=True) for packet_id, digest in held.items()}
         for packet_id, sseq in pubrels.items():
             source = self.queue if sseq else None
             self.flights[packet_id] = Flight(packet_id, None, sseq, source, Phase.PUBREL)
+            if self.queue is not None and self.queue.owes(sseq):
+                self._received_seqs[sseq] = packet_id
 
 
 class SessionLimits(NamedTuple):

@@ -213,6 +213,11 @@ class Queue:
         """Return the sequences that were delivered and not acknowledged, in order."""
         return [] if self._consumer is None else list(self._consumer.state.pending)
 
+    def owes(self, sseq: int) -> bool:
+        """Return whether a message is still to be acknowledged: it was not handed over yet, or has no acknowledgement."""
+        consumer = self._consumer
+        return consumer is not None and (sseq > consumer.state.delivered_sseq or sseq in consumer.state.pending)
+
     def joined(self, on_message: OnMessage) -> LocalReceiver | None:
         """Return a new receiver; None before the queue is configured."""
         if self._consumer is None or self._consumer.pull is None:
@@ -251,10 +256,16 @@ class QueueMember:
         if self._receiver is not None:
             self._receiver.pull(count, max_bytes)
 
-    def ack(self, sseq: int) -> None:
-        """Note that the client has the message. Written within the turn's commits."""
+    def ack(self, sseq: int) -> bool:
+        """Note that the client has the message, written soon after; False: it was not handed over, or was taken back."""
+        size = self._receiver.ack(sseq) if self._receiver is not None else 0
+        self.queue.acked(size)
+        return size > 0
+
+    def when_written(self, step: Callable[[], None]) -> None:
+        """Call `step` when all acknowledgements so far are on flash; never, if the queue ends before."""
         if self._receiver is not None:
-            self.queue.acked(self._receiver.ack(sseq))
+            self._receiver.when_written(step)
 
     def give_back(self) -> None:
         """Note that the connection ended: what is not acknowledged comes first at the next pull, or goes to another member."""
@@ -281,9 +292,13 @@ class SessionQueue(Queue):
         """Have at most `count` messages, of together about `max_bytes` bytes, handed over; replaces the last pull."""
         self._member.pull(count, max_bytes)
 
-    def ack(self, sseq: int) -> None:
-        """Note that the client has the message."""
-        self._member.ack(sseq)
+    def ack(self, sseq: int) -> bool:
+        """Note that the client has the message; False: it was not handed over, or was taken back."""
+        return self._member.ack(sseq)
+
+    def when_written(self, step: Callable[[], None]) -> None:
+        """Call `step` when all acknowledgements so far are on flash; never, if the queue ends before."""
+        self._member.when_written(step)
 
     def give_back(self) -> None:
         """Note that the connection ended: what is not acknowledged comes first at the next pull."""

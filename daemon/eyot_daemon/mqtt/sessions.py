@@ -152,7 +152,9 @@ class AccountSessions:
         known = self._add(record, persistent=True)
         session = known.session
         self._follow_filters(known)
-        session.restore(self.store.pubrels(record), self.store.held_ids(record))
+        # Of a session that was connected, nobody knows what was sent last.
+        sent_upto = 0 if record.ended_ns else self.store.last_queued()
+        session.restore(self.store.pubrels(record), self.store.held_ids(record), sent_upto=sent_upto)
         now_ns = self.account.broker.clock.now_ns()
         if not record.ended_ns:
             record.ended_ns = now_ns

@@ -342,8 +342,10 @@ class MqttStore:
 
         self._joint.publish((), settled, extra=lambda txn: self._sessions.log.put_position(txn, key, value))
 
-    def remove_pubrel(self, record: SessionRecord, packet_id: int) -> None:
-        """Remove a PUBREL that was answered; after a power cut it may be sent again."""
+    def remove_pubrel(self, record: SessionRecord, packet_id: int, sseq: int) -> None:
+        """Remove a PUBREL that was answered; after a power cut it may be sent again. Not one for another message."""
+        if self._positions[PUBREL].get(session_hash(record.client_id), {}).get(packet_id) != b"%d" % sseq:
+            return
         self._remove_position(PUBREL, record, packet_id, lambda error: None)
 
     def pubrels(self, record: SessionRecord) -> dict[int, int]:

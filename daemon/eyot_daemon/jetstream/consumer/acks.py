@@ -134,6 +134,11 @@ class Acks:
             self._acknowledge_each(sseqs)
         consumer.mark()
 
+    def when_written(self, step: Callable[[], None]) -> None:
+        """Call `step` when all acknowledgements so far are on flash; never, if the consumer ends before."""
+        self._writer.when_written(step)
+        self._consumer.mark()
+
     def _acknowledge_each(self, sseqs: list[int]) -> None:
         taken = self._consumer.state.ack_each(sseqs) if sseqs else ()
         if taken:

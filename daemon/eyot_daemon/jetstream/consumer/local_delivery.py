@@ -54,6 +54,10 @@ class LocalReceiver:
             self._local.acknowledge(sseq)
         return size
 
+    def when_written(self, step: Callable[[], None]) -> None:
+        """Call `step` when all acknowledgements so far are on flash; never, if the consumer ends before."""
+        self._local.when_written(step)
+
     def give_back(self) -> None:
         """Return everything that is not acknowledged, and accept nothing until the next pull."""
         held, self.held = self.held, {}
@@ -95,6 +99,10 @@ class LocalDelivery:
     def acknowledge(self, sseq: int) -> None:
         if not self._delivery.consumer.closed:
             self._acks.received_plain([sseq])
+
+    def when_written(self, step: Callable[[], None]) -> None:
+        if not self._delivery.consumer.closed:
+            self._acks.when_written(step)
 
     def give_back(self, sseqs: dict[int, int]) -> None:
         self._delivery.state.give_back(sseqs)

@@ -166,6 +166,7 @@ class StateWriter:
         self._persistent = persistent
         self._acked: list[int] = []
         self._replies: list[bytes] = []
+        self._waiting: list[Callable[[], None]] = []
         self._urgent = False
         self._in_flight = False
         self._retry_s = RETRY_S_MIN
@@ -188,6 +189,10 @@ class StateWriter:
         """Answer a double acknowledgement as soon as everything so far is on flash."""
         self._replies.append(reply)
 
+    def when_written(self, step: "Callable[[], None]") -> None:
+        """Call `step` as soon as everything so far is on flash; never, if the consumer ends before."""
+        self._waiting.append(step)
+
     def flush(self, now: float) -> None:
         """Submit the changes at the end of a turn, unless a transaction is pending."""
         if self._in_flight or not self._pending(now):
@@ -195,20 +200,21 @@ class StateWriter:
         if not self._persistent and not self._acked:
             self._urgent = False
             self._send_answers(self._take_replies())
+            self._run(self._take_waiting())
             return
         if now < self._not_before:
             return
         self._submit(now)
 
     def _pending(self, now: float) -> bool:
-        return self._urgent or bool(self._replies) or now >= self.due_at
+        return self._urgent or bool(self._replies) or bool(self._waiting) or now >= self.due_at
 
     @property
     def next_deadline(self) -> float:
         """When `flush` should be called again even if nothing happens."""
         if self._in_flight:
             return float("inf")
-        if self._urgent or self._replies:
+        if self._urgent or self._replies or self._waiting:
             return self._not_before
         return max(self.due_at, self._not_before)
 
@@ -217,7 +223,7 @@ class StateWriter:
         stream = consumer.stream
         txn = stream.store.begin()
         acked, self._acked = self._acked, []
-        replies = self._take_replies()
+        replies, waiting = self._take_replies(), self._take_waiting()
         if self._persistent:
             state = encode_state(consumer.state, now, consumer.clock.now_ns())
             stream.log.put_consumer_state(txn, consumer.name, state)
@@ -226,14 +232,17 @@ class StateWriter:
         self._urgent = False
         self.due_at = float("inf")
         self._in_flight = True
-        stream.store.submit(txn, lambda error: self._done(error, acked, replies))
+        stream.store.submit(txn, lambda error: self._done(error, acked, replies, waiting))
 
-    def _done(self, error: StoreError | None, acked: list[int], replies: list[bytes]) -> None:
+    def _done(
+        self, error: StoreError | None, acked: list[int], replies: list[bytes], waiting: "list[Callable[[], None]]"
+    ) -> None:
         self._in_flight = False
         consumer = self._consumer
         if error is None:
             self._retry_s = RETRY_S_MIN
             self._send_answers(replies)
+            self._run(waiting)
         elif error.reason == "closed" or consumer.closed:
             return
         else:
@@ -243,6 +252,7 @@ class StateWriter:
             self._acked = acked + self._acked
             self._urgent = True
             self._replies = replies + self._replies
+            self._waiting = waiting + self._waiting
             self._not_before = consumer.clock.monotonic() + self._retry_s
             self._retry_s = min(self._retry_s * 2, RETRY_S_MAX)
         # Deliveries since then have no timer yet.
@@ -257,6 +267,15 @@ class StateWriter:
     def _take_replies(self) -> list[bytes]:
         replies, self._replies = self._replies, []
         return replies
+
+    def _take_waiting(self) -> "list[Callable[[], None]]":
+        waiting, self._waiting = self._waiting, []
+        return waiting
+
+    @staticmethod
+    def _run(steps: "list[Callable[[], None]]") -> None:
+        for step in steps:
+            step()
 
     def _send_answers(self, replies: list[bytes]) -> None:
         publish = self._consumer.account.publish
