@@ -184,7 +184,10 @@ class LoadSubscriber(LoadClient):
         super().__init__(server, client_id, level=level, seed=seed)
         self.got: list[tuple[str, bytes, int]] = []
         self.subscribed = threading.Event()
-        self.wanted: int | None = None
+        #: how many different messages, and how many of the constant payload, there are to get
+        self.wanted: tuple[int, int] | None = None
+        self._seen: set[tuple[str, bytes]] = set()
+        self._constant = 0
         self._receive_maximum = receive_maximum
         #: QoS 2: identifiers whose message is there and not released
         self._unreleased: dict[int, tuple[str, bytes]] = {}
@@ -202,11 +205,12 @@ class LoadSubscriber(LoadClient):
 
     @property
     def finished(self) -> bool:
-        return self.server.over.is_set() and self.wanted is not None and self._complete
+        return self.server.over.is_set() and self._complete
 
     @property
     def _complete(self) -> bool:
-        return len(set(self.got)) >= (self.wanted or 0) and not self._due and not self._unreleased
+        there = self.wanted is not None and len(self._seen) >= self.wanted[0] and self._constant >= self.wanted[1]
+        return there and not self._due and not self._unreleased
 
     def converse(self, client: RawMqtt) -> None:
         self._due.clear()
@@ -220,9 +224,8 @@ class LoadSubscriber(LoadClient):
             got = self.packet(client)
             if got is not None:
                 self._take(client, got)
-            if got is None or len(self._due) > self.chance.randrange(8):
+            if got is None or len(self._due) > self.chance.randrange(self._receive_maximum or 8):
                 self._acknowledge(client)
-        self._unacked = {message: packet_id for _, packet_id, message in self._due}
 
     def _converse(self, client: RawMqtt) -> None:
         try:
@@ -248,12 +251,17 @@ class LoadSubscriber(LoadClient):
             held = self._unreleased.get(got.packet_id)
             if held is None:
                 self._unreleased[got.packet_id] = message
-                self.got.append((*message, 2))
+                self._note(message, 2)
             elif held != message or not got.dup:
                 self.faults.append(f"{message} has identifier {got.packet_id} of {held} (DUP={got.dup:d})")
         else:
-            self.got.append((*message, got.qos))
+            self._note(message, got.qos)
         self._due.append((got.qos, got.packet_id, message))
+
+    def _note(self, message: tuple[str, bytes], qos: int) -> None:
+        self.got.append((*message, qos))
+        self._seen.add(message)
+        self._constant += message[1] == CONSTANT
 
     def _acknowledge(self, client: RawMqtt) -> None:
         while self._due:

@@ -65,8 +65,8 @@ class Source(Protocol):
     """A queue that a message came from."""
 
     @property
-    def ack(self) -> Callable[[int], None]:
-        """Have the queue forget the message of this sequence."""
+    def ack(self) -> Callable[[int], bool]:
+        """Have the queue forget the message of this sequence; False: it was not handed over, or was taken back."""
         ...
 
 
