@@ -114,6 +114,7 @@ soak: venv  ## power cuts and SIGKILL under load, for an hour; SOAK="--seconds N
 	@cd tests
 	PYTHONPATH=. python support/power_cuts.py $(or $(SOAK),--seconds 1800)
 	EYOT_SIGKILL_ROUNDS=3000 python -m pytest -q unit/store/test_sigkill.py
+	python support/mqtt_kills.py --kills 2000
 
 damage: venv  ## damaged pages, files and journals: 10,000 cases; DAMAGE="--cases N --seed N", --case N replays one
 	@cd tests

@@ -1,6 +1,6 @@
 """SIGKILL of `eyotd` at random moments under MQTT load of QoS 1 and 2; then what streams and subscribers hold is judged.
 
-    python tests/support/mqtt_kills.py --kills 2000 [--seed N]
+python tests/support/mqtt_kills.py --kills 2000 [--seed N]
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ class Trial:
             LoadSubscriber(self.server, "sub-1", level=5, seed=seed + 11),
             LoadSubscriber(self.server, "sub-2", level=5, seed=seed + 12, receive_maximum=3),
         ]
+        self.server.subscribers = self.subscribers
         self.reporters = [LoadReporter(self.server, f"rep-{level}", level=level, seed=seed + 20) for level in (4, 5)]
         self.kills = 0
         self.problems: list[str] = []

@@ -23,6 +23,8 @@ from support.raw_mqtt import Closed, Got, RawMqtt
 #: How long a client waits for a packet before it looks whether it should end.
 POLL_S: Final = 0.1
 IDS: Final = 40
+#: A publisher waits while a subscriber is so many messages behind: its queue must not become full.
+BEHIND_MAX: Final = 1500
 WINDOW: Final = 16
 #: Of the publishes with QoS 2, the part whose payload is always the same: only their number tells a lost one.
 CONSTANT: Final = b"21.5"
@@ -35,6 +37,12 @@ class Server:
     port: int
     up: threading.Event = field(default_factory=threading.Event)
     over: threading.Event = field(default_factory=threading.Event)
+    taken_over: int = 0
+    subscribers: list[LoadSubscriber] = field(default_factory=list)
+
+    @property
+    def waits(self) -> bool:
+        return any(self.taken_over - len(each.got) > BEHIND_MAX for each in self.subscribers)
 
 
 @dataclass
@@ -134,7 +142,7 @@ class LoadPublisher(LoadClient):
             else:
                 client.publish(each.topic, each.payload, qos=each.qos, packet_id=packet_id, dup=True)
         while not self.finished:
-            while len(self.pending) < WINDOW and not self.server.over.is_set():
+            while len(self.pending) < WINDOW and not self.server.over.is_set() and not self.server.waits:
                 self._publish(client)
             got = self.packet(client)
             if got is not None:
@@ -161,17 +169,21 @@ class LoadPublisher(LoadClient):
         elif got.reason >= 0x80 and not (got.type is PacketType.PUBCOMP and got.reason == 0x92):
             self.faults.append(f"{got.type.name} with {got.reason:#x}")
         elif got.type is PacketType.PUBACK:
-            self.acked.append((each.topic, each.payload))
+            self._accepted(each)
             del self.pending[got.packet_id]
         elif got.type is PacketType.PUBREC:
             if not each.released:
                 each.released = True
-                self.acked.append((each.topic, each.payload))
+                self._accepted(each)
             client.send(encoder.pubrel(self.level, got.packet_id))
         elif got.type is PacketType.PUBCOMP:
             del self.pending[got.packet_id]
         else:
             self.faults.append(f"{got.type.name} out of place")
+
+    def _accepted(self, each: Outstanding) -> None:
+        self.acked.append((each.topic, each.payload))
+        self.server.taken_over += 1
 
 
 class LoadSubscriber(LoadClient):

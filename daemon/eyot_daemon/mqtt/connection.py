@@ -105,6 +105,7 @@ class MqttConnection(ServedClient):
         "_packet_max",
         "_packets",
         "_reader",
+        "_refusing",
         "_tells_problems",
         "_waiting_bytes",
         "client_id",
@@ -149,6 +150,8 @@ class MqttConnection(ServedClient):
         self._waiting_bytes = 0
         #: where a client of 3.1.1 waits while too many of its publishes are on their way to flash
         self._gate: Gate | None = None
+        #: a publish of 3.1.1 was refused, which has no answer: those behind it wait for the next connection, in their order
+        self._refusing = False
         self.subscriber = Subscriber(self)
 
     def __repr__(self) -> str:
@@ -249,6 +252,8 @@ class MqttConnection(ServedClient):
         self.in_bytes += len(packet.payload)
         assert self.account is not None
         self.account.count_in(1, len(packet.payload))
+        if self._refusing and packet.qos:
+            return
         if packet.qos == 2 and self._is_held(packet, topic):
             return
         if not self._accepts(packet):
@@ -342,7 +347,8 @@ class MqttConnection(ServedClient):
         self.server.tell_refusal(self, result)
         if result.reason is ReasonCode.TOPIC_NAME_INVALID and not self.is_v5:
             self.close("Protocol Violation", linger=True)
-        elif not self.is_v5 and result.reason is not ReasonCode.NOT_AUTHORIZED:
+        elif not self.is_v5 and result.reason is not ReasonCode.NOT_AUTHORIZED and not self._refusing:
+            self._refusing = True
             self.clients.broker.timers.call_later(
                 self.server.limits.refusal_pause_s, partial(self.close, "Store Refused", linger=True)
             )
