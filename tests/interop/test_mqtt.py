@@ -293,7 +293,7 @@ def test_tokens(serve: Serve) -> None:
 
 def test_acknowledged_means_in_the_streams(eyot: Serve) -> None:
     """PUBACK waits for every stream; a stream that refuses makes none store, and no PUBACK."""
-    server = eyot(more="eyot { mqtt { refusal_pause: 300ms } }")
+    server = eyot(more="eyot { mqtt { packet3_refusal_pause: 0.3 } }")
 
     async def streams() -> None:
         nc = await nats.connect(f"nats://127.0.0.1:{server.client_port}")
