@@ -41,7 +41,6 @@ ELSEWHERE = {
     "JetStreamOptions.extension_hint": "of clusters",
     "JetStreamOptions.request_queue_limit": "requests are answered as they come, there is no queue",
     "JetStreamOptions.unique_tag": "of clusters",
-    "MqttOptions.ack_wait_s": "nothing is sent again on a connection that is up",
     "MqttOptions.consumer_inactive_threshold_s": "sessions have no consumers, and an expiry of their own",
     "MqttOptions.consumer_memory_storage": "sessions have no consumers",
     "MqttOptions.consumer_replicas": "ignored by nats-server too",
