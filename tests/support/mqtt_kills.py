@@ -117,7 +117,7 @@ class Trial:
             each.wanted = (len(self.stored), constant)
         for each in self.subscribers:
             each.join(max(0.0, until - time.monotonic()))
-        self._judge(wills)
+        self._check(wills)
 
     async def _make_streams(self) -> None:
         client = await nats.connect(self.eyotd.client_url())
@@ -133,20 +133,20 @@ class Trial:
         await client.close()
         return wills
 
-    def _judge(self, wills: list[tuple[str, bytes]]) -> None:
+    def _check(self, wills: list[tuple[str, bytes]]) -> None:
         for client in self.clients:
             self.problems += [f"{client.client_id}: {fault}" for fault in client.faults[:5]]
         for publisher in self.publishers:
-            self._judge_publisher(publisher)
+            self._check_publisher(publisher)
         for subscriber in self.subscribers:
-            self._judge_subscriber(subscriber)
+            self._check_subscriber(subscriber)
         for reporter in self.reporters:
             there = {payload for topic, payload in wills if topic.endswith(reporter.client_id)}
             missing = [will for will in reporter.wills if will not in there]
             if missing:
                 self.problems.append(f"{reporter.client_id}: wills {missing[:5]} of {len(reporter.wills)} are missing")
 
-    def _judge_publisher(self, publisher: LoadPublisher) -> None:
+    def _check_publisher(self, publisher: LoadPublisher) -> None:
         acked = Counter(publisher.acked)
         same = (f"load/{publisher.client_id}/same", CONSTANT)
         wanted, there = acked.pop(same, 0), self.stored[same]
@@ -163,7 +163,7 @@ class Trial:
             if order != sorted(order):
                 self.problems.append(f"{publisher.client_id}: the stream has QoS {qos} out of order")
 
-    def _judge_subscriber(self, subscriber: LoadSubscriber) -> None:
+    def _check_subscriber(self, subscriber: LoadSubscriber) -> None:
         name = subscriber.client_id
         got = Counter((topic, payload) for topic, payload, _ in subscriber.got)
         lost = [message for message in self.stored if not got[message]]

@@ -19,12 +19,12 @@ from eyot_daemon.client.served import (
     MAX_ACCOUNT_CONNECTIONS,
     MAX_CONNECTIONS,
     USER_EXPIRED,
-    ServedClient,
 )
-from eyot_daemon.mqtt import message
 from eyot_daemon.mqtt.handshake import Handshake
-from eyot_daemon.mqtt.publishing import Publication, Publisher, Result, publish
-from eyot_daemon.mqtt.session import Outgoing, Session
+from eyot_daemon.mqtt.publication import Publication, Result
+from eyot_daemon.mqtt.publishing import Publisher, publish
+from eyot_daemon.mqtt.sending import MqttSender
+from eyot_daemon.mqtt.session import Outgoing
 from eyot_daemon.mqtt.subscribing import REST_SID, Subscriber
 from eyot_daemon.net.transport import SERVER_SHUTDOWN
 from eyot_daemon.turn.backpressure import Gate
@@ -40,23 +40,19 @@ from eyot_wire.mqtt.packets import (
     Publish,
     Pubrec,
     Pubrel,
-    Suback,
     Subscribe,
-    Unsuback,
     Unsubscribe,
 )
 from eyot_wire.mqtt.properties import Properties
 from eyot_wire.mqtt.reader import PacketReader
 from eyot_wire.mqtt.reason_codes import ReasonCode
-from eyot_wire.mqtt.topic_aliases import InboundAliases, OutboundAliases
-from eyot_wire.quoting import printable
+from eyot_wire.mqtt.topic_aliases import InboundAliases
 
 if TYPE_CHECKING:
     from eyot_daemon.auth.login import Peer
     from eyot_daemon.client.context import ClientContext
     from eyot_daemon.client.served import Registry
     from eyot_daemon.mqtt.server import MqttServer
-    from eyot_daemon.mqtt.sessions import AccountSessions
     from eyot_daemon.net.transport import Transport
     from eyot_daemon.router.subscription import Origin, Subscription
 
@@ -67,7 +63,7 @@ V5: Final = 5
 EARLY_BYTES_MAX: Final = 48 * 1024
 HELD_BYTES_MAX: Final = 4 * 1024 * 1024
 #: DISCONNECT for what ends a connection from the server's side; CONNACK for what does so before.
-GOODBYES: Final = {
+DISCONNECTS: Final = {
     AUTHORIZATION_VIOLATION: ReasonCode.NOT_AUTHORIZED,
     USER_EXPIRED: ReasonCode.MAXIMUM_CONNECT_TIME,
     MAX_CONNECTIONS: ReasonCode.QUOTA_EXCEEDED,
@@ -78,8 +74,6 @@ ANSWERS: Final = {
     AUTHENTICATION_TIMEOUT: ReasonCode.NOT_AUTHORIZED,
     MAX_ACCOUNT_CONNECTIONS: ReasonCode.SERVER_BUSY,
 }
-#: Keep-alive: the client is gone after this many intervals without a packet [MQTT-3.1.2-22].
-SILENCE: Final = 1.5
 
 
 class _Answer:
@@ -93,34 +87,18 @@ class _Answer:
         self.result: Result | None = None
 
 
-class MqttConnection(ServedClient):
+class MqttConnection(MqttSender):
     """A client of MQTT as the broker sees it."""
 
     __slots__ = (
         "_aliases_in",
-        "_aliases_out",
         "_answers",
-        "_gate",
         "_handshake",
-        "_packet_max",
         "_packets",
         "_reader",
         "_refusing",
-        "_tells_problems",
         "_waiting_bytes",
-        "client_id",
-        "level",
-        "publisher",
-        "receive_maximum",
-        "server",
-        "session",
-        "sessions",
-        "subscriber",
     )
-
-    publisher: Publisher
-    session: Session
-    sessions: AccountSessions
 
     def __init__(
         self,
@@ -132,39 +110,17 @@ class MqttConnection(ServedClient):
         *,
         server: MqttServer,
     ) -> None:
-        super().__init__(clients, registry, transport, peer, cid)
-        self.server = server
-        self.client_id = ""
-        #: protocol level: 3 (3.1), 4 (3.1.1), 5; 0 before CONNECT
-        self.level = 0
-        self.receive_maximum = 0
+        super().__init__(clients, registry, transport, peer, cid, server=server)
         self._reader = PacketReader(server.limits.packet_bytes, connect_bytes_max=clients.options.max_payload)
         self._handshake = Handshake(self)
         #: packets behind a CONNECT that is not answered yet
         self._packets: deque[Packet] = deque()
         self._answers: deque[_Answer] = deque()
         self._aliases_in = InboundAliases(server.limits.aliases)
-        self._aliases_out = OutboundAliases(0)
-        self._packet_max = 0
-        self._tells_problems = True
         self._waiting_bytes = 0
-        #: where a client of 3.1.1 waits while too many of its publishes are on their way to flash
-        self._gate: Gate | None = None
         #: a publish of 3.1.1 was refused, which has no answer: those behind it wait for the next connection, in their order
         self._refusing = False
         self.subscriber = Subscriber(self)
-
-    def __repr__(self) -> str:
-        text = f"{self.peer.host}:{self.peer.port} - {self.log_id}"
-        return f'{text} - "{printable(self.client_id)}"' if self.client_id else text
-
-    @property
-    def log_id(self) -> str:
-        return f"mid:{self.cid}"
-
-    @property
-    def is_v5(self) -> bool:
-        return self.level == V5
 
     @property
     def live(self) -> bool:
@@ -290,10 +246,10 @@ class MqttConnection(ServedClient):
 
     def _wait_for_answers(self) -> None:
         """Read no more of a client of 3.1.1 until what it published is on flash: it cannot be told a maximum."""
-        if self._gate is None:
+        if self.gate is None:
             limit = self.server.limits.inflight_in
-            self._gate = Gate(self.clients.broker.timers, lambda: len(self._answers) >= limit and not self.closed)
-        self.transport.hold(self._gate)
+            self.gate = Gate(self.clients.broker.timers, lambda: len(self._answers) >= limit and not self.closed)
+        self.transport.hold(self.gate)
 
     def _is_held(self, packet: Publish, topic: str) -> bool:
         """Answer a PUBLISH of QoS 2 that came before; False: it is a new one."""
@@ -323,8 +279,8 @@ class MqttConnection(ServedClient):
         answers = self._answers
         while answers and answers[0].result is not None:
             self._answer(answers.popleft())
-        if self._gate is not None and not self._gate.shut:
-            gate, self._gate = self._gate, None
+        if self.gate is not None and not self.gate.shut:
+            gate, self.gate = self.gate, None
             gate.open()
 
     def _answer(self, answer: _Answer) -> None:
@@ -337,7 +293,7 @@ class MqttConnection(ServedClient):
                 return
             reason = ReasonCode.SUCCESS
         properties = None
-        if result.text and reason >= 0x80 and self._tells_problems:
+        if result.text and reason >= 0x80 and self.tells_problems:
             properties = Properties(reason_string=result.text)
         encode = encoder.puback if answer.qos == 1 else encoder.pubrec
         self.queue_output(encode(self.level, answer.packet_id, reason, properties))
@@ -372,9 +328,6 @@ class MqttConnection(ServedClient):
         reason = self.session.pubrec(packet.packet_id, packet.reason_code)
         if reason is not None:
             self.queue_output(encoder.pubrel(self.level, packet.packet_id, reason))
-
-    def send_pubrel(self, packet_id: int) -> None:
-        self.queue_output(encoder.pubrel(self.level, packet_id))
 
     # -- messages to the client ------------------------------------------------------------------------------------------
 
@@ -416,36 +369,6 @@ class MqttConnection(ServedClient):
             access.replies.delivered(reply, self.clients.broker.clock.monotonic())
         return True
 
-    @property
-    def backlog(self) -> int:
-        return len(self.out) + self.transport.backlog
-
-    def send_publish(self, outgoing: Outgoing, packet_id: int, *, dup: bool) -> bool:
-        """Send PUBLISH; False: it is larger than the client takes."""
-        properties, topic = None, outgoing.topic
-        if self.is_v5:
-            reply_topic = (topics.to_topic(outgoing.reply) or "") if outgoing.reply else ""
-            properties = message.properties_of(outgoing.header, reply_topic, self.clients.broker.clock.now_ns())
-            properties.subscription_identifiers = list(outgoing.identifiers)
-            topic, alias = self._aliases_out.assign(topic)
-            properties.topic_alias = alias or None
-        packet = encoder.publish(
-            self.level,
-            topic,
-            outgoing.payload,
-            qos=outgoing.qos,
-            retain=outgoing.retain,
-            dup=dup,
-            packet_id=packet_id,
-            properties=properties,
-        )
-        if self._packet_max and len(packet) > self._packet_max:
-            return False
-        self.queue_output(packet)
-        self.out_msgs += 1
-        self.out_bytes += len(outgoing.payload)
-        return True
-
     def refill(self) -> bool:
         """Everything was sent: let the queue hand over more."""
         if self.live:
@@ -468,13 +391,6 @@ class MqttConnection(ServedClient):
             self.open_door()
             self.handle_waiting()
 
-    def settle(self, *, receive_maximum: int, packet_max: int, aliases: int, tells_problems: bool) -> None:
-        """Note what the client takes; 0 bytes: packets of any size."""
-        self.receive_maximum = receive_maximum
-        self._packet_max = packet_max
-        self._aliases_out = OutboundAliases(aliases)
-        self._tells_problems = tells_problems
-
     # -- the end -------------------------------------------------------------------------------------------------------
 
     def _disconnected(self, packet: Disconnect) -> None:
@@ -492,19 +408,15 @@ class MqttConnection(ServedClient):
     def taken_over(self) -> None:
         """Another connection has the session now."""
         log.info("%r - the client connected again; this connection ends", self)
-        self._say_goodbye(ReasonCode.SESSION_TAKEN_OVER)
+        self.send_disconnect(ReasonCode.SESSION_TAKEN_OVER)
         self.close("Duplicate Client ID", linger=True)
-
-    def _say_goodbye(self, reason: ReasonCode) -> None:
-        if self.live and self.is_v5:
-            self.queue_output(encoder.disconnect(reason))
 
     def fail(self, text: str) -> None:
         """End the connection for a reason of the server's, in the words of `-ERR`."""
         if self._handshake.begun and not self._handshake.complete:
             self._handshake.refuse(ANSWERS.get(text, ReasonCode.SERVER_BUSY), text)
         elif not self.closed:
-            self._say_goodbye(GOODBYES.get(text, ReasonCode.ADMINISTRATIVE_ACTION))
+            self.send_disconnect(DISCONNECTS.get(text, ReasonCode.ADMINISTRATIVE_ACTION))
             self.close(close_reason(text), linger=True)
 
     def close(self, reason: str, *, linger: bool) -> None:
@@ -512,8 +424,8 @@ class MqttConnection(ServedClient):
         if self.closed:
             return
         if reason == SERVER_SHUTDOWN:
-            self._say_goodbye(ReasonCode.SERVER_SHUTTING_DOWN)
-        access, gate = self.access, self._gate
+            self.send_disconnect(ReasonCode.SERVER_SHUTTING_DOWN)
+        access, gate = self.access, self.gate
         super().close(reason, linger=linger)
         self._packets.clear()
         self._answers.clear()
@@ -523,26 +435,6 @@ class MqttConnection(ServedClient):
         self._handshake.abandon()
         if gate is not None:
             gate.open()
-
-    # -- keep-alive ------------------------------------------------------------------------------------------------------
-
-    def keep_alive(self, seconds: int) -> None:
-        """End the connection when the client is silent for one and a half times `seconds` [MQTT-3.1.2-22]; 0: never."""
-        self.cancel_timer()
-        if seconds:
-            allowed = seconds * SILENCE
-            self.set_timer(allowed, partial(self._look_for_silence, allowed))
-
-    def _look_for_silence(self, allowed: float) -> None:
-        left = self.last_in + allowed - self.clients.broker.clock.monotonic()
-        if left <= 0 and (self.transport.input_waits() or self._gate is not None):
-            left = allowed  # this process lags, or does not read: that is not the client's silence
-        if left > 0:
-            self.set_timer(left, partial(self._look_for_silence, allowed))
-            return
-        self.clients.broker.stale_connections += 1
-        self._say_goodbye(ReasonCode.KEEP_ALIVE_TIMEOUT)
-        self.close("Stale Connection", linger=True)
 
     # -- what the session and its subscriptions use --------------------------------------------------------------------
 
@@ -561,12 +453,6 @@ class MqttConnection(ServedClient):
     @property
     def downgrades_qos2(self) -> bool:
         return self.server.options.downgrade_qos2_subscribe
-
-    def send_suback(self, packet: Suback) -> None:
-        self.queue_output(encoder.suback(self.level, packet))
-
-    def send_unsuback(self, packet: Unsuback) -> None:
-        self.queue_output(encoder.unsuback(self.level, packet))
 
 
 def digest_of(packet: Publish, topic: str) -> bytes:

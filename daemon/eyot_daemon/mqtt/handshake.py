@@ -28,7 +28,7 @@ from eyot_wire.mqtt.reason_codes import ReasonCode
 from eyot_wire.nuid import nuid
 
 if TYPE_CHECKING:
-    from eyot_daemon.mqtt.connection import MqttConnection
+    from eyot_daemon.mqtt.sending import MqttSender
     from eyot_wire.mqtt.packets import Connect
 
 log = logging.getLogger("eyot.mqtt")
@@ -50,7 +50,7 @@ class Step(Enum):
 class Handshake:
     """The handshake of one connection. `publishes_will`: what the end of the connection means, until DISCONNECT says otherwise."""
 
-    def __init__(self, connection: MqttConnection) -> None:
+    def __init__(self, connection: MqttSender) -> None:
         self._connection = connection
         self._step = Step.NEW
         self._connect: Connect | None = None

@@ -10,9 +10,10 @@ connection is closed after a pause, so that the client sends it again later.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, Protocol
 
 from eyot_daemon.mqtt import message
+from eyot_daemon.mqtt.publication import Publication, Result
 from eyot_daemon.router.delivery import Delivery
 from eyot_daemon.router.subscription import Kind
 from eyot_wire import headers
@@ -25,14 +26,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from eyot_daemon.jetstream.stream.stream import Stream
+    from eyot_daemon.mqtt.counters import Drops
     from eyot_daemon.mqtt.session_record import SessionRecord
-    from eyot_daemon.mqtt.sessions import AccountSessions
+    from eyot_daemon.mqtt.store import MqttStore
     from eyot_daemon.router.access import Access
     from eyot_daemon.router.account import Account
     from eyot_daemon.router.route import Route
     from eyot_daemon.router.subscription import Origin
     from eyot_wire.jetstream.errors import ApiError
-    from eyot_wire.mqtt.properties import Properties
 
 #: Subjects of the servers: MQTT clients publish there only if a permission says so. A device that may publish
 #: everything must not delete streams with `$JS/API/STREAM/DELETE/ORDERS`.
@@ -48,23 +49,25 @@ _REASONS: Final = {
 }
 
 
-class Publication(NamedTuple):
-    """One publish. `subject`: that of its topic, before the account's mappings; `hold`: packet id and digest of QoS 2."""
+class PublishContext(Protocol):
+    """The sessions of an account, as a publish uses them."""
 
-    topic: str
-    subject: bytes
-    payload: bytes
-    qos: int
-    retain: bool
-    properties: Properties | None
-    hold: tuple[int, bytes] | None = None
+    drops: Drops
 
+    @property
+    def store(self) -> MqttStore: ...
 
-class Result(NamedTuple):
-    """What became of a publish: `reason` for the answer, `text` for its reason string and the log."""
+    def queues(self, subject: bytes) -> bool:
+        """Return whether a persistent session wants messages of QoS 1 and 2 on this subject."""
+        ...
 
-    reason: ReasonCode
-    text: str = ""
+    def record_of(self, client_id: str) -> SessionRecord:
+        """Return the record of the session that publishes with QoS 2."""
+        ...
+
+    def reply_subject(self, publisher: Publisher, publication: Publication) -> bytes:
+        """Return the reply subject for subscribers of NATS; b"" without one."""
+        ...
 
 
 class Publisher:
@@ -76,7 +79,7 @@ class Publisher:
     kind = Kind.CLIENT
     echo = True
 
-    def __init__(self, client_id: str, account: Account, access: Access | None, sessions: AccountSessions) -> None:
+    def __init__(self, client_id: str, account: Account, access: Access | None, sessions: PublishContext) -> None:
         self.client_id = client_id
         self.account = account
         self.access = access
@@ -179,9 +182,7 @@ class _Plan:
         )
 
     def _record(self) -> SessionRecord:
-        session = self._publisher.sessions.session(self._publisher.client_id)
-        assert session is not None, "only the client of a session publishes with QoS 2"
-        return session.record
+        return self._publisher.sessions.record_of(self._publisher.client_id)
 
     def _entry(self, stream: Stream, subject: bytes) -> Published:
         header, properties = self._header, self._publication.properties

@@ -7,7 +7,7 @@ without any is answered on the subject of its response topic.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from eyot_daemon.mqtt import message
 from eyot_daemon.router.subscription import CallbackDest, Kind, Origin, Subscription
@@ -16,13 +16,19 @@ from eyot_wire.mqtt import topics
 from eyot_wire.nuid import nuid, short_id
 
 if TYPE_CHECKING:
-    from eyot_daemon.mqtt.publishing import Publication, Publisher
+    from eyot_daemon.mqtt.publication import Publication
     from eyot_daemon.router.account import Account
 
 #: Requests that wait for answers, in one account; the oldest is forgotten first.
 PENDING_MAX: Final = 4096
 #: How long a request waits for answers.
 ANSWER_S: Final = 60.0
+
+
+class MayPublish(Protocol):
+    """A publisher, as far as its permissions matter."""
+
+    def may_publish(self, subject: bytes) -> bool: ...
 
 
 class _Request(NamedTuple):
@@ -40,7 +46,7 @@ class Replies:
         self._pending: dict[bytes, _Request] = {}
         self._subscription: Subscription | None = None
 
-    def subject_for(self, publisher: Publisher, publication: Publication) -> bytes:
+    def subject_for(self, publisher: MayPublish, publication: Publication) -> bytes:
         """Return the reply subject of a publish; b"" if it asks for no response, or may not be answered there."""
         properties = publication.properties
         if properties is None or not properties.response_topic:

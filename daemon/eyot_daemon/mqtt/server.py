@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from eyot_daemon.config.mqtt import MqttBounds, MqttOptions
     from eyot_daemon.jetstream.account import JetStreamAccount
     from eyot_daemon.jetstream.consumer.consumers import Consumers
-    from eyot_daemon.mqtt.connection import MqttConnection
-    from eyot_daemon.mqtt.publishing import Result
+    from eyot_daemon.mqtt.publication import Result
     from eyot_daemon.router.account import Account
     from eyot_daemon.router.broker import Broker
+    from eyot_daemon.router.known_client import KnownClient
 
 log = logging.getLogger("eyot.mqtt")
 
@@ -101,7 +101,7 @@ class MqttServer:
         most = self.bounds.session_expiry_max_s
         return min(asked_s, most) if most else min(asked_s, NEVER)
 
-    def tell_refusal(self, connection: MqttConnection, result: Result) -> None:
+    def tell_refusal(self, connection: KnownClient, result: Result) -> None:
         """Log a publish that was refused, at most once a second for each connection."""
         now = self.broker.clock.monotonic()
         if now - self._told.get(connection.cid, -REPEAT_S) < REPEAT_S:

@@ -25,7 +25,7 @@ from eyot_wire.mqtt.reason_codes import ReasonCode
 from eyot_wire.subject import matches
 
 if TYPE_CHECKING:
-    from eyot_daemon.mqtt.publishing import Result
+    from eyot_daemon.mqtt.publication import Result
     from eyot_daemon.mqtt.session_queue import QueueMember, SessionQueue
     from eyot_daemon.mqtt.store import MqttStore
 

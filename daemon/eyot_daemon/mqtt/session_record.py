@@ -23,7 +23,6 @@ class SubOptions(Struct, omit_defaults=True):
     """
 
     qos: int = 0
-    group: str = ""
     subjects: list[bytes] = field(default_factory=list)
     no_local: bool = False
     retain_as_published: bool = False
@@ -31,6 +30,7 @@ class SubOptions(Struct, omit_defaults=True):
     ignores_dollar: bool = False
     identifier: int = 0
     since: int = 0
+    group: str = ""
 
 
 class StoredWill(Struct, omit_defaults=True):

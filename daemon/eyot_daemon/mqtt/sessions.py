@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from eyot_daemon.mqtt.counters import Drops
-from eyot_daemon.mqtt.publishing import Publication, Publisher, publish
+from eyot_daemon.mqtt.publishing import Publisher, publish
 from eyot_daemon.mqtt.session import Queued, Session, SessionLimits
 from eyot_daemon.mqtt.session_queue import QUEUE_PREFIX
 from eyot_daemon.mqtt.session_record import NEVER, SessionRecord, StoredWill
@@ -17,6 +17,7 @@ from eyot_wire.mqtt.reason_codes import ReasonCode
 from eyot_wire.quoting import printable
 
 if TYPE_CHECKING:
+    from eyot_daemon.mqtt.publication import Publication
     from eyot_daemon.mqtt.replies import Replies
     from eyot_daemon.mqtt.session_queue import SharedQueue
     from eyot_daemon.mqtt.store import MqttStore
@@ -115,6 +116,10 @@ class AccountSessions:
     def queues(self, subject: bytes) -> bool:
         """Return whether a persistent session wants messages of QoS 1 and 2 on this subject."""
         return self._store is not None and self._ready and self._store.wants(subject)
+
+    def record_of(self, client_id: str) -> SessionRecord:
+        """Return the record of a session that there is."""
+        return self._known[client_id].session.record
 
     def session(self, client_id: str) -> Session | None:
         known = self._known.get(client_id)

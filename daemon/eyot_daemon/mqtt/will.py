@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from eyot_daemon.mqtt.publishing import Publication
+from eyot_daemon.mqtt.publication import Publication
 from eyot_daemon.mqtt.session_record import StoredWill
 from eyot_wire.mqtt import properties as mqtt_properties
 from eyot_wire.mqtt import topics

@@ -72,7 +72,7 @@ def test_bounds_of_eyot() -> None:
     text = (
         'eyot { mqtt { max_keepalive: 60, session_expiry_max: "2h", max_sessions: 1, session_queue_msgs: 2, '
         'session_queue_bytes: "3K", retained_msgs_max: 0, retained_bytes_max: "5K", max_packet_size: "6K", '
-        'max_topic_alias: 0, max_inflight: 8, packet3_refusal_pause: "9s", sys_interval: 0 } }'
+        'max_topic_alias: 0, max_inflight: 8, packet3_refusal_pause: "9s" } }'
     )
     bounds = read(text).eyot.mqtt
     assert bounds == MqttBounds(
@@ -87,7 +87,6 @@ def test_bounds_of_eyot() -> None:
         topic_alias_max=0,
         inflight_max=8,
         refusal_pause_s=9.0,
-        sys_interval_s=0.0,
     )
     assert bounds.packet_bytes(1_000_000) == 6144
 

@@ -48,3 +48,8 @@ class OutboundAliases:
             return topic, 0
         alias = self._aliases[topic] = len(self._aliases) + 1
         return topic, alias
+
+    def take_back(self, topic: str) -> None:
+        """Forget the alias that was assigned last, to `topic`, whose packet is not sent."""
+        if self._aliases.get(topic) == len(self._aliases):
+            del self._aliases[topic]

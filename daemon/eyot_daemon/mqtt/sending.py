@@ -1,0 +1,177 @@
+"""The sending half of an MQTT connection: what its session, its subscriptions and its handshake use.
+
+`MqttConnection` adds what comes from the client.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from eyot_daemon.client.served import ServedClient
+from eyot_daemon.mqtt import message
+from eyot_wire.mqtt import encoder, topics
+from eyot_wire.mqtt.packets import Suback, Unsuback
+from eyot_wire.mqtt.reason_codes import ReasonCode
+from eyot_wire.mqtt.topic_aliases import OutboundAliases
+from eyot_wire.quoting import printable
+
+if TYPE_CHECKING:
+    from eyot_daemon.auth.login import Peer
+    from eyot_daemon.client.context import ClientContext
+    from eyot_daemon.client.served import Registry
+    from eyot_daemon.mqtt.publishing import Publisher
+    from eyot_daemon.mqtt.server import MqttServer
+    from eyot_daemon.mqtt.session import Outgoing, Session
+    from eyot_daemon.mqtt.sessions import AccountSessions
+    from eyot_daemon.mqtt.subscribing import Subscriber
+    from eyot_daemon.net.transport import Transport
+    from eyot_daemon.turn.backpressure import Gate
+
+log = logging.getLogger("eyot.mqtt")
+
+V5: Final = 5
+#: Keep-alive: the client is gone after this many intervals without a packet [MQTT-3.1.2-22].
+SILENCE: Final = 1.5
+
+
+class MqttSender(ServedClient):
+    """A connection that can send. `session`, `sessions` and `publisher` are there once the client is logged in."""
+
+    __slots__ = (
+        "_aliases_out",
+        "_packet_max",
+        "client_id",
+        "gate",
+        "level",
+        "publisher",
+        "receive_maximum",
+        "server",
+        "session",
+        "sessions",
+        "subscriber",
+        "tells_problems",
+    )
+
+    publisher: Publisher
+    session: Session
+    sessions: AccountSessions
+    subscriber: Subscriber
+
+    def __init__(
+        self,
+        clients: ClientContext,
+        registry: Registry,
+        transport: Transport,
+        peer: Peer,
+        cid: int,
+        *,
+        server: MqttServer,
+    ) -> None:
+        super().__init__(clients, registry, transport, peer, cid)
+        self.server = server
+        self.client_id = ""
+        #: protocol level: 3 (3.1), 4 (3.1.1), 5; 0 before CONNECT
+        self.level = 0
+        self.receive_maximum = 0
+        #: whether reason strings may be sent with acknowledgements
+        self.tells_problems = True
+        #: where a client of 3.1.1 waits while too many of its publishes are on their way to flash
+        self.gate: Gate | None = None
+        self._aliases_out = OutboundAliases(0)
+        self._packet_max = 0
+
+    def __repr__(self) -> str:
+        text = f"{self.peer.host}:{self.peer.port} - {self.log_id}"
+        return f'{text} - "{printable(self.client_id)}"' if self.client_id else text
+
+    @property
+    def log_id(self) -> str:
+        return f"mid:{self.cid}"
+
+    @property
+    def is_v5(self) -> bool:
+        return self.level == V5
+
+    @property
+    def live(self) -> bool:
+        """CONNECT was answered, and the connection has a session."""
+        raise NotImplementedError
+
+    def taken_over(self) -> None:
+        """Another connection has the session now: end this one."""
+        raise NotImplementedError
+
+    def settle(self, *, receive_maximum: int, packet_max: int, aliases: int, tells_problems: bool) -> None:
+        """Note what the client takes; 0 bytes: packets of any size."""
+        self.receive_maximum = receive_maximum
+        self._packet_max = packet_max
+        self._aliases_out = OutboundAliases(aliases)
+        self.tells_problems = tells_problems
+
+    def send_pubrel(self, packet_id: int) -> None:
+        self.queue_output(encoder.pubrel(self.level, packet_id))
+
+    def send_suback(self, packet: Suback) -> None:
+        self.queue_output(encoder.suback(self.level, packet))
+
+    def send_unsuback(self, packet: Unsuback) -> None:
+        self.queue_output(encoder.unsuback(self.level, packet))
+
+    def send_disconnect(self, reason: ReasonCode) -> None:
+        """Send DISCONNECT, if the client speaks MQTT 5."""
+        if self.live and self.is_v5:
+            self.queue_output(encoder.disconnect(reason))
+
+    @property
+    def backlog(self) -> int:
+        return len(self.out) + self.transport.backlog
+
+    def send_publish(self, outgoing: Outgoing, packet_id: int, *, dup: bool) -> bool:
+        """Send PUBLISH; False: it is larger than the client takes."""
+        properties, topic = None, outgoing.topic
+        if self.is_v5:
+            reply_topic = (topics.to_topic(outgoing.reply) or "") if outgoing.reply else ""
+            properties = message.properties_of(outgoing.header, reply_topic, self.clients.broker.clock.now_ns())
+            properties.subscription_identifiers = list(outgoing.identifiers)
+            topic, alias = self._aliases_out.assign(topic)
+            properties.topic_alias = alias or None
+        packet = encoder.publish(
+            self.level,
+            topic,
+            outgoing.payload,
+            qos=outgoing.qos,
+            retain=outgoing.retain,
+            dup=dup,
+            packet_id=packet_id,
+            properties=properties,
+        )
+        if self._packet_max and len(packet) > self._packet_max:
+            if topic:
+                self._aliases_out.take_back(topic)  # the client does not hear of it
+            return False
+        self.queue_output(packet)
+        self.out_msgs += 1
+        self.out_bytes += len(outgoing.payload)
+        return True
+
+    # -- keep-alive ------------------------------------------------------------------------------------------------------
+
+    def keep_alive(self, seconds: int) -> None:
+        """End the connection when the client is silent for one and a half times `seconds` [MQTT-3.1.2-22]; 0: never."""
+        self.cancel_timer()
+        if seconds:
+            allowed = seconds * SILENCE
+            self.set_timer(allowed, partial(self._look_for_silence, allowed))
+
+    def _look_for_silence(self, allowed: float) -> None:
+        left = self.last_in + allowed - self.clients.broker.clock.monotonic()
+        if left <= 0 and (self.transport.input_waits() or self.gate is not None):
+            left = allowed  # this process lags, or does not read: that is not the client's silence
+        if left > 0:
+            self.set_timer(left, partial(self._look_for_silence, allowed))
+            return
+        self.clients.broker.stale_connections += 1
+        self.send_disconnect(ReasonCode.KEEP_ALIVE_TIMEOUT)
+        self.close("Stale Connection", linger=True)
