@@ -23,14 +23,13 @@ from support.claims import ALPHA, OTHER, SYSTEM, USER, operator_conf
 from support.claims import OPERATOR as OPERATOR_KEY
 from support.eyotd import Eyotd
 from support.mqtt_login import ACCEPTED, CLOSED, NOT_AUTHORIZED, MqttSocket, connect_packet
-from support.mqtt_stand_in import MqttStandInEyotd
 from support.newer_nats_server import NewerNatsServer
 from support.raw_client import RawClient
 from support.server_process import ServerProcess, free_port
 from support.websocket_client import Refused, WebSocketClient
 
 BASE = 'jetstream { store_dir: "%WORKDIR%/js" }\n'
-SERVERS: tuple[type[MqttStandInEyotd] | type[NewerNatsServer], ...] = (MqttStandInEyotd, NewerNatsServer)
+SERVERS: tuple[type[Eyotd] | type[NewerNatsServer], ...] = (Eyotd, NewerNatsServer)
 
 
 @contextmanager
@@ -313,7 +312,7 @@ def test_a_handshake_that_does_not_come_ends_in_time(authority: Authority, tmp_p
 
 
 def test_a_flood_of_handshakes_is_throttled(authority: Authority, tmp_path: Path) -> None:
-    with served(MqttStandInEyotd, "", tmp_path, authority.block("server", "connection_rate_limit: 2")) as server:
+    with served(Eyotd, "", tmp_path, authority.block("server", "connection_rate_limit: 2")) as server:
         made = context(authority)
         codes = [server.login(tls=lambda: made) for _ in range(8)]
         assert ACCEPTED in codes
@@ -528,12 +527,12 @@ def test_system_events_name_the_client(tmp_path: Path) -> None:
 
 def test_js_domain_of_another_server_is_refused(tmp_path: Path) -> None:
     refusal = pytest.raises(RuntimeError, match='js_domain "hub" is not the domain of this server')
-    with refusal, served(MqttStandInEyotd, "", tmp_path, "js_domain: hub"):
+    with refusal, served(Eyotd, "", tmp_path, "js_domain: hub"):
         pass
 
 
 def test_a_reload_changes_certificates_and_windows_and_nothing_else(authority: Authority, tmp_path: Path) -> None:
-    with served(MqttStandInEyotd, "", tmp_path, authority.block("server")) as server:
+    with served(Eyotd, "", tmp_path, authority.block("server")) as server:
         eyotd = server.process
         first = server.login(tls=lambda: context(authority))
         before = eyotd.config_path.read_text()
@@ -552,7 +551,7 @@ def test_a_reload_changes_certificates_and_windows_and_nothing_else(authority: A
 
 
 def test_the_ports_file_and_the_log_name_the_listener(tmp_path: Path) -> None:
-    with served(MqttStandInEyotd, 'ports_file_dir: "%WORKDIR%"\ndebug: true', tmp_path) as server:
+    with served(Eyotd, 'ports_file_dir: "%WORKDIR%"\ndebug: true', tmp_path) as server:
         (ports,) = server.process.workdir.glob("*.ports")
         assert json.loads(ports.read_text())["mqtt"] == [f"mqtt://127.0.0.1:{server.mqtt_port}"]
         assert server.login() == ACCEPTED
@@ -562,7 +561,7 @@ def test_the_ports_file_and_the_log_name_the_listener(tmp_path: Path) -> None:
 
 
 def test_a_client_id_cannot_forge_a_line_of_the_log(tmp_path: Path) -> None:
-    with served(MqttStandInEyotd, "debug: true", tmp_path) as server:
+    with served(Eyotd, "debug: true", tmp_path) as server:
         with MqttSocket(server.mqtt_port) as client:
             assert client.login("a\n[1] forged\x1b[31m") == ACCEPTED
         server.process.wait_log(r"forged")
@@ -571,7 +570,7 @@ def test_a_client_id_cannot_forge_a_line_of_the_log(tmp_path: Path) -> None:
 
 
 def test_lame_duck_ends_mqtt_clients_before_jetstream(tmp_path: Path) -> None:
-    with served(MqttStandInEyotd, "", tmp_path) as server, MqttSocket(server.mqtt_port) as client:
+    with served(Eyotd, "", tmp_path) as server, MqttSocket(server.mqtt_port) as client:
         assert client.login() == ACCEPTED
         server.process.signal(signal.SIGUSR2)
         assert client.read(1) == b""

@@ -54,6 +54,8 @@ if TYPE_CHECKING:
     from eyot_daemon.client.served import Registry
     from eyot_daemon.mqtt.server import MqttServer
     from eyot_daemon.net.transport import Transport
+    from eyot_daemon.router.access import Access
+    from eyot_daemon.router.account import Account
     from eyot_daemon.router.subscription import Origin, Subscription
 
 log = logging.getLogger("eyot.mqtt")
@@ -374,6 +376,20 @@ class MqttConnection(MqttSender):
         if self.live:
             self.session.pull()
         return bool(self.out)
+
+    # -- the account ---------------------------------------------------------------------------------------------------
+
+    def enter(self, account: Account, access: Access | None, user: str, max_payload: int) -> None:
+        """Enter `account` after the login: packets are larger than their payloads."""
+        super().enter(account, access, user, max_payload)
+        self.transport.admit(self.server.limits.packet_bytes)
+
+    def reauthorized(self, access: Access | None) -> None:
+        """Apply changed permissions after a reload: subscriptions that are no longer allowed end."""
+        self.access = access
+        if self.live:
+            self.publisher.access = access
+            self.subscriber.reauthorized()
 
     # -- the handshake -------------------------------------------------------------------------------------------------
 

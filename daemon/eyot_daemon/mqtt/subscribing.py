@@ -164,6 +164,24 @@ class Subscriber:
             else:
                 del session.record.subs[topic_filter]
 
+    def reauthorized(self) -> None:
+        """End what the client may no longer hear, in the session too; filter the rest by the new permissions."""
+        connection = self._connection
+        access, session = connection.access, connection.session
+        if access is not None:
+            forbidden = [
+                topic_filter
+                for topic_filter, options in session.record.subs.items()
+                if not all(access.may_subscribe(subject) for subject in options.subjects)
+            ]
+            for topic_filter in forbidden:
+                del session.record.subs[topic_filter]
+                self._end(topic_filter)
+            if forbidden:
+                connection.sessions.filters_changed(session, lambda error: None)
+        for sub in connection.subs.values():
+            sub.deny_filter = access is not None and access.needs_deny_filter(sub.subject)
+
     def _go_back(self, before: dict[str, SubOptions]) -> None:
         record = self._connection.session.record
         for topic_filter in [each for each in record.subs if each not in before]:
