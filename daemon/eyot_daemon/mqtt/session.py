@@ -284,11 +284,12 @@ class Session:
         flight = self.flights.get(queued.sseq % QUEUED_IDS + 1)
         if queued.sseq in self._received_seqs and self.queue is not None:
             packet_id = self._received_seqs.pop(queued.sseq)
-            self.queue.ack(queued.sseq)
+            self.queue.skip(queued.sseq)
             if flight is None:  # PUBCOMP came, too
                 self._forget_pubrel(packet_id, queued.sseq)
             return
-        if flight is not None and flight.sseq == queued.sseq and flight.source is self.queue:
+        if flight is not None and flight.sseq == queued.sseq and self.queue is not None and flight.source is self.queue:
+            self.queue.skip(queued.sseq, ack=False)
             return  # the note that the client has it is on the way to flash
         if self._stalled or flight is not None:
             self._stalled.append(queued)
@@ -313,7 +314,7 @@ class Session:
                 return
             if not qos:
                 self.send(outgoing)
-        queue.ack(queued.sseq)
+        queue.skip(queued.sseq)
 
     def from_shared(self, topic_filter: str, queued: Queued) -> None:
         """Process a message that the queue of a shared subscription handed over: others of the group do not get it."""
@@ -322,7 +323,7 @@ class Session:
             return
         topic = self._topic_of(queued.subject)
         if options is None or not topic:
-            member.ack(queued.sseq)
+            member.skip(queued.sseq)
             return
         qos = min(message.qos_of(queued.header), options.qos)
         retain = message.RETAIN in queued.header and options.retain_as_published
@@ -338,7 +339,7 @@ class Session:
             self.send(outgoing)
         elif self._launch(outgoing, self._free_id(), sseq, member):
             return
-        member.ack(sseq)
+        member.skip(sseq)
 
     def _is_echo(self, options: SubOptions, queued: Queued) -> bool:
         return options.no_local and message.client_of(queued.header) == self.client_id

@@ -262,6 +262,14 @@ class QueueMember:
         self.queue.acked(size)
         return size > 0
 
+    def skip(self, sseq: int, *, ack: bool = True) -> None:
+        """Note that a message was handed over and not sent: another one may come in its place."""
+        if self._receiver is not None and sseq in self._receiver.held:
+            size = self._receiver.held[sseq]
+            if ack:
+                self.ack(sseq)
+            self._receiver.accept_instead(size)
+
     def when_written(self, step: Callable[[], None]) -> None:
         """Call `step` when all acknowledgements so far are on flash; never, if the queue ends before."""
         if self._receiver is not None:
@@ -295,6 +303,10 @@ class SessionQueue(Queue):
     def ack(self, sseq: int) -> bool:
         """Note that the client has the message; False: it was not handed over, or was taken back."""
         return self._member.ack(sseq)
+
+    def skip(self, sseq: int, *, ack: bool = True) -> None:
+        """Note that a message was handed over and not sent: another one may come in its place."""
+        self._member.skip(sseq, ack=ack)
 
     def when_written(self, step: Callable[[], None]) -> None:
         """Call `step` when all acknowledgements so far are on flash; never, if the queue ends before."""

@@ -130,7 +130,7 @@ def test_packet_identifiers_survive_and_are_released(fixture: MqttFixture) -> No
     mqtt.put_pubrel(record, 1, 13, fixture.done)
     fixture.run()
     mqtt.release(record, 9, fixture.done)
-    mqtt.remove_pubrel(record, 1)
+    mqtt.remove_pubrel(record, 1, 13)
     fixture.run()
     fixture = fixture.reopened(crash=True)
     assert fixture.mqtt.held_ids(record) == {7: b"digest"}

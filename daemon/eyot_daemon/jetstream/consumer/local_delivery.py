@@ -54,6 +54,12 @@ class LocalReceiver:
             self._local.acknowledge(sseq)
         return size
 
+    def accept_instead(self, size: int) -> None:
+        """Accept another message instead of one of `size` bytes that was handed over and takes no room."""
+        self.credit += 1
+        self.credit_bytes += size
+        self._local.mark()
+
     def when_written(self, step: Callable[[], None]) -> None:
         """Call `step` when all acknowledgements so far are on flash; never, if the consumer ends before."""
         self._local.when_written(step)
