@@ -113,7 +113,9 @@ class MqttConnection(MqttSender):
         server: MqttServer,
     ) -> None:
         super().__init__(clients, registry, transport, peer, cid, server=server)
-        self._reader = PacketReader(server.limits.packet_bytes, connect_bytes_max=clients.options.max_payload)
+        self._reader = PacketReader(
+            server.limits.packet_bytes, connect_bytes_max=min(EARLY_BYTES_MAX, clients.options.max_payload)
+        )
         self._handshake = Handshake(self)
         #: packets behind a CONNECT that is not answered yet
         self._packets: deque[Packet] = deque()
