@@ -8,7 +8,6 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
