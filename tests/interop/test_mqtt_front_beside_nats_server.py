@@ -10,6 +10,7 @@ import ssl
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,9 @@ from support.websocket_client import Refused, WebSocketClient
 
 BASE = 'jetstream { store_dir: "%WORKDIR%/js" }\n'
 SERVERS: tuple[type[Eyotd] | type[NewerNatsServer], ...] = (Eyotd, NewerNatsServer)
+
+#: Each client has an id of its own: nats-server closes one that comes back within a second.
+CLIENTS = count()
 
 
 @contextmanager
@@ -56,7 +60,7 @@ class Served:
         """The code of CONNACK, CLOSED without one."""
         try:
             with MqttSocket(self.mqtt_port, None if tls is None else tls()) as client:
-                return client.login("sensor", user, password)
+                return client.login(f"sensor{next(CLIENTS)}", user, password)
         except (ssl.SSLError, ConnectionError):
             return CLOSED
 
