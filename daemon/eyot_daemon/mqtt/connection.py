@@ -64,6 +64,8 @@ V5: Final = 5
 #: The most bytes kept of a client whose CONNECT is not answered yet: before its login, and while its session is opened.
 EARLY_BYTES_MAX: Final = 48 * 1024
 HELD_BYTES_MAX: Final = 4 * 1024 * 1024
+#: Repetitions of one publish of QoS 2 that get an answer each when it is on flash.
+WAITING_MAX: Final = 16
 #: DISCONNECT for what ends a connection from the server's side; CONNACK for what does so before.
 DISCONNECTS: Final = {
     AUTHORIZATION_VIOLATION: ReasonCode.NOT_AUTHORIZED,
@@ -227,8 +229,9 @@ class MqttConnection(MqttSender):
             return
         hold = None
         if packet.qos == 2:
-            hold = (packet.packet_id, digest_of(packet, topic))
-            self.session.hold(*hold)
+            held = (packet.packet_id, digest_of(packet, topic))
+            self.session.hold(*held)
+            hold = held if self.session.persistent else None  # else nothing of the session is on flash
         publication = Publication(topic, subject, packet.payload, packet.qos, packet.retain, packet.properties, hold)
         publish(self.publisher, publication, self, partial(self._published, answer))
 
@@ -262,7 +265,7 @@ class MqttConnection(MqttSender):
             return False
         if held.committed:
             self.queue_output(encoder.pubrec(self.level, packet.packet_id))
-        else:
+        elif len(held.waiting) < WAITING_MAX:
             answer = _Answer(packet.packet_id, 2)
             self._answers.append(answer)
             held.waiting.append(partial(self._published, answer))

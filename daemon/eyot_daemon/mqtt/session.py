@@ -97,12 +97,13 @@ class Held:
     `committed`: it is on flash, and PUBREC was sent. `waiting`: called with the result of the commit.
     """
 
-    __slots__ = ("committed", "digest", "releasing", "waiting")
+    __slots__ = ("committed", "digest", "released", "releasing", "waiting")
 
     def __init__(self, digest: bytes, *, committed: bool = False) -> None:
         self.digest = digest
         self.committed = committed
         self.releasing = False
+        self.released: Callable[[str], None] | None = None
         self.waiting: list[Callable[[Result], None]] = []
 
 
@@ -229,6 +230,11 @@ class Session:
         """How many messages of QoS 1 and 2 may be on their way."""
         link = self.link
         return 0 if link is None else min(link.receive_maximum, self._limits.window)
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether messages from memory wait for room in the window."""
+        return bool(self._waiting)
 
     def _keep(self, outgoing: Outgoing) -> bool:
         size = len(outgoing.payload) + len(outgoing.header) + len(outgoing.topic)
@@ -440,8 +446,11 @@ class Session:
         return waiting
 
     def release(self, packet_id: int, done: Callable[[str], None]) -> None:
-        """PUBREL: forget the identifier; `done` when that is on flash. A repetition meanwhile gets no answer of its own."""
+        """PUBREL: forget the identifier; `done` when that is on flash. Of repetitions meanwhile, only the last is answered:
+        it may have come over a new connection.
+        """
         held = self.held[packet_id]
+        held.released = done
         if held.releasing:
             return
 
@@ -449,7 +458,9 @@ class Session:
             held.releasing = False
             if not error and self.held.get(packet_id) is held:
                 del self.held[packet_id]
-            done(error)
+            if held.released is not None:
+                held.released(error)
+                held.released = None
 
         held.releasing = True
         if self.persistent:

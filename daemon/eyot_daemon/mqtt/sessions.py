@@ -248,8 +248,13 @@ class AccountSessions:
             if not error:
                 done(Opened(session, present))
                 return
-            if not present and self._known.get(record.client_id) is known:
+            if self._known.get(record.client_id) is not known:
+                pass
+            elif not present:
                 self._remove(known)
+            else:  # as before, and it ends when that is due
+                record.expiry_s, record.will, record.ended_ns = told
+                self._schedule(known, self.account.broker.clock.now_ns())
             done(Opened(None, reason=ReasonCode.SERVER_UNAVAILABLE, text=error))
 
         self.store.put_session(record, saved)

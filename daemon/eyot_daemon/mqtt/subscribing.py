@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 #: After a filter's text: the second subscription of `sport/#`, as nats-server names it.
 REST_SID: Final = b" fwc"
+#: Filters of a session that outlives its connection: each change writes all of them.
+FILTERS_MAX: Final = 10_000
 #: When to send retained messages (MQTT 5, retain handling).
 REPLAY_ALWAYS: Final = 0
 REPLAY_IF_NEW: Final = 1
@@ -125,6 +127,9 @@ class Subscriber:
             connection.tell_violation(subjects[0], asked.filter)
             return ReasonCode.NOT_AUTHORIZED
         if 0 <= connection.subscriptions_max < len(connection.subs) + len(subjects):
+            return ReasonCode.QUOTA_EXCEEDED
+        session = connection.session
+        if session.persistent and len(session.record.subs) >= FILTERS_MAX and asked.filter not in session.record.subs:
             return ReasonCode.QUOTA_EXCEEDED
         qos = asked.qos
         if qos == 2 and connection.downgrades_qos2:
@@ -241,7 +246,7 @@ class _Replay:
 
     @property
     def ready(self) -> bool:
-        return self._connection.backlog <= BACKLOG_BYTES
+        return self._connection.backlog <= BACKLOG_BYTES and not self._connection.session.has_waiting
 
     def message(self, subject: bytes, header: bytes, payload: bytes) -> None:
         """Send one retained message."""
