@@ -450,7 +450,8 @@ class MqttConnection(MqttSender):
         super().close(reason, linger=linger)
         self._packets.clear()
         self._answers.clear()
-        self.subscriber.options.clear()
+        self.subscriber.end()
+        self.gate = None
         if self._handshake.complete and self.session.link is self:
             self.sessions.connection_ended(self.session, access, publishes_will=self._handshake.publishes_will)
         self._handshake.abandon()

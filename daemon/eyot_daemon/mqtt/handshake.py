@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from enum import Enum, auto
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from eyot_daemon.mqtt.login import connect_of
@@ -29,6 +30,7 @@ from eyot_wire.nuid import nuid
 
 if TYPE_CHECKING:
     from eyot_daemon.mqtt.sending import MqttSender
+    from eyot_daemon.mqtt.sessions import AccountSessions
     from eyot_wire.mqtt.packets import Connect
 
 log = logging.getLogger("eyot.mqtt")
@@ -72,7 +74,9 @@ class Handshake:
 
     def abandon(self) -> None:
         """End with the connection."""
-        self._step, self._connect = Step.ABANDONED, None
+        if self._step is not Step.ABANDONED:
+            self._step, self._connect = Step.ABANDONED, None
+            del self._connection  # each would keep the other
 
     # -- CONNECT -------------------------------------------------------------------------------------------------------
 
@@ -124,7 +128,7 @@ class Handshake:
             connection.client_id, connection.account, connection.access, connection.sessions
         )
         self._step = Step.SESSION
-        connection.sessions.open(self._opening(connect), self._opened)
+        connection.sessions.open(self._opening(connect), partial(self._opened, connection.sessions))
         if self._step is Step.SESSION and not connection.closed:
             connection.wait_at_door(lambda: self.waiting)
 
@@ -173,12 +177,13 @@ class Handshake:
 
     # -- the session -----------------------------------------------------------------------------------------------------
 
-    def _opened(self, opened: Opened) -> None:
-        connection, connect, session = self._connection, self._connect, opened.session
-        if self._step is Step.ABANDONED or connection.closed:
+    def _opened(self, sessions: AccountSessions, opened: Opened) -> None:
+        session = opened.session
+        if self._step is Step.ABANDONED:
             if session is not None and session.link is None:
-                connection.sessions.connection_ended(session, connection.access, publishes_will=False)
+                sessions.connection_ended(session, None, publishes_will=False)
             return
+        connection, connect = self._connection, self._connect
         assert connect is not None
         if session is None:
             self.refuse(opened.reason, opened.text)
@@ -187,7 +192,7 @@ class Handshake:
         if session.link is not None:
             # Another connection of this client was opened at the same time, and was faster.
             session.link.taken_over()
-            connection.sessions.open(self._opening(connect), self._opened)
+            connection.sessions.open(self._opening(connect), partial(self._opened, connection.sessions))
             return
         session.link, connection.session = connection, session
         self._step = Step.COMPLETE

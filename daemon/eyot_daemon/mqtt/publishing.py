@@ -84,8 +84,12 @@ class Publisher:
         self.account = account
         self.access = access
         self.sessions = sessions
-        self.publisher = self  # a connection that publishes has one, too
         self.current: Publication | None = None
+
+    @property
+    def publisher(self) -> Publisher:
+        """Itself: a connection that publishes has one, too."""
+        return self
 
     def may_publish(self, subject: bytes) -> bool:
         """Return whether the client may publish on `subject`."""

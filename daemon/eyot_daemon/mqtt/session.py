@@ -446,8 +446,9 @@ class Session:
         return waiting
 
     def release(self, packet_id: int, done: Callable[[str], None]) -> None:
-        """PUBREL: forget the identifier; `done` when that is on flash. Of repetitions meanwhile, only the last is answered:
-        it may have come over a new connection.
+        """PUBREL: forget the identifier; `done` when that is on flash.
+
+        Of repetitions meanwhile, only the last is answered: it may have come over a new connection.
         """
         held = self.held[packet_id]
         held.released = done

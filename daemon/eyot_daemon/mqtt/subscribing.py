@@ -74,7 +74,8 @@ class Subscriber:
 
     def subscribe(self, packet: Subscribe) -> None:
         """Answer SUBSCRIBE: one reason code a filter."""
-        session = self._connection.session
+        connection = self._connection
+        session = connection.session
         before = dict(session.record.subs)
         reasons: list[ReasonCode] = []
         replays: list[SubOptions] = []
@@ -97,14 +98,14 @@ class Subscriber:
                 replays.append(options)
 
         def settled(error: str) -> None:
-            if self._connection.closed:
+            if connection.closed:
                 return
             if error:
                 self._go_back(before)
                 refused = [ReasonCode.UNSPECIFIED_ERROR if reason < 0x80 else reason for reason in reasons]
-                self._connection.send_suback(Suback(packet.packet_id, refused))
+                connection.send_suback(Suback(packet.packet_id, refused))
                 return
-            self._connection.send_suback(Suback(packet.packet_id, reasons))
+            connection.send_suback(Suback(packet.packet_id, reasons))
             if replays:
                 self._replay(replays)
 
@@ -112,6 +113,11 @@ class Subscriber:
             settled("")
         else:
             self._connection.sessions.filters_changed(session, settled)
+
+    def end(self) -> None:
+        """End with the connection: each would keep the other."""
+        self.options.clear()
+        del self._connection
 
     def _options(self, asked: SubscriptionRequest, identifier: int) -> SubOptions | ReasonCode:
         connection = self._connection
@@ -199,7 +205,8 @@ class Subscriber:
 
     def unsubscribe(self, packet: Unsubscribe) -> None:
         """Answer UNSUBSCRIBE when the session on flash no longer has the filters."""
-        session = self._connection.session
+        connection = self._connection
+        session = connection.session
         reasons: list[ReasonCode] = []
         for topic_filter in packet.filters:
             known = session.record.subs.pop(topic_filter, None)
@@ -208,9 +215,9 @@ class Subscriber:
             reasons.append(ReasonCode.SUCCESS if known is not None else ReasonCode.NO_SUBSCRIPTION_EXISTED)
 
         def settled(error: str) -> None:
-            if not self._connection.closed:
+            if not connection.closed:
                 codes = [ReasonCode.UNSPECIFIED_ERROR] * len(reasons) if error else reasons
-                self._connection.send_unsuback(Unsuback(packet.packet_id, codes))
+                connection.send_unsuback(Unsuback(packet.packet_id, codes))
 
         if ReasonCode.SUCCESS in reasons:
             self._connection.sessions.filters_changed(session, settled)

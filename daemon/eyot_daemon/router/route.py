@@ -147,15 +147,16 @@ class Route:
 
     def without_streams(self) -> Route:
         """Return everything but those streams: for a publisher that has had them store the message."""
-        if self._rest is None:
-            self._rest = self
-            if self.streams():
-                rest = self._rest = Route(self.subject, EMPTY)
-                rest.plain = tuple(member for member in self.plain if _sink(member.sub, b"") is None)
-                rest.leaf_links, rest.groups, rest.exported = self.leaf_links, self.groups, self.exported
-                rest.local = not rest.groups and not rest.leaf_links
-                rest.fast = rest.simple = False
-        return self._rest
+        rest = self._rest
+        if rest is None:
+            if not self.streams():
+                return self  # not noted: a route that holds itself is not freed with its account's cache
+            rest = self._rest = Route(self.subject, EMPTY)
+            rest.plain = tuple(member for member in self.plain if _sink(member.sub, b"") is None)
+            rest.leaf_links, rest.groups, rest.exported = self.leaf_links, self.groups, self.exported
+            rest.local = not rest.groups and not rest.leaf_links
+            rest.fast = rest.simple = False
+        return rest
 
     def within(self, account: SubjectSpace) -> Route:
         """Return the account's own part: a message of a service import is not exported again."""
