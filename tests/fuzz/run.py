@@ -68,7 +68,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="where to begin counting seeds; random if not given")
     parser.add_argument(
         "--only",
-        help="one step: scanners, fan_outs, stored_runs, record_runs, acknowledgements, conversations, crowds, leafs, services",
+        help="one step: scanners, fan_outs, stored_runs, record_runs, acknowledgements, conversations, crowds, leafs, mqtt, services",
     )
     options = parser.parse_args()
     seed: int = secrets.randbits(40) if options.seed is None else options.seed
