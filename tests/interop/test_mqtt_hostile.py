@@ -201,8 +201,13 @@ def test_connections_that_end_within_each_packet_leave_nothing(server: Server, l
     eventually(gone, "sockets are kept")
 
     def left() -> dict[str, int]:
+        # The store keeps what its journal holds and its file does not yet: that is not the connections'.
         more = server.eyotd.objects() - before
-        return {kind: count for kind, count in more.items() if kind not in kept and count >= len(cuts) // 4}
+        return {
+            kind: count
+            for kind, count in more.items()
+            if kind not in kept and not kind.startswith("eyot_store.") and count >= len(cuts) // 4
+        }
 
     eventually(lambda: not left(), f"left behind: {left()}")
 

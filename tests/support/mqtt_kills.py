@@ -19,6 +19,7 @@ if __name__ == "__main__":
     sys.path[:0] = [str(Path(__file__).parents[1])]
 
 import nats
+from nats.aio.client import Client
 from nats.js.api import ConsumerConfig, StreamConfig
 
 from support.eyotd import Eyotd
@@ -191,7 +192,7 @@ class Trial:
         )
 
 
-async def _everything(client: nats.NATS, stream: str) -> list[tuple[str, bytes]]:
+async def _everything(client: Client, stream: str) -> list[tuple[str, bytes]]:
     """Topic and payload of all messages of a stream, in its order."""
     js = client.jetstream(timeout=20)
     left = (await js.stream_info(stream)).state.messages
