@@ -18,7 +18,11 @@ accounts {{
     SYS {{ users: [{{user: admin, password: admin}}] }}
 }}
 system_account: SYS
+{mqtt}
 """
+
+#: The sensor's listener. The port is the one that a leaf node does not need for leaf nodes of its own.
+MQTT = 'mqtt { listen: "127.0.0.1:%LEAF_PORT%" }'
 
 
 class Node(ServerProcess):
@@ -33,7 +37,9 @@ class Node(ServerProcess):
             leafnodes = 'listen: "127.0.0.1:%LEAF_PORT%", no_advertise: true'
         else:
             leafnodes = f'remotes = [ {{ url: "nats://fleet:fleet@127.0.0.1:{remote_port}", account: FLEET }} ]'
-        super().__init__(CONFIG.format(name=name, leafnodes=leafnodes, jetstream=jetstream), folder)
+        self.speaks_mqtt = kind == "eyotd" and remote_port is not None
+        mqtt = MQTT if self.speaks_mqtt else ""
+        super().__init__(CONFIG.format(name=name, leafnodes=leafnodes, jetstream=jetstream, mqtt=mqtt), folder)
 
     @property
     def port(self) -> int:

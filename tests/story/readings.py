@@ -25,9 +25,16 @@ class Reading(NamedTuple):
     payload: bytes
 
 
-def _reading(device: str, metric: str, number: int, at: str, value: float) -> Reading:
+def reading_of(device: str, metric: str, number: int, at: str, value: float) -> Reading:
+    """Return one reading; its id follows from its payload, too: see `id_in`."""
     body = {"device": device, "metric": metric, "number": number, "at": at, "value": round(value, 3)}
     return Reading(f"{device}/{metric}/{number}", f"readings.{device}.{metric}", json.dumps(body).encode())
+
+
+def id_in(payload: bytes) -> str:
+    """Return the id of a reading from its payload: that of a client of MQTT has no `Nats-Msg-Id`."""
+    body = json.loads(payload)
+    return f"{body['device']}/{body['metric']}/{body['number']}"
 
 
 def weather() -> Iterator[Reading]:
@@ -35,11 +42,11 @@ def weather() -> Iterator[Reading]:
     temperatures = [(row.date.isoformat() + "Z", float(row.temp)) for row in local_data.sf_temps().itertuples()]
     for number, (at, temperature) in enumerate(temperatures):
         for station in range(STATIONS):
-            yield _reading(f"sf-{station}", "temperature", number, at, temperature + 0.1 * station)
+            yield reading_of(f"sf-{station}", "temperature", number, at, temperature + 0.1 * station)
     for number, row in enumerate(local_data.seattle_weather().itertuples()):
         at = row.date.isoformat() + "Z"
         for metric in SEATTLE_METRICS:
-            yield _reading("seattle", metric, number, at, float(getattr(row, metric)))
+            yield reading_of("seattle", metric, number, at, float(getattr(row, metric)))
 
 
 def machine(now_iso: str, number: int) -> Iterator[Reading]:
@@ -53,4 +60,4 @@ def machine(now_iso: str, number: int) -> Iterator[Reading]:
         "net_bytes_sent": float(network.bytes_sent if network else 0),
     }
     for metric, value in values.items():
-        yield _reading("gateway", metric, number, now_iso, value)
+        yield reading_of("gateway", metric, number, now_iso, value)

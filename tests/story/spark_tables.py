@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from deltalake import DeltaTable
+from readings import id_in
 from rich.console import Console
 from rich.table import Table
 
@@ -72,8 +73,10 @@ def tables(port: int, folder: Path, console: Console, tell: Callable[[str], None
         _show(config, console)
     finally:
         spark.stop()
-    bronze = DeltaTable(config.folder("bronze")).to_pyarrow_table(columns=["sequence", "headers"]).sort_by("sequence")
-    return [dict(headers or ()).get("Nats-Msg-Id", "") for headers in bronze.column("headers").to_pylist()]
+    columns = ["sequence", "headers", "payload"]
+    bronze = DeltaTable(config.folder("bronze")).to_pyarrow_table(columns=columns).sort_by("sequence")
+    rows = zip(bronze.column("headers").to_pylist(), bronze.column("payload").to_pylist(), strict=True)
+    return [dict(headers or ()).get("Nats-Msg-Id") or id_in(payload) for headers, payload in rows]
 
 
 def _show(config: Config, console: Console) -> None:

@@ -26,6 +26,8 @@ HUB_STREAM = "FLEET"
 DRAIN_TIMEOUT_S = 180
 POWER_OFF_S = 1.0
 STUCK_AFTER_S = 60
+#: Of all messages, so many come from the sensor.
+SENSOR_MESSAGES = 1_000
 
 
 @dataclass
@@ -80,11 +82,20 @@ class Story:
         await hub.close()
         return truth
 
+    def _clients(self) -> list[subprocess.Popen[str]]:
+        """Starts what publishes: an application that speaks NATS, and a sensor that speaks MQTT where the leaf node does."""
+        here = Path(__file__)
+        by_mqtt = min(SENSOR_MESSAGES, self.messages // 10) if self.leaf.speaks_mqtt else 0
+        commands = [[here.with_name("publisher.py"), self.leaf.url, self.ledger, self.messages - by_mqtt, self.window]]
+        if by_mqtt:
+            commands.append([here.with_name("sensor.py"), self.leaf.leaf_port, self.ledger, by_mqtt])
+            self.tell(f"a sensor publishes {by_mqtt} readings by MQTT, QoS 2")
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        return [subprocess.Popen([sys.executable, *map(str, each)], text=True, **pipes) for each in commands]
+
     async def _publish_through_a_power_cut(self) -> None:
-        script = Path(__file__).with_name("publisher.py")
-        command = [sys.executable, str(script), self.leaf.url, str(self.ledger), str(self.messages), str(self.window)]
         self.timeline.mark("publishing, link down")
-        publisher = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        publisher, *sensors = self._clients()
         try:
             await self._until(publisher, self.messages // 2)
             acked = self._acked()
@@ -97,13 +108,18 @@ class Story:
             lasted_s = self.leaf.timed_start()
             self.timeline.mark("power back")
             self.tell(f"power back: the leaf was ready again in {lasted_s:.2f} s")
-            await self._until(publisher, self.messages + 1)
+            for client in (publisher, *sensors):
+                await self._until(client, self.messages + 1)
         finally:
-            if publisher.poll() is None:
-                publisher.kill()
-            output, _ = publisher.communicate()
-        if publisher.returncode != 0:
-            raise RuntimeError(f"the publishing client failed:\n{output}")
+            outputs = []
+            for client in (publisher, *sensors):
+                if client.poll() is None:
+                    client.kill()
+                outputs.append(client.communicate()[0])
+        for client, output in zip((publisher, *sensors), outputs, strict=True):
+            if client.returncode != 0:
+                raise RuntimeError(f"the publishing client failed:\n{output}")
+        output = outputs[0]
         self.tell(
             f"published: {self._acked()} acknowledged, {output.strip()} publishes that the power cut left unanswered"
         )

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from nats.aio.client import Client
 from nats.errors import TimeoutError as NatsTimeout
+from readings import id_in
 
 READ_TIMEOUT_S = 15
 
@@ -19,13 +20,13 @@ def ledger_ids(ledger: Path) -> list[str]:
 
 
 async def stream_ids(client: Client, stream: str, count: int) -> list[str]:
-    """Ids (`Nats-Msg-Id`) of all `count` messages of the stream, in stream order, through an ordered consumer."""
+    """Ids (`Nats-Msg-Id`, or in the payload) of all `count` messages of the stream, in stream order, through an ordered consumer."""
     ids: list[str] = []
     subscription = await client.jetstream().subscribe(">", stream=stream, ordered_consumer=True)
     try:
         while len(ids) < count:
             message = await subscription.next_msg(timeout=READ_TIMEOUT_S)
-            ids.append((message.headers or {}).get("Nats-Msg-Id", ""))
+            ids.append((message.headers or {}).get("Nats-Msg-Id") or id_in(message.data))
     except NatsTimeout as error:
         raise RuntimeError(f"stream {stream} gave {len(ids)} of {count} messages, then nothing") from error
     finally:
