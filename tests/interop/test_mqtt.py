@@ -16,7 +16,7 @@ import pytest
 
 from eyot_wire.mqtt import encoder
 from eyot_wire.mqtt.packet_types import PacketType
-from eyot_wire.mqtt.packets import Connect, Will
+from eyot_wire.mqtt.packets import Connect, Subscribe, SubscriptionRequest, Will
 from support.eyotd import Eyotd
 from support.newer_nats_server import NewerNatsServer
 from support.raw_mqtt import Closed, RawMqtt
@@ -477,3 +477,14 @@ def test_half_open(eyot: Serve) -> None:
         with socket.create_connection(("127.0.0.1", server.leaf_port), timeout=20) as sock:
             sock.sendall(begin)
             assert sock.recv(10) == b""
+
+
+def test_connections_are_served_in_the_order_of_their_data(eyot: Serve) -> None:
+    """A SUBSCRIBE comes before a PUBLISH that was sent after it on another connection."""
+    server = eyot()
+    for _ in range(20):
+        with client(server, "s", level=5) as there, client(server, "p", level=5) as here:
+            there.send(encoder.subscribe(5, Subscribe(1, [SubscriptionRequest("t", 1)])))
+            here.publish("t", b"x", qos=1)
+            assert there.expect(PacketType.SUBACK).codes == [1]
+            assert there.message().payload == b"x"

@@ -135,14 +135,14 @@ class Readers:
         while True:
             round_ends = monotonic() + ROUND_S
             # Sockets that were not served in the last pass are served first.
-            ready = self._ready = self._ready or epoll.poll(0, READY_MAX)
+            ready = self._ready = self._ready or _readable(epoll)
             asked_to_stall = False
             while ready:
                 self._read(epoll, ready.pop()[0])
                 late = monotonic() > round_ends
                 if not (ready or late or self._one_by_one or self._turn_bytes >= TURN_BYTES):
                     # Data that arrived meanwhile belongs to the same turn: one transaction, one send per destination.
-                    ready = self._ready = epoll.poll(0, READY_MAX)
+                    ready = self._ready = _readable(epoll)
                 if late or not ready or self._one_by_one or self._turn_bytes >= TURN_BYTES:
                     asked_to_stall |= self._end_turn()
                 if late:
@@ -177,6 +177,16 @@ class Readers:
                 turn[0].stall(stall_s)
         self._one_by_one = True
         return True
+
+
+def _readable(epoll: select.epoll) -> list[tuple[int, int]]:
+    """Return the readable sockets, the first one last: taken from the end they are served in the order of their data.
+
+    A client that is answered and asks another to act must not be overtaken: the kernel's list has that order.
+    """
+    ready = epoll.poll(0, READY_MAX)
+    ready.reverse()
+    return ready
 
 
 class _Loop(trio.abc.Instrument):
