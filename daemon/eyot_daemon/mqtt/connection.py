@@ -101,6 +101,7 @@ class MqttConnection(MqttSender):
         "_packets",
         "_reader",
         "_refusing",
+        "_unreleased",
         "_waiting_bytes",
     )
 
@@ -122,6 +123,8 @@ class MqttConnection(MqttSender):
         #: packets behind a CONNECT that is not answered yet
         self._packets: deque[Packet] = deque()
         self._answers: deque[_Answer] = deque()
+        #: MQTT 5: publishes of QoS 2 that have their PUBREC and not their PUBCOMP; they count against the window
+        self._unreleased: set[int] = set()
         self._aliases_in = InboundAliases(server.limits.aliases)
         self._waiting_bytes = 0
         #: a publish of 3.1.1 was refused, which has no answer: those behind it wait for the next connection, in their order
@@ -236,7 +239,10 @@ class MqttConnection(MqttSender):
         publish(self.publisher, publication, self, partial(self._published, answer))
 
     def _accepts(self, packet: Publish) -> bool:
-        """Check size, quality of service and the window [MQTT-3.3.4-9]; answer a PUBLISH that is refused."""
+        """Check size, quality of service and the window [MQTT-3.3.4-9]; answer a PUBLISH that is refused.
+
+        The window counts a publish of QoS 2 until its PUBCOMP, on this connection alone (MQTT 5, 4.9).
+        """
         limits = self.server.limits
         if len(packet.payload) > self.clients.max_payload_of(self):
             self.refuse(ReasonCode.PACKET_TOO_LARGE)
@@ -244,7 +250,7 @@ class MqttConnection(MqttSender):
         if packet.qos == 2 and self.server.options.reject_qos2_publish:
             self.refuse(ReasonCode.QOS_NOT_SUPPORTED)
             return False
-        if packet.qos and len(self._answers) >= limits.inflight_in:
+        if packet.qos and len(self._answers) + len(self._unreleased) >= limits.inflight_in:
             if self.is_v5:
                 self.refuse(ReasonCode.RECEIVE_MAXIMUM_EXCEEDED)
                 return False
@@ -264,6 +270,8 @@ class MqttConnection(MqttSender):
         if held is None or held.digest != digest_of(packet, topic):
             return False
         if held.committed:
+            if self.is_v5:
+                self._unreleased.add(packet.packet_id)
             self.queue_output(encoder.pubrec(self.level, packet.packet_id))
         elif len(held.waiting) < WAITING_MAX:
             answer = _Answer(packet.packet_id, 2)
@@ -302,6 +310,8 @@ class MqttConnection(MqttSender):
         properties = None
         if result.text and reason >= 0x80 and self.tells_problems:
             properties = Properties(reason_string=result.text)
+        if answer.qos == 2 and reason < 0x80 and self.is_v5:
+            self._unreleased.add(answer.packet_id)
         encode = encoder.puback if answer.qos == 1 else encoder.pubrec
         self.queue_output(encode(self.level, answer.packet_id, reason, properties))
 
@@ -321,12 +331,14 @@ class MqttConnection(MqttSender):
         session = self.session
         held = session.held.get(packet_id)
         if held is None:
+            self._unreleased.discard(packet_id)
             self.queue_output(encoder.pubcomp(self.level, packet_id, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND))
         elif held.committed:
             session.release(packet_id, partial(self._released, packet_id))
 
     def _released(self, packet_id: int, error: str) -> None:
         if not error and not self.closed:
+            self._unreleased.discard(packet_id)
             self.queue_output(encoder.pubcomp(self.level, packet_id))
 
     # -- answers of the client -------------------------------------------------------------------------------------------
@@ -450,6 +462,7 @@ class MqttConnection(MqttSender):
         super().close(reason, linger=linger)
         self._packets.clear()
         self._answers.clear()
+        self._unreleased.clear()
         self.subscriber.end()
         self.gate = None
         if self._handshake.complete and self.session.link is self:
