@@ -30,6 +30,7 @@ from eyot_daemon.net.transport import SERVER_SHUTDOWN
 from eyot_daemon.turn.backpressure import Gate
 from eyot_wire.mqtt import encoder, topics
 from eyot_wire.mqtt.errors import MqttError, ProtocolError
+from eyot_wire.mqtt.packet_types import V5
 from eyot_wire.mqtt.packets import (
     Connect,
     Disconnect,
@@ -60,7 +61,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("eyot.mqtt")
 
-V5: Final = 5
 #: The most bytes kept of a client whose CONNECT is not answered yet: before its login, and while its session is opened.
 EARLY_BYTES_MAX: Final = 48 * 1024
 HELD_BYTES_MAX: Final = 4 * 1024 * 1024

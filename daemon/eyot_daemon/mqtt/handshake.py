@@ -23,6 +23,7 @@ from eyot_daemon.mqtt.session_record import NEVER, StoredWill
 from eyot_daemon.mqtt.sessions import Opened, Opening
 from eyot_daemon.mqtt.will import stored
 from eyot_wire.mqtt import encoder, topics
+from eyot_wire.mqtt.packet_types import V5
 from eyot_wire.mqtt.packets import Connack
 from eyot_wire.mqtt.properties import Properties
 from eyot_wire.mqtt.reason_codes import ReasonCode
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("eyot.mqtt")
 
-V5: Final = 5
 LEVELS: Final = (3, 4, 5)
 #: What a client of MQTT 5 takes at once unless it says otherwise [MQTT-3.1.2.11.3].
 RECEIVE_MAXIMUM: Final = 65_535

@@ -25,6 +25,7 @@ from typing import Final
 import msgspec
 
 from eyot_wire import headers
+from eyot_wire.digits import parse_uint
 from eyot_wire.mqtt.properties import Properties
 
 #: nats-server's header: the QoS of the publish.
@@ -120,8 +121,7 @@ def expires_ns(header: bytes) -> int:
     """Return when a message expires (Unix time, ns); 0: never."""
     if EXPIRES not in header:
         return 0
-    value = headers.get(header, EXPIRES) or b""
-    return int(value) if value.isdigit() and len(value) < 20 else 0
+    return parse_uint(headers.get(header, EXPIRES) or b"") or 0
 
 
 def properties_of(header: bytes, reply_topic: str, now_ns: int) -> Properties:

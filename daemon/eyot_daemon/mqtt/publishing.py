@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from eyot_daemon.mqtt import message
 from eyot_daemon.mqtt.publication import Publication, Result
+from eyot_daemon.mqtt.retained_store import RETAINED_PREFIX
+from eyot_daemon.mqtt.session_queue import QUEUE_PREFIX
 from eyot_daemon.router.delivery import Delivery
 from eyot_daemon.router.subscription import Kind
 from eyot_wire import headers
@@ -40,8 +42,6 @@ if TYPE_CHECKING:
 RESERVED: Final = (b"$JS.", b"$SYS.", b"$NRG.", b"$JSC.")
 #: Subjects of MQTT's own streams: never a client's.
 OWN: Final = b"$MQTT."
-_QUEUED: Final = b"$MQTT.msgs."
-_RETAINED: Final = b"$MQTT.rmsgs."
 
 _REASONS: Final = {
     JSStreamMessageExceedsMaximumErr: ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
@@ -168,7 +168,7 @@ class _Plan:
         retain = unretain = None
         if publication.retain:
             if publication.payload:
-                retain = Published(_RETAINED + self._subject, b"", self._header, publication.payload)
+                retain = Published(RETAINED_PREFIX + self._subject, b"", self._header, publication.payload)
             else:
                 unretain = self._subject
         hold = publication.hold
@@ -198,7 +198,7 @@ class _Plan:
         header = self._header
         if self._publication.retain:
             header = headers.add_field(header, message.RETAIN, b"1")
-        return Published(_QUEUED + self._subject, b"", header, self._publication.payload)
+        return Published(QUEUE_PREFIX + self._subject, b"", header, self._publication.payload)
 
     def deliver(self) -> int:
         """Deliver to subscribers other than streams; for QoS 0 to streams, too. Returns how many accepted it."""

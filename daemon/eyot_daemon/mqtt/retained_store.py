@@ -13,9 +13,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from eyot_daemon.jetstream.stream_core import Batch
+from eyot_daemon.mqtt.message import expires_ns
 from eyot_store.errors import StoreError
-from eyot_wire import headers
-from eyot_wire.digits import parse_uint
 from eyot_wire.subject import is_literal
 
 if TYPE_CHECKING:
@@ -25,9 +24,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("eyot.mqtt")
 
-PREFIX: Final = b"$MQTT.rmsgs."
-#: Unix time in ns after which a message is not delivered any more.
-EXPIRES: Final = b"Eyot-Mqtt-Expires"
+RETAINED_PREFIX: Final = b"$MQTT.rmsgs."
 SLICE_MESSAGES: Final = 256
 SLICE_BYTES: Final = 1 << 20
 #: A receiver without room is asked again after this, unless it resumes before, seconds.
@@ -36,13 +33,6 @@ PAUSE_S: Final = 0.05
 CHECK_S_MAX: Final = 60.0
 #: After a failure of the store the removal of expired messages waits this long, seconds.
 RETRY_S: Final = 1.0
-
-
-def expires_ns(header: bytes) -> int:
-    """Return the time in a message's expiry header; 0: it does not expire."""
-    if EXPIRES not in header:
-        return 0
-    return parse_uint(headers.get(header, EXPIRES) or b"") or 0
 
 
 class ReplayReceiver(Protocol):
@@ -71,7 +61,7 @@ class Replay:
     ) -> None:
         self._retained = retained
         self._log = retained.stream.log
-        self._filters = tuple(PREFIX + each for each in filters)
+        self._filters = tuple(RETAINED_PREFIX + each for each in filters)
         self._receiver = receiver
         self._done = done
         self._next = 1
@@ -114,7 +104,7 @@ class Replay:
             if until and until <= now_ns:
                 expired.append(message.seq)
             elif self._log.last_committed_for(message.subject) == message.seq and not receiver.over:
-                receiver.message(message.subject[len(PREFIX) :], message.header, message.payload)
+                receiver.message(message.subject[len(RETAINED_PREFIX) :], message.header, message.payload)
         self._retained.remove(expired)
         if self._next <= self._end:
             self._soon(0.0)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from eyot_daemon.client.served import ServedClient
 from eyot_daemon.mqtt import message
 from eyot_wire.mqtt import encoder, topics
+from eyot_wire.mqtt.packet_types import V5
 from eyot_wire.mqtt.packets import Suback, Unsuback
 from eyot_wire.mqtt.reason_codes import ReasonCode
 from eyot_wire.mqtt.topic_aliases import OutboundAliases
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("eyot.mqtt")
 
-V5: Final = 5
 #: Keep-alive: the client is gone after this many intervals without a packet [MQTT-3.1.2-22].
 SILENCE: Final = 1.5
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("eyot.mqtt")
 
-#: Room for topic, properties and header beside the largest payload.
-PACKET_OVERHEAD: Final = 64 * 1024
 #: The same refusal of a client is logged at most this often, seconds.
 REPEAT_S: Final = 1.0
 
@@ -32,7 +30,7 @@ REPEAT_S: Final = 1.0
 def limits_of(options: MqttOptions, bounds: MqttBounds, max_payload: int) -> Limits:
     """Return the bounds that options set."""
     return Limits(
-        packet_bytes=bounds.packet_bytes_max or max_payload + PACKET_OVERHEAD,
+        packet_bytes=bounds.packet_bytes(max_payload),
         aliases=bounds.topic_alias_max,
         inflight_in=bounds.inflight_max,
         window=options.max_ack_pending,

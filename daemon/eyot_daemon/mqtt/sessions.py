@@ -30,10 +30,10 @@ log = logging.getLogger("eyot.mqtt")
 _NS: Final = 1_000_000_000
 #: A client id that is taken over this often within `STORM_S` has two owners: the newcomer waits `STORM_PAUSE_S`.
 STORM_TAKEOVERS: Final = 5
-#: A group's queue may have this many times the window of one session on its way.
-GROUP_WINDOWS: Final = 8
 STORM_S: Final = 10.0
 STORM_PAUSE_S: Final = 1.0
+#: A group's queue may have this many times the window of one session on its way.
+GROUP_WINDOWS: Final = 8
 
 
 def _log_failure(session: Session) -> Callable[[str], None]:
@@ -108,10 +108,6 @@ class AccountSessions:
         self._ready = False
         self._failure = ""
         self._when_ready: list[Callable[[], None]] = []
-
-    @property
-    def sessions(self) -> dict[str, Session]:
-        return {client_id: known.session for client_id, known in self._known.items()}
 
     def queues(self, subject: bytes) -> bool:
         """Return whether a persistent session wants messages of QoS 1 and 2 on this subject."""
@@ -248,13 +244,12 @@ class AccountSessions:
             if not error:
                 done(Opened(session, present))
                 return
-            if self._known.get(record.client_id) is not known:
-                pass
-            elif not present:
-                self._remove(known)
-            else:  # as before, and it ends when that is due
-                record.expiry_s, record.will, record.ended_ns = told
-                self._schedule(known, self.account.broker.clock.now_ns())
+            if self._known.get(record.client_id) is known:
+                if present:  # as before, and it ends when that is due
+                    record.expiry_s, record.will, record.ended_ns = told
+                    self._schedule(known, self.account.broker.clock.now_ns())
+                else:
+                    self._remove(known)
             done(Opened(None, reason=ReasonCode.SERVER_UNAVAILABLE, text=error))
 
         self.store.put_session(record, saved)
@@ -343,10 +338,6 @@ class AccountSessions:
             known.timer = None
         if self._known.get(known.session.client_id) is known:
             del self._known[known.session.client_id]
-
-    def expire_in(self, session: Session, expiry_s: int) -> None:
-        """Change a session's expiry interval: DISCONNECT of MQTT 5 may."""
-        session.record.expiry_s = expiry_s
 
     # -- filters -------------------------------------------------------------------------------------------------------
 

@@ -25,8 +25,7 @@ import msgspec
 from eyot_daemon.jetstream.consumer.consumer import Consumer
 from eyot_daemon.jetstream.ingest.joint import Change, JointPublish, JointStream
 from eyot_daemon.jetstream.ingest.stream_ingest import SubjectRemoval
-from eyot_daemon.mqtt.retained_store import PREFIX as RETAINED
-from eyot_daemon.mqtt.retained_store import Retained
+from eyot_daemon.mqtt.retained_store import RETAINED_PREFIX, Retained
 from eyot_daemon.mqtt.session_queue import (
     QUEUE_PREFIX,
     Done,
@@ -402,7 +401,7 @@ class MqttStore:
         if retain is not None:
             changes.append((self._retained_stream, retain))
         if unretain is not None:
-            changes.append((self._retained_stream, SubjectRemoval(RETAINED + unretain)))
+            changes.append((self._retained_stream, SubjectRemoval(RETAINED_PREFIX + unretain)))
         size = 0 if queue is None else len(queue.subject) + len(queue.header) + len(queue.payload)
         for each in queues:
             each.count(1, size)

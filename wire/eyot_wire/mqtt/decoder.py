@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 from eyot_wire.mqtt import properties as mqtt_properties
 from eyot_wire.mqtt.errors import MalformedPacket, ProtocolError
 from eyot_wire.mqtt.fields import FieldReader, text
-from eyot_wire.mqtt.packet_types import FLAGS_2, PacketType
+from eyot_wire.mqtt.packet_types import FLAGS_2, V5, PacketType
 from eyot_wire.mqtt.packets import (
     Answer,
     Auth,
@@ -30,7 +30,6 @@ from eyot_wire.mqtt.packets import (
 from eyot_wire.mqtt.properties import WILL, Properties
 from eyot_wire.mqtt.reason_codes import ReasonCode
 
-V5: Final = 5
 #: Protocol name by level; a level above 5 still has the name of MQTT, so that it can be refused in words.
 _NAMES: Final = {3: "MQIsdp"}
 _NAME: Final = "MQTT"

@@ -7,12 +7,11 @@ from typing import Final
 
 from eyot_wire.mqtt import fields
 from eyot_wire.mqtt import properties as mqtt_properties
-from eyot_wire.mqtt.packet_types import PacketType
+from eyot_wire.mqtt.packet_types import V5, PacketType
 from eyot_wire.mqtt.packets import Connack, Connect, Suback, Subscribe, Unsuback, Unsubscribe
 from eyot_wire.mqtt.properties import Properties
 from eyot_wire.mqtt.reason_codes import SUBACK_FAILURE, ReasonCode, return_code
 
-V5: Final = 5
 PINGREQ: Final = b"\xc0\0"
 PINGRESP: Final = b"\xd0\0"
 #: DISCONNECT without a reason: all of 3.1.1's.

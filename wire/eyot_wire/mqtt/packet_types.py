@@ -3,6 +3,9 @@
 from enum import IntEnum
 from typing import Final
 
+#: The protocol level of MQTT 5.0, the only one with properties and reason codes.
+V5: Final = 5
+
 
 class PacketType(IntEnum):
     RESERVED = 0

@@ -1,15 +1,12 @@
 """Cuts the bytes of a client into packets."""
 
 from collections.abc import Iterator
-from typing import Final
 
 from eyot_wire.mqtt.decoder import decode
 from eyot_wire.mqtt.errors import MalformedPacket, ProtocolError
-from eyot_wire.mqtt.packet_types import PacketType
+from eyot_wire.mqtt.packet_types import V5, PacketType
 from eyot_wire.mqtt.packets import Connect, Packet
 from eyot_wire.mqtt.reason_codes import ReasonCode
-
-V5: Final = 5
 
 
 class PacketReader:
