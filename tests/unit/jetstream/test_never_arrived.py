@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from eyot_daemon.jetstream.downstream.never_arrived import OPEN_MAX
 from eyot_wire.status import SyncStatus
 from support.js_consumers import Box, ConsumerFixture
 
@@ -200,6 +201,18 @@ def test_what_its_filter_does_not_take_is_not_lost_to_it(tmp_path: Path) -> None
     assert lost(fixture) == [("max_msgs", 2, ["3", "5"])]
     fixture.request("STREAM.PURGE.S")
     assert lost(fixture) == [("max_msgs", 2, ["3", "5"]), ("purge", 1, ["7-8"])]
+
+
+def test_nor_when_the_copy_turns_out_to_have_all_before_it(tmp_path: Path) -> None:
+    fixture = ConsumerFixture(tmp_path)
+    fixture.create(max_age=10_000_000_000)
+    box = asking(fixture, "$JS.S.first", filter_subject="s.0")
+    fill(fixture, 2 * OPEN_MAX + 10)  # every other on s.0, the last is not; more than are kept one by one
+    fixture.advance(11.0, 1.0)
+    assert status(fixture).backlog == OPEN_MAX + 5, "they may have arrived"
+    fixture.leave(box)
+    asking(fixture, "$JS.S.second", 2 * OPEN_MAX + 9, filter_subject="s.0")
+    assert (lost(fixture), status(fixture).backlog) == ([], 0)
 
 
 def test_what_a_consumer_takes_out_of_a_work_queue_is_not_lost(tmp_path: Path) -> None:

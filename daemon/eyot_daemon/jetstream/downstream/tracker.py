@@ -310,13 +310,30 @@ class DownstreamTracker:
             return
         log, (first, last, _, was_sent) = self._stream.log, lacks
         count = log.count(first, downstream.filters) - log.count(last + 1, downstream.filters)
-        if was_sent and count < last + 1 - first and count <= OPEN_MAX:
-            read = log.read(first, max_messages=count, max_bytes=_READ_BYTES, filters=downstream.filters, up_to=last)
-            if len(read.messages) == count:
-                yield from (Lacks(each.seq, each.seq, 1, True) for each in read.messages)
-                return
+        if was_sent and 0 < count < last + 1 - first:
+            if count <= OPEN_MAX:
+                read = log.read(
+                    first, max_messages=count, max_bytes=_READ_BYTES, filters=downstream.filters, up_to=last
+                )
+                if len(read.messages) == count:
+                    yield from (Lacks(each.seq, each.seq, 1, True) for each in read.messages)
+                    return
+            # What the filters leave out at the end would stay open when all before it is confirmed.
+            last = self._last_match(first, last, downstream.filters)
         if count:
-            yield lacks._replace(messages=count)
+            yield lacks._replace(last=last, messages=count)
+
+    def _last_match(self, first: int, last: int, filters: tuple[bytes, ...]) -> int:
+        """Return the last sequence from `first` to `last` with a message that the filters take; there is one."""
+        count = self._stream.log.count
+        beyond = count(last + 1, filters)
+        while first < last:
+            middle = (first + last) // 2
+            if count(middle + 1, filters) == beyond:
+                last = middle
+            else:
+                first = middle + 1
+        return first
 
     def request_again(self, key: bytes) -> None:
         """Make a downstream request messages again from where it stands."""
