@@ -115,15 +115,17 @@ def damage(path: Path, older: Path, rng: random.Random) -> str:
     if files and rng.random() < 0.25:
         file = rng.choice(files)
     data = bytearray(file.read_bytes())
+    if not data:  # an earlier damage cut all of it
+        return f"nothing is left of {file.name}"
     used = max((at for at in range(0, len(data), PAGE) if any(data[at : at + PAGE])), default=0) // PAGE + 1
     page = rng.randrange(2) if file.name == "data.mdb" and rng.random() < 0.05 else rng.randrange(used)
     at = page * PAGE
     how = rng.choice(DAMAGES)
     if how == "bit":
         for _ in range(rng.choice([1, 1, 3])):
-            data[at + rng.randrange(PAGE)] ^= 1 << rng.randrange(8)
+            data[min(at + rng.randrange(PAGE), len(data) - 1)] ^= 1 << rng.randrange(8)
     elif how == "header bit":
-        data[at + rng.randrange(64)] ^= 1 << rng.randrange(8)
+        data[min(at + rng.randrange(64), len(data) - 1)] ^= 1 << rng.randrange(8)
     elif how == "noise":
         data[at : at + PAGE] = rng.randbytes(PAGE)
     elif how == "sector":
@@ -357,6 +359,8 @@ def play(cases: int, seed: int, only: int = -1, seconds: float = 1e9) -> tuple[C
             how = " and ".join(
                 damage(path, base.older, rng) for _ in range(rng.choice([1, 1, 1, 2])) if (path / "data.mdb").exists()
             )
+            if case and not case % 1000:
+                print(f"... {case} of {cases} cases, {len(failures)} failures", flush=True)
             seen, ended = in_child(lambda seen, base=base, path=path: check_states(base, path, seen))
             figures["cases"] += 1
             figures["refused"] += bool(seen.refused)
