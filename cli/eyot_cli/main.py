@@ -17,6 +17,7 @@ from eyot_cli.backups import backup, restore
 from eyot_cli.doctor import doctor
 from eyot_cli.failure import Failure
 from eyot_cli.messages import publish, request, subscribe
+from eyot_cli.mqtt.commands import mqtt
 from eyot_cli.passwd import passwd
 from eyot_cli.show import print_line
 from eyot_cli.status import status
@@ -133,6 +134,7 @@ cli.add_command(restore)
 cli.add_command(publish)
 cli.add_command(subscribe)
 cli.add_command(request)
+cli.add_command(mqtt)
 cli.add_command(passwd)
 take_anywhere(cli)
 

@@ -47,6 +47,10 @@ class Out:
     def __init__(self, console: Console) -> None:
         self._console = console
 
+    @property
+    def is_terminal(self) -> bool:
+        return self._console.is_terminal
+
     def print(self, *pieces: Piece) -> None:
         """Print one line."""
         self._console.print(line(*pieces))

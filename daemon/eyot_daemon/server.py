@@ -190,10 +190,12 @@ class Server:
 
     def _speak_mqtt(self, options: MqttOptions) -> tuple[Make, Speaker]:
         # Loaded only where it is used.
+        from eyot_daemon.mqtt.api import endpoints
         from eyot_daemon.mqtt.connection import MqttConnection
         from eyot_daemon.mqtt.server import MqttServer
 
         server = MqttServer(self.broker, options, self._jetstream.account)
+        self._jetstream.answer_also(endpoints(server.opened))
         return partial(MqttConnection, server=server), server
 
     # -- signals ---------------------------------------------------------------------------------------------------

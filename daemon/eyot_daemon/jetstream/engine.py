@@ -5,12 +5,14 @@ everything before the store is closed.
 """
 
 import logging
+from collections.abc import Iterable
 
 from eyot_daemon.config.accounts import GLOBAL_ACCOUNT, AccountJetStreamOptions
 from eyot_daemon.config.jetstream import JetStreamOptions
 from eyot_daemon.jetstream.account import JetStreamAccount
 from eyot_daemon.jetstream.api.account import AccountPurge
 from eyot_daemon.jetstream.api.dispatch import AccountApi, table
+from eyot_daemon.jetstream.api_request import Endpoint
 from eyot_daemon.jetstream.backup.restored_parts import is_restoring
 from eyot_daemon.jetstream.consumer.api import endpoints as consumer_endpoints
 from eyot_daemon.jetstream.consumer.consumers import Consumers
@@ -96,6 +98,10 @@ class JetStream:
     def _downstream_missed(self, account: Account) -> bool:
         jsa = self.accounts.get(account.name)
         return jsa is not None and messages_missed(stream.downstream for stream in jsa.streams.values())
+
+    def add_endpoints(self, endpoints: Iterable[Endpoint]) -> None:
+        """Answer these requests in every account, too."""
+        self.endpoints.update((tuple(each.words.split(".")), each) for each in endpoints)
 
     def _add_account(self, account: Account, limits: AccountJetStreamOptions | None) -> AccountApi:
         jsa = JetStreamAccount(self.server, account, limits, self.sourcing, self.consumers.restore)

@@ -20,6 +20,7 @@ from eyot_daemon.router.providers import HealthzQuery, Unhealthy
 
 if TYPE_CHECKING:
     from eyot_daemon.jetstream.account import JetStreamAccount
+    from eyot_daemon.jetstream.api_request import Endpoint
     from eyot_daemon.jetstream.consumer.consumers import Consumers
     from eyot_daemon.jetstream.running import RunningJetStream
     from eyot_store.store import Store
@@ -50,6 +51,7 @@ class JetStreamService:
         self._env = env
         self._damage = ""  # why the store could not be opened; "" where it could, or where JetStream is not configured
         self._has_ended = False
+        self._endpoints: tuple[Endpoint, ...] = ()
 
     @property
     def store(self) -> Store | None:
@@ -63,6 +65,12 @@ class JetStreamService:
         engine = self.running.engine
         found = engine.accounts.get(name)
         return (found, engine.consumers) if found is not None and found.enabled else None
+
+    def answer_also(self, endpoints: tuple[Endpoint, ...]) -> None:
+        """Answer more requests of the JetStream API: those of a package above this one."""
+        self._endpoints = endpoints
+        if self.running is not None:
+            self.running.engine.add_endpoints(endpoints)
 
     @property
     def path(self) -> Path | None:
@@ -168,6 +176,7 @@ class JetStreamService:
             _abandon(running)
             raise
         self.running = running
+        running.engine.add_endpoints(self._endpoints)
         provide(running, self.broker.providers)
 
     def _note_damage(self, error: DamagedStore) -> None:

@@ -444,6 +444,12 @@ class MqttConnection(MqttSender):
         self.send_disconnect(ReasonCode.SESSION_TAKEN_OVER)
         self.close("Duplicate Client ID", linger=True)
 
+    def session_deleted(self) -> None:
+        """End the connection: an operator deletes the session."""
+        log.info("%r - the session is deleted; this connection ends", self)
+        self.send_disconnect(ReasonCode.ADMINISTRATIVE_ACTION)
+        self.close("Kicked", linger=True)
+
     def fail(self, text: str) -> None:
         """End the connection for a reason of the server's, in the words of `-ERR`."""
         if self._handshake.begun and not self._handshake.complete:

@@ -147,6 +147,27 @@ class Retained:
         self.stream.subject_index_loader.then(replay.begin)
         return replay
 
+    def slice_of(
+        self, filters: Sequence[bytes], seq: int, max_messages: int, max_bytes: int
+    ) -> tuple[list[StoredMessage], int]:
+        """Return retained messages for `filters` from sequence `seq` on, and the sequence behind them.
+
+        Raises StoreError. Damaged messages are passed over: the sequence behind one is returned with none.
+        """
+        stream_log = self.stream.log
+        try:
+            found, next_seq = stream_log.read(
+                seq,
+                max_messages=max_messages,
+                max_bytes=max_bytes,
+                filters=tuple(RETAINED_PREFIX + each for each in filters),
+            )
+        except StoreError as failure:
+            if failure.reason != "corrupt" or failure.seq < seq:
+                raise
+            return [], failure.seq + 1
+        return [each for each in found if stream_log.last_committed_for(each.subject) == each.seq], next_seq
+
     # -- expiry ------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:

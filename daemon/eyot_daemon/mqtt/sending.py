@@ -99,6 +99,15 @@ class MqttSender(ServedClient):
         """CONNECT was answered, and the connection has a session."""
         raise NotImplementedError
 
+    @property
+    def address(self) -> str:
+        """Host and port of the client."""
+        return f"[{self.peer.host}]:{self.peer.port}" if ":" in self.peer.host else f"{self.peer.host}:{self.peer.port}"
+
+    def session_deleted(self) -> None:
+        """End the connection: an operator deletes the session."""
+        raise NotImplementedError
+
     def taken_over(self) -> None:
         """Another connection has the session now: end this one."""
         raise NotImplementedError

@@ -74,6 +74,10 @@ class MqttServer:
             found.start()
         return found
 
+    def opened(self, account: Account) -> AccountSessions | None:
+        """Return the sessions of an account; None: it never had any."""
+        return self._accounts.get(account.name)
+
     def bring_back(self) -> None:
         """Take up the sessions that are on flash: wills fall due, and sessions expire, before any client comes."""
         for account in self.broker.each_account():

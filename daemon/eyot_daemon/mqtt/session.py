@@ -122,6 +122,12 @@ class SessionLink(Protocol):
 
     #: how many messages of QoS 1 and 2 the client takes at once
     receive_maximum: int
+    cid: int
+
+    @property
+    def address(self) -> str:
+        """Host and port of the client."""
+        ...
 
     @property
     def backlog(self) -> int:
@@ -136,6 +142,10 @@ class SessionLink(Protocol):
 
     def taken_over(self) -> None:
         """Another connection has the session now: end this one."""
+        ...
+
+    def session_deleted(self) -> None:
+        """End the connection: an operator deletes the session."""
         ...
 
 
@@ -159,7 +169,8 @@ class Session:
         self.queue: SessionQueue | None = None
         self._store = store
         self._limits = limits
-        self._drops = drops
+        #: what was not delivered, by reason
+        self.drops = drops
         self._now_ns = now_ns
         self._topic_of = topic_of
         #: by packet identifier, in the order in which they were sent
@@ -187,6 +198,17 @@ class Session:
     @property
     def client_id(self) -> str:
         return self.record.client_id
+
+    @property
+    def backlog(self) -> tuple[int, int]:
+        """Messages of QoS 1 and 2 that wait for the client or its acknowledgement, and their bytes; without shared ones."""
+        messages, size = (0, 0) if self.queue is None else self.queue.backlog
+        return messages + len(self._waiting), size + self._waiting_bytes
+
+    @property
+    def refused(self) -> int:
+        """Publishes that were refused because the queue was full."""
+        return 0 if self.queue is None else self.queue.refused
 
     # -- subscriptions ---------------------------------------------------------------------------------------------
 
@@ -218,7 +240,7 @@ class Session:
             return False
         if not outgoing.qos:
             if link.backlog > BACKLOG_BYTES:
-                self._drops.count("slow")
+                self.drops.count("slow")
                 return False
             return self._sent(link.send_publish(outgoing, 0, dup=False))
         if self._waiting or len(self.flights) >= self.window:
@@ -239,7 +261,7 @@ class Session:
     def _keep(self, outgoing: Outgoing) -> bool:
         size = len(outgoing.payload) + len(outgoing.header) + len(outgoing.topic)
         if len(self._waiting) >= self._limits.messages or self._waiting_bytes + size > self._limits.bytes:
-            self._drops.count("full")
+            self.drops.count("full")
             return False
         self._waiting.append(outgoing)
         self._waiting_bytes += size
@@ -251,7 +273,7 @@ class Session:
         assert self.link is not None
         until = message.expires_ns(outgoing.header)
         if until and until <= self._now_ns():
-            self._drops.count("expired")
+            self.drops.count("expired")
             return False
         if not self._sent(self.link.send_publish(outgoing, packet_id, dup=dup)):
             return False
@@ -260,7 +282,7 @@ class Session:
 
     def _sent(self, sent: bool) -> bool:
         if not sent:
-            self._drops.count("too_large")
+            self.drops.count("too_large")
         return sent
 
     def _free_id(self) -> int:

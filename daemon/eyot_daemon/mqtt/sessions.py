@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from eyot_daemon.mqtt.counters import Drops
@@ -83,12 +83,14 @@ class Opened(NamedTuple):
 class _Known:
     """A session with what belongs to it here."""
 
-    __slots__ = ("access", "session", "takeovers", "timer")
+    __slots__ = ("access", "opening", "session", "takeovers", "timer")
 
     def __init__(self, session: Session) -> None:
         self.session = session
         self.timer: TimerHandle | None = None
         self.takeovers: list[float] = []
+        #: a CONNECT waits until its record is on flash
+        self.opening = False
         #: permissions of the last connection, for its will
         self.access: Access | None = None
 
@@ -117,6 +119,10 @@ class AccountSessions:
         """Return the record of a session that there is."""
         return self._known[client_id].session.record
 
+    def each(self) -> Iterator[Session]:
+        """Return all sessions."""
+        return (known.session for known in self._known.values())
+
     def session(self, client_id: str) -> Session | None:
         known = self._known.get(client_id)
         return None if known is None else known.session
@@ -132,6 +138,13 @@ class AccountSessions:
             self._opened(f"MQTT needs JetStream, which is not enabled for account {self.account.name}")
         else:
             self._store.open(self._opened)
+
+    def when_open(self, step: Callable[[str], None]) -> None:
+        """Call `step` once the sessions on flash were brought back, with "" or with what is wrong."""
+        if self._ready:
+            step(self._failure)
+        else:
+            self._when_ready.append(lambda: step(self._failure))
 
     @property
     def store(self) -> MqttStore:
@@ -241,6 +254,7 @@ class AccountSessions:
             return
 
         def saved(error: str) -> None:
+            known.opening = False
             if not error:
                 done(Opened(session, present))
                 return
@@ -252,6 +266,7 @@ class AccountSessions:
                     self._remove(known)
             done(Opened(None, reason=ReasonCode.SERVER_UNAVAILABLE, text=error))
 
+        known.opening = True
         self.store.put_session(record, saved)
 
     def _add(self, record: SessionRecord, *, persistent: bool) -> _Known:
@@ -331,6 +346,25 @@ class AccountSessions:
             self.store.delete_session(known.session.record, done)
         else:
             done("")
+
+    def delete(self, client_id: str, done: Callable[[str], None]) -> None:
+        """Delete a session with all it holds, for an operator; `done` when it is gone from flash, or with the reason why not.
+
+        Its connection ends, and its will is published: a session that ends publishes it [MQTT-3.1.2-8].
+        """
+        known = self._known.get(client_id)
+        if known is not None and known.opening:
+            done("its client is connecting at this moment: try again")
+            return
+        if known is not None and known.session.link is not None:
+            known.session.link.session_deleted()
+            known = self._known.get(client_id)
+        if known is None:  # it did not outlive its connection
+            done("")
+            return
+        if known.session.record.will is not None:
+            self._publish_will(known, known.session.record.will)
+        self._discard(known, done)
 
     def _remove(self, known: _Known) -> None:
         if known.timer is not None:
