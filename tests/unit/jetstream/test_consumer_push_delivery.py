@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from eyot_daemon.jetstream.consumer.push_delivery import FlowControl, RateLimit
+from eyot_store.errors import StoreError
 from eyot_sync.policy.stream_gate import FULL, Hold
 from support.destinations import LeafRecorder
 from support.js_consumers import Box, ClientBox, ConsumerFixture
@@ -288,8 +289,6 @@ def test_push_consumer_refuses_pull_requests(fixture: ConsumerFixture) -> None:
 
 
 def test_damaged_message_is_passed_over(fixture: ConsumerFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    from eyot_store import StoreError
-
     fixture.fill(4)
     stream_log = fixture.stream().log
 
@@ -338,6 +337,39 @@ def test_hidden_consumer_of_a_mirror(fixture: ConsumerFixture) -> None:
     # whoever copies is asked what has arrived, long before its window is half full
     assert asked.header.startswith(b"NATS/1.0 100 FlowControl Request\r\n")
     assert asked.reply.startswith(b"$JS.FC.S.%b." % name.encode())
+
+
+@pytest.mark.parametrize(
+    ("config", "before"),
+    [
+        ({**MIRROR_CONSUMER, "deliver_policy": "by_start_sequence", "opt_start_seq": 4}, 3),
+        ({"deliver_subject": "$JS.M.Tjp6GY26", "mem_storage": True, "deliver_policy": "all"}, 0),
+        ({"deliver_subject": "$JS.M.Tjp6GY26", "mem_storage": True, "deliver_policy": "new"}, 3),
+        ({"deliver_subject": "$JS.M.Tjp6GY26", "mem_storage": True, "deliver_policy": "last"}, 2),
+    ],
+)
+def test_a_start_among_what_then_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: dict[str, Any], before: int
+) -> None:
+    """What is stored, and what limits remove for it, fails after the start was chosen: nothing is passed over."""
+    fixture = ConsumerFixture(tmp_path)
+    fixture.create(max_msgs=5)
+    fixture.fill(3)
+    for _ in range(10):
+        fixture.publish(b"s.x")
+    fixture.broker.flush()
+    asked = fixture.publish(
+        b"$JS.API.CONSUMER.CREATE.S", msgspec.json.encode({"stream_name": "S", "config": config, "action": ""})
+    )
+    with monkeypatch.context() as full:
+        committer = fixture.store._committer
+        full.setattr(committer, "commit", lambda group: [StoreError("io", "as expected")] * len(group))
+        fixture.commit()
+    created = msgspec.json.decode(fixture.answer(asked) or b"{}")
+    assert created["delivered"] == {"consumer_seq": 0, "stream_seq": before}
+    box = fixture.listen(b"$JS.M.Tjp6GY26")
+    fixture.fill(2)
+    assert box.seqs == list(range(before + 1, 6))
 
 
 @pytest.mark.parametrize(("start", "first"), [(1, 3), (4, 4), (6, 6), (99, 6)])

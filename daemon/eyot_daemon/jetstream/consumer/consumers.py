@@ -153,9 +153,14 @@ class Consumers:
         created_ns = stream.broker.clock.now_ns()
         consumer = Consumer(stream, name, config, created_ns, reader, state)
         stream.add_consumer(consumer)
-        if config.deliver_policy != "by_start_sequence" and start_sseq > stream.log.committed_seq:
-            # It starts after messages that are not on flash yet, and may never be.
-            stream.after_commits(lambda _: state.rewind_to(stream.log.state.last_seq))
+
+        def staged(failure: StoreError | None) -> None:
+            # The start was chosen by messages and removals that were not on flash yet. They never will be.
+            if failure is not None:
+                state.rewind_to(reader.start(config, stream.config))
+                reader.gave_back()
+
+        stream.after_commits(staged)
 
         def settle(failure: StoreError | None) -> None:
             if failure is not None:
