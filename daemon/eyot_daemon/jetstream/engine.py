@@ -89,7 +89,7 @@ class JetStream:
         for jsa in self.accounts.values():
             for stream in tuple(jsa.streams.values()):
                 jsa.start_stream(stream)
-        self.server.wall_clock.trust.begun()
+        self._settle(self.server.wall_clock.trust.begun())
         if self.broker.system_account is not None:
             AccountPurge(self.accounts, self.store, self.unrestored, self.broker.system_account)
         self.broker.links.messages_missed = self._downstream_missed
@@ -119,6 +119,25 @@ class JetStream:
             if stream.live:
                 stream.dedupe.clock_jumped(jump_ns)
                 stream.expiry.clock_jumped(jump_ns)
+        self._settle(jump_ns)
+
+    def _settle(self, jump_ns: int) -> None:
+        """Have a jump's record beside the store end when all streams have their corrections on flash."""
+        live = [stream for stream in self.streams() if stream.live]
+        waiting = len(live)
+
+        def through(failure: StoreError | None) -> None:
+            nonlocal waiting
+            waiting -= (
+                failure is None
+            )  # else the record stays: the next start corrects once more, and messages stay longer
+            if not waiting:
+                self.server.wall_clock.trust.settled(jump_ns)
+
+        for stream in live:
+            stream.after_commits(through)
+        if not live:
+            self.server.wall_clock.trust.settled(jump_ns)
 
     def _clock_was_right(self) -> None:
         for stream in self.streams():

@@ -23,15 +23,18 @@ from pathlib import Path
 import msgspec
 
 from eyot_daemon.turn.clock import Clock
+from eyot_wire.digits import parse_uint
 from eyot_wire.go.time import ns_to_rfc3339, rfc3339_to_ns
 
 log = logging.getLogger("eyot.jetstream")
 
 #: A change of less than this between two checks is gradual, not a jump, ns. Every turn that stores something checks.
 JUMP_NS_MIN = 10_000_000_000
-#: File whose modification time is when this server last ran; its content says whether the clock was in doubt.
+#: File whose modification time is when this server last ran; its content says whether the clock was in doubt, and by how
+#: many ns it has jumped forward without that being on flash in every stream.
 FILE = "clock"
 _IN_DOUBT = b"in doubt\n"
+_JUMPED = b"jumped "
 #: The file is touched this often, and when the daemon ends, seconds.
 TOUCHED_EVERY_S = 300.0
 #: A clock that is further ahead of the last run's end than this may have leapt, seconds.
@@ -109,7 +112,8 @@ class ClockCredits:
 class ClockTrust:
     """Whether the clock is trusted; one object for the server.
 
-    `leap_ns`: jump of the clock since the last run, nanoseconds; 0: no jump, or the clock is trusted.
+    `leap_ns`: jump of the clock that the streams do not know of, since the last run or at its end, nanoseconds; 0: no
+    jump, or the clock is trusted.
     """
 
     def __init__(self, clock: Clock, path: Path) -> None:
@@ -118,6 +122,8 @@ class ClockTrust:
         self._touched_at = 0.0
         self.leap_ns = 0
         self._last_ns = 0
+        #: Jumps that are not on flash in every stream yet.
+        self._unsettled_ns = 0
         #: The last run did not know either: what seems time that has passed may be the clock that was set.
         self._was_doubted = False
         #: Whether the clock is not confirmed yet.
@@ -125,7 +131,7 @@ class ClockTrust:
 
     def begin(self, stored_ns: int) -> None:
         """Start with the daemon; `stored_ns`: the latest time of all messages, 0 if there are none."""
-        self._last_ns = self._touched_ns() or stored_ns
+        self._last_ns = self._read_file() or stored_ns
         now_ns = self._clock.now_ns()
         leap_ns = now_ns - self._last_ns if self._last_ns else 0
         was_set = abs(leap_ns) > BACK_S_MAX * 1e9 and (leap_ns < 0 or self._was_doubted)
@@ -135,11 +141,25 @@ class ClockTrust:
                 "The clock says %s, the last run ended after %s: until it is known to be right, no message ages by the time between",
                 ns_to_rfc3339(now_ns), ns_to_rfc3339(self._last_ns),
             )  # fmt: skip
+        self.leap_ns += self._unsettled_ns
+        self._unsettled_ns = max(0, self.leap_ns)
 
-    def begun(self) -> None:
-        """Forget the leap: every stream of the store has been started with it."""
+    def begun(self) -> int:
+        """Forget the leap: every stream of the store has been started with it. Returns what to call `settled` with."""
         self.leap_ns = 0
         self.touch()
+        return self._unsettled_ns
+
+    def jumped(self, ns: int) -> None:
+        """Record a jump at once, which the streams are about to record."""
+        self._unsettled_ns += ns
+        self._write(flush=True)  # the next start compares with the corrected clock
+
+    def settled(self, ns: int) -> None:
+        """Note that every stream has recorded a jump."""
+        if ns:
+            self._unsettled_ns -= ns
+            self.end()
 
     def is_confirmed(self) -> bool:
         """Return True once: when the clock is confirmed, and was right in the last run."""
@@ -179,24 +199,43 @@ class ClockTrust:
 
     def end(self) -> None:
         """Record the clock's state when the daemon stops."""
-        with suppress(OSError):  # other parts report a directory that cannot be written to
-            self._file.write_bytes(_IN_DOUBT if self.is_doubted else b"")
-            now_ns = self._clock.now_ns()
-            os.utime(self._file, ns=(now_ns, now_ns))
+        self._write()
 
-    def _touched_ns(self) -> int:
+    def _write(self, *, flush: bool = False) -> None:
+        """Write the file in place: it is never empty in between."""
+        jumped = b"%b%d\n" % (_JUMPED, self._unsettled_ns) if self._unsettled_ns > 0 else b""
+        content = (_IN_DOUBT if self.is_doubted else b"") + jumped
+        now_ns = self._clock.now_ns()
+        with suppress(OSError):  # other parts report a directory that cannot be written to
+            file = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                os.pwrite(file, content, 0)
+                os.ftruncate(file, len(content))
+                os.utime(file, ns=(now_ns, now_ns))
+                if flush:
+                    os.fsync(file)
+            finally:
+                os.close(file)
+
+    def _read_file(self) -> int:
+        """Read how the last run ended; return when, Unix time in ns; 0: unknown."""
         try:
-            self._was_doubted = self._file.read_bytes() == _IN_DOUBT
-            return self._file.stat().st_mtime_ns
+            lines = self._file.read_bytes().splitlines(keepends=True)
+            touched_ns = self._file.stat().st_mtime_ns
         except OSError:
             return 0
+        told = (parse_uint(line[len(_JUMPED) :].rstrip()) for line in lines if line.startswith(_JUMPED))
+        self._unsettled_ns = next(told, 0) or 0
+        # A clock that had just jumped is none to tell time that has passed by.
+        self._was_doubted = _IN_DOUBT in lines or self._unsettled_ns > 0
+        return touched_ns
 
 
 class WallClock:
     """The wall clock of one server's streams.
 
-    `on_jump(ns)` is called when the clock jumped by `ns`; `on_right()` when a supposed leap at the start turned out to be
-    downtime.
+    `on_jump(ns)` is called when the clock jumped by `ns`, and sees to it that `trust.settled(ns)` is called when the
+    streams' corrections are on flash; `on_right()` when a supposed leap at the start turned out to be downtime.
     """
 
     def __init__(self, clock: Clock, path: Path) -> None:
@@ -210,7 +249,7 @@ class WallClock:
         jump_ns = self._watch.jumped_ns()
         if jump_ns:
             log.warning("The clock jumped by %.1f s", jump_ns / 1e9)
-            self.trust.end()  # the next start compares with the corrected clock
+            self.trust.jumped(jump_ns)
             self.on_jump(jump_ns)
 
     def look(self) -> None:

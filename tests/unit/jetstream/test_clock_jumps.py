@@ -76,6 +76,34 @@ def test_a_restart_remembers_the_jump(fixture: Fixture) -> None:
     assert payloads(fixture) == []
 
 
+@pytest.mark.parametrize("minutes", [30, 59, 600])
+def test_a_power_cut_before_the_jump_is_on_flash(fixture: Fixture, minutes: int) -> None:
+    """Its correction was staged and is lost; that it jumped is known."""
+    fixture.put(b"s.a", b"before")
+    wait(fixture, 50)
+    fixture.clock.jump(minutes * 60)
+    fixture.js.server.wall_clock.look()
+    fixture = fixture.crash()
+    wait(fixture, 9)
+    assert payloads(fixture) == [b"before"]
+    fixture = fixture.restart()
+    assert payloads(fixture) == [b"before"]
+    wait(fixture, 2)
+    assert payloads(fixture) == []
+
+
+def test_a_power_cut_after_it_is_on_flash_corrects_once(fixture: Fixture) -> None:
+    fixture.put(b"s.a", b"before")
+    wait(fixture, 50)
+    fixture.clock.jump(1800)
+    wait(fixture, 1)
+    fixture = fixture.crash()
+    wait(fixture, 8)
+    assert payloads(fixture) == [b"before"]
+    wait(fixture, 2)
+    assert payloads(fixture) == []
+
+
 def test_messages_with_a_time_to_live(tmp_path: Path) -> None:
     fixture = Fixture(tmp_path)
     fixture.create(max_age=2 * HOUR_NS, allow_msg_ttl=True)

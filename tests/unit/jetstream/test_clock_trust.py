@@ -77,6 +77,15 @@ def test_nor_one_there_and_back(fixture: Fixture, years: float) -> None:
     assert payloads(fixture) == []
 
 
+@pytest.mark.parametrize("years", [14, 0.1])
+def test_nor_when_the_power_goes_before_that_is_on_flash(fixture: Fixture, years: float) -> None:
+    fixture = again(fixture, years).crash()
+    wait(fixture, 25)
+    assert payloads(fixture) == [b"one"]
+    wait(fixture, 10)
+    assert payloads(fixture) == []
+
+
 @pytest.mark.parametrize("years", [14, -50])
 def test_a_clock_that_is_set_right_while_it_runs(fixture: Fixture, years: float) -> None:
     fixture = again(fixture, years)
