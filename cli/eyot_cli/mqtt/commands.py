@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from eyot_cli.mqtt.import_command import import_mosquitto
 from eyot_cli.mqtt.publish import publish
 from eyot_cli.mqtt.retained import retained
 from eyot_cli.mqtt.sessions import sessions
@@ -18,4 +19,5 @@ def mqtt() -> None:
 mqtt.add_command(publish)
 mqtt.add_command(subscribe)
 mqtt.add_command(sessions)
+mqtt.add_command(import_mosquitto)
 mqtt.add_command(retained)
