@@ -227,9 +227,10 @@ class Model:
         return {n for n in absent if published_at[n] > since} if epoch.number == 1 else set()
 
     def _all_is_counted(self, node: Node, reader: Node, flow: Flow) -> bool:
-        """Was this copy there all the time, as it is, and nothing taken back at either end?"""
+        """Was this copy there all the time, as it is, under the names of before, and nothing taken back at either end?"""
         mixed = (*flow.place, flow.origin_node) in self.flows.mixed
-        return flow in self.first and not mixed and not node.was_restored and not reader.was_restored
+        renamed = node.domain != node.name  # what its copies had before, they have from another source of theirs
+        return flow in self.first and not (mixed or renamed or node.was_restored or reader.was_restored)
 
     def absent(self, flow: Flow, epoch: StreamEpoch, upto: int) -> set[int]:
         """What was acknowledged at the origin up to a sequence, is for this copy, and never came there."""
