@@ -51,6 +51,8 @@ from eyot_sync.sourcing.source_consumer import SourceConsumer
 from eyot_sync.sourcing.source_state import ResumeState, SourceConfig
 from eyot_wire.frames import LeafMsg
 from eyot_wire.go.time import ns_to_rfc3339
+from eyot_wire.jetstream.error_codes import JSStreamStoreFailedF
+from eyot_wire.jetstream.errors import ApiError, error
 from eyot_wire.jetstream.stream import StreamSource, StreamSourceInfo
 from eyot_wire.jetstream.stream_source import epoch_field, identity_of
 from eyot_wire.nuid import short_id
@@ -318,6 +320,8 @@ class SourceTask:
             def settled(failure: StoreError | None) -> None:
                 if failure is None:
                     self._do(self.source_consumer.committed(mark, 0, len(batch), asked))
+                else:  # what is under way may be another origin's, which then is told of it
+                    self._failed(0, error(JSStreamStoreFailedF, err=failure.message))
 
             self.stream.after_commits(settled)
         return new
@@ -421,17 +425,21 @@ class SourceTask:
     def _stored(self, mark: int, copied: int, asked: bytes, wanted_seq: int, result: SourcedResult) -> None:
         """Process the result of a batch: committed, in whole or in part, or failed."""
         if result.error is not None and result.last_seq < wanted_seq:
-            committed = max(result.last_seq, self.source_consumer.progress.committed_seq)
-            if self.mirror:
-                committed = self.stream.log.committed_seq
-            log.warning("%r: %s; copied up to %d", self, result.error.description, committed)
-            self._epoch_stored = Position()
-            if self._marks is not None:
-                self._marks.reload()
-            self._do(self.source_consumer.failed(committed, result.error, self._now()))
+            self._failed(result.last_seq, result.error)
             return
         self._rate.copied(copied, self._now())
         self._do(self.source_consumer.committed(mark, result.last_seq, copied, asked))
+
+    def _failed(self, last_seq: int, problem: ApiError) -> None:
+        """Return to what is on flash: a batch could not be stored beyond `last_seq` (0: nothing of it)."""
+        committed = max(last_seq, self.source_consumer.progress.committed_seq)
+        if self.mirror:
+            committed = self.stream.log.committed_seq
+        log.warning("%r: %s; copied up to %d", self, problem.description, committed)
+        self._epoch_stored = Position()
+        if self._marks is not None:
+            self._marks.reload()
+        self._do(self.source_consumer.failed(committed, problem, self._now()))
 
     def _do(self, actions: Sequence[Action]) -> None:
         for action in actions:
