@@ -83,8 +83,8 @@ walkthrough: venv  ## NATS' own walk-through of leaf nodes with JetStream, with 
 	@$(NEEDS) nats
 	$(BIN)/python tests/support/walkthrough.py $(WALK)
 
-bench: venv  ## Eyot against Debian's nats-server in the same run; the table goes to docs/measured.md
-	@$(NEEDS) nats net
+bench: venv  ## Eyot against nats-server and mosquitto in the same run; the tables go to docs/measured.md; BENCH=mqtt or nats: one of them
+	@$(NEEDS) base nats net mqtt
 	$(BIN)/python tests/bench/run.py $(BENCH)
 
 bench-hub: venv  ## the Spark hub's rates

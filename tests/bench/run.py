@@ -18,6 +18,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "story")]
 
+import mqtt_rows
 import wire
 from drain import drain
 from nodes import Node
@@ -141,6 +142,11 @@ def _version(kind: str) -> str:
     return subprocess.run([executable(kind), "-v"], capture_output=True, text=True, check=True).stdout.strip()
 
 
+def _mosquitto() -> str:
+    said = subprocess.run([executable("mosquitto"), "-h"], capture_output=True, text=True, check=False).stdout
+    return said.partition("\n")[0].strip()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="measures Eyot against nats-server in the same run")
     parser.add_argument("--rounds", type=int, default=3)
@@ -148,7 +154,15 @@ def main() -> None:
     parser.add_argument("--no-always", action="store_true", help="leave out the nats-server that flushes always")
     parser.add_argument("--only", choices=(OURS, DEBIAN), help="measure one peer only, for profiling")
     parser.add_argument("--write", type=Path, default=HERE.parents[1] / "docs" / "measured.md")
+    parser.add_argument("group", nargs="?", choices=("nats", "mqtt"), help="measure only these rows; default: all")
     options = parser.parse_args()
+    if options.group != "mqtt":
+        _nats(options)
+    if options.group != "nats" and not options.only:
+        _mqtt(options)
+
+
+def _nats(options: argparse.Namespace) -> None:
     kinds = {OURS: ("eyotd", ""), DEBIAN: ("nats-server", "")}
     if not options.no_always:
         kinds[ALWAYS] = (binary(VERSION), ", sync_interval: always")
@@ -162,6 +176,16 @@ def main() -> None:
         text = conditions(options.rounds, {peer: _version(kind) for peer, (kind, _) in kinds.items()})
         write_section(options.write, "Beside nats-server", f"Written by `make bench`.\n\n{text}\n{table}")
         console.print(f"written to {options.write}")
+
+
+def _mqtt(options: argparse.Namespace) -> None:
+    rounds = max(1, options.rounds - 1)
+    table = markdown(mqtt_rows.MqttBench(options.scale).run(rounds, console.print), OURS, mqtt_rows.PEERS)
+    console.print(table, soft_wrap=True)
+    versions = {OURS: _version("eyotd"), mqtt_rows.MOSQUITTO: _mosquitto(), mqtt_rows.NATS: _version(binary(VERSION))}
+    text = f"Written by `make bench BENCH=mqtt`. {mqtt_rows.HOW}\n\n{conditions(rounds, versions)}"
+    write_section(options.write, "MQTT beside mosquitto and nats-server", f"{text}\n{table}")
+    console.print(f"written to {options.write}")
 
 
 if __name__ == "__main__":
