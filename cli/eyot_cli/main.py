@@ -24,6 +24,7 @@ from eyot_cli.status import status
 from eyot_cli.streams import stream
 from eyot_cli.sync import sync
 from eyot_cli.target import DEFAULT_CONTROL, Target, TlsFiles
+from eyot_cli.trust.group import trust
 from eyot_wire.closed_pipe import until_closed
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -136,6 +137,7 @@ cli.add_command(subscribe)
 cli.add_command(request)
 cli.add_command(mqtt)
 cli.add_command(passwd)
+cli.add_command(trust)
 take_anywhere(cli)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from eyot_cli.main import cli
+from eyot_cli.trust.group import trust
 from eyot_daemon.config.flags import _FLAGS
 from eyot_daemon.config.usage import USAGE
 from eyot_store.check.main import command_line
@@ -73,14 +74,35 @@ def test_eyot() -> None:
     assert set(re.findall(r"\b(?:NATS|EYOT)_[A-Z]+\b", page)) == variables
 
 
+def heads_of(page: str) -> dict[str, str]:
+    """The page's commands, by what stands in the head of each: the command and its arguments."""
+    parts = re.split(r"^\.SS ", section(page, "COMMANDS"), flags=re.MULTILINE)[1:]
+    return {part.splitlines()[0]: part for part in parts}
+
+
 def test_commands_of_eyot() -> None:
-    parts = re.split(r"^\.SS ", section("eyot.1", "COMMANDS"), flags=re.MULTILINE)[1:]
-    page = {part.splitlines()[0]: part for part in parts}
+    page = heads_of("eyot.1")
     heads = {re.sub(r"(?<=[a-z]) *[A-Z[].*", "", head): head for head in page}
-    known = dict(commands(cli))
+    known = {name: command for name, command in commands(cli) if not name.startswith("trust ")}
     same(heads, known)
     for name, command in known.items():
         arguments = [each for each in command.params if isinstance(each, click.Argument)]
         words = [str(each.name).upper() if each.required else f"[{str(each.name).upper()}]" for each in arguments]
         assert heads[name] == " ".join([name, *words]), name
         same(described(page[heads[name]]), options_of(command))
+
+
+def test_eyot_trust() -> None:
+    """Its commands have a page of their own."""
+    own = [*options_of(trust), "-h", "--help"]
+    same(described(section("eyot-trust.1", "OPTIONS")), own)
+    page = heads_of("eyot-trust.1")
+    heads = {re.sub(r"(?<=[a-z]) *[A-Z[].*", "", head): head for head in page}
+    known = dict(commands(trust))
+    same(heads, known)
+    for name, command in known.items():
+        arguments = [each for each in command.params if isinstance(each, click.Argument)]
+        words = [each.metavar or str(each.name).upper() for each in arguments]
+        assert heads[name] == " ".join([name, *words]), name
+        options = [each for each in command.params if isinstance(each, click.Option) and not each.hidden]
+        same(described(page[heads[name]]), [part for each in options for part in (*each.opts, *each.secondary_opts)])

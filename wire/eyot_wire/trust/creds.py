@@ -41,3 +41,21 @@ def parse_creds(text: str) -> Credentials:
         raise NkeyError("no user JWT and seed found in the credentials")
     Signer(credentials.seed)
     return credentials
+
+
+def format_creds(token: str, seed: str) -> str:
+    """Return the text of a credentials file, as nats-io/jwt writes it."""
+    return f"""-----BEGIN NATS USER JWT-----
+{token}
+------END NATS USER JWT------
+
+************************* IMPORTANT *************************
+NKEY Seed printed below can be used to sign and prove identity.
+NKEYs are sensitive and should be treated as secrets.
+
+-----BEGIN USER NKEY SEED-----
+{seed}
+------END USER NKEY SEED------
+
+*************************************************************
+"""

@@ -17,14 +17,16 @@ from msgspec import Struct
 from eyot_wire.trust import nkey
 from eyot_wire.untrusted import decode_json
 
-_ISSUER_ROLES: Final = {
+#: Roles of the keys that may sign a kind of token.
+ISSUER_ROLES: Final = {
     "operator": "O",
     "account": "OA",
     "user": "A",
     "activation": "OA",
     "authorization_response": "A",
 }
-_SUBJECT_ROLES: Final = {"operator": "O", "account": "A", "user": "U", "activation": "A", "authorization_response": "U"}
+#: Roles of the keys that a kind of token is about.
+SUBJECT_ROLES: Final = {"operator": "O", "account": "A", "user": "U", "activation": "A", "authorization_response": "U"}
 
 
 class JwtError(ValueError):
@@ -165,8 +167,8 @@ def open_token(token: str) -> tuple[Claims, bytes]:
     signed = f"{parts[0]}.{parts[1]}" if version == 2 else parts[1]
     if not nkey.verify(claims.iss, signed.encode(), _unbase64(parts[2])):
         raise JwtError("claim failed signature verification")
-    _check_role(claims.iss, _ISSUER_ROLES.get(claims.kind, ""), "issuer")
-    _check_role(claims.sub, _SUBJECT_ROLES.get(claims.kind, ""), "subject")
+    _check_role(claims.iss, ISSUER_ROLES.get(claims.kind, ""), "issuer")
+    _check_role(claims.sub, SUBJECT_ROLES.get(claims.kind, ""), "subject")
     return (_without_limits(claims, payload) if version == 1 else claims), payload
 
 

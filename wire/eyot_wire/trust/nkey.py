@@ -11,6 +11,7 @@ import binascii
 from typing import Final
 
 _PREFIXES: Final = {"O": 14 << 3, "A": 0, "U": 20 << 3, "N": 13 << 3, "C": 2 << 3, "X": 23 << 3}
+_SEED_PREFIX: Final = 18 << 3
 _KEY_BYTES: Final = 32
 _PUBLIC_CHARS: Final = 56
 
@@ -53,11 +54,23 @@ def encode_public(role: str, raw: bytes) -> str:
 
 def encode_seed(role: str, raw: bytes) -> str:
     """Return the seed text of 32 secret random bytes. Raises NkeyError."""
-    import nkeys
-
     if len(raw) != _KEY_BYTES:
         raise NkeyError("a seed has 32 bytes")
-    return bytes(nkeys.encode_seed(raw, _PREFIXES[role])).decode()
+    prefix = _PREFIXES[role]
+    body = bytes([_SEED_PREFIX | prefix >> 5, (prefix & 31) << 3]) + raw
+    return base64.b32encode(body + binascii.crc_hqx(body, 0).to_bytes(2, "little")).rstrip(b"=").decode()
+
+
+def curve_public(seed: str) -> str:
+    """Return the public key (`X...`) of a curve key's seed (`SX...`), with which no signature is made. Raises NkeyError."""
+    from nacl.public import PrivateKey
+
+    text = seed.strip().encode()
+    _check_seed(text)
+    raw = base64.b32decode(text + b"=" * (-len(text) % 8))
+    if raw[0] & 0xF8 != _SEED_PREFIX or (raw[0] & 7) << 5 | raw[1] >> 3 != _PREFIXES["X"]:
+        raise NkeyError("not the seed of a curve key")
+    return encode_public("X", bytes(PrivateKey(raw[2:-2]).public_key))
 
 
 class Signer:

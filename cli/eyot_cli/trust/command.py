@@ -1,0 +1,116 @@
+"""Commands of `eyot trust`: nsc's flags that every command takes, the session, and flags that several commands share."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from eyot_cli.failure import Failure
+from eyot_cli.target import Target
+from eyot_cli.trust.directories import Directories, Environment
+from eyot_cli.trust.session import Report, Session
+
+_META: Final = "eyot.trust."
+FOLDER: Final = click.Path(file_okay=False, path_type=Path)
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+
+def _remember(context: click.Context, option: click.Parameter, value: Any) -> None:
+    if value is not None:
+        context.meta[_META + str(option.name)] = value
+
+
+def _everywhere() -> list[click.Option]:
+    """Return the options of nsc that may stand before or after each command."""
+    texts = {
+        ("-H", "--all-dirs"): ("DIR", FOLDER, "sets --config-dir, --data-dir and --keystore-dir to the same value"),
+        ("--config-dir",): ("DIR", FOLDER, "folder of nsc.json"),
+        ("--data-dir",): ("DIR", FOLDER, "folder of the stores"),
+        ("--keystore-dir",): ("DIR", FOLDER, "folder of keys and credentials"),
+        ("-K", "--private-key"): ("KEY", str, "key to sign with: a scope's role, a public key, a seed, or a file"),
+    }
+    return [
+        click.Option(names, metavar=metavar, type=kind, help=text, expose_value=False, callback=_remember)
+        for names, (metavar, kind, text) in texts.items()
+    ]
+
+
+class TrustCommand(click.Command):
+    """A command that also takes the options of `eyot trust`, as nsc's commands do. Its help does not repeat them."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        taken = {name for each in self.params for name in each.opts}
+        for option in _everywhere():
+            option.hidden = True
+            if taken.isdisjoint(option.opts):
+                self.params.append(option)
+
+
+class TrustGroup(click.Group):
+    """A group of such commands."""
+
+    command_class = TrustCommand
+    group_class = type
+
+
+def with_everywhere(group: click.Group) -> click.Group:
+    """Let the outermost group take these options, and show them."""
+    group.params += _everywhere()
+    return group
+
+
+def in_session(function: Callable[..., None]) -> Callable[..., None]:
+    """Give a command its session as the first argument, and print its report at the end."""
+
+    @functools.wraps(function)
+    def run(*args: Any, **kwargs: Any) -> None:
+        context = click.get_current_context()
+        target = context.find_object(Target)
+        assert target is not None
+        given = {
+            name: context.meta.get(_META + name) for name in ("all_dirs", "config_dir", "data_dir", "keystore_dir")
+        }
+        directories = Directories.of(given["all_dirs"], given["config_dir"], given["data_dir"], given["keystore_dir"])
+        key = str(context.meta.get(_META + "private_key") or "")
+        report = Report(target.as_json)
+        session = Session(Environment(directories), key, report)
+        function(session, *args, **kwargs)
+        report.finish()
+
+    return run
+
+
+def account_option(function: Decorated) -> Decorated:
+    return click.option("-a", "--account", metavar="NAME", help="account (the one in use)")(function)
+
+
+def time_options(function: Decorated) -> Decorated:
+    """Add `--start` and `--expiry`."""
+    text = "0 for always, yyyy-mm-dd, or a span: #m, #h, #d, #w, #M, #y"
+    function = click.option("--expiry", metavar="TIME", help=f"valid until: {text}")(function)
+    return click.option("--start", metavar="TIME", help=f"valid from: {text}")(function)
+
+
+def name_options(what: str) -> Callable[[Decorated], Decorated]:
+    """Add a name as argument or as `-n`."""
+
+    def add(function: Decorated) -> Decorated:
+        function = click.option("-n", "--name", metavar="NAME", help=f"name of the {what}")(function)
+        return click.argument("given", metavar="[NAME]", required=False)(function)
+
+    return add
+
+
+def name_of(given: str | None, name: str | None, what: str) -> str:
+    """Return the name of argument or option. Raises Failure without one."""
+    if given and name and given != name:
+        raise Failure(f"the {what} has two names, {given} and {name}: leave one out")
+    found = given or name
+    if not found:
+        raise Failure(f"which {what}? Name it with -n NAME")
+    return found

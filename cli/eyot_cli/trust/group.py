@@ -1,0 +1,86 @@
+"""The command group `eyot trust`."""
+
+from __future__ import annotations
+
+import click
+
+from eyot_cli.trust import accounts, operators, sharing, users
+from eyot_cli.trust.checks import expirations, validate
+from eyot_cli.trust.command import TrustGroup, with_everywhere
+from eyot_cli.trust.describe import describe
+from eyot_cli.trust.environment import env, select
+from eyot_cli.trust.generate import generate_config, generate_creds, generate_nkey
+from eyot_cli.trust.keys import export_group, import_group, list_group
+from eyot_cli.trust.revocations import revocations
+
+
+@click.group("trust", cls=TrustGroup)
+def trust() -> None:
+    """Make and keep operators, accounts and users in nsc's own store."""
+
+
+@click.group("add", cls=TrustGroup)
+def add_group() -> None:
+    """Make an operator, account, user, export, import or mapping."""
+
+
+@click.group("edit", cls=TrustGroup)
+def edit_group() -> None:
+    """Change an operator, account, user, export or signing key."""
+
+
+@click.group("delete", cls=TrustGroup)
+def delete_group() -> None:
+    """Delete an account, user, export, import or mapping."""
+
+
+@click.group("generate", cls=TrustGroup)
+def generate_group() -> None:
+    """Write credentials, a server's configuration, activations or keys."""
+
+
+for _group, _commands in (
+    (
+        add_group,
+        (
+            operators.add_operator,
+            accounts.add_account,
+            users.add_user,
+            sharing.add_export,
+            sharing.add_import,
+            sharing.add_mapping,
+        ),
+    ),
+    (
+        edit_group,
+        (
+            operators.edit_operator,
+            accounts.edit_account,
+            accounts.edit_signing_key,
+            accounts.edit_authcallout,
+            users.edit_user,
+            sharing.edit_export,
+        ),
+    ),
+    (
+        delete_group,
+        (
+            accounts.delete_account,
+            users.delete_user,
+            sharing.delete_export,
+            sharing.delete_import,
+            sharing.delete_mapping,
+        ),
+    ),
+    (generate_group, (generate_creds, generate_config, sharing.generate_activation, generate_nkey)),
+    (
+        trust,
+        (
+            *(add_group, edit_group, delete_group, describe, list_group, generate_group, revocations),
+            *(validate, expirations, export_group, import_group, env, select),
+        ),
+    ),
+):
+    for _command in _commands:
+        _group.add_command(_command)
+with_everywhere(trust)

@@ -1,0 +1,117 @@
+"""nsc's keystore: one file per seed, `keys/O|A|U|X/XX/PUBLIC.nk`, and credentials in `creds/OPERATOR/ACCOUNT/USER.creds`."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from eyot_cli.failure import Failure
+from eyot_cli.trust.files import check_name, make_folder, remove, write_private
+from eyot_wire.trust import nkey
+from eyot_wire.trust.creds import format_creds
+
+ROLES: Final = {"O": "operator", "A": "account", "U": "user", "X": "curve", "N": "server", "C": "cluster"}
+SUFFIX: Final = ".nk"
+_IGNORED: Final = b"# ignore all nk files\n**/*.nk\n\n# ignore all creds files\n**/*.creds\n"
+
+
+class KeyPair:
+    """A key pair with its seed. repr() leaves the seed out."""
+
+    def __init__(self, seed: str) -> None:
+        self.seed = seed.strip()
+        self.role, self.public = _public_of(self.seed)
+        self._signer = nkey.Signer(self.seed) if self.role != "X" else None
+
+    @property
+    def signer(self) -> nkey.Signer:
+        """Raises Failure for a curve key, which cannot sign."""
+        if self._signer is None:
+            raise Failure(f"{self.public} is a curve key, which cannot sign")
+        return self._signer
+
+    def __repr__(self) -> str:
+        return f"KeyPair({self.public})"
+
+
+class Keystore:
+    """The folder with the seeds."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def path(self, public: str) -> Path:
+        """Return the file of a key, whether or not it exists."""
+        return self.root / "keys" / public[0] / public[1:3] / f"{public}{SUFFIX}"
+
+    def creds_path(self, operator: str, account: str, user: str) -> Path:
+        folder = self.root / "creds" / check_name(operator, "an operator") / check_name(account, "an account")
+        return folder / f"{check_name(user, 'a user')}.creds"
+
+    def find(self, public: str) -> KeyPair | None:
+        """Return a stored key pair, None without one. Raises Failure for a file that does not hold it."""
+        path = self.path(public)
+        try:
+            pair = KeyPair(path.read_text(errors="replace"))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise Failure(f"{path}: {error.strerror}: run the command as the user who owns the keystore") from error
+        except nkey.NkeyError as error:
+            raise Failure(f"{path}: {error}: restore the file from a backup") from error
+        if pair.public != public:
+            raise Failure(f"{path} holds the seed of {pair.public}: move it to {self.path(pair.public)}")
+        return pair
+
+    def holds(self, public: str) -> bool:
+        return self.path(public).exists()
+
+    def add(self, pair: KeyPair) -> Path:
+        """Store a seed; a key that is there stays. Raises Failure."""
+        path = self.path(pair.public)
+        if self.find(pair.public) is not None:
+            return path
+        make_folder(self.root)
+        ignored = self.root / ".gitignore"
+        if not ignored.exists() and "NSC_NO_GIT_IGNORE" not in os.environ:
+            write_private(ignored, _IGNORED)
+        make_folder(self.root / "creds")
+        write_private(path, pair.seed.encode())
+        return path
+
+    def generate(self, role: str) -> KeyPair:
+        """Make a key pair from the system's randomness, and store it."""
+        pair = new_pair(role)
+        self.add(pair)
+        return pair
+
+    def remove(self, public: str) -> bool:
+        return remove(self.path(public))
+
+    def write_creds(self, operator: str, account: str, user: str, token: str, pair: KeyPair) -> Path:
+        """Write a user's credentials file."""
+        path = self.creds_path(operator, account, user)
+        write_private(path, format_creds(token, pair.seed).encode())
+        return path
+
+    def all(self) -> Iterator[str]:
+        """Yield the public keys of all stored seeds, in order."""
+        for path in sorted((self.root / "keys").glob(f"*/*/*{SUFFIX}")):
+            public = path.name.removesuffix(SUFFIX)
+            if public[:1] in ROLES and nkey.is_public(public, public[0]):
+                yield public
+
+
+def new_pair(role: str) -> KeyPair:
+    """Make a key pair from the system's randomness."""
+    return KeyPair(nkey.encode_seed(role, secrets.token_bytes(32)))
+
+
+def _public_of(seed: str) -> tuple[str, str]:
+    if seed.startswith("SX"):
+        return "X", nkey.curve_public(seed)
+    public = nkey.Signer(seed).public_key
+    return public[0], public
