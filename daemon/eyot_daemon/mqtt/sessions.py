@@ -255,15 +255,19 @@ class AccountSessions:
 
         def saved(error: str) -> None:
             known.opening = False
-            if not error:
+            is_known = self._known.get(record.client_id) is known
+            if not error or (present and is_known):
+                if error:  # a full disk, perhaps: fetching what is queued makes room
+                    log.warning(
+                        "Account %s: the MQTT session of '%s' is resumed, its expiry interval and will are not on flash: %s",
+                        self.account.name,
+                        printable(record.client_id),
+                        error,
+                    )
                 done(Opened(session, present))
                 return
-            if self._known.get(record.client_id) is known:
-                if present:  # as before, and it ends when that is due
-                    record.expiry_s, record.will, record.ended_ns = told
-                    self._schedule(known, self.account.broker.clock.now_ns())
-                else:
-                    self._remove(known)
+            if is_known:
+                self._remove(known)
             done(Opened(None, reason=ReasonCode.SERVER_UNAVAILABLE, text=error))
 
         known.opening = True
