@@ -245,7 +245,7 @@ class Server:
             log.exception("The new configuration could not be applied")
             return f"{type(error).__name__}: {error}"
         new = self.options
-        for line in applied_lines(changed_fields(old, new), new):
+        for line in applied_lines(changed_fields(old, new), old, new):
             log.info("%s", line)
         self._look_at_certificates()
         self.broker.config_loaded_ns = self.broker.clock.now_ns()

@@ -37,6 +37,7 @@ def exposition(clients: Clients) -> bytes:
             yield from _sourcing(clients)
             yield from _synced(clients)
             yield from _store(clients)
+            yield from _mqtt(clients)
 
     registry = CollectorRegistry(auto_describe=False)
     registry.register(Figures())
@@ -250,3 +251,46 @@ def _store(clients: Clients) -> Iterator[Metric]:
     yield _gauge("store_damaged_streams", "Streams that are damaged on flash, and offline", len(store.offline))
     if store.flush_ms is not None:
         yield _gauge("store_flush_seconds", "How long a flush takes", store.flush_ms / 1e3)
+
+
+def _mqtt(clients: Clients) -> Iterator[Metric]:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    figures = clients.broker.providers.mqtt()
+    if figures is None:
+        return
+    refused = CounterMetricFamily("eyot_mqtt_connects_refused", "CONNECTs refused, by reason code", labels=["reason"])
+    for reason, count in figures.refused.items():
+        refused.add_metric([reason], count)
+    yield refused
+    labels = ["account"]
+    gauges = {
+        "clients": GaugeMetricFamily("eyot_mqtt_clients", "Clients connected", labels=labels),
+        "sessions": GaugeMetricFamily("eyot_mqtt_sessions", "Sessions, with and without a client", labels=labels),
+        "queued_msgs": GaugeMetricFamily(
+            "eyot_mqtt_queued_messages", "Messages on flash that wait for sessions, each once", labels=labels
+        ),
+        "queued_bytes": GaugeMetricFamily("eyot_mqtt_queued_bytes", "Their bytes", labels=labels),
+        "retained_msgs": GaugeMetricFamily("eyot_mqtt_retained_messages", "Retained messages", labels=labels),
+        "retained_bytes": GaugeMetricFamily("eyot_mqtt_retained_bytes", "Their bytes", labels=labels),
+    }
+    expired = CounterMetricFamily("eyot_mqtt_sessions_expired", "Sessions whose time was over", labels=labels)
+    received = CounterMetricFamily("eyot_mqtt_received", "PUBLISH from clients", labels=[*labels, "qos"])
+    sent = CounterMetricFamily("eyot_mqtt_sent", "PUBLISH to clients", labels=[*labels, "qos"])
+    bytes_in = CounterMetricFamily("eyot_mqtt_in_bytes", "Bytes from clients, all packets", labels=labels)
+    bytes_out = CounterMetricFamily("eyot_mqtt_out_bytes", "Bytes to clients, all packets", labels=labels)
+    dropped = CounterMetricFamily(
+        "eyot_mqtt_dropped", "Messages not delivered or stored, by reason", labels=[*labels, "reason"]
+    )
+    for each in figures.accounts:
+        for name, gauge in gauges.items():
+            gauge.add_metric([each.account], getattr(each, name))
+        expired.add_metric([each.account], each.expired)
+        bytes_in.add_metric([each.account], each.bytes[0])
+        bytes_out.add_metric([each.account], each.bytes[1])
+        for qos in range(3):
+            received.add_metric([each.account, str(qos)], each.received[qos])
+            sent.add_metric([each.account, str(qos)], each.sent[qos])
+        for reason, count in each.dropped.items():
+            dropped.add_metric([each.account, reason], count)
+    yield from (*gauges.values(), expired, received, sent, bytes_in, bytes_out, dropped)

@@ -149,11 +149,14 @@ class MqttConnection(MqttSender):
             return
         self.last_in = self.clients.broker.clock.monotonic()
         failure: MqttError | None = None
+        packets, traffic = self._packets, self.traffic
+        waiting = len(packets)
         try:
-            for packet in self._reader.feed(data):
-                self._packets.append(packet)
+            packets.extend(self._reader.feed(data))
         except MqttError as error:
             failure = error
+        traffic.packets_in += len(packets) - waiting
+        traffic.bytes_in += len(data)
         if self._handshake.waiting:
             self._waiting_bytes += len(data)
             if self._waiting_bytes > (EARLY_BYTES_MAX if self.account is None else HELD_BYTES_MAX):
@@ -175,6 +178,7 @@ class MqttConnection(MqttSender):
                 self._handshake.begin(packet)
             else:
                 log.error("%r - first packet should be a CONNECT", self)
+                self.server.note_refused(ReasonCode.PROTOCOL_ERROR)
                 self.close("Protocol Violation", linger=False)
 
     def _handle(self, packet: Packet) -> None:
@@ -189,7 +193,7 @@ class MqttConnection(MqttSender):
         elif type(packet) is Pubcomp:
             self.session.pubcomp(packet.packet_id)
         elif type(packet) is Pingreq:
-            self.queue_output(encoder.PINGRESP)
+            self.send_packet(encoder.PINGRESP)
         elif type(packet) is Subscribe:
             self.subscriber.subscribe(packet)
         elif type(packet) is Unsubscribe:
@@ -201,8 +205,10 @@ class MqttConnection(MqttSender):
 
     def refuse(self, reason: ReasonCode) -> None:
         """End the connection for a fault of the client: DISCONNECT with the reason (MQTT 5), then close."""
-        if self.level == V5 and self._handshake.complete:
-            self.queue_output(encoder.disconnect(reason))
+        if not self._handshake.complete:
+            self.server.note_refused(reason)
+        elif self.level == V5:
+            self.send_packet(encoder.disconnect(reason))
         self.close("Protocol Violation", linger=True)
 
     # -- PUBLISH of the client -------------------------------------------------------------------------------------------
@@ -215,6 +221,8 @@ class MqttConnection(MqttSender):
             return
         self.in_msgs += 1
         self.in_bytes += len(packet.payload)
+        self.traffic.received[packet.qos] += 1
+        self.traffic.payload_in += len(packet.payload)
         assert self.account is not None
         self.account.count_in(1, len(packet.payload))
         if self._refusing and packet.qos:
@@ -272,7 +280,7 @@ class MqttConnection(MqttSender):
         if held.committed:
             if self.is_v5:
                 self._unreleased.add(packet.packet_id)
-            self.queue_output(encoder.pubrec(self.level, packet.packet_id))
+            self.send_packet(encoder.pubrec(self.level, packet.packet_id))
         elif len(held.waiting) < WAITING_MAX:
             answer = _Answer(packet.packet_id, 2)
             self._answers.append(answer)
@@ -313,7 +321,7 @@ class MqttConnection(MqttSender):
         if answer.qos == 2 and reason < 0x80 and self.is_v5:
             self._unreleased.add(answer.packet_id)
         encode = encoder.puback if answer.qos == 1 else encoder.pubrec
-        self.queue_output(encode(self.level, answer.packet_id, reason, properties))
+        self.send_packet(encode(self.level, answer.packet_id, reason, properties))
 
     def _refused_without_answer(self, result: Result) -> None:
         """Log a refusal that the protocol cannot tell; QoS 1 and 2 of 3.1.1 end the connection after a pause."""
@@ -332,21 +340,21 @@ class MqttConnection(MqttSender):
         held = session.held.get(packet_id)
         if held is None:
             self._unreleased.discard(packet_id)
-            self.queue_output(encoder.pubcomp(self.level, packet_id, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND))
+            self.send_packet(encoder.pubcomp(self.level, packet_id, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND))
         elif held.committed:
             session.release(packet_id, partial(self._released, packet_id))
 
     def _released(self, packet_id: int, error: str) -> None:
         if not error and not self.closed:
             self._unreleased.discard(packet_id)
-            self.queue_output(encoder.pubcomp(self.level, packet_id))
+            self.send_packet(encoder.pubcomp(self.level, packet_id))
 
     # -- answers of the client -------------------------------------------------------------------------------------------
 
     def _pubrec(self, packet: Pubrec) -> None:
         reason = self.session.pubrec(packet.packet_id, packet.reason_code)
         if reason is not None:
-            self.queue_output(encoder.pubrel(self.level, packet.packet_id, reason))
+            self.send_packet(encoder.pubrel(self.level, packet.packet_id, reason))
 
     # -- messages to the client ------------------------------------------------------------------------------------------
 
@@ -472,6 +480,7 @@ class MqttConnection(MqttSender):
         self.subscriber.end()
         self.gate = None
         if self._handshake.complete and self.session.link is self:
+            self.traffic.client_left()
             self.sessions.connection_ended(self.session, access, publishes_will=self._handshake.publishes_will)
         self._handshake.abandon()
         if gate is not None:

@@ -1,4 +1,4 @@
-"""Counts of what MQTT does not deliver or store, by reason."""
+"""Counts of MQTT: what clients send and are sent, and what is not delivered or stored, by reason."""
 
 from __future__ import annotations
 
@@ -29,3 +29,50 @@ class Drops:
         self.by_reason[reason] += 1
         if self._parent is not None:
             self._parent.count(reason)
+
+
+class Traffic:
+    """What the clients of one account sent and were sent since the start; of connections before their login, too.
+
+    Packets count whole, with their headers; payloads are those of PUBLISH.
+    """
+
+    __slots__ = (
+        "bytes_in",
+        "bytes_out",
+        "clients",
+        "clients_max",
+        "connects",
+        "expired",
+        "packets_in",
+        "packets_out",
+        "payload_in",
+        "payload_out",
+        "received",
+        "sent",
+    )
+
+    def __init__(self) -> None:
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.packets_in = 0
+        self.packets_out = 0
+        self.payload_in = 0
+        self.payload_out = 0
+        #: PUBLISH packets by QoS
+        self.received = [0, 0, 0]
+        self.sent = [0, 0, 0]
+        #: clients that have a session now, the most at once, and all so far
+        self.clients = 0
+        self.clients_max = 0
+        self.connects = 0
+        #: sessions that ended because their time was over
+        self.expired = 0
+
+    def client_came(self) -> None:
+        self.connects += 1
+        self.clients += 1
+        self.clients_max = max(self.clients_max, self.clients)
+
+    def client_left(self) -> None:
+        self.clients -= 1

@@ -124,6 +124,7 @@ class Handshake:
             return
         assert connect is not None
         connection.sessions = connection.server.sessions_of(connection.account)
+        connection.traffic = connection.sessions.traffic
         connection.publisher = Publisher(
             connection.client_id, connection.account, connection.access, connection.sessions
         )
@@ -169,8 +170,9 @@ class Handshake:
         """Answer CONNECT with an error and close."""
         connection = self._connection
         log.error("%r - CONNECT refused: %s", connection, text)
+        connection.server.note_refused(reason)
         level = connection.level or 4  # a level that is not known is refused in words of 3.1.1
-        connection.queue_output(encoder.connack(level, Connack(False, reason)))
+        connection.send_packet(encoder.connack(level, Connack(False, reason)))
         connection.close(
             "Authentication Failure" if reason is ReasonCode.NOT_AUTHORIZED else "Protocol Violation", linger=True
         )
@@ -196,6 +198,7 @@ class Handshake:
             return
         session.link, connection.session = connection, session
         self._step = Step.COMPLETE
+        connection.traffic.client_came()
         properties = connect.properties or Properties()
         asked_maximum = properties.receive_maximum
         connection.settle(
@@ -205,7 +208,7 @@ class Handshake:
             tells_problems=properties.request_problem_information != 0,
         )
         keep_alive = self._keep_alive(connect)
-        connection.queue_output(encoder.connack(connection.level, self._connack(connect, opened, keep_alive)))
+        connection.send_packet(encoder.connack(connection.level, self._connack(connect, opened, keep_alive)))
         connection.keep_alive(keep_alive)
         connection.subscriber.restore()
         session.attach(connection)

@@ -147,6 +147,12 @@ class Retained:
         self.stream.subject_index_loader.then(replay.begin)
         return replay
 
+    @property
+    def size(self) -> tuple[int, int]:
+        """Retained messages, and their bytes."""
+        state = self.stream.log.state
+        return state.messages, state.bytes
+
     def slice_of(
         self, filters: Sequence[bytes], seq: int, max_messages: int, max_bytes: int
     ) -> tuple[list[StoredMessage], int]:

@@ -52,6 +52,7 @@ class MqttSender(ServedClient):
         "sessions",
         "subscriber",
         "tells_problems",
+        "traffic",
     )
 
     publisher: Publisher
@@ -79,6 +80,8 @@ class MqttSender(ServedClient):
         self.tells_problems = True
         #: where a client of 3.1.1 waits while too many of its publishes are on their way to flash
         self.gate: Gate | None = None
+        #: where its packets are counted: its account's, once it is logged in
+        self.traffic = server.traffic
         self._aliases_out = OutboundAliases(0)
         self._packet_max = 0
 
@@ -119,19 +122,25 @@ class MqttSender(ServedClient):
         self._aliases_out = OutboundAliases(aliases)
         self.tells_problems = tells_problems
 
+    def send_packet(self, packet: bytes) -> None:
+        """Send one packet when the turn ends."""
+        self.traffic.packets_out += 1
+        self.traffic.bytes_out += len(packet)
+        self.queue_output(packet)
+
     def send_pubrel(self, packet_id: int) -> None:
-        self.queue_output(encoder.pubrel(self.level, packet_id))
+        self.send_packet(encoder.pubrel(self.level, packet_id))
 
     def send_suback(self, packet: Suback) -> None:
-        self.queue_output(encoder.suback(self.level, packet))
+        self.send_packet(encoder.suback(self.level, packet))
 
     def send_unsuback(self, packet: Unsuback) -> None:
-        self.queue_output(encoder.unsuback(self.level, packet))
+        self.send_packet(encoder.unsuback(self.level, packet))
 
     def send_disconnect(self, reason: ReasonCode) -> None:
         """Send DISCONNECT, if the client speaks MQTT 5."""
         if self.live and self.is_v5:
-            self.queue_output(encoder.disconnect(reason))
+            self.send_packet(encoder.disconnect(reason))
 
     @property
     def backlog(self) -> int:
@@ -160,9 +169,12 @@ class MqttSender(ServedClient):
             if topic:
                 self._aliases_out.take_back(topic)  # the client does not hear of it
             return False
-        self.queue_output(packet)
+        self.send_packet(packet)
         self.out_msgs += 1
         self.out_bytes += len(outgoing.payload)
+        traffic = self.traffic
+        traffic.sent[outgoing.qos] += 1
+        traffic.payload_out += len(outgoing.payload)
         return True
 
     # -- keep-alive ------------------------------------------------------------------------------------------------------

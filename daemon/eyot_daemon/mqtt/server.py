@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from eyot_daemon.mqtt.counters import Drops
+from eyot_daemon.mqtt.counters import Drops, Traffic
 from eyot_daemon.mqtt.replies import Replies
 from eyot_daemon.mqtt.session_record import NEVER
 from eyot_daemon.mqtt.sessions import AccountSessions, Limits
 from eyot_daemon.mqtt.store import SESSIONS, MqttStore, MqttStoreOptions
+from eyot_daemon.router.providers import MqttFigures
 
 if TYPE_CHECKING:
     from eyot_daemon.config.mqtt import MqttBounds, MqttOptions
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from eyot_daemon.router.account import Account
     from eyot_daemon.router.broker import Broker
     from eyot_daemon.router.known_client import KnownClient
+    from eyot_wire.mqtt.reason_codes import ReasonCode
 
 log = logging.getLogger("eyot.mqtt")
 
@@ -53,16 +56,23 @@ class MqttServer:
     ) -> None:
         self.broker = broker
         self.drops = Drops()
+        #: of connections that are not logged in
+        self.traffic = Traffic()
+        #: CONNECTs that were refused, by reason code
+        self.refused: Counter[ReasonCode] = Counter()
         self._jetstream = jetstream
         self._accounts: dict[str, AccountSessions] = {}
         self._told: dict[int, float] = {}
         self.set_options(options)
+        broker.providers.mqtt = self.figures
 
     def set_options(self, options: MqttOptions) -> None:
         """Use these options for new connections and sessions."""
         self.options = options
         self.bounds = self.broker.options.eyot.mqtt
         self.limits = limits_of(options, self.bounds, self.broker.options.max_payload)
+        for account in self._accounts.values():
+            account.set_limits(self.limits)
 
     def sessions_of(self, account: Account) -> AccountSessions:
         """Return the sessions of an account; the first call opens its store."""
@@ -97,6 +107,15 @@ class MqttServer:
 
     def each_account(self) -> list[AccountSessions]:
         return list(self._accounts.values())
+
+    def note_refused(self, reason: ReasonCode) -> None:
+        """Count a CONNECT that is refused."""
+        self.refused[reason] += 1
+
+    def figures(self) -> MqttFigures:
+        """Return the figures for `/metrics`."""
+        refused = {reason.name.lower(): count for reason, count in self.refused.items()}
+        return MqttFigures(refused, [each.figures() for each in self._accounts.values()])
 
     def session_expiry(self, asked_s: int) -> int:
         """Return how long a session may outlive its connection, seconds."""

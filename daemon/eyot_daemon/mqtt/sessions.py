@@ -6,12 +6,13 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from eyot_daemon.mqtt.counters import Drops
+from eyot_daemon.mqtt.counters import Drops, Traffic
 from eyot_daemon.mqtt.publishing import Publisher, publish
 from eyot_daemon.mqtt.session import Queued, Session, SessionLimits
 from eyot_daemon.mqtt.session_queue import QUEUE_PREFIX
 from eyot_daemon.mqtt.session_record import NEVER, SessionRecord, StoredWill
 from eyot_daemon.mqtt.will import publication_of
+from eyot_daemon.router.providers import MqttAccountFigures
 from eyot_wire.mqtt import topics
 from eyot_wire.mqtt.reason_codes import ReasonCode
 from eyot_wire.quoting import printable
@@ -106,6 +107,7 @@ class AccountSessions:
         self.limits = limits
         self.drops = drops
         self.replies = replies
+        self.traffic = Traffic()
         self._known: dict[str, _Known] = {}
         self._ready = False
         self._failure = ""
@@ -123,6 +125,27 @@ class AccountSessions:
         """Return all sessions."""
         return (known.session for known in self._known.values())
 
+    def figures(self) -> MqttAccountFigures:
+        """Return the figures for `/metrics`."""
+        traffic, is_open = self.traffic, self._ready and not self._failure
+        queued = self.store.queued_state if is_open else (0, 0)
+        retained = self.store.retained.size if is_open else (0, 0)
+        return MqttAccountFigures(
+            account=self.account.name,
+            clients=traffic.clients,
+            sessions=len(self._known),
+            expired=traffic.expired,
+            queued_msgs=queued[0],
+            queued_bytes=queued[1],
+            retained_msgs=retained[0],
+            retained_bytes=retained[1],
+            received=tuple(traffic.received),
+            sent=tuple(traffic.sent),
+            packets=(traffic.packets_in, traffic.packets_out),
+            bytes=(traffic.bytes_in, traffic.bytes_out),
+            dropped=dict(self.drops.by_reason),
+        )
+
     def session(self, client_id: str) -> Session | None:
         known = self._known.get(client_id)
         return None if known is None else known.session
@@ -138,6 +161,12 @@ class AccountSessions:
             self._opened(f"MQTT needs JetStream, which is not enabled for account {self.account.name}")
         else:
             self._store.open(self._opened)
+
+    def set_limits(self, limits: Limits) -> None:
+        """Use changed limits: for new sessions, and for what queues may hold from now on."""
+        self.limits = limits
+        if self._store is not None:
+            self._store.set_queue_limits(limits.queue_msgs, limits.queue_bytes)
 
     def when_open(self, step: Callable[[str], None]) -> None:
         """Call `step` once the sessions on flash were brought back, with "" or with what is wrong."""
@@ -319,6 +348,7 @@ class AccountSessions:
             else:
                 lasts_s = min(lasts_s, left_s)
         if lasts_s <= 0:
+            self.traffic.expired += bool(record.expiry_s)
             self._discard(known, lambda error: None)
         elif lasts_s != float("inf"):
             known.timer = self.account.broker.timers.call_later(lasts_s, lambda: self._time_passed(known))

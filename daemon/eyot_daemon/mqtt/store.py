@@ -111,6 +111,7 @@ class MqttStore:
         self._undeleted: dict[str, _Left] = {}
         self._queues: dict[str, SessionQueue] = {}
         self._shared: dict[str, SharedQueue] = {}
+        self._has_streams = False
 
     # -- opening -----------------------------------------------------------------------------------------------------
 
@@ -170,6 +171,7 @@ class MqttStore:
         self.retained.start()
         context = self._context = QueueContext(self.jsa, self._consumers, self._queued, self._filters)
         context.msgs_max, context.bytes_max = self.options.queue_msgs, self.options.queue_bytes
+        self._has_streams = True
         try:
             found = self._sessions.log.positions()
         except StoreError as failure:
@@ -256,6 +258,18 @@ class MqttStore:
     def last_queued(self) -> int:
         """Return the last sequence of the queued messages, those under way included: for `SubOptions.since`."""
         return self._queued.log.state.last_seq
+
+    def set_queue_limits(self, messages: int, size: int) -> None:
+        """Bound each queue from now on; what is in it stays."""
+        self.options = self.options._replace(queue_msgs=messages, queue_bytes=size)
+        if self._has_streams:
+            self._context.msgs_max, self._context.bytes_max = messages, size
+
+    @property
+    def queued_state(self) -> tuple[int, int]:
+        """Messages that wait for sessions, each once, and their bytes."""
+        state = self._queued.log.state
+        return state.messages, state.bytes
 
     def put_session(self, record: SessionRecord, done: Done) -> None:
         """Write a session's record; `done` when it is on flash, or with the reason why not."""

@@ -106,6 +106,8 @@ _SPOKEN = {
     "allow_non_tls": "allow_non_tls",
 }
 
+_EYOT_SPOKEN = {"sync": "sync policies", "mqtt": "mqtt limits"}
+
 
 class ReloadError(Exception):
     """A configuration that cannot be applied at runtime; the text names the option."""
@@ -223,7 +225,7 @@ def _check_eyot(before: EyotOptions, after: EyotOptions) -> None:
             raise ReloadError(f"config reload not supported for eyot {name}")
 
 
-def applied_lines(changed: list[str], new: Options) -> list[str]:
+def applied_lines(changed: list[str], old: Options, new: Options) -> list[str]:
     """Return the log lines of a reload, in nats-server's words."""
     lines = []
     for name in changed:
@@ -234,7 +236,8 @@ def applied_lines(changed: list[str], new: Options) -> list[str]:
         elif name == "no_fast_producer_stall":
             lines.append(f"Reloaded: fast producers will {'not ' if new.no_fast_producer_stall else ''}be stalled")
         elif name == "eyot":
-            lines.append("Reloaded: eyot sync policies")
+            parts = [part for part in _names(EyotOptions) if getattr(old.eyot, part) != getattr(new.eyot, part)]
+            lines += [f"Reloaded: eyot {_EYOT_SPOKEN.get(part, part)}" for part in parts]
         elif name == "jetstream":
             lines.append("Reloaded: JetStream")
         else:

@@ -7,7 +7,7 @@ each registers a small function here at its start. Until then the pages show not
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Struct
 
@@ -54,6 +54,32 @@ class HealthzQuery(Struct, frozen=True, kw_only=True):
     details: bool = False
 
 
+class MqttAccountFigures(Struct, frozen=True, kw_only=True):
+    """MQTT in one account. Counts are since the start; `received` and `sent` are PUBLISH packets by QoS."""
+
+    account: str
+    clients: int
+    sessions: int
+    expired: int
+    queued_msgs: int
+    queued_bytes: int
+    retained_msgs: int
+    retained_bytes: int
+    received: tuple[int, ...]
+    sent: tuple[int, ...]
+    #: in and out, all packets
+    packets: tuple[int, int]
+    bytes: tuple[int, int]
+    dropped: dict[str, int]
+
+
+class MqttFigures(NamedTuple):
+    """MQTT. `refused`: CONNECTs by reason."""
+
+    refused: dict[str, int]
+    accounts: list[MqttAccountFigures]
+
+
 class Providers:
     """One function per subject; assign to register."""
 
@@ -67,6 +93,8 @@ class Providers:
         self.leafz: Callable[[LeafzQuery], list[Json]] = _no_leaf_links
         #: in operator mode, the token of an account
         self.account_claims: Callable[[str], AccountClaims | None] = _no_claims
+        #: None: MQTT is not configured
+        self.mqtt: Callable[[], MqttFigures | None] = _no_mqtt
         #: the members of `/jsz` besides server_id and now; None: JetStream is disabled
         self.jsz: Callable[[JszQuery], Json | None] = _no_jetstream
         #: the `jetstream` member of `/varz`; None: JetStream is disabled
@@ -87,6 +115,10 @@ class Providers:
 
 
 def _no_claims(account: str) -> AccountClaims | None:
+    return None
+
+
+def _no_mqtt() -> MqttFigures | None:
     return None
 
 
