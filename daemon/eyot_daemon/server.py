@@ -14,6 +14,7 @@ import trio
 from eyot_daemon.auth.account_tokens import TokenStoreError
 from eyot_daemon.auth.authenticators import trust_of
 from eyot_daemon.auth.callout import Callout, new_id, server_key
+from eyot_daemon.bridge.service import BridgeService
 from eyot_daemon.client.lame_duck import let_clients_go
 from eyot_daemon.client.service import ClientService, WebSocketService
 from eyot_daemon.config.flags import UsageError
@@ -50,6 +51,8 @@ from eyot_wire.transform import TransformError
 
 if TYPE_CHECKING:
     from eyot_daemon.mqtt.listener import Make
+    from eyot_daemon.mqtt.server import MqttServer
+    from eyot_daemon.mqtt.sessions import AccountSessions
 
 log = logging.getLogger("eyot")
 
@@ -99,6 +102,8 @@ class Server:
             StateFiles(),
         ]
         mqtt = self._mqtt = MqttService(clients, self._speak_mqtt)
+        self._mqtt_server: MqttServer | None = None
+        self._bridges = BridgeService(broker, env, jetstream=self._jetstream.account, sessions=self._mqtt_sessions)
         # A stop ends links first, then JetStream, which still answers clients.
         self._serving: list[Service[Any]] = [
             clients,
@@ -111,6 +116,7 @@ class Server:
             mqtt,
             SyncService(broker.sync, lambda: self._jetstream.path),
             leaf_links,
+            self._bridges,
             StatusService(broker),
         ]
         #: In the order in which they start and reload; they stop in the reverse.
@@ -190,13 +196,25 @@ class Server:
 
     def _speak_mqtt(self, options: MqttOptions) -> tuple[Make, Speaker]:
         # Loaded only where it is used.
-        from eyot_daemon.mqtt.api import endpoints
         from eyot_daemon.mqtt.connection import MqttConnection
+
+        server = self._shared_mqtt(options)
+        return partial(MqttConnection, server=server), server
+
+    def _shared_mqtt(self, options: MqttOptions) -> MqttServer:
+        """Return what clients of MQTT and bridges share, made on first use."""
+        from eyot_daemon.mqtt.api import endpoints
         from eyot_daemon.mqtt.server import MqttServer
 
-        server = MqttServer(self.broker, options, self._jetstream.account)
-        self._jetstream.answer_also(endpoints(server.opened))
-        return partial(MqttConnection, server=server), server
+        if self._mqtt_server is None:
+            self._mqtt_server = MqttServer(self.broker, options, self._jetstream.account)
+            self._jetstream.answer_also(endpoints(self._mqtt_server.opened))
+        return self._mqtt_server
+
+    def _mqtt_sessions(self, account: str) -> AccountSessions:
+        """Return the MQTT sessions of an account: bridges take topics in without a listener, too."""
+        server = self._shared_mqtt(self.options.mqtt or MqttOptions())
+        return server.sessions_of(self.broker.accounts[account])
 
     # -- signals ---------------------------------------------------------------------------------------------------
 
@@ -216,6 +234,7 @@ class Server:
         log.info("Entering lame duck mode, stop accepting new clients")
         self._system.events.lame_duck()
         self._runtime.close_listeners()
+        self._bridges.stop()
         self._mqtt.stop()  # its sessions are in JetStream
         self._jetstream.stop()
         self._runtime.nursery.start_soon(self._let_clients_go)

@@ -24,6 +24,7 @@ def check_options(options: Options, reading: Reading) -> None:
     _check_leafnodes(options, reading)
     _check_default_domains(options, reading)
     _check_sync(options, reading)
+    _check_bridges(options, reading)
     _check_status(options, reading)
     check_imports(options, reading)
 
@@ -158,11 +159,14 @@ def _check_sync(options: Options, reading: Reading) -> None:
     for rule in policies.streams:
         if rule.account and rule.account not in names:
             raise reading.error(f"sync:stream:{rule.name}", f'account "{rule.account}" is not defined')
-    addresses = {(url.host, url.port, remote.account) for remote in options.leafnodes.remotes for url in remote.urls}
+    remotes = [*options.leafnodes.remotes, *(bridge.remote for bridge in options.eyot.bridges)]
+    addresses = {(url.host, url.port, remote.account) for remote in remotes for url in remote.urls}
     for index, policy in enumerate(policies.remotes):
         place = f"sync:remote:{index}"
         if not any((host, port) == (policy.host, policy.port) for host, port, _ in addresses):
-            raise reading.error(place, f"no remote of leafnodes has the address {policy.host}:{policy.port}")
+            raise reading.error(
+                place, f"no remote of leafnodes has the address {policy.host}:{policy.port}, and no bridge"
+            )
         if policy.account and (policy.host, policy.port, policy.account) not in addresses:
             raise reading.error(
                 place, f'no remote of leafnodes to {policy.host}:{policy.port} has account "{policy.account}"'
@@ -172,3 +176,27 @@ def _check_sync(options: Options, reading: Reading) -> None:
                 f"sync:metered:{index}",
                 "a metered link keeps its counter in JetStream's directory: jetstream { } is required",
             )
+
+
+def _check_bridges(options: Options, reading: Reading) -> None:
+    """Check what bridges need of the server: accounts, JetStream, and a client id that stays the same."""
+    names = account_names(options)
+    for bridge in options.eyot.bridges:
+        place = f"bridge:{bridge.name}"
+        if bridge.account not in names:
+            raise reading.error(f"bridge:account:{bridge.name}", f'account "{bridge.account}" is not defined')
+        if options.jetstream is None:
+            raise reading.error(place, "a bridge keeps its position in JetStream's store: jetstream { } is required")
+        if not bridge.client_id and not options.server_name:
+            raise reading.error(place, "a bridge needs a client_id, or a server_name to make it of")
+    seen: dict[tuple[str, int, str], str] = {}
+    for bridge in options.eyot.bridges:
+        for url in bridge.urls:
+            key = url.host, url.port, bridge.client_id_at(options.server_name)
+            if key in seen:
+                raise reading.error(
+                    f"bridge:client_id:{bridge.name}",
+                    f"bridge {seen[key]} has the same client_id at {url.host}:{url.port}: the two would push each other off",
+                )
+        for url in bridge.urls:
+            seen[url.host, url.port, bridge.client_id_at(options.server_name)] = bridge.name

@@ -8,6 +8,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from eyot_daemon.config.bridges import BridgeOptions
 from eyot_daemon.config.mqtt import MqttBounds
 from eyot_sync.policy.policy import SyncPolicies
 
@@ -83,6 +84,7 @@ class EyotOptions(Struct, frozen=True, kw_only=True):
     """`eyot { }`: options that nats-server does not have.
 
     `control_socket`: path of the Unix socket, "": see `control_path`. `sync`: which links run, when and how much.
+    `bridges`: the MQTT brokers that streams are forwarded to, and topics taken in from.
     `monitoring_jsonp`: pages answer `?callback=`, which lets any web site read them in an operator's browser.
     """
 
@@ -91,6 +93,7 @@ class EyotOptions(Struct, frozen=True, kw_only=True):
     sync: SyncPolicies = SyncPolicies()
     status: EyotStatusOptions | None = None
     mqtt: MqttBounds = MqttBounds()
+    bridges: tuple[BridgeOptions, ...] = ()
     monitoring_jsonp: bool = False
 
     def control_path(self, env: Mapping[str, str]) -> Path | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from eyot_daemon.config.accounts_read import is_enabled
+from eyot_daemon.config.bridges_read import read_bridges
 from eyot_daemon.config.jetstream import (
     EncryptionOptions,
     EyotOptions,
@@ -124,6 +125,7 @@ def read_eyot(block: Block | None) -> EyotOptions:
         sync=read_sync(block.block("sync")),
         status=_read_status(block.block("status")),
         mqtt=read_mqtt_bounds(block.block("mqtt")),
+        bridges=read_bridges(block.block("bridges")),
         monitoring_jsonp=block.boolean("monitoring_jsonp"),
     )
     block.finish()

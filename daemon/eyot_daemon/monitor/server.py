@@ -345,7 +345,9 @@ def sync_report(clients: Clients) -> SyncReport:
         out=out,
         peers=peer_totals(out),
         copies=broker.providers.sourcing(),
-        links_down=[each for each in broker.providers.links() if each.role == "spoke" and each.state != "up"],
+        links_down=[
+            each for each in broker.providers.links() if each.role in ("spoke", "bridge") and each.state != "up"
+        ],
         never_arrived=sum(each.never_arrived for each in out),
         unmatched=sum({(each.account, each.stream): each.unmatched for each in out}.values()),
     )

@@ -1,4 +1,4 @@
-"""The client side of a WebSocket, for leaf remotes with `ws://` and `wss://` URLs.
+"""The client side of a WebSocket, for leaf remotes and bridges with `ws://` and `wss://` URLs.
 
 A leaf link over WebSocket is the ordinary leaf protocol in binary messages without meaningful boundaries. The request's
 path is the URL's path followed by `/leafnode`. The first INFO may arrive in the same segment as the server's answer.
@@ -31,13 +31,17 @@ class WebSocketClientStream(WebSocketStream):
     def allow_messages(self, bytes_max: int) -> None:
         """Nothing changes: a hub may put all that waits into one message."""
 
-    async def open(self, host: str, path: str, *, compress: bool) -> None:
-        """Request a WebSocket for a leaf link. Raises UpgradeError when the server refuses."""
+    async def open(
+        self, host: str, path: str, *, compress: bool, suffix: str = LEAF_PATH, subprotocol: str = ""
+    ) -> None:
+        """Request a WebSocket at `path` and `suffix`. Raises UpgradeError when the server refuses."""
         extensions: list[Extension] = []
         if compress:
             extensions.append(self._deflate)
-        target = path.rstrip("/") + LEAF_PATH
-        await self.stream.send_all(self._ws.send(Request(host=host, target=target, extensions=extensions)))
+        target = path.rstrip("/") + suffix if suffix else path
+        subprotocols = [subprotocol] if subprotocol else []
+        request = Request(host=host, target=target, extensions=extensions, subprotocols=subprotocols)
+        await self.stream.send_all(self._ws.send(request))
         try:
             while True:
                 for event in self._ws.events():

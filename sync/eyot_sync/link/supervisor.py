@@ -34,7 +34,10 @@ LINGERS_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class RemoteSpec:
-    """A remote as the supervisor sees it. Times in seconds; `error_reports`: every how many failed attempts to log one."""
+    """A remote as the supervisor sees it. Times in seconds; `error_reports`: every how many failed attempts to log one.
+
+    `title`: what log lines call a remote that is no leaf node's.
+    """
 
     name: str
     account: str
@@ -44,6 +47,7 @@ class RemoteSpec:
     dial_timeout_s: float = 1.0
     reconnect_s: float = 1.0
     error_reports: int = 3600
+    title: str = ""
 
 
 class LinkSupervisor:
@@ -93,7 +97,7 @@ class LinkSupervisor:
         state = self.state
         while (hold := self._gate()) is not None:
             if state.waiting != hold.reason:
-                log.info("Leafnode remote %s waits: %s", state.name, hold.reason)
+                log.info("%s waits: %s", self.spec.title or f"Leafnode remote {state.name}", hold.reason)
             state.waiting = hold.reason
             await self._pause(min(hold.wait_s, LOOK_AGAIN_S))
         state.waiting = ""
@@ -121,7 +125,7 @@ class LinkSupervisor:
         except OSError as error:
             return LinkEnd(error.strerror or str(error), established=False)
         except Exception as error:
-            log.exception("Leafnode connection to %s failed", address)
+            log.exception("%s connection to %s failed", self.spec.title or "Leafnode", address)
             return LinkEnd(f"internal error: {error!r}", established=False)
 
     def _note(self, end: LinkEnd, address: LinkAddress) -> None:
@@ -130,7 +134,13 @@ class LinkSupervisor:
         repeated = end.reason == state.last_error and not end.established
         state.went_down(now_ns)
         state.failed(end.reason, remedy(end.reason), now_ns)
-        if end.established:
+        title = self.spec.title
+        if title and end.established:
+            log.warning("%s: connection to %s closed: %s", title, address, end.reason)
+        elif title:
+            if not repeated or state.attempts % self.spec.error_reports == 0:
+                log.error("%s: no connection to %s (attempt %d): %s", title, address, state.attempts, end.reason)
+        elif end.established:
             log.warning("Leafnode connection of account %s to %s closed: %s", state.account, address, end.reason)
         elif not repeated or state.attempts % self.spec.error_reports == 0:
             log.error(

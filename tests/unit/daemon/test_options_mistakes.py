@@ -259,6 +259,36 @@ MISTAKES = [
         "metered",
         "jetstream { } is required",
     ),
+    ("eyot { bridges { B { streams: S } } }", "1:20", "url", "a bridge needs a url"),
+    ("eyot { bridges { B { url: 'h' } } }", "1:20", "streams", "streams to forward, or topics to take in"),
+    ("eyot { bridges { B { url: 'x://u:p@h', streams: S } } }", "1:27", "url", "expected mqtt, mqtts, ws or wss"),
+    ("eyot { bridges { 'a.b' { url: 'h', streams: S } } }", "1:18", "a.b", "expected a name"),
+    ("eyot { bridges { B { url: 'h', streams: 'a.b' } } }", "1:41", "streams", "names of streams"),
+    ("eyot { bridges { B { url: 'h', streams: [S, S] } } }", "1:41", "streams", "named twice"),
+    ("eyot { bridges { B { url: 'h', streams: S, qos: 3 } } }", "1:49", "qos", "at most 2"),
+    ("eyot { bridges { B { url: 'h', streams: S, pace: 3 } } }", "1:44", "pace", "unknown field"),
+    ("eyot { bridges { B { url: 'h', topics { in: 'a/#/b' } } } }", "1:45", "in", "is no topic filter"),
+    ("eyot { bridges { B { url: 'h', topics { out: 'a' } } } }", "1:20", "streams", "streams to forward"),
+    (
+        "eyot { bridges { B { url: 'h', streams: S, credentials { password: p, password_file: f } } } }",
+        "1:56",
+        "credentials",
+        "not both",
+    ),
+    (
+        "eyot { bridges { B { url: 'h', streams: S, topics { out: { filter: a, remote_prefix: 'x/#' } } } } }",
+        "1:58",
+        "out",
+        "no wildcards",
+    ),
+    ("eyot { bridges { B { url: 'h', streams: S } } }", "1:27", "url", "jetstream { } is required"),
+    ("jetstream: enabled\neyot { bridges { B { url: 'h', streams: S } } }", "2:27", "url", "needs a client_id"),
+    (
+        "jetstream: enabled\neyot { bridges { B { url: 'h', client_id: c, account: X, streams: S } } }",
+        "2:55",
+        "account",
+        'account "X" is not defined',
+    ),
 ]
 
 

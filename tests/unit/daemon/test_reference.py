@@ -29,7 +29,13 @@ CONFIG = """eyot {
  NAME {
  } }, remotes [ {
  url: "h:1", metered {
- budget: 1M } } ] } }
+ budget: 1M } } ] }, bridges {
+ NAME {
+ url: "h:2", client_id: c, streams: S, credentials {
+ }, topics {
+ out: [ {
+ } ], in: [ {
+ } ] } } } }
 leafnodes { remotes [ { url: "nats-leaf://h:1" } ] }
 """
 BLOCKS = {
@@ -41,9 +47,17 @@ BLOCKS = {
     7: "sync.streams.NAME.",
     8: "sync.remotes.",
     9: "sync.remotes.metered.",
+    11: "bridges.NAME.",
+    12: "bridges.NAME.credentials.",
+    13: "bridges.NAME.topics.",
+    14: "bridges.NAME.topics.out.",
+    15: "bridges.NAME.topics.in.",
 }
 BLOCK_KEYS = {"store", "status", "mqtt", "sync", "sync.streams", "sync.remotes", "sync.remotes.metered"}
+BLOCK_KEYS |= {"bridges", "bridges.NAME.credentials", "bridges.NAME.topics"}
 OTHER_SPELLINGS = {"control", "status.interval", "sync.streams.NAME.window", "sync.remotes.window"}
+OTHER_SPELLINGS |= {"bridges.NAME.stream", "bridges.NAME.credentials.username", "bridges.NAME.credentials.pass"}
+OTHER_SPELLINGS |= {"bridges.NAME.topics.out.topic", "bridges.NAME.topics.in.topic"}
 MEMBERS: dict[str, type[Struct]] = {
     "`/eyot/status`": status.StatusReport,
     "each of `links`, `links_down`": status.LinkStatus,

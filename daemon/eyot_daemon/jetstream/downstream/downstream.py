@@ -93,6 +93,8 @@ RECORD_KEY = b"eyot.out."
 _KEY_MAX = 400
 #: The `peer` of a mirror or source at home.
 LOCAL = "this server"
+#: The `kind` of a bridge; its `peer` is the bridge's name.
+BRIDGE = "bridge"
 
 
 class Downstream(msgspec.Struct, array_like=True):
@@ -103,7 +105,7 @@ class Downstream(msgspec.Struct, array_like=True):
     peer: str
     #: Its JetStream domain; "" where it has none.
     domain: str
-    #: `mirror`, `source`, or `reader` where its deliver subject says neither.
+    #: `mirror`, `source`, `bridge`, or `reader` where its deliver subject says neither.
     kind: str
     #: Its filter subjects; empty: everything.
     filters: tuple[bytes, ...]
@@ -135,9 +137,11 @@ class Downstream(msgspec.Struct, array_like=True):
 
     @property
     def key(self) -> bytes:
-        """The key of the record among the stream's positions."""
+        """The key of the record among the stream's positions. A bridge keeps its position when its filters change."""
         who = self.domain or self.peer if self.target else self.peer
-        key = f"{who} {self.kind} {self.target} ".encode() + b"\f".join(self.filters)
+        key = f"{who} {self.kind} {self.target} ".encode()
+        if self.kind != BRIDGE:
+            key += b"\f".join(self.filters)
         return RECORD_KEY + (key if len(key) <= _KEY_MAX else sha256(key).hexdigest().encode())
 
     @property

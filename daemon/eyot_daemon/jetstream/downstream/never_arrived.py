@@ -235,6 +235,10 @@ class NeverArrived:
             self._losses[key] = losses
             self.asked_after(key, seq, txn)
 
+    def skipped(self, key: bytes, why: str, seq: int, txn: Txn) -> None:
+        """Record a message that a bridge passes over: its remote does not accept it."""
+        self._set(key, self.of(key).dropped(why, seq, seq, 1), txn)
+
     def forget(self, key: bytes, txn: Txn) -> None:
         """Forget a downstream's losses."""
         self._set(key, _NONE, txn)

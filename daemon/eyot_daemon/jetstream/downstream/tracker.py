@@ -22,7 +22,9 @@ from typing import TYPE_CHECKING, Protocol, cast
 from msgspec.structs import replace
 
 from eyot_daemon.jetstream.deliver_subject import idle_heartbeat, interest_of
+from eyot_daemon.jetstream.downstream.bridge_reader import bridge_trouble
 from eyot_daemon.jetstream.downstream.downstream import (
+    BRIDGE,
     LOCAL,
     RECORD_KEY,
     Backlogs,
@@ -44,6 +46,7 @@ from eyot_wire.jetstream.forget_downstream import ForgetRequest
 from eyot_wire.status import SyncStatus
 
 if TYPE_CHECKING:
+    from eyot_daemon.jetstream.downstream.bridge_reader import BridgeReader
     from eyot_daemon.jetstream.downstream.downstream import Delivered, HiddenConsumer
     from eyot_daemon.jetstream.stream_core import CommitCallback, ConsumerPort, StreamCore
     from eyot_daemon.jetstream.wall_clock import WallClock
@@ -114,6 +117,8 @@ class DownstreamTracker:
         self._sending: dict[bytes, list[Delivered]] = {}
         #: Sequence after which each downstream requested messages last.
         self._requested_after: dict[bytes, int] = {}
+        #: The bridges that read this stream at present.
+        self._bridges: dict[bytes, BridgeReader] = {}
         #: When each withdrew its confirmation, monotonic seconds.
         self._retracted_at: dict[bytes, float] = {}
         self.never_arrived = NeverArrived(stream, self, self._downstreams)
@@ -250,6 +255,8 @@ class DownstreamTracker:
 
     def still_sending(self, key: bytes) -> list[Delivered]:
         """Return the states of the consumers that this downstream reads at present."""
+        if key in self._bridges:
+            return [self._bridges[key]]
         hidden = [cast("HiddenConsumer", each) for each in self._consumers.values() if each.config.direct]
         active = {id(each.state) for each in hidden if each.push is not None and each.push.active}
         return [state for state in self._sending.get(key, ()) if id(state) in active]
@@ -271,6 +278,64 @@ class DownstreamTracker:
         self._stream.log.delete_position(txn, before)
         self.never_arrived.move(before, found.key, txn)
         return min(begins_after, known.seq), self._sent_upto(before)
+
+    # -- bridges -----------------------------------------------------------------------------------------------------
+
+    def bridge_reads(self, name: str, filters: tuple[bytes, ...], bridge: BridgeReader, begins_after: int) -> int:
+        """Serve a bridge, which reads this stream's log itself; return the sequence after which it begins.
+
+        `begins_after`: where a bridge begins that was never here.
+        """
+        stream = self._stream
+        txn = stream.store.begin()
+        found = Downstream(name, "", BRIDGE, filters)
+        key = found.key
+        known = self._downstreams.get(key)
+        if known is None:
+            found.seq = found.begun = begins_after
+            found.at_ns = stream.clock.now_ns()
+            self.never_arrived.met(key, begins_after, txn)
+        else:
+            found = replace(known, filters=filters, seq=min(known.seq, stream.log.state.last_seq))
+            self.never_arrived.asked_after(key, found.seq, txn)
+        self._bridges[key] = bridge
+        self._to_confirm.discard(key)
+        self._sending[key] = [bridge]
+        self._requested_after[key] = found.seq
+        self._stage_record(key, found, txn)
+        return found.seq
+
+    def bridge_left(self, name: str) -> None:
+        """Note that a bridge does not read any more. Its position stays until it is forgotten."""
+        self._bridges.pop(Downstream(name, "", BRIDGE, ()).key, None)
+
+    def bridge_confirmed(
+        self,
+        name: str,
+        seq: int,
+        skipped: Iterable[tuple[str, int]],
+        stage: Callable[[Txn], None],
+        done: CommitCallback,
+    ) -> None:
+        """Note that a bridge's remote has everything up to `seq`, but for what it does not accept.
+
+        `skipped`: reason and sequence of each such message. `stage` adds the bridge's own changes to the transaction.
+        """
+        stream = self._stream
+        key = Downstream(name, "", BRIDGE, ()).key
+        known = self._downstreams.get(key) or Downstream(name, "", BRIDGE, ())
+        now_ns, txn = stream.clock.now_ns(), stream.store.begin()
+        for why, each in skipped:
+            self.never_arrived.skipped(key, why, each, txn)
+        found = replace(known, seq=max(seq, known.seq), at_ns=now_ns)
+        elapsed_s = (now_ns - known.at_ns) / 1e9
+        found.rate = (found.seq - known.seq) / elapsed_s if elapsed_s > 0 and found.seq > known.seq else 0.0
+        # The retention asks whether the bridge has what is confirmed.
+        self._downstreams[key] = found
+        self.never_arrived.confirmed(key, found.seq, txn)
+        self.retention.confirmed(max(known.seq, known.begun) + 1, found.seq, txn)
+        stage(txn)
+        self._stage_record(key, found, txn, done, before=known)
 
     # -- backlogs ----------------------------------------------------------------------------------------------------
 
@@ -337,7 +402,10 @@ class DownstreamTracker:
 
     def request_again(self, key: bytes) -> None:
         """Make a downstream request messages again from where it stands."""
-        self.tell_to_ask(self._downstreams[key].deliver)
+        if key in self._bridges:
+            self._bridges[key].read_again()
+        else:
+            self.tell_to_ask(self._downstreams[key].deliver)
 
     def name_of(self, key: bytes) -> str:
         """Return a downstream's name for people; "" if unknown."""
@@ -379,6 +447,8 @@ class DownstreamTracker:
         return downstream_behind(self._stream.account, consumer)
 
     def _reads(self, downstream: Downstream) -> bool:
+        if downstream.kind == BRIDGE:
+            return downstream.key in self._bridges
         return self._is_served(downstream.deliver) and self._stream.account.has_interest(downstream.deliver)
 
     def _drop(self, keys: list[bytes], done: CommitCallback | None = None) -> None:
@@ -554,7 +624,9 @@ class DownstreamTracker:
         return self._stream.clock.monotonic() < self._retracted_at.get(key, -RETRACTION_S) + RETRACTION_S
 
     def _status(self, key: bytes, downstream: Downstream) -> SyncStatus:
+        bridge = self._bridges.get(key)
         doubted = key in self._to_confirm
+        unknown = bridge is not None and not bridge.acknowledged
         stream = self._stream
         log = stream.log
         seq = 0 if doubted else min(downstream.seq, log.committed_seq)
@@ -569,6 +641,8 @@ class DownstreamTracker:
         )
         # A linked downstream that has not resumed since may have been wiped, restored or deleted meanwhile.
         reads = self._reads(downstream)
+        if downstream.kind == BRIDGE:
+            linked, waiting = (False, "") if bridge is None else (bridge.linked, bridge.waiting)
         error, remedy = trouble(
             Standing(
                 stream=stream.name,
@@ -583,6 +657,8 @@ class DownstreamTracker:
                 behind_s=(now_ns - max(downstream.at_ns, oldest_ns)) / 1e9 if backlog and not waiting else 0.0,
             )
         )
+        if downstream.kind == BRIDGE:
+            error, remedy = bridge_trouble(bridge, stream.name, downstream.peer)
         return SyncStatus(
             account=stream.account.name,
             stream=stream.name,
@@ -594,7 +670,7 @@ class DownstreamTracker:
             linked=linked,
             confirmed_seq=seq,
             confirmed_at=None if doubted else ns_to_rfc3339(downstream.at_ns),
-            uncertain=doubted or (linked and not reads) or self._is_unsteady(key),
+            uncertain=doubted or unknown or (linked and not reads) or self._is_unsteady(key),
             last_seq=log.committed_seq,
             backlog=backlog + self.never_arrived.open_messages(key),
             backlog_bytes=size,

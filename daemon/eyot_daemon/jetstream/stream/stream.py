@@ -82,6 +82,8 @@ class Stream:
         self._failing = ""  # the reason of the last commit's failure
         self._consumers: dict[str, ConsumerPort] = {}
         self._woken: dict[str, ConsumerPort] = {}  # those that commits wake, by name
+        #: Called after each commit that stored messages.
+        self.when_stored: list[Callable[[], None]] = []
         self._subscriptions: dict[str, Subscription] = {}
         #: What was published since the last turn.
         self.ingest_queue = IngestQueue(self)
@@ -341,6 +343,8 @@ class Stream:
             self._tell_consumers(batch)
             if batch.stored:
                 self.expiry.stored(batch.ttls)
+                for step in self.when_stored:
+                    step()
             if batch.schedules:
                 self.schedules.committed(batch)
 
