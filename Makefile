@@ -13,7 +13,7 @@ NEEDS := packaging/ensure-packages
 # Two processes; the tests of one file run in one of them, one after the other.
 SIDE_BY_SIDE := -n 2 --dist loadfile
 
-.PHONY: docs help venv demo test test-debian lint fmt unit slow simulate fuzz walkthrough bench bench-hub hub-kills hub-wheel cuts storm soak damage power-loss deb clean packages
+.PHONY: docs help venv demo test test-debian lint fmt unit slow simulate fuzz walkthrough bench bench-hub hub-kills hub-wheel cuts storm soak damage power-loss deb reproducible clean packages
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -131,6 +131,10 @@ docs: venv  ## the documentation site in build/site; broken links and anchors fa
 deb:  ## dist/eyot_VERSION_ARCH.deb, carrying its own Python packages
 	@$(NEEDS) deb
 	packaging/build-deb
+
+reproducible:  ## build the package twice, in different folders and environments, and compare the checksums
+	@$(NEEDS) deb
+	packaging/compare-builds
 
 clean:
 	@rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

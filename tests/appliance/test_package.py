@@ -23,11 +23,8 @@ FORMER_CONFFILE = Path(__file__).with_name("eyotd-0.1.0.conf")
 
 
 @pytest.fixture(scope="module")
-def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def unpacked(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The package's files and what its scripts make of them, as dpkg would install it under a root of its own (`dpkg --root`)."""
-    built = subprocess.run([TOP / "packaging" / "build-deb"], capture_output=True, text=True, check=False)
-    assert built.returncode == 0, built.stderr
-    (package,) = (TOP / "dist").glob("eyot_*.deb")
     root = tmp_path_factory.mktemp("root")
     subprocess.run(["dpkg-deb", "-x", package, root], check=True)
     subprocess.run(["dpkg-deb", "-e", package, root / "DEBIAN"], check=True)
@@ -199,7 +196,7 @@ def test_its_unit_starts_what_it_ships(unpacked: Path) -> None:
 def test_pauses_between_starts_grow(unpacked: Path, tmp_path: Path) -> None:
     """By systemd where it can (254 and later), else by a script before each start; a start that succeeds begins anew."""
     unit = unit_of(unpacked)
-    script = unpacked / "usr/lib/eyot/growing-pause"
+    script = unpacked / "usr/libexec/eyot/growing-pause"
     assert ("\nRestartSteps=" in unit) != script.exists()
     paused = tmp_path / "paused"
     pause = tmp_path / "pause"
