@@ -144,6 +144,7 @@ def test_a_rich_configuration(tmp_path: Path) -> None:
     for part in ("max_topic_alias: 5", "max_keepalive: 600", "session_queue_msgs: 500", "max_ack_pending: 20"):
         assert part in config
     assert "max_payload: 200000" in config
+    assert "sys_interval: 10" in config
     assert f"session_expiry_max: {14 * 86_400}" in config
     lost = {
         (str(note["where"]).removeprefix(f"{tmp_path}/"), str(note["line"]).split()[0])

@@ -12,13 +12,14 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from eyot_wire.mqtt.properties import Properties
 from support.eyotd import Eyotd
-from support.raw_mqtt import Closed, RawMqtt
+from support.raw_client import RawClient
+from support.raw_mqtt import Closed, Got, RawMqtt
 
 CONFIG = """
     server_name: gateway
     jetstream { store_dir: "%WORKDIR%/js" }
     mqtt { listen: "127.0.0.1:%LEAF_PORT%" }
-    eyot { mqtt { session_queue_msgs: 3 } }
+    eyot { mqtt { session_queue_msgs: 3, %SYS% } }
     accounts {
         A { jetstream: enabled, users: [
             {user: a, password: a}
@@ -31,7 +32,14 @@ CONFIG = """
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Eyotd]:
-    with Eyotd(CONFIG, tmp_path) as made:
+    with Eyotd(CONFIG.replace("%SYS%", "sys_interval: 1h"), tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def quick(tmp_path: Path) -> Iterator[Eyotd]:
+    """With `$SYS/broker` topics five times a second."""
+    with Eyotd(CONFIG.replace("%SYS%", "sys_interval: 200ms"), tmp_path) as made:
         yield made
 
 
@@ -115,3 +123,115 @@ def test_a_reload_of_limits_says_so_and_applies(server: Eyotd) -> None:
         assert one.publish_acked("q/x", b"no room", qos=1) == 0x97
     with RawMqtt(server.leaf_port, level=5) as late:
         assert late.connect("", user="a", password=b"a").properties.receive_maximum == 9
+
+
+# -- $SYS/broker -----------------------------------------------------------------------------------------------------------
+
+#: mosquitto 2.0's topics that dashboards read, without those of bridges and of its heap.
+TOPICS = ["bytes/received", "bytes/sent", "clients/active", "clients/connected", "clients/disconnected", "clients/expired", "clients/inactive", "clients/maximum", "clients/total", "load/bytes/received/1min", "load/bytes/received/5min", "load/bytes/received/15min", "load/bytes/sent/1min", "load/bytes/sent/5min", "load/bytes/sent/15min", "load/connections/1min", "load/connections/5min", "load/connections/15min", "load/messages/received/1min", "load/messages/received/5min", "load/messages/received/15min", "load/messages/sent/1min", "load/messages/sent/5min", "load/messages/sent/15min", "load/publish/dropped/1min", "load/publish/dropped/5min", "load/publish/dropped/15min", "load/publish/received/1min", "load/publish/received/5min", "load/publish/received/15min", "load/publish/sent/1min", "load/publish/sent/5min", "load/publish/sent/15min", "load/sockets/1min", "load/sockets/5min", "load/sockets/15min", "messages/received", "messages/sent", "messages/stored", "publish/bytes/received", "publish/bytes/sent", "publish/messages/dropped", "publish/messages/received", "publish/messages/sent", "shared_subscriptions/count", "store/messages/bytes", "store/messages/count", "subscriptions/count", "uptime", "version"]  # fmt: skip
+ALL = sorted(["$SYS/broker/retained messages/count", *(f"$SYS/broker/{name}" for name in TOPICS)])
+
+
+def values(mqtt: RawMqtt, count: int) -> dict[str, bytes]:
+    """So many retained values, by topic."""
+    found = {}
+    for _ in range(count):
+        got = mqtt.next_publish()
+        assert (got.qos, got.retain) == (0, True)
+        found[got.topic] = got.payload
+    assert mqtt.is_quiet()
+    return found
+
+
+@pytest.mark.parametrize("level", [4, 5])
+def test_sys_topics(server: Eyotd, level: int) -> None:
+    with client(server, "a", "one", level=level) as one, client(server, "b", level=level) as other:
+        one.subscribe("x/#", qos=1)
+        one.publish_acked("x/y", b"12345", qos=1, retain=True)
+        one.message()
+        one.publish_acked("x/y", b"12", qos=1, retain=True)
+        one.message()
+        one.subscribe("$SYS/#")
+        found = values(one, len(ALL))
+        assert sorted(found) == ALL
+        counts = {topic.removeprefix("$SYS/broker/"): found[topic] for topic in ALL}
+        assert counts["version"].startswith(b"Eyot ")
+        assert counts["uptime"].endswith(b" seconds")
+        assert {name: int(counts[name]) for name in ("clients/connected", "clients/total", "clients/maximum")} == {
+            "clients/connected": 1,
+            "clients/total": 1,
+            "clients/maximum": 1,
+        }
+        assert int(counts["publish/messages/received"]) == 2
+        assert int(counts["publish/messages/sent"]) == 2
+        assert int(counts["publish/bytes/received"]) == 7
+        assert int(counts["retained messages/count"]) == 1
+        assert int(counts["subscriptions/count"]) == 2
+        assert float(counts["load/publish/received/1min"]) > 0
+        # The other account has its own figures.
+        other.subscribe("$SYS/broker/publish/messages/received", "$SYS/broker/retained messages/count")
+        assert values(other, 2) == {
+            "$SYS/broker/publish/messages/received": b"0",
+            "$SYS/broker/retained messages/count": b"0",
+        }
+        one.unsubscribe("$SYS/#")
+        one.subscribe("$SYS/broker/version")
+        assert list(values(one, 1)) == ["$SYS/broker/version"]
+
+
+def next_of(mqtt: RawMqtt, topic: str) -> Got:
+    """The next message on a topic."""
+    while (got := mqtt.next_publish()).topic != topic:
+        pass
+    return got
+
+
+def test_what_changed_comes_again(quick: Eyotd) -> None:
+    with client(quick, "a") as one:
+        one.subscribe("$SYS/broker/publish/messages/+", "$SYS/broker/version")
+        assert sorted(one.next_publish().topic for _ in range(4)) == [
+            "$SYS/broker/publish/messages/dropped",
+            "$SYS/broker/publish/messages/received",
+            "$SYS/broker/publish/messages/sent",
+            "$SYS/broker/version",
+        ]
+        one.publish("z", b"1")
+        while (got := one.next_publish()).topic != "$SYS/broker/publish/messages/received":
+            assert got.topic == "$SYS/broker/publish/messages/sent"
+        assert (got.payload, got.retain) == (b"1", False)
+        one.unsubscribe("$SYS/broker/publish/messages/+")
+        one.subscribe("$SYS/broker/bytes/received")
+        before, after = (int(next_of(one, "$SYS/broker/bytes/received").payload) for _ in range(2))
+        assert after > before
+
+
+def test_only_filters_that_name_sys_get_its_topics(quick: Eyotd) -> None:
+    """Neither wildcards at the beginning nor NATS subscribers nor streams get them, and clients cannot publish them."""
+    with client(quick, "a") as one, RawClient(quick.client_port, user="a", **{"pass": "a"}) as nats:
+        nats.ask(b"SUB > 1\r\n")
+        one.subscribe("#", "+/broker/uptime", "+/#")
+        assert one.is_quiet()
+        one.subscribe("$SYS/broker/uptime")
+        for retain in (True, False, False):
+            got = one.next_publish()
+            assert (got.topic, got.retain) == ("$SYS/broker/uptime", retain)
+        assert one.publish_acked("$SYS/broker/uptime", b"forged", qos=1) == 0x87
+        assert b"uptime" not in nats.ask(b"")
+
+
+def test_permissions_apply_to_sys_topics(server: Eyotd) -> None:
+    with client(server, "few") as few:
+        assert few.subscribe("$SYS/#", "$SYS/broker/uptime", "$SYS/broker/clients/+").codes == [0x87, 0x87, 0]
+        found = values(few, 7)
+        assert all(topic.startswith("$SYS/broker/clients/") for topic in found)
+
+
+def test_a_session_that_returns_goes_on_with_sys_topics(quick: Eyotd) -> None:
+    lasting = {"clean": False, "props": Properties(session_expiry_interval=60)}
+    with client(quick, "a", "panel", **lasting) as panel:
+        panel.subscribe("$SYS/broker/uptime", qos=1)
+        assert panel.next_publish().retain
+        panel.disconnect()
+    with client(quick, "a", "panel", **lasting) as panel:
+        got = panel.next_publish()
+        assert (got.topic, got.qos) == ("$SYS/broker/uptime", 0)

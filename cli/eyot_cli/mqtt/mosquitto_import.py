@@ -308,6 +308,7 @@ _SETTINGS: Final = {
         "of all clients, those of NATS too",
         "nothing is unlimited here: max_payload is 1 MiB unless it is set",
     ),
+    "sys_interval": _Setting("bounds", "sys_interval", lambda text: int(text) if text.isdigit() else None),
     "persistent_client_expiration": _Setting("bounds", "session_expiry_max", _expiry),
 }
 

@@ -48,7 +48,6 @@ NOT_NEEDED: Final = {
     "persistence_location": "the store is a directory of its own: jetstream { store_dir }",
     "pid_file": "systemd knows the process; pid_file names a file that eyotd may write",
     "set_tcp_nodelay": "always on",
-    "sys_interval": "$SYS/broker topics are published every 10 seconds while somebody listens",
     "user": "the systemd unit names the user",
     "allow_duplicate_messages": "overlapping filters of one client get a copy each",
 }

@@ -60,6 +60,8 @@ class MqttBounds(Struct, frozen=True, kw_only=True):
     inflight_max: int = 1024
     #: how long a refused publish of 3.1.1, which has no answer for it, waits before its connection is closed
     refusal_pause_s: float = 10.0
+    #: between `$SYS/broker` topics, while somebody subscribes; 0: there are none
+    sys_interval_s: float = 10.0
 
     def packet_bytes(self, max_payload: int) -> int:
         """Return the largest packet of a client, bytes."""

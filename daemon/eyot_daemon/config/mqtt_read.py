@@ -114,6 +114,7 @@ def read_mqtt_bounds(block: Block | None) -> MqttBounds:
         topic_alias_max=block.integer("max_topic_alias", default=10, minimum=0, maximum=_UINT16_MAX),
         inflight_max=block.integer("max_inflight", default=1024, minimum=1, maximum=_UINT16_MAX),
         refusal_pause_s=block.timeout("packet3_refusal_pause", default=10.0),
+        sys_interval_s=block.timeout("sys_interval", default=10.0),
     )
     block.finish()
     return bounds

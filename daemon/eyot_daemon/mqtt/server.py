@@ -42,6 +42,7 @@ def limits_of(options: MqttOptions, bounds: MqttBounds, max_payload: int) -> Lim
         sessions_max=bounds.sessions_max,
         queue_msgs=bounds.queue_msgs,
         queue_bytes=bounds.queue_bytes,
+        sys_interval_s=bounds.sys_interval_s,
     )
 
 

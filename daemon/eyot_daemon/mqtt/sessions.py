@@ -11,6 +11,7 @@ from eyot_daemon.mqtt.publishing import Publisher, publish
 from eyot_daemon.mqtt.session import Queued, Session, SessionLimits
 from eyot_daemon.mqtt.session_queue import QUEUE_PREFIX
 from eyot_daemon.mqtt.session_record import NEVER, SessionRecord, StoredWill
+from eyot_daemon.mqtt.sys_topics import SysTopics
 from eyot_daemon.mqtt.will import publication_of
 from eyot_daemon.router.providers import MqttAccountFigures
 from eyot_wire.mqtt import topics
@@ -59,6 +60,7 @@ class Limits(NamedTuple):
     sessions_max: int
     queue_msgs: int
     queue_bytes: int
+    sys_interval_s: float
 
 
 class Opening(NamedTuple):
@@ -108,6 +110,7 @@ class AccountSessions:
         self.drops = drops
         self.replies = replies
         self.traffic = Traffic()
+        self.sys_topics = SysTopics(account.broker, self, limits.sys_interval_s)
         self._known: dict[str, _Known] = {}
         self._ready = False
         self._failure = ""
@@ -125,11 +128,23 @@ class AccountSessions:
         """Return all sessions."""
         return (known.session for known in self._known.values())
 
+    @property
+    def _is_open(self) -> bool:
+        return self._ready and not self._failure
+
+    @property
+    def queued_state(self) -> tuple[int, int]:
+        """Messages on flash that wait for sessions, each once, and their bytes."""
+        return self.store.queued_state if self._is_open else (0, 0)
+
+    @property
+    def retained_count(self) -> int:
+        return self.store.retained.size[0] if self._is_open else 0
+
     def figures(self) -> MqttAccountFigures:
         """Return the figures for `/metrics`."""
-        traffic, is_open = self.traffic, self._ready and not self._failure
-        queued = self.store.queued_state if is_open else (0, 0)
-        retained = self.store.retained.size if is_open else (0, 0)
+        traffic, queued = self.traffic, self.queued_state
+        retained = self.store.retained.size if self._is_open else (0, 0)
         return MqttAccountFigures(
             account=self.account.name,
             clients=traffic.clients,
@@ -165,6 +180,7 @@ class AccountSessions:
     def set_limits(self, limits: Limits) -> None:
         """Use changed limits: for new sessions, and for what queues may hold from now on."""
         self.limits = limits
+        self.sys_topics.interval_s = limits.sys_interval_s
         if self._store is not None:
             self._store.set_queue_limits(limits.queue_msgs, limits.queue_bytes)
 
@@ -480,5 +496,6 @@ class AccountSessions:
             if known.timer is not None:
                 known.timer.cancel()
         self.replies.stop()
+        self.sys_topics.stop()
         if self._ready and not self._failure:
             self.store.stop()

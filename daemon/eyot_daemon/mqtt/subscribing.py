@@ -10,7 +10,7 @@ import base64
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, Protocol
 
-from eyot_daemon.mqtt import message
+from eyot_daemon.mqtt import message, sys_topics
 from eyot_daemon.mqtt.session import BACKLOG_BYTES, Outgoing, Session
 from eyot_daemon.mqtt.session_record import SubOptions
 from eyot_daemon.router.subscription import Destination, Subscription
@@ -69,6 +69,7 @@ class Subscriber:
     def __init__(self, connection: Subscribing) -> None:
         self._connection = connection
         self.options: dict[bytes, SubOptions] = {}
+        self._has_sys_filters = False
 
     # -- SUBSCRIBE -------------------------------------------------------------------------------------------------------
 
@@ -78,7 +79,7 @@ class Subscriber:
         session = connection.session
         before = dict(session.record.subs)
         reasons: list[ReasonCode] = []
-        replays: list[SubOptions] = []
+        replays: list[tuple[str, SubOptions]] = []
         identifiers = packet.properties.subscription_identifiers if packet.properties is not None else []
         for asked in packet.filters:
             options = self._options(asked, identifiers[0] if identifiers else 0)
@@ -95,7 +96,7 @@ class Subscriber:
             if options.group:
                 continue  # no retained messages [MQTT-3.8.4]
             if replay == REPLAY_ALWAYS or (replay == REPLAY_IF_NEW and known is None):
-                replays.append(options)
+                replays.append((asked.filter, options))
 
         def settled(error: str) -> None:
             if connection.closed:
@@ -116,6 +117,8 @@ class Subscriber:
 
     def end(self) -> None:
         """End with the connection: each would keep the other."""
+        if self._has_sys_filters:
+            self._connection.sessions.sys_topics.leave(self._connection)
         self.options.clear()
         del self._connection
 
@@ -126,6 +129,8 @@ class Subscriber:
             return ReasonCode.TOPIC_FILTER_INVALID
         plain = asked.filter if shared is None else shared.filter
         subjects = topics.filter_subjects(plain)
+        if subjects is None and sys_topics.is_sys_filter(plain):
+            subjects = sys_topics.filter_subjects(plain)
         if subjects is None or any(subject.startswith(b"$MQTT.") for subject in subjects):
             return ReasonCode.TOPIC_FILTER_INVALID
         access = connection.access
@@ -156,6 +161,9 @@ class Subscriber:
         connection = self._connection
         account, access = connection.account, connection.access
         assert account is not None
+        if sys_topics.is_sys_filter(topic_filter):
+            self._has_sys_filters = True
+            connection.sessions.sys_topics.subscribe(connection, topic_filter, options)
         for subject, sid in zip(options.subjects, sids(topic_filter), strict=False):
             self.options[sid] = options
             if sid in connection.subs:
@@ -225,6 +233,8 @@ class Subscriber:
             settled("")
 
     def _end(self, topic_filter: str) -> None:
+        if self._has_sys_filters and sys_topics.is_sys_filter(topic_filter):
+            self._connection.sessions.sys_topics.unsubscribe(self._connection, topic_filter)
         for sid in sids(topic_filter):
             self.options.pop(sid, None)
             sub = self._connection.subs.pop(sid, None)
@@ -233,9 +243,11 @@ class Subscriber:
 
     # -- retained messages -----------------------------------------------------------------------------------------------
 
-    def _replay(self, wanted: Iterable[SubOptions]) -> None:
+    def _replay(self, wanted: Iterable[tuple[str, SubOptions]]) -> None:
         """Send the retained messages of new subscriptions, as fast as the client reads."""
-        for options in wanted:
+        for topic_filter, options in wanted:
+            if sys_topics.is_sys_filter(topic_filter):
+                self._connection.sessions.sys_topics.replay(self._connection, topic_filter)
             self._connection.sessions.store.retained.replay(options.subjects, _Replay(self._connection, options))
 
 

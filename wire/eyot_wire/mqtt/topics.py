@@ -92,6 +92,19 @@ def filter_subjects(topic_filter: str) -> tuple[bytes, ...] | None:
     return (subject, subject + b".>") if rest else (subject,)
 
 
+def filter_matches(topic_filter: str, topic: str) -> bool:
+    """Return whether a valid filter takes a topic (4.7)."""
+    if topic.startswith("$") and filter_ignores_dollar(topic_filter):
+        return False
+    wanted, levels = topic_filter.split("/"), topic.split("/")
+    if wanted[-1] == "#":
+        wanted.pop()
+        levels, enough = levels[: len(wanted)], len(levels) >= len(wanted)
+    else:
+        enough = len(levels) == len(wanted)
+    return enough and all(name in ("+", level) for name, level in zip(wanted, levels, strict=True))
+
+
 def filter_ignores_dollar(topic_filter: str) -> bool:
     """Return whether topics that begin with `$` are hidden from a filter, which begins with a wildcard [MQTT-4.7.2-1]."""
     return topic_filter.startswith(("+", "#"))

@@ -111,3 +111,20 @@ def test_shared() -> None:
     assert topics.filter_ignores_dollar("+/a")
     assert topics.filter_ignores_dollar("#")
     assert not topics.filter_ignores_dollar("$SYS/#")
+
+
+@pytest.mark.parametrize(
+    ("topic_filter", "taken", "others"),
+    [
+        ("#", ["a", "a/b", "/"], ["$SYS/a"]),
+        ("a/#", ["a", "a/b", "a/b/c", "a/"], ["b", "ab", "/a"]),
+        ("+", ["a"], ["a/b", "/", "$a"]),
+        ("+/b", ["a/b", "/b"], ["a", "a/b/c", "$SYS/b"]),
+        ("$SYS/#", ["$SYS", "$SYS/broker/retained messages/count"], ["$SYSTEM", "SYS"]),
+        ("$SYS/+/uptime", ["$SYS/broker/uptime"], ["$SYS/broker/x", "$SYS/broker"]),
+        ("a b/c", ["a b/c"], ["a b"]),
+    ],
+)
+def test_filters_take_topics(topic_filter: str, taken: list[str], others: list[str]) -> None:
+    assert all(topics.filter_matches(topic_filter, each) for each in taken)
+    assert not any(topics.filter_matches(topic_filter, each) for each in others)
