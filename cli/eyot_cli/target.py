@@ -20,7 +20,7 @@ from nats.js.errors import APIError
 
 from eyot_cli.failure import Failure
 from eyot_cli.secure_client import SecureClient
-from eyot_wire.trust.creds import parse_creds
+from eyot_wire.trust.creds import Credentials, parse_creds
 from eyot_wire.trust.nkey import NkeyError, is_public
 from eyot_wire.trust.tls import verifying_context
 
@@ -68,6 +68,8 @@ class Target:
     domain: str | None
     as_json: bool
     tls: TlsFiles
+    #: who logs in instead of what the options name: a user of the moment, whose seed is in no file
+    login: Credentials | None = None
 
     def get(self, path: str) -> bytes:
         """Return the body of a page of the control socket or the monitoring port. Raises Failure."""
@@ -128,6 +130,7 @@ class Target:
         if self.creds is not None:
             _check_creds(self.creds)
         seed = None if self.nkey is None else _read_seed(self.nkey)
+        login = self.login
         token = self.user if self.password is None else None
         scheme, separator, rest = self.server.strip().rpartition("://")
         scheme = scheme.lower()
@@ -142,6 +145,8 @@ class Target:
                 token=token,
                 user_credentials=str(self.creds) if self.creds else None,
                 nkeys_seed_str=seed,
+                user_jwt_cb=None if login is None else lambda: bytearray(login.jwt.encode()),
+                signature_cb=None if login is None else lambda nonce: login.sign(nonce).encode(),
                 allow_reconnect=False,
                 max_reconnect_attempts=1,  # 0 would mean 60 attempts, two seconds apart
                 reconnect_time_wait=0,

@@ -38,7 +38,7 @@ def validate(session: Session, all_accounts: bool, file: str | None, account: st
         names = session.store.accounts() if all_accounts else [session.account_name(account)]
         issues += [{"of": f"operator {session.store.name}", "issue": each} for each in _operator_issues(session)]
         for name in names:
-            issues += _account_issues(session, name)
+            issues += _issues_below(session, name)
     if session.report.as_json:
         print_json({"issues": issues})
     else:
@@ -70,19 +70,25 @@ def _operator_issues(session: Session) -> Iterator[str]:
         yield "signing keys are required, and there are none"
 
 
-def _account_issues(session: Session, name: str) -> Iterator[dict[str, str]]:
+def account_issues(session: Session, name: str) -> list[str]:
+    """Return why servers would refuse an account, its users left aside."""
     operator, account = session.store.operator(), session.store.account(name)
     strict = bool(body(operator).get("strict_signing_key_usage"))
     found = [*_time_issues(account), *account_mistakes(read_text(session.store.account_path(name)))]
     trusted = [*(() if strict else (operator["sub"],)), *(body(operator).get("signing_keys") or ())]
-    if account.get("iss") not in trusted and not (
-        session.store.info.managed and account.get("iss") == account.get("sub")
-    ):
+    signs_itself = session.store.info.managed and account.get("iss") == account.get("sub")
+    if account.get("iss") not in trusted and not signs_itself:
         found.append(
-            f"signed by {account.get('iss')}, which the operator does not trust: edit the account to sign it again"
+            f"signed by {account.get('iss')}, which the operator does not trust: sign it again, `edit account -K KEY`"
         )
-    for each in found:
+    return found
+
+
+def _issues_below(session: Session, name: str) -> Iterator[dict[str, str]]:
+    for each in account_issues(session, name):
         yield {"of": f"account {name}", "issue": each}
+    account = session.store.account(name)
+    strict = bool(body(session.store.operator()).get("strict_signing_key_usage"))
     for user in session.store.users(name):
         for each in _user_issues(account, session.store.user(name, user), strict=strict):
             yield {"of": f"user {name}/{user}", "issue": each}

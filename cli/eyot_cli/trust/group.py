@@ -11,6 +11,7 @@ from eyot_cli.trust.describe import describe
 from eyot_cli.trust.environment import env, select
 from eyot_cli.trust.generate import generate_config, generate_creds, generate_nkey
 from eyot_cli.trust.keys import export_group, import_group, list_group
+from eyot_cli.trust.remote import pull, push
 from eyot_cli.trust.revocations import revocations
 
 
@@ -77,7 +78,7 @@ for _group, _commands in (
         trust,
         (
             *(add_group, edit_group, delete_group, describe, list_group, generate_group, revocations),
-            *(validate, expirations, export_group, import_group, env, select),
+            *(push, pull, validate, expirations, export_group, import_group, env, select),
         ),
     ),
 ):

@@ -179,6 +179,7 @@ class Session:
             body(members).pop("issuer_account", None)
         else:
             body(members)["issuer_account"] = account["sub"]
+        self._pass_revocation(account, str(members["sub"]))
         token = self.sign(members, signer)
         self.store.write_user(of, name, token)
         pair = self.keystore.find(str(members["sub"]))
@@ -188,6 +189,15 @@ class Session:
         path = self.keystore.write_creds(self.store.name, of, name, token, pair)
         self.report.result["creds"] = str(path)
         self.report.ok(f"generated user creds file {path}")
+
+    def _pass_revocation(self, account: ClaimMembers, user: str) -> None:
+        """Wait until a new token is later than the user's revocation: both have whole seconds."""
+        revoked: dict[str, int] = body(account).get("revocations") or {}
+        left_s = max(revoked.get(user, 0), revoked.get("*", 0)) + 1 - time.time()
+        if 0 < left_s <= 2:
+            time.sleep(left_s)
+        elif left_s > 2:
+            self.report.warn("the user is revoked until a later time: see `eyot trust revocations list-users`")
 
     def sign(self, members: ClaimMembers, pair: KeyPair) -> str:
         """Return the signed token."""
