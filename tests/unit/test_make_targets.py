@@ -15,7 +15,16 @@ LISTED = {
     if not line.startswith("#")
     for groups, package, _ in [line.split("|", 2)]
 }
-OF_TESTS = {"nodejs", "npm", "libnats-dev", "util-linux", "systemd-standalone-sysusers"}
+OF_TESTS = {
+    "nodejs",
+    "npm",
+    "libnats-dev",
+    "util-linux",
+    "systemd-standalone-sysusers",
+    "lintian",
+    "mosquitto",
+    "mosquitto-clients",
+}
 OF_DEB = {"debhelper", "dpkg-dev", "man-db", "fakeroot"}
 
 
@@ -48,7 +57,7 @@ BASE = {"python3", "python3-venv", "gcc", "python3-dev", "ca-certificates"}
         (["cuts"], {"nats-server"}),
         (["storm"], {"nats-server"}),
         (["walkthrough"], {"nats-server"}),
-        (["bench"], {"nats-server", "iproute2"}),
+        (["bench"], {"nats-server", "iproute2", "mosquitto"}),
         (["bench-hub"], {"nats-server", "default-jre-headless"}),
         (["hub-kills"], {"nats-server", "default-jre-headless"}),
         (["hub-wheel"], {"nats-server", "default-jre-headless"}),
@@ -61,8 +70,9 @@ def test_a_target_installs_its_own(words: list[str], more: set[str]) -> None:
     assert installs(*words) == BASE | more
 
 
-def test_the_package_is_built_with_what_it_names() -> None:
-    assert installs("deb") == {"python3", "python3-venv", "gcc", "python3-dev"} | OF_DEB
+@pytest.mark.parametrize("target", ["deb", "reproducible"])
+def test_the_package_is_built_with_what_it_names(target: str) -> None:
+    assert installs(target) == {"python3", "python3-venv", "gcc", "python3-dev"} | OF_DEB
 
 
 def test_no_target_was_forgotten() -> None:
@@ -74,4 +84,4 @@ def test_no_target_was_forgotten() -> None:
         if "$(NEEDS)" in recipe
     }
     named = {"demo", "walkthrough", "bench", "bench-hub", "hub-kills", "hub-wheel", "cuts", "storm", "power-loss"}
-    assert needing == named | {"packages", "deb", "test-debian"}
+    assert needing == named | {"packages", "deb", "reproducible", "test-debian"}
