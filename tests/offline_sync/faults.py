@@ -32,6 +32,7 @@ async def restore(fleet: Fleet) -> None:
 
 
 async def flap(fleet: Fleet) -> None:
+    """It goes and returns; in between nothing answers, or something that accepts connections and resets them."""
     leaf = fleet.chance.choice(fleet.links)
     fleet.say(f"link of {leaf} flaps")
     for _ in range(fleet.chance.randint(2, 6)):
@@ -39,6 +40,11 @@ async def flap(fleet: Fleet) -> None:
         await trio.sleep(fleet.chance.uniform(0, 0.5))
         fleet.network.restore(leaf)
         await trio.sleep(fleet.chance.uniform(0, 2))
+    fleet.network.cut(leaf)
+    fleet.network.reset_at_accept(leaf, resets=True)
+    fleet.network.restore(leaf)
+    await trio.sleep(fleet.chance.uniform(0.5, 4))
+    fleet.network.reset_at_accept(leaf, resets=False)
 
 
 async def half_open(fleet: Fleet) -> None:

@@ -28,9 +28,13 @@ UNDER_WAY_BYTES = 128 << 10
 
 @dataclass
 class Link:
-    """What lies between a leaf and a hub. `delay_s` one way; `bytes_per_s` 0: as fast as it goes."""
+    """What lies between a leaf and a hub. `delay_s` one way; `bytes_per_s` 0: as fast as it goes.
+
+    `resets`: a balancer whose host is gone accepts connections and resets them.
+    """
 
     up: bool = True
+    resets: bool = False
     delay_s: float = 0.0
     bytes_per_s: float = 0.0
 
@@ -156,6 +160,10 @@ class End(trio.abc.Stream):
             raise trio.ClosedResourceError
         await self._out.send(bytes(data))
 
+    @property
+    def is_reset(self) -> bool:
+        return self._into.broken
+
     async def wait_send_all_might_not_block(self) -> None:
         await trio.lowlevel.checkpoint()
 
@@ -227,6 +235,10 @@ class Network:
     def restore(self, name: str) -> None:
         self.links[name].up = True
 
+    def reset_at_accept(self, name: str, *, resets: bool) -> None:
+        """From now on what is dialled over the link is accepted and reset; False: not any more."""
+        self.links[name].resets = resets
+
     def swallow(self, name: str) -> None:
         """The connections there are become half-open."""
         for each in self._connections:
@@ -279,6 +291,10 @@ class Network:
         if serve is None:
             raise DialError("Connection refused")
         there, back = Pipe(link, self._sent), Pipe(link, self._sent)
+        if link.resets:
+            there.reset()
+            back.reset()
+            return End(there, back)
         self._connections.append(Connection(over, name, host, (there, back)))
         self._nursery.start_soon(serve, End(back, there), name)
         return End(there, back)

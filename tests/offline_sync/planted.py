@@ -5,10 +5,13 @@ Each is a mistake that is easily made. `make simulate PLANT=<name> SEEDS=200` mu
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 from unittest import mock
+
+import trio
 
 from eyot_daemon.jetstream.consumer.acks import Acks
 from eyot_daemon.jetstream.consumer.consumer import Consumer
@@ -20,12 +23,15 @@ from eyot_daemon.jetstream.sourcing.source_task import SourceTask
 from eyot_daemon.jetstream.stream.stream import SourcedResult, Stream
 from eyot_daemon.jetstream.stream_core import Batch, StreamCore
 from eyot_daemon.jetstream.wall_clock import ClockTrust
+from eyot_daemon.leaf import remotes
+from eyot_sync.link.supervisor import LinkSupervisor
 from eyot_sync.sourcing import source_consumer
 from eyot_sync.sourcing.actions import Action, Skip
 from eyot_sync.sourcing.origin_answers import CreateResponse
 from eyot_sync.sourcing.origin_check import OriginPosition
 from eyot_sync.sourcing.source_consumer import SourceConsumer
 from eyot_wire.jetstream.struct import decode
+from offline_sync.network import End
 
 
 def _position_apart() -> Any:
@@ -140,6 +146,26 @@ def _told_as_advanced() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _asked_who_it_was() -> Iterator[None]:
+    """A connection that was reset right after it was accepted is asked for its peer's address, outside any `try`."""
+    whole = remotes._peer_of
+
+    def peer_of(stream: trio.abc.Stream, address: Any) -> Any:
+        if isinstance(stream, End) and stream.is_reset:
+            raise OSError(errno.ENOTCONN, "Transport endpoint is not connected")
+        return whole(stream, address)
+
+    async def run_link(self: LinkSupervisor, stream: trio.abc.Stream, address: Any) -> Any:
+        return await self._runner.run_link(stream, address, self.state, self.learned)
+
+    with (
+        mock.patch.object(remotes, "_peer_of", peer_of),
+        mock.patch.object(LinkSupervisor, "_run_link", run_link),
+    ):
+        yield
+
+
 PLANTS: dict[str, Callable[[], Any]] = {
     "position-apart": _position_apart,
     "ack-before-commit": _ack_before_commit,
@@ -150,6 +176,7 @@ PLANTS: dict[str, Callable[[], Any]] = {
     "leap-believed": _leap_believed,
     "old-claims": _old_claims,
     "told-as-advanced": _told_as_advanced,
+    "asked-who-it-was": _asked_who_it_was,
 }
 
 
