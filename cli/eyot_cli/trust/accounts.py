@@ -17,7 +17,14 @@ from eyot_cli.trust.claims import (
     remove_signing_keys,
     sort_keys,
 )
-from eyot_cli.trust.command import TrustCommand, account_option, in_session, name_of, name_options, time_options
+from eyot_cli.trust.command import (
+    TrustCommand,
+    account_option,
+    in_changing_session,
+    name_of,
+    name_options,
+    time_options,
+)
 from eyot_cli.trust.files import check_name, remove
 from eyot_cli.trust.grants import (
     UNLIMITED,
@@ -27,7 +34,7 @@ from eyot_cli.trust.grants import (
     permission_options,
 )
 from eyot_cli.trust.keystore import new_pair
-from eyot_cli.trust.session import Session, account_mistakes, scoped_keys
+from eyot_cli.trust.session import Session, scoped_keys
 from eyot_cli.trust.store import body
 from eyot_cli.trust.values import parse_number, split_list
 from eyot_wire.quoting import printable
@@ -61,10 +68,17 @@ _JETSTREAM: Final = {
     "-k", "--public-key", "key", metavar="KEY", help="the account's key: public key, seed or file (a new key)"
 )
 @time_options
-@in_session
+@in_changing_session
 def add_account(session: Session, given: str | None, name: str | None, key: str | None, **flags: Any) -> None:
     """Make an account with its key, and use it."""
-    called = check_name(name_of(given, name, "account"), "an account")
+    make_account(session, name_of(given, name, "account"), key, **flags)
+
+
+def make_account(
+    session: Session, name: str, key: str | None, *, start: str | None = None, expiry: str | None = None
+) -> None:
+    """Make an account with a new key or with `key`, and use it. Raises Failure."""
+    called = check_name(name, "an account")
     if called in session.store.accounts():
         raise Failure(f"account {printable(called)} exists already: change it with `eyot trust edit account`")
     made = None if key else new_pair("A")
@@ -73,7 +87,7 @@ def add_account(session: Session, given: str | None, name: str | None, key: str 
     if other is not None:
         raise Failure(f"account {printable(other)} has this key already: leave -k out to make one")
     members = new_account(public, called)
-    edit_times(members, flags["start"], flags["expiry"], session.report)
+    edit_times(members, start, expiry, session.report)
     if not session.store.info.managed:
         session.operator_signer()  # before the key is stored: a refusal leaves nothing behind
     if made:
@@ -124,7 +138,7 @@ def _limit_options(function: Any) -> Any:
 @click.option("--rm-tag", multiple=True, metavar="TAG", help="remove a tag")
 @permission_options
 @time_options
-@in_session
+@in_changing_session
 def edit_account(session: Session, given: str | None, name: str | None, **flags: Any) -> None:
     """Change an account: limits, signing keys, default permissions of its users.
 
@@ -133,7 +147,6 @@ def edit_account(session: Session, given: str | None, name: str | None, **flags:
     called = session.account_name(given or name)
     members, report = session.store.account(called), session.report
     nats = body(members)
-    known = account_mistakes(session.store.account_path(called).read_text())
     _edit_limits(nats.setdefault("limits", {}), flags, session)
     _edit_jetstream(nats["limits"], flags, session)
     _edit_texts(nats, flags, session)
@@ -144,7 +157,7 @@ def edit_account(session: Session, given: str | None, name: str | None, **flags:
     add_signing_keys(session, members, "A", flags["sk"])
     if not report.done and not session.key:
         raise Failure("nothing to change: see `eyot trust edit account --help`; -K KEY alone signs the account again")
-    session.save_account(members, known=known)
+    session.save_account(members)
     report.ok(f"edited account {printable(called)}")
 
 
@@ -219,7 +232,7 @@ def _edit_texts(nats: dict[str, Any], flags: dict[str, Any], session: Session) -
 @account_option
 @permission_options
 @limit_options
-@in_session
+@in_changing_session
 def edit_signing_key(session: Session, given: str | None, sk: str | None, account: str | None, **flags: Any) -> None:
     """Give an account's signing key a scope: the template of permissions and limits for all users that it signs."""
     called = session.account_name(account)
@@ -249,7 +262,7 @@ def edit_signing_key(session: Session, given: str | None, sk: str | None, accoun
     body(members)["signing_keys"] = sort_keys([*others, scope])
     if made:
         session.keystore.add(made)
-    session.save_account(members, known=account_mistakes(session.store.account_path(called).read_text()))
+    session.save_account(members)
     report.result["signing_key"] = {"key": public, "role": scope["role"]}
     report.ok(f"edited signing key {public}")
 
@@ -269,12 +282,11 @@ def _key_of(key: Any) -> Any:
 @click.option("-x", "--curve", metavar="KEY", help="curve key that encrypts requests; `generate` makes one")
 @click.option("--rm-curve", is_flag=True, help="remove the curve key")
 @click.option("--disable", is_flag=True, help="remove the auth callout")
-@in_session
+@in_changing_session
 def edit_authcallout(session: Session, account: str | None, **flags: Any) -> None:
     """Let a service of the account decide who logs in, and as what."""
     called = session.account_name(account)
     members, report = session.store.account(called), session.report
-    known = account_mistakes(session.store.account_path(called).read_text())
     callout: dict[str, Any] = body(members).setdefault("authorization", {})
 
     def key_of(text: str, role: str) -> str:
@@ -303,7 +315,7 @@ def edit_authcallout(session: Session, account: str | None, **flags: Any) -> Non
         report.ok("disabled the auth callout")
     if not report.done:
         raise Failure("nothing to change: see `eyot trust edit authcallout --help`")
-    session.save_account(members, known=known)
+    session.save_account(members)
     report.ok(f"edited account {printable(called)}")
 
 
@@ -315,7 +327,7 @@ def edit_authcallout(session: Session, account: str | None, **flags: Any) -> Non
 @click.option(
     "-F", "--force", is_flag=True, help="needed with --rm-nkey: what the keys signed cannot be renewed afterwards"
 )
-@in_session
+@in_changing_session
 def delete_account(session: Session, given: str | None, name: str | None, **flags: Any) -> None:
     """Delete an account and its users from the store; servers that know it keep it until `push --prune`."""
     called = session.account_name(name_of(given, name, "account"))

@@ -39,6 +39,7 @@ def validate(session: Session, all_accounts: bool, file: str | None, account: st
         issues += [{"of": f"operator {session.store.name}", "issue": each} for each in _operator_issues(session)]
         for name in names:
             issues += _issues_below(session, name)
+        issues += _open_files(session)
     if session.report.as_json:
         print_json({"issues": issues})
     else:
@@ -56,6 +57,17 @@ def _file_issues(token: str) -> list[dict[str, str]]:
     kind = str(body(members).get("type"))
     found = [*_time_issues(members), *(account_mistakes(token) if kind == "account" else ())]
     return [{"of": f"{kind} {members.get('name', '')}", "issue": each} for each in found]
+
+
+def _open_files(session: Session) -> Iterator[dict[str, str]]:
+    """Yield the files with seeds that others on the machine may read."""
+    for path in session.keystore.files():
+        mode = path.stat().st_mode & 0o777
+        if mode & 0o077:
+            yield {
+                "of": str(path),
+                "issue": f"has mode {mode:04o}, so others read the seed: chmod 600, and make new keys",
+            }
 
 
 def _operator_issues(session: Session) -> Iterator[str]:

@@ -85,6 +85,23 @@ def in_session(function: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
+def in_changing_session(function: Callable[..., None]) -> Callable[..., None]:
+    """Give a command that changes a store its session, with the operator in use locked against others that change it."""
+
+    @functools.wraps(function)
+    def run(session: Session, *args: Any, **kwargs: Any) -> None:
+        if not session.environment.operator:
+            function(session, *args, **kwargs)
+            return
+        session.store.lock()
+        try:
+            function(session, *args, **kwargs)
+        finally:
+            session.store.unlock()
+
+    return in_session(run)
+
+
 def account_option(function: Decorated) -> Decorated:
     return click.option("-a", "--account", metavar="NAME", help="account (the one in use)")(function)
 

@@ -10,7 +10,7 @@ import click
 
 from eyot_cli.failure import Failure
 from eyot_cli.show import print_json, print_table
-from eyot_cli.trust.command import FOLDER, TrustGroup, account_option, in_session
+from eyot_cli.trust.command import FOLDER, TrustGroup, account_option, in_changing_session, in_session
 from eyot_cli.trust.files import read_text, write_private
 from eyot_cli.trust.keystore import ROLES, SUFFIX, KeyPair
 from eyot_cli.trust.session import Session, account_keys, account_mistakes
@@ -195,7 +195,7 @@ def import_group() -> None:
 @import_group.command("keys")
 @click.option("-d", "--dir", "folder", type=FOLDER, required=True, metavar="DIR", help="folder with files of seeds")
 @click.option("-R", "--recurse", is_flag=True, help="also folders below")
-@in_session
+@in_changing_session
 def import_keys(session: Session, folder: Path, recurse: bool) -> None:
     """Store the seeds of a folder's files (.nk, .creds) in the keystore."""
     found = 0
@@ -220,7 +220,7 @@ def import_keys(session: Session, folder: Path, recurse: bool) -> None:
 @click.option("--overwrite", is_flag=True, help="replace an account of the same name")
 @click.option("--force", is_flag=True, help="take an account of another operator, signed by this operator again")
 @click.option("--skip", is_flag=True, help="take an account with mistakes, to correct them here")
-@in_session
+@in_changing_session
 def import_account(session: Session, file: str, overwrite: bool, force: bool, skip: bool) -> None:
     """Take an account's JWT into the store."""
     token = find_token(read_text(Path(file).expanduser()))
@@ -235,7 +235,7 @@ def import_account(session: Session, file: str, overwrite: bool, force: bool, sk
     if members.get("iss") in allowed:
         session.store.write_account(called, token)
     elif members.get("iss") == members.get("sub") or force:
-        session.save_account(members, known=found)
+        session.save_account(members, tolerated=found)
     else:
         raise Failure("the account is signed by another operator: --force signs it by this one")
     session.report.ok(f"account {printable(called)} was imported")
@@ -244,7 +244,7 @@ def import_account(session: Session, file: str, overwrite: bool, force: bool, sk
 @import_group.command("user")
 @click.option("-f", "--file", "file", required=True, metavar="FILE", help="file with the user's JWT or credentials")
 @click.option("--overwrite", is_flag=True, help="replace a user of the same name")
-@in_session
+@in_changing_session
 def import_user(session: Session, file: str, overwrite: bool) -> None:
     """Take a user's JWT, or credentials with the seed, into the store."""
     text = read_text(Path(file).expanduser())

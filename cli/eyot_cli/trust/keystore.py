@@ -97,6 +97,11 @@ class Keystore:
         write_private(path, format_creds(token, pair.seed).encode())
         return path
 
+    def files(self) -> Iterator[Path]:
+        """Yield the files that hold seeds: of keys, and credentials."""
+        yield from sorted((self.root / "keys").glob(f"*/*/*{SUFFIX}"))
+        yield from sorted((self.root / "creds").glob("*/*/*.creds"))
+
     def all(self) -> Iterator[str]:
         """Yield the public keys of all stored seeds, in order."""
         for path in sorted((self.root / "keys").glob(f"*/*/*{SUFFIX}")):

@@ -18,7 +18,7 @@ from eyot_cli.trust.claims import (
     new_operator,
     remove_signing_keys,
 )
-from eyot_cli.trust.command import TrustCommand, in_session, name_of, name_options, time_options
+from eyot_cli.trust.command import TrustCommand, in_changing_session, in_session, name_of, name_options, time_options
 from eyot_cli.trust.keystore import new_pair
 from eyot_cli.trust.session import Session
 from eyot_cli.trust.store import OperatorStore, body
@@ -52,28 +52,40 @@ def add_operator(
     if url:
         _take_operator(session, url, force=force)
         return
-    called = name_of(given, name, "operator")
+    make_operator(session, name_of(given, name, "operator"), **flags)
+
+
+def make_operator(
+    session: Session,
+    name: str,
+    *,
+    generate_signing_key: bool,
+    system: bool,
+    start: str | None = None,
+    expiry: str | None = None,
+) -> None:
+    """Make an operator with its key (`-K` names one that exists), and use it. Raises Failure."""
     pair = session.key_pair(session.key) if session.key else new_pair("O")
     if pair.role != "O":
         raise Failure(f"{pair.public} is not an operator's key: leave -K out to make one")
-    members = new_operator(pair.public, called)
-    edit_times(members, flags["start"], flags["expiry"], session.report)
-    store = OperatorStore.create(session.environment.stores, called, managed=False)
+    members = new_operator(pair.public, name)
+    edit_times(members, start, expiry, session.report)
+    store = OperatorStore.create(session.environment.stores, name, managed=False)
     session.key = ""
     session.keystore.add(pair)
     session.report.ok(f"generated and stored operator key {pair.public}")
+    store.write_operator(session.sign(members, pair))
     session.environment.use(store.name)
-    session.save_operator(members)
-    if flags["generate_signing_key"]:
+    if generate_signing_key:
         add_signing_keys(session, members, "O", ("generate",))
         session.save_operator(members)
-    if flags["system"]:
+    if system:
         make_system_account(session, members)
         session.save_operator(members)
     session.environment.apply_defaults()
     session.environment.save()
-    session.report.result["operator"] = {"name": called, "key": pair.public}
-    session.report.ok(f"added operator {printable(called)}")
+    session.report.result["operator"] = {"name": name, "key": pair.public}
+    session.report.ok(f"added operator {printable(name)}")
 
 
 def _take_operator(session: Session, url: str, *, force: bool) -> None:
@@ -124,7 +136,7 @@ def _content(url: str) -> str:
 @click.option("--tag", multiple=True, metavar="TAG", help="add a tag")
 @click.option("--rm-tag", multiple=True, metavar="TAG", help="remove a tag")
 @time_options
-@in_session
+@in_changing_session
 def edit_operator(session: Session, **flags: Any) -> None:
     """Change the operator in use."""
     members, report = session.store.operator(), session.report

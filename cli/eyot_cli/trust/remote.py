@@ -16,7 +16,7 @@ from eyot_cli.failure import Failure
 from eyot_cli.target import Target
 from eyot_cli.trust.checks import account_issues
 from eyot_cli.trust.claims import new_user
-from eyot_cli.trust.command import TrustCommand, account_option, in_session
+from eyot_cli.trust.command import TrustCommand, account_option, in_changing_session, in_session
 from eyot_cli.trust.files import read_text
 from eyot_cli.trust.keystore import new_pair
 from eyot_cli.trust.resolver import DELETE, LIST, LOOKUP, UPDATE, Answer, ask_many, ask_servers, look_up
@@ -247,7 +247,7 @@ def _delete(remote: Remote, accounts: list[str]) -> None:
 @click.option("-F", "--overwrite-newer", is_flag=True, help="replace accounts of the store that are newer")
 @_remote_options
 @account_option
-@in_session
+@in_changing_session
 def pull(session: Session, account: str | None, every: bool, overwrite_newer: bool, **flags: Any) -> None:
     """Take accounts from the servers into the store."""
     remote = _remote(session, flags, (LIST, LOOKUP.format("*")))

@@ -9,8 +9,8 @@ import click
 
 from eyot_cli.failure import Failure
 from eyot_cli.show import print_json, print_table
-from eyot_cli.trust.command import TrustGroup, account_option, in_session
-from eyot_cli.trust.session import Session, account_mistakes
+from eyot_cli.trust.command import TrustGroup, account_option, in_changing_session, in_session
+from eyot_cli.trust.session import Session
 from eyot_cli.trust.sharing import account_key, find_export
 from eyot_cli.trust.store import body
 from eyot_cli.trust.values import parse_time, show_time
@@ -53,14 +53,14 @@ def _user_options(function: Any) -> Any:
 @_user_options
 @click.option("--at", metavar="TIME", help="tokens issued up to then are invalid (now)")
 @account_option
-@in_session
+@in_changing_session
 def add_user(session: Session, account: str | None, name: str | None, key: str | None, at: str | None) -> None:
     """Revoke a user: tokens issued up to now are invalid, later ones are valid."""
     called = session.account_name(account)
     members = session.store.account(called)
     public, when = _user_key(session, called, name, key), _at(at)
     body(members)["revocations"] = (body(members).get("revocations") or {}) | {public: when}
-    session.save_account(members, known=account_mistakes(session.store.account_path(called).read_text()))
+    session.save_account(members)
     session.report.result["revoked"] = {"key": public, "at": when}
     whom = "all users" if public == _ALL else f"user {public}"
     session.report.ok(f"revoked {whom} for tokens issued up to {show_time(when)}: {_PUSH}")
@@ -69,7 +69,7 @@ def add_user(session: Session, account: str | None, name: str | None, key: str |
 @revocations.command("delete-user")
 @_user_options
 @account_option
-@in_session
+@in_changing_session
 def delete_user(session: Session, account: str | None, name: str | None, key: str | None) -> None:
     """Take a user's revocation back: the tokens are valid again."""
     called = session.account_name(account)
@@ -79,7 +79,7 @@ def delete_user(session: Session, account: str | None, name: str | None, key: st
     if revoked.pop(public, None) is None:
         raise Failure(f"{public} is not revoked: see `eyot trust revocations list-users -a {printable(called)}`")
     body(members)["revocations"] = revoked
-    session.save_account(members, known=account_mistakes(session.store.account_path(called).read_text()))
+    session.save_account(members)
     session.report.ok(f"deleted user revocation of {public}: {_PUSH.partition(',')[0]}")
 
 
@@ -100,7 +100,7 @@ def list_users(session: Session, account: str | None) -> None:
 @click.option("-t", "--target-account", "target", metavar="KEY|NAME", required=True, help="importing account; *: all")
 @click.option("--at", metavar="TIME", help="activations issued up to then are invalid (now)")
 @account_option
-@in_session
+@in_changing_session
 def add_activation(session: Session, account: str | None, target: str, at: str | None, **flags: Any) -> None:
     """Revoke the activations of a private export for an account."""
     called = session.account_name(account)
@@ -112,7 +112,7 @@ def add_activation(session: Session, account: str | None, target: str, at: str |
         )
     public, when = _ALL if target == _ALL else account_key(session, target), _at(at)
     export["revocations"] = (export.get("revocations") or {}) | {public: when}
-    session.save_account(members, known=account_mistakes(session.store.account_path(called).read_text()))
+    session.save_account(members)
     session.report.result["revoked"] = {"key": public, "at": when}
     session.report.ok(f"revoked activation of {printable(str(export.get('name')))} for {public}: push the account")
 
@@ -122,7 +122,7 @@ def add_activation(session: Session, account: str | None, target: str, at: str |
 @click.option("--service", is_flag=True, default=None, help="the export is a service")
 @click.option("-t", "--target-account", "target", metavar="KEY|NAME", required=True, help="importing account; *: all")
 @account_option
-@in_session
+@in_changing_session
 def delete_activation(session: Session, account: str | None, target: str, **flags: Any) -> None:
     """Take the revocation of an activation back."""
     called = session.account_name(account)
@@ -133,7 +133,7 @@ def delete_activation(session: Session, account: str | None, target: str, **flag
     if revoked.pop(public, None) is None:
         raise Failure(f"the activation of {public} is not revoked: see `eyot trust revocations list_activations`")
     export["revocations"] = revoked
-    session.save_account(members, known=account_mistakes(session.store.account_path(called).read_text()))
+    session.save_account(members)
     session.report.ok(f"deleted activation revocation of {public}: push the account")
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from eyot_cli.failure import Failure
 from eyot_cli.show import print_json, print_line
 from eyot_cli.trust.directories import Environment
+from eyot_cli.trust.files import read_text, write_private
 from eyot_cli.trust.keystore import ROLES, KeyPair, Keystore
 from eyot_cli.trust.store import OperatorStore, body
 from eyot_wire.quoting import printable
@@ -149,15 +150,21 @@ class Session:
             raise Failure(f"the operator's own key {members['sub']} signs its token and is not in {self.keystore.root}")
         self.store.write_operator(self.sign(members, pair))
 
-    def save_account(self, members: ClaimMembers, *, known: list[str] | None = None) -> str:
-        """Sign an account's token and store it under its name; refuse mistakes that are not in `known`."""
+    def save_account(
+        self, members: ClaimMembers, *, tolerated: list[str] | None = None, path: Path | None = None
+    ) -> None:
+        """Sign an account's token and store it under its name, or as `path`.
+
+        Mistakes are refused, except those that the stored token has already, and those in `tolerated`.
+        """
         signer = self._account_claims_signer(members)
         token = self.sign(members, signer)
-        found = [each for each in account_mistakes(token) if each not in (known or ())]
+        path = path or self.store.account_path(str(members["name"]))
+        present = account_mistakes(read_text(path)) if path.exists() else []
+        found = [each for each in account_mistakes(token) if each not in (*present, *(tolerated or ()))]
         if found:
             raise Failure("nothing is changed, the account's token would be invalid:", *(f"  {each}" for each in found))
-        self.store.write_account(str(members["name"]), token)
-        return token
+        write_private(path, token.encode())
 
     def _account_claims_signer(self, members: ClaimMembers) -> KeyPair:
         if not self.store.info.managed or self.key:

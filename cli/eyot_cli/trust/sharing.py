@@ -11,9 +11,9 @@ import click
 from eyot_cli.failure import Failure
 from eyot_cli.show import print_line
 from eyot_cli.trust.claims import edit_times
-from eyot_cli.trust.command import TrustCommand, account_option, in_session, time_options
+from eyot_cli.trust.command import TrustCommand, account_option, in_changing_session, in_session, time_options
 from eyot_cli.trust.files import read_text, write_private
-from eyot_cli.trust.session import Session, account_mistakes
+from eyot_cli.trust.session import Session
 from eyot_cli.trust.store import body
 from eyot_cli.trust.tokens import find_token
 from eyot_cli.trust.values import parse_duration
@@ -108,7 +108,7 @@ def _sampling(text: str) -> int | str:
 @click.command("export", cls=TrustCommand)
 @_export_options
 @account_option
-@in_session
+@in_changing_session
 def add_export(session: Session, account: str | None, name: str | None, subject: str | None, **flags: Any) -> None:
     """Offer a stream of messages, or a service, to other accounts."""
     if not subject:
@@ -119,9 +119,8 @@ def add_export(session: Session, account: str | None, name: str | None, subject:
     if flags["service"] and flags["response_type"] is None:
         flags["response_type"] = RESPONSES[0]
     _apply_export(export, flags)
-    known = account_mistakes(session.store.account_path(called).read_text())
     body(members)["exports"] = [*(body(members).get("exports") or ()), export]
-    session.save_account(members, known=known)
+    session.save_account(members)
     kind = "private" if flags["private"] else "public"
     session.report.ok(f"added {kind} {export['type']} export {printable(export['name'])}")
 
@@ -130,13 +129,12 @@ def add_export(session: Session, account: str | None, name: str | None, subject:
 @_export_options
 @click.option("--rm-latency-sampling", is_flag=True, help="remove the latency reports")
 @account_option
-@in_session
+@in_changing_session
 def edit_export(session: Session, account: str | None, name: str | None, subject: str | None, **flags: Any) -> None:
     """Change an export; imports and their activations stay valid while its kind and subject stay."""
     called = session.account_name(account)
     members = session.store.account(called)
     export = find_export(members, subject)
-    known = account_mistakes(session.store.account_path(called).read_text())
     if name is not None:
         export["name"] = name
     if flags["service"]:
@@ -144,21 +142,21 @@ def edit_export(session: Session, account: str | None, name: str | None, subject
     if flags["rm_latency_sampling"]:
         export.pop("service_latency", None)
     _apply_export(export, flags)
-    session.save_account(members, known=known)
+    session.save_account(members)
     session.report.ok(f"edited {export['type']} export {printable(str(export.get('name')))}")
 
 
 @click.command("export", cls=TrustCommand)
 @click.option("-s", "--subject", metavar="SUBJECT", help="subject")
 @account_option
-@in_session
+@in_changing_session
 def delete_export(session: Session, account: str | None, subject: str | None) -> None:
     """Withdraw an export."""
     called = session.account_name(account)
     members = session.store.account(called)
     export = find_export(members, subject)
     body(members)["exports"] = [each for each in body(members)["exports"] if each is not export]
-    session.save_account(members, known=account_mistakes(session.store.account_path(called).read_text()))
+    session.save_account(members)
     session.report.ok(f"deleted {export['type']} export {printable(str(export.get('name')))}")
 
 
@@ -172,7 +170,7 @@ def delete_export(session: Session, account: str | None, subject: str | None) ->
 @click.option("--share", is_flag=True, help="show the requester's details in latency reports (services)")
 @click.option("--allow-trace", is_flag=True, help="allow traces across the import (streams)")
 @account_option
-@in_session
+@in_changing_session
 def add_import(session: Session, account: str | None, token: str | None, name: str | None, **flags: Any) -> None:
     """Use what another account exports."""
     called = session.account_name(account)
@@ -194,9 +192,8 @@ def add_import(session: Session, account: str | None, token: str | None, name: s
     made |= {"allow_trace": True} if flags["allow_trace"] and made["type"] == "stream" else {}
     if made["account"] == members["sub"]:
         raise Failure("an account cannot import from itself: name the exporting account with --src-account")
-    known = account_mistakes(session.store.account_path(called).read_text())
     body(members)["imports"] = [*(body(members).get("imports") or ()), made]
-    session.save_account(members, known=known)
+    session.save_account(members)
     session.report.ok(f"added {made['type']} import {printable(str(made['subject']))}")
 
 
@@ -227,7 +224,7 @@ def _activated(path: str, importer: str) -> dict[str, Any]:
 @click.option("-s", "--subject", metavar="SUBJECT", help="subject there")
 @click.option("--src-account", metavar="KEY|NAME", help="exporting account, if several export the subject")
 @account_option
-@in_session
+@in_changing_session
 def delete_import(session: Session, account: str | None, subject: str | None, src_account: str | None) -> None:
     """Stop using what another account exports."""
     called = session.account_name(account)
@@ -243,7 +240,7 @@ def delete_import(session: Session, account: str | None, subject: str | None, sr
         )
         raise Failure(f"which import? Name one with -s SUBJECT (and --src-account): there are {known}")
     body(members)["imports"] = [each for each in imports if each is not found[0]]
-    session.save_account(members, known=account_mistakes(session.store.account_path(called).read_text()))
+    session.save_account(members)
     session.report.ok(f"deleted {found[0].get('type')} import {printable(str(found[0].get('subject')))}")
 
 
@@ -253,7 +250,7 @@ def delete_import(session: Session, account: str | None, subject: str | None, sr
 @click.option("--weight", type=click.IntRange(0, 100), default=0, help="percent of the messages; 0: all that is left")
 @click.option("--cluster", metavar="NAME", help="only in this cluster")
 @account_option
-@in_session
+@in_changing_session
 def add_mapping(
     session: Session, account: str | None, source: str, target: str, weight: int, cluster: str | None
 ) -> None:
@@ -264,7 +261,7 @@ def add_mapping(
     entry = {"subject": target} | ({"weight": weight} if weight else {}) | ({"cluster": cluster} if cluster else {})
     kept = [each for each in mappings.get(source) or () if _mapped(each) != _mapped(entry)]
     body(members)["mappings"] = mappings | {source: [*kept, entry]}
-    session.save_account(members, known=account_mistakes(session.store.account_path(called).read_text()))
+    session.save_account(members)
     session.report.ok(f"added mapping {printable(source)} -> {printable(target)}")
 
 
@@ -277,7 +274,7 @@ def _mapped(entry: dict[str, Any]) -> tuple[Any, Any]:
 @click.option("-t", "--to", "target", metavar="SUBJECT", help="only this destination")
 @click.option("--cluster", metavar="NAME", help="only in this cluster")
 @account_option
-@in_session
+@in_changing_session
 def delete_mapping(session: Session, account: str | None, source: str, target: str | None, cluster: str | None) -> None:
     """Remove a mapping."""
     called = session.account_name(account)
@@ -289,7 +286,7 @@ def delete_mapping(session: Session, account: str | None, source: str, target: s
         known = ", ".join(map(printable, body(members).get("mappings") or ())) or "none"
         raise Failure(f"there is no such mapping of {printable(source)}: there are {known}")
     body(members)["mappings"] = mappings | ({source: kept} if kept else {})
-    session.save_account(members, known=account_mistakes(session.store.account_path(called).read_text()))
+    session.save_account(members)
     session.report.ok(f"deleted mapping {printable(source)}")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,6 +33,7 @@ class OperatorStore:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._locked: int | None = None
         try:
             self.info = msgspec.json.decode((folder / NSC_FILE).read_bytes(), type=StoreInfo)
         except OSError as error:
@@ -50,6 +53,19 @@ class OperatorStore:
         make_folder(folder / "accounts")
         write_private(folder / NSC_FILE, msgspec.json.encode(StoreInfo(managed=managed, name=name.strip())))
         return cls(folder)
+
+    def lock(self) -> None:
+        """Wait until no other `eyot trust` changes this operator; the lock ends with the process. nsc takes none."""
+        try:
+            self._locked = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
+            fcntl.flock(self._locked, fcntl.LOCK_EX)
+        except OSError as error:
+            raise Failure(f"{self.folder}: {error.strerror}") from error
+
+    def unlock(self) -> None:
+        if self._locked is not None:
+            os.close(self._locked)
+            self._locked = None
 
     # -- paths -----------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,14 @@ import click
 
 from eyot_cli.failure import Failure
 from eyot_cli.trust.claims import edit_tags, edit_times, new_user
-from eyot_cli.trust.command import TrustCommand, account_option, in_session, name_of, name_options, time_options
+from eyot_cli.trust.command import (
+    TrustCommand,
+    account_option,
+    in_changing_session,
+    name_of,
+    name_options,
+    time_options,
+)
 from eyot_cli.trust.files import check_name, remove
 from eyot_cli.trust.grants import (
     UNLIMITED,
@@ -36,7 +43,7 @@ from eyot_wire.trust.jwt_sign import ClaimMembers
 @permission_options
 @limit_options
 @time_options
-@in_session
+@in_changing_session
 def add_user(
     session: Session, given: str | None, name: str | None, key: str | None, account: str | None, **flags: Any
 ) -> None:
@@ -69,7 +76,7 @@ def add_user(
 @permission_options
 @limit_options
 @time_options
-@in_session
+@in_changing_session
 def edit_user(session: Session, given: str | None, name: str | None, account: str | None, **flags: Any) -> None:
     """Change a user, and write its credentials file anew.
 
@@ -125,7 +132,7 @@ def _one_user(session: Session, account: str, name: str | None) -> str:
 @click.option("-D", "--rm-nkey", is_flag=True, help="also delete the user's key")
 @click.option("-C", "--rm-creds", is_flag=True, help="also delete the credentials file")
 @account_option
-@in_session
+@in_changing_session
 def delete_user(
     session: Session, given: str | None, names: tuple[str, ...], account: str | None, **flags: bool
 ) -> None:

@@ -65,6 +65,16 @@ def test_everything_is_private_whatever_the_umask(trust: TrustTool) -> None:
         assert path.stat().st_mode & 0o777 == (0o700 if path.is_dir() else 0o600), path
 
 
+def test_files_that_others_may_read_are_told(trust: TrustTool) -> None:
+    trust.run("add", "operator", "-n", "OP", "--sys")
+    path = trust.creds("OP", "SYS", "sys")
+    path.chmod(0o644)
+    result = trust.result("validate", "-A", "--json")
+    assert (result.exit_code, [each["of"] for each in json.loads(result.stdout)["issues"]]) == (1, [str(path)])
+    trust.run("edit", "user", "sys", "-a", "SYS")
+    assert trust.json("validate", "-A") == {"issues": []}
+
+
 def test_a_seed_is_private_from_its_first_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The file with the content is never open to others, under no name."""
     modes: list[int] = []

@@ -1,0 +1,72 @@
+"""`eyot trust init` and `rename`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from eyot_cli.failure import Failure
+from eyot_cli.trust.accounts import make_account
+from eyot_cli.trust.claims import new_user
+from eyot_cli.trust.command import FOLDER, TrustCommand, TrustGroup, in_changing_session, in_session
+from eyot_cli.trust.files import check_name, remove
+from eyot_cli.trust.operators import make_operator
+from eyot_cli.trust.session import Session
+from eyot_wire.quoting import printable
+
+
+@click.command("init", cls=TrustCommand)
+@click.option("-n", "--name", metavar="NAME", required=True, help="name of operator, account and user")
+@click.option("-d", "--dir", "folder", type=FOLDER, metavar="DIR", help="folder of the stores")
+@in_session
+def init(session: Session, name: str, folder: Path | None) -> None:
+    """Make an operator with a system account, an account and a user, all at once."""
+    if folder is not None:
+        session.environment.stores = folder.expanduser().absolute()
+    make_operator(session, name, generate_signing_key=True, system=True)
+    make_account(session, name, None)
+    account = session.store.account(name)
+    user = new_user(session.keystore.generate("U").public, name, scoped=False)
+    session.save_user(account, user, session.account_signer(account))
+    session.report.ok(
+        f"created user {printable(name)}: `eyot trust generate config --mem-resolver` is the server's part"
+    )
+
+
+@click.group("rename", cls=TrustGroup)
+def rename() -> None:
+    """Rename an account."""
+
+
+@rename.command("account")
+@click.argument("old")
+@click.argument("new")
+@in_changing_session
+def rename_account(session: Session, old: str, new: str) -> None:
+    """Give an account another name; its key, users and connections stay."""
+    called = check_name(new, "an account")
+    members, store = session.store.account(old), session.store
+    folder, creds = store.account_path(called).parent, session.keystore.creds_path(store.name, called, "x").parent
+    for path in (folder, creds):
+        if path.exists():
+            raise Failure(f"{path} exists: choose another name, or move it away")
+    # The new token lies beside the old one until the folder has its name: a power cut leaves one account, under either.
+    members["name"] = called
+    inside = store.account_path(old).parent
+    session.save_account(members, path=inside / f"{called}.jwt")
+    try:
+        os.rename(inside, folder)
+        previous = session.keystore.creds_path(store.name, old, "x").parent
+        if previous.exists():
+            os.rename(previous, creds)
+    except OSError as error:
+        raise Failure(f"{folder}: {error.strerror}: correct the cause, and rename again") from error
+    remove(folder / f"{old}.jwt")
+    session.environment.account = called
+    session.environment.apply_defaults()
+    session.environment.save()
+    session.report.ok(
+        f"renamed account {printable(old)} to {printable(called)}: push it, so that servers show the new name"
+    )
